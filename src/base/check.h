@@ -1,0 +1,21 @@
+// CHECK aborts on a broken invariant of ours, in every build. Never for what comes from outside
+// (clients, files, drivers, memory): those return a Result. DCHECK is for costly checks; it is
+// compiled out with NDEBUG.
+#pragma once
+
+namespace sluice {
+
+// Prints "file:line: CHECK failed: expression" to stderr and aborts. Async-signal-safe.
+[[noreturn]] void check_failed(const char* file, int line, const char* expression);
+
+}  // namespace sluice
+
+#define CHECK(condition) \
+  (__builtin_expect(!(condition), 0) ? ::sluice::check_failed(__FILE__, __LINE__, #condition) \
+                                     : static_cast<void>(0))
+
+#ifdef NDEBUG
+#define DCHECK(condition) static_cast<void>(0)
+#else
+#define DCHECK(condition) CHECK(condition)
+#endif
