@@ -1,0 +1,143 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+// Long enough to bridge the gap between two ops of one step, short enough not to matter as idle
+// CPU time: waking a sleeper costs 5 to 50 microseconds.
+constexpr std::chrono::microseconds kSpinTime{40};
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until done() or kSpinTime is over; returns done(). The clock is read every 64 turns only.
+template <class Done>
+bool spin_until(const Done& done) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      cpu_relax();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return done();
+}
+
+}  // namespace
+
+int available_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // Fails where there are more CPUs than the fixed mask holds (1,024).
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+ThreadPool::ThreadPool(int threads) {
+  CHECK(threads >= 1);
+  // Workers handle no signals: those belong to the main thread.
+  sigset_t all;
+  sigset_t old;
+  sigfillset(&all);
+  CHECK(pthread_sigmask(SIG_SETMASK, &all, &old) == 0);
+  start_workers(threads - 1);
+  CHECK(pthread_sigmask(SIG_SETMASK, &old, nullptr) == 0);
+}
+
+void ThreadPool::start_workers(int count) {
+  workers_.reserve(static_cast<std::size_t>(count));
+  try {
+    for (int i = 0; i < count; ++i) workers_.emplace_back([this] { run_worker(); });
+  } catch (const std::system_error& error) {
+    log_warning("thread pool: asked for " + std::to_string(count + 1) + " threads, working with " +
+                std::to_string(size()) + ": " + error.what());
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::parallel_for(int n_tasks, Task task) {
+  if (n_tasks <= 0) return;
+  if (n_tasks == 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
+    for (int i = 0; i < n_tasks; ++i) task(i);
+    return;
+  }
+  task_ = &task;
+  n_tasks_ = n_tasks;
+  next_.store(0, std::memory_order_relaxed);
+  open_.store(true);
+  epoch_.fetch_add(1);
+  wake_workers(n_tasks - 1);
+  run_tasks(task, n_tasks);
+  // A worker enters (active_ + 1) before it looks at open_; we close before we look at active_.
+  // Both are sequentially consistent, so a worker either finds the job closed or is waited for.
+  // All tasks were handed out above, so once nobody is inside, all are done.
+  open_.store(false);
+  wait_for_workers();
+  busy_.store(false, std::memory_order_release);
+}
+
+void ThreadPool::run_worker() {
+  // Ignored on failure: the name only helps a reader of top or gdb.
+  static_cast<void>(pthread_setname_np(pthread_self(), "sluice-pool"));
+  std::uint32_t seen = 0;
+  while (true) {
+    seen = wait_for_job(seen);
+    if (stop_.load()) return;
+    active_.fetch_add(1);
+    if (open_.load()) run_tasks(*task_, n_tasks_);
+    if (active_.fetch_sub(1) == 1) active_.notify_one();
+  }
+}
+
+void ThreadPool::run_tasks(const Task& task, int n_tasks) noexcept {
+  for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < n_tasks;
+       i = next_.fetch_add(1, std::memory_order_relaxed)) {
+    task(i);
+  }
+}
+
+std::uint32_t ThreadPool::wait_for_job(std::uint32_t seen) const {
+  if (!spin_until([&] { return epoch_.load(std::memory_order_relaxed) != seen; })) {
+    epoch_.wait(seen);
+  }
+  return epoch_.load();
+}
+
+void ThreadPool::wake_workers(int count) {
+  // notify costs a system call only when somebody sleeps.
+  if (count >= static_cast<int>(workers_.size())) {
+    epoch_.notify_all();
+    return;
+  }
+  for (int i = 0; i < count; ++i) epoch_.notify_one();
+}
+
+void ThreadPool::wait_for_workers() {
+  if (spin_until([&] { return active_.load() == 0; })) return;
+  for (int inside = active_.load(); inside != 0; inside = active_.load()) active_.wait(inside);
+}
+
+}  // namespace sluice

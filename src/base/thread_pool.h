@@ -1,0 +1,64 @@
+// ThreadPool: the one owner of the cores. Splits a loop over a fixed set of threads; the calling
+// thread takes part. Created once by the composition root and passed down by reference.
+// Threads: parallel_for may be called from any thread; while one call runs, any other call,
+// nested or from another thread, runs inline on its caller. Workers spin for tens of microseconds
+// after a job and then sleep, so that an idle pool uses no CPU.
+// Allocation: none after construction. Tasks must not throw.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace sluice {
+
+// The number of CPUs this process may run on (its affinity mask), at least 1.
+int available_cpus();
+
+class ThreadPool {
+ public:
+  using Task = FunctionRef<void(int)>;
+
+  // `threads` >= 1 counts the caller: 1 means no worker threads and every loop inline. If the
+  // system refuses a thread, the pool logs a warning and works with those it has: see size().
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Threads that may run tasks at once, the caller included.
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls task(i) once for each i in [0, n_tasks), in any order and on any of the threads; returns
+  // when all are done, and their writes are visible to the caller. For per-thread scratch memory
+  // use n_tasks = size() and index it by task: a thread may run several tasks, a task has one i.
+  void parallel_for(int n_tasks, Task task);
+
+ private:
+  void start_workers(int count);
+  void run_worker();
+  void run_tasks(const Task& task, int n_tasks) noexcept;
+  // Blocks until the epoch differs from `seen`; returns the new one.
+  std::uint32_t wait_for_job(std::uint32_t seen) const;
+  void wake_workers(int count);
+  void wait_for_workers();
+
+  // The current job. Written by the caller only while no worker is inside (active_ == 0) and
+  // open_ is false.
+  const Task* task_ = nullptr;
+  int n_tasks_ = 0;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> busy_{false};  // a parallel_for owns the pool
+
+  // Each on a cache line of its own: they are hammered by different threads.
+  alignas(64) std::atomic<int> next_{0};             // the next task to hand out
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};  // +1 per job; workers sleep on it
+  alignas(64) std::atomic<int> active_{0};           // workers inside a job; the caller waits on it
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace sluice
