@@ -1,0 +1,85 @@
+// Device: one place where a model runs, memory and execution. Implementations: device/cpu,
+// device/cuda (later), a recording fake in tests. Code asks for traits, never for a type.
+//
+// Memory is taken only through address ranges: reserved once, backed piece by piece (an Arena lays
+// names over them). Nothing is reserved, backed or freed while a step runs after warm-up.
+// Owner: apps, through make_cpu_device / make_cuda_device. Threads: the engine's thread, but for
+// memory_info(), which any thread may call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "device/graph.h"
+#include "device/ops.h"
+
+namespace sluice {
+
+struct DeviceTraits {
+  std::string name;  // "cpu", "cuda:0"
+  std::string description;  // model name and instruction set, or GPU name and capability
+  bool host_accessible = false;  // pointers into its memory may be used by the host
+  bool maps_files = false;       // back_with_file works: weights need no copy
+  std::size_t granularity = 0;   // bytes; every offset and size given to back() is a multiple
+  // Dtype of the residual stream and of the inputs of a matmul with weights of this dtype.
+  DType residual_dtype = DType::kF32;
+  DType matmul_input_dtype(DType weights) const {
+    return residual_dtype == DType::kF32 && weights != DType::kBF16 ? DType::kF32 : weights;
+  }
+};
+
+struct MemoryInfo {
+  std::int64_t total_bytes = 0;
+  std::int64_t free_bytes = 0;  // that this process may still take
+};
+
+struct AddressRange {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+};
+
+enum class Protection : std::uint8_t { kReadOnly, kReadWrite };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceTraits& traits() const = 0;
+  virtual Result<MemoryInfo> memory_info() const = 0;
+
+  // Reserves address space at the first free slot of the device's fixed series of bases (the
+  // same series in every process, so that captured pointers can stay valid). kUnavailable when
+  // all are taken. `bytes` is rounded up to the granularity.
+  virtual Result<AddressRange> reserve(std::size_t bytes) = 0;
+  virtual void release(AddressRange range) = 0;
+
+  // Gives [offset, offset + bytes) of a range zeroed memory. kResourceExhausted when there is
+  // none. REQUIRES: multiples of the granularity; not backed yet.
+  virtual Status back(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
+  // The same, as a private read-only view of a file from its start. Bytes past the end of the
+  // file in the last page read as zero. kUnsupported where traits().maps_files is false.
+  virtual Status back_with_file(AddressRange range, std::size_t offset, int fd,
+                                std::size_t bytes) = 0;
+  virtual void unback(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
+  virtual Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
+                         Protection protection) = 0;
+
+  // Copies on the compute stream. Host memory must stay valid until synchronize().
+  virtual Status copy_to_device(void* target, const void* source, std::size_t bytes) = 0;
+  virtual Status copy_to_host(void* target, const void* source, std::size_t bytes) = 0;
+  // Waits for everything submitted; the first error of anything submitted is returned, for ever.
+  virtual Status synchronize() = 0;
+
+  virtual Ops& ops() = 0;
+
+  // Between the two, ops are recorded and not run. Captures do not nest.
+  virtual Status begin_capture() = 0;
+  virtual Result<std::unique_ptr<Graph>> end_capture() = 0;
+  // Runs a graph of this device, in order, with the batch that lies in device memory now.
+  virtual Status replay(const Graph& graph) = 0;
+};
+
+}  // namespace sluice

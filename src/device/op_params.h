@@ -1,0 +1,168 @@
+// Parameters of every op: one trivially copyable struct each, a shape beside each field.
+// C++17-clean, free of other headers of ours but tensor/: device code includes it.
+//
+// Captured graphs keep these structs, so nothing in them may change from step to step: the real
+// batch size, lengths, block tables and positions are read from device memory when an op runs
+// (RowCount and the pointers below); only capacities are fixed at capture.
+//
+// Letters in shapes: T tokens of the step, S rows (sequences) of the step, L positions whose
+// logits are wanted, H query heads, G KV heads, D head_dim, V vocabulary. T, S and L are
+// capacities; rows past the real count are neither read nor written.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tensor/tensor_view.h"
+
+namespace sluice {
+
+// How many rows of a capacity are in use. `value` is read on the device when the op runs.
+struct RowCount {
+  const std::int32_t* value = nullptr;
+  std::int32_t capacity = 0;
+};
+
+// out[t] = table[token_ids[t]], widened to out's dtype.
+struct EmbedParams {
+  TensorView table;                         // [V, hidden] weight dtype
+  const std::int32_t* token_ids = nullptr;  // [T]
+  TensorView out;                           // [T, hidden]
+  RowCount rows;
+};
+
+// residual += add (when add is not empty); out = residual / rms(residual) * weight.
+struct RmsNormParams {
+  TensorView residual;  // [T, hidden]; changed only when `add` is not empty
+  TensorView add;       // [T, hidden] or empty
+  TensorView weight;    // [hidden]
+  TensorView out;       // [T, hidden]
+  float epsilon = 0.0F;
+  RowCount rows;
+};
+
+// One or more weights that share an input: out = [x W_0^T + b_0 | x W_1^T + b_1 | ...].
+struct MatmulSegment {
+  TensorView weight;  // [N_i, K], as it lies in the checkpoint
+  TensorView bias;    // [N_i] or empty
+};
+struct MatmulParams {
+  static constexpr std::int32_t kMaxSegments = 3;
+  TensorView x;                          // [T, K]
+  MatmulSegment segments[kMaxSegments];  // N = sum of N_i
+  std::int32_t num_segments = 0;
+  TensorView out;  // [T, N]
+  RowCount rows;
+};
+
+// One layer's part of the KV cache. Key and value of token `offset` of block `b`, KV head `g`:
+// k_base + b * block_stride + g * head_stride + offset * token_stride (in elements), D contiguous.
+struct KvLayerView {
+  void* k_base = nullptr;
+  void* v_base = nullptr;
+  DType dtype = DType::kF32;
+  std::int32_t block_size = 0;
+  std::int64_t block_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t token_stride = 0;
+};
+
+// Per token of the step: normalize each query and key head (when norms are given), rotate them
+// (halves rotated, as in Hugging Face checkpoints), leave the query in place and write key and
+// value to the KV cache.
+struct RopeWriteKvParams {
+  TensorView qkv;                                // [T, (H + 2 G) * D]: queries, keys, values
+  TensorView q_norm;                             // [D] or empty
+  TensorView k_norm;                             // [D] or empty
+  const float* cos_sin = nullptr;                // [max positions, rotary_dim]: cosines, then sines
+  const std::int32_t* positions = nullptr;       // [T]
+  const std::int64_t* slot_mapping = nullptr;    // [T]: block * block_size + offset
+  KvLayerView kv;
+  std::int32_t num_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t rotary_dim = 0;  // even, at most head_dim; the rest of a head is not rotated
+  float norm_epsilon = 0.0F;
+  RowCount rows;
+};
+
+// Causal attention of every row of the step over its blocks: prefill chunks and decodes alike.
+// Query i of row s sits at position seq_lens[s] - query_len + i and sees positions up to its own,
+// and with a window only the last `window` of them, its own included.
+struct AttentionParams {
+  TensorView q;                                  // [T, >= H * D], row stride as given
+  KvLayerView kv;
+  const std::int32_t* cu_seqlens_q = nullptr;    // [S + 1]: first token of each row
+  const std::int32_t* seq_lens = nullptr;        // [S]: context + query
+  const std::int32_t* block_tables = nullptr;    // [slots, table_stride] block ids
+  const std::int32_t* row_slots = nullptr;       // [S]: row of block_tables
+  std::int64_t table_stride = 0;
+  const void* plan = nullptr;                    // written by plan_attention for this group
+  std::int32_t num_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t window = 0;  // 0 = all positions
+  float scale = 0.0F;
+  TensorView out;  // [T, H * D]
+  RowCount seqs;
+};
+
+// Host side of attention: split the step's work, as plain integers, into `plan` (device-visible
+// memory of at least attention_plan_bytes). Called once per step and group, before the step runs.
+struct AttentionPlanParams {
+  const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1], host
+  const std::int32_t* seq_lens = nullptr;      // [S], host
+  std::int32_t num_seqs = 0;
+  std::int32_t num_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t window = 0;
+  void* plan = nullptr;
+  std::int64_t plan_bytes = 0;
+};
+
+// out = activation(gate) * up for gate_up = [gate | up].
+enum class GatedActivation : std::uint8_t { kSilu, kGeluTanh };
+struct GatedActivationParams {
+  TensorView gate_up;  // [T, 2 * F]
+  TensorView out;      // [T, F]
+  GatedActivation activation = GatedActivation::kSilu;
+  RowCount rows;
+};
+
+// out[i] = in[indices[i]].
+struct GatherRowsParams {
+  TensorView in;                          // [T, hidden]
+  const std::int32_t* indices = nullptr;  // [L]
+  TensorView out;                         // [L, hidden]
+  RowCount rows;                          // L
+};
+
+// Sum of `buffer` over the ranks of the tensor-parallel group, in rank order; the identity when
+// world_size is 1.
+struct AllReduceParams {
+  TensorView buffer;  // [T, hidden]
+  std::int32_t world_size = 1;
+  RowCount rows;
+};
+
+// Copy-on-write of whole blocks, every layer of a group: target[i] = source[i].
+struct CopyBlocksParams {
+  void* kv_base = nullptr;                // the KV region
+  std::int64_t block_bytes = 0;           // a block with all its layers is contiguous
+  const std::int32_t* pairs = nullptr;    // [count, 2]: source, target
+  RowCount rows;                          // count
+};
+
+static_assert(std::is_trivially_copyable_v<EmbedParams>);
+static_assert(std::is_trivially_copyable_v<RmsNormParams>);
+static_assert(std::is_trivially_copyable_v<MatmulParams>);
+static_assert(std::is_trivially_copyable_v<RopeWriteKvParams>);
+static_assert(std::is_trivially_copyable_v<AttentionParams>);
+static_assert(std::is_trivially_copyable_v<AttentionPlanParams>);
+static_assert(std::is_trivially_copyable_v<GatedActivationParams>);
+static_assert(std::is_trivially_copyable_v<GatherRowsParams>);
+static_assert(std::is_trivially_copyable_v<AllReduceParams>);
+static_assert(std::is_trivially_copyable_v<CopyBlocksParams>);
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// Ops: the fused operations a decoder is made of, one virtual each, all pure, so that an
+// unfinished backend fails to compile and not at run time. Shapes: op_params.h.
+//
+// Execution: ops run in call order on the device's compute stream; while the device captures, they
+// are recorded instead. None allocates. On the CPU each row's result is bitwise independent of the
+// other rows in the call (fixed order along K and along KV).
+// Threads: the engine's thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "device/op_params.h"
+
+namespace sluice {
+
+// Ids are stable: they name ops in captured graphs and snapshot files. Append only.
+enum class OpId : std::uint16_t {
+  kEmbed = 1,
+  kRmsNorm = 2,
+  kMatmul = 3,
+  kRopeWriteKv = 4,
+  kAttention = 5,
+  kGatedActivation = 6,
+  kGatherRows = 7,
+  kAllReduce = 8,
+  kCopyBlocks = 9,
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual void embed(const EmbedParams& p) = 0;
+  virtual void rms_norm(const RmsNormParams& p) = 0;
+  virtual void matmul(const MatmulParams& p) = 0;
+  virtual void rope_write_kv(const RopeWriteKvParams& p) = 0;
+  virtual void attention(const AttentionParams& p) = 0;
+  virtual void gated_activation(const GatedActivationParams& p) = 0;
+  virtual void gather_rows(const GatherRowsParams& p) = 0;
+  virtual void all_reduce(const AllReduceParams& p) = 0;
+  virtual void copy_blocks(const CopyBlocksParams& p) = 0;
+
+  // Host work, never captured. The bytes a plan needs for at most so many tokens and rows.
+  virtual std::int64_t attention_plan_bytes(std::int32_t max_tokens,
+                                            std::int32_t max_seqs) const = 0;
+  virtual void plan_attention(const AttentionPlanParams& p) = 0;
+};
+
+}  // namespace sluice

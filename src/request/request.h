@@ -1,0 +1,34 @@
+// What one client asked for, in native types, after parsing, templating and tokenizing. Built off
+// the engine's thread, then moved to the engine, which makes `sampling.n` sequences of it.
+// Pure data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash128.h"
+#include "base/token_id.h"
+#include "request/sampling_params.h"
+
+namespace sluice {
+
+using RequestId = std::uint64_t;
+
+struct Request {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  TimePoint arrival;
+  std::optional<TimePoint> deadline;
+  std::int32_t priority = 0;  // lower runs first, as in vLLM
+  std::string client_key;     // whom fairness accounts to: API key, else `user`
+  std::int32_t adapter = -1;  // index in the engine's adapter table; -1 = the base model
+  // Digests of the prompt's full blocks (kv/block_hash.h), computed off the engine's thread.
+  // Empty: the prompt neither uses nor fills the prefix cache.
+  std::vector<Hash128> block_hashes;
+};
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// How the tokens of one request are chosen. Pure data; `validate` (sampling_params.cpp) checks it
+// once at the edge, so that nothing behind it has to. Names and defaults as vLLM's.
+// Values: plain, copyable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+
+namespace sluice {
+
+struct SamplingParams {
+  // At least 1. Counts output tokens over the whole life of a sequence, preempted or not.
+  std::int32_t max_tokens = 16;
+  // No stop id or end-of-sequence id is sampled before this many output tokens.
+  std::int32_t min_tokens = 0;
+  std::int32_t n = 1;  // choices; choice k samples from the random stream (seed, k)
+
+  float temperature = 1.0F;  // 0 = greedy
+  float top_p = 1.0F;        // (0, 1]
+  std::int32_t top_k = 0;    // 0 = off
+  float min_p = 0.0F;        // [0, 1]
+  std::uint64_t seed = 0;
+
+  float repetition_penalty = 1.0F;  // > 0; prompt and output tokens
+  float presence_penalty = 0.0F;    // [-2, 2]; output tokens
+  float frequency_penalty = 0.0F;   // [-2, 2]; output tokens
+  std::vector<std::pair<TokenId, float>> logit_bias;
+
+  std::vector<std::string> stop;  // matched on text, by the owner of the detokenizer
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+
+  // -1 = none; k >= 0: the chosen token's log-probability and those of the k most likely.
+  std::int32_t logprobs = -1;
+
+  friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
+};
+
+// Largest number of alternatives per token that `logprobs` may ask for.
+inline constexpr std::int32_t kMaxLogprobs = 20;
+
+// kInvalidArgument naming the field and its range, or success.
+Status validate(const SamplingParams& params, std::int32_t vocab_size);
+
+}  // namespace sluice

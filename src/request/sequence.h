@@ -1,0 +1,49 @@
+// One token stream that the engine runs for a request: choice k of `n`. Pure data, owned by the
+// engine, changed on its thread only: by the scheduler when it plans and commits.
+//
+//   tokens:  [ prompt ............ | output ........ ]
+//              computed (in KV)  ->|  in_flight: being computed by submitted steps
+//
+// Invariants: 0 <= computed, 0 <= in_flight, prompt_len <= tokens.size().
+// computed + in_flight may exceed tokens.size() while a step whose result is not yet known runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/token_id.h"
+#include "request/finish_reason.h"
+#include "request/request.h"
+
+namespace sluice {
+
+using SequenceId = std::uint64_t;
+
+enum class SequenceState : std::uint8_t { kWaiting, kRunning, kFinished };
+
+struct Sequence {
+  SequenceId id = 0;
+  const Request* request = nullptr;  // owned by the engine; outlives the sequence
+  std::int32_t choice = 0;
+
+  std::vector<TokenId> tokens;  // capacity prompt + max_tokens from the start
+  std::int32_t prompt_len = 0;
+  std::int32_t max_len = 0;  // prompt + max_tokens, at most the context
+  std::int32_t computed = 0;
+  std::int32_t in_flight = 0;
+  std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache when first admitted
+
+  SequenceState state = SequenceState::kWaiting;
+  FinishReason finish_reason = FinishReason::kNone;
+  std::int32_t slot = -1;  // row of the executor's per-sequence state while running, else -1
+  std::int32_t num_preemptions = 0;
+  bool cancel_requested = false;
+
+  TimePoint first_scheduled;
+  TimePoint first_token;
+
+  std::int32_t output_len() const { return static_cast<std::int32_t>(tokens.size()) - prompt_len; }
+};
+
+}  // namespace sluice

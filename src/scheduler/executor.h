@@ -1,0 +1,60 @@
+// Executor: runs planned steps in order. Three implementations: the engine's ModelRunner, the
+// simulator's, and scripted ones in tests.
+// Threads: called from the engine's thread only. submit() may return before the step has run; up
+// to max_in_flight() steps may be submitted and not collected.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "scheduler/batch_plan.h"
+
+namespace sluice {
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0F;
+};
+
+// What became of a plan's row, in the plan's order.
+struct RowResult {
+  std::int32_t first_token = 0;  // index in StepResult::tokens
+  std::int32_t num_tokens = 0;   // tokens to commit: 0 (chunk) to query_len
+  // Per committed token: the chosen one, then the alternatives, most likely first.
+  std::int32_t first_logprob = 0;
+  std::int32_t num_logprobs = 0;
+  bool failed = false;  // logits were not finite; the sequence ends with FinishReason::kError
+};
+
+struct StepResult {
+  std::vector<RowResult> rows;
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;
+
+  void clear() {
+    rows.clear();
+    tokens.clear();
+    logprobs.clear();
+  }
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // How many submitted steps may wait for collect(): 1, or 2 to plan ahead of the device.
+  virtual int max_in_flight() const = 0;
+
+  // Starts a step. REQUIRES: plan is not empty and stays unchanged until collected; fewer than
+  // max_in_flight() steps wait. An error is final: the engine has failed.
+  virtual Status submit(const BatchPlan& plan) = 0;
+
+  // Waits for the oldest submitted step and writes its result, `out` cleared first.
+  // REQUIRES: one waits. An error is final: the engine has failed.
+  virtual Status collect(StepResult& out) = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+// Scheduler: decides who runs how many tokens in the next step. Pure: its state, a time and a
+// ResourceView go in, a BatchPlan comes out; no clock, no threads, no device, no metrics. The
+// server and the simulator run this very code.
+//
+// State (queues, running set, KV bookkeeping) is common; what differs between policies is behind
+// Policy (policy.h). Order of calls: plan, then later commit of the same plan with its result; a
+// second plan may come before the first commit (two steps in flight).
+// Owner: the engine. Threads: the engine's thread only. Steady state allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "request/sequence.h"
+#include "scheduler/batch_plan.h"
+#include "scheduler/executor.h"
+#include "scheduler/resource_view.h"
+
+namespace sluice {
+
+class KvManager;
+class Policy;
+
+struct SchedulerOptions {
+  std::int32_t token_budget = 512;  // tokens per step, decodes included
+  std::int32_t max_num_seqs = 64;   // running sequences, and slots
+  std::int32_t max_model_len = 0;   // context: prompt + output of one sequence
+  std::vector<TokenId> eos_ids;     // end-of-sequence ids of the model
+};
+
+// What commit did to one row. The new tokens are the last `num_tokens` of sequence->tokens.
+struct RowCommit {
+  Sequence* sequence = nullptr;
+  std::int32_t row = 0;         // of the plan
+  std::int32_t num_tokens = 0;  // appended; 0 for a chunk or a sequence that was cancelled
+  bool finished = false;        // finish_reason says why; blocks and slot are free again
+};
+
+class Scheduler {
+ public:
+  // REQUIRES: kv outlives the scheduler.
+  Scheduler(const SchedulerOptions& options, KvManager& kv, std::unique_ptr<Policy> policy);
+  ~Scheduler();
+
+  // Queues a sequence, which must stay where it is until it is finished. kInvalidArgument when
+  // its prompt is empty or does not fit the context; kResourceExhausted when it could not run
+  // even alone in the KV memory there is (the message says how much would be needed).
+  Status add(Sequence& sequence);
+
+  // Ends a sequence: at once when it is not in flight (then it is finished on return), else when
+  // its last step in flight is committed.
+  void cancel(Sequence& sequence);
+
+  // Fills `plan` (cleared first); empty when nothing can run now.
+  void plan(TimePoint now, const ResourceView& resources, BatchPlan& plan);
+
+  // Takes the result of the oldest plan not yet committed. `out` is cleared first; one entry per
+  // row, and one for each sequence that a pending cancel ended now (row = -1).
+  void commit(const BatchPlan& plan, const StepResult& result, TimePoint now,
+              std::vector<RowCommit>& out);
+
+  std::int32_t num_waiting() const;
+  std::int32_t num_running() const;
+  bool has_work() const { return num_waiting() + num_running() > 0; }
+
+  // CHECKs every invariant of queues, slots and blocks. For tests, fuzzers and idle time.
+  void check_integrity() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sluice
