@@ -34,8 +34,10 @@ function(sluice_resolve dep out)
   endif()
 endfunction()
 
-# sluice_test(NAME kv SRCS block_pool_test.cpp DEPS kv [LABELS slow] [TIMEOUT 120])
-# One GoogleTest executable <name>_test; every case is a ctest of its own.
+# sluice_test(NAME kv SRCS block_pool_test.cpp DEPS kv [LABELS threads] [TIMEOUT 120])
+# One GoogleTest executable <name>_test; every case is a ctest of its own. The label `threads` is
+# for code with threads in it: such tests also run under the thread sanitizer in CI, which builds
+# the target thread_tests only.
 function(sluice_test)
   if(NOT SLUICE_TESTS)
     return()
@@ -53,6 +55,12 @@ function(sluice_test)
     target_link_libraries(${target} PRIVATE ${resolved})
   endforeach()
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
+  if("threads" IN_LIST ARG_LABELS)
+    if(NOT TARGET thread_tests)
+      add_custom_target(thread_tests)
+    endif()
+    add_dependencies(thread_tests ${target})
+  endif()
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}

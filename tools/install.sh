@@ -1,0 +1,97 @@
+#!/bin/sh
+# Installs the Debian 12 packages that a group of targets needs. Prints each missing one with the
+# reason, removes nothing, asks nothing. Works as root or through sudo; does nothing, quickly, when
+# all are there. Usage: tools/install.sh GROUP..., GROUP = build | test | fuzz | dev
+# SLUICE_NO_INSTALL=1 only reports what is missing and goes on.
+set -eu
+
+packages_of() {
+  case $1 in
+    build) cat <<'EOF'
+g++                 C++20 compiler
+cmake               build configuration
+ninja-build         build tool
+pkg-config          finds PCRE2 and utf8proc
+libexpected-dev     Result<T> (tl::expected)
+libfmt-dev          formatting
+libspdlog-dev       log output
+libcli11-dev        command line
+nlohmann-json3-dev  small JSON files
+libsimdjson-dev     large JSON files (tokenizer.json)
+libpcre2-dev        pre-tokenizer patterns
+libutf8proc-dev     Unicode normalization
+libssl-dev          SHA-256
+EOF
+    ;;
+    test) cat <<'EOF'
+libgtest-dev        unit tests
+libgmock-dev        matchers for unit tests
+git                 lists the files to check
+python3             tools/tidy.py and its tests
+python3-venv        environment for the pinned clang-format
+ca-certificates     PyPI over https
+ccache              faster rebuilds
+EOF
+    ;;
+    fuzz) cat <<'EOF'
+clang-16            libFuzzer needs clang; clang 14 fails on libstdc++ ranges
+libclang-rt-16-dev  libFuzzer and sanitizer run-times
+EOF
+    ;;
+    dev) cat <<'EOF'
+libbenchmark-dev    micro-benchmarks (-DSLUICE_BENCH=ON)
+gdb                 debugger
+EOF
+    ;;
+    *) echo "install.sh: unknown group '$1' (build, test, fuzz, dev)" >&2; exit 2 ;;
+  esac
+}
+
+installed() {
+  dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^.i'
+}
+
+[ $# -gt 0 ] || { echo "usage: tools/install.sh build|test|fuzz|dev ..." >&2; exit 2; }
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "install.sh: not a Debian system; see docs/building.md for the libraries needed" >&2
+  exit 0
+fi
+
+missing=""
+report=""
+for group in "$@"; do
+  list=$(packages_of "$group")
+  while read -r package reason; do
+    installed "$package" && continue
+    missing="$missing $package"
+    report="$report  $(printf '%-20s' "$package")$reason
+"
+  done <<EOF
+$list
+EOF
+done
+[ -n "$missing" ] || exit 0
+
+echo "Debian packages needed for: $*"
+printf '%s' "$report"
+if [ -n "${SLUICE_NO_INSTALL:-}" ]; then
+  echo "install.sh: SLUICE_NO_INSTALL is set; not installing them" >&2
+  exit 0
+fi
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install.sh: neither root nor sudo; as root run:" >&2
+    echo "  apt-get update && apt-get install --no-install-recommends$missing" >&2
+    exit 1
+  fi
+  sudo="sudo"
+fi
+
+apt="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0"
+$apt update
+# --no-remove: rather fail than take something off the machine.
+# shellcheck disable=SC2086
+$apt install --no-remove --no-install-recommends $missing
