@@ -1,0 +1,95 @@
+// One safetensors file: an 8-byte little-endian header length, a JSON header that names every
+// tensor (dtype, shape, byte range), then the bytes. The file is mapped read-only; nothing is
+// copied. Everything in the header is distrusted: a range outside the file, overlapping ranges, a
+// size that is not shape x dtype, an unknown dtype or a name given twice is refused with an error
+// naming file and tensor. Unused bytes between tensors are tolerated.
+// Limits: header 100 MB, 1,000,000 tensors, rank 16, sizes below 2^63.
+// Threads: immutable after open(); any thread may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+// Element types a safetensors file may hold; weights use F32, F16 and BF16 alone.
+enum class StoredDType : std::uint8_t {
+  kBool,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64,
+};
+
+// As written in the file: "BF16".
+std::string_view stored_dtype_name(StoredDType dtype);
+
+struct TensorInfo {
+  std::string name;
+  StoredDType dtype = StoredDType::kF32;
+  std::vector<std::int64_t> shape;  // outermost first; empty for a scalar
+  std::int32_t file = 0;            // index into Checkpoint::files()
+  std::uint64_t offset = 0;         // bytes from the start of the file
+  std::uint64_t bytes = 0;
+};
+
+// "[128, 64]".
+std::string shape_text(std::span<const std::int64_t> shape);
+
+// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16 and BF16.
+Result<DType> weight_dtype(const TensorInfo& tensor);
+
+class SafetensorsFile {
+ public:
+  // `file_index` goes into every TensorInfo.
+  static Result<SafetensorsFile> open(const std::string& path, std::int32_t file_index = 0);
+
+  const std::string& path() const { return path_; }
+  // The descriptor stays open as long as the object lives, for Arena::map_file.
+  int fd() const { return file_.fd.get(); }
+  std::uint64_t size() const { return file_.size; }
+  // The JSON header as it lies in the file.
+  std::string_view header() const { return {header_text(), header_bytes_}; }
+  // Sorted by name.
+  std::span<const TensorInfo> tensors() const { return tensors_; }
+  // Null when there is none.
+  const TensorInfo* find(std::string_view name) const;
+  // The bytes of a tensor of this file. Not aligned beyond what the file happens to give.
+  std::span<const std::byte> data(const TensorInfo& tensor) const;
+
+ private:
+  SafetensorsFile() = default;
+  const char* header_text() const;
+
+  std::string path_;
+  OpenedFile file_;
+  MappedFile mapping_;
+  std::size_t header_bytes_ = 0;
+  std::vector<TensorInfo> tensors_;
+};
+
+// The header parser alone, for a file of `file_size` bytes whose header is `header`. Errors do not
+// name the file; open() adds it.
+Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,
+                                                         std::uint64_t file_size,
+                                                         std::int32_t file_index);
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+// A model family is data: for each logical weight of a decoder the name it has in the checkpoint,
+// the shape it must have, and how tensor parallelism splits it. resolve_weights() checks a
+// checkpoint against the table, for all layers or for a pipeline stage's [first, last).
+// Values: plain; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "model/model_config.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+enum class WeightRole : std::uint8_t {
+  // Of the model.
+  kEmbedding,
+  kFinalNorm,
+  kLmHead,
+  // Of a layer.
+  kInputNorm,
+  kQ,
+  kK,
+  kV,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,
+  kKNorm,
+  kO,
+  kOBias,
+  kPostAttentionNorm,
+  kGate,
+  kUp,
+  kDown,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+};
+inline constexpr std::size_t kNumWeightRoles = 21;
+
+// "q_proj", ...: for messages and names of buffers.
+std::string_view weight_role_name(WeightRole role);
+
+// How a weight [N, K] (or vector [N]) is split over the ranks of a tensor-parallel group.
+enum class Sharding : std::uint8_t {
+  kReplicated,  // every rank holds all of it
+  kColumn,      // rows of [N, K], elements of [N]: each rank computes a part of the output
+  kRow,         // along K: each rank computes a partial sum, all_reduce follows
+  kVocabulary,  // rows of [V, hidden]
+};
+
+// A logical weight and where it lies. `tensor.name` is empty when the model has none.
+struct WeightSource {
+  TensorInfo tensor;
+  DType dtype = DType::kF32;
+  Sharding sharding = Sharding::kReplicated;
+  bool present() const { return !tensor.name.empty(); }
+};
+
+struct LayerWeightSources {
+  std::array<WeightSource, kNumWeightRoles> weights;  // by WeightRole; the model's stay empty
+  const WeightSource& operator[](WeightRole role) const {
+    return weights[static_cast<std::size_t>(role)];
+  }
+};
+
+// Pure data: which bytes of which file are which weight.
+struct ModelWeightsPlan {
+  std::int32_t first_layer = 0;
+  std::int32_t last_layer = 0;  // exclusive
+  DType dtype = DType::kF32;    // of every matrix; norms and biases may be F32 instead
+  bool tied = false;            // lm_head is the embedding
+  WeightSource embedding;       // first stage; also the last one when tied
+  WeightSource final_norm;      // last stage
+  WeightSource lm_head;         // last stage; equal to `embedding` when tied
+  std::vector<LayerWeightSources> layers;  // last_layer - first_layer, index 0 = first_layer
+
+  const LayerWeightSources& layer(std::int32_t index) const {
+    return layers[static_cast<std::size_t>(index - first_layer)];
+  }
+};
+
+// The checkpoint's name of a weight; `layer` is unused for the model's own.
+std::string weight_name(Family family, WeightRole role, std::int32_t layer);
+
+// The shape a weight must have; empty when the model has no such weight.
+std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole role,
+                                       std::int32_t layer);
+
+Sharding weight_sharding(WeightRole role);
+
+// Finds and checks every weight of layers [first, last). kNotFound for a missing tensor,
+// kInvalidArgument for a wrong shape, kUnsupported for dtypes. REQUIRES: 0 <= first < last <=
+// config.num_layers.
+Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         std::int32_t first, std::int32_t last);
+
+}  // namespace sluice

@@ -1,0 +1,103 @@
+// What config.json says about a model, checked and resolved, as pure data: one decoder is driven
+// by it, layer by layer. load_model_config() reads the directory's config.json in the form
+// transformers 4 wrote (rope_theta, rope_scaling, torch_dtype) and that of transformers 5
+// (rope_parameters, dtype). A field that changes the mathematics and is not supported is refused
+// with an error naming it; a field that does not is ignored.
+// Values: plain; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "device/op_params.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+enum class Family : std::uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
+
+// "llama", ...: model_type in config.json.
+std::string_view family_name(Family family);
+
+enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
+
+// One rotary embedding. Fields of other types than `type` are unused and keep their defaults.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  std::int32_t rotary_dim = 0;  // even, at most head_dim
+  double factor = 1.0;          // linear, llama3, yarn: at least 1
+  // llama3, yarn: the context the model was first trained with.
+  std::int32_t original_max_positions = 0;
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0;        // yarn
+  double beta_slow = 1.0;         // yarn
+  bool truncate = true;           // yarn: whole dimensions as bounds of the ramp
+  // yarn: cosines and sines are multiplied by it. Already resolved from attention_factor, mscale.
+  double attention_scaling = 1.0;
+
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+struct LayerConfig {
+  std::int32_t num_heads = 0;
+  std::int32_t num_kv_heads = 0;  // divides num_heads
+  std::int32_t head_dim = 0;      // need not be hidden_size / num_heads
+  std::int32_t window = 0;        // positions seen, the own one included; 0 = all
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;  // gate, up and down
+  bool qk_norm = false;   // RMS norm of each query and key head before the rotation
+  std::int32_t intermediate_size = 0;
+  GatedActivation activation = GatedActivation::kSilu;
+  std::int32_t rope = 0;  // index into ModelConfig::ropes
+
+  std::int32_t q_width() const { return num_heads * head_dim; }
+  std::int32_t kv_width() const { return num_kv_heads * head_dim; }
+  // Of the attention scores.
+  float attention_scale() const;
+
+  friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+};
+
+struct ModelConfig {
+  Family family = Family::kLlama;
+  std::int32_t vocab_size = 0;
+  std::int32_t hidden_size = 0;
+  std::int32_t num_layers = 0;
+  std::int32_t max_position_embeddings = 0;
+  bool tie_embeddings = false;  // the output projection is the embedding table
+  float norm_epsilon = 0.0F;
+  std::optional<TokenId> bos_token;
+  std::vector<TokenId> eos_tokens;  // of config.json; GenerationDefaults' go first when present
+  std::optional<DType> dtype;       // as config.json states; the files have the last word
+  std::vector<LayerConfig> layers;  // num_layers
+  std::vector<RopeConfig> ropes;    // at least one
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// Limits on sizes, beyond which a config.json is refused as absurd.
+struct ModelLimits {
+  static constexpr std::int64_t kVocabSize = std::int64_t{1} << 24;
+  static constexpr std::int64_t kHiddenSize = std::int64_t{1} << 17;
+  static constexpr std::int64_t kIntermediateSize = std::int64_t{1} << 20;
+  static constexpr std::int64_t kLayers = 1024;
+  static constexpr std::int64_t kHeads = 1024;
+  static constexpr std::int64_t kHeadDim = 1024;
+  static constexpr std::int64_t kPositions = std::int64_t{1} << 27;
+  static constexpr std::uint64_t kConfigBytes = std::uint64_t{16} << 20;
+};
+
+Result<ModelConfig> load_model_config(const std::string& directory);
+
+// The parser alone. Errors name fields as "config.json: field".
+Result<ModelConfig> parse_model_config(std::string_view json);
+
+}  // namespace sluice
