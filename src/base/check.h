@@ -10,7 +10,7 @@ namespace sluice {
 
 }  // namespace sluice
 
-#define CHECK(condition) \
+#define CHECK(condition)                                                                      \
   (__builtin_expect(!(condition), 0) ? ::sluice::check_failed(__FILE__, __LINE__, #condition) \
                                      : static_cast<void>(0))
 

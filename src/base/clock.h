@@ -34,8 +34,8 @@ class Clock {
 class SystemClock final : public Clock {
  public:
   TimePoint now() const override {
-    return {std::chrono::duration_cast<Duration>(
-        std::chrono::steady_clock::now().time_since_epoch())};
+    return {
+        std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
   }
 };
 

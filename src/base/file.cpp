@@ -22,16 +22,12 @@ Error system_error(const std::string& path, std::string_view action, int number)
       fmt::format("{}: cannot {}: {}", path, action, std::generic_category().message(number));
   switch (number) {
     case ENOENT:
-    case ENOTDIR:
-      return not_found(std::move(message));
+    case ENOTDIR: return not_found(std::move(message));
     case ENOMEM:
     case EMFILE:
-    case ENFILE:
-      return resource_exhausted(std::move(message));
-    case EIO:
-      return unavailable(std::move(message));
-    default:
-      return invalid_argument(std::move(message));
+    case ENFILE: return resource_exhausted(std::move(message));
+    case EIO: return unavailable(std::move(message));
+    default: return invalid_argument(std::move(message));
   }
 }
 
@@ -57,7 +53,7 @@ Result<OpenedFile> open_for_reading(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
   OpenedFile file{FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
   if (!file.fd.valid()) return system_error(path, "open", errno);
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.fd.get(), &info) != 0) return system_error(path, "stat", errno);
   if (S_ISDIR(info.st_mode)) return invalid_argument(path + ": is a directory; expected a file");
   if (!S_ISREG(info.st_mode)) return invalid_argument(path + ": not a regular file");

@@ -18,8 +18,7 @@ class FunctionRef<R(Args...)> {
   // From any callable object, lambdas first of all. A plain function needs a lambda around it.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
-             std::is_object_v<std::remove_reference_t<F>> &&
-             std::is_invocable_r_v<R, F&, Args...>)
+             std::is_object_v<std::remove_reference_t<F>> && std::is_invocable_r_v<R, F&, Args...>)
   FunctionRef(F&& callable)  // NOLINT(google-explicit-constructor): implicit on purpose
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* object, Args... args) -> R {

@@ -27,8 +27,8 @@ spdlog::logger& logger() {
 }  // namespace
 
 void set_log_level(LogLevel level) {
-  static constexpr spdlog::level::level_enum kLevels[] = {
-      spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
   logger().set_level(kLevels[static_cast<int>(level)]);
 }
 

@@ -69,11 +69,11 @@ inline Error with_context(std::string_view context, Error error) {
 }  // namespace sluice
 
 // Returns the error of a Result expression from the enclosing function.
-#define RETURN_IF_ERROR(expression)                                   \
-  do {                                                                \
-    if (auto sluice_status_ = (expression); !sluice_status_) {        \
-      return std::move(sluice_status_).error();                       \
-    }                                                                 \
+#define RETURN_IF_ERROR(expression)                            \
+  do {                                                         \
+    if (auto sluice_status_ = (expression); !sluice_status_) { \
+      return std::move(sluice_status_).error();                \
+    }                                                          \
   } while (false)
 
 #define SLUICE_CONCAT_INNER(a, b) a##b

@@ -15,10 +15,9 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = 0xD2511F53ULL * counter[0];
     const std::uint64_t b = 0xCD9E8D57ULL * counter[2];
-    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(a)};
+    counter = {
+        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
+        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
     key[0] += 0x9E3779B9U;
     key[1] += 0xBB67AE85U;
   }
@@ -27,10 +26,10 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 
 // Uniform in [0, 1) with 53 bits, for token `index` of choice `choice` of a request with `seed`.
 constexpr double sampling_uniform(std::uint64_t seed, std::uint32_t choice, std::uint64_t index) {
-  const auto bits = philox4x32({static_cast<std::uint32_t>(index),
-                                static_cast<std::uint32_t>(index >> 32), choice, 0x534C5543U},
-                               {static_cast<std::uint32_t>(seed),
-                                static_cast<std::uint32_t>(seed >> 32)});
+  const auto bits =
+      philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                  choice, 0x534C5543U},
+                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   const std::uint64_t word = (std::uint64_t{bits[0]} << 32) | bits[1];
   return static_cast<double>(word >> 11) * 0x1.0p-53;
 }
@@ -46,9 +45,11 @@ class SplitMix64 {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     return z ^ (z >> 31);
   }
-  // Uniform in [0, bound); bound > 0. The bias of the multiply-shift is below 2^-32 for small bounds.
+  // Uniform in [0, bound); bound > 0. The bias of the multiply-shift is below 2^-32 for small
+  // bounds.
   constexpr std::uint64_t below(std::uint64_t bound) {
-    return static_cast<std::uint64_t>(((__extension__ static_cast<unsigned __int128>((*this)())) * bound) >> 64);
+    return static_cast<std::uint64_t>(
+        ((__extension__ static_cast<unsigned __int128>((*this)())) * bound) >> 64);
   }
   constexpr double uniform() { return static_cast<double>((*this)() >> 11) * 0x1.0p-53; }
   static constexpr std::uint64_t min() { return 0; }

@@ -46,9 +46,8 @@ TEST_P(ThreadPoolSizes, NestedCallsRunInline) {
   pool.parallel_for(8, [&](int i) {
     const auto row = static_cast<std::size_t>(i);
     outer[row] = std::this_thread::get_id();
-    pool.parallel_for(8, [&](int j) {
-      ids[row][static_cast<std::size_t>(j)] = std::this_thread::get_id();
-    });
+    pool.parallel_for(
+        8, [&](int j) { ids[row][static_cast<std::size_t>(j)] = std::this_thread::get_id(); });
   });
   for (std::size_t i = 0; i < 8; ++i) {
     for (const auto id : ids[i]) EXPECT_EQ(id, outer[i]);

@@ -1,0 +1,124 @@
+# Front door; the build itself is CMake with presets (CMakePresets.json, docs/building.md).
+# Works on a fresh Debian 12: installs the packages it names, as root or through sudo.
+# Not parallel by itself: every step uses all cores.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# Compilers of this code need up to 1.5 GB each.
+JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ {m = int($$2 / 1500000); \
+          print (m < 1 ? 1 : m < n ? m : n)}' /proc/meminfo)
+FUZZ_SECONDS ?= 30
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
+
+# $(call step,NAME,COMMANDS): runs COMMANDS and prints how long they took.
+step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECONDS - start)) s"
+
+.PHONY: help
+help:
+	@echo "make demo      install packages, build, stream an answer of the demo model"
+	@echo "make build     the release binary at build/sluice"
+	@echo "make test      every unit, parity, golden and integration test, tidy, format check"
+	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
+	@echo "make tsan      the tests of threaded code under the thread sanitizer"
+	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
+	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
+	@echo "make format    format all C++ files in place"
+	@echo "make lint      clang-tidy over all C++ files (minutes); LINT=src/kv for one folder"
+	@echo "make venv-oracles   Python environment for golden files and training"
+	@echo "make clean     remove build/"
+	@echo "JOBS=$(JOBS) compilers at once; SLUICE_NO_INSTALL=1 leaves packages to you"
+
+# ---------------------------------------------------------------- release and demo
+
+.PHONY: packages-build packages-test packages-fuzz
+packages-build:
+	@tools/install.sh build
+packages-test:
+	@tools/install.sh build test
+packages-fuzz:
+	@tools/install.sh build fuzz
+
+.PHONY: build
+build: packages-build
+	$(call step,configure release,cmake --preset release -DSLUICE_TESTS=OFF >/dev/null)
+	$(call step,build release,cmake --build --preset release -j$(JOBS) --target sluice)
+	@ln -sfn release/apps/sluice build/sluice
+
+DEMO_PROMPT ?= Tell me a story about a little boat and the sea.
+.PHONY: demo
+demo: build
+	@tools/demo.sh build/sluice models/demo "$(DEMO_PROMPT)"
+
+# ---------------------------------------------------------------- tests
+
+# $(call preset_tests,PRESET,TARGET,CTEST OPTIONS)
+define preset_tests
+	$(call step,configure $(1),cmake --preset $(1) >/dev/null)
+	$(call step,build $(1),cmake --build --preset $(1) -j$(JOBS) --target $(2))
+	$(call step,test $(1),ctest --preset $(1) -j$(JOBS) --output-junit junit.xml $(3))
+endef
+
+.PHONY: test test-dev asan tsan
+test: packages-test format-check test-dev
+
+test-dev: packages-test
+	$(call preset_tests,dev,all,)
+
+asan: packages-test
+	$(call preset_tests,asan-ubsan,all,)
+
+tsan: packages-test
+	$(call preset_tests,tsan,thread_tests,-L threads)
+
+.PHONY: fuzz
+fuzz: packages-fuzz
+	$(call step,configure fuzz,cmake --preset fuzz >/dev/null)
+	$(call step,build fuzz,cmake --build --preset fuzz -j$(JOBS))
+	$(call step,fuzz,tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(JOBS))
+
+# ---------------------------------------------------------------- style
+
+.PHONY: tidy format format-check lint
+tidy:
+	@python3 tools/tidy.py
+	@cd tools && python3 -m unittest -q tidy_test
+
+# The files git tracks, so that a scratch file breaks nobody's build.
+CPP_FILES = git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh'
+
+format: build/venv/dev.stamp
+	@$(CPP_FILES) | xargs -0 -r build/venv/bin/clang-format -i
+
+format-check: build/venv/dev.stamp
+	$(call step,format check,$(CPP_FILES) | \
+	  xargs -0 -r -P$(JOBS) -n50 build/venv/bin/clang-format --dry-run -Werror || \
+	  { echo "run: make format"; exit 1; })
+
+LINT ?= src apps tests
+lint: packages-test build/venv/lint.stamp
+	$(call step,configure dev,cmake --preset dev >/dev/null)
+	$(call step,lint,git ls-files -z $(addsuffix /*.cpp,$(LINT)) | grep -zv '_fuzz.cpp' | \
+	  xargs -0 -r -P$(JOBS) -n1 build/venv/bin/clang-tidy -p build/dev --quiet)
+
+build/venv/%.stamp: tools/requirements-dev.txt tools/requirements-lint.txt
+	@tools/install.sh test
+	@test -x build/venv/bin/pip || { mkdir -p build; python3 -m venv build/venv; }
+	@build/venv/bin/pip -q --disable-pip-version-check install -r tools/requirements-$*.txt
+	@touch $@
+
+# ---------------------------------------------------------------- Python for golden files, training
+
+.PHONY: venv-oracles
+venv-oracles: build/venv-oracles/stamp
+build/venv-oracles/stamp: tools/requirements.txt
+	@tools/install.sh test
+	@test -x build/venv-oracles/bin/pip || { mkdir -p build; python3 -m venv build/venv-oracles; }
+	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt \
+	  --extra-index-url https://download.pytorch.org/whl/cpu
+	@touch $@
+
+.PHONY: clean
+clean:
+	rm -rf build
