@@ -1,0 +1,143 @@
+#include "sampling/logits.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Scans the row once with a heap of the best so far, worst on top. About count * ln(V / count)
+// updates for random rows, so cheap while count is small.
+void select_with_heap(std::span<const float> logits, std::size_t count,
+                      std::vector<ScoredToken>& out) {
+  TokenId id = 0;
+  for (const float logit : logits) {
+    const ScoredToken token{logit, id++};
+    if (out.size() < count) {
+      out.push_back(token);
+      std::push_heap(out.begin(), out.end(), ranks_before);
+    } else if (ranks_before(token, out.front())) {
+      std::pop_heap(out.begin(), out.end(), ranks_before);
+      out.back() = token;
+      std::push_heap(out.begin(), out.end(), ranks_before);
+    }
+  }
+}
+
+// Buckets by the leading bits of the weight, largest weights first: 16 to the octave, so that one
+// holds few tokens. Monotone without any rounding, and cheap. REQUIRES: 0 <= weight <= 1.
+constexpr std::uint32_t kOneBits = 0x3F800000U;  // of 1.0F
+constexpr std::uint32_t kBucketShift = 19;       // keeps sign, exponent and 4 bits of mantissa
+constexpr std::size_t kBuckets = (kOneBits >> kBucketShift) + 1;
+
+std::size_t bucket_of(float weight) {
+  return (kOneBits - std::bit_cast<std::uint32_t>(weight)) >> kBucketShift;
+}
+
+}  // namespace
+
+LogitScan scan_logits(std::span<const float> logits) {
+  LogitScan scan{{kMinusInfinity, 0}, true};
+  std::uint32_t not_finite = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    // The exponent is all ones for NaN and infinities only.
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(logits[i]) & 0x7F800000U;
+    not_finite |= static_cast<std::uint32_t>(bits == 0x7F800000U);
+    if (logits[i] > scan.best.score) scan.best = {logits[i], static_cast<TokenId>(i)};
+  }
+  scan.finite = not_finite == 0;
+  return scan;
+}
+
+ScoredToken best_token(std::span<const float> logits) {
+  ScoredToken best{kMinusInfinity, 0};
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best.score) best = {logits[i], static_cast<TokenId>(i)};
+  }
+  return best;
+}
+
+double log_sum_exp(std::span<const float> logits, float max) {
+  double sum = 0;
+  for (const float logit : logits) sum += static_cast<double>(std::exp(logit - max));
+  return static_cast<double>(max) + std::log(sum);
+}
+
+void select_best(std::span<const float> logits, std::int32_t count, std::vector<ScoredToken>& out) {
+  out.clear();
+  const std::size_t wanted = std::min(static_cast<std::size_t>(std::max(count, 0)), logits.size());
+  if (wanted == 0) return;
+  if (wanted <= static_cast<std::size_t>(kHeapSelect)) {
+    select_with_heap(logits, wanted, out);
+  } else {
+    TokenId id = 0;
+    for (const float logit : logits) out.push_back({logit, id++});
+    const auto end = out.begin() + static_cast<std::ptrdiff_t>(wanted);
+    std::nth_element(out.begin(), end - 1, out.end(), ranks_before);
+    out.resize(wanted);
+  }
+  std::sort(out.begin(), out.end(), ranks_before);
+}
+
+ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> weights, float top_p,
+                        std::vector<ScoredToken>& scratch) {
+  // Mass per bucket first; only the bucket in which the nucleus ends is sorted.
+  std::array<double, kBuckets> mass{};
+  double total = 0;
+  for (const float weight : weights) {
+    mass[bucket_of(weight)] += static_cast<double>(weight);
+    total += static_cast<double>(weight);
+  }
+  const double wanted = static_cast<double>(top_p) * total;
+  double before = 0;
+  std::size_t bucket = 0;
+  while (bucket + 1 < mass.size() && before + mass[bucket] < wanted) before += mass[bucket++];
+
+  scratch.clear();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (bucket_of(weights[i]) != bucket) continue;
+    scratch.push_back({logits[i], static_cast<TokenId>(i)});
+  }
+  // Empty only if rounding carried the search past the last weight: then everything stays.
+  if (scratch.empty()) return {kMinusInfinity, std::numeric_limits<TokenId>::max()};
+  std::sort(scratch.begin(), scratch.end(), ranks_before);
+  std::size_t last = 0;
+  before += static_cast<double>(weights[static_cast<std::size_t>(scratch[0].id)]);
+  while (before < wanted && last + 1 < scratch.size()) {
+    before += static_cast<double>(weights[static_cast<std::size_t>(scratch[++last].id)]);
+  }
+  return scratch[last];
+}
+
+void drop_behind(ScoredToken last, std::span<float> logits, std::span<float> weights) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!ranks_before(last, {logits[i], static_cast<TokenId>(i)})) continue;
+    logits[i] = kMinusInfinity;
+    weights[i] = 0;
+  }
+}
+
+TokenId draw(std::span<const float> weights, double u) {
+  double total = 0;
+  for (const float weight : weights) total += static_cast<double>(weight);
+  CHECK(total > 0);
+  const double target = u * total;
+  double sum = 0;
+  TokenId last = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] > 0)) continue;
+    sum += static_cast<double>(weights[i]);
+    last = static_cast<TokenId>(i);
+    if (sum > target) break;
+  }
+  return last;
+}
+
+}  // namespace sluice

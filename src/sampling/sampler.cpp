@@ -1,0 +1,164 @@
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace sluice {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Edits of finite logits stay finite, so that differences of two of them are never NaN.
+float clamp_finite(float value) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return std::clamp(value, -kLargest, kLargest);
+}
+
+bool is_allowed(const std::uint32_t* mask, std::size_t token) {
+  return ((mask[token / 32] >> (token % 32)) & 1U) != 0;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplerOptions& options, ThreadPool& pool)
+    : options_(options),
+      pool_(pool),
+      slots_(static_cast<std::size_t>(options.max_slots)),
+      scratch_(static_cast<std::size_t>(pool.size())) {
+  const auto vocab = static_cast<std::size_t>(options.vocab_size);
+  for (const TokenId id : options.eos_ids) CHECK(id >= 0 && id < options.vocab_size);
+  for (Scratch& scratch : scratch_) {
+    scratch.logits.resize(vocab);
+    scratch.weights.resize(vocab);
+    scratch.tokens.reserve(vocab);
+  }
+}
+
+void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int32_t choice,
+                     std::span<const TokenId> prompt, std::span<const TokenId> output) {
+  Slot& slot = slots_[static_cast<std::size_t>(index)];
+  slot.temperature = params.temperature;
+  slot.top_p = params.top_p;
+  slot.top_k = params.top_k;
+  slot.min_p = params.min_p;
+  slot.seed = params.seed;
+  slot.choice = static_cast<std::uint32_t>(choice);
+  slot.repetition_penalty = params.repetition_penalty;
+  slot.presence_penalty = params.presence_penalty;
+  slot.frequency_penalty = params.frequency_penalty;
+  slot.min_tokens = params.min_tokens;
+  slot.logprobs = std::min(params.logprobs, kMaxLogprobs);
+  slot.logit_bias = params.logit_bias;
+  slot.stop_token_ids = params.stop_token_ids;
+  if (slot.penalizes()) {
+    slot.counts.reset(options_.vocab_size, options_.max_model_len, prompt, output);
+  }
+}
+
+void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
+  CHECK(rows.size() == out.size());
+  const int tasks = static_cast<int>(std::min(rows.size(), scratch_.size()));
+  pool_.parallel_for(tasks, [&](int task) {
+    Scratch& scratch = scratch_[static_cast<std::size_t>(task)];
+    for (auto i = static_cast<std::size_t>(task); i < rows.size();
+         i += static_cast<std::size_t>(tasks)) {
+      sample_row(rows[i], scratch, out[i]);
+    }
+  });
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
+    if (!out[i].failed && slot.penalizes()) slot.counts.add_output(out[i].token);
+  }
+}
+
+void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const {
+  const Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
+  const std::span<const float> raw(row.logits, static_cast<std::size_t>(options_.vocab_size));
+  out.token = -1;
+  out.failed = true;
+  out.num_logprobs = 0;
+  const LogitScan scan = scan_logits(raw);
+  if (!scan.finite) return;
+
+  ScoredToken best = scan.best;
+  const bool edited = slot.edits(row);
+  if (edited || !slot.greedy()) std::copy(raw.begin(), raw.end(), scratch.logits.begin());
+  if (edited) {
+    edit_logits(slot, row, scratch.logits);
+    best = best_token(scratch.logits);
+    if (best.score == kMinusInfinity) return;  // the mask leaves nothing
+  }
+  out.token = slot.greedy() ? best.id : draw_token(slot, row, best.score, scratch);
+  out.failed = false;
+  if (slot.logprobs >= 0) add_logprobs(raw, scan.best.score, slot.logprobs, scratch, out);
+}
+
+void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const {
+  if (row.allowed != nullptr) {
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (!is_allowed(row.allowed, i)) logits[i] = kMinusInfinity;
+    }
+  }
+  const auto at = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
+  if (row.output_index < slot.min_tokens) {
+    for (const TokenId id : options_.eos_ids) at(id) = kMinusInfinity;
+    for (const TokenId id : slot.stop_token_ids) at(id) = kMinusInfinity;
+  }
+  for (const auto& [id, bias] : slot.logit_bias) {
+    if (at(id) != kMinusInfinity) at(id) = clamp_finite(at(id) + bias);
+  }
+  if (!slot.penalizes()) return;
+  for (const TokenId id : slot.counts.seen()) {
+    float& logit = at(id);
+    if (logit == kMinusInfinity) continue;
+    const float count = static_cast<float>(slot.counts.output_count(id));
+    logit = logit > 0 ? logit / slot.repetition_penalty : logit * slot.repetition_penalty;
+    logit -= slot.frequency_penalty * count;
+    logit -= count > 0 ? slot.presence_penalty : 0.0F;
+    logit = clamp_finite(logit);
+  }
+}
+
+// `best`: the largest of scratch.logits, finite.
+TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch) {
+  const std::span<float> logits = scratch.logits;
+  const std::span<float> weights = scratch.weights;
+  // Weights are relative to the best token's: 1 for it, so that min_p is a plain threshold, and
+  // nothing overflows whatever the temperature.
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weights[i] = std::exp((logits[i] - best) / slot.temperature);
+    if (weights[i] < slot.min_p) {
+      weights[i] = 0;
+      logits[i] = kMinusInfinity;
+    }
+  }
+  if (slot.top_k > 0 && static_cast<std::size_t>(slot.top_k) < logits.size()) {
+    select_best(logits, slot.top_k, scratch.tokens);
+    drop_behind(scratch.tokens.back(), logits, weights);
+  }
+  if (slot.top_p < 1.0F) {
+    drop_behind(nucleus_end(logits, weights, slot.top_p, scratch.tokens), logits, weights);
+  }
+  return draw(weights, sampling_uniform(slot.seed, slot.choice,
+                                        static_cast<std::uint64_t>(row.output_index)));
+}
+
+void Sampler::add_logprobs(std::span<const float> logits, float max, std::int32_t alternatives,
+                           Scratch& scratch, SampledRow& out) {
+  const double normalizer = log_sum_exp(logits, max);
+  const auto logprob = [&](TokenId id) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(id)]) -
+                              normalizer);
+  };
+  out.logprobs[out.num_logprobs++] = {logprob(out.token), out.token};
+  select_best(logits, alternatives, scratch.tokens);
+  for (const ScoredToken& token : scratch.tokens) {
+    out.logprobs[out.num_logprobs++] = {logprob(token.id), token.id};
+  }
+}
+
+}  // namespace sluice

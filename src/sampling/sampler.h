@@ -1,0 +1,119 @@
+// Sampler: logits to tokens, row by row, each row by the parameters of its slot. Order and
+// semantics follow vLLM:
+//
+//   1  log-probabilities, when wanted: log-softmax of the logits as the model gave them
+//   2  token mask of the row; ids that min_tokens forbids (eos and stop ids, ignore_eos or not)
+//   3  logit bias, added
+//   4  repetition penalty (prompt and output: x > 0 ? x / r : x * r), frequency and presence
+//      penalty (output)
+//   5  temperature 0 (below 1e-5): the best token, and done
+//   6  divide by the temperature; min_p; top_k; top_p, over what is left, renormalized
+//   7  one draw u = sampling_uniform(seed, choice, output_index), inverse transform in the order
+//      of token ids
+//
+// Different from vLLM: of equal logits the lower id ranks first, so that top_k keeps exactly k and
+// everything is reproducible. Sums are in double. A row whose logits are not all finite, or whose
+// mask leaves nothing, fails alone.
+//
+// Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
+// allocate nothing; assign() does on the first use of penalties in a slot.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "base/token_id.h"
+#include "request/sampling_params.h"
+#include "sampling/logits.h"
+#include "sampling/token_counts.h"
+
+namespace sluice {
+
+struct SamplerOptions {
+  std::int32_t vocab_size = 0;
+  std::int32_t max_slots = 0;
+  std::int32_t max_model_len = 0;  // longest sequence, prompt and output
+  std::vector<TokenId> eos_ids;
+};
+
+// One position to sample. All pointers are read only.
+struct SampleRow {
+  std::int32_t slot = 0;
+  std::int32_t output_index = 0;           // of the token to be chosen, 0 = first: the counter
+  const float* logits = nullptr;           // [vocab_size]
+  const std::uint32_t* allowed = nullptr;  // bit i = token i may be chosen; null = all may
+};
+
+inline constexpr std::int32_t kMaxRowLogprobs = kMaxLogprobs + 1;
+
+struct SampledRow {
+  TokenId token = -1;  // -1 when failed
+  bool failed = false;
+  std::int32_t num_logprobs = 0;  // 0, or 1 + SamplingParams::logprobs
+  // The chosen token, then the most likely ones, best first (the chosen one may come again).
+  ScoredToken logprobs[kMaxRowLogprobs];
+};
+
+class Sampler {
+ public:
+  // REQUIRES: the pool outlives the sampler.
+  Sampler(const SamplerOptions& options, ThreadPool& pool);
+
+  // A slot begins to serve a sequence: choice `choice` of a request, which has produced `output`
+  // before (when it was preempted).
+  void assign(std::int32_t slot, const SamplingParams& params, std::int32_t choice,
+              std::span<const TokenId> prompt, std::span<const TokenId> output);
+
+  // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();
+  // no slot twice.
+  void sample(std::span<const SampleRow> rows, std::span<SampledRow> out);
+
+ private:
+  struct Slot {
+    float temperature = 1.0F;
+    float top_p = 1.0F;
+    std::int32_t top_k = 0;
+    float min_p = 0.0F;
+    std::uint64_t seed = 0;
+    std::uint32_t choice = 0;
+    float repetition_penalty = 1.0F;
+    float presence_penalty = 0.0F;
+    float frequency_penalty = 0.0F;
+    std::int32_t min_tokens = 0;
+    std::int32_t logprobs = -1;
+    std::vector<std::pair<TokenId, float>> logit_bias;
+    std::vector<TokenId> stop_token_ids;
+    TokenCounts counts;
+
+    bool greedy() const { return temperature < 1e-5F; }
+    bool penalizes() const {
+      return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+    }
+    bool edits(const SampleRow& row) const {
+      return row.allowed != nullptr || row.output_index < min_tokens || !logit_bias.empty() ||
+             penalizes();
+    }
+  };
+  // One per task of the pool.
+  struct Scratch {
+    std::vector<float> logits;
+    std::vector<float> weights;
+    std::vector<ScoredToken> tokens;
+  };
+
+  void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
+  void edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const;
+  static TokenId draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch);
+  static void add_logprobs(std::span<const float> logits, float max, std::int32_t alternatives,
+                           Scratch& scratch, SampledRow& out);
+
+  SamplerOptions options_;
+  ThreadPool& pool_;
+  std::vector<Slot> slots_;
+  std::vector<Scratch> scratch_;
+};
+
+}  // namespace sluice
