@@ -67,7 +67,7 @@ test-dev: packages-test
 	$(call preset_tests,dev,all,)
 
 asan: packages-test
-	$(call preset_tests,asan-ubsan,all,)
+	$(call preset_tests,asan-ubsan,all,-LE style)
 
 tsan: packages-test
 	$(call preset_tests,tsan,thread_tests,-L threads)
@@ -75,7 +75,7 @@ tsan: packages-test
 .PHONY: fuzz
 fuzz: packages-fuzz
 	$(call step,configure fuzz,cmake --preset fuzz >/dev/null)
-	$(call step,build fuzz,cmake --build --preset fuzz -j$(JOBS))
+	$(call step,build fuzz,cmake --build --preset fuzz -j$(JOBS) --target fuzz_targets)
 	$(call step,fuzz,tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(JOBS))
 
 # ---------------------------------------------------------------- style
