@@ -1,0 +1,129 @@
+// Decoder: the one forward pass, driven by per-layer configuration, over layers [first, last) of a
+// model. Reads persistent inputs (addresses that never change), works in named buffers of the
+// workspace, and leaves logits in one of them. Everything that differs from step to step is read
+// from device memory when ops run, so that a captured forward replays with any batch up to its
+// capacity.
+//
+// Stages of a pipeline: the stage with layer 0 embeds tokens; the last one norms and projects to
+// logits; in between hidden states pass through hidden(): written by the caller before a stage
+// with first > 0, read after one with last < num_layers.
+//
+// Owner: the model runner. Threads: the engine's thread. Allocates nothing in forward().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "device/ops.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace sluice {
+
+// Most tokens, sequences and logit positions of a step; or of a captured graph.
+struct StepCapacity {
+  std::int32_t tokens = 0;
+  std::int32_t seqs = 0;
+  std::int32_t logits = 0;
+};
+
+// Inputs of one KV group: layers that share block tables.
+struct DecoderGroupInputs {
+  const std::int64_t* slot_mapping = nullptr;  // [T]
+  const std::int32_t* block_tables = nullptr;  // [slots, table_stride]
+  std::int64_t table_stride = 0;
+  const void* attention_plan = nullptr;
+};
+
+struct DecoderLayerKv {
+  KvLayerView view;
+  std::int32_t group = 0;
+};
+
+// Device addresses, fixed for the life of the decoder.
+struct DecoderInputs {
+  const std::int32_t* token_ids = nullptr;      // [T]
+  const std::int32_t* positions = nullptr;      // [T]
+  const std::int32_t* cu_seqlens_q = nullptr;   // [S + 1]
+  const std::int32_t* seq_lens = nullptr;       // [S]
+  const std::int32_t* row_slots = nullptr;      // [S]
+  const std::int32_t* logit_indices = nullptr;  // [L]
+  const std::int32_t* num_tokens = nullptr;
+  const std::int32_t* num_seqs = nullptr;
+  const std::int32_t* num_logits = nullptr;
+  std::vector<DecoderGroupInputs> groups;
+  std::vector<DecoderLayerKv> layers;  // last - first, index 0 = first
+};
+
+class Decoder {
+ public:
+  struct Options {
+    std::int32_t first_layer = 0;
+    std::int32_t last_layer = 0;     // exclusive
+    StepCapacity capacity;           // the largest step
+    std::int32_t max_positions = 0;  // context: rows of the rotary tables
+    std::string model_id = "model";  // in front of buffer names
+  };
+
+  // Adds the decoder's buffers to `arena`. `config` must outlive the decoder.
+  Decoder(const ModelConfig& config, const Options& options, DType weights_dtype,
+          const DeviceTraits& traits, ArenaPlan& arena);
+
+  // Binds the buffers once the arena's inputs and workspace are backed, and writes the rotary
+  // tables. REQUIRES: views of `weights` and `inputs` stay valid.
+  Status bind(const Arena& arena, Device& device, DecoderWeights weights, DecoderInputs inputs);
+
+  // Runs the batch that the inputs describe; or records it while the device captures.
+  // REQUIRES: bound; capacity is at most the largest step.
+  void forward(Ops& ops, const StepCapacity& capacity) const;
+
+  // [L, V] F32: row i belongs to logit_indices[i]. Last stage only.
+  const TensorView& logits() const { return buffers_.logits; }
+  // [T, hidden]: the residual stream, between stages.
+  const TensorView& hidden() const { return buffers_.residual; }
+
+ private:
+  struct Buffers {
+    TensorView residual;   // [T, hidden]
+    TensorView normed;     // [T, hidden]: input of a matmul
+    TensorView qkv;        // [T, (H + 2 G) D]
+    TensorView attention;  // [T, H D]
+    TensorView projected;  // [T, hidden]: output of o and down, added by the next norm
+    TensorView gate_up;    // [T, 2 F]
+    TensorView activated;  // [T, F]
+    TensorView gathered;   // [L, hidden]
+    TensorView logits;     // [L, V]
+  };
+  struct Widths {
+    std::int32_t qkv = 0;
+    std::int32_t attention = 0;
+    std::int32_t intermediate = 0;
+  };
+
+  std::string buffer_name(std::string_view name) const;
+  Widths max_widths() const;
+  void plan_buffers(ArenaPlan& arena);
+  Status write_rope_tables(const Arena& arena, Device& device);
+
+  void norm(Ops& ops, const StepCapacity& capacity, const TensorView& add,
+            const TensorView& weight) const;
+  void attention(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const;
+  void mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const;
+  void project_logits(Ops& ops, const StepCapacity& capacity) const;
+
+  const ModelConfig& config_;
+  Options options_;
+  DType wide_;   // of the residual stream and of what matmuls write
+  DType input_;  // of what matmuls read
+  Buffers buffers_;
+  DecoderWeights weights_;
+  DecoderInputs inputs_;
+  std::vector<const float*> rope_tables_;  // by ModelConfig::ropes
+};
+
+}  // namespace sluice

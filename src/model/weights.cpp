@@ -1,0 +1,180 @@
+#include "model/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "model/weight_conversion.h"
+
+namespace sluice {
+namespace {
+
+std::size_t round_up(std::size_t n, std::size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+std::size_t element_count(const TensorInfo& tensor) {
+  std::size_t count = 1;
+  for (const std::int64_t dim : tensor.shape) count *= static_cast<std::size_t>(dim);
+  return count;
+}
+
+template <class Visit>
+void for_each_source(const ModelWeightsPlan& sources, const Visit& visit) {
+  for (const WeightSource* source : {&sources.embedding, &sources.final_norm, &sources.lm_head}) {
+    if (source->present()) visit(*source);
+  }
+  for (const LayerWeightSources& layer : sources.layers) {
+    for (const WeightSource& source : layer.weights) {
+      if (source.present()) visit(source);
+    }
+  }
+}
+
+}  // namespace
+
+WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
+                                  std::optional<DType> dtype, const DeviceTraits& traits,
+                                  std::string_view model_id, ArenaPlan& arena) {
+  WeightsLayout layout;
+  layout.checkpoint_ = &checkpoint;
+  layout.sources_ = &sources;
+  layout.file_offsets_.resize(checkpoint.files().size(), 0);
+  layout.file_mapped_.resize(checkpoint.files().size(), false);
+  for_each_source(sources, [&](const WeightSource& source) {
+    layout.place(source, dtype, traits, model_id, arena);
+  });
+  // Files come last: what is copied is backed as a prefix of the region.
+  for (std::size_t i = 0; i < layout.file_offsets_.size(); ++i) {
+    if (!layout.file_mapped_[i]) continue;
+    const auto bytes = static_cast<std::size_t>(checkpoint.files()[i].size());
+    layout.file_offsets_[i] =
+        arena.add(RegionKind::kWeights, fmt::format("{}/file{}", model_id, i),
+                  round_up(bytes, traits.granularity), traits.granularity);
+  }
+  return layout;
+}
+
+void WeightsLayout::place(const WeightSource& source, std::optional<DType> dtype,
+                          const DeviceTraits& traits, std::string_view model_id,
+                          ArenaPlan& arena) {
+  const TensorInfo& tensor = source.tensor;
+  if (placements_.contains(tensor.name)) return;
+  Placement placement{&source, dtype.value_or(source.dtype), false, 0};
+  // Kernels load whole elements; vectors of them need no alignment.
+  const bool aligned = tensor.offset % size_of(source.dtype) == 0;
+  placement.mapped = traits.maps_files && aligned && placement.dtype == source.dtype;
+  if (placement.mapped) {
+    file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
+    mapped_bytes_ += tensor.bytes;
+  } else {
+    const std::size_t bytes = element_count(tensor) * size_of(placement.dtype);
+    placement.offset =
+        arena.add(RegionKind::kWeights, fmt::format("{}/{}", model_id, tensor.name), bytes);
+    copied_end_ = placement.offset + bytes;
+    copied_bytes_ += bytes;
+  }
+  placements_.emplace(tensor.name, placement);
+}
+
+Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadPool& pool) const {
+  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, copied_end_));
+  for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
+    if (!file_mapped_[i]) continue;
+    const SafetensorsFile& file = checkpoint_->files()[i];
+    auto mapped = arena.map_file(RegionKind::kWeights, file_offsets_[i], file.fd(),
+                                 static_cast<std::size_t>(file.size()));
+    if (!mapped) return with_context(file.path(), std::move(mapped).error());
+  }
+  for (const auto& [name, placement] : placements_) {
+    if (placement.mapped) continue;
+    auto copied = copy(placement, arena, device, pool);
+    if (!copied) return with_context(name, std::move(copied).error());
+  }
+  RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
+
+  DecoderWeights weights;
+  weights.dtype = sources_->dtype;
+  for (const auto& [name, placement] : placements_) {
+    if (placement.source == &sources_->layers.front()[WeightRole::kQ]) {
+      weights.dtype = placement.dtype;
+    }
+  }
+  weights.embedding = view(sources_->embedding, arena);
+  weights.final_norm = view(sources_->final_norm, arena);
+  weights.lm_head = view(sources_->lm_head, arena);
+  for (const LayerWeightSources& layer : sources_->layers) {
+    weights.layers.push_back(layer_views(layer, arena));
+  }
+  return weights;
+}
+
+Status WeightsLayout::copy(const Placement& placement, Arena& arena, Device& device,
+                           ThreadPool& pool) const {
+  const TensorInfo& tensor = placement.source->tensor;
+  const std::byte* from = checkpoint_->data(tensor).data();
+  std::byte* to = arena.region_base(RegionKind::kWeights) + placement.offset;
+  const std::size_t count = element_count(tensor);
+  const DType from_type = placement.source->dtype;
+  const bool direct = device.traits().host_accessible;
+  std::vector<std::byte> staging(direct ? 0 : count * size_of(placement.dtype));
+  std::byte* target = direct ? to : staging.data();
+
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  const int chunks = static_cast<int>((count + kChunk - 1) / kChunk);
+  pool.parallel_for(chunks, [&](int chunk) {
+    const std::size_t first = static_cast<std::size_t>(chunk) * kChunk;
+    convert_weights(from + first * size_of(from_type), from_type,
+                    target + first * size_of(placement.dtype), placement.dtype,
+                    std::min(kChunk, count - first));
+  });
+  if (direct) return {};
+  RETURN_IF_ERROR(device.copy_to_device(to, staging.data(), staging.size()));
+  return device.synchronize();  // the staging memory must outlive the copy
+}
+
+TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) const {
+  if (!source.present()) return {};
+  const TensorInfo& tensor = source.tensor;
+  const auto found = placements_.find(tensor.name);
+  CHECK(found != placements_.end());
+  const Placement& placement = found->second;
+  const std::size_t offset =
+      placement.mapped ? file_offsets_[static_cast<std::size_t>(tensor.file)] +
+                             static_cast<std::size_t>(tensor.offset)
+                       : placement.offset;
+  std::byte* data = arena.region_base(RegionKind::kWeights) + offset;
+  CHECK(tensor.shape.size() == 1 || tensor.shape.size() == 2);
+  return tensor.shape.size() == 1
+             ? vector_view(data, placement.dtype, tensor.shape[0])
+             : matrix_view(data, placement.dtype, tensor.shape[0], tensor.shape[1]);
+}
+
+LayerWeights WeightsLayout::layer_views(const LayerWeightSources& sources,
+                                        const Arena& arena) const {
+  const auto get = [&](WeightRole role) { return view(sources[role], arena); };
+  LayerWeights w;
+  w.input_norm = get(WeightRole::kInputNorm);
+  w.q = get(WeightRole::kQ);
+  w.k = get(WeightRole::kK);
+  w.v = get(WeightRole::kV);
+  w.q_bias = get(WeightRole::kQBias);
+  w.k_bias = get(WeightRole::kKBias);
+  w.v_bias = get(WeightRole::kVBias);
+  w.q_norm = get(WeightRole::kQNorm);
+  w.k_norm = get(WeightRole::kKNorm);
+  w.o = get(WeightRole::kO);
+  w.o_bias = get(WeightRole::kOBias);
+  w.post_attention_norm = get(WeightRole::kPostAttentionNorm);
+  w.gate = get(WeightRole::kGate);
+  w.up = get(WeightRole::kUp);
+  w.gate_bias = get(WeightRole::kGateBias);
+  w.up_bias = get(WeightRole::kUpBias);
+  w.down = get(WeightRole::kDown);
+  w.down_bias = get(WeightRole::kDownBias);
+  return w;
+}
+
+}  // namespace sluice

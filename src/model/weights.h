@@ -1,0 +1,91 @@
+// Weights in the arena. Planning decides for every weight of a model whether it is used as it lies
+// in its mapped file (the rule) or copied and converted (another dtype is wanted, the device maps
+// no files, or the file aligns it badly); loading then maps and copies. Nothing is held twice.
+//
+// Weights region: [ copied weights, one named buffer each | mapped files, whole ]
+//
+// Owner: the engine's loader; the views it gets point into the arena and live as long as it.
+// Threads: the engine's thread; conversion splits over the pool.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "model/families.h"
+#include "tensor/tensor_view.h"
+
+namespace sluice {
+
+// Views are empty where the model has no such weight.
+struct LayerWeights {
+  TensorView input_norm;  // [hidden]
+  TensorView q, k, v;     // [H * D, hidden], [G * D, hidden] twice
+  TensorView q_bias, k_bias, v_bias;
+  TensorView q_norm, k_norm;  // [D]
+  TensorView o;               // [hidden, H * D]
+  TensorView o_bias;
+  TensorView post_attention_norm;  // [hidden]
+  TensorView gate, up;             // [F, hidden]
+  TensorView gate_bias, up_bias;
+  TensorView down;  // [hidden, F]
+  TensorView down_bias;
+};
+
+struct DecoderWeights {
+  DType dtype = DType::kF32;  // of the matrices
+  TensorView embedding;       // [V, hidden]; first stage
+  TensorView final_norm;      // [hidden]; last stage
+  TensorView lm_head;         // [V, hidden]; last stage; the embedding again when tied
+  std::vector<LayerWeights> layers;
+};
+
+class WeightsLayout {
+ public:
+  // Adds the weights' buffers to `arena`. `dtype`: convert every weight to it; nothing: as stored.
+  // `model_id` goes in front of buffer names. `sources` and `checkpoint` must stay until load().
+  static WeightsLayout plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
+                            std::optional<DType> dtype, const DeviceTraits& traits,
+                            std::string_view model_id, ArenaPlan& arena);
+
+  // Maps and copies, after which the checkpoint is needed no more.
+  Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
+
+  // Sizes, for messages.
+  std::uint64_t copied_bytes() const { return copied_bytes_; }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_; }
+
+ private:
+  struct Placement {
+    const WeightSource* source = nullptr;
+    DType dtype = DType::kF32;  // in the arena
+    bool mapped = false;
+    std::size_t offset = 0;  // in the weights region, when copied
+  };
+
+  WeightsLayout() = default;
+  void place(const WeightSource& source, std::optional<DType> dtype, const DeviceTraits& traits,
+             std::string_view model_id, ArenaPlan& arena);
+  Status copy(const Placement& placement, Arena& arena, Device& device, ThreadPool& pool) const;
+  TensorView view(const WeightSource& source, const Arena& arena) const;
+  LayerWeights layer_views(const LayerWeightSources& sources, const Arena& arena) const;
+
+  const Checkpoint* checkpoint_ = nullptr;
+  const ModelWeightsPlan* sources_ = nullptr;
+  std::map<std::string, Placement, std::less<>> placements_;  // by tensor; a tied one is once
+  std::vector<std::size_t> file_offsets_;                     // in the region; by file
+  std::vector<bool> file_mapped_;
+  std::size_t copied_end_ = 0;
+  std::uint64_t copied_bytes_ = 0;
+  std::uint64_t mapped_bytes_ = 0;
+};
+
+}  // namespace sluice
