@@ -11,10 +11,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
-#include "base/sha256.h"
 #include "checkpoint/safetensors.h"
 
 namespace sluice {
@@ -41,34 +41,9 @@ class Checkpoint {
   std::vector<TensorInfo> tensors_;
 };
 
-// Names a model cheaply, without reading its weights: SHA-256 over config.json, and for every
-// weight file its name, size, header bytes, and 64 KiB samples spread over its data. Two
-// checkpoints of one shape with different weights differ unless they agree in every sample; a
-// change of single weights outside the samples goes unnoticed (content_digest sees it).
-Result<Sha256Digest> model_digest(const Checkpoint& checkpoint);
-
-// SHA-256 over config.json and the SHA-256 of every weight file, in order. Reads everything.
-class ContentDigestCache;
-Result<Sha256Digest> content_digest(const Checkpoint& checkpoint, ContentDigestCache& cache);
-
-// Digests of whole files, remembered by device, inode, size, mtime and ctime, so that a file is
-// read again only when it changed. Owner: whoever computes digests. Threads: one.
-class ContentDigestCache {
- public:
-  Result<Sha256Digest> digest(const SafetensorsFile& file);
-  std::uint64_t files_read() const { return files_read_; }
-
- private:
-  struct Entry {
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    std::uint64_t size = 0;
-    std::int64_t modified_ns = 0;
-    std::int64_t changed_ns = 0;
-    Sha256Digest digest{};
-  };
-  std::vector<Entry> entries_;
-  std::uint64_t files_read_ = 0;
-};
+// The parser of model.safetensors.index.json alone: (tensor, shard) pairs, sorted by tensor. Shards
+// are plain file names. Errors name the field.
+Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index(
+    std::string_view text);
 
 }  // namespace sluice

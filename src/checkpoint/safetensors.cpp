@@ -1,0 +1,99 @@
+#include "checkpoint/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "checkpoint/quote_text.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kLengthBytes = 8;
+// As the reference implementation's limit.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+
+std::uint64_t little_endian_u64(const std::byte* bytes) {
+  std::uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = (value << 8) | std::to_integer<std::uint64_t>(bytes[i]);
+  return value;
+}
+
+Result<std::uint64_t> header_length(const MappedFile& mapping) {
+  if (mapping.size() < kLengthBytes) {
+    return invalid_argument(fmt::format(
+        "{} bytes are too short for a safetensors file, which begins with an 8-byte length",
+        mapping.size()));
+  }
+  const std::uint64_t length = little_endian_u64(mapping.data());
+  if (length > kMaxHeaderBytes) {
+    return invalid_argument(
+        fmt::format("header length {} is beyond the limit of {} bytes; not a safetensors file?",
+                    length, kMaxHeaderBytes));
+  }
+  if (length > mapping.size() - kLengthBytes) {
+    return invalid_argument(fmt::format(
+        "header length {} reaches beyond the file of {} bytes; the file is truncated or not a "
+        "safetensors file",
+        length, mapping.size()));
+  }
+  return length;
+}
+
+}  // namespace
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+Result<DType> weight_dtype(const TensorInfo& tensor) {
+  switch (tensor.dtype) {
+    case StoredDType::kF32:
+      return DType::kF32;
+    case StoredDType::kF16:
+      return DType::kF16;
+    case StoredDType::kBF16:
+      return DType::kBF16;
+    default:
+      return unsupported(fmt::format("tensor {}: dtype {} is not supported for weights; "
+                                     "expected F32, F16 or BF16",
+                                     quote_text(tensor.name), stored_dtype_name(tensor.dtype)));
+  }
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, std::int32_t file_index) {
+  SafetensorsFile result;
+  result.path_ = path;
+  ASSIGN_OR_RETURN(result.file_, open_for_reading(path));
+  ASSIGN_OR_RETURN(result.mapping_, MappedFile::open(path));
+  if (result.mapping_.size() != result.file_.size) {
+    return unavailable(path + ": changed while it was being opened; try again");
+  }
+  const Result<std::uint64_t> length = header_length(result.mapping_);
+  if (!length) return with_context(path, length.error());
+  result.header_bytes_ = static_cast<std::size_t>(*length);
+  auto tensors = parse_safetensors_header(result.header(), result.size(), file_index);
+  if (!tensors) return with_context(path, tensors.error());
+  result.tensors_ = std::move(*tensors);
+  return result;
+}
+
+const char* SafetensorsFile::header_text() const {
+  return reinterpret_cast<const char*>(mapping_.data()) + kLengthBytes;
+}
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  const auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+  return found != tensors_.end() && found->name == name ? &*found : nullptr;
+}
+
+std::span<const std::byte> SafetensorsFile::data(const TensorInfo& tensor) const {
+  CHECK(tensor.offset <= mapping_.size() && tensor.bytes <= mapping_.size() - tensor.offset);
+  return mapping_.bytes().subspan(static_cast<std::size_t>(tensor.offset),
+                                  static_cast<std::size_t>(tensor.bytes));
+}
+
+}  // namespace sluice

@@ -1,0 +1,275 @@
+#include "model/families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "checkpoint/quote_text.h"
+
+namespace sluice {
+namespace {
+
+// A dimension of a weight, as a function of the configuration.
+enum class Dim : std::uint8_t { kNone, kVocab, kHidden, kQuery, kKeyValue, kHead, kFeedForward };
+
+// When a model has a weight.
+enum class Present : std::uint8_t { kAlways, kQkvBias, kOBias, kMlpBias, kQkNorm };
+
+struct WeightSpec {
+  WeightRole role;
+  std::string_view short_name;
+  std::string_view name;  // {} is the layer
+  Dim rows;
+  Dim columns;  // kNone: a vector
+  Sharding sharding;
+  Present present;
+};
+
+// The one table, in the order of WeightRole. Families of the Llama line differ in which weights
+// they have (LayerConfig says), not in their names; a family with other names gets its own table.
+using enum Dim;
+using enum Sharding;
+constexpr std::array<WeightSpec, kNumWeightRoles> kLlamaTable = {{
+    {WeightRole::kEmbedding, "embed_tokens", "model.embed_tokens.weight", kVocab, kHidden,
+     kVocabulary, Present::kAlways},
+    {WeightRole::kFinalNorm, "norm", "model.norm.weight", kHidden, kNone, kReplicated,
+     Present::kAlways},
+    {WeightRole::kLmHead, "lm_head", "lm_head.weight", kVocab, kHidden, kVocabulary,
+     Present::kAlways},
+    {WeightRole::kInputNorm, "input_layernorm", "model.layers.{}.input_layernorm.weight", kHidden,
+     kNone, kReplicated, Present::kAlways},
+    {WeightRole::kQ, "q_proj", "model.layers.{}.self_attn.q_proj.weight", kQuery, kHidden, kColumn,
+     Present::kAlways},
+    {WeightRole::kK, "k_proj", "model.layers.{}.self_attn.k_proj.weight", kKeyValue, kHidden,
+     kColumn, Present::kAlways},
+    {WeightRole::kV, "v_proj", "model.layers.{}.self_attn.v_proj.weight", kKeyValue, kHidden,
+     kColumn, Present::kAlways},
+    {WeightRole::kQBias, "q_proj.bias", "model.layers.{}.self_attn.q_proj.bias", kQuery, kNone,
+     kColumn, Present::kQkvBias},
+    {WeightRole::kKBias, "k_proj.bias", "model.layers.{}.self_attn.k_proj.bias", kKeyValue, kNone,
+     kColumn, Present::kQkvBias},
+    {WeightRole::kVBias, "v_proj.bias", "model.layers.{}.self_attn.v_proj.bias", kKeyValue, kNone,
+     kColumn, Present::kQkvBias},
+    {WeightRole::kQNorm, "q_norm", "model.layers.{}.self_attn.q_norm.weight", kHead, kNone,
+     kReplicated, Present::kQkNorm},
+    {WeightRole::kKNorm, "k_norm", "model.layers.{}.self_attn.k_norm.weight", kHead, kNone,
+     kReplicated, Present::kQkNorm},
+    {WeightRole::kO, "o_proj", "model.layers.{}.self_attn.o_proj.weight", kHidden, kQuery, kRow,
+     Present::kAlways},
+    // Biases of row-sharded weights are whole on every rank and added once, after the reduction.
+    {WeightRole::kOBias, "o_proj.bias", "model.layers.{}.self_attn.o_proj.bias", kHidden, kNone,
+     kReplicated, Present::kOBias},
+    {WeightRole::kPostAttentionNorm, "post_attention_layernorm",
+     "model.layers.{}.post_attention_layernorm.weight", kHidden, kNone, kReplicated,
+     Present::kAlways},
+    {WeightRole::kGate, "gate_proj", "model.layers.{}.mlp.gate_proj.weight", kFeedForward, kHidden,
+     kColumn, Present::kAlways},
+    {WeightRole::kUp, "up_proj", "model.layers.{}.mlp.up_proj.weight", kFeedForward, kHidden,
+     kColumn, Present::kAlways},
+    {WeightRole::kDown, "down_proj", "model.layers.{}.mlp.down_proj.weight", kHidden, kFeedForward,
+     kRow, Present::kAlways},
+    {WeightRole::kGateBias, "gate_proj.bias", "model.layers.{}.mlp.gate_proj.bias", kFeedForward,
+     kNone, kColumn, Present::kMlpBias},
+    {WeightRole::kUpBias, "up_proj.bias", "model.layers.{}.mlp.up_proj.bias", kFeedForward, kNone,
+     kColumn, Present::kMlpBias},
+    {WeightRole::kDownBias, "down_proj.bias", "model.layers.{}.mlp.down_proj.bias", kHidden, kNone,
+     kReplicated, Present::kMlpBias},
+}};
+
+constexpr bool in_role_order() {
+  for (std::size_t i = 0; i < kLlamaTable.size(); ++i) {
+    if (static_cast<std::size_t>(kLlamaTable[i].role) != i) return false;
+  }
+  return true;
+}
+static_assert(in_role_order());
+
+const WeightSpec& spec_of(WeightRole role) { return kLlamaTable[static_cast<std::size_t>(role)]; }
+
+bool is_of_layer(WeightRole role) { return role > WeightRole::kLmHead; }
+
+bool has_weight(const LayerConfig& layer, Present present) {
+  switch (present) {
+    case Present::kAlways:
+      return true;
+    case Present::kQkvBias:
+      return layer.qkv_bias;
+    case Present::kOBias:
+      return layer.o_bias;
+    case Present::kMlpBias:
+      return layer.mlp_bias;
+    case Present::kQkNorm:
+      return layer.qk_norm;
+  }
+  return false;
+}
+
+std::int64_t size_of_dim(const ModelConfig& config, const LayerConfig& layer, Dim dim) {
+  switch (dim) {
+    case kNone:
+      return 0;
+    case kVocab:
+      return config.vocab_size;
+    case kHidden:
+      return config.hidden_size;
+    case kQuery:
+      return layer.q_width();
+    case kKeyValue:
+      return layer.kv_width();
+    case kHead:
+      return layer.head_dim;
+    case kFeedForward:
+      return layer.intermediate_size;
+  }
+  return 0;
+}
+
+// Finds weights one by one and keeps to one dtype for all matrices.
+class Resolver {
+ public:
+  Resolver(const ModelConfig& config, const Checkpoint& checkpoint)
+      : config_(config), checkpoint_(checkpoint) {}
+
+  Result<WeightSource> resolve(WeightRole role, std::int32_t layer) {
+    const std::string name = weight_name(config_.family, role, layer);
+    const TensorInfo* tensor = checkpoint_.find(name);
+    const std::vector<std::int64_t> shape = weight_shape(config_, role, layer);
+    if (tensor == nullptr) {
+      return not_found(fmt::format("{}: tensor {} is missing; expected shape {}",
+                                   checkpoint_.directory(), quote_text(name), shape_text(shape)));
+    }
+    const std::string& path = checkpoint_.file_of(*tensor).path();
+    if (tensor->shape != shape) {
+      return invalid_argument(fmt::format("{}: tensor {} has shape {}; config.json asks for {}",
+                                          path, quote_text(name), shape_text(tensor->shape),
+                                          shape_text(shape)));
+    }
+    auto dtype = weight_dtype(*tensor);
+    if (!dtype) return with_context(path, dtype.error());
+    if (shape.size() > 1 && !matrix_dtype_) {
+      matrix_dtype_ = *dtype;
+      matrix_name_ = name;
+    }
+    WeightSource source{*tensor, *dtype, weight_sharding(role)};
+    RETURN_IF_ERROR(shape.size() > 1 ? check_matrix(source, path) : Status());
+    if (shape.size() == 1 && *dtype != DType::kF32) vectors_.push_back(source);
+    return source;
+  }
+
+  Result<DType> common_dtype() const {
+    CHECK(matrix_dtype_.has_value());
+    for (const WeightSource& vector : vectors_) {
+      if (vector.dtype != *matrix_dtype_) {
+        return unsupported(fmt::format("{}: tensor {} is {}; expected {}, as {}, or f32",
+                                       checkpoint_.file_of(vector.tensor).path(),
+                                       quote_text(vector.tensor.name), dtype_name(vector.dtype),
+                                       dtype_name(*matrix_dtype_), quote_text(matrix_name_)));
+      }
+    }
+    return *matrix_dtype_;
+  }
+
+ private:
+  Status check_matrix(const WeightSource& source, const std::string& path) const {
+    if (source.dtype == *matrix_dtype_) return {};
+    return unsupported(fmt::format("{}: tensor {} is {}, but {} is {}; expected one dtype for all",
+                                   path, quote_text(source.tensor.name), dtype_name(source.dtype),
+                                   quote_text(matrix_name_), dtype_name(*matrix_dtype_)));
+  }
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  std::optional<DType> matrix_dtype_;
+  std::string matrix_name_;  // the matrix that set it
+  std::vector<WeightSource> vectors_;  // that are not F32
+};
+
+// Embedding and output projection. A checkpoint may hold one of them for both; when it holds both,
+// both are used, which is right whether their values agree or not.
+Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, bool first, bool last,
+                    Resolver& resolver, ModelWeightsPlan& plan) {
+  const bool has_head = checkpoint.find(spec_of(WeightRole::kLmHead).name) != nullptr;
+  const bool has_embedding = checkpoint.find(spec_of(WeightRole::kEmbedding).name) != nullptr;
+  const bool head_serves_both = config.tie_embeddings && has_head && !has_embedding;
+  plan.tied = !has_head || head_serves_both;
+  if (!has_head && !config.tie_embeddings) {
+    log_warning(fmt::format("{}: lm_head.weight is missing although config.json: "
+                            "tie_word_embeddings is false; the embedding is used for it",
+                            checkpoint.directory()));
+  }
+  if (first || (last && plan.tied)) {
+    const WeightRole role = head_serves_both ? WeightRole::kLmHead : WeightRole::kEmbedding;
+    ASSIGN_OR_RETURN(plan.embedding, resolver.resolve(role, 0));
+  }
+  if (last) {
+    ASSIGN_OR_RETURN(plan.final_norm, resolver.resolve(WeightRole::kFinalNorm, 0));
+    plan.lm_head = plan.embedding;
+    if (!plan.tied) {
+      ASSIGN_OR_RETURN(plan.lm_head, resolver.resolve(WeightRole::kLmHead, 0));
+    }
+  }
+  return {};
+}
+
+// Biases and norms that the file has and the configuration does not ask for: transformers leaves
+// them out too, but the model was most likely trained with them.
+void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) {
+  for (const WeightSpec& spec : kLlamaTable) {
+    if (spec.present == Present::kAlways || has_weight(config.layers.front(), spec.present)) {
+      continue;
+    }
+    const std::string name = weight_name(config.family, spec.role, 0);
+    if (checkpoint.find(name) != nullptr) {
+      log_warning(fmt::format("{}: tensor {} is not used: config.json does not ask for it",
+                              checkpoint.directory(), quote_text(name)));
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view weight_role_name(WeightRole role) { return spec_of(role).short_name; }
+
+Sharding weight_sharding(WeightRole role) { return spec_of(role).sharding; }
+
+std::string weight_name(Family /*family*/, WeightRole role, std::int32_t layer) {
+  return fmt::format(fmt::runtime(spec_of(role).name), layer);
+}
+
+std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole role,
+                                       std::int32_t layer) {
+  const WeightSpec& spec = spec_of(role);
+  CHECK(layer >= 0 && static_cast<std::size_t>(layer) < config.layers.size());
+  const LayerConfig& layer_config = config.layers[static_cast<std::size_t>(layer)];
+  if (!has_weight(layer_config, spec.present)) return {};
+  std::vector<std::int64_t> shape{size_of_dim(config, layer_config, spec.rows)};
+  if (spec.columns != kNone) shape.push_back(size_of_dim(config, layer_config, spec.columns));
+  return shape;
+}
+
+Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         std::int32_t first, std::int32_t last) {
+  CHECK(0 <= first && first < last && last <= config.num_layers);
+  ModelWeightsPlan plan;
+  plan.first_layer = first;
+  plan.last_layer = last;
+  Resolver resolver(config, checkpoint);
+  RETURN_IF_ERROR(resolve_ends(config, checkpoint, first == 0, last == config.num_layers, resolver,
+                               plan));
+  for (std::int32_t i = first; i < last; ++i) {
+    LayerWeightSources& sources = plan.layers.emplace_back();
+    for (const WeightSpec& spec : kLlamaTable) {
+      const LayerConfig& layer = config.layers[static_cast<std::size_t>(i)];
+      if (!is_of_layer(spec.role) || !has_weight(layer, spec.present)) continue;
+      ASSIGN_OR_RETURN(sources.weights[static_cast<std::size_t>(spec.role)],
+                       resolver.resolve(spec.role, i));
+    }
+  }
+  ASSIGN_OR_RETURN(plan.dtype, resolver.common_dtype());
+  warn_about_unused(config, checkpoint);
+  return plan;
+}
+
+}  // namespace sluice
