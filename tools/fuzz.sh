@@ -18,7 +18,9 @@ run_one() {
                  -artifact_prefix="$build/crashes/$name-")
   [ -f "$seeds/$name.dict" ] && options+=(-dict="$seeds/$name.dict")
   if "$target" "${options[@]}" "${folders[@]}" >"$log" 2>&1; then
-    echo "fuzz $name: $(awk '/number_of_executed_units/ {print $2}' "$log") runs in $seconds s: clean"
+    local runs
+    runs=$(awk '/number_of_executed_units/ {print $2}' "$log")
+    echo "fuzz $name: $runs runs in $seconds s: clean"
   else
     tail -40 "$log"
     echo "fuzz $name: FAILED; see $log and $build/crashes"

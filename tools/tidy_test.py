@@ -50,8 +50,9 @@ class CleanTree(TreeTest):
         self.assertIn("CMakeLists.txt", tidy.list_files(root))
 
     def test_exit_code(self):
-        quiet = contextlib.redirect_stdout(io.StringIO())
-        with tempfile.TemporaryDirectory() as root, quiet, contextlib.redirect_stderr(io.StringIO()):
+        out, err = io.StringIO(), io.StringIO()
+        quiet = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with tempfile.TemporaryDirectory() as root, quiet[0], quiet[1]:
             self.assertEqual(tidy.main(["--root", root]), 0)
             with open(os.path.join(root, "a.py"), "w", encoding="utf-8") as stream:
                 stream.write("x = 1 \n")
@@ -62,6 +63,9 @@ class TextRules(TreeTest):
     def test_lines(self):
         self.assert_fires("line-length", "src/kv/a.h", HEADER + "// " + "x" * 98 + "\n")
         self.assert_quiet("line-length", "src/kv/a.h", HEADER + "// " + "x" * 97 + "\n")
+        prose = f'x = [\n    "{"word " * 30}",\n]\n'
+        self.assert_quiet("line-length", "tools/a.py", prose)
+        self.assert_fires("line-length", "tools/a.py", f'x = f({"a, " * 40}"b")\n')
         self.assert_fires("trailing-space", "docs/a.md", "text \n")
         self.assert_fires("tab", "src/kv/a.h", HEADER + "\tint x;\n")
         self.assert_fires("line-end", "docs/a.md", "text\r\n")
@@ -120,7 +124,8 @@ class SizeRules(TreeTest):
                 self.assert_quiet("function-size", "src/kv/a.cpp", shape % body(68))
         loops = "void f() {\n  for (;;) {\n%s  }\n  if (x) {\n%s  }\n}\n" % (body(40), body(40))
         self.assert_fires("function-size", "src/kv/a.cpp", loops)
-        self.assert_quiet("function-size", "src/kv/a.cpp", "struct S {\n" + "  int x;\n" * 90 + "};\n")
+        members = "struct S {\n" + "  int x;\n" * 90 + "};\n"
+        self.assert_quiet("function-size", "src/kv/a.cpp", members)
         self.assert_quiet("function-size", "src/kv/a.cpp",
                           "constexpr int kTable[f(1)] = {\n" + "  1,\n" * 90 + "};\n")
 
@@ -160,6 +165,8 @@ class IncludeRules(TreeTest):
         self.assert_quiet("vendor-header", "src/device/cuda/a.cpp", "#include <cuda_runtime.h>\n")
         self.assert_fires("heavy-header", "src/checkpoint/a.h",
                           HEADER + "#include <nlohmann/json.hpp>\n")
+        self.assert_quiet("heavy-header", "src/checkpoint/a.h",
+                          HEADER + "#include <nlohmann/json_fwd.hpp>\n")
         self.assert_quiet("heavy-header", "src/checkpoint/a.cpp",
                           "#include <nlohmann/json.hpp>\n")
         self.assert_fires("heavy-header", "src/kv/a.cpp", "#include <spdlog/spdlog.h>\n")
@@ -177,7 +184,9 @@ class HeaderAndTreeRules(TreeTest):
 
     def test_test_names(self):
         self.assert_fires("test-name", "src/kv/a_test.cpp", "int x;\n")
-        self.assert_quiet("test-name", "src/kv/a_test.cpp", "int x;\n", {"src/kv/a.h": HEADER})
+        for path in ("src/kv/a_test.cpp", "src/kv/a_under_load_test.cpp"):
+            self.assert_quiet("test-name", path, "int x;\n", {"src/kv/a.h": HEADER})
+        self.assert_fires("test-name", "src/kv/ab_test.cpp", "int x;\n", {"src/kv/a.h": HEADER})
 
     def test_cmake_lists(self):
         lists = {"src/device/CMakeLists.txt": "sluice_library(SRCS a.cpp cpu/b.cpp\n# c.cpp\n)\n"}
