@@ -21,11 +21,16 @@
 namespace sluice {
 
 enum class RegionKind : std::uint8_t { kWeights, kAdapters, kInputs, kWorkspace, kKv };
+inline constexpr std::size_t kNumRegions = 5;
+
+// "weights", "adapters", ...: as in messages and snapshot files.
+std::string_view region_name(RegionKind kind);
 
 struct BufferPlan {
   std::string name;
   std::size_t offset = 0;  // within the region
   std::size_t bytes = 0;
+  friend bool operator==(const BufferPlan&, const BufferPlan&) = default;
 };
 
 struct RegionPlan {
@@ -33,31 +38,38 @@ struct RegionPlan {
   std::size_t offset = 0;    // within the arena, set by finish()
   std::size_t reserved = 0;  // bytes of address space
   std::vector<BufferPlan> buffers;
+  friend bool operator==(const RegionPlan&, const RegionPlan&) = default;
 };
 
 // Collects buffers, then fixes offsets. Plain data after finish(); comparable and serializable.
 class ArenaPlan {
  public:
+  ArenaPlan();
+
   // Appends a buffer, aligned to `alignment` (a power of two, at least 64). Returns its offset in
   // the region. CHECKs that the name is new.
   std::size_t add(RegionKind region, std::string name, std::size_t bytes,
                   std::size_t alignment = 64);
-  // Reserves at least `bytes` of address space for a region, beyond what its buffers need.
+  // Reserves at least `bytes` of address space for a region, even when its buffers need less.
   void reserve(RegionKind region, std::size_t bytes);
   // Lays the regions out one after the other, each at a multiple of `granularity`.
   void finish(std::size_t granularity);
 
   const RegionPlan& region(RegionKind kind) const;
+  bool finished() const { return finished_; }
   std::size_t total_bytes() const { return total_bytes_; }
+  friend bool operator==(const ArenaPlan&, const ArenaPlan&) = default;
 
  private:
-  std::vector<RegionPlan> regions_;
+  std::vector<RegionPlan> regions_;  // one per kind, in order
   std::size_t total_bytes_ = 0;
+  bool finished_ = false;
 };
 
 class Arena {
  public:
   // Reserves the plan's range. Nothing is backed yet. The device must outlive the arena.
+  // REQUIRES: the plan is finished, with a multiple of the device's granularity.
   static Result<Arena> create(Device& device, ArenaPlan plan);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
@@ -69,12 +81,16 @@ class Arena {
   std::byte* address(RegionKind kind, std::string_view buffer) const;
 
   // Backs the region's first `bytes` (rounded up to the granularity), keeping what is backed.
+  // kResourceExhausted beyond the reserved size or when the device has no memory; then what was
+  // backed before stays as it was.
   Status grow(RegionKind kind, std::size_t bytes);
   // Gives back what lies behind the first `bytes`.
   void shrink(RegionKind kind, std::size_t bytes);
   std::size_t backed_bytes(RegionKind kind) const;
-  // Maps a file, read-only, at `offset` (a multiple of the granularity) of a region.
+  // Maps the first `bytes` of a file, read-only, at `offset` (a multiple of the granularity) of a
+  // region. REQUIRES: the place is reserved, neither backed nor mapped.
   Status map_file(RegionKind kind, std::size_t offset, int fd, std::size_t bytes);
+  // Protects what grow() backed; mapped files are read-only always.
   Status protect(RegionKind kind, Protection protection);
 
  private:
@@ -83,6 +99,8 @@ class Arena {
     std::size_t bytes = 0;
   };
   Arena(Device& device, ArenaPlan plan, AddressRange range);
+  void release();
+  std::size_t offset_of(RegionKind kind) const;
 
   Device* device_ = nullptr;
   ArenaPlan plan_;

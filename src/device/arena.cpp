@@ -1,0 +1,177 @@
+#include "device/arena.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kMinAlignment = 64;  // a cache line
+
+bool is_power_of_two(std::size_t n) { return n != 0 && (n & (n - 1)) == 0; }
+
+std::size_t round_up(std::size_t n, std::size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+std::size_t index_of(RegionKind kind) { return static_cast<std::size_t>(kind); }
+
+std::size_t end_of(const RegionPlan& region) {
+  return region.buffers.empty() ? 0 : region.buffers.back().offset + region.buffers.back().bytes;
+}
+
+}  // namespace
+
+std::string_view region_name(RegionKind kind) {
+  constexpr std::array<std::string_view, kNumRegions> kNames = {"weights", "adapters", "inputs",
+                                                                "workspace", "kv"};
+  return kNames[index_of(kind)];
+}
+
+ArenaPlan::ArenaPlan() : regions_(kNumRegions) {
+  for (std::size_t i = 0; i < kNumRegions; ++i) regions_[i].kind = static_cast<RegionKind>(i);
+}
+
+std::size_t ArenaPlan::add(RegionKind region, std::string name, std::size_t bytes,
+                           std::size_t alignment) {
+  CHECK(!finished_);
+  CHECK(is_power_of_two(alignment) && alignment >= kMinAlignment);
+  RegionPlan& plan = regions_[index_of(region)];
+  for (const BufferPlan& buffer : plan.buffers) CHECK(buffer.name != name);
+  const std::size_t offset = round_up(end_of(plan), alignment);
+  plan.buffers.push_back({std::move(name), offset, bytes});
+  return offset;
+}
+
+void ArenaPlan::reserve(RegionKind region, std::size_t bytes) {
+  CHECK(!finished_);
+  RegionPlan& plan = regions_[index_of(region)];
+  plan.reserved = std::max(plan.reserved, bytes);
+}
+
+void ArenaPlan::finish(std::size_t granularity) {
+  CHECK(!finished_);
+  CHECK(is_power_of_two(granularity) && granularity >= kMinAlignment);
+  for (RegionPlan& region : regions_) {
+    region.reserved = round_up(std::max(region.reserved, end_of(region)), granularity);
+    region.offset = total_bytes_;
+    total_bytes_ += region.reserved;
+  }
+  finished_ = true;
+}
+
+const RegionPlan& ArenaPlan::region(RegionKind kind) const { return regions_[index_of(kind)]; }
+
+Result<Arena> Arena::create(Device& device, ArenaPlan plan) {
+  CHECK(plan.finished());
+  CHECK(plan.total_bytes() > 0 && plan.total_bytes() % device.traits().granularity == 0);
+  ASSIGN_OR_RETURN(const AddressRange range, device.reserve(plan.total_bytes()));
+  return Arena(device, std::move(plan), range);
+}
+
+Arena::Arena(Device& device, ArenaPlan plan, AddressRange range)
+    : device_(&device), plan_(std::move(plan)), range_(range), backed_(kNumRegions, 0) {}
+
+Arena::Arena(Arena&& other) noexcept
+    : device_(std::exchange(other.device_, nullptr)),
+      plan_(std::move(other.plan_)),
+      range_(std::exchange(other.range_, {})),
+      backed_(std::move(other.backed_)),
+      file_mappings_(std::move(other.file_mappings_)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  if (this != &other) {
+    release();
+    device_ = std::exchange(other.device_, nullptr);
+    plan_ = std::move(other.plan_);
+    range_ = std::exchange(other.range_, {});
+    backed_ = std::move(other.backed_);
+    file_mappings_ = std::move(other.file_mappings_);
+  }
+  return *this;
+}
+
+Arena::~Arena() { release(); }
+
+void Arena::release() {
+  if (device_ == nullptr) return;
+  for (std::size_t i = 0; i < kNumRegions; ++i) shrink(static_cast<RegionKind>(i), 0);
+  for (const Mapping& mapping : file_mappings_) {
+    device_->unback(range_, mapping.offset, mapping.bytes);
+  }
+  file_mappings_.clear();
+  device_->release(range_);
+  device_ = nullptr;
+}
+
+std::size_t Arena::offset_of(RegionKind kind) const { return plan_.region(kind).offset; }
+
+std::byte* Arena::region_base(RegionKind kind) const { return range_.base + offset_of(kind); }
+
+std::byte* Arena::address(RegionKind kind, std::string_view buffer) const {
+  for (const BufferPlan& candidate : plan_.region(kind).buffers) {
+    if (candidate.name == buffer) return region_base(kind) + candidate.offset;
+  }
+  CHECK(!"no such buffer in this region of the arena");
+  return nullptr;
+}
+
+Status Arena::grow(RegionKind kind, std::size_t bytes) {
+  const std::size_t reserved = plan_.region(kind).reserved;
+  std::size_t& backed = backed_[index_of(kind)];
+  if (bytes > reserved) {
+    return resource_exhausted(fmt::format("arena region {}: {} bytes asked for, {} reserved",
+                                          region_name(kind), bytes, reserved));
+  }
+  const std::size_t target = round_up(bytes, device_->traits().granularity);
+  if (target <= backed) return {};
+  const std::size_t begin = offset_of(kind) + backed;
+  const std::size_t end = offset_of(kind) + target;
+  for (const Mapping& mapping : file_mappings_) {
+    CHECK(mapping.offset + mapping.bytes <= begin || mapping.offset >= end);
+  }
+  if (auto status = device_->back(range_, begin, end - begin); !status) {
+    return with_context(fmt::format("arena region {}", region_name(kind)),
+                        std::move(status).error());
+  }
+  backed = target;
+  return {};
+}
+
+void Arena::shrink(RegionKind kind, std::size_t bytes) {
+  std::size_t& backed = backed_[index_of(kind)];
+  const std::size_t target = round_up(bytes, device_->traits().granularity);
+  if (target >= backed) return;
+  device_->unback(range_, offset_of(kind) + target, backed - target);
+  backed = target;
+}
+
+std::size_t Arena::backed_bytes(RegionKind kind) const { return backed_[index_of(kind)]; }
+
+Status Arena::map_file(RegionKind kind, std::size_t offset, int fd, std::size_t bytes) {
+  const std::size_t granularity = device_->traits().granularity;
+  const RegionPlan& region = plan_.region(kind);
+  CHECK(offset % granularity == 0 && offset >= backed_bytes(kind));
+  CHECK(offset <= region.reserved && bytes <= region.reserved - offset);
+  const Mapping wanted{region.offset + offset, round_up(bytes, granularity)};
+  for (const Mapping& mapping : file_mappings_) {
+    CHECK(mapping.offset + mapping.bytes <= wanted.offset ||
+          mapping.offset >= wanted.offset + wanted.bytes);
+  }
+  RETURN_IF_ERROR(device_->back_with_file(range_, wanted.offset, fd, bytes));
+  file_mappings_.push_back(wanted);
+  return {};
+}
+
+Status Arena::protect(RegionKind kind, Protection protection) {
+  const std::size_t bytes = backed_bytes(kind);
+  if (bytes == 0) return {};
+  return device_->protect(range_, offset_of(kind), bytes, protection);
+}
+
+}  // namespace sluice

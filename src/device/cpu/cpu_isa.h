@@ -1,0 +1,27 @@
+// The instruction sets that kernels of the CPU device are built for.
+// Values: plain; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice {
+
+enum class CpuIsa : std::uint8_t {
+  kReference,   // the slow, obvious loops; any x86-64
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // AVX-512 F, BW, DQ, VL
+  kAvx512Bf16,  // and AVX-512-BF16
+};
+
+// "reference", "avx2", "avx512", "avx512_bf16": as on command lines and in test names.
+std::string_view cpu_isa_name(CpuIsa isa);
+Result<CpuIsa> parse_cpu_isa(std::string_view name);
+
+// Those this machine (CPU and operating system) can run, slowest first; never empty.
+std::vector<CpuIsa> available_cpu_isas();
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+#include "device/cpu/host_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+class HostMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = testing::TempDir() + "host_memory_" +
+            testing::UnitTest::GetInstance()->current_test_info()->name() + "/";
+    fs::remove_all(root_);
+    put("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB\n");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void put(const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  MemoryInfo read() {
+    auto info = read_host_memory(root_);
+    EXPECT_TRUE(info);
+    return info.value_or(MemoryInfo{});
+  }
+
+  std::string root_;
+};
+
+TEST_F(HostMemoryTest, WithoutControlGroupsTheKernelsNumbers) {
+  EXPECT_EQ(read().total_bytes, 1000 * 1024);
+  EXPECT_EQ(read().free_bytes, 600 * 1024);
+}
+
+TEST_F(HostMemoryTest, TheTightestLevelOfVersion2Counts) {
+  put("proc/self/cgroup", "0::/a/b\n");
+  put("sys/fs/cgroup/a/b/memory.max", "max\n");
+  put("sys/fs/cgroup/a/b/memory.current", "5\n");
+  put("sys/fs/cgroup/a/memory.max", "500000\n");
+  put("sys/fs/cgroup/a/memory.current", "300000\n");
+  put("sys/fs/cgroup/a/memory.stat", "active_file 7\ninactive_file 50000\n");
+  EXPECT_EQ(read().total_bytes, 500000);
+  EXPECT_EQ(read().free_bytes, 250000) << "page cache that can be dropped is free";
+}
+
+TEST_F(HostMemoryTest, Version1WithThePathOfAnotherNamespace) {
+  put("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/outside/path\n0::/\n");
+  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "400000\n");
+  put("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
+  EXPECT_EQ(read().total_bytes, 400000);
+  EXPECT_EQ(read().free_bytes, 0);
+}
+
+TEST_F(HostMemoryTest, ALimitAboveTheMachineChangesNothing) {
+  put("proc/self/cgroup", "4:memory:/\n");
+  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n");
+  EXPECT_EQ(read().free_bytes, 600 * 1024);
+}
+
+TEST_F(HostMemoryTest, MissingOrBrokenMeminfoIsAnError) {
+  put("proc/meminfo", "MemTotal: lots\n");
+  auto broken = read_host_memory(root_);
+  ASSERT_FALSE(broken);
+  EXPECT_THAT(broken.error().message, testing::HasSubstr("MemAvailable"));
+  fs::remove_all(root_);
+  auto missing = read_host_memory(root_);
+  ASSERT_FALSE(missing);
+  EXPECT_THAT(missing.error().message, testing::HasSubstr("proc/meminfo"));
+}
+
+TEST(HostMemory, ThisMachineHasSome) {
+  const auto info = read_host_memory("/");
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_GT(info->total_bytes, 0);
+  EXPECT_GE(info->total_bytes, info->free_bytes);
+}
+
+}  // namespace
+}  // namespace sluice

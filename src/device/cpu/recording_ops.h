@@ -1,0 +1,69 @@
+// RecordingOps: the Ops that callers of a CPU device see. Runs each op at once on another Ops, or,
+// while a capture is on, appends it to a list that becomes a graph. Running a graph is calling the
+// ops of its list again, with the same parameters and the batch that memory holds now.
+// Owner: the CPU device. Threads: the engine's thread only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "device/graph.h"
+#include "device/ops.h"
+
+namespace sluice {
+
+class CpuGraph final : public Graph {
+ public:
+  std::size_t num_nodes() const override { return nodes_.size(); }
+  GraphNode node(std::size_t index) const override;
+
+  template <class Params>
+  void append(OpId op, const Params& params) {
+    append_bytes(op, &params, sizeof(Params));
+  }
+
+ private:
+  struct Node {
+    OpId op;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  void append_bytes(OpId op, const void* params, std::size_t bytes);
+
+  std::vector<Node> nodes_;
+  std::vector<std::byte> params_;
+};
+
+class RecordingOps final : public Ops {
+ public:
+  explicit RecordingOps(std::unique_ptr<Ops> target) : target_(std::move(target)) {}
+
+  bool capturing() const { return graph_ != nullptr; }
+  Status begin_capture();
+  Result<std::unique_ptr<Graph>> end_capture();
+  // Runs any graph whose nodes are ops of ours, also one restored from a file. An unknown id or a
+  // wrong size of parameters is an error, found before anything runs.
+  Status replay(const Graph& graph);
+
+  void embed(const EmbedParams& p) override;
+  void rms_norm(const RmsNormParams& p) override;
+  void matmul(const MatmulParams& p) override;
+  void rope_write_kv(const RopeWriteKvParams& p) override;
+  void attention(const AttentionParams& p) override;
+  void gated_activation(const GatedActivationParams& p) override;
+  void gather_rows(const GatherRowsParams& p) override;
+  void all_reduce(const AllReduceParams& p) override;
+  void copy_blocks(const CopyBlocksParams& p) override;
+  std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
+  void plan_attention(const AttentionPlanParams& p) override;
+
+ private:
+  void run_node(const GraphNode& node);
+
+  std::unique_ptr<Ops> target_;
+  std::unique_ptr<CpuGraph> graph_;  // while capturing
+};
+
+}  // namespace sluice

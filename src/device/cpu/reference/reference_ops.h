@@ -1,0 +1,29 @@
+// ReferenceOps: every op as slow, obvious scalar loops on one thread: the oracle that fast kernels
+// are compared with, and the fallback of machines without AVX2. Sums (dot products, norms, softmax)
+// are accumulated in double in index order and rounded to float once; what other backends round to
+// a 16-bit type on its way between ops is rounded here too.
+// Each row is computed by itself, so results do not depend on the batch.
+// Threads: any one at a time.
+#pragma once
+
+#include "device/ops.h"
+
+namespace sluice {
+
+class ReferenceOps final : public Ops {
+ public:
+  void embed(const EmbedParams& p) override;
+  void rms_norm(const RmsNormParams& p) override;
+  void matmul(const MatmulParams& p) override;
+  void rope_write_kv(const RopeWriteKvParams& p) override;
+  void attention(const AttentionParams& p) override;
+  void gated_activation(const GatedActivationParams& p) override;
+  void gather_rows(const GatherRowsParams& p) override;
+  void all_reduce(const AllReduceParams& p) override;
+  void copy_blocks(const CopyBlocksParams& p) override;
+  // Attention needs no plan here: it goes by the lengths alone.
+  std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
+  void plan_attention(const AttentionPlanParams& p) override;
+};
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// The ops that treat each row, or each block, by itself.
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "device/cpu/reference/elements.h"
+#include "device/cpu/reference/reference_ops.h"
+#include "device/cpu/row_count.h"
+
+namespace sluice {
+
+using reference::load_element;
+using reference::store_element;
+
+void ReferenceOps::embed(const EmbedParams& p) {
+  const std::int64_t hidden = p.out.dims[1];
+  for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    const std::int32_t id = p.token_ids[t];
+    CHECK(id >= 0 && id < p.table.dims[0]);
+    for (std::int64_t i = 0; i < hidden; ++i) store_element(p.out, t, i, load_element(p.table, id, i));
+  }
+}
+
+void ReferenceOps::rms_norm(const RmsNormParams& p) {
+  const std::int64_t hidden = p.residual.dims[1];
+  for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      if (!p.add.empty()) {
+        store_element(p.residual, t, i, load_element(p.residual, t, i) + load_element(p.add, t, i));
+      }
+      const double x = load_element(p.residual, t, i);
+      sum += x * x;
+    }
+    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(hidden) + p.epsilon);
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const double weight = load_element(p.weight.data, p.weight.dtype, i);
+      store_element(p.out, t, i,
+                    static_cast<float>(load_element(p.residual, t, i) * scale * weight));
+    }
+  }
+}
+
+void ReferenceOps::matmul(const MatmulParams& p) {
+  const std::int64_t depth = p.x.dims[1];
+  for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    std::int64_t column = 0;
+    for (std::int32_t s = 0; s < p.num_segments; ++s) {
+      const MatmulSegment& segment = p.segments[s];
+      for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
+        double sum = 0.0;
+        for (std::int64_t k = 0; k < depth; ++k) {
+          sum += static_cast<double>(load_element(p.x, t, k)) * load_element(segment.weight, n, k);
+        }
+        if (!segment.bias.empty()) {
+          sum += load_element(segment.bias.data, segment.bias.dtype, n);
+        }
+        store_element(p.out, t, column, static_cast<float>(sum));
+      }
+    }
+  }
+}
+
+void ReferenceOps::gated_activation(const GatedActivationParams& p) {
+  const std::int64_t width = p.out.dims[1];
+  for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double gate = load_element(p.gate_up, t, i);
+      const double up = load_element(p.gate_up, t, width + i);
+      double activated = 0.0;
+      switch (p.activation) {
+        case GatedActivation::kSilu:
+          activated = gate / (1.0 + std::exp(-gate));
+          break;
+        case GatedActivation::kGeluTanh:
+          activated = 0.5 * gate *
+                      (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+          break;
+      }
+      store_element(p.out, t, i, static_cast<float>(activated * up));
+    }
+  }
+}
+
+void ReferenceOps::gather_rows(const GatherRowsParams& p) {
+  const std::int64_t hidden = p.in.dims[1];
+  for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
+    const std::int32_t row = p.indices[i];
+    CHECK(row >= 0 && row < p.in.dims[0]);
+    for (std::int64_t c = 0; c < hidden; ++c) store_element(p.out, i, c, load_element(p.in, row, c));
+  }
+}
+
+void ReferenceOps::all_reduce(const AllReduceParams& p) {
+  // One rank: the sum over ranks is what is there already.
+  CHECK(p.world_size == 1);
+}
+
+void ReferenceOps::copy_blocks(const CopyBlocksParams& p) {
+  auto* base = static_cast<std::byte*>(p.kv_base);
+  for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
+    const std::int64_t source = p.pairs[2 * i];
+    const std::int64_t target = p.pairs[2 * i + 1];
+    std::memmove(base + target * p.block_bytes, base + source * p.block_bytes,
+                 static_cast<std::size_t>(p.block_bytes));
+  }
+}
+
+}  // namespace sluice
