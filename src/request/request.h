@@ -29,6 +29,9 @@ struct Request {
   // Digests of the prompt's full blocks (kv/block_hash.h), computed off the engine's thread.
   // Empty: the prompt neither uses nor fills the prefix cache.
   std::vector<Hash128> block_hashes;
+  // The key of those digests (block_hash_root), with which the engine names the blocks of outputs
+  // when a sequence ends or is preempted. Absent: outputs do not fill the prefix cache.
+  std::optional<Hash128> block_hash_root;
 };
 
 }  // namespace sluice

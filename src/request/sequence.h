@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hash128.h"
 #include "base/token_id.h"
 #include "request/finish_reason.h"
 #include "request/request.h"
@@ -39,6 +40,10 @@ struct Sequence {
   std::int32_t slot = -1;  // row of the executor's per-sequence state while running, else -1
   std::int32_t num_preemptions = 0;
   bool cancel_requested = false;
+  FinishReason cancel_reason = FinishReason::kCancelled;
+
+  // After a preemption: digests of the full blocks computed so far, outputs included.
+  std::vector<Hash128> block_hashes;
 
   TimePoint first_scheduled;
   TimePoint first_token;

@@ -5,12 +5,16 @@
 // A row is one sequence's share of the step: `query_len` tokens behind `context_len` tokens that
 // are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ only
 // in these numbers. Logits are wanted at listed positions; commit takes 0 to query_len tokens.
+//
+// A plan without rows is not run. It may name preempted sequences and, of table updates, only
+// entries that became null; those may be dropped, since nothing reads them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/token_id.h"
+#include "kv/block_changes.h"
 #include "request/sequence.h"
 
 namespace sluice {
@@ -38,22 +42,6 @@ struct SlotAssignment {
   const Sequence* sequence = nullptr;  // valid until the step is committed
 };
 
-// Entries [first_entry, first_entry + count) of a slot's block table in one group change to
-// block_ids[first_id ...]. The executor's tables persist; only changes travel.
-struct BlockTableUpdate {
-  std::int32_t slot = 0;
-  std::int32_t group = 0;
-  std::int32_t first_entry = 0;
-  std::int32_t count = 0;
-  std::int32_t first_id = 0;
-};
-
-// Copy-on-write: the whole block `source` is copied to `target` before any row runs.
-struct BlockCopy {
-  std::int32_t source = 0;
-  std::int32_t target = 0;
-};
-
 struct BatchPlan {
   std::uint64_t step = 0;
   std::vector<PlanRow> rows;
@@ -64,6 +52,9 @@ struct BatchPlan {
   std::vector<std::int32_t> block_ids;
   std::vector<BlockCopy> copies;
   std::vector<SequenceId> preempted;  // for metrics: back in the queue with this plan
+
+  // Table changes and copies in the form that KvManager appends to.
+  BlockChanges block_changes() { return {table_updates, block_ids, copies}; }
 
   bool empty() const { return rows.empty(); }
   void clear() {

@@ -24,6 +24,7 @@ namespace sluice {
 
 class KvManager;
 class Policy;
+struct SchedulerState;
 
 struct SchedulerOptions {
   std::int32_t token_budget = 512;  // tokens per step, decodes included
@@ -34,10 +35,13 @@ struct SchedulerOptions {
 
 // What commit did to one row. The new tokens are the last `num_tokens` of sequence->tokens.
 struct RowCommit {
+  // Null for a row of a sequence that an earlier commit finished while the row was in flight: its
+  // tokens are discarded, and the sequence may be gone.
   Sequence* sequence = nullptr;
   std::int32_t row = 0;         // of the plan
   std::int32_t num_tokens = 0;  // appended; 0 for a chunk or a sequence that was cancelled
-  bool finished = false;        // finish_reason says why; blocks and slot are free again
+  // finish_reason says why. Blocks and slot are free again as soon as no step in flight uses them.
+  bool finished = false;
 };
 
 class Scheduler {
@@ -46,14 +50,16 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, KvManager& kv, std::unique_ptr<Policy> policy);
   ~Scheduler();
 
-  // Queues a sequence, which must stay where it is until it is finished. kInvalidArgument when
-  // its prompt is empty or does not fit the context; kResourceExhausted when it could not run
+  // Queues a new sequence, which must stay where it is until it is finished; sets its max_len from
+  // max_tokens and the context and reserves its tokens. kInvalidArgument when its prompt is empty
+  // or leaves no room in the context; kResourceExhausted when it could not run
   // even alone in the KV memory there is (the message says how much would be needed).
   Status add(Sequence& sequence);
 
   // Ends a sequence: at once when it is not in flight (then it is finished on return), else when
-  // its last step in flight is committed.
-  void cancel(Sequence& sequence);
+  // its last step in flight is committed. `reason` becomes its finish_reason: kStop when a stop
+  // string was found in its text. Nothing happens to one that is finished already.
+  void cancel(Sequence& sequence, FinishReason reason = FinishReason::kCancelled);
 
   // Fills `plan` (cleared first); empty when nothing can run now.
   void plan(TimePoint now, const ResourceView& resources, BatchPlan& plan);
@@ -64,6 +70,7 @@ class Scheduler {
               std::vector<RowCommit>& out);
 
   std::int32_t num_waiting() const;
+  // Sequences that hold a slot, those included that ended while a step in flight uses it.
   std::int32_t num_running() const;
   bool has_work() const { return num_waiting() + num_running() > 0; }
 
@@ -71,8 +78,8 @@ class Scheduler {
   void check_integrity() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<SchedulerState> state_;
+  std::unique_ptr<Policy> policy_;
 };
 
 }  // namespace sluice

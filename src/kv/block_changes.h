@@ -1,0 +1,35 @@
+// What changes in block tables and block contents with one step: written by KvManager into the
+// step's plan, obeyed by the executor. Plain data; the vectors belong to the plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+// Entries [first_entry, first_entry + count) of a slot's block table in one group change to
+// block_ids[first_id ...]. The executor's tables persist; only changes travel. Id 0 is the null
+// block: never read, never written.
+struct BlockTableUpdate {
+  std::int32_t slot = 0;
+  std::int32_t group = 0;
+  std::int32_t first_entry = 0;
+  std::int32_t count = 0;
+  std::int32_t first_id = 0;
+};
+
+// Copy-on-write: the whole block `source` is copied to `target` before any row of the step runs.
+// Within a step no block is target twice, nor source and target: the order of copies is free.
+struct BlockCopy {
+  std::int32_t source = 0;
+  std::int32_t target = 0;
+};
+
+// Where KvManager writes its changes: three vectors of a plan, appended to.
+struct BlockChanges {
+  std::vector<BlockTableUpdate>& updates;
+  std::vector<std::int32_t>& block_ids;
+  std::vector<BlockCopy>& copies;
+};
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+#include "kv/block_pool.h"
+
+namespace sluice {
+
+BlockPool::BlockPool(std::int32_t num_blocks, std::int32_t max_blocks) {
+  CHECK(num_blocks >= 1 && num_blocks <= max_blocks);
+  next_.assign(index(max_blocks), kNullBlock);
+  previous_.assign(index(max_blocks), kNullBlock);
+  ref_counts_.assign(index(max_blocks), 0);
+  grow(num_blocks);
+}
+
+void BlockPool::link_after(BlockId position, BlockId id) {
+  const BlockId behind = next_[index(position)];
+  next_[index(position)] = id;
+  previous_[index(id)] = position;
+  next_[index(id)] = behind;
+  previous_[index(behind)] = id;
+  ++num_free_;
+}
+
+void BlockPool::unlink(BlockId id) {
+  const BlockId before = previous_[index(id)];
+  const BlockId behind = next_[index(id)];
+  next_[index(before)] = behind;
+  previous_[index(behind)] = before;
+  --num_free_;
+}
+
+BlockId BlockPool::take() {
+  CHECK(num_free_ > 0);
+  const BlockId id = front();
+  unlink(id);
+  ref_counts_[index(id)] = 1;
+  return id;
+}
+
+void BlockPool::add_ref(BlockId id) {
+  DCHECK(id > kNullBlock && id < num_blocks_);
+  if (ref_counts_[index(id)]++ == 0) unlink(id);
+}
+
+bool BlockPool::release(BlockId id, ReuseOrder order) {
+  CHECK(id > kNullBlock && id < num_blocks_ && ref_counts_[index(id)] > 0);
+  if (--ref_counts_[index(id)] > 0) return false;
+  link_after(order == ReuseOrder::kFirst ? kNullBlock : previous_[kNullBlock], id);
+  return true;
+}
+
+void BlockPool::demote(BlockId id) {
+  CHECK(id > kNullBlock && id < num_blocks_ && ref_counts_[index(id)] == 0);
+  unlink(id);
+  link_after(kNullBlock, id);
+}
+
+void BlockPool::grow(std::int32_t target) {
+  CHECK(target >= num_blocks_ && target <= max_blocks());
+  // From the top down, each to the front: the new blocks are used in ascending order.
+  for (BlockId id = target - 1; id >= num_blocks_; --id) {
+    ref_counts_[index(id)] = 0;
+    link_after(kNullBlock, id);
+  }
+  num_blocks_ = target;
+}
+
+void BlockPool::remove_last() {
+  CHECK(last_is_free());
+  unlink(num_blocks_ - 1);
+  --num_blocks_;
+}
+
+void BlockPool::check_integrity() const {
+  std::int32_t listed = 0;
+  BlockId before = kNullBlock;
+  for (BlockId id = front(); id != kNullBlock; id = next_[index(id)]) {
+    CHECK(id > kNullBlock && id < num_blocks_);
+    CHECK(ref_counts_[index(id)] == 0);
+    CHECK(previous_[index(id)] == before);
+    before = id;
+    CHECK(++listed <= num_free_);
+  }
+  CHECK(previous_[kNullBlock] == before);
+  CHECK(listed == num_free_);
+  std::int32_t unheld = 0;
+  for (BlockId id = 1; id < num_blocks_; ++id) {
+    CHECK(ref_counts_[index(id)] >= 0);
+    unheld += ref_counts_[index(id)] == 0 ? 1 : 0;
+  }
+  CHECK(unheld == num_free_);
+  CHECK(ref_counts_[kNullBlock] == 0);
+}
+
+}  // namespace sluice

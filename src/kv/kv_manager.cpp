@@ -1,0 +1,325 @@
+#include "kv/kv_manager.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+KvOptions checked(KvOptions options) {
+  if (options.max_blocks == 0) options.max_blocks = options.num_blocks;
+  CHECK(options.block_size > 0 && !options.group_windows.empty());
+  CHECK(options.num_blocks >= 1 && options.num_blocks <= options.max_blocks);
+  CHECK(options.max_num_seqs > 0 && options.max_model_len > 0 && options.max_query_len > 0);
+  return options;
+}
+
+}  // namespace
+
+KvManager::KvManager(const KvOptions& options)
+    : options_(checked(options)),
+      num_groups_(static_cast<std::int32_t>(options_.group_windows.size())),
+      max_blocks_per_seq_(blocks_for(options_.max_model_len)),
+      pool_(options_.num_blocks, options_.max_blocks),
+      cache_(options_.max_blocks) {
+  const std::size_t slots = index(options_.max_num_seqs);
+  const std::size_t slot_groups = slots * index(num_groups_);
+  tables_.assign(slot_groups * index(max_blocks_per_seq_), kNullBlock);
+  allocated_.assign(slots, 0);
+  writable_until_.assign(slots, 0);
+  target_.assign(slots, 0);
+  published_.assign(slots, 0);
+  first_held_.assign(slot_groups, 0);
+  promised_.assign(slot_groups, 0);
+}
+
+// The most blocks of a group that a sequence holds at once, when `held` of them are there and
+// `missing` are still to come, less those it has. A window and a chunk, cut by block borders at
+// both ends, touch at most one block more than they fill.
+std::int32_t KvManager::promise_for(std::int32_t group, std::int32_t held,
+                                    std::int32_t missing) const {
+  if (window(group) == 0) return missing;
+  const std::int64_t span = std::int64_t{window(group)} - 1 + options_.max_query_len;
+  const std::int64_t peak = (span + options_.block_size - 1) / options_.block_size + 1;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(peak - held, 0, missing));
+}
+
+std::int64_t KvManager::blocks_needed(std::int64_t tokens) const {
+  const std::int64_t blocks = (tokens + options_.block_size - 1) / options_.block_size;
+  const auto capped = static_cast<std::int32_t>(std::min<std::int64_t>(blocks, INT32_MAX));
+  std::int64_t sum = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    sum += window(g) == 0 ? blocks : promise_for(g, 0, capped);
+  }
+  return sum;
+}
+
+bool KvManager::may_take(std::int64_t blocks, Watermark watermark) const {
+  const double keep = watermark == Watermark::kKeep
+                          ? std::ceil(options_.watermark * num_usable_blocks())
+                          : 0.0;
+  return num_available_blocks() - blocks >= static_cast<std::int64_t>(keep);
+}
+
+std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_tokens) const {
+  if (options_.prefix_caching == PrefixCaching::kOff || max_tokens <= 0) return 0;
+  std::int32_t blocks =
+      std::min(max_tokens / options_.block_size, static_cast<std::int32_t>(hashes.size()));
+  // A group may allow less than another found; ask again until all agree. A shorter prefix stays
+  // right for full groups, so this ends after few rounds.
+  for (std::int32_t before = -1; before != blocks;) {
+    before = blocks;
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      blocks = cache_.match(hashes, g, window(g), options_.block_size, blocks);
+    }
+    if (num_groups_ == 1) break;
+  }
+  return blocks * options_.block_size;
+}
+
+std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const Hash128> hashes,
+                                             std::int32_t num_tokens, Watermark watermark,
+                                             BlockChanges& changes) {
+  CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
+  CHECK(num_tokens > 0 && num_tokens <= options_.max_model_len);
+  const std::int32_t cached = match(hashes, num_tokens - 1);
+  const std::int32_t hits = cached / options_.block_size;
+  const std::int32_t missing = blocks_for(num_tokens) - hits;
+  std::int64_t needed = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
+    needed += promise_for(g, hits - first, missing);
+    for (std::int32_t b = first; b < hits; ++b) {
+      needed += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
+    }
+  }
+  if (!may_take(needed, watermark)) return std::nullopt;
+
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
+    BlockId* const table = entries(slot, g);
+    for (std::int32_t b = first; b < hits; ++b) {
+      table[b] = cache_.find(hashes[index(b)], g);
+      pool_.add_ref(table[b]);
+    }
+    first_held_[group_index(slot, g)] = first;
+    promised_[group_index(slot, g)] = promise_for(g, hits - first, missing);
+    total_promised_ += promised_[group_index(slot, g)];
+    emit(slot, g, 0, hits, changes);
+  }
+  allocated_[index(slot)] = hits;
+  writable_until_[index(slot)] = cached;
+  target_[index(slot)] = hits + missing;
+  published_[index(slot)] = hits;
+  return cached;
+}
+
+bool KvManager::can_fork(std::int32_t parent, std::int32_t tokens) const {
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
+    // A prompt of one token leaves nothing to share.
+    if (tokens > 0 && first_held_[group_index(parent, g)] > first) return false;
+  }
+  return blocks_for(tokens) <= allocated_[index(parent)];
+}
+
+bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t tokens,
+                     std::int32_t num_tokens, Watermark watermark, BlockChanges& changes) {
+  CHECK(allocated_[index(child)] == 0 && target_[index(child)] == 0);
+  CHECK(tokens < num_tokens && can_fork(parent, tokens));
+  const std::int32_t shared = blocks_for(tokens);
+  // The partial tail is going to be copied: one block more than is missing.
+  const std::int32_t copied = tokens % options_.block_size != 0 ? 1 : 0;
+  const std::int32_t missing = blocks_for(num_tokens) - shared;
+  const auto promise = [&](std::int32_t g) {
+    const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
+    return promise_for(g, shared - first, missing) + copied;
+  };
+  std::int64_t needed = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g);
+  if (!may_take(needed, watermark)) return false;
+
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
+    const BlockId* const source = entries(parent, g);
+    BlockId* const table = entries(child, g);
+    for (std::int32_t b = first; b < shared; ++b) {
+      table[b] = source[b];
+      pool_.add_ref(table[b]);
+    }
+    first_held_[group_index(child, g)] = first;
+    promised_[group_index(child, g)] = promise(g);
+    total_promised_ += promised_[group_index(child, g)];
+    emit(child, g, 0, shared, changes);
+  }
+  allocated_[index(child)] = shared;
+  target_[index(child)] = shared + missing;
+  published_[index(child)] = tokens / options_.block_size;
+  writable_until_[index(child)] = tokens;
+  // The parent must look again too before it writes into what is shared now.
+  writable_until_[index(parent)] = std::min(writable_until_[index(parent)], tokens);
+  return true;
+}
+
+void KvManager::drop_behind_window(std::int32_t slot, std::int32_t first, BlockChanges& changes) {
+  const std::int32_t allocated = allocated_[index(slot)];
+  const std::int32_t missing = std::max(0, target_[index(slot)] - allocated);
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t visible = first_visible_block(first, window(g), options_.block_size);
+    const std::int32_t begin = first_held_[group_index(slot, g)];
+    const std::int32_t end = std::min(visible, allocated);
+    if (begin >= end) continue;
+    BlockId* const table = entries(slot, g);
+    for (std::int32_t b = begin; b < end; ++b) {
+      const bool freed = give_back(table[b]);
+      table[b] = kNullBlock;
+      // What a prompt gave back is promised to its next chunk.
+      if (freed && promised_[group_index(slot, g)] < missing) {
+        ++promised_[group_index(slot, g)];
+        ++total_promised_;
+      }
+    }
+    first_held_[group_index(slot, g)] = end;
+    emit(slot, g, begin, end - begin, changes);
+  }
+}
+
+std::int32_t KvManager::blocks_to_take(std::int32_t slot, std::int32_t group,
+                                       std::int32_t first_block, std::int32_t end_block) const {
+  const std::int32_t allocated = allocated_[index(slot)];
+  std::int32_t count = std::max(0, end_block - allocated);
+  const std::span<const BlockId> ids = table(slot, group);
+  for (std::int32_t b = first_block; b < allocated; ++b) {
+    count += pool_.ref_count(ids[index(b)]) > 1 ? 1 : 0;
+  }
+  return count;
+}
+
+bool KvManager::extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
+                              BlockChanges& changes) {
+  DCHECK(count > 0 && first + count <= options_.max_model_len);
+  drop_behind_window(slot, first, changes);
+  const std::int32_t first_block = first / options_.block_size;
+  const std::int32_t end_block = blocks_for(first + count);
+  std::int32_t unpromised = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t needed = blocks_to_take(slot, g, first_block, end_block);
+    unpromised += std::max(0, needed - promised_[group_index(slot, g)]);
+  }
+  if (unpromised > num_available_blocks()) return false;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    copy_shared(slot, g, first_block, changes);
+    append_blocks(slot, g, end_block, changes);
+  }
+  allocated_[index(slot)] = std::max(allocated_[index(slot)], end_block);
+  writable_until_[index(slot)] = allocated_[index(slot)] * options_.block_size;
+  return true;
+}
+
+void KvManager::copy_shared(std::int32_t slot, std::int32_t group, std::int32_t first_block,
+                            BlockChanges& changes) {
+  BlockId* const table = entries(slot, group);
+  for (std::int32_t b = first_block; b < allocated_[index(slot)]; ++b) {
+    const BlockId source = table[b];
+    if (pool_.ref_count(source) <= 1) continue;
+    table[b] = take_block(slot, group);
+    changes.copies.push_back({source, table[b]});
+    give_back(source);
+    emit(slot, group, b, 1, changes);
+  }
+}
+
+void KvManager::append_blocks(std::int32_t slot, std::int32_t group, std::int32_t end_block,
+                              BlockChanges& changes) {
+  const std::int32_t begin = allocated_[index(slot)];
+  if (begin >= end_block) return;
+  BlockId* const table = entries(slot, group);
+  for (std::int32_t b = begin; b < end_block; ++b) table[b] = take_block(slot, group);
+  emit(slot, group, begin, end_block - begin, changes);
+}
+
+BlockId KvManager::take_block(std::int32_t slot, std::int32_t group) {
+  if (promised_[group_index(slot, group)] > 0) {
+    --promised_[group_index(slot, group)];
+    --total_promised_;
+  } else {
+    CHECK(num_available_blocks() > 0);
+  }
+  const BlockId id = pool_.take();
+  if (cache_.holds(id)) cache_.erase(id);
+  return id;
+}
+
+bool KvManager::give_back(BlockId id) {
+  return pool_.release(id, cache_.holds(id) ? ReuseOrder::kLast : ReuseOrder::kFirst);
+}
+
+void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first,
+                     std::int32_t count, BlockChanges& changes) {
+  if (count == 0) return;
+  changes.updates.push_back(
+      {slot, group, first, count, static_cast<std::int32_t>(changes.block_ids.size())});
+  const BlockId* const begin = entries(slot, group) + first;
+  changes.block_ids.insert(changes.block_ids.end(), begin, begin + count);
+}
+
+void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes,
+                        std::int32_t computed) {
+  if (options_.prefix_caching == PrefixCaching::kOff) return;
+  const std::int32_t full = std::min(computed / options_.block_size, allocated_[index(slot)]);
+  const std::int32_t end = std::min(full, static_cast<std::int32_t>(hashes.size()));
+  for (std::int32_t b = published_[index(slot)]; b < end; ++b) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      const BlockId id = table(slot, g)[index(b)];
+      if (id != kNullBlock && !cache_.holds(id)) cache_.insert(id, hashes[index(b)], g);
+    }
+  }
+  published_[index(slot)] = std::max(published_[index(slot)], end);
+}
+
+void KvManager::forget(std::int32_t slot) {
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    for (const BlockId id : table(slot, g)) {
+      if (cache_.holds(id)) cache_.erase(id);
+    }
+  }
+}
+
+void KvManager::release(std::int32_t slot) {
+  for (std::int32_t b = allocated_[index(slot)] - 1; b >= 0; --b) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      BlockId& id = entries(slot, g)[b];
+      if (id != kNullBlock) give_back(id);
+      id = kNullBlock;
+    }
+  }
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    total_promised_ -= promised_[group_index(slot, g)];
+    promised_[group_index(slot, g)] = 0;
+    first_held_[group_index(slot, g)] = 0;
+  }
+  allocated_[index(slot)] = 0;
+  writable_until_[index(slot)] = 0;
+  target_[index(slot)] = 0;
+  published_[index(slot)] = 0;
+}
+
+std::span<const BlockId> KvManager::table(std::int32_t slot, std::int32_t group) const {
+  return {tables_.data() + group_index(slot, group) * index(max_blocks_per_seq_),
+          index(allocated_[index(slot)])};
+}
+
+std::int32_t KvManager::resize(std::int32_t target) {
+  CHECK(target >= 1 && target <= pool_.max_blocks());
+  if (target > pool_.num_blocks()) pool_.grow(target);
+  while (pool_.num_blocks() > target && pool_.last_is_free() && num_available_blocks() > 0) {
+    const BlockId last = pool_.num_blocks() - 1;
+    if (cache_.holds(last)) cache_.erase(last);
+    pool_.remove_last();
+  }
+  return pool_.num_blocks();
+}
+
+}  // namespace sluice

@@ -1,0 +1,161 @@
+// KvManager: which KV blocks each running sequence holds, for every group of layers. Ids only:
+// the memory is the engine's, copies and table changes travel in the step's plan.
+//
+// A slot (0 to max_num_seqs - 1) has one block table per group. Table entries are append-only and
+// share blocks by reference count: with the prefix cache (full blocks only) and between the
+// choices of one request (fork). A shared block is copied before it is written. Sliding groups
+// give back blocks behind the window and point to the null block there.
+//
+// Admission promises a prompt all the blocks that it will need at once (a sliding group never
+// more than its window and a chunk); a promised block stays free until it is taken, but nobody
+// else may take it, so a running prefill does not fail for memory. (One exception: in a sliding
+// group blocks that others share do not come back when they leave the window.)
+//
+// Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
+// Allocation: none after construction. "Not enough blocks" is a value, never an error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/hash128.h"
+#include "kv/block_changes.h"
+#include "kv/block_pool.h"
+#include "kv/prefix_cache.h"
+
+namespace sluice {
+
+enum class PrefixCaching : std::uint8_t { kOn, kOff };
+
+struct KvOptions {
+  std::int32_t block_size = 16;
+  std::vector<std::int32_t> group_windows;  // by group (kv_layout.h); 0 = full attention
+  std::int32_t num_blocks = 0;              // in memory now, the null block included
+  std::int32_t max_blocks = 0;              // after growth; 0 = num_blocks
+  std::int32_t max_num_seqs = 0;
+  std::int32_t max_model_len = 0;
+  std::int32_t max_query_len = 0;  // most tokens of one sequence in one step: the token budget
+  double watermark = 0.01;         // share of the blocks that admission leaves free
+  PrefixCaching prefix_caching = PrefixCaching::kOn;
+};
+
+// Whether admission leaves the watermark free for the growth of those who run already.
+enum class Watermark : std::uint8_t { kKeep, kIgnore };
+
+class KvManager {
+ public:
+  explicit KvManager(const KvOptions& options);
+
+  std::int32_t block_size() const { return options_.block_size; }
+  std::int32_t num_groups() const { return num_groups_; }
+  std::int32_t max_blocks_per_seq() const { return max_blocks_per_seq_; }  // width of a table
+  const KvOptions& options() const { return options_; }
+
+  // Blocks, the null block not counted: used + free = all; cached ones may be used or free.
+  std::int32_t num_usable_blocks() const { return pool_.num_blocks() - 1; }
+  std::int32_t num_free_blocks() const { return pool_.num_free(); }
+  std::int32_t num_used_blocks() const { return pool_.num_used(); }
+  std::int32_t num_cached_blocks() const { return cache_.size(); }
+  // Free and promised to nobody.
+  std::int32_t num_available_blocks() const { return pool_.num_free() - total_promised_; }
+  // Blocks that a sequence of `tokens` needs when it runs alone, at most.
+  std::int64_t blocks_needed(std::int64_t tokens) const;
+
+  // Tokens in front of `hashes`, at most `max_tokens`, whose blocks are cached in every group.
+  std::int32_t match(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
+
+  // Gives an empty slot to a sequence of `num_tokens` known tokens: takes over cached blocks (at
+  // most num_tokens - 1 tokens: one is always computed) and promises the rest. Returns the cached
+  // tokens, or nothing (and changes nothing) when memory is short.
+  std::optional<std::int32_t> admit(std::int32_t slot, std::span<const Hash128> hashes,
+                                    std::int32_t num_tokens, Watermark watermark,
+                                    BlockChanges& changes);
+
+  // True when `parent` still holds all that position `tokens` can see of its first `tokens`.
+  bool can_fork(std::int32_t parent, std::int32_t tokens) const;
+  // Gives the empty slot `child` the first `tokens` tokens of `parent` without copying and
+  // promises the rest of `num_tokens`; false (and no change) when memory is short.
+  // REQUIRES: can_fork, tokens < num_tokens, the parent has computed `tokens` tokens.
+  bool fork(std::int32_t parent, std::int32_t child, std::int32_t tokens, std::int32_t num_tokens,
+            Watermark watermark, BlockChanges& changes);
+
+  // Makes positions [first, first + count) of a slot writable: gives back what lies behind the
+  // window of `first`, copies shared blocks, takes new ones. False (nothing taken) when memory is
+  // short. `first` never goes back behind a window. Between block borders this is one comparison.
+  bool extend(std::int32_t slot, std::int32_t first, std::int32_t count, BlockChanges& changes) {
+    return first + count <= writable_until_[index(slot)] ||
+           extend_blocks(slot, first, count, changes);
+  }
+
+  // Names the slot's full blocks among its first `computed` tokens, as far as `hashes` go, so
+  // that others may take them over. REQUIRES: their contents are final.
+  void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed);
+
+  // Takes the names of a slot's blocks back: their contents turned out to be wrong.
+  void forget(std::int32_t slot);
+
+  // The slot is empty again. Named blocks stay findable until they are reused, tails first.
+  void release(std::int32_t slot);
+
+  // A slot's block table in a group: entries [0, allocated).
+  std::span<const BlockId> table(std::int32_t slot, std::int32_t group) const;
+  std::int32_t ref_count(BlockId id) const { return pool_.ref_count(id); }
+
+  // Grows to `target` blocks, or shrinks towards it as far as the last blocks are free and
+  // promised to nobody. Returns the number of blocks now. 1 <= target <= max_blocks.
+  std::int32_t resize(std::int32_t target);
+
+  // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
+  // hash table agrees with the blocks, no block in two states. Linear in the number of blocks.
+  void check_integrity() const;
+
+ private:
+  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+  std::size_t group_index(std::int32_t slot, std::int32_t group) const {
+    return index(slot) * index(num_groups_) + index(group);
+  }
+  BlockId* entries(std::int32_t slot, std::int32_t group) {
+    return tables_.data() + group_index(slot, group) * index(max_blocks_per_seq_);
+  }
+  std::int32_t blocks_for(std::int32_t tokens) const {
+    return (tokens + options_.block_size - 1) / options_.block_size;
+  }
+  std::int32_t window(std::int32_t group) const { return options_.group_windows[index(group)]; }
+
+  std::int32_t promise_for(std::int32_t group, std::int32_t held, std::int32_t missing) const;
+  bool may_take(std::int64_t blocks, Watermark watermark) const;
+  bool extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
+                     BlockChanges& changes);
+  void drop_behind_window(std::int32_t slot, std::int32_t first, BlockChanges& changes);
+  std::int32_t blocks_to_take(std::int32_t slot, std::int32_t group, std::int32_t first_block,
+                              std::int32_t end_block) const;
+  void copy_shared(std::int32_t slot, std::int32_t group, std::int32_t first_block,
+                   BlockChanges& changes);
+  void append_blocks(std::int32_t slot, std::int32_t group, std::int32_t end_block,
+                     BlockChanges& changes);
+  BlockId take_block(std::int32_t slot, std::int32_t group);
+  bool give_back(BlockId id);
+  void emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
+            BlockChanges& changes);
+
+  KvOptions options_;
+  std::int32_t num_groups_ = 0;
+  std::int32_t max_blocks_per_seq_ = 0;
+  BlockPool pool_;
+  PrefixCache cache_;
+
+  std::vector<BlockId> tables_;  // [slots][groups][max_blocks_per_seq]
+  // By slot.
+  std::vector<std::int32_t> allocated_;       // table entries in use, the same for every group
+  std::vector<std::int32_t> writable_until_;  // tokens that need no attention before a write
+  std::vector<std::int32_t> target_;          // table entries the admitted tokens need
+  std::vector<std::int32_t> published_;       // entries already named or tried
+  // By slot and group.
+  std::vector<std::int32_t> first_held_;  // entries before it are null
+  std::vector<std::int32_t> promised_;    // free blocks set aside for it
+  std::int32_t total_promised_ = 0;
+};
+
+}  // namespace sluice

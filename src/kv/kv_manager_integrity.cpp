@@ -1,0 +1,52 @@
+// The invariants of block bookkeeping in one place, apart from the code that must keep them.
+#include <vector>
+
+#include "base/check.h"
+#include "kv/kv_manager.h"
+
+namespace sluice {
+
+void KvManager::check_integrity() const {
+  pool_.check_integrity();
+  cache_.check_integrity();
+  CHECK(pool_.num_free() + pool_.num_used() == num_usable_blocks());
+
+  std::vector<std::int32_t> entries_of(index(pool_.num_blocks()), 0);
+  std::vector<std::int32_t> group_of(index(pool_.num_blocks()), -1);
+  std::int32_t promised = 0;
+  for (std::int32_t slot = 0; slot < options_.max_num_seqs; ++slot) {
+    const std::int32_t allocated = allocated_[index(slot)];
+    CHECK(allocated <= max_blocks_per_seq_);
+    CHECK(writable_until_[index(slot)] <= allocated * options_.block_size);
+    CHECK(published_[index(slot)] <= allocated);
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      const std::int32_t first_held = first_held_[group_index(slot, g)];
+      CHECK(promised_[group_index(slot, g)] >= 0);
+      promised += promised_[group_index(slot, g)];
+      CHECK(first_held >= 0 && first_held <= allocated);
+      const BlockId* const ids =
+          tables_.data() + group_index(slot, g) * index(max_blocks_per_seq_);
+      for (std::int32_t b = 0; b < max_blocks_per_seq_; ++b) {
+        const BlockId id = ids[b];
+        if (b < first_held || b >= allocated) {
+          CHECK(id == kNullBlock);
+          continue;
+        }
+        CHECK(id > kNullBlock && id < pool_.num_blocks());
+        ++entries_of[index(id)];
+        // One group at a time: groups of different layers must not share a block's bytes.
+        CHECK(group_of[index(id)] < 0 || group_of[index(id)] == g);
+        group_of[index(id)] = g;
+      }
+    }
+  }
+  CHECK(promised == total_promised_);
+  CHECK(total_promised_ <= pool_.num_free());
+  for (BlockId id = 1; id < pool_.num_blocks(); ++id) {
+    CHECK(pool_.ref_count(id) == entries_of[index(id)]);
+  }
+  for (BlockId id = pool_.num_blocks(); id < pool_.max_blocks(); ++id) CHECK(!cache_.holds(id));
+  CHECK(!cache_.holds(kNullBlock));
+}
+
+}  // namespace sluice

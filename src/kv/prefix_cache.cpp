@@ -1,0 +1,87 @@
+#include "kv/prefix_cache.h"
+
+#include <bit>
+
+#include "base/check.h"
+
+namespace sluice {
+
+PrefixCache::PrefixCache(std::int32_t max_blocks)
+    : hashes_(index(max_blocks)), groups_(index(max_blocks), -1) {
+  table_.assign(std::bit_ceil(2 * index(max_blocks)), kNullBlock);
+  mask_ = table_.size() - 1;
+}
+
+BlockId PrefixCache::find(Hash128 hash, std::int32_t group) const {
+  for (std::size_t i = home(hash, group);; i = (i + 1) & mask_) {
+    const BlockId id = table_[i];
+    if (id == kNullBlock) return kNullBlock;
+    if (hashes_[index(id)] == hash && groups_[index(id)] == group) return id;
+  }
+}
+
+void PrefixCache::insert(BlockId id, Hash128 hash, std::int32_t group) {
+  CHECK(id != kNullBlock && !holds(id));
+  hashes_[index(id)] = hash;
+  groups_[index(id)] = static_cast<std::int16_t>(group);
+  std::size_t i = home(hash, group);
+  while (table_[i] != kNullBlock) i = (i + 1) & mask_;
+  table_[i] = id;
+  ++size_;
+}
+
+void PrefixCache::erase(BlockId id) {
+  CHECK(holds(id));
+  std::size_t hole = home(hashes_[index(id)], groups_[index(id)]);
+  while (table_[hole] != id) hole = (hole + 1) & mask_;
+  // Close the hole: an entry further on moves in when its probe sequence passes the hole.
+  for (std::size_t i = (hole + 1) & mask_; table_[i] != kNullBlock; i = (i + 1) & mask_) {
+    const std::size_t start = home(hashes_[index(table_[i])], groups_[index(table_[i])]);
+    if (((i - start) & mask_) >= ((i - hole) & mask_)) {
+      table_[hole] = table_[i];
+      hole = i;
+    }
+  }
+  table_[hole] = kNullBlock;
+  groups_[index(id)] = -1;
+  --size_;
+}
+
+std::int32_t PrefixCache::match(std::span<const Hash128> hashes, std::int32_t group,
+                                std::int32_t window, std::int32_t block_size,
+                                std::int32_t limit) const {
+  const auto present = [&](std::int32_t block) {
+    return find(hashes[static_cast<std::size_t>(block)], group) != kNullBlock;
+  };
+  if (window == 0) {
+    std::int32_t count = 0;
+    while (count < limit && present(count)) ++count;
+    return count;
+  }
+  // From the end backwards: `end` is right when all blocks visible from it are here.
+  std::int32_t end = limit;
+  for (std::int32_t block = limit - 1; block >= 0; --block) {
+    if (block < first_visible_block(end * block_size, window, block_size)) break;
+    if (!present(block)) end = block;
+  }
+  return end;
+}
+
+void PrefixCache::check_integrity() const {
+  std::int32_t listed = 0;
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    const BlockId id = table_[i];
+    if (id == kNullBlock) continue;
+    ++listed;
+    CHECK(holds(id));
+    // Reachable from its home without meeting a hole.
+    for (std::size_t j = home(hashes_[index(id)], groups_[index(id)]); j != i; j = (j + 1) & mask_) {
+      CHECK(table_[j] != kNullBlock && table_[j] != id);
+    }
+  }
+  std::int32_t named = 0;
+  for (const std::int16_t group : groups_) named += group >= 0 ? 1 : 0;
+  CHECK(listed == named && named == size_);
+}
+
+}  // namespace sluice

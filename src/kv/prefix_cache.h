@@ -1,0 +1,62 @@
+// PrefixCache: which KV block holds the content named by a hash, per group. An index only: it
+// neither holds references nor decides what is evicted; a block that is reused is dropped here
+// first. Several blocks may have the same name (tables are append-only: a sequence that computed
+// a block keeps its own copy); a look-up finds one of them.
+//
+// An open-addressing table of block ids, twice the number of blocks at least, allocated once.
+// Owner: KvManager. Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/hash128.h"
+#include "kv/block_pool.h"
+
+namespace sluice {
+
+class PrefixCache {
+ public:
+  explicit PrefixCache(std::int32_t max_blocks);
+
+  // The block named `hash` in `group`, or kNullBlock.
+  BlockId find(Hash128 hash, std::int32_t group) const;
+  bool holds(BlockId id) const { return groups_[index(id)] >= 0; }
+  std::int32_t size() const { return size_; }
+
+  // Names a block. REQUIRES: it has no name.
+  void insert(BlockId id, Hash128 hash, std::int32_t group);
+  // Forgets a block's name. REQUIRES: it has one.
+  void erase(BlockId id);
+
+  // Of the first `limit` hashes, how many blocks in front a sequence may take over: in a
+  // full-attention group (window 0) all of them must be here; in a sliding one only those that
+  // the next token can still see.
+  std::int32_t match(std::span<const Hash128> hashes, std::int32_t group, std::int32_t window,
+                     std::int32_t block_size, std::int32_t limit) const;
+
+  // CHECKs that the table and the names agree.
+  void check_integrity() const;
+
+ private:
+  static std::size_t index(BlockId id) { return static_cast<std::size_t>(id); }
+  std::size_t home(Hash128 hash, std::int32_t group) const {
+    return (hash.low + static_cast<std::uint64_t>(group) * 0x9E3779B97F4A7C15ULL) & mask_;
+  }
+
+  std::vector<BlockId> table_;  // kNullBlock = empty
+  std::size_t mask_ = 0;
+  std::vector<Hash128> hashes_;        // by block
+  std::vector<std::int16_t> groups_;  // by block; -1 = no name
+  std::int32_t size_ = 0;
+};
+
+// Blocks before the first position that a query at `position` sees through `window` hold nothing
+// it needs: the index of the first block that does.
+constexpr std::int32_t first_visible_block(std::int32_t position, std::int32_t window,
+                                           std::int32_t block_size) {
+  return window == 0 || position < window ? 0 : (position - window + 1) / block_size;
+}
+
+}  // namespace sluice

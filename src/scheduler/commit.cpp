@@ -1,0 +1,153 @@
+// The second half of a step: what the executor returned becomes tokens, ends and free blocks.
+#include <algorithm>
+
+#include "base/check.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_state.h"
+
+namespace sluice {
+namespace {
+
+bool contains(const std::vector<TokenId>& ids, TokenId token) {
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
+}
+
+// Whether the sequence ends with its last token. Before min_tokens outputs the sampler masks stop
+// ids; one that comes nevertheless is an ordinary token.
+FinishReason finish_after(const Sequence& sequence, const SchedulerOptions& options) {
+  const SamplingParams& sampling = sequence.request->sampling;
+  const TokenId token = sequence.tokens.back();
+  if (sequence.output_len() > sampling.min_tokens) {
+    if (!sampling.ignore_eos && contains(options.eos_ids, token)) return FinishReason::kStop;
+    if (contains(sampling.stop_token_ids, token)) return FinishReason::kStop;
+  }
+  // max_len is the prompt with max_tokens, cut by the context. Tokens survive preemption, so this
+  // counts the outputs of a sequence's whole life.
+  const auto length = static_cast<std::int32_t>(sequence.tokens.size());
+  return length >= sequence.max_len ? FinishReason::kLength : FinishReason::kNone;
+}
+
+class Commit {
+ public:
+  Commit(SchedulerState& state, const StepResult& result, TimePoint now,
+         std::vector<RowCommit>& out)
+      : state_(state), result_(result), now_(now), out_(out) {}
+
+  void row(std::int32_t index, const PlanRow& row);
+
+ private:
+  void advance(std::int32_t slot, const PlanRow& row, const RowResult& result, RowCommit& commit);
+  FinishReason append_tokens(std::int32_t slot, const RowResult& result, RowCommit& commit);
+  void finish_cancelled(std::int32_t slot);
+
+  SchedulerState& state_;
+  const StepResult& result_;
+  TimePoint now_;
+  std::vector<RowCommit>& out_;
+};
+
+void Commit::row(std::int32_t index, const PlanRow& row) {
+  RunningSet& r = state_.running;
+  const std::size_t s = RunningSet::index(row.slot);
+  CHECK(r.id[s] == row.sequence && r.in_flight[s] > 0);
+  --r.in_flight[s];
+  RowCommit commit;
+  commit.sequence = r.sequence[s];
+  commit.row = index;
+  if (commit.sequence == nullptr) {
+    out_.push_back(commit);
+    if (r.in_flight[s] == 0) state_.vacate(row.slot);
+    return;
+  }
+  commit.sequence->in_flight -= row.query_len;
+  if (commit.sequence->cancel_requested) {
+    commit.sequence->computed += row.query_len;
+    const bool failed = result_.rows[static_cast<std::size_t>(index)].failed;
+    if (failed) commit.sequence->cancel_reason = FinishReason::kError;
+    out_.push_back(commit);
+    if (r.in_flight[s] == 0) finish_cancelled(row.slot);
+    return;
+  }
+  advance(row.slot, row, result_.rows[static_cast<std::size_t>(index)], commit);
+  out_.push_back(commit);
+}
+
+void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& result,
+                     RowCommit& commit) {
+  RunningSet& r = state_.running;
+  const std::size_t s = RunningSet::index(slot);
+  Sequence& sequence = *commit.sequence;
+  if (result.failed) {
+    commit.finished = true;
+    state_.finish_running(slot, FinishReason::kError);
+    return;
+  }
+  CHECK(result.num_tokens >= 0 && result.num_tokens <= row.query_len);
+  CHECK(row.num_logits > 0 || result.num_tokens == 0);
+  const FinishReason reason = append_tokens(slot, result, commit);
+
+  // Of the row's tokens those count as computed that stand before the last known one: a row that
+  // guessed (speculation) may have computed more than was accepted.
+  std::int32_t computed = row.context_len + row.query_len;
+  if (row.num_logits > 0) computed = std::min(computed, r.known[s] - 1);
+  const std::int32_t rejected = row.context_len + row.query_len - computed;
+  // Nothing may have been planned behind tokens that turned out not to exist.
+  CHECK(rejected == 0 || r.in_flight[s] == 0 || reason != FinishReason::kNone);
+  r.next[s] -= rejected;
+  sequence.computed = computed;
+  if (row.context_len < r.prefill_end[s]) {
+    state_.kv.publish(slot, SchedulerState::known_hashes(sequence), computed);
+  }
+  if (reason == FinishReason::kNone) return;
+  commit.finished = true;
+  state_.finish_running(slot, reason);
+}
+
+FinishReason Commit::append_tokens(std::int32_t slot, const RowResult& result,
+                                   RowCommit& commit) {
+  RunningSet& r = state_.running;
+  const std::size_t s = RunningSet::index(slot);
+  Sequence& sequence = *commit.sequence;
+  FinishReason reason = FinishReason::kNone;
+  for (std::int32_t i = 0; i < result.num_tokens && reason == FinishReason::kNone; ++i) {
+    const TokenId token = result_.tokens[static_cast<std::size_t>(result.first_token + i)];
+    CHECK(token >= 0);
+    if (sequence.output_len() == 0) sequence.first_token = now_;
+    sequence.tokens.push_back(token);
+    ++commit.num_tokens;
+    reason = finish_after(sequence, state_.options);
+  }
+  r.known[s] = static_cast<std::int32_t>(sequence.tokens.size());
+  r.last_token[s] = sequence.tokens.back();
+  return reason;
+}
+
+void Commit::finish_cancelled(std::int32_t slot) {
+  Sequence& sequence = *state_.running.sequence[RunningSet::index(slot)];
+  // Of a discarded decode the token is unknown, so its block cannot be named.
+  sequence.computed =
+      std::min(sequence.computed, static_cast<std::int32_t>(sequence.tokens.size()));
+  state_.finish_running(slot, sequence.cancel_reason);
+  RowCommit commit;
+  commit.sequence = &sequence;
+  commit.row = -1;
+  commit.finished = true;
+  out_.push_back(commit);
+}
+
+}  // namespace
+
+void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoint now,
+                       std::vector<RowCommit>& out) {
+  CHECK(plan.step == state_->next_committed && plan.step < state_->next_step);
+  CHECK(result.rows.size() == plan.rows.size());
+  ++state_->next_committed;
+  out.clear();
+  out.reserve(2 * static_cast<std::size_t>(state_->options.max_num_seqs));
+  Commit commit(*state_, result, now, out);
+  for (std::size_t i = 0; i < plan.rows.size(); ++i) {
+    commit.row(static_cast<std::int32_t>(i), plan.rows[i]);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+// PlanPass: one plan in the making. Policies see the running set, the queue's head, the token
+// budget and the resources through it, and plan by its building blocks, which keep every invariant
+// (blocks before rows, victims never in flight, no row beyond max_len) whatever the policy does.
+// Rows are final once planned. Lives during one Scheduler::plan().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "base/clock.h"
+#include "scheduler/resource_view.h"
+#include "scheduler/scheduler_state.h"
+
+namespace sluice {
+
+enum class RowOutcome : std::uint8_t {
+  kPlanned,
+  kWaits,      // no memory now; keeps its blocks and its place
+  kPreempted,  // no memory and nobody behind it: back to the queue, gone from running()
+};
+
+class PlanPass {
+ public:
+  PlanPass(SchedulerState& state, TimePoint now, const ResourceView& resources, BatchPlan& plan);
+
+  TimePoint now() const { return now_; }
+  const ResourceView& resources() const { return resources_; }
+
+  // Slots of running sequences in service order (priority, arrival). Decoding and prefilling
+  // others may take sequences out behind the one served, never in front of it.
+  std::span<const std::int32_t> running() const { return state_.running.order; }
+  // Tokens of the budget that nobody has yet; 0 when decodes exceed it.
+  std::int32_t tokens_left() const {
+    return std::max(0, state_.options.token_budget -
+                           static_cast<std::int32_t>(plan_.token_ids.size()));
+  }
+  // Someone was preempted or had to wait for blocks in this plan.
+  bool short_of_memory() const { return short_of_memory_; }
+
+  // A prompt (after preemption: with its outputs) is not fully planned yet and may go on.
+  bool prefilling(std::int32_t slot) const {
+    return set().next[at(slot)] < set().prefill_end[at(slot)] && set().held[at(slot)] == 0;
+  }
+  // The prompt is planned, and one more token cannot exceed max_len.
+  bool decode_ready(std::int32_t slot) const {
+    return set().next[at(slot)] >= set().prefill_end[at(slot)] &&
+           set().next[at(slot)] < set().decode_end[at(slot)] && set().held[at(slot)] == 0;
+  }
+
+  // Plans the next token of a sequence. REQUIRES: decode_ready(slot).
+  RowOutcome decode(std::int32_t slot) {
+    const std::int32_t position = set().next[at(slot)];
+    if (!state_.kv.extend(slot, position, 1, changes_)) [[unlikely]] {
+      const RowOutcome outcome = make_room(slot, 1);
+      if (outcome != RowOutcome::kPlanned) return outcome;
+    }
+    append_decode(slot, position);
+    return RowOutcome::kPlanned;
+  }
+
+  // Plans the next chunk, of at most max_tokens. REQUIRES: prefilling(slot), max_tokens > 0.
+  RowOutcome prefill(std::int32_t slot, std::int32_t max_tokens);
+
+  // Admits the first waiting sequence that does not wait for a sibling's prompt, and plans its
+  // first chunk. False when there is none, no slot is free, or it does not fit.
+  bool admit_next(std::int32_t max_tokens);
+
+ private:
+  static std::size_t at(std::int32_t slot) { return RunningSet::index(slot); }
+  RunningSet& set() { return state_.running; }
+  const RunningSet& set() const { return state_.running; }
+
+  void append_decode(std::int32_t slot, std::int32_t position);
+  void append_chunk(std::int32_t slot, std::int32_t count);
+  RowOutcome make_room(std::int32_t slot, std::int32_t count);
+  bool waits_for_leader(const Sequence& sequence) const;
+  bool try_admit(Sequence& sequence, ServiceOrder place);
+  std::optional<std::int32_t> take_blocks(std::int32_t slot, const Sequence& sequence,
+                                          ChoiceGroup* group, Watermark watermark);
+
+  SchedulerState& state_;
+  TimePoint now_;
+  const ResourceView& resources_;
+  BatchPlan& plan_;
+  BlockChanges changes_;
+  std::size_t cursor_ = 0;  // in the waiting queue: those before it wait for their leaders
+  bool short_of_memory_ = false;
+};
+
+inline void PlanPass::append_decode(std::int32_t slot, std::int32_t position) {
+  RunningSet& r = set();
+  const std::size_t s = at(slot);
+  PlanRow row;
+  row.sequence = r.id[s];
+  row.slot = slot;
+  row.context_len = position;
+  row.query_len = 1;
+  row.first_token = static_cast<std::int32_t>(plan_.token_ids.size());
+  row.first_logit = static_cast<std::int32_t>(plan_.logit_positions.size());
+  row.num_logits = 1;
+  row.output_index = position + 1 - r.prompt_len[s];
+  plan_.rows.push_back(row);
+  plan_.token_ids.push_back(position < r.known[s] ? r.last_token[s] : kTokenFromLastStep);
+  plan_.logit_positions.push_back(0);
+  ++r.next[s];
+  ++r.in_flight[s];
+  ++r.sequence[s]->in_flight;
+}
+
+}  // namespace sluice

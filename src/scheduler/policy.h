@@ -1,0 +1,31 @@
+// Policy: who runs in the next step, composed of the building blocks of PlanPass. A policy keeps
+// no copy of queues or blocks, so policies can be exchanged between steps.
+// Owner: the scheduler. Threads: the engine's. Allocation: none per step.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice {
+
+class PlanPass;
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string_view name() const = 0;
+  // Fills the pass's plan. Everything planned is final: rows are never taken back.
+  virtual void plan(PlanPass& pass) = 0;
+};
+
+// The policies that `--scheduler` may name.
+std::vector<std::string_view> policy_names();
+
+// kUnsupported for a policy that is known and not built yet, kInvalidArgument for any other name;
+// both list the names that work.
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
+
+}  // namespace sluice

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "scheduler/policy.h"
+#include "scheduler/policy_stall_free.h"
+
+namespace sluice {
+namespace {
+
+using MakePolicy = std::unique_ptr<Policy> (*)();
+
+template <class P>
+std::unique_ptr<Policy> make() {
+  return std::make_unique<P>();
+}
+
+struct NamedPolicy {
+  std::string_view name;
+  MakePolicy make;  // null: planned, not built yet
+};
+
+constexpr std::array kPolicies = {
+    NamedPolicy{"stall-free", &make<StallFreePolicy>},
+    NamedPolicy{"chunked-only", nullptr},
+    NamedPolicy{"hybrid-only", nullptr},
+    NamedPolicy{"prefill-first", nullptr},
+    NamedPolicy{"hybrid", nullptr},
+    NamedPolicy{"request-level", nullptr},
+    NamedPolicy{"unified", nullptr},
+    NamedPolicy{"vtc", nullptr},
+    NamedPolicy{"fair", nullptr},
+};
+
+}  // namespace
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  for (const NamedPolicy& policy : kPolicies) {
+    if (policy.make != nullptr) names.push_back(policy.name);
+  }
+  return names;
+}
+
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
+  const auto found = std::find_if(kPolicies.begin(), kPolicies.end(),
+                                  [&](const NamedPolicy& policy) { return policy.name == name; });
+  const std::string known = fmt::format("{}", fmt::join(policy_names(), ", "));
+  if (found == kPolicies.end()) {
+    return invalid_argument(
+        fmt::format("scheduler '{}' is unknown; use one of: {}", name, known));
+  }
+  if (found->make == nullptr) {
+    return unsupported(fmt::format("scheduler '{}' is not built yet; use one of: {}", name, known));
+  }
+  return found->make();
+}
+
+}  // namespace sluice

@@ -1,0 +1,21 @@
+// `stall-free`: chunked prefill and stall-free batching (Sarathi-Serve, Algorithm 3). Every
+// running decode runs in every step; prompts fill the rest of the token budget in chunks, those
+// already running first, then new ones in order of arrival. docs/scheduling.md has the rules.
+#pragma once
+
+#include "scheduler/policy.h"
+
+namespace sluice {
+
+class StallFreePolicy final : public Policy {
+ public:
+  std::string_view name() const override { return "stall-free"; }
+  void plan(PlanPass& pass) override;
+
+ private:
+  static void run_decodes(PlanPass& pass);
+  static void continue_prefills(PlanPass& pass);
+  static void admit_waiting(PlanPass& pass);
+};
+
+}  // namespace sluice

@@ -1,0 +1,113 @@
+#include "scheduler/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "scheduler/plan_pass.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler_state.h"
+
+namespace sluice {
+namespace {
+
+// A plan's vectors for the largest step there can be. Block ids are the exception: many long
+// prefix hits in one step may exceed the memory's own number of blocks, and then they grow.
+void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& plan) {
+  const auto seqs = static_cast<std::size_t>(options.max_num_seqs);
+  if (plan.rows.capacity() >= seqs) return;
+  const auto groups = static_cast<std::size_t>(kv.num_groups());
+  const auto blocks = static_cast<std::size_t>(kv.options().max_blocks);
+  plan.rows.reserve(seqs);
+  plan.token_ids.reserve(seqs + static_cast<std::size_t>(options.token_budget));
+  plan.logit_positions.reserve(seqs);
+  plan.assignments.reserve(seqs);
+  plan.table_updates.reserve(seqs * groups * 4);  // hits, behind the window, copied, appended
+  plan.block_ids.reserve(2 * blocks);
+  plan.copies.reserve(seqs * groups);
+  plan.preempted.reserve(seqs);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv,
+                     std::unique_ptr<Policy> policy)
+    : state_(std::make_unique<SchedulerState>(options, kv)), policy_(std::move(policy)) {
+  CHECK(policy_ != nullptr);
+}
+
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::add(Sequence& sequence) {
+  CHECK(sequence.request != nullptr && sequence.state == SequenceState::kWaiting);
+  CHECK(static_cast<std::size_t>(sequence.prompt_len) == sequence.tokens.size());
+  const SchedulerOptions& options = state_->options;
+  if (sequence.prompt_len < 1) return invalid_argument("prompt: has no tokens, needs at least 1");
+  if (sequence.prompt_len >= options.max_model_len) {
+    return invalid_argument(
+        fmt::format("prompt: has {} tokens; the context is {} tokens, prompt and output together",
+                    sequence.prompt_len, options.max_model_len));
+  }
+  const SamplingParams& sampling = sequence.request->sampling;
+  if (sampling.max_tokens < 1) {
+    return invalid_argument(
+        fmt::format("max_tokens must be at least 1, got {}", sampling.max_tokens));
+  }
+  const std::int64_t wanted = std::int64_t{sequence.prompt_len} + sampling.max_tokens;
+  const auto max_len =
+      static_cast<std::int32_t>(std::min<std::int64_t>(wanted, options.max_model_len));
+  // The last token is never computed: nothing follows it.
+  const std::int64_t blocks = state_->kv.blocks_needed(max_len - 1);
+  if (blocks > state_->kv.num_usable_blocks()) {
+    return resource_exhausted(fmt::format(
+        "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}; lower "
+        "max_tokens or raise --kv-cache-memory",
+        blocks, max_len - 1, state_->kv.num_usable_blocks()));
+  }
+  sequence.max_len = max_len;
+  sequence.tokens.reserve(static_cast<std::size_t>(max_len));
+  if (sampling.n > 1) ++state_->choices[sequence.request].alive;
+  state_->waiting.insert({{sequence.request->priority, state_->next_ticket++}, &sequence});
+  return {};
+}
+
+void Scheduler::cancel(Sequence& sequence, FinishReason reason) {
+  if (sequence.state == SequenceState::kFinished || sequence.cancel_requested) return;
+  if (sequence.state == SequenceState::kWaiting) {
+    const std::size_t position = state_->waiting.find(sequence);
+    CHECK(position < state_->waiting.size());
+    state_->waiting.erase(position);
+    state_->finish(sequence, reason);
+    return;
+  }
+  if (state_->running.in_flight[RunningSet::index(sequence.slot)] == 0) {
+    state_->finish_running(sequence.slot, reason);
+    return;
+  }
+  sequence.cancel_requested = true;
+  sequence.cancel_reason = reason;
+  state_->leave_order(sequence.slot);
+}
+
+void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& plan) {
+  plan.clear();
+  reserve(state_->options, state_->kv, plan);
+  plan.step = state_->next_step;
+  std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
+  PlanPass pass(*state_, now, resources, plan);
+  policy_->plan(pass);
+  if (!plan.empty()) ++state_->next_step;
+}
+
+std::int32_t Scheduler::num_waiting() const {
+  return static_cast<std::int32_t>(state_->waiting.size());
+}
+
+std::int32_t Scheduler::num_running() const {
+  return static_cast<std::int32_t>(state_->running.order.size()) + state_->running.num_draining;
+}
+
+void Scheduler::check_integrity() const { state_->check_integrity(); }
+
+}  // namespace sluice

@@ -1,0 +1,211 @@
+#include "scheduler/scheduler_state.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice {
+
+RunningSet::RunningSet(std::size_t slots)
+    : state(slots, SlotState::kFree),
+      sequence(slots, nullptr),
+      id(slots, 0),
+      service_order(slots),
+      next(slots, 0),
+      known(slots, 0),
+      last_token(slots, 0),
+      prefill_end(slots, 0),
+      decode_end(slots, 0),
+      prompt_len(slots, 0),
+      in_flight(slots, 0),
+      held(slots, 0) {
+  order.reserve(slots);
+  free_slots.reserve(slots);
+  for (std::size_t slot = slots; slot > 0; --slot) {
+    free_slots.push_back(static_cast<std::int32_t>(slot - 1));
+  }
+}
+
+SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvManager& kv_manager)
+    : options(scheduler_options),
+      kv(kv_manager),
+      running(static_cast<std::size_t>(scheduler_options.max_num_seqs)),
+      hasher(Hash128{}, kv_manager.block_size()) {
+  CHECK(options.token_budget > 0 && options.max_num_seqs > 0 && options.max_model_len > 1);
+  CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
+  CHECK(kv.options().max_model_len >= options.max_model_len);
+  CHECK(kv.options().max_query_len >= options.token_budget);
+  hashes.reserve(static_cast<std::size_t>(kv.max_blocks_per_seq()));
+}
+
+ChoiceGroup* SchedulerState::group_of(const Sequence& sequence) {
+  if (sequence.request->sampling.n <= 1) return nullptr;
+  const auto found = choices.find(sequence.request);
+  return found == choices.end() ? nullptr : &found->second;
+}
+
+const std::vector<Hash128>& SchedulerState::known_hashes(const Sequence& sequence) {
+  return sequence.block_hashes.empty() ? sequence.request->block_hashes : sequence.block_hashes;
+}
+
+void SchedulerState::occupy(std::int32_t slot, Sequence& sequence, ServiceOrder place,
+                            std::int32_t cached) {
+  const std::size_t s = RunningSet::index(slot);
+  CHECK(running.state[s] == SlotState::kFree && running.free_slots.back() == slot);
+  running.free_slots.pop_back();
+  running.state[s] = SlotState::kRunning;
+  running.sequence[s] = &sequence;
+  running.id[s] = sequence.id;
+  running.service_order[s] = place;
+  running.next[s] = cached;
+  running.known[s] = static_cast<std::int32_t>(sequence.tokens.size());
+  running.last_token[s] = sequence.tokens.back();
+  running.prefill_end[s] = running.known[s];
+  running.decode_end[s] = sequence.max_len - 1;
+  running.prompt_len[s] = sequence.prompt_len;
+  running.held[s] = 0;
+  const auto behind = std::upper_bound(
+      running.order.begin(), running.order.end(), place, [&](ServiceOrder a, std::int32_t b) {
+        return a < running.service_order[RunningSet::index(b)];
+      });
+  running.order.insert(behind, slot);
+  sequence.state = SequenceState::kRunning;
+  sequence.slot = slot;
+  sequence.computed = cached;
+  sequence.in_flight = 0;
+}
+
+void SchedulerState::leave_order(std::int32_t slot) {
+  const auto place = std::find(running.order.begin(), running.order.end(), slot);
+  CHECK(place != running.order.end());
+  running.order.erase(place);
+  running.state[RunningSet::index(slot)] = SlotState::kDraining;
+  ++running.num_draining;
+  ChoiceGroup* const group = group_of(*running.sequence[RunningSet::index(slot)]);
+  if (group != nullptr && group->leader_slot == slot) group->leader_slot = -1;
+}
+
+void SchedulerState::vacate(std::int32_t slot) {
+  const std::size_t s = RunningSet::index(slot);
+  CHECK(running.state[s] == SlotState::kDraining && running.in_flight[s] == 0);
+  kv.release(slot);
+  running.state[s] = SlotState::kFree;
+  running.sequence[s] = nullptr;
+  running.free_slots.push_back(slot);
+  --running.num_draining;
+}
+
+// Outputs get their names only here, when the sequence leaves its slot: a decode-only step hashes
+// nothing.
+void SchedulerState::publish_outputs(std::int32_t slot, Sequence& sequence) {
+  const std::optional<Hash128>& root = sequence.request->block_hash_root;
+  if (!root || kv.options().prefix_caching == PrefixCaching::kOff) return;
+  hasher.set_root(*root);
+  hashes = known_hashes(sequence);
+  hasher.extend(std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)),
+                hashes);
+  kv.publish(slot, hashes, sequence.computed);
+}
+
+void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
+  const std::size_t s = RunningSet::index(slot);
+  Sequence& sequence = *running.sequence[s];
+  CHECK(running.in_flight[s] == 0);
+  publish_outputs(slot, sequence);
+  if (sequence.request->block_hash_root && sequence.output_len() > 0) {
+    sequence.block_hashes = hashes;
+  }
+  leave_order(slot);
+  vacate(slot);
+  sequence.state = SequenceState::kWaiting;
+  sequence.slot = -1;
+  sequence.computed = 0;
+  ++sequence.num_preemptions;
+  waiting.insert({running.service_order[s], &sequence});
+  plan.preempted.push_back(sequence.id);
+}
+
+void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
+  const std::size_t s = RunningSet::index(slot);
+  Sequence& sequence = *running.sequence[s];
+  if (reason == FinishReason::kError) {
+    kv.forget(slot);
+  } else {
+    publish_outputs(slot, sequence);
+  }
+  if (running.state[s] == SlotState::kRunning) leave_order(slot);
+  finish(sequence, reason);
+  running.sequence[s] = nullptr;
+  if (running.in_flight[s] == 0) vacate(slot);
+}
+
+void SchedulerState::finish(Sequence& sequence, FinishReason reason) {
+  sequence.state = SequenceState::kFinished;
+  sequence.finish_reason = reason;
+  sequence.slot = -1;
+  sequence.in_flight = 0;
+  if (ChoiceGroup* const group = group_of(sequence); group != nullptr) {
+    if (--group->alive == 0) choices.erase(sequence.request);
+  }
+}
+
+void SchedulerState::check_slot(std::int32_t slot) const {
+  const std::size_t s = RunningSet::index(slot);
+  const Sequence* const sequence = running.sequence[s];
+  if (running.state[s] == SlotState::kFree) {
+    CHECK(sequence == nullptr && running.in_flight[s] == 0);
+    for (std::int32_t g = 0; g < kv.num_groups(); ++g) CHECK(kv.table(slot, g).empty());
+    return;
+  }
+  if (running.state[s] == SlotState::kDraining) CHECK(running.in_flight[s] > 0);
+  if (sequence == nullptr) {
+    CHECK(running.state[s] == SlotState::kDraining);
+    return;
+  }
+  CHECK(sequence->slot == slot && sequence->id == running.id[s]);
+  CHECK(sequence->state == SequenceState::kRunning);
+  CHECK(sequence->computed >= 0 && sequence->in_flight >= 0);
+  CHECK(sequence->computed + sequence->in_flight == running.next[s]);
+  CHECK((sequence->in_flight > 0) == (running.in_flight[s] > 0));
+  CHECK(static_cast<std::int32_t>(sequence->tokens.size()) == running.known[s]);
+  CHECK(sequence->tokens.back() == running.last_token[s]);
+  CHECK(running.known[s] < sequence->max_len && sequence->max_len <= options.max_model_len);
+  CHECK(running.next[s] <= running.decode_end[s]);
+  const auto covered = static_cast<std::int64_t>(kv.table(slot, 0).size()) * kv.block_size();
+  CHECK(covered >= running.next[s]);
+}
+
+void SchedulerState::check_integrity() const {
+  kv.check_integrity();
+  std::size_t free = 0;
+  std::int32_t draining = 0;
+  for (std::size_t s = 0; s < running.state.size(); ++s) {
+    free += running.state[s] == SlotState::kFree ? 1 : 0;
+    draining += running.state[s] == SlotState::kDraining ? 1 : 0;
+    check_slot(static_cast<std::int32_t>(s));
+  }
+  CHECK(free == running.free_slots.size() && draining == running.num_draining);
+  CHECK(free + static_cast<std::size_t>(draining) + running.order.size() == running.state.size());
+  for (std::size_t i = 0; i < running.order.size(); ++i) {
+    const std::size_t s = RunningSet::index(running.order[i]);
+    CHECK(running.state[s] == SlotState::kRunning);
+    if (i == 0) continue;
+    CHECK(running.service_order[RunningSet::index(running.order[i - 1])] <
+          running.service_order[s]);
+  }
+  const auto entries = waiting.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Sequence& sequence = *entries[i].sequence;
+    CHECK(sequence.state == SequenceState::kWaiting && sequence.slot == -1);
+    CHECK(sequence.computed == 0 && sequence.in_flight == 0);
+    CHECK(i == 0 || entries[i - 1].order < entries[i].order);
+  }
+  for (const auto& [request, group] : choices) {
+    CHECK(group.alive > 0);
+    if (group.leader_slot < 0) continue;
+    const std::size_t s = RunningSet::index(group.leader_slot);
+    CHECK(running.state[s] == SlotState::kRunning && running.sequence[s]->request == request);
+  }
+}
+
+}  // namespace sluice

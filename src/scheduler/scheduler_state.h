@@ -1,0 +1,99 @@
+// SchedulerState: everything the scheduler knows, common to all policies: the waiting queue, the
+// running set, KV bookkeeping and the choices of one request. Internal to scheduler/; read and
+// changed by Scheduler (add, cancel, commit) and PlanPass (plan).
+//
+// The running set is a structure of arrays by slot, so that steady decode touches few cache lines
+// per sequence. Threads: the engine's. Allocation: at construction, and when a queue grows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/hash128.h"
+#include "kv/block_hash.h"
+#include "kv/kv_manager.h"
+#include "scheduler/batch_plan.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/waiting_queue.h"
+
+namespace sluice {
+
+enum class SlotState : std::uint8_t {
+  kFree,
+  kRunning,   // in RunningSet::order
+  kDraining,  // its sequence ended or is cancelled, and a step in flight still names the slot
+};
+
+// By slot, but for `order` and `free_slots`.
+struct RunningSet {
+  explicit RunningSet(std::size_t slots);
+
+  std::vector<SlotState> state;
+  std::vector<Sequence*> sequence;  // null when draining after a finish
+  std::vector<SequenceId> id;
+  std::vector<ServiceOrder> service_order;
+  // Position of the first token in no plan yet: computed + in flight.
+  std::vector<std::int32_t> next;
+  std::vector<std::int32_t> known;         // tokens whose ids have come back
+  std::vector<TokenId> last_token;         // the last of them
+  std::vector<std::int32_t> prefill_end;   // tokens known at admission; from there on, decode
+  std::vector<std::int32_t> decode_end;    // a row at or behind it could only exceed max_len
+  std::vector<std::int32_t> prompt_len;
+  std::vector<std::int32_t> in_flight;     // steps planned and not committed that name the slot
+  std::vector<std::uint8_t> held;          // is to sit out this plan, so that it can be a victim
+
+  std::vector<std::int32_t> order;       // running slots in service order
+  std::vector<std::int32_t> free_slots;  // the last one is given out next
+  std::int32_t num_draining = 0;
+
+  static std::size_t index(std::int32_t slot) { return static_cast<std::size_t>(slot); }
+};
+
+// The choices of a request with n > 1. They share its prompt: one is admitted on its own (the
+// leader), the others wait until it has computed the prompt and then fork its blocks.
+struct ChoiceGroup {
+  std::int32_t leader_slot = -1;  // -1: the next one admitted leads
+  std::int32_t alive = 0;
+};
+
+struct SchedulerState {
+  SchedulerState(const SchedulerOptions& scheduler_options, KvManager& kv_manager);
+
+  SchedulerOptions options;
+  KvManager& kv;
+  WaitingQueue waiting;
+  RunningSet running;
+  std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
+  std::uint64_t next_ticket = 0;
+  std::uint64_t next_step = 0;       // of the next plan with rows
+  std::uint64_t next_committed = 0;  // step
+  BlockHasher hasher;
+  std::vector<Hash128> hashes;  // scratch
+
+  ChoiceGroup* group_of(const Sequence& sequence);
+  // The digests known for a sequence's blocks.
+  static const std::vector<Hash128>& known_hashes(const Sequence& sequence);
+
+  // Gives `sequence` a free slot and its place in the order. The blocks are there already.
+  void occupy(std::int32_t slot, Sequence& sequence, ServiceOrder place, std::int32_t cached);
+  // Takes a slot out of the running order; blocks and slot stay until vacate().
+  void leave_order(std::int32_t slot);
+  // Frees blocks and slot. REQUIRES: not in the order, no step in flight.
+  void vacate(std::int32_t slot);
+  // Back to the queue; everything will be computed again. REQUIRES: not in flight.
+  void preempt(std::int32_t slot, BatchPlan& plan);
+  // Ends a sequence that holds a slot. The slot drains while a step in flight names it.
+  void finish_running(std::int32_t slot, FinishReason reason);
+  // Ends a sequence's life in the scheduler, wherever it was.
+  void finish(Sequence& sequence, FinishReason reason);
+
+  void check_integrity() const;
+
+ private:
+  void publish_outputs(std::int32_t slot, Sequence& sequence);
+  void check_slot(std::int32_t slot) const;
+};
+
+}  // namespace sluice
