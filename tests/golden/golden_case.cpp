@@ -1,0 +1,129 @@
+#include "tests/golden/golden_case.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "base/rng.h"
+#include "base/sha256.h"
+#include "tensor/half.h"
+
+namespace sluice {
+namespace {
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error(path.string() + ": cannot be read");
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::uint64_t fnv1a64(const std::string& text) {
+  std::uint64_t value = 0xCBF29CE484222325ULL;
+  for (const char c : text) {
+    value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  }
+  return value;
+}
+
+template <class T>
+void append(std::string& bytes, T value) {
+  char raw[sizeof(T)];
+  std::memcpy(raw, &value, sizeof(T));  // little-endian machines only, as safetensors files are
+  bytes.append(raw, sizeof(T));
+}
+
+std::string encode(const std::vector<float>& values, const std::string& dtype) {
+  std::string bytes;
+  for (const float value : values) {
+    if (dtype == "f32") {
+      append(bytes, value);
+    } else {
+      append(bytes, dtype == "f16" ? float_to_f16(value) : float_to_bf16(value));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::string> golden_case_names(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+GoldenCase read_golden_case(const std::string& directory, const std::string& name) {
+  const auto folder = std::filesystem::path(directory) / name;
+  const auto json = nlohmann::json::parse(read_text(folder / "case.json"));
+  GoldenCase golden;
+  golden.name = name;
+  golden.config = read_text(folder / "config.json");
+  golden.seed = json.at("seed").get<std::uint64_t>();
+  golden.dtype = json.at("dtype").get<std::string>();
+  golden.weights_sha256 = json.at("weights_sha256").get<std::string>();
+  for (const auto& tensor : json.at("tensors")) {
+    golden.tensors.push_back({tensor.at(0).get<std::string>(),
+                              tensor.at(1).get<std::vector<std::int64_t>>(),
+                              static_cast<float>(tensor.at(2).get<double>()),
+                              static_cast<float>(tensor.at(3).get<double>())});
+  }
+  for (const auto& prompt : json.at("prompts")) {
+    golden.prompts.push_back({prompt.at("ids").get<std::vector<TokenId>>(),
+                              prompt.at("positions").get<std::vector<std::int32_t>>(),
+                              prompt.at("logits").get<std::vector<std::vector<double>>>(),
+                              prompt.at("greedy").get<std::vector<TokenId>>(),
+                              prompt.at("smallest_margin").get<double>()});
+  }
+  for (const auto& [dtype, error] : json.at("torch_error").items()) {
+    golden.torch_error[dtype] = {error.at("max").get<double>(), error.at("rms").get<double>()};
+  }
+  return golden;
+}
+
+std::vector<float> golden_values(const GoldenTensor& tensor, std::uint64_t seed) {
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : tensor.shape) elements *= dim;
+  SplitMix64 rng(seed + fnv1a64(tensor.name));
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  for (float& value : values) {
+    const auto k = static_cast<std::int32_t>(rng() >> 40) - (1 << 23);
+    const float scaled = static_cast<float>(k) * tensor.scale;
+    value = tensor.offset + scaled;
+  }
+  return values;
+}
+
+void write_golden_checkpoint(const GoldenCase& golden, const std::string& directory) {
+  const std::string type = golden.dtype == "f32" ? "F32" : golden.dtype == "f16" ? "F16" : "BF16";
+  nlohmann::json header;
+  std::string data;
+  for (const GoldenTensor& tensor : golden.tensors) {
+    const std::size_t begin = data.size();
+    data += encode(golden_values(tensor, golden.seed), golden.dtype);
+    header[tensor.name] = {
+        {"dtype", type}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  if (to_hex(sha256(data)) != golden.weights_sha256) {
+    throw std::runtime_error(golden.name + ": the recipe gives other weights than case.json says");
+  }
+  std::string text = header.dump();
+  text.append((64 - (text.size() + 8) % 64) % 64, ' ');
+  std::string length;
+  append(length, static_cast<std::uint64_t>(text.size()));
+  const auto folder = std::filesystem::path(directory);
+  std::ofstream(folder / "config.json", std::ios::binary) << golden.config;
+  std::ofstream out(folder / "model.safetensors", std::ios::binary);
+  out << length << text << data;
+  if (!out) throw std::runtime_error(directory + ": cannot be written");
+}
+
+}  // namespace sluice
