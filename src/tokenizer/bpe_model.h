@@ -1,0 +1,125 @@
+// Byte-pair encoding of one piece of text: characters (or bytes) become tokens, and neighbours are
+// merged, lowest rank first and leftmost among equals, until nothing merges.
+// Cost: n log n in the length of a piece, whatever the text; repeated short pieces come from a
+// cache. Immutable after it is built; any thread, each with its own scratch (a scratch serves one
+// model only: its cache holds that model's tokens).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "tokenizer/merge_table.h"
+#include "tokenizer/vocabulary.h"
+
+namespace sluice {
+
+struct BpeOptions {
+  std::optional<std::string> unk_token;
+  bool fuse_unk = false;
+  bool byte_fallback = false;
+  bool ignore_merges = false;
+  // Some merge joins text that does not end in U+2581 with text that starts with it.
+  bool merges_enter_metaspace = false;
+};
+
+// What the characters of a piece are.
+enum class PieceAlphabet {
+  kText,   // UTF-8 characters, each a token
+  kBytes,  // raw bytes, each written as its letter in the vocabulary (byte_letters.h)
+};
+
+// Tokens of short pieces seen before. Direct-mapped: a newer piece takes an older one's place.
+class WordCache {
+ public:
+  static constexpr std::size_t kMaxBytes = 23;
+  static constexpr std::size_t kMaxTokens = 8;
+  struct alignas(64) Entry {
+    std::uint8_t bytes = 0;  // 0: empty
+    char text[kMaxBytes] = {};
+    std::uint32_t tokens = 0;
+    TokenId ids[kMaxTokens] = {};
+  };
+
+  // Room for the pieces of a text of this many bytes; short texts get none. What was kept for an
+  // earlier text stays when the room is enough.
+  void prepare(std::size_t text_bytes);
+  // The piece's place, or null when it is too long to be kept. REQUIRES: prepared.
+  Entry* place(std::string_view piece);
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+struct BpeScratch {
+  struct Symbol {
+    TokenId id;              // -1: merged into the one before
+    std::uint32_t next;      // index; kEnd: none
+    std::uint32_t previous;  // index; kEnd: none
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::uint32_t at;
+    TokenId merged;
+  };
+  static constexpr std::uint32_t kEnd = 0xFFFFFFFF;
+
+  WordCache cache;
+  std::vector<TokenId> ids;
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> heap;
+  std::string letters;
+};
+
+class BpeModel {
+ public:
+  // Errors: unk_token is not in the vocabulary.
+  static Result<BpeModel> create(Vocabulary vocabulary, MergeTable merges,
+                                 const BpeOptions& options);
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+  // Pieces will be raw bytes instead of their letters (behind a ByteLevel step). Possible when
+  // every byte's letter has a token: then nothing is unknown, and nothing falls back.
+  bool has_byte_alphabet() const;
+  void use_byte_alphabet();  // REQUIRES: has_byte_alphabet()
+
+  // No merge and no unknown token crosses the place before a U+2581 that follows any other
+  // character: a text without pieces may be cut there, with the same tokens.
+  bool can_cut_before_metaspace() const { return can_cut_before_metaspace_; }
+
+  // Appends the tokens of one piece. Errors: a piece of 2^32 - 1 bytes or more.
+  // REQUIRES: scratch.cache is prepared for this model.
+  Status encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+ private:
+  BpeModel(Vocabulary vocabulary, MergeTable merges)
+      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {}
+
+  std::optional<TokenId> whole_piece(std::string_view piece, BpeScratch& scratch) const;
+  void load_characters(std::string_view piece, std::vector<TokenId>& ids) const;
+  TokenId token_of_character(std::uint32_t code_point, std::string_view text) const;
+  bool append_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const;
+  void merge_few(std::vector<TokenId>& ids) const;
+  void merge_many(BpeScratch& scratch) const;
+
+  static constexpr std::size_t kSmallCharacters = 0x250;
+
+  Vocabulary vocabulary_;
+  MergeTable merges_;
+  std::array<TokenId, kSmallCharacters> small_characters_{};  // by code point; -1: no token
+  std::array<TokenId, 256> bytes_{};  // of the byte alphabet or the fallback; -1: no token
+  TokenId unk_ = -1;
+  bool fuse_unk_ = false;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;
+  bool can_cut_before_metaspace_ = false;
+  PieceAlphabet alphabet_ = PieceAlphabet::kText;
+};
+
+}  // namespace sluice

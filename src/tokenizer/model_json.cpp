@@ -1,0 +1,276 @@
+#include "tokenizer/model_json.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using json::Element;
+
+constexpr std::string_view kMetaspace = "\u2581";
+constexpr std::size_t kMaxMerges = 0xFFFFFF - 1;  // larger arrays have no size in simdjson
+
+Result<BpeOptions> read_options(const Element& node) {
+  BpeOptions options;
+  Element field;
+  if (json::find(node, "dropout", field)) {
+    double dropout = 0;
+    if (field.get(dropout) != simdjson::SUCCESS) {
+      return json::wrong_type("model.dropout", "null or a number");
+    }
+    if (dropout != 0) return unsupported("model.dropout other than 0 is not supported");
+  }
+  for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!json::find(node, key, field)) continue;
+    ASSIGN_OR_RETURN(const std::string_view text, json::string_field(node, "model", key));
+    if (!text.empty()) {
+      return unsupported("model." + std::string(key) + " '" + std::string(text) +
+                         "' is not supported");
+    }
+  }
+  if (json::find(node, "unk_token", field)) {
+    ASSIGN_OR_RETURN(const std::string_view unk, json::string_field(node, "model", "unk_token"));
+    options.unk_token = std::string(unk);
+  }
+  ASSIGN_OR_RETURN(options.fuse_unk, json::bool_field(node, "model", "fuse_unk", false));
+  ASSIGN_OR_RETURN(options.byte_fallback, json::bool_field(node, "model", "byte_fallback", false));
+  ASSIGN_OR_RETURN(options.ignore_merges, json::bool_field(node, "model", "ignore_merges", false));
+  return options;
+}
+
+Result<Vocabulary> read_vocabulary(const Element& node, const std::vector<AddedToken>& added) {
+  Element field;
+  simdjson::dom::object tokens;
+  if (!json::find(node, "vocab", field) || field.get(tokens) != simdjson::SUCCESS) {
+    return json::wrong_type("model.vocab", "an object of tokens and their ids");
+  }
+  if (tokens.size() + added.size() >= Vocabulary::kMaxTokens) {
+    return unsupported("model.vocab: 16777215 tokens or more are not supported");
+  }
+  Vocabulary vocabulary(tokens.size() + added.size());
+  for (const auto& [text, value] : tokens) {
+    std::uint64_t id = 0;
+    if (value.get(id) != simdjson::SUCCESS) {
+      return json::wrong_type("model.vocab['" + std::string(text.substr(0, 100)) + "']",
+                              "a token id");
+    }
+    if (auto status = vocabulary.add(text, id); !status) {
+      return with_context("model.vocab", status.error());
+    }
+  }
+  return vocabulary;
+}
+
+struct MergePair {
+  std::string_view left;
+  std::string_view right;
+};
+
+// "a b" or ["a", "b"].
+Result<MergePair> read_merge(const Element& node, std::size_t index) {
+  const auto wrong = [&] {
+    return json::wrong_type(json::index_path("model.merges", index),
+                            "\"left right\" or [\"left\", \"right\"]");
+  };
+  MergePair merge;
+  std::string_view text;
+  if (node.get(text) == simdjson::SUCCESS) {
+    const std::size_t space = text.find(' ');
+    if (space == std::string_view::npos) return wrong();
+    merge = {text.substr(0, space), text.substr(space + 1)};
+    if (merge.right.find(' ') != std::string_view::npos) return wrong();
+    return merge;
+  }
+  simdjson::dom::array pair;
+  if (node.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
+      pair.at(0).get(merge.left) != simdjson::SUCCESS ||
+      pair.at(1).get(merge.right) != simdjson::SUCCESS) {
+    return wrong();
+  }
+  return merge;
+}
+
+// Looks the three tokens of each merge up. The look-ups of a group are started together, because
+// each of them waits for memory.
+class MergeReader {
+ public:
+  MergeReader(const Vocabulary& vocabulary, std::size_t merges)
+      : vocabulary_(vocabulary), table_(merges) {}
+
+  Status add(MergePair pair, std::size_t index) {
+    Pending& p = pending_[count_++];
+    p = {index, rank_++, pair, 0, 0, 0, joined_.size()};
+    joined_ += pair.left;
+    joined_ += pair.right;
+    p.left_hash = hash_bytes(pair.left);
+    p.right_hash = hash_bytes(pair.right);
+    p.joined_hash = hash_bytes(std::string_view(joined_).substr(p.joined_at));
+    for (const std::uint64_t hash : {p.left_hash, p.right_hash, p.joined_hash}) {
+      vocabulary_.prefetch(hash);
+    }
+    return count_ == kGroup ? flush() : Status{};
+  }
+
+  Status flush() {
+    for (std::size_t i = 0; i < count_; ++i) RETURN_IF_ERROR(finish(pending_[i]));
+    count_ = 0;
+    joined_.clear();
+    return {};
+  }
+
+  bool enters_metaspace() const { return enters_metaspace_; }
+  MergeTable take() && { return std::move(table_); }
+
+ private:
+  static constexpr std::size_t kGroup = 32;
+  struct Pending {
+    std::size_t index;
+    std::uint32_t rank;
+    MergePair pair;
+    std::uint64_t left_hash;
+    std::uint64_t right_hash;
+    std::uint64_t joined_hash;
+    std::size_t joined_at;
+  };
+
+  Status finish(const Pending& p) {
+    const std::string_view joined =
+        std::string_view(joined_).substr(p.joined_at, p.pair.left.size() + p.pair.right.size());
+    const auto left = vocabulary_.find(p.pair.left, p.left_hash);
+    const auto right = vocabulary_.find(p.pair.right, p.right_hash);
+    const auto merged = vocabulary_.find(joined, p.joined_hash);
+    if (!left || !right || !merged) {
+      const std::string_view missing = !left ? p.pair.left : !right ? p.pair.right : joined;
+      return invalid_argument(json::index_path("model.merges", p.index) + ": token '" +
+                              std::string(missing.substr(0, 100)) + "' is not in model.vocab");
+    }
+    if (p.pair.right.starts_with(kMetaspace) && !p.pair.left.ends_with(kMetaspace)) {
+      enters_metaspace_ = true;
+    }
+    table_.add(*left, *right, {p.rank, *merged});
+    return {};
+  }
+
+  const Vocabulary& vocabulary_;
+  MergeTable table_;
+  bool enters_metaspace_ = false;
+  std::uint32_t rank_ = 0;
+  std::size_t count_ = 0;
+  Pending pending_[kGroup] = {};
+  std::string joined_;
+};
+
+// Every id below the number of tokens must be there.
+Status check_ids(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+  std::vector<bool> present(vocabulary.size(), false);
+  for (std::size_t id = 0; id < present.size(); ++id) {
+    present[id] = vocabulary.contains(static_cast<TokenId>(id));
+  }
+  for (const AddedToken& token : added) {
+    const std::string name =
+        "added_tokens: '" + token.content.substr(0, 100) + "' has id " + std::to_string(token.id);
+    const auto id = vocabulary.find(token.content);
+    if (id && *id != token.id) {
+      return invalid_argument(name + ", but model.vocab gives it id " + std::to_string(*id));
+    }
+    if (static_cast<std::size_t>(token.id) >= present.size()) {
+      return invalid_argument(name + ", but there are fewer tokens than that; ids must be 0 to " +
+                              "the number of tokens less one, without holes");
+    }
+    if (!id && present[static_cast<std::size_t>(token.id)]) {
+      return invalid_argument(name + ", which is another token of model.vocab");
+    }
+    present[static_cast<std::size_t>(token.id)] = true;
+  }
+  const auto total = static_cast<std::ptrdiff_t>(count_tokens(vocabulary, added));
+  const auto hole = std::find(present.begin(), present.begin() + total, false);
+  if (hole != present.begin() + total) {
+    return invalid_argument("model.vocab and added_tokens: there are " + std::to_string(total) +
+                            " tokens, but none has id " + std::to_string(hole - present.begin()) +
+                            "; ids must have no holes");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::size_t count_tokens(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+  const auto fresh = std::count_if(added.begin(), added.end(), [&](const AddedToken& token) {
+    return !vocabulary.contains(token.id);
+  });
+  return vocabulary.count() + static_cast<std::size_t>(fresh);
+}
+
+Result<std::vector<AddedToken>> read_added_tokens(const Element& node) {
+  simdjson::dom::array array;
+  if (node.get(array) != simdjson::SUCCESS) return json::wrong_type("added_tokens", "an array");
+  std::vector<AddedToken> tokens;
+  for (const Element element : array) {
+    const std::string path = json::index_path("added_tokens", tokens.size());
+    AddedToken token;
+    ASSIGN_OR_RETURN(const std::uint64_t id, json::count_field(element, path, "id"));
+    if (id >= Vocabulary::kMaxTokens) {
+      return invalid_argument(path + ".id " + std::to_string(id) + " is not below 16777216");
+    }
+    token.id = static_cast<TokenId>(id);
+    ASSIGN_OR_RETURN(token.content, json::string_field(element, path, "content"));
+    if (token.content.empty()) return invalid_argument(path + ".content must not be empty");
+    ASSIGN_OR_RETURN(token.special, json::bool_field(element, path, "special", false));
+    ASSIGN_OR_RETURN(token.normalized,
+                     json::bool_field(element, path, "normalized", !token.special));
+    ASSIGN_OR_RETURN(token.lstrip, json::bool_field(element, path, "lstrip", false));
+    ASSIGN_OR_RETURN(token.rstrip, json::bool_field(element, path, "rstrip", false));
+    ASSIGN_OR_RETURN(token.single_word, json::bool_field(element, path, "single_word", false));
+    tokens.push_back(std::move(token));
+  }
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    if (tokens[i].id == tokens[i - 1].id) {
+      return invalid_argument("added_tokens: '" + tokens[i - 1].content.substr(0, 100) + "' and '" +
+                              tokens[i].content.substr(0, 100) + "' both have id " +
+                              std::to_string(tokens[i].id));
+    }
+  }
+  return tokens;
+}
+
+Result<BpeModel> read_model(const Element& node, const std::vector<AddedToken>& added) {
+  Element field;
+  if (json::find(node, "type", field)) {
+    ASSIGN_OR_RETURN(const std::string_view type, json::string_field(node, "model", "type"));
+    if (type != "BPE") {
+      return unsupported("model.type '" + std::string(type) + "' is not supported; BPE is");
+    }
+  }
+  ASSIGN_OR_RETURN(BpeOptions options, read_options(node));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, read_vocabulary(node, added));
+  RETURN_IF_ERROR(check_ids(vocabulary, added));
+  simdjson::dom::array merges;
+  if (!json::find(node, "merges", field) || field.get(merges) != simdjson::SUCCESS) {
+    return json::wrong_type("model.merges", "an array");
+  }
+  if (merges.size() > kMaxMerges) {
+    return unsupported("model.merges: more than 16777214 merges are not supported");
+  }
+  MergeReader reader(vocabulary, merges.size());
+  std::size_t index = 0;
+  for (const Element element : merges) {
+    std::string_view text;
+    const bool comment = element.get(text) == simdjson::SUCCESS && text.starts_with("#version");
+    if (!comment) {
+      ASSIGN_OR_RETURN(const MergePair pair, read_merge(element, index));
+      RETURN_IF_ERROR(reader.add(pair, index));
+    }
+    ++index;
+  }
+  RETURN_IF_ERROR(reader.flush());
+  options.merges_enter_metaspace = reader.enters_metaspace();
+  return BpeModel::create(std::move(vocabulary), std::move(reader).take(), options);
+}
+
+}  // namespace sluice

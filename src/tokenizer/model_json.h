@@ -1,0 +1,23 @@
+// Reads the `model` and the `added_tokens` of a tokenizer.json. Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe_model.h"
+#include "tokenizer/json_fields.h"
+
+namespace sluice {
+
+// The added tokens in ascending order of their ids, which are unique.
+Result<std::vector<AddedToken>> read_added_tokens(const json::Element& node);
+
+// `added`: tokens that may fill ids the model's vocabulary leaves free. All ids together must be
+// 0 to their number less one.
+Result<BpeModel> read_model(const json::Element& node, const std::vector<AddedToken>& added);
+
+// How many ids a model and its added tokens have.
+std::size_t count_tokens(const Vocabulary& vocabulary, const std::vector<AddedToken>& added);
+
+}  // namespace sluice

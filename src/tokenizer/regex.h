@@ -1,0 +1,51 @@
+// A compiled regular expression of a tokenizer.json (regex_syntax.h says which syntax).
+// A Regex is immutable and may be used from any thread; each thread brings its own RegexScratch.
+// Limits: a match that needs more than 2,000,000 backtracking steps is an error, so no pattern
+// and no text can hold a thread for ever.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice {
+
+class RegexScratch {
+ public:
+  RegexScratch();
+  ~RegexScratch();
+  RegexScratch(RegexScratch&&) noexcept;
+  RegexScratch& operator=(RegexScratch&&) noexcept;
+
+ private:
+  friend class Regex;
+  struct State;
+  std::unique_ptr<State> state_;  // made by the first match
+};
+
+struct TextRange {
+  std::size_t begin;
+  std::size_t end;
+};
+
+class Regex {
+ public:
+  static Result<Regex> compile(std::string_view pattern);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+
+  // Replaces `out` by all non-overlapping matches, leftmost first. An empty match directly after
+  // another match does not count, as in the reference. REQUIRES: text is valid UTF-8.
+  Status find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& out) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<Code> code);
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace sluice

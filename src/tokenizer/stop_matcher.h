@@ -1,0 +1,51 @@
+// Watches a stream of text for stop strings. Text that may still turn out to be the start of a stop
+// string is held back; everything else passes through at once. The stop string that is complete
+// first ends the stream; of several complete at the same place, the longest. So the result does not
+// depend on how the text is cut into pushes.
+// Owned by one stream; one thread at a time. Cost: bytes times stop strings.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice {
+
+enum class StopText { kExclude, kInclude };  // the stop string itself, in the output
+
+class StopMatcher {
+ public:
+  // Errors: an empty stop string. No stop strings at all is fine: everything passes.
+  static Result<StopMatcher> create(std::vector<std::string> stops, StopText stop_text);
+
+  // Appends to `out` the text that is decided. Returns true when a stop string is complete: then
+  // the stream is over, and later pushes add nothing.
+  bool push(std::string_view text, std::string& out);
+
+  // The stream is over without a stop string: appends what was held back.
+  void finish(std::string& out);
+
+  // Which stop string ended the stream, by its index.
+  std::optional<std::size_t> stopped_by() const { return stopped_by_; }
+
+ private:
+  struct Stop {
+    std::string text;
+    std::vector<std::size_t> border;  // of each prefix: its longest proper prefix that ends it
+    std::size_t matched = 0;          // bytes of `text` that the stream ends with
+  };
+
+  StopMatcher() = default;
+  void advance(Stop& stop, char byte);
+
+  std::vector<Stop> stops_;
+  StopText stop_text_ = StopText::kExclude;
+  std::string held_;
+  std::optional<std::size_t> stopped_by_;
+};
+
+}  // namespace sluice

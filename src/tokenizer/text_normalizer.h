@@ -1,0 +1,61 @@
+// The `normalizer` of a tokenizer.json: a list of steps from text to text, run before anything is
+// split. Immutable after it is built; any thread, each with its own scratch.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "tokenizer/regex.h"
+
+namespace sluice {
+
+struct PrependStep {
+  std::string text;  // only put before text that is not empty
+};
+struct ReplaceStep {
+  std::variant<std::string, Regex> pattern;  // the string is not empty
+  std::string content;
+};
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+struct StripStep {
+  bool left = false;
+  bool right = false;
+};
+struct LowercaseStep {};
+struct StripAccentsStep {};
+struct ByteLevelStep {};  // each byte becomes the letter that stands for it
+using NormalizerStep = std::variant<PrependStep, ReplaceStep, NormalForm, StripStep, LowercaseStep,
+                                    StripAccentsStep, ByteLevelStep>;
+
+struct NormalizerScratch {
+  RegexScratch regex;
+  std::vector<TextRange> matches;
+  std::string spare;
+};
+
+class TextNormalizer {
+ public:
+  TextNormalizer() = default;
+  explicit TextNormalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+
+  bool empty() const { return steps_.empty(); }
+
+  // Normalizes `text` in place. Errors: a regular expression that gave up, text that grew past
+  // 1 GiB. REQUIRES: valid UTF-8.
+  Status run(std::string& text, NormalizerScratch& scratch) const;
+
+  // True when a Strip removes something at the start of this text.
+  bool strips_start_of(std::string_view text) const;
+
+ private:
+  std::vector<NormalizerStep> steps_;
+};
+
+// Appends `text` with every match replaced; used by normalizers and decoders alike.
+Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScratch& scratch,
+                   std::string& out);
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+// The `decoder` of a tokenizer.json: from the texts of tokens to text, one token at a time. Text
+// comes out as soon as no later token can change it, and is always whole characters.
+// Three stages: steps on each token's text, one way to join the tokens, steps on the joined text.
+// Immutable after it is built; any thread, each with its own State.
+//
+// Differs from the reference in one case: of a run of byte tokens that is not valid UTF-8, each
+// byte that cannot be part of a character becomes U+FFFD; there, every byte of the whole run does.
+// Waiting for the end of the run would hold back good text for as long as the run lasts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace sluice {
+
+struct ReplacePieceStep {
+  std::string from;  // not empty
+  std::string to;
+};
+struct MetaspacePieceStep {
+  std::string replacement;
+  bool drop_in_first = false;  // the first token's marks vanish instead of becoming spaces
+};
+struct StripPieceStep {
+  std::string content;  // one character
+  std::size_t start = 0;
+  std::size_t stop = 0;
+};
+using PieceStep = std::variant<ReplacePieceStep, MetaspacePieceStep, StripPieceStep>;
+
+enum class TokenJoin {
+  kPlain,
+  kWithSpaces,    // what no decoder at all means
+  kByteLevel,     // letters stand for bytes
+  kByteFallback,  // <0x41> stands for a byte
+};
+
+struct StripTextStep {
+  std::string content;  // one character
+  std::size_t start = 0;
+};
+using TextStep = std::variant<StripTextStep, ReplacePieceStep>;
+
+class TokenDecoder {
+ public:
+  struct State {
+    bool first = true;
+    std::string bytes;  // of a character that is not complete yet
+    struct Text {
+      std::size_t stripped = 0;
+      bool strip_done = false;
+      std::string held;  // may become a match of a Replace
+    };
+    std::vector<Text> texts;  // one for each text step
+    std::string piece;
+    std::string joined;
+    std::string spare;
+  };
+
+  TokenDecoder() = default;
+  TokenDecoder(std::vector<PieceStep> piece_steps, TokenJoin join, std::vector<TextStep> text_steps)
+      : piece_steps_(std::move(piece_steps)), join_(join), text_steps_(std::move(text_steps)) {}
+
+  // Appends to `out` what the token adds. REQUIRES: the token's text is valid UTF-8.
+  void push(std::string_view token, State& state, std::string& out) const;
+
+  // Appends what was held back; an incomplete character becomes U+FFFD. The state starts anew.
+  void finish(State& state, std::string& out) const;
+
+  // The bytes one token stands for in the middle of a text; maybe not whole characters.
+  std::string bytes_of(std::string_view token) const;
+
+ private:
+  enum class End { kOpen, kFinal };
+  void join(State& state) const;
+  void emit(End end, State& state, std::string& out) const;
+
+  std::vector<PieceStep> piece_steps_;
+  TokenJoin join_ = TokenJoin::kWithSpaces;
+  std::vector<TextStep> text_steps_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+#include "tokenizer/tokenize_lines.h"
+
+#include <algorithm>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+std::string line_name(std::size_t number) { return "line " + std::to_string(number); }
+
+}  // namespace
+
+Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, std::istream& in,
+                      std::ostream& out) {
+  EncodeScratch scratch;
+  std::vector<TokenId> ids;
+  std::string line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!value.is_string()) return invalid_argument(line_name(number) + ": not a JSON string");
+    const auto status =
+        tokenizer.encode(value.get_ref<const std::string&>(), options, scratch, ids);
+    if (!status) return with_context(line_name(number), status.error());
+    out << nlohmann::json(ids).dump() << '\n' << std::flush;
+  }
+  return {};
+}
+
+Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std::istream& in,
+                        std::ostream& out) {
+  std::string line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto is_id = [](const nlohmann::json& v) { return v.is_number_integer(); };
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_id)) {
+      return invalid_argument(line_name(number) + ": not a JSON array of token ids");
+    }
+    std::vector<TokenId> ids;
+    for (const auto& id : value) {
+      const auto wide = id.get<std::int64_t>();
+      const bool known = wide >= 0 && wide < tokenizer.vocab_size();
+      ids.push_back(known ? static_cast<TokenId>(wide) : -1);
+    }
+    out << nlohmann::json(tokenizer.decode(ids, skip)).dump() << '\n' << std::flush;
+  }
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,241 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+#include "tokenizer/tokenizer_json.h"
+#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/utf8.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{512} << 20;
+
+// Ends of stretches without pieces: before each U+2581 that follows another character.
+constexpr std::string_view kMetaspace = "\u2581";
+
+}  // namespace
+
+struct EncodeScratch::State {
+  std::vector<AddedTokenMatcher::Stretch> raw_stretches;
+  std::vector<AddedTokenMatcher::Stretch> normalized_stretches;
+  std::string normalized;
+  NormalizerScratch normalizer;
+  PreTokenizerScratch pre_tokenizer;
+  BpeScratch bpe;
+};
+
+EncodeScratch::EncodeScratch() : state_(std::make_unique<State>()) {}
+EncodeScratch::~EncodeScratch() = default;
+EncodeScratch::EncodeScratch(EncodeScratch&&) noexcept = default;
+EncodeScratch& EncodeScratch::operator=(EncodeScratch&&) noexcept = default;
+
+struct Tokenizer::Impl {
+  TokenizerParts parts;
+  std::vector<TokenId> special_ids;  // ascending
+
+  const AddedToken* added(TokenId id) const {
+    const auto& tokens = parts.added_tokens;
+    const auto at =
+        std::lower_bound(tokens.begin(), tokens.end(), id,
+                         [](const AddedToken& token, TokenId wanted) { return token.id < wanted; });
+    return at != tokens.end() && at->id == id ? &*at : nullptr;
+  }
+
+  // Text between added tokens that are looked for as they are written.
+  Status encode_stretch(std::string_view text, TextStart start, SpecialTokenText special,
+                        EncodeScratch::State& scratch, std::vector<TokenId>& out) const {
+    std::string_view normalized = text;
+    if (!parts.normalizer.empty()) {
+      scratch.normalized.assign(text);
+      RETURN_IF_ERROR(parts.normalizer.run(scratch.normalized, scratch.normalizer));
+      normalized = scratch.normalized;
+      if (parts.normalizer.strips_start_of(text)) start = TextStart::kInside;
+    }
+    if (parts.normalized_matcher.empty()) return encode_plain(normalized, start, scratch, out);
+    scratch.normalized_stretches.clear();
+    parts.normalized_matcher.split(normalized, special, scratch.normalized_stretches);
+    for (const auto& stretch : scratch.normalized_stretches) {
+      if (stretch.id >= 0) {
+        out.push_back(stretch.id);
+        continue;
+      }
+      const TextStart at = stretch.begin == 0 ? start : TextStart::kInside;
+      RETURN_IF_ERROR(encode_plain(normalized.substr(stretch.begin, stretch.end - stretch.begin),
+                                   at, scratch, out));
+    }
+    return {};
+  }
+
+  // Text without added tokens.
+  Status encode_plain(std::string_view text, TextStart start, EncodeScratch::State& scratch,
+                      std::vector<TokenId>& out) const {
+    if (!parts.has_pre_tokenizer && parts.model.can_cut_before_metaspace()) {
+      return encode_words(text, scratch, out);
+    }
+    ASSIGN_OR_RETURN(const std::string_view cut,
+                     parts.pre_tokenizer.run(text, start, scratch.pre_tokenizer));
+    for (const TextRange& piece : scratch.pre_tokenizer.pieces) {
+      RETURN_IF_ERROR(
+          parts.model.encode(cut.substr(piece.begin, piece.end - piece.begin), scratch.bpe, out));
+    }
+    return {};
+  }
+
+  // The whole text is one piece; cutting it where nothing merges makes the pieces cacheable.
+  Status encode_words(std::string_view text, EncodeScratch::State& scratch,
+                      std::vector<TokenId>& out) const {
+    std::size_t begin = 0;
+    bool after_mark = true;
+    for (std::size_t at = 0; at < text.size();) {
+      if (text.substr(at).starts_with(kMetaspace)) {
+        if (!after_mark) {
+          RETURN_IF_ERROR(parts.model.encode(text.substr(begin, at - begin), scratch.bpe, out));
+          begin = at;
+        }
+        after_mark = true;
+        at += kMetaspace.size();
+      } else {
+        after_mark = false;
+        ++at;
+      }
+    }
+    return parts.model.encode(text.substr(begin), scratch.bpe, out);
+  }
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
+                                       std::string_view tokenizer_config_json) {
+  auto parts = read_tokenizer_json(tokenizer_json);
+  if (!parts) return with_context("tokenizer.json", parts.error());
+  if (!tokenizer_config_json.empty()) {
+    if (auto status = apply_tokenizer_config(tokenizer_config_json, *parts); !status) {
+      return with_context("tokenizer_config.json", status.error());
+    }
+  }
+  // Behind a final ByteLevel step the model can look at bytes instead of their letters.
+  if (parts->model.has_byte_alphabet() && parts->pre_tokenizer.take_final_byte_letters()) {
+    parts->model.use_byte_alphabet();
+  }
+  auto impl = std::make_unique<Impl>(Impl{*std::move(parts), {}});
+  for (const AddedToken& token : impl->parts.added_tokens) {
+    if (token.special) impl->special_ids.push_back(token.id);
+  }
+  return Tokenizer(std::unique_ptr<const Impl>(std::move(impl)));
+}
+
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(path.string(), kMaxFileBytes));
+    auto loaded = from_json(text);
+    if (!loaded) return with_context(path.parent_path().string(), loaded.error());
+    return loaded;
+  }
+  ASSIGN_OR_RETURN(const std::string text,
+                   read_file((path / "tokenizer.json").string(), kMaxFileBytes));
+  std::string config;
+  if (std::filesystem::exists(path / "tokenizer_config.json", ignored)) {
+    ASSIGN_OR_RETURN(config, read_file((path / "tokenizer_config.json").string(), kMaxFileBytes));
+  }
+  auto loaded = from_json(text, config);
+  if (!loaded) return with_context(path.string(), loaded.error());
+  return loaded;
+}
+
+Status Tokenizer::encode(std::string_view text, const EncodeOptions& options,
+                         EncodeScratch& scratch, std::vector<TokenId>& out) const {
+  out.clear();
+  if (const auto invalid = utf8::find_invalid(text)) {
+    return invalid_argument("text: not valid UTF-8 at byte offset " + std::to_string(*invalid));
+  }
+  const TokenizerParts& parts = impl_->parts;
+  EncodeScratch::State& state = *scratch.state_;
+  state.bpe.cache.prepare(text.size());
+  const bool specials = options.add_special_tokens == AddSpecialTokens::kYes;
+  const SpecialTokenText special = options.parse_special_tokens == ParseSpecialTokens::kYes
+                                       ? SpecialTokenText::kIsToken
+                                       : SpecialTokenText::kIsText;
+  if (specials) out = parts.specials.prefix;
+  state.raw_stretches.clear();
+  parts.raw_matcher.split(text, special, state.raw_stretches);
+  for (const auto& stretch : state.raw_stretches) {
+    if (stretch.id >= 0) {
+      out.push_back(stretch.id);
+      continue;
+    }
+    const TextStart start = stretch.begin == 0 ? TextStart::kOfInput : TextStart::kInside;
+    RETURN_IF_ERROR(impl_->encode_stretch(text.substr(stretch.begin, stretch.end - stretch.begin),
+                                          start, special, state, out));
+  }
+  if (specials) out.insert(out.end(), parts.specials.suffix.begin(), parts.specials.suffix.end());
+  return {};
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
+  EncodeScratch scratch;
+  std::vector<TokenId> out;
+  RETURN_IF_ERROR(encode(text, options, scratch, out));
+  return out;
+}
+
+std::optional<std::string_view> Tokenizer::decoder_text(TokenId id, SkipSpecialTokens skip) const {
+  const TokenizerParts& parts = impl_->parts;
+  if (const AddedToken* token = impl_->added(id)) {
+    if (token->special && skip == SkipSpecialTokens::kYes) return std::nullopt;
+    return parts.normalized_texts[static_cast<std::size_t>(token - parts.added_tokens.data())];
+  }
+  if (!parts.model.vocabulary().contains(id)) return std::nullopt;
+  return parts.model.vocabulary().text(id);
+}
+
+const TokenDecoder& Tokenizer::decoder() const { return impl_->parts.decoder; }
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const {
+  std::string out;
+  TokenDecoder::State state;
+  for (const TokenId id : ids) {
+    if (const auto text = decoder_text(id, skip)) decoder().push(*text, state, out);
+  }
+  decoder().finish(state, out);
+  return out;
+}
+
+std::string Tokenizer::token_bytes(TokenId id) const {
+  const auto text = decoder_text(id, SkipSpecialTokens::kNo);
+  return text ? decoder().bytes_of(*text) : std::string();
+}
+
+std::int32_t Tokenizer::vocab_size() const {
+  return static_cast<std::int32_t>(impl_->parts.vocab_size);
+}
+
+std::string_view Tokenizer::token_text(TokenId id) const {
+  if (const AddedToken* token = impl_->added(id)) return token->content;
+  return impl_->parts.model.vocabulary().text(id);
+}
+
+std::optional<TokenId> Tokenizer::id_of(std::string_view token_text) const {
+  for (const AddedToken& token : impl_->parts.added_tokens) {
+    if (token.content == token_text) return token.id;
+  }
+  return impl_->parts.model.vocabulary().find(token_text);
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  return std::binary_search(impl_->special_ids.begin(), impl_->special_ids.end(), id);
+}
+
+std::span<const TokenId> Tokenizer::special_tokens() const { return impl_->special_ids; }
+std::optional<TokenId> Tokenizer::bos_id() const { return impl_->parts.bos; }
+std::optional<TokenId> Tokenizer::eos_id() const { return impl_->parts.eos; }
+
+}  // namespace sluice

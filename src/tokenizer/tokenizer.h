@@ -1,0 +1,101 @@
+// From text to token ids and back, exactly as the `tokenizers` package does it with the same
+// tokenizer.json (docs/tokenizers.md lists what is supported and what differs).
+// Immutable after it is loaded: any number of threads may encode and decode at once, each with its
+// own EncodeScratch. A Tokenizer outlives everything made for it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+
+namespace sluice {
+
+enum class AddSpecialTokens { kNo, kYes };    // BOS and EOS, as the post-processor says
+enum class ParseSpecialTokens { kNo, kYes };  // "<s>" in the text is the token, or just text
+enum class SkipSpecialTokens { kNo, kYes };
+
+struct EncodeOptions {
+  AddSpecialTokens add_special_tokens = AddSpecialTokens::kYes;
+  ParseSpecialTokens parse_special_tokens = ParseSpecialTokens::kYes;
+};
+
+class TokenDecoder;
+
+// Working memory of encode(): keeps its buffers and a cache of words from call to call. Used with
+// one Tokenizer and by one thread at a time. Cheap to make.
+class EncodeScratch {
+ public:
+  EncodeScratch();
+  ~EncodeScratch();
+  EncodeScratch(EncodeScratch&&) noexcept;
+  EncodeScratch& operator=(EncodeScratch&&) noexcept;
+
+ private:
+  friend class Tokenizer;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Tokenizer {
+ public:
+  // `path` is a checkpoint directory (tokenizer.json and, if there, tokenizer_config.json; or the
+  // old vocab.json and merges.txt) or a file in the form of tokenizer.json, which is read alone.
+  // Errors: kNotFound, kInvalidArgument (broken), kUnsupported (by name). Limit: 512 MiB a file.
+  static Result<Tokenizer> load(const std::filesystem::path& path);
+
+  // The same from the texts of the files; an empty `tokenizer_config_json` means there is none.
+  static Result<Tokenizer> from_json(std::string_view tokenizer_json,
+                                     std::string_view tokenizer_config_json = {});
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Replaces `out` by the tokens of `text`. Errors: kInvalidArgument when the text is not valid
+  // UTF-8 (names the byte offset) or a pattern of the tokenizer gave up on it.
+  Status encode(std::string_view text, const EncodeOptions& options, EncodeScratch& scratch,
+                std::vector<TokenId>& out) const;
+  Result<std::vector<TokenId>> encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const;
+
+  // The text of the tokens: always valid UTF-8; ids outside of the vocabulary add nothing.
+  std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
+
+  // The bytes one token stands for in the middle of a text; maybe half a character.
+  std::string token_bytes(TokenId id) const;
+
+  // One more than the largest id. A model's own vocabulary size may be larger (padding).
+  std::int32_t vocab_size() const;
+
+  // A token as it is written in the vocabulary; empty for ids outside of it.
+  std::string_view token_text(TokenId id) const;
+  std::optional<TokenId> id_of(std::string_view token_text) const;
+
+  // Special tokens: those that SkipSpecialTokens leaves out.
+  bool is_special(TokenId id) const;
+  std::span<const TokenId> special_tokens() const;  // ascending
+
+  // From tokenizer_config.json; bos_id also from the post-processor.
+  std::optional<TokenId> bos_id() const;
+  std::optional<TokenId> eos_id() const;
+
+ private:
+  friend class StreamingDetokenizer;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  const TokenDecoder& decoder() const;
+  // What the decoder sees of a token; nothing when it is skipped or unknown.
+  std::optional<std::string_view> decoder_text(TokenId id, SkipSpecialTokens skip) const;
+
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// Reads a whole tokenizer.json, and what matters of a tokenizer_config.json, into the parts of a
+// tokenizer. Memory is bounded by a small multiple of the texts' size. Pure functions.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "tokenizer/tokenizer_parts.h"
+
+namespace sluice {
+
+// Errors name the field: kInvalidArgument (broken), kUnsupported (by name).
+Result<TokenizerParts> read_tokenizer_json(std::string_view text);
+
+// bos_token, eos_token, add_bos_token, add_eos_token. An explicit add_bos_token or add_eos_token
+// wins over the post-processor. Everything else in the file is not ours.
+Status apply_tokenizer_config(std::string_view text, TokenizerParts& parts);
+
+}  // namespace sluice

@@ -1,0 +1,39 @@
+// All parts of a tokenizer, as the loader hands them to class Tokenizer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/token_id.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe_model.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/text_normalizer.h"
+#include "tokenizer/token_decoder.h"
+
+namespace sluice {
+
+// Put around the tokens of a text when special tokens are wanted.
+struct SpecialsTemplate {
+  std::vector<TokenId> prefix;
+  std::vector<TokenId> suffix;
+};
+
+struct TokenizerParts {
+  BpeModel model;
+  TextNormalizer normalizer;
+  bool has_pre_tokenizer = false;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
+  SpecialsTemplate specials;
+  std::vector<AddedToken> added_tokens;         // ascending ids
+  std::vector<std::string> normalized_texts{};  // of each added token, as the decoder sees it
+  AddedTokenMatcher raw_matcher{};              // in the text as it comes
+  AddedTokenMatcher normalized_matcher{};       // in normalized text
+  std::size_t vocab_size = 0;                   // model and added tokens together
+  std::optional<TokenId> bos{};
+  std::optional<TokenId> eos{};
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+#include "tokenizer/vocabulary.h"
+
+#include <bit>
+#include <cstring>
+
+namespace sluice {
+namespace {
+
+std::uint64_t mix(std::uint64_t word, std::uint64_t factor) {
+  const std::uint64_t product = word * factor;
+  return product ^ product >> 32;
+}
+
+std::uint64_t load(const char* from, std::size_t bytes) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, bytes);
+  return word;
+}
+
+}  // namespace
+
+std::uint64_t hash_bytes(std::string_view bytes) {
+  constexpr std::uint64_t kFirst = 0x9E3779B97F4A7C15;
+  constexpr std::uint64_t kSecond = 0xD1B54A32D192ED03;
+  std::uint64_t state = kFirst ^ bytes.size();
+  while (bytes.size() > 8) {
+    state = mix(state ^ load(bytes.data(), 8), kSecond);
+    bytes.remove_prefix(8);
+  }
+  state = mix(state ^ load(bytes.data(), bytes.size()), kSecond);
+  return mix(state, kFirst);
+}
+
+Vocabulary::Vocabulary(std::size_t tokens)
+    : spans_(tokens), slots_(std::bit_ceil(tokens * 2 + 2)), mask_(slots_.size() - 1) {}
+
+Status Vocabulary::add(std::string_view text, std::uint64_t id) {
+  const auto name = [&] { return "token '" + std::string(text.substr(0, 100)) + "'"; };
+  if (id >= spans_.size()) {
+    return invalid_argument(name() + " has id " + std::to_string(id) + ", but there are " +
+                            std::to_string(spans_.size()) +
+                            " tokens and ids must be 0 to that number less one, without holes");
+  }
+  Span& span = spans_[id];
+  if (span.size != kAbsent) {
+    return invalid_argument(name() + " has id " + std::to_string(id) + ", which token '" +
+                            std::string(this->text(static_cast<TokenId>(id)).substr(0, 100)) +
+                            "' has already; ids must be unique");
+  }
+  if (text.size() > kAbsent - 1 - arena_.size()) {
+    return invalid_argument("more than 4 GiB of tokens");
+  }
+  const std::uint64_t hash = hash_bytes(text);
+  std::uint64_t slot = hash & mask_;
+  for (; slots_[slot].id >= 0; slot = (slot + 1) & mask_) {
+    if (slots_[slot].hash == static_cast<std::uint32_t>(hash >> 32) &&
+        this->text(slots_[slot].id) == text) {
+      return invalid_argument(name() + " occurs twice, as id " + std::to_string(slots_[slot].id) +
+                              " and as id " + std::to_string(id));
+    }
+  }
+  slots_[slot] = {static_cast<std::uint32_t>(hash >> 32), static_cast<TokenId>(id)};
+  span = {static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(text.size())};
+  arena_ += text;
+  ++count_;
+  return {};
+}
+
+std::optional<TokenId> Vocabulary::find(std::string_view text, std::uint64_t hash) const {
+  const auto check = static_cast<std::uint32_t>(hash >> 32);
+  for (std::uint64_t slot = hash & mask_; slots_[slot].id >= 0; slot = (slot + 1) & mask_) {
+    if (slots_[slot].hash == check && this->text(slots_[slot].id) == text) return slots_[slot].id;
+  }
+  return std::nullopt;
+}
+
+std::string_view Vocabulary::text(TokenId id) const {
+  if (id < 0 || static_cast<std::size_t>(id) >= spans_.size()) return {};
+  const Span span = spans_[static_cast<std::size_t>(id)];
+  if (span.size == kAbsent) return {};
+  return std::string_view(arena_).substr(span.begin, span.size);
+}
+
+}  // namespace sluice

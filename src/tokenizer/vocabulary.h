@@ -1,0 +1,62 @@
+// The tokens of a model: text by id and id by text, both in constant time. Ids and texts are
+// unique; ids without a token are allowed here (added tokens may have them).
+// All text lies in one string. Filled by one thread, then immutable.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+
+namespace sluice {
+
+std::uint64_t hash_bytes(std::string_view bytes);
+
+class Vocabulary {
+ public:
+  static constexpr std::size_t kMaxTokens = std::size_t{1} << 24;
+
+  // Room for `tokens` tokens; their ids must be below it. REQUIRES: tokens <= kMaxTokens.
+  explicit Vocabulary(std::size_t tokens);
+
+  // Errors: an id that is not below the number of tokens (there would be holes), an id or a text
+  // that was added before, more than 4 GiB of text.
+  Status add(std::string_view text, std::uint64_t id);
+
+  std::size_t size() const { return spans_.size(); }  // room, as it was made
+  std::size_t count() const { return count_; }        // tokens that were added
+  bool contains(TokenId id) const {
+    return id >= 0 && static_cast<std::size_t>(id) < spans_.size() &&
+           spans_[static_cast<std::size_t>(id)].size != kAbsent;
+  }
+
+  std::optional<TokenId> find(std::string_view text) const { return find(text, hash_bytes(text)); }
+  std::optional<TokenId> find(std::string_view text, std::uint64_t hash) const;
+  void prefetch(std::uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+
+  // Empty for ids outside of the vocabulary.
+  std::string_view text(TokenId id) const;
+
+ private:
+  struct Span {
+    std::uint32_t begin = 0;
+    std::uint32_t size = kAbsent;
+  };
+  struct Slot {
+    std::uint32_t hash = 0;
+    TokenId id = -1;
+  };
+  static constexpr std::uint32_t kAbsent = 0xFFFFFFFF;
+
+  std::string arena_;
+  std::vector<Span> spans_;  // by id
+  std::vector<Slot> slots_;  // open addressing, at most half full
+  std::uint64_t mask_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace sluice
