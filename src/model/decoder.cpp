@@ -142,7 +142,9 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
 
 void Decoder::norm(Ops& ops, const StepCapacity& capacity, const TensorView& add,
                    const TensorView& weight) const {
-  ops.rms_norm({slice(buffers_.residual, capacity.tokens, config_.hidden_size), add, weight,
+  ops.rms_norm({slice(buffers_.residual, capacity.tokens, config_.hidden_size),
+                add,
+                weight,
                 slice(buffers_.normed, capacity.tokens, config_.hidden_size),
                 config_.norm_epsilon,
                 {inputs_.num_tokens, capacity.tokens}});

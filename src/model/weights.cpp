@@ -50,16 +50,14 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   for (std::size_t i = 0; i < layout.file_offsets_.size(); ++i) {
     if (!layout.file_mapped_[i]) continue;
     const auto bytes = static_cast<std::size_t>(checkpoint.files()[i].size());
-    layout.file_offsets_[i] =
-        arena.add(RegionKind::kWeights, fmt::format("{}/file{}", model_id, i),
-                  round_up(bytes, traits.granularity), traits.granularity);
+    layout.file_offsets_[i] = arena.add(RegionKind::kWeights, fmt::format("{}/file{}", model_id, i),
+                                        round_up(bytes, traits.granularity), traits.granularity);
   }
   return layout;
 }
 
 void WeightsLayout::place(const WeightSource& source, std::optional<DType> dtype,
-                          const DeviceTraits& traits, std::string_view model_id,
-                          ArenaPlan& arena) {
+                          const DeviceTraits& traits, std::string_view model_id, ArenaPlan& arena) {
   const TensorInfo& tensor = source.tensor;
   if (placements_.contains(tensor.name)) return;
   Placement placement{&source, dtype.value_or(source.dtype), false, 0};
@@ -141,10 +139,10 @@ TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) c
   const auto found = placements_.find(tensor.name);
   CHECK(found != placements_.end());
   const Placement& placement = found->second;
-  const std::size_t offset =
-      placement.mapped ? file_offsets_[static_cast<std::size_t>(tensor.file)] +
-                             static_cast<std::size_t>(tensor.offset)
-                       : placement.offset;
+  const std::size_t offset = placement.mapped
+                                 ? file_offsets_[static_cast<std::size_t>(tensor.file)] +
+                                       static_cast<std::size_t>(tensor.offset)
+                                 : placement.offset;
   std::byte* data = arena.region_base(RegionKind::kWeights) + offset;
   CHECK(tensor.shape.size() == 1 || tensor.shape.size() == 2);
   return tensor.shape.size() == 1

@@ -1,0 +1,205 @@
+#include "engine/batch_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+std::size_t bytes_of_ints(std::int64_t count) {
+  return static_cast<std::size_t>(count) * sizeof(std::int32_t);
+}
+
+}  // namespace
+
+BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena)
+    : options_(options), groups_(options.groups.size()) {
+  const StepCapacity& most = options.capacity;
+  counts_ = add_staged(bytes_of_ints(3));
+  token_ids_ = add_staged(bytes_of_ints(most.tokens));
+  positions_ = add_staged(bytes_of_ints(most.tokens));
+  cu_seqlens_q_ = add_staged(bytes_of_ints(most.seqs + 1));
+  seq_lens_ = add_staged(bytes_of_ints(most.seqs));
+  row_slots_ = add_staged(bytes_of_ints(most.seqs));
+  logit_indices_ = add_staged(bytes_of_ints(most.logits));
+  const std::int64_t table_entries = std::int64_t{options.max_slots} * options.table_width;
+  attention_plan_bytes_ = ops.attention_plan_bytes(most.tokens, most.seqs);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].slot_mapping_offset =
+        add_staged(static_cast<std::size_t>(most.tokens) * sizeof(std::int64_t));
+    groups_[g].tables.resize(static_cast<std::size_t>(table_entries), 0);
+    arena.add(RegionKind::kInputs, buffer_name(fmt::format("block_tables{}", g)),
+              bytes_of_ints(table_entries));
+    arena.add(RegionKind::kInputs, buffer_name(fmt::format("attention_plan{}", g)),
+              static_cast<std::size_t>(std::max<std::int64_t>(attention_plan_bytes_, 1)));
+  }
+  arena.add(RegionKind::kInputs, buffer_name("step"), staging_.size());
+  // One shared block per row and group is what a step usually copies; more go in several calls.
+  max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
+  copies_.resize(static_cast<std::size_t>(1 + 2 * max_copies_));
+  arena.add(RegionKind::kInputs, buffer_name("block_copies"), bytes_of_ints(1 + 2 * max_copies_));
+}
+
+std::string BatchInputs::buffer_name(std::string_view name) const {
+  return fmt::format("{}/{}", options_.model_id, name);
+}
+
+std::size_t BatchInputs::add_staged(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;  // pieces do not share cache lines
+  const std::size_t offset = staging_.size();
+  staging_.resize((offset + bytes + kAlignment - 1) / kAlignment * kAlignment);
+  return offset;
+}
+
+void BatchInputs::bind(const Arena& arena, Device& device) {
+  device_ = &device;
+  device_base_ = arena.address(RegionKind::kInputs, buffer_name("step"));
+  device_copies_ = reinterpret_cast<std::int32_t*>(
+      arena.address(RegionKind::kInputs, buffer_name("block_copies")));
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    group.device_tables = reinterpret_cast<std::int32_t*>(
+        arena.address(RegionKind::kInputs, buffer_name(fmt::format("block_tables{}", g))));
+    group.device_plan =
+        arena.address(RegionKind::kInputs, buffer_name(fmt::format("attention_plan{}", g)));
+    group.device_slot_mapping = on_device<std::int64_t>(group.slot_mapping_offset);
+  }
+}
+
+DecoderInputs BatchInputs::decoder_inputs() const {
+  CHECK(device_ != nullptr);
+  DecoderInputs inputs;
+  inputs.token_ids = on_device<std::int32_t>(token_ids_);
+  inputs.positions = on_device<std::int32_t>(positions_);
+  inputs.cu_seqlens_q = on_device<std::int32_t>(cu_seqlens_q_);
+  inputs.seq_lens = on_device<std::int32_t>(seq_lens_);
+  inputs.row_slots = on_device<std::int32_t>(row_slots_);
+  inputs.logit_indices = on_device<std::int32_t>(logit_indices_);
+  inputs.num_tokens = on_device<std::int32_t>(counts_);
+  inputs.num_seqs = inputs.num_tokens + 1;
+  inputs.num_logits = inputs.num_tokens + 2;
+  for (const Group& group : groups_) {
+    inputs.groups.push_back(
+        {group.device_slot_mapping, group.device_tables, options_.table_width, group.device_plan});
+  }
+  return inputs;
+}
+
+Status BatchInputs::fill(const BatchPlan& plan, std::span<const TokenId> last_tokens) {
+  RETURN_IF_ERROR(update_tables(plan));
+  fill_rows(plan, last_tokens);
+  fill_slot_mapping(plan);
+  plan_attention(plan);
+  return device_->copy_to_device(device_base_, staging_.data(), staging_.size());
+}
+
+Status BatchInputs::update_tables(const BatchPlan& plan) {
+  for (const BlockTableUpdate& update : plan.table_updates) {
+    Group& group = groups_[static_cast<std::size_t>(update.group)];
+    CHECK(update.slot < options_.max_slots &&
+          update.first_entry + update.count <= options_.table_width);
+    const std::size_t entry =
+        static_cast<std::size_t>(update.slot) * static_cast<std::size_t>(options_.table_width) +
+        static_cast<std::size_t>(update.first_entry);
+    const std::int32_t* ids = plan.block_ids.data() + update.first_id;
+    std::copy_n(ids, update.count, group.tables.begin() + static_cast<std::ptrdiff_t>(entry));
+    RETURN_IF_ERROR(
+        device_->copy_to_device(group.device_tables + entry, ids, bytes_of_ints(update.count)));
+  }
+  return {};
+}
+
+void BatchInputs::fill_rows(const BatchPlan& plan, std::span<const TokenId> last_tokens) {
+  auto* token_ids = staged<std::int32_t>(token_ids_);
+  auto* positions = staged<std::int32_t>(positions_);
+  auto* cu_seqlens_q = staged<std::int32_t>(cu_seqlens_q_);
+  auto* seq_lens = staged<std::int32_t>(seq_lens_);
+  auto* row_slots = staged<std::int32_t>(row_slots_);
+  auto* logit_indices = staged<std::int32_t>(logit_indices_);
+  CHECK(static_cast<std::int64_t>(plan.token_ids.size()) <= options_.capacity.tokens);
+  CHECK(static_cast<std::int64_t>(plan.rows.size()) <= options_.capacity.seqs);
+  CHECK(static_cast<std::int64_t>(plan.logit_positions.size()) <= options_.capacity.logits);
+  std::int32_t end = 0;
+  for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+    const PlanRow& row = plan.rows[r];
+    CHECK(row.first_token == end && row.query_len > 0);
+    cu_seqlens_q[r] = row.first_token;
+    seq_lens[r] = row.context_len + row.query_len;
+    row_slots[r] = row.slot;
+    for (std::int32_t i = 0; i < row.query_len; ++i) {
+      const TokenId token = plan.token_ids[static_cast<std::size_t>(end + i)];
+      token_ids[end + i] =
+          token == kTokenFromLastStep ? last_tokens[static_cast<std::size_t>(row.slot)] : token;
+      positions[end + i] = row.context_len + i;
+    }
+    for (std::int32_t i = 0; i < row.num_logits; ++i) {
+      const std::int32_t index = row.first_logit + i;
+      logit_indices[index] = end + plan.logit_positions[static_cast<std::size_t>(index)];
+    }
+    end += row.query_len;
+  }
+  cu_seqlens_q[plan.rows.size()] = end;
+  auto* counts = staged<std::int32_t>(counts_);
+  counts[0] = end;
+  counts[1] = static_cast<std::int32_t>(plan.rows.size());
+  counts[2] = static_cast<std::int32_t>(plan.logit_positions.size());
+}
+
+void BatchInputs::fill_slot_mapping(const BatchPlan& plan) {
+  const std::int32_t block_size = options_.block_size;
+  for (Group& group : groups_) {
+    auto* slot_mapping = staged<std::int64_t>(group.slot_mapping_offset);
+    for (const PlanRow& row : plan.rows) {
+      const std::int32_t* table =
+          group.tables.data() + static_cast<std::int64_t>(row.slot) * options_.table_width;
+      for (std::int32_t i = 0; i < row.query_len; ++i) {
+        const std::int32_t position = row.context_len + i;
+        const std::int64_t block = table[position / block_size];
+        CHECK(block > 0);  // block 0 is never written
+        slot_mapping[row.first_token + i] = block * block_size + position % block_size;
+      }
+    }
+  }
+}
+
+void BatchInputs::plan_attention(const BatchPlan& plan) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupAttention& a = options_.groups[g];
+    AttentionPlanParams params;
+    params.cu_seqlens_q = staged<std::int32_t>(cu_seqlens_q_);
+    params.seq_lens = staged<std::int32_t>(seq_lens_);
+    params.num_seqs = static_cast<std::int32_t>(plan.rows.size());
+    params.num_heads = a.num_heads;
+    params.num_kv_heads = a.num_kv_heads;
+    params.head_dim = a.head_dim;
+    params.window = a.window;
+    params.plan = groups_[g].device_plan;
+    params.plan_bytes = attention_plan_bytes_;
+    device_->ops().plan_attention(params);
+  }
+}
+
+Status BatchInputs::copy_blocks(const BatchPlan& plan, std::byte* kv_base,
+                                std::int64_t block_bytes) {
+  const std::size_t total = plan.copies.size();
+  for (std::size_t first = 0; first < total; first += static_cast<std::size_t>(max_copies_)) {
+    // The pairs before these must have been read before they are overwritten.
+    if (first > 0) RETURN_IF_ERROR(device_->synchronize());
+    const std::size_t count = std::min(total - first, static_cast<std::size_t>(max_copies_));
+    copies_[0] = static_cast<std::int32_t>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      copies_[1 + 2 * i] = plan.copies[first + i].source;
+      copies_[2 + 2 * i] = plan.copies[first + i].target;
+    }
+    RETURN_IF_ERROR(device_->copy_to_device(device_copies_, copies_.data(),
+                                            (1 + 2 * count) * sizeof(std::int32_t)));
+    device_->ops().copy_blocks(
+        {kv_base, block_bytes, device_copies_ + 1, {device_copies_, max_copies_}});
+  }
+  return {};
+}
+
+}  // namespace sluice

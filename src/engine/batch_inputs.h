@@ -1,0 +1,106 @@
+// BatchInputs: the persistent input buffers of a model's forward pass and how a BatchPlan becomes
+// their contents. Addresses never change; per step only contents do: tokens, positions, where
+// keys and values go, lengths, rows' slots, logit positions, and the counts that tell ops how much
+// of each buffer is real. Block tables persist on the device, and only changed entries travel.
+//
+// Owner: the model runner. Threads: the engine's thread. fill() allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "model/decoder.h"
+#include "scheduler/batch_plan.h"
+
+namespace sluice {
+
+// Attention of one KV group: what plan_attention needs to know about its layers.
+struct GroupAttention {
+  std::int32_t num_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t window = 0;
+};
+
+struct BatchInputsOptions {
+  StepCapacity capacity;
+  std::int32_t max_slots = 0;
+  std::int32_t table_width = 0;  // blocks of the longest sequence
+  std::int32_t block_size = 0;
+  std::vector<GroupAttention> groups;
+  std::string model_id = "model";
+};
+
+class BatchInputs {
+ public:
+  // Adds the buffers to `arena`.
+  BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena);
+
+  // Once the arena's inputs are backed.
+  void bind(const Arena& arena, Device& device);
+
+  // Everything but `layers`.
+  DecoderInputs decoder_inputs() const;
+
+  // Writes the step's inputs. `last_tokens` by slot stands in for kTokenFromLastStep.
+  // REQUIRES: the plan stays unchanged until the step has run.
+  Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens);
+
+  // Runs the plan's block copies, ahead of its rows.
+  Status copy_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
+
+ private:
+  struct Group {
+    std::vector<std::int32_t> tables;  // host copy, [slots, table_width]
+    std::int32_t* device_tables = nullptr;
+    std::int64_t* device_slot_mapping = nullptr;
+    void* device_plan = nullptr;
+    std::size_t slot_mapping_offset = 0;  // in the staging memory
+  };
+
+  std::string buffer_name(std::string_view name) const;
+  std::size_t add_staged(std::size_t bytes);
+  Status update_tables(const BatchPlan& plan);
+  void fill_rows(const BatchPlan& plan, std::span<const TokenId> last_tokens);
+  void fill_slot_mapping(const BatchPlan& plan);
+  void plan_attention(const BatchPlan& plan);
+
+  // A piece of the staging memory, the device's copy of which has the same layout.
+  template <class T>
+  T* staged(std::size_t offset) {
+    return reinterpret_cast<T*>(staging_.data() + offset);
+  }
+  template <class T>
+  T* on_device(std::size_t offset) const {
+    return reinterpret_cast<T*>(device_base_ + offset);
+  }
+
+  BatchInputsOptions options_;
+  Device* device_ = nullptr;
+  std::int64_t attention_plan_bytes_ = 0;
+  std::int32_t max_copies_ = 0;
+  std::vector<Group> groups_;
+
+  // Per-step inputs lie in one piece, so that one copy moves them all.
+  std::vector<std::byte> staging_;
+  std::byte* device_base_ = nullptr;
+  std::int32_t* device_copies_ = nullptr;  // [1 + 2 * max_copies]: count, then pairs
+  std::vector<std::int32_t> copies_;
+  // Offsets of the pieces.
+  std::size_t counts_ = 0;  // tokens, sequences, logits
+  std::size_t token_ids_ = 0;
+  std::size_t positions_ = 0;
+  std::size_t cu_seqlens_q_ = 0;
+  std::size_t seq_lens_ = 0;
+  std::size_t row_slots_ = 0;
+  std::size_t logit_indices_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,190 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "request/sampling_params.h"
+
+namespace sluice {
+
+Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
+               std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler,
+               const Clock& clock)
+    : limits_(limits),
+      clock_(clock),
+      executor_(std::move(executor)),
+      kv_(std::move(kv)),
+      scheduler_(std::move(scheduler)) {
+  CHECK(executor_->max_in_flight() >= 1 && executor_->max_in_flight() <= kMaxInFlight);
+}
+
+Engine::~Engine() = default;
+
+Result<std::span<const ChoiceOutput>> Engine::step() {
+  if (failure_) return *failure_;
+  outputs_.clear();
+  commits_.clear();
+  retired_.clear();
+  if (auto status = plan_and_submit(); !status) return fail(status.error());
+  if (auto status = collect_and_commit(); !status) return fail(status.error());
+  report();
+  return std::span<const ChoiceOutput>(outputs_);
+}
+
+// Fills the pipeline: with two steps in flight the second is planned behind the first, before the
+// first one's tokens are known.
+Status Engine::plan_and_submit() {
+  bool stuck = false;
+  while (in_flight_ < executor_->max_in_flight()) {
+    BatchPlan& plan = plans_[(first_plan_ + in_flight_) % kMaxInFlight];
+    scheduler_->plan(clock_.now(), ResourceView{}, plan);
+    if (plan.empty()) {
+      stuck = in_flight_ == 0 && plan.preempted.empty();
+      break;
+    }
+    RETURN_IF_ERROR(executor_->submit(plan));
+    ++in_flight_;
+  }
+  if (stuck && ended_.empty() && scheduler_->has_work()) {
+    return internal_error("the scheduler planned nothing although sequences wait");
+  }
+  return {};
+}
+
+Status Engine::collect_and_commit() {
+  if (in_flight_ == 0) return {};
+  RETURN_IF_ERROR(executor_->collect(result_));
+  scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
+  first_plan_ = (first_plan_ + 1) % kMaxInFlight;
+  --in_flight_;
+  return {};
+}
+
+void Engine::report() {
+  for (const Sequence* sequence : ended_) {
+    outputs_.push_back({sequence->request->id, sequence->choice, {}, {}, sequence->finish_reason});
+    retire(*sequence);
+  }
+  ended_.clear();
+  for (const RowCommit& commit : commits_) {
+    if (commit.sequence != nullptr && (commit.num_tokens > 0 || commit.finished)) {
+      report_row(commit);
+    }
+  }
+}
+
+void Engine::report_row(const RowCommit& commit) {
+  const Sequence& sequence = *commit.sequence;
+  ChoiceOutput output{sequence.request->id, sequence.choice, {}, {}, sequence.finish_reason};
+  if (commit.num_tokens > 0) {
+    const auto count = static_cast<std::size_t>(commit.num_tokens);
+    output.tokens = std::span(sequence.tokens).last(count);
+    const RowResult& row = result_.rows[static_cast<std::size_t>(commit.row)];
+    // The row may have more tokens than were committed, when one of them ended the sequence.
+    const auto per_token = static_cast<std::size_t>(row.num_logprobs / row.num_tokens);
+    output.logprobs = std::span(result_.logprobs)
+                          .subspan(static_cast<std::size_t>(row.first_logprob), per_token * count);
+  }
+  outputs_.push_back(output);
+  if (commit.finished) retire(sequence);
+}
+
+// A request whose last choice has ended leaves the map and lives on until the next step.
+void Engine::retire(const Sequence& sequence) {
+  const auto found = active_.find(sequence.request->id);
+  CHECK(found != active_.end());
+  if (--found->second->unfinished > 0) return;
+  retired_.push_back(std::move(found->second));
+  active_.erase(found);
+}
+
+Status Engine::check(const Request& request) const {
+  if (active_.contains(request.id)) {
+    return invalid_argument(fmt::format("request id {} is in use", request.id));
+  }
+  if (request.prompt.empty()) return invalid_argument("prompt must have at least one token");
+  for (const TokenId token : request.prompt) {
+    if (token >= 0 && token < limits_.vocab_size) continue;
+    return invalid_argument(fmt::format("prompt names token {}, the vocabulary has 0 to {}", token,
+                                        limits_.vocab_size - 1));
+  }
+  if (request.prompt.size() >= static_cast<std::size_t>(limits_.max_model_len)) {
+    return invalid_argument(fmt::format(
+        "prompt has {} tokens, the context of {} must hold it and at least one token of output",
+        request.prompt.size(), limits_.max_model_len));
+  }
+  if (request.adapter < -1 || request.adapter >= limits_.num_adapters) {
+    return Error{ErrorCode::kNotFound, fmt::format("there is no adapter {}", request.adapter)};
+  }
+  return validate(request.sampling, limits_.vocab_size);
+}
+
+Status Engine::add_request(Request request) {
+  if (failure_) return *failure_;
+  RETURN_IF_ERROR(check(request));
+  auto active = std::make_unique<ActiveRequest>();
+  active->request = std::move(request);
+  const Request& stored = active->request;
+  active->choices.resize(static_cast<std::size_t>(stored.sampling.n));
+  for (std::int32_t choice = 0; choice < stored.sampling.n; ++choice) {
+    Sequence& sequence = active->choices[static_cast<std::size_t>(choice)];
+    sequence.id = next_sequence_++;
+    sequence.request = &stored;
+    sequence.choice = choice;
+    sequence.tokens = stored.prompt;
+    sequence.prompt_len = static_cast<std::int32_t>(stored.prompt.size());
+    if (auto status = scheduler_->add(sequence); !status) {
+      for (std::int32_t i = 0; i < choice; ++i) {
+        scheduler_->cancel(active->choices[static_cast<std::size_t>(i)]);
+      }
+      return status;
+    }
+  }
+  active->unfinished = stored.sampling.n;
+  const RequestId id = stored.id;
+  active_.emplace(id, std::move(active));
+  return {};
+}
+
+void Engine::cancel(RequestId id) {
+  const auto found = active_.find(id);
+  if (found == active_.end()) return;
+  for (Sequence& sequence : found->second->choices) {
+    end_sequence(sequence, FinishReason::kCancelled);
+  }
+}
+
+void Engine::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+  const auto found = active_.find(id);
+  if (found == active_.end()) return;
+  CHECK(choice >= 0 && static_cast<std::size_t>(choice) < found->second->choices.size());
+  end_sequence(found->second->choices[static_cast<std::size_t>(choice)], reason);
+}
+
+void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
+  if (sequence.state == SequenceState::kFinished) return;
+  scheduler_->cancel(sequence, reason);
+  if (sequence.state == SequenceState::kFinished) ended_.push_back(&sequence);
+}
+
+bool Engine::has_work() const {
+  return !failure_ && (in_flight_ > 0 || !ended_.empty() || scheduler_->has_work());
+}
+
+Error Engine::fail(const Error& cause) {
+  failure_ = unavailable(fmt::format("the engine has failed: {}", cause.message));
+  outputs_.clear();
+  ended_.clear();
+  active_.clear();
+  return *failure_;
+}
+
+void Engine::check_integrity() const {
+  scheduler_->check_integrity();
+  kv_->check_integrity();
+}
+
+}  // namespace sluice

@@ -1,0 +1,117 @@
+// Engine: the step loop. Owns requests and their sequences, the scheduler, the KV bookkeeping and
+// the executor; one step() is plan, submit, commit. Knows tokens, not text: stop strings are the
+// business of whoever owns the detokenizer, who calls end_choice() when one is found.
+//
+// Errors: what a client got wrong is returned by add_request(). An executor's error is final: the
+// engine has failed, its requests are dropped, and every call returns kUnavailable with the cause.
+//
+// Owner: the front (command line, server). Threads: one, the engine's thread. A step allocates
+// nothing after warm-up; add_request() does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "kv/kv_manager.h"
+#include "request/request.h"
+#include "request/sequence.h"
+#include "scheduler/batch_plan.h"
+#include "scheduler/executor.h"
+#include "scheduler/resource_view.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+
+// What a request may ask for.
+struct EngineLimits {
+  std::int32_t vocab_size = 0;
+  std::int32_t max_model_len = 0;  // context: prompt and output
+  std::int32_t num_adapters = 0;
+};
+
+// What became of one choice of a request in a step.
+struct ChoiceOutput {
+  RequestId request = 0;
+  std::int32_t choice = 0;
+  std::span<const TokenId> tokens;  // new ones
+  // Per new token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
+  std::span<const TokenLogprob> logprobs;
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+class Engine {
+ public:
+  Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
+         std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler, const Clock& clock);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Queues a request, whose id must be new among the unfinished ones. max_tokens beyond what the
+  // context leaves is cut there: such a choice ends with kLength.
+  Status add_request(Request request);
+
+  // Ends a request, or one of its choices, at any moment. Outputs report it once its last step in
+  // flight is over. Unknown and finished ones are ignored.
+  void cancel(RequestId id);
+  void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
+
+  // Runs one step. The outputs stay valid until the next call of step().
+  Result<std::span<const ChoiceOutput>> step();
+
+  // Whether step() has something to do or to report.
+  bool has_work() const;
+
+  std::size_t num_requests() const { return active_.size(); }
+  const EngineLimits& limits() const { return limits_; }
+  const Scheduler& scheduler() const { return *scheduler_; }
+  const KvManager& kv() const { return *kv_; }
+  // CHECKs the invariants of scheduler and KV.
+  void check_integrity() const;
+
+ private:
+  static constexpr int kMaxInFlight = 2;
+
+  struct ActiveRequest {
+    Request request;
+    std::vector<Sequence> choices;
+    std::int32_t unfinished = 0;
+  };
+
+  Status check(const Request& request) const;
+  void end_sequence(Sequence& sequence, FinishReason reason);
+  Status plan_and_submit();
+  Status collect_and_commit();
+  void report();
+  void report_row(const RowCommit& commit);
+  void retire(const Sequence& sequence);
+  Error fail(const Error& cause);
+
+  EngineLimits limits_;
+  const Clock& clock_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<KvManager> kv_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<Error> failure_;
+
+  std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> active_;
+  // Finished in the last step: its outputs point into them.
+  std::vector<std::unique_ptr<ActiveRequest>> retired_;
+  std::vector<const Sequence*> ended_;  // outside a step, not reported yet
+  SequenceId next_sequence_ = 1;
+
+  BatchPlan plans_[kMaxInFlight];  // a ring: the oldest in flight first
+  int first_plan_ = 0;
+  int in_flight_ = 0;
+  StepResult result_;
+  std::vector<RowCommit> commits_;
+  std::vector<ChoiceOutput> outputs_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,204 @@
+#include "engine/engine_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/digest.h"
+#include "device/arena.h"
+#include "engine/model_runner.h"
+#include "kv/block_hash.h"
+#include "kv/kv_layout.h"
+#include "kv/kv_manager.h"
+#include "model/families.h"
+#include "model/weights.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+namespace {
+
+Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptions& options) {
+  const std::int32_t longest = config.max_position_embeddings;
+  if (!options.max_model_len) return std::min(longest, kDefaultContext);
+  if (*options.max_model_len <= longest) return *options.max_model_len;
+  return invalid_argument(
+      fmt::format("--max-model-len {} is beyond the model's context of {} tokens "
+                  "(config.json: max_position_embeddings)",
+                  *options.max_model_len, longest));
+}
+
+Result<KvLayout> layout_for(const ModelConfig& config, const EngineOptions& options,
+                            DType kv_dtype) {
+  KvLayoutOptions layout;
+  layout.block_size = options.block_size;
+  layout.num_kv_heads = config.layers.front().num_kv_heads;
+  layout.head_dim = config.layers.front().head_dim;
+  layout.element_bytes = static_cast<std::int32_t>(size_of(kv_dtype));
+  for (const LayerConfig& layer : config.layers) {
+    // One pool of equal blocks. No family we know mixes head shapes.
+    if (layer.num_kv_heads != layout.num_kv_heads || layer.head_dim != layout.head_dim) {
+      return unsupported("config.json: layers differ in KV heads or head_dim");
+    }
+    layout.layer_windows.push_back(layer.window);
+  }
+  return make_kv_layout(layout);
+}
+
+KvOptions kv_options(const KvLayout& layout, const EngineOptions& options, std::int32_t context,
+                     std::int32_t num_blocks) {
+  KvOptions kv;
+  kv.block_size = layout.block_size;
+  for (const KvGroup& group : layout.groups) kv.group_windows.push_back(group.window);
+  kv.num_blocks = num_blocks;
+  kv.max_num_seqs = options.max_num_seqs;
+  kv.max_model_len = context;
+  kv.max_query_len = options.token_budget;
+  kv.prefix_caching = options.prefix_caching;
+  return kv;
+}
+
+// Bytes of KV memory: as asked, or half of what the rest leaves, at most what every sequence can
+// use. `others`: what weights, inputs and workspace will take of the memory that is free now.
+Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions& options,
+                                     std::int32_t context, std::int64_t others,
+                                     const Device& device) {
+  const KvManager probe(kv_options(layout, options, context, 2));
+  const std::int64_t per_seq = probe.blocks_needed(context) * layout.block_bytes;
+  std::int64_t bytes = 0;
+  if (options.kv_cache_memory) {
+    bytes = *options.kv_cache_memory;
+  } else {
+    ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
+    const std::int64_t useful = per_seq * options.max_num_seqs + layout.block_bytes;
+    bytes = std::min((memory.free_bytes - others) / 2, useful);
+  }
+  if (bytes < 2 * layout.block_bytes) {
+    return resource_exhausted(fmt::format(
+        "KV memory of {} bytes holds no block of {} bytes; free memory or raise --kv-cache-memory",
+        bytes, layout.block_bytes));
+  }
+  if (bytes < per_seq + layout.block_bytes) {
+    log_warning(fmt::format(
+        "KV memory of {} MiB holds fewer tokens than one context of {} needs ({} MiB): longer "
+        "requests will be refused; raise --kv-cache-memory or lower --max-model-len",
+        bytes >> 20, context, (per_seq >> 20) + 1));
+  }
+  return bytes;
+}
+
+Hash128 hash_root(const Sha256Digest& digest, DType weights, DType kv, std::int32_t block_size) {
+  KvIdentity identity;
+  identity.model_digest = to_hex(digest);
+  identity.weight_dtype = dtype_name(weights);
+  identity.kv_dtype = dtype_name(kv);
+  identity.block_size = block_size;
+  return block_hash_root(identity);
+}
+
+// Everything about a model's load that is decided before memory is touched.
+struct LoadPlan {
+  ModelRunnerOptions runner;
+  KvLayout layout;
+  DType dtype = DType::kF32;
+  ArenaPlan arena;
+};
+
+Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& options,
+                           const ModelWeightsPlan& sources) {
+  LoadPlan plan;
+  plan.dtype = options.dtype.value_or(sources.dtype);
+  ASSIGN_OR_RETURN(plan.layout, layout_for(loaded.config, options, plan.dtype));
+  ModelRunnerOptions& runner = plan.runner;
+  ASSIGN_OR_RETURN(runner.max_model_len, choose_context(loaded.config, options));
+  runner.token_budget = options.token_budget;
+  runner.max_num_seqs = options.max_num_seqs;
+  runner.table_width = (runner.max_model_len + options.block_size - 1) / options.block_size;
+  runner.steps_in_flight = options.steps_in_flight;
+  runner.graphs = options.graphs;
+  runner.kv_dtype = plan.dtype;
+  runner.eos_ids = loaded.eos_ids;
+  return plan;
+}
+
+// Sizes KV by what the planned rest leaves free, reserves the range and backs all but weights.
+Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& device,
+                         LoadedEngine& loaded) {
+  ArenaPlan without_kv = plan.arena;
+  without_kv.finish(device.traits().granularity);
+  const auto others = static_cast<std::int64_t>(without_kv.total_bytes());
+  ASSIGN_OR_RETURN(loaded.kv_bytes, choose_kv_bytes(plan.layout, options, plan.runner.max_model_len,
+                                                    others, device));
+  loaded.kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(
+      plan.layout.blocks_for_bytes(loaded.kv_bytes), std::numeric_limits<std::int32_t>::max() / 4));
+  plan.arena.reserve(RegionKind::kKv, static_cast<std::size_t>(loaded.kv_bytes));
+  plan.arena.finish(device.traits().granularity);
+  ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan.arena)));
+  for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace, RegionKind::kKv}) {
+    RETURN_IF_ERROR(arena.grow(kind, arena.plan().region(kind).reserved));
+  }
+  return arena;
+}
+
+Result<std::unique_ptr<Engine>> assemble(const LoadPlan& plan, const EngineOptions& options,
+                                         std::unique_ptr<Executor> executor,
+                                         const LoadedEngine& loaded, const Clock& clock) {
+  const std::int32_t context = plan.runner.max_model_len;
+  auto kv =
+      std::make_unique<KvManager>(kv_options(plan.layout, options, context, loaded.kv_blocks));
+  ASSIGN_OR_RETURN(auto policy, make_policy(options.scheduler));
+  SchedulerOptions scheduler_options;
+  scheduler_options.token_budget = options.token_budget;
+  scheduler_options.max_num_seqs = options.max_num_seqs;
+  scheduler_options.max_model_len = context;
+  scheduler_options.eos_ids = loaded.eos_ids;
+  auto scheduler = std::make_unique<Scheduler>(scheduler_options, *kv, std::move(policy));
+  return std::make_unique<Engine>(EngineLimits{loaded.config.vocab_size, context, 0},
+                                  std::move(executor), std::move(kv), std::move(scheduler), clock);
+}
+
+}  // namespace
+
+Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
+                                 Device& device, ThreadPool& pool, const Clock& clock,
+                                 StartupTimeline& timeline) {
+  LoadedEngine loaded;
+  ASSIGN_OR_RETURN(loaded.config, load_model_config(directory));
+  ASSIGN_OR_RETURN(loaded.generation,
+                   load_generation_defaults(directory, loaded.config.vocab_size));
+  loaded.eos_ids = loaded.generation.eos_tokens.empty() ? loaded.config.eos_tokens
+                                                        : loaded.generation.eos_tokens;
+  timeline.mark("config");
+
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  ASSIGN_OR_RETURN(const ModelWeightsPlan sources,
+                   resolve_weights(loaded.config, checkpoint, 0, loaded.config.num_layers));
+  ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
+  timeline.mark("open");
+
+  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, sources));
+  const WeightsLayout weights_layout =
+      WeightsLayout::plan(checkpoint, sources, options.dtype, device.traits(), "model", plan.arena);
+  auto runner =
+      std::make_unique<ModelRunner>(std::make_unique<ModelConfig>(loaded.config), plan.layout,
+                                    plan.dtype, plan.runner, device, pool, plan.arena);
+  ASSIGN_OR_RETURN(Arena arena, make_arena(plan, options, device, loaded));
+  timeline.mark("arena");
+
+  ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
+  RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights)));
+  timeline.mark("map weights");
+
+  loaded.dtype = plan.dtype;
+  loaded.block_size = options.block_size;
+  loaded.block_hash_root = hash_root(digest, plan.dtype, plan.dtype, options.block_size);
+  ASSIGN_OR_RETURN(loaded.engine, assemble(plan, options, std::move(runner), loaded, clock));
+  timeline.mark("engine");
+  return loaded;
+}
+
+}  // namespace sluice

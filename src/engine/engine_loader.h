@@ -1,0 +1,41 @@
+// From a checkpoint directory to an engine on a device: configuration, weights in the arena, KV
+// memory by the rules of EngineOptions, scheduler, executor.
+// Owner: the front calls it once per model. Threads: the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/hash128.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "engine/engine.h"
+#include "engine/engine_options.h"
+#include "engine/startup_timeline.h"
+#include "model/generation_defaults.h"
+#include "model/model_config.h"
+
+namespace sluice {
+
+struct LoadedEngine {
+  std::unique_ptr<Engine> engine;
+  ModelConfig config;
+  GenerationDefaults generation;
+  std::vector<TokenId> eos_ids;  // those at which sequences end
+  // What prompts' blocks are named with, for requests without adapter and tenant salt.
+  Hash128 block_hash_root;
+  std::int32_t block_size = 0;
+  DType dtype = DType::kF32;  // of the weights
+  std::int64_t kv_bytes = 0;
+  std::int32_t kv_blocks = 0;
+};
+
+// REQUIRES: device, pool and clock outlive the engine. Errors name file, field or option.
+Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
+                                 Device& device, ThreadPool& pool, const Clock& clock,
+                                 StartupTimeline& timeline);
+
+}  // namespace sluice

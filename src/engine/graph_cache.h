@@ -1,0 +1,42 @@
+// GraphCache: one captured forward per token capacity (1, 2, 4, ... up to the largest step), made
+// when it is first wanted. A step runs from the graph of the smallest capacity that holds its
+// tokens; what it computes is the same bit for bit as without graphs.
+// Owner: the model runner. Threads: the engine's thread. Allocates only when it captures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "model/decoder.h"
+
+namespace sluice {
+
+enum class GraphMode : std::uint8_t { kReplay, kEager };
+
+class GraphCache {
+ public:
+  GraphCache(GraphMode mode, const StepCapacity& largest);
+
+  // Runs `forward`, which calls ops for a given capacity, for a step of `num_tokens`.
+  Status run(Device& device, std::int32_t num_tokens,
+             FunctionRef<void(const StepCapacity&)> forward);
+
+  // Token counts that graphs are made for, ascending; empty when eager.
+  std::span<const std::int32_t> capacities() const { return capacities_; }
+  std::int32_t num_captured() const { return num_captured_; }
+
+ private:
+  StepCapacity capacity_for(std::int32_t tokens) const;
+
+  StepCapacity largest_;
+  std::vector<std::int32_t> capacities_;
+  std::vector<std::unique_ptr<Graph>> graphs_;
+  std::int32_t num_captured_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+#include "tests/support/engine_fixture.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "kv/block_hash.h"
+
+namespace sluice::test {
+namespace {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "%s\n", result.error().message.c_str());
+    std::abort();
+  }
+  return *std::move(result);
+}
+
+}  // namespace
+
+EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
+                             int threads)
+    : pool_(threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
+  StartupTimeline timeline(clock_);
+  loaded_ = must(load_engine(directory, options, *device_, pool_, clock_, timeline));
+}
+
+void EngineFixture::add(Request request) {
+  request.block_hash_root = loaded_.block_hash_root;
+  request.block_hashes =
+      BlockHasher(loaded_.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
+  const auto status = engine().add_request(std::move(request));
+  if (!status) std::fprintf(stderr, "%s\n", status.error().message.c_str());
+  CHECK(status.has_value());
+}
+
+void EngineFixture::step(Results& results) {
+  for (const ChoiceOutput& output : must(engine().step())) {
+    ChoiceResult& result = results[{output.request, output.choice}];
+    result.tokens.insert(result.tokens.end(), output.tokens.begin(), output.tokens.end());
+    result.logprobs.insert(result.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+    result.finish_reason = output.finish_reason;
+  }
+  engine().check_integrity();
+}
+
+Results EngineFixture::run_to_end() {
+  Results results;
+  while (engine().has_work()) step(results);
+  return results;
+}
+
+Request greedy_request(RequestId id, std::vector<TokenId> prompt, std::int32_t max_tokens) {
+  Request request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+}  // namespace sluice::test

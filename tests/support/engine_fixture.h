@@ -1,0 +1,55 @@
+// An engine on the CPU device for tests: loads a checkpoint directory, runs requests to their end,
+// and collects what came. Owner: a test. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "device/cpu/cpu_device.h"
+#include "engine/engine_loader.h"
+#include "engine/engine_options.h"
+
+namespace sluice::test {
+
+struct ChoiceResult {
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+// By (request, choice).
+using Results = std::map<std::pair<RequestId, std::int32_t>, ChoiceResult>;
+
+class EngineFixture {
+ public:
+  // CHECKs that the model loads.
+  EngineFixture(const std::string& directory, const EngineOptions& options, int threads);
+
+  Engine& engine() { return *loaded_.engine; }
+  const LoadedEngine& loaded() const { return loaded_; }
+  Device& device() { return *device_; }
+  ThreadPool& pool() { return pool_; }
+
+  // Fills in the digests of the prompt's blocks and queues it; CHECKs success.
+  void add(Request request);
+  // Steps, adding outputs to `results`; CHECKs success. With integrity checks after each.
+  void step(Results& results);
+  Results run_to_end();
+
+ private:
+  SystemClock clock_;
+  ThreadPool pool_;
+  std::unique_ptr<Device> device_;
+  LoadedEngine loaded_;
+};
+
+// A greedy request without eos.
+Request greedy_request(RequestId id, std::vector<TokenId> prompt, std::int32_t max_tokens);
+
+}  // namespace sluice::test
