@@ -61,7 +61,7 @@ define preset_tests
 endef
 
 .PHONY: test test-dev asan tsan
-test: packages-test format-check test-dev
+test: test-dev format-check
 
 test-dev: packages-test
 	$(call preset_tests,dev,all,)

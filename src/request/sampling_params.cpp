@@ -10,7 +10,8 @@ namespace {
 // `value` in [low, high], or an error that names the field and its range. NaN is outside.
 Status in_range(const char* field, double value, double low, double high) {
   if (value >= low && value <= high) return {};
-  return invalid_argument(fmt::format("{} must be between {} and {}, got {}", field, low, high, value));
+  return invalid_argument(
+      fmt::format("{} must be between {} and {}, got {}", field, low, high, value));
 }
 
 Status valid_token(const char* field, TokenId id, std::int32_t vocab_size) {
@@ -35,7 +36,8 @@ Status validate(const SamplingParams& p, std::int32_t vocab_size) {
     return invalid_argument(fmt::format("top_p must be above 0 and at most 1, got {}", p.top_p));
   }
   if (p.top_k < -1) {
-    return invalid_argument(fmt::format("top_k must be -1 or 0 (off) or positive, got {}", p.top_k));
+    return invalid_argument(
+        fmt::format("top_k must be -1 or 0 (off) or positive, got {}", p.top_k));
   }
   RETURN_IF_ERROR(in_range("min_p", p.min_p, 0, 1));
   if (!(p.repetition_penalty > 0 && std::isfinite(p.repetition_penalty))) {

@@ -12,14 +12,11 @@ enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8 };
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32:
-      return 4;
+    case DType::kI32: return 4;
     case DType::kF16:
-    case DType::kBF16:
-      return 2;
+    case DType::kBF16: return 2;
     case DType::kI8:
-    case DType::kU8:
-      return 1;
+    case DType::kU8: return 1;
   }
   return 0;
 }
@@ -27,18 +24,12 @@ constexpr std::size_t size_of(DType dtype) {
 // "f32", "bf16", ...: as on the command line and in messages.
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32:
-      return "f32";
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    case DType::kI32:
-      return "i32";
-    case DType::kI8:
-      return "i8";
-    case DType::kU8:
-      return "u8";
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+    case DType::kI32: return "i32";
+    case DType::kI8: return "i8";
+    case DType::kU8: return "u8";
   }
   return "?";
 }
