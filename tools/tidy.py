@@ -452,7 +452,10 @@ def check_relative_paths(file, all_paths):
 
 
 def check_cmake_lists(files):
-    """Every source is named in the CMakeLists.txt of its folder or of the nearest one above."""
+    """Every source is named in the CMakeLists.txt of its folder or of the nearest one above.
+
+    Elsewhere it counts as ${PROJECT_SOURCE_DIR}/path, for sources that several folders share.
+    """
     lists = {f.path: f.text for f in files if posixpath.basename(f.path) == "CMakeLists.txt"}
     for file in files:
         if file.suffix not in (".cpp", ".cu"):
@@ -465,6 +468,8 @@ def check_cmake_lists(files):
         name = posixpath.relpath(file.path, folder) if folder else file.path
         text = lists.get(posixpath.join(folder, "CMakeLists.txt"), "")
         text = re.sub(r"#[^\n]*", "", text)
+        if any("${PROJECT_SOURCE_DIR}/" + file.path in other for other in lists.values()):
+            continue
         if not re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])", text):
             where = posixpath.join(folder, "CMakeLists.txt")
             yield Finding(file.path, 1, "cmake", f"{name} is in no list of {where}")

@@ -195,6 +195,8 @@ class HeaderAndTreeRules(TreeTest):
         self.assert_fires("cmake", "src/device/c.cpp", "", lists)
         self.assert_fires("cmake", "src/device/cpu/a.cpp", "", lists)
         self.assert_fires("cmake", "apps/main.cpp", "")
+        shared = {"src/kv/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/tests/support/a.cpp)\n"}
+        self.assert_quiet("cmake", "tests/support/a.cpp", "", shared)
 
     def test_shared_ptr(self):
         self.assert_fires("shared-ptr", "src/kv/a.cpp", "int x;\nstd::shared_ptr<int> p;\n")
