@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <span>
 #include <system_error>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -70,7 +71,10 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
     const std::uint64_t bytes = file.size() - start;
     const std::uint64_t length = std::min(bytes, kSampleBytes);
     for (std::uint64_t i = 0; i < kSamples; ++i) {
-      const std::uint64_t offset = (bytes - length) / (kSamples - 1) * i;
+      // (bytes - length) * i / (kSamples - 1) without overflow: the last sample ends the file.
+      const auto [step, rest] = std::pair((bytes - length) / (kSamples - 1),
+                                          (bytes - length) % (kSamples - 1));
+      const std::uint64_t offset = step * i + rest * i / (kSamples - 1);
       const auto target = std::span(sample).first(static_cast<std::size_t>(length));
       RETURN_IF_ERROR(read_at(file, start + offset, target));
       hash.update(target);

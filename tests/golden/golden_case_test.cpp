@@ -60,8 +60,8 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenCheckpoint,
-                         ::testing::ValuesIn(golden_case_names(kModels)), test_name);
+INSTANTIATE_TEST_SUITE_P(Models, GoldenCheckpoint, ::testing::ValuesIn(golden_case_names(kModels)),
+                         test_name);
 
 }  // namespace
 }  // namespace sluice
