@@ -1,0 +1,100 @@
+// Whole models against transformers: logits of every golden model are at most twice as far from
+// float64 as PyTorch's own are, in float32 and in the dtype the weights are stored in, and greedy
+// tokens in float32 are equal.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/decoder_harness.h"
+#include "tests/support/engine_fixture.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kDirectory = "tests/golden/models";
+
+DType dtype_of(const std::string& name) {
+  return name == "f32" ? DType::kF32 : name == "f16" ? DType::kF16 : DType::kBF16;
+}
+
+class GoldenModelsTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden_case(kDirectory, GetParam());
+    write_golden_checkpoint(golden_, checkpoint_.path());
+  }
+
+  GoldenError error_of(const std::string& dtype) {
+    test::HarnessOptions options;
+    options.dtype = dtype_of(dtype);
+    for (const GoldenPrompt& prompt : golden_.prompts) {
+      options.max_tokens =
+          std::max(options.max_tokens, static_cast<std::int32_t>(prompt.ids.size()));
+    }
+    options.context = options.max_tokens;
+    test::DecoderHarness harness(checkpoint_.path(), options);
+    GoldenError error;
+    std::size_t count = 0;
+    for (const GoldenPrompt& prompt : golden_.prompts) {
+      const auto logits = test::prompt_logits(harness, prompt.ids, prompt.positions);
+      for (std::size_t i = 0; i < logits.size(); ++i) {
+        for (std::size_t v = 0; v < logits[i].size(); ++v) {
+          const double off = std::abs(static_cast<double>(logits[i][v]) - prompt.logits[i][v]);
+          error.max = std::max(error.max, off);
+          error.rms += off * off;
+          ++count;
+        }
+      }
+    }
+    error.rms = std::sqrt(error.rms / static_cast<double>(count));
+    return error;
+  }
+
+  TempDirectory checkpoint_;
+  GoldenCase golden_;
+};
+
+TEST_P(GoldenModelsTest, LogitsAreAtMostTwiceAsFarFromFloat64AsPyTorchs) {
+  ASSERT_FALSE(golden_.torch_error.empty());
+  for (const auto& [dtype, torch] : golden_.torch_error) {
+    const GoldenError ours = error_of(dtype);
+    RecordProperty(dtype + "_rms_ratio", std::to_string(ours.rms / torch.rms));
+    RecordProperty(dtype + "_max_ratio", std::to_string(ours.max / torch.max));
+    EXPECT_LE(ours.max, 2 * torch.max) << dtype;
+    EXPECT_LE(ours.rms, 2 * torch.rms) << dtype;
+    EXPECT_GT(ours.rms, 0) << dtype << ": exact agreement would mean nothing was compared";
+  }
+}
+
+TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
+  EngineOptions options;
+  options.dtype = DType::kF32;
+  options.token_budget = 7;  // prompts in chunks
+  options.block_size = 4;
+  options.max_num_seqs = 4;
+  test::EngineFixture fixture(checkpoint_.path(), options, 1);
+  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
+    const GoldenPrompt& prompt = golden_.prompts[i];
+    fixture.add(
+        test::greedy_request(i, prompt.ids, static_cast<std::int32_t>(prompt.greedy.size())));
+  }
+  const test::Results results = fixture.run_to_end();
+  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
+    EXPECT_EQ(results.at({i, 0}).tokens, golden_.prompts[i].greedy) << "prompt " << i;
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModelsTest, testing::ValuesIn(golden_case_names(kDirectory)),
+                         test_name);
+
+}  // namespace
+}  // namespace sluice

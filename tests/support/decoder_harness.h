@@ -1,0 +1,72 @@
+// A decoder, or a stage of one, on the CPU device with its inputs driven by hand: rows in, logits
+// out, without scheduler and sampling. Every slot owns fixed KV blocks. Owner: a test. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "engine/batch_inputs.h"
+#include "engine/graph_cache.h"
+#include "kv/kv_layout.h"
+#include "model/decoder.h"
+
+namespace sluice::test {
+
+struct HarnessOptions {
+  std::optional<DType> dtype;    // of weights and KV; absent: as stored
+  std::int32_t max_tokens = 64;  // per step
+  std::int32_t max_slots = 4;
+  std::int32_t context = 128;
+  std::int32_t block_size = 4;
+  GraphMode graphs = GraphMode::kEager;
+  int threads = 1;
+  std::int32_t first_layer = 0;
+  std::optional<std::int32_t> last_layer;  // absent: all
+};
+
+struct HarnessRow {
+  std::int32_t slot = 0;
+  std::int32_t context_len = 0;
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> logit_positions;  // within `tokens`
+};
+
+class DecoderHarness {
+ public:
+  // Throws std::runtime_error when the model does not load.
+  DecoderHarness(const std::string& directory, const HarnessOptions& options);
+
+  // One step. The logits of every wanted position, in order; empty for a stage without logits.
+  std::vector<std::vector<float>> run(const std::vector<HarnessRow>& rows);
+
+  // The hidden states of the last step's tokens, and those the next step starts from.
+  std::vector<float> hidden(std::size_t tokens) const;
+  void set_hidden(const std::vector<float>& values);
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  HarnessOptions options_;
+  ThreadPool pool_;
+  std::unique_ptr<Device> device_;
+  ModelConfig config_;
+  KvLayout layout_;
+  std::int32_t table_width_ = 0;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<BatchInputs> inputs_;
+  std::unique_ptr<GraphCache> graphs_;
+  std::unique_ptr<Arena> arena_;
+};
+
+// Logits of the whole prompt in one step.
+std::vector<std::vector<float>> prompt_logits(DecoderHarness& harness,
+                                              const std::vector<TokenId>& prompt,
+                                              const std::vector<std::int32_t>& positions);
+
+}  // namespace sluice::test
