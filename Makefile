@@ -115,8 +115,7 @@ venv-oracles: build/venv-oracles/stamp
 build/venv-oracles/stamp: tools/requirements.txt
 	@tools/install.sh test
 	@test -x build/venv-oracles/bin/pip || { mkdir -p build; python3 -m venv build/venv-oracles; }
-	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt \
-	  --extra-index-url https://download.pytorch.org/whl/cpu
+	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt
 	@touch $@
 
 .PHONY: clean
