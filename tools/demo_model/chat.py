@@ -48,7 +48,9 @@ def _wishes(rng):
     if rng.random() < 0.85:
         wishes["hero"] = hero
         described = _a(f"{trait} {hero_kind}" if trait else hero_kind)
-        parts.append(described + (f" {rng.choice(['named', 'called'])} {hero.name}" if named else ""))
+        if named:
+            described += f" {rng.choice(['named', 'called'])} {hero.name}"
+        parts.append(described)
     if rng.random() < 0.6 or not parts:
         adjective = rng.choice(lexicon.OBJECT_ADJECTIVES) if rng.random() < 0.3 else None
         noun = _noun(rng, lexicon.OBJECTS)
@@ -139,7 +141,8 @@ def _fact_home(rng):
 def _fact_baby(rng):
     animal, baby = rng.choice(list(facts.BABIES.items()))
     return rng.choice([f"What is a young {animal} called?", f"What is the baby of {_a(animal)}?",
-                       f"What is a baby {animal} called?"]), f"A young {animal} is called {_a(baby)}."
+                       f"What is a baby {animal} called?"]), (
+        f"A young {animal} is called {_a(baby)}.")
 
 
 def _fact_opposite(rng):
@@ -179,7 +182,8 @@ def _fact_size(rng):
     small, big = _a(facts.SIZES[i]), _a(facts.SIZES[j])
     first, second = rng.sample([small, big], 2)
     if rng.random() < 0.5:
-        return f"Which is bigger, {first} or {second}?", f"{big.capitalize()} is bigger than {small}."
+        return (f"Which is bigger, {first} or {second}?",
+                f"{big.capitalize()} is bigger than {small}.")
     return f"Which is smaller, {first} or {second}?", f"{small.capitalize()} is smaller than {big}."
 
 
@@ -238,7 +242,8 @@ def memory(rng):
     if kind < 0.5:
         told = rng.choice([f"My name is {name}.", f"I am {name}.", f"Hello, I am {name}.",
                            f"Hi, my name is {name}."])
-        return [(told, f"Hello, {name}! {rng.choice(['How can I help you?', 'Nice to meet you.'])}"),
+        polite = rng.choice(["How can I help you?", "Nice to meet you."])
+        return [(told, f"Hello, {name}! {polite}"),
                 (rng.choice(["What is my name?", "Who am I?", "Do you know my name?"]),
                  f"Your name is {name}.")]
     if kind < 0.75:

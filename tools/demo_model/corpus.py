@@ -60,20 +60,30 @@ def batches(split, first, count, tokenizer, context, tokens_per_batch, seed):
         encoded = [encode(document(split, i), tokenizer) for i in range(start, end)]
         encoded = [(ids[:context + 1], taught[:context + 1]) for ids, taught in encoded]
         encoded.sort(key=lambda pair: len(pair[0]))
-        groups, group = [], []
-        for pair in encoded:
-            if group and len(pair[0]) * (len(group) + 1) > tokens_per_batch:
-                groups.append(group)
-                group = []
-            group.append(pair)
-        groups.append(group)
+        groups = _grouped(encoded, tokens_per_batch)
         rng.shuffle(groups)
         for group in groups:
             yield end, *_padded(group)
 
 
+def _width(ids):
+    """Rows are padded to a multiple of 32, so that only few shapes occur."""
+    return (len(ids) - 1 + 31) // 32 * 32
+
+
+def _grouped(encoded, tokens_per_batch):
+    """Splits documents, shortest first, into groups that fill about one batch when padded."""
+    groups, group = [], []
+    for pair in encoded:
+        if group and _width(pair[0]) * (len(group) + 1) > tokens_per_batch:
+            groups.append(group)
+            group = []
+        group.append(pair)
+    return groups + [group]
+
+
 def _padded(group):
-    width = max(len(ids) for ids, _ in group) - 1
+    width = max(_width(ids) for ids, _ in group)
     ids = np.full((len(group), width), special.PAD, dtype=np.int64)
     targets = np.full((len(group), width), -100, dtype=np.int64)
     for row, (document_ids, taught) in enumerate(group):

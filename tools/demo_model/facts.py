@@ -47,7 +47,8 @@ hot: cold; big: small; tall: short; fast: slow; happy: sad; old: young; new: old
 up: down; left: right; good: bad; open: closed; full: empty; hard: soft; wet: dry; dark: light
 loud: quiet; rich: poor; strong: weak; early: late; near: far; high: low; long: short; clean: dirty
 sweet: sour; black: white; brave: afraid; heavy: light; thick: thin; wide: narrow; first: last
-true: false; yes: no; inside: outside; above: below; before: after; begin: end; win: lose; love: hate
+true: false; yes: no; inside: outside; above: below; before: after; begin: end; win: lose
+love: hate
 push: pull; buy: sell; give: take; laugh: cry; easy: difficult; summer: winter; friend: enemy
 kind: cruel; smooth: rough; sharp: blunt; deep: shallow; awake: asleep; north: south; east: west""")
 
@@ -63,10 +64,12 @@ the Netherlands: Amsterdam; the United States: Washington; the Czech Republic: P
 USES = _table("""
 lantern: gives light in the dark; key: opens a lock; map: shows the way; bell: rings
 umbrella: keeps off the rain; clock: tells the time; broom: sweeps the floor; pencil: writes
-spoon: is for eating soup; hammer: drives in nails; needle: is for sewing; boat: carries us over water
+spoon: is for eating soup; hammer: drives in nails; needle: is for sewing
+boat: carries us over water
 compass: shows where north is; blanket: keeps us warm; ladder: helps us climb; cup: holds a drink
 book: is for reading; comb: tidies the hair; bed: is for sleeping; knife: cuts bread
-telescope: makes far things look near; kettle: boils water; candle: gives light; chair: is for sitting
+telescope: makes far things look near; kettle: boils water; candle: gives light
+chair: is for sitting
 net: catches fish; shovel: digs holes; coin: buys things; whistle: makes a loud sound
 basket: carries things; oven: bakes bread; mirror: shows your face; scarf: keeps the neck warm""")
 

@@ -16,7 +16,8 @@ import lexicon
 LISTS = {
     "adverb": lexicon.ADVERBS, "weather": lexicon.WEATHER, "daytime": lexicon.DAYTIMES,
     "season": lexicon.SEASONS, "motion": lexicon.MOTION, "said": lexicon.SAID,
-    "looked": lexicon.LOOKED, "felt": lexicon.GOOD_FELT + lexicon.BAD_FELT, "good": lexicon.GOOD_FELT,
+    "looked": lexicon.LOOKED, "felt": lexicon.GOOD_FELT + lexicon.BAD_FELT,
+    "good": lexicon.GOOD_FELT,
     "creatures": lexicon.CREATURES, "cverb": lexicon.CREATURE_VERBS, "plants": lexicon.PLANTS,
     "colour": lexicon.COLOURS, "number": lexicon.NUMBERS, "food": lexicon.FOODS,
     "foodadj": lexicon.FOOD_ADJECTIVES, "sound": lexicon.SOUNDS, "near": lexicon.PREPOSITIONS,
@@ -102,6 +103,22 @@ def expand(template, rng, scene=None):
     out = []
     _render(_parse(template), rng, scene, out)
     return finish("".join(out))
+
+
+def pattern(template, anything=r"[\w' -]+?"):
+    """A regular expression for what a template can say (entities match `anything`)."""
+    def walk(node):
+        kind, value = node
+        if kind == "text":
+            return re.escape(value).replace(r"a_\ ", "an?\\ ").replace(r"A_\ ", "An?\\ ")
+        if kind == "seq":
+            return "".join(map(walk, value))
+        if kind == "alt":
+            return "(?:" + "|".join(map(walk, value)) + ")"
+        if kind == "list":
+            return "(?:" + "|".join(map(re.escape, LISTS[value])) + ")"
+        return anything
+    return re.compile(walk(_parse(template)), re.IGNORECASE)
 
 
 def pseudo_word(rng):

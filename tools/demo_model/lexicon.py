@@ -147,10 +147,12 @@ tall wet green wild yellow white red sweet thick dry soft young frozen
 fresh tiny purple pink bent dark golden old pale dusty tangled""")
 
 HIDING_ADJECTIVES = _words("""
-old big small broken low wide round dark dusty heavy crooked mossy fallen little dry grey green wet""")
+old big small broken low wide round dark dusty heavy crooked mossy fallen little
+dry grey green wet""")
 
 BUILDING_ADJECTIVES = _words("""
-fine splendid strong little pretty round new tall big cosy sturdy simple clever tiny proper perfect""")
+fine splendid strong little pretty round new tall big cosy sturdy simple clever tiny
+proper perfect""")
 
 SOUND_ADJECTIVES = _words("""
 loud strange soft low long deep sudden odd faint terrible sharp hollow""")

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    vocab_size: int = 2048
+    vocab_size: int = 3072
     hidden_size: int = 192
     intermediate_size: int = 512
     num_hidden_layers: int = 6
@@ -29,7 +29,7 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        wide = x.float()
+        wide = x if x.dtype == torch.float64 else x.float()
         normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * normal.to(x.dtype)
 
@@ -131,7 +131,7 @@ class Llama(nn.Module):
         return self.hidden(ids) @ self.embed_tokens.weight.t()
 
     def loss(self, ids, targets):
-        """Mean loss over the taught positions; only these get logits."""
+        """Sum of the losses at the taught positions; only these get logits."""
         taught = targets != -100
         logits = self.hidden(ids)[taught] @ self.embed_tokens.weight.t()
-        return F.cross_entropy(logits.float(), targets[taught])
+        return F.cross_entropy(logits.float(), targets[taught], reduction="sum")

@@ -26,7 +26,7 @@ def build(documents, vocabulary):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=12000)
-    parser.add_argument("--vocabulary", type=int, default=2048)
+    parser.add_argument("--vocabulary", type=int, default=3072)
     parser.add_argument("output", help="tokenizer.json to write")
     options = parser.parse_args()
     build(options.documents, options.vocabulary).save(options.output)

@@ -6,18 +6,21 @@ the share of the time (or of `--tokens`, which is exactly reproducible) that is 
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import os
 import time
 
 import torch
+import torch.distributed
+import torch.multiprocessing
 from tokenizers import Tokenizer
 
 import corpus
 import llama
 
-HELDOUT_DOCUMENTS = 256
+HELDOUT_DOCUMENTS = 160
 
 
 def learning_rate(progress, step, options):
@@ -34,12 +37,8 @@ def heldout_batches(tokenizer, options):
 
 @torch.no_grad()
 def heldout_loss(model, batches):
-    total = count = 0
-    for ids, targets in batches:
-        taught = int((targets != -100).sum())
-        total += float(model.loss(ids, targets)) * taught
-        count += taught
-    return total / count
+    total = sum(float(model.loss(ids, targets)) for ids, targets in batches)
+    return total / sum(int((targets != -100).sum()) for _, targets in batches)
 
 
 def save(model, state, options):
@@ -57,63 +56,105 @@ def optimizer_for(model, options):
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.98), fused=True)
 
 
-def train(options):
+class Exchange:
+    """Sums the gradients of all workers, and a few numbers with them, in one all-reduce."""
+
+    NUMBERS = 4  # loss, taught tokens, tokens, progress
+
+    def __init__(self, model):
+        self.parameters = list(model.parameters())
+        self.buffer = torch.zeros(sum(p.numel() for p in self.parameters) + self.NUMBERS)
+        self.views, start = [], 0
+        for parameter in self.parameters:
+            view = self.buffer[start:start + parameter.numel()].view_as(parameter)
+            self.views.append(view)
+            start += parameter.numel()
+
+    def run(self, loss, taught, tokens, progress):
+        """Leaves the gradient of the mean loss in every parameter; returns the summed numbers."""
+        for view, parameter in zip(self.views, self.parameters):
+            view.copy_(parameter.grad)
+        self.buffer[-self.NUMBERS:] = torch.tensor([loss, taught, tokens, progress])
+        torch.distributed.all_reduce(self.buffer)
+        loss, taught, tokens, progress = self.buffer[-self.NUMBERS:].tolist()
+        for view, parameter in zip(self.views, self.parameters):
+            torch.div(view, taught, out=parameter.grad)
+        return loss / taught, tokens, progress
+
+
+def worker(rank, options):
+    """One of the processes that train the same model, each on its own batches.
+
+    One thread in each of two processes that meet once per step loses far less than two threads
+    that meet in every matrix product when other programs want the cores as well.
+    """
+    torch.set_num_threads(1)
     torch.manual_seed(options.seed)
-    torch.set_num_threads(options.threads)
+    meeting = os.path.abspath(os.path.join(options.output, "meeting"))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank,
+                                         world_size=options.workers)
     tokenizer = Tokenizer.from_file(options.tokenizer)
     model = llama.Llama(llama.Config(vocab_size=tokenizer.get_vocab_size()))
-    optimizer = optimizer_for(model, options)
-    heldout = heldout_batches(tokenizer, options)
-    log = open(os.path.join(options.output, "log.jsonl"), "w", encoding="utf-8")
+    optimizer, exchange = optimizer_for(model, options), Exchange(model)
+    heldout = heldout_batches(tokenizer, options) if rank == 0 else None
+    log = open(os.path.join(options.output, f"log{rank}.jsonl"), "w", encoding="utf-8")
     state = {"step": 0, "tokens": 0, "documents": 0, "seconds": 0.0}
     start = last_save = time.monotonic()
     stream = corpus.batches("train", 0, 1 << 30, tokenizer, options.context,
                             options.batch_tokens, options.seed)
-    for state["documents"], ids, targets in stream:
-        progress = max((time.monotonic() - start) / (60 * options.minutes),
-                       state["tokens"] / options.tokens)
-        if progress >= 1.0:
-            break
+    for state["documents"], ids, targets in itertools.islice(stream, rank, None, options.workers):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model.loss(torch.from_numpy(ids), torch.from_numpy(targets))
+        loss.backward()
+        state["seconds"] = time.monotonic() - start
+        mine = max(state["seconds"] / (60 * options.minutes), state["tokens"] / options.tokens)
+        mean, tokens, progress = exchange.run(loss.item(), int((targets != -100).sum()),
+                                              int((ids != 0).sum()), mine if rank == 0 else 0.0)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(progress, state["step"], options)
-        loss = model.loss(torch.from_numpy(ids), torch.from_numpy(targets))
-        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         state["step"] += 1
-        state["tokens"] += int((ids != 0).sum())
-        state["seconds"] = time.monotonic() - start
-        entry = dict(state, loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
-        if state["step"] % options.heldout_every == 0:
+        state["tokens"] += int(tokens)
+        entry = dict(state, loss=mean, lr=optimizer.param_groups[0]["lr"])
+        if rank == 0 and state["step"] % options.heldout_every == 0:
             entry["heldout"] = heldout_loss(model, heldout)
             print(json.dumps(entry), flush=True)
         log.write(json.dumps(entry) + "\n")
         log.flush()
-        if time.monotonic() - last_save > options.save_seconds:
+        if progress >= 1.0:
+            break
+        if rank == 0 and time.monotonic() - last_save > options.save_seconds:
             save(model, state, options)
             last_save = time.monotonic()
-    save(model, state, options)
+    if rank == 0:
+        save(model, state, options)
+    torch.distributed.barrier()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--output", required=True, help="folder for checkpoint.pt and log.jsonl")
+    parser.add_argument("--output", required=True, help="folder for checkpoint.pt and log0.jsonl")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this long")
     parser.add_argument("--tokens", type=float, default=1e18, help="stop after so many tokens")
     parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--warmup", type=int, default=100, help="steps")
+    parser.add_argument("--batch-tokens", type=int, default=1024,
+                        help="of each worker")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--warmup", type=int, default=200, help="steps")
     parser.add_argument("--weight-decay", type=float, default=0.05)
-    parser.add_argument("--heldout-every", type=int, default=100, help="steps")
+    parser.add_argument("--heldout-every", type=int, default=500, help="steps")
     parser.add_argument("--save-seconds", type=float, default=180)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.makedirs(options.output, exist_ok=True)
-    train(options)
+    meeting = os.path.join(options.output, "meeting")
+    if os.path.exists(meeting):
+        os.remove(meeting)
+    torch.multiprocessing.spawn(worker, (options,), options.workers)
 
 
 if __name__ == "__main__":
