@@ -104,7 +104,8 @@ class KvManager {
   std::int32_t ref_count(BlockId id) const { return pool_.ref_count(id); }
 
   // Grows to `target` blocks, or shrinks towards it as far as the last blocks are free and
-  // promised to nobody. Returns the number of blocks now. 1 <= target <= max_blocks.
+  // promised to nobody. Returns the number of blocks now. 1 <= target <= max_blocks. Who shrinks
+  // below blocks_needed() of an accepted sequence must end it: even alone it could not go on.
   std::int32_t resize(std::int32_t target);
 
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the

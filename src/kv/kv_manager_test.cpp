@@ -1,0 +1,275 @@
+#include "kv/kv_manager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct Changes {
+  std::vector<BlockTableUpdate> updates;
+  std::vector<std::int32_t> ids;
+  std::vector<BlockCopy> copies;
+  BlockChanges sink() { return {updates, ids, copies}; }
+};
+
+KvOptions options(std::int32_t num_blocks, std::vector<std::int32_t> windows = {0}) {
+  KvOptions o;
+  o.block_size = 4;
+  o.group_windows = std::move(windows);
+  o.num_blocks = num_blocks;
+  o.max_num_seqs = 4;
+  o.max_model_len = 64;
+  o.max_query_len = 8;
+  o.watermark = 0;
+  return o;
+}
+
+std::vector<Hash128> names(std::uint64_t count) {
+  std::vector<Hash128> all;
+  for (std::uint64_t i = 1; i <= count; ++i) all.push_back({i, i << 32 | i});
+  return all;
+}
+
+class KvManagerTest : public ::testing::Test {
+ protected:
+  std::optional<std::int32_t> admit(KvManager& kv, std::int32_t slot, std::int32_t tokens,
+                                    const std::vector<Hash128>& hashes = {},
+                                    Watermark watermark = Watermark::kKeep) {
+    BlockChanges sink = changes_.sink();
+    const auto cached = kv.admit(slot, hashes, tokens, watermark, sink);
+    kv.check_integrity();
+    return cached;
+  }
+  bool extend(KvManager& kv, std::int32_t slot, std::int32_t first, std::int32_t count) {
+    BlockChanges sink = changes_.sink();
+    const bool done = kv.extend(slot, first, count, sink);
+    kv.check_integrity();
+    return done;
+  }
+  bool fork(KvManager& kv, std::int32_t parent, std::int32_t child, std::int32_t tokens,
+            std::int32_t num_tokens) {
+    BlockChanges sink = changes_.sink();
+    const bool done = kv.fork(parent, child, tokens, num_tokens, Watermark::kKeep, sink);
+    kv.check_integrity();
+    return done;
+  }
+  Changes changes_;
+};
+
+TEST_F(KvManagerTest, AdmissionPromisesTheWholePrompt) {
+  KvManager kv(options(6));  // 5 usable
+  ASSERT_EQ(admit(kv, 0, 13), 0);  // 4 blocks
+  EXPECT_EQ(kv.num_free_blocks(), 5);
+  EXPECT_EQ(kv.num_available_blocks(), 1);
+  EXPECT_EQ(admit(kv, 1, 5), std::nullopt);  // 2 blocks
+  ASSERT_EQ(admit(kv, 1, 4), 0);
+  // Both get what they were promised, in any order.
+  EXPECT_TRUE(extend(kv, 1, 0, 4));
+  EXPECT_TRUE(extend(kv, 0, 0, 8));
+  EXPECT_TRUE(extend(kv, 0, 8, 5));
+  EXPECT_EQ(kv.num_free_blocks(), 0);
+  EXPECT_TRUE(extend(kv, 0, 13, 3));   // the rest of the last block
+  EXPECT_FALSE(extend(kv, 0, 16, 1));  // there is no more
+  kv.release(1);
+  EXPECT_TRUE(extend(kv, 0, 16, 1));
+  EXPECT_EQ(kv.table(0, 0).size(), 5U);
+}
+
+TEST_F(KvManagerTest, WatermarkKeepsRoomUnlessAlone) {
+  KvOptions o = options(11);
+  o.watermark = 0.25;  // 3 of 10 blocks
+  KvManager kv(o);
+  EXPECT_EQ(admit(kv, 0, 32), std::nullopt);
+  EXPECT_EQ(admit(kv, 0, 28), 0);
+  kv.release(0);
+  EXPECT_EQ(admit(kv, 0, 40, {}, Watermark::kIgnore), 0);
+}
+
+TEST_F(KvManagerTest, UpdatesCarryTheTable) {
+  KvManager kv(options(8));
+  admit(kv, 2, 8);
+  extend(kv, 2, 0, 8);
+  ASSERT_EQ(changes_.updates.size(), 1U);
+  const BlockTableUpdate& update = changes_.updates[0];
+  EXPECT_EQ(update.slot, 2);
+  EXPECT_EQ(update.first_entry, 0);
+  EXPECT_EQ(update.count, 2);
+  EXPECT_THAT(changes_.ids, ElementsAre(kv.table(2, 0)[0], kv.table(2, 0)[1]));
+  extend(kv, 2, 8, 1);
+  ASSERT_EQ(changes_.updates.size(), 2U);
+  EXPECT_EQ(changes_.updates[1].first_entry, 2);
+}
+
+TEST_F(KvManagerTest, PrefixHitsShareBlocksAndLeaveOneTokenToCompute) {
+  KvManager kv(options(10));
+  const std::vector<Hash128> hashes = names(2);
+  admit(kv, 0, 8, hashes);
+  extend(kv, 0, 0, 8);
+  kv.publish(0, hashes, 4);
+  EXPECT_EQ(kv.num_cached_blocks(), 1);
+  kv.publish(0, hashes, 8);
+  EXPECT_EQ(kv.num_cached_blocks(), 2);
+  EXPECT_EQ(kv.match(hashes, 8), 8);
+  // The same prompt: the last token must be computed, so its block cannot be taken over.
+  EXPECT_EQ(admit(kv, 1, 8, hashes), 4);
+  EXPECT_EQ(kv.table(1, 0)[0], kv.table(0, 0)[0]);
+  EXPECT_EQ(kv.ref_count(kv.table(0, 0)[0]), 2);
+  // A longer one takes both over.
+  EXPECT_EQ(admit(kv, 2, 9, hashes), 8);
+}
+
+TEST_F(KvManagerTest, FreedBlocksStayFindableUntilReused) {
+  KvManager kv(options(5));  // 4 usable
+  const std::vector<Hash128> hashes = names(2);
+  admit(kv, 0, 9, hashes);
+  extend(kv, 0, 0, 9);
+  kv.publish(0, hashes, 9);
+  kv.release(0);
+  EXPECT_EQ(kv.num_free_blocks(), 4);
+  EXPECT_EQ(kv.num_cached_blocks(), 2);
+  ASSERT_EQ(admit(kv, 1, 9, hashes), 8);  // revived
+  EXPECT_EQ(kv.num_available_blocks(), 1);
+  kv.release(1);
+  // Three other blocks: the two that were never named go first, then the tail, then the head.
+  ASSERT_EQ(admit(kv, 2, 12), 0);
+  extend(kv, 2, 0, 12);
+  EXPECT_EQ(kv.num_cached_blocks(), 1);
+  EXPECT_EQ(kv.match(hashes, 100), 4);
+}
+
+TEST_F(KvManagerTest, ForgottenNamesAreNotFound) {
+  KvManager kv(options(5));
+  const std::vector<Hash128> hashes = names(1);
+  admit(kv, 0, 5, hashes);
+  extend(kv, 0, 0, 5);
+  kv.publish(0, hashes, 5);
+  kv.forget(0);
+  kv.release(0);
+  EXPECT_EQ(kv.match(hashes, 100), 0);
+  kv.check_integrity();
+}
+
+TEST_F(KvManagerTest, ForkSharesAndCopiesThePartialTailOnWrite) {
+  KvManager kv(options(10));
+  admit(kv, 0, 7);
+  extend(kv, 0, 0, 7);
+  ASSERT_TRUE(kv.can_fork(0, 6));
+  ASSERT_TRUE(fork(kv, 0, 1, 6, 7));
+  EXPECT_EQ(kv.num_used_blocks(), 2);
+  const BlockId tail = kv.table(0, 0)[1];
+  ASSERT_TRUE(extend(kv, 1, 6, 1));
+  ASSERT_EQ(changes_.copies.size(), 1U);
+  EXPECT_EQ(changes_.copies[0].source, tail);
+  EXPECT_EQ(changes_.copies[0].target, kv.table(1, 0)[1]);
+  EXPECT_EQ(kv.table(0, 0)[0], kv.table(1, 0)[0]);
+  // The parent is the only holder again and writes without copying.
+  ASSERT_TRUE(extend(kv, 0, 7, 1));
+  EXPECT_EQ(changes_.copies.size(), 1U);
+  EXPECT_EQ(kv.table(0, 0)[1], tail);
+}
+
+TEST_F(KvManagerTest, TheParentCopiesWhenItWritesFirst) {
+  KvManager kv(options(10));
+  admit(kv, 0, 7);
+  extend(kv, 0, 0, 7);
+  fork(kv, 0, 1, 6, 7);
+  const BlockId tail = kv.table(1, 0)[1];
+  ASSERT_TRUE(extend(kv, 0, 7, 1));
+  ASSERT_EQ(changes_.copies.size(), 1U);
+  EXPECT_NE(kv.table(0, 0)[1], tail);
+  EXPECT_EQ(kv.table(1, 0)[1], tail);
+  ASSERT_TRUE(extend(kv, 1, 6, 1));
+  EXPECT_EQ(changes_.copies.size(), 1U);
+}
+
+TEST_F(KvManagerTest, AWholeBlockForkCopiesNothing) {
+  KvManager kv(options(10));
+  admit(kv, 0, 9);
+  extend(kv, 0, 0, 9);
+  ASSERT_TRUE(fork(kv, 0, 1, 8, 9));
+  ASSERT_TRUE(extend(kv, 1, 8, 1));
+  EXPECT_TRUE(changes_.copies.empty());
+}
+
+TEST_F(KvManagerTest, SlidingGroupsGiveBlocksBack) {
+  KvManager kv(options(40, {8}));
+  admit(kv, 0, 24);
+  for (std::int32_t first = 0; first < 24; first += 8) ASSERT_TRUE(extend(kv, 0, first, 8));
+  // A chunk at 16 sees positions from 9 on: blocks 0 and 1 (positions 0 to 7) are gone.
+  EXPECT_EQ(kv.num_used_blocks(), 4);
+  EXPECT_THAT(kv.table(0, 0).first(2), ElementsAre(kNullBlock, kNullBlock));
+  EXPECT_NE(kv.table(0, 0)[2], kNullBlock);
+  for (std::int32_t position = 24; position < 64; ++position) {
+    ASSERT_TRUE(extend(kv, 0, position, 1));
+    EXPECT_LE(kv.num_used_blocks(), 4);
+  }
+}
+
+// A window and a chunk are all that a long prompt needs at once.
+TEST_F(KvManagerTest, SlidingGroupsRunLongPromptsInLittleMemory) {
+  KvManager kv(options(6, {8}));  // 5 usable; window 8 and chunk 8 touch at most 5 blocks
+  EXPECT_EQ(kv.blocks_needed(64), 5);
+  ASSERT_EQ(admit(kv, 0, 64), 0);
+  EXPECT_EQ(kv.num_available_blocks(), 0);
+  for (std::int32_t first = 0; first < 64; first += 8) ASSERT_TRUE(extend(kv, 0, first, 8));
+}
+
+TEST_F(KvManagerTest, GroupsAgreeOnAPrefix) {
+  KvManager kv(options(40, {0, 8}));
+  const std::vector<Hash128> hashes = names(5);
+  admit(kv, 0, 21, hashes);
+  for (std::int32_t first = 0; first < 21; first += 7) {
+    ASSERT_TRUE(extend(kv, 0, first, 7));
+    kv.publish(0, hashes, first + 7);
+  }
+  kv.release(0);
+  ASSERT_EQ(admit(kv, 1, 24, hashes), 20);
+  EXPECT_THAT(kv.table(1, 1).first(3), ElementsAre(kNullBlock, kNullBlock, kNullBlock));
+  EXPECT_NE(kv.table(1, 1)[3], kNullBlock);
+  EXPECT_NE(kv.table(1, 0)[0], kNullBlock);
+  kv.release(1);
+}
+
+TEST_F(KvManagerTest, ForkRefusesWhenTheWindowHasMovedOn) {
+  KvManager kv(options(40, {8}));
+  admit(kv, 0, 12);
+  extend(kv, 0, 0, 8);
+  extend(kv, 0, 8, 4);
+  EXPECT_TRUE(kv.can_fork(0, 11));
+  for (std::int32_t position = 12; position < 20; ++position) extend(kv, 0, position, 1);
+  EXPECT_FALSE(kv.can_fork(0, 11));
+}
+
+TEST_F(KvManagerTest, PrefixCachingCanBeOff) {
+  KvOptions o = options(10);
+  o.prefix_caching = PrefixCaching::kOff;
+  KvManager kv(o);
+  admit(kv, 0, 9, names(2));
+  extend(kv, 0, 0, 9);
+  kv.publish(0, names(2), 9);
+  EXPECT_EQ(kv.num_cached_blocks(), 0);
+  EXPECT_EQ(admit(kv, 1, 9, names(2)), 0);
+}
+
+TEST_F(KvManagerTest, MemoryGrowsAndShrinks) {
+  KvOptions o = options(4);
+  o.max_blocks = 10;
+  KvManager kv(o);
+  EXPECT_EQ(admit(kv, 0, 16), std::nullopt);
+  EXPECT_EQ(kv.resize(6), 6);
+  EXPECT_EQ(admit(kv, 0, 16, names(4)), 0);
+  extend(kv, 0, 0, 16);
+  kv.publish(0, names(4), 16);
+  EXPECT_GT(kv.resize(2), 2);  // held blocks stay
+  kv.check_integrity();
+  kv.release(0);
+  EXPECT_EQ(kv.resize(2), 2);  // cached ones go
+  EXPECT_LE(kv.num_cached_blocks(), 1);
+  kv.check_integrity();
+}
+
+}  // namespace
+}  // namespace sluice

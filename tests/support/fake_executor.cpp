@@ -1,0 +1,179 @@
+#include "tests/support/fake_executor.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice {
+
+FakeExecutor::FakeExecutor(const FakeModel& model, const KvOptions& options, int max_in_flight)
+    : model_(model),
+      options_(options),
+      max_blocks_per_seq_((options.max_model_len + options.block_size - 1) / options.block_size),
+      max_in_flight_(max_in_flight) {
+  CHECK(model.group_windows == options.group_windows);
+  const std::size_t blocks = at(std::max(options.max_blocks, options.num_blocks));
+  contents_.assign(blocks * at(options.block_size), 0xDEADULL);
+  written_.assign(contents_.size(), 0);
+  copy_step_.assign(blocks, 0);
+  slots_.resize(at(options.max_num_seqs));
+  row_step_.assign(slots_.size(), 0);
+  tables_.assign(slots_.size() * options.group_windows.size() * at(max_blocks_per_seq_),
+                 kNullBlock);
+  results_.resize(at(max_in_flight));
+}
+
+BlockId& FakeExecutor::entry(std::int32_t slot, std::int32_t group, std::int32_t block) {
+  CHECK(block >= 0 && block < max_blocks_per_seq_);
+  return tables_[(at(slot) * options_.group_windows.size() + at(group)) * at(max_blocks_per_seq_) +
+                 at(block)];
+}
+
+std::uint64_t& FakeExecutor::content(BlockId block, std::int32_t offset) {
+  CHECK(block != kNullBlock);
+  return contents_[at(block) * at(options_.block_size) + at(offset)];
+}
+
+Status FakeExecutor::submit(const BatchPlan& plan) {
+  CHECK(!plan.empty() && in_flight_ < results_.size());
+  for (const SlotAssignment& assignment : plan.assignments) assign(assignment);
+  apply_block_changes(plan);
+  check_writes(plan);
+  StepResult& out = results_[(oldest_ + in_flight_) % results_.size()];
+  out.clear();
+  for (const PlanRow& row : plan.rows) run_row(plan, row, out);
+  ++in_flight_;
+  return {};
+}
+
+Status FakeExecutor::collect(StepResult& out) {
+  CHECK(in_flight_ > 0);
+  std::swap(out, results_[oldest_]);
+  oldest_ = (oldest_ + 1) % results_.size();
+  --in_flight_;
+  return {};
+}
+
+void FakeExecutor::assign(const SlotAssignment& assignment) {
+  Slot& slot = slots_[at(assignment.slot)];
+  slot.request.sampling = assignment.sequence->request->sampling;
+  slot.sequence = assignment.sequence->id;
+  slot.choice = assignment.sequence->choice;
+  slot.last_token = -1;
+}
+
+void FakeExecutor::apply_block_changes(const BatchPlan& plan) {
+  for (const BlockTableUpdate& update : plan.table_updates) {
+    for (std::int32_t i = 0; i < update.count; ++i) {
+      entry(update.slot, update.group, update.first_entry + i) =
+          plan.block_ids[at(update.first_id + i)];
+    }
+  }
+  // Copies may run in any order and at once, so no block may be touched by two of them, unless
+  // both only read it.
+  const std::uint64_t stamp = plan.step + 1;
+  for (const BlockCopy& copy : plan.copies) {
+    CHECK(copy.source != kNullBlock && copy.target != kNullBlock && copy.source != copy.target);
+    CHECK(copy_step_[at(copy.target)] != stamp);
+    copy_step_[at(copy.target)] = stamp;
+  }
+  for (const BlockCopy& copy : plan.copies) CHECK(copy_step_[at(copy.source)] != stamp);
+  for (const BlockCopy& copy : plan.copies) {
+    for (std::int32_t i = 0; i < options_.block_size; ++i) {
+      content(copy.target, i) = content(copy.source, i);
+    }
+  }
+}
+
+// No place in KV memory is written twice in a step: rows run at the same time.
+void FakeExecutor::check_writes(const BatchPlan& plan) {
+  for (const PlanRow& row : plan.rows) {
+    for (std::int32_t i = 0; i < row.query_len; ++i) {
+      const std::int32_t position = row.context_len + i;
+      for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
+        const BlockId block =
+            entry(row.slot, static_cast<std::int32_t>(g), position / options_.block_size);
+        CHECK(block != kNullBlock);
+        std::uint64_t& written = written_[at(block) * at(options_.block_size) +
+                                          at(position % options_.block_size)];
+        CHECK(written != plan.step + 1);
+        written = plan.step + 1;
+      }
+    }
+  }
+}
+
+// The sum of what a query at `position` sees in positions before `end`.
+std::uint64_t FakeExecutor::seen_by(std::int32_t slot, std::int32_t position, std::int32_t end) {
+  std::uint64_t seen = 0;
+  for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
+    const std::int32_t window = options_.group_windows[g];
+    const std::int32_t begin = window == 0 ? 0 : std::max(0, position - window + 1);
+    for (std::int32_t p = begin; p < end; ++p) {
+      const BlockId block = entry(slot, static_cast<std::int32_t>(g), p / options_.block_size);
+      seen += content(block, p % options_.block_size);
+    }
+  }
+  return seen;
+}
+
+void FakeExecutor::write_contents(std::int32_t slot, std::int32_t position, TokenId token) {
+  const std::uint64_t seen = seen_by(slot, position, position);
+  for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
+    const auto group = static_cast<std::int32_t>(g);
+    const BlockId block = entry(slot, group, position / options_.block_size);
+    content(block, position % options_.block_size) = model_.content(token, position, group, seen);
+  }
+}
+
+bool FakeExecutor::sample(const PlanRow& row, std::int32_t position, std::int32_t output_index,
+                          TokenId& token) {
+  const Slot& slot = slots_[at(row.slot)];
+  if (model_.fails(slot.request, slot.choice, output_index)) return false;
+  token = model_.sample(slot.request, slot.choice, output_index,
+                        seen_by(row.slot, position, position + 1));
+  return true;
+}
+
+// Rows with several logits are speculated: the token behind each position is compared with the
+// guess that stands there, and the first difference ends what is accepted.
+void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out) {
+  Slot& slot = slots_[at(row.slot)];
+  CHECK(slot.sequence == row.sequence);
+  CHECK(row.query_len >= 1 && row.context_len >= 0);
+  CHECK(row_step_[at(row.slot)] != plan.step + 1);
+  row_step_[at(row.slot)] = plan.step + 1;
+  RowResult result;
+  result.first_token = static_cast<std::int32_t>(out.tokens.size());
+  bool accepting = true;
+  std::int32_t logit = 0;
+  for (std::int32_t i = 0; i < row.query_len; ++i) {
+    const std::int32_t position = row.context_len + i;
+    TokenId token = plan.token_ids[at(row.first_token + i)];
+    if (token == kTokenFromLastStep) token = slot.last_token;
+    CHECK(token >= 0 && token < model_.vocab_size);
+    if (logit > 0 && token != slot.last_token) accepting = false;
+    write_contents(row.slot, position, token);
+    if (logit == row.num_logits || plan.logit_positions[at(row.first_logit + logit)] != i) continue;
+    if (accepting) {
+      TokenId next = -1;
+      result.failed = !sample(row, position, row.output_index + logit, next);
+      accepting = !result.failed;
+      if (accepting) {
+        out.tokens.push_back(next);
+        slot.last_token = next;
+        ++result.num_tokens;
+      }
+    }
+    ++logit;
+  }
+  CHECK(logit == row.num_logits);
+  // After a failure the slot's tokens mean nothing, but a step behind it may still ask for one.
+  if (result.failed) {
+    result.num_tokens = 0;
+    slot.last_token = 0;
+  }
+  out.rows.push_back(result);
+}
+
+}  // namespace sluice

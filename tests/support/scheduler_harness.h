@@ -1,0 +1,152 @@
+// SchedulerHarness: scheduler, KV bookkeeping and fake executor wired together, for tests that
+// walk through a few steps by hand. Owns the requests and sequences it is given.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "kv/block_hash.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
+#include "tests/support/fake_executor.h"
+
+namespace sluice {
+
+struct HarnessOptions {
+  std::int32_t token_budget = 64;
+  std::int32_t max_num_seqs = 8;
+  std::int32_t max_model_len = 128;
+  std::int32_t block_size = 4;
+  std::int32_t num_blocks = 200;
+  std::vector<std::int32_t> windows = {0};
+  double watermark = 0;
+  int max_in_flight = 1;
+  PrefixCaching prefix_caching = PrefixCaching::kOn;
+  std::uint64_t fail_one_in = 0;
+};
+
+class SchedulerHarness {
+ public:
+  explicit SchedulerHarness(const HarnessOptions& options = {})
+      : model{.vocab_size = 1000,
+              .eos_ids = {0},
+              .group_windows = options.windows,
+              .fail_one_in = options.fail_one_in},
+        kv_options{.block_size = options.block_size,
+                   .group_windows = options.windows,
+                   .num_blocks = options.num_blocks,
+                   .max_blocks = 0,
+                   .max_num_seqs = options.max_num_seqs,
+                   .max_model_len = options.max_model_len,
+                   .max_query_len = options.token_budget,
+                   .watermark = options.watermark,
+                   .prefix_caching = options.prefix_caching},
+        scheduler_options{.token_budget = options.token_budget,
+                          .max_num_seqs = options.max_num_seqs,
+                          .max_model_len = options.max_model_len,
+                          .eos_ids = model.eos_ids},
+        kv(kv_options),
+        scheduler(scheduler_options, kv, make_policy("stall-free").value()),
+        executor(model, kv_options, options.max_in_flight),
+        plans(static_cast<std::size_t>(options.max_in_flight) + 1) {}
+
+  // A request of `length` prompt tokens, all different from those of other requests unless `first`
+  // is the same. Never ends by itself before max_tokens.
+  Request& request(std::int32_t length, std::int32_t max_tokens, TokenId first = -1) {
+    requests.push_back(std::make_unique<Request>());
+    Request& r = *requests.back();
+    const auto start = first >= 0 ? first : static_cast<TokenId>(100 * requests.size());
+    for (std::int32_t i = 0; i < length; ++i) r.prompt.push_back((start + i) % 1000);
+    r.sampling.max_tokens = max_tokens;
+    r.sampling.ignore_eos = true;
+    KvIdentity identity;
+    identity.block_size = kv.block_size();
+    r.block_hash_root = block_hash_root(identity);
+    r.block_hashes = BlockHasher(*r.block_hash_root, kv.block_size()).hash_prompt(r.prompt);
+    return r;
+  }
+
+  // The next choice of a request, not added yet.
+  Sequence& sequence(const Request& r) {
+    std::int32_t choice = 0;
+    for (const auto& other : sequences) choice += other->request == &r ? 1 : 0;
+    sequences.push_back(std::make_unique<Sequence>());
+    Sequence& s = *sequences.back();
+    s.id = sequences.size();
+    s.request = &r;
+    s.choice = choice;
+    s.tokens = r.prompt;
+    s.prompt_len = static_cast<std::int32_t>(r.prompt.size());
+    return s;
+  }
+
+  Sequence& add(std::int32_t length, std::int32_t max_tokens, TokenId first = -1) {
+    Sequence& s = sequence(request(length, max_tokens, first));
+    CHECK(scheduler.add(s).has_value());
+    return s;
+  }
+
+  // Plans the next step and, unless it is empty, starts it.
+  const BatchPlan& plan() {
+    BatchPlan& p = plans[planned % plans.size()];
+    scheduler.plan(now, ResourceView{}, p);
+    scheduler.check_integrity();
+    if (p.empty()) return p;
+    CHECK(executor.submit(p).has_value());
+    ++planned;
+    return p;
+  }
+
+  // Commits the oldest step in flight.
+  const std::vector<RowCommit>& commit() {
+    CHECK(executor.collect(result).has_value());
+    scheduler.commit(plans[committed % plans.size()], result, now, commits);
+    ++committed;
+    scheduler.check_integrity();
+    return commits;
+  }
+
+  // One whole step; the plan's rows as text: "1:4@0 2:1@7" is sequence:tokens@context.
+  std::string step() {
+    const std::string text = describe(plan());
+    if (committed < planned) commit();
+    return text;
+  }
+
+  void run_to_end() {
+    while (scheduler.has_work()) step();
+  }
+
+  static std::string describe(const BatchPlan& plan) {
+    std::string text;
+    for (const PlanRow& row : plan.rows) {
+      if (!text.empty()) text += ' ';
+      text += std::to_string(row.sequence) + ':' + std::to_string(row.query_len) + '@' +
+              std::to_string(row.context_len);
+    }
+    return text;
+  }
+
+  ExpectedOutput expected(const Sequence& s) const {
+    return expected_output(model, *s.request, s.choice, scheduler_options.max_model_len);
+  }
+
+  FakeModel model;
+  KvOptions kv_options;
+  SchedulerOptions scheduler_options;
+  KvManager kv;
+  Scheduler scheduler;
+  FakeExecutor executor;
+  std::vector<BatchPlan> plans;  // a ring: those in flight and the one being planned
+  std::size_t planned = 0;
+  std::size_t committed = 0;
+  StepResult result;
+  std::vector<RowCommit> commits;
+  TimePoint now;
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<std::unique_ptr<Sequence>> sequences;
+};
+
+}  // namespace sluice

@@ -1,0 +1,402 @@
+#include "tests/support/scheduler_workload.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "kv/block_hash.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
+#include "tests/support/fake_executor.h"
+
+namespace sluice {
+namespace {
+
+// What one seed decides before anything runs.
+struct Setup {
+  FakeModel model;
+  KvOptions kv;
+  SchedulerOptions scheduler;
+  int max_in_flight = 1;
+  double arrival_rate = 0;
+  double cancel_rate = 0;
+  double resize_rate = 0;
+  std::int32_t max_prompt = 0;
+  std::int32_t max_output = 0;
+  std::int32_t min_blocks = 0;  // memory never shrinks below this
+};
+
+std::int32_t pick(SplitMix64& rng, std::int32_t low, std::int32_t high) {
+  return low + static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(high - low + 1)));
+}
+
+bool chance(SplitMix64& rng, double probability) { return rng.uniform() < probability; }
+
+std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
+  const std::int32_t small = pick(rng, 1, 9);
+  const std::int32_t large = pick(rng, 10, 40);
+  switch (rng.below(6)) {
+    case 0: return {small};
+    case 1: return {0, large};
+    case 2: return {large, 0, small};
+    default: return {0};
+  }
+}
+
+Setup make_setup(SplitMix64& rng) {
+  Setup setup;
+  const std::int32_t context = pick(rng, 8, 120);
+  setup.model.group_windows = pick_windows(rng);
+  setup.model.vocab_size = pick(rng, 8, 60);
+  setup.model.fail_one_in = chance(rng, 0.3) ? 150 : 0;
+  SchedulerOptions& scheduler = setup.scheduler;
+  scheduler.token_budget = chance(rng, 0.2) ? pick(rng, 1, 4) : pick(rng, 4, 64);
+  scheduler.max_num_seqs = pick(rng, 1, 12);
+  scheduler.max_model_len = context;
+  scheduler.eos_ids = setup.model.eos_ids;
+  KvOptions& kv = setup.kv;
+  kv.block_size = std::int32_t{1} << rng.below(5);
+  kv.group_windows = setup.model.group_windows;
+  kv.max_num_seqs = scheduler.max_num_seqs;
+  kv.max_model_len = context;
+  kv.max_query_len = scheduler.token_budget;
+  kv.watermark = chance(rng, 0.5) ? 0.01 : rng.uniform() * 0.3;
+  kv.prefix_caching = chance(rng, 0.8) ? PrefixCaching::kOn : PrefixCaching::kOff;
+  const auto groups = static_cast<std::int32_t>(kv.group_windows.size());
+  const std::int32_t one = ((context + kv.block_size - 1) / kv.block_size) * groups;
+  // From less than one full context to plenty.
+  const std::int32_t most = std::max(2, one * scheduler.max_num_seqs);
+  kv.num_blocks = 1 + (chance(rng, 0.6) ? pick(rng, std::max(1, one / 2), std::min(most, 2 * one))
+                                        : pick(rng, std::max(1, one / 2), most));
+  setup.resize_rate = chance(rng, 0.3) ? 0.05 : 0;
+  kv.max_blocks = setup.resize_rate > 0 ? kv.num_blocks + pick(rng, 1, one) : kv.num_blocks;
+  setup.min_blocks = kv.num_blocks;
+  setup.max_in_flight = pick(rng, 1, 3);
+  setup.arrival_rate = 0.05 + 0.5 * rng.uniform();
+  setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
+  setup.max_prompt = pick(rng, 1, context + 1);
+  setup.max_output = pick(rng, 1, context);
+  return setup;
+}
+
+struct LiveRequest {
+  Request request;
+  int alive = 0;
+};
+
+struct LiveSequence {
+  Sequence sequence;
+  std::shared_ptr<LiveRequest> owner;  // shared by the choices of one request, as in the engine
+  std::uint64_t arrival = 0;
+  int in_flight = 0;  // rows submitted and not committed
+  std::int32_t seen_tokens = 0;
+};
+
+struct InFlight {
+  BatchPlan plan;
+};
+
+class Workload {
+ public:
+  explicit Workload(std::uint64_t seed)
+      : rng_(seed),
+        setup_(make_setup(rng_)),
+        kv_(setup_.kv),
+        scheduler_(setup_.scheduler, kv_, make_policy("stall-free").value()),
+        executor_(setup_.model, setup_.kv, setup_.max_in_flight),
+        hasher_(Hash128{}, setup_.kv.block_size) {
+    plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
+    for (auto& base : prefixes_) {
+      for (int i = 0; i < 130; ++i) base.push_back(random_token());
+    }
+  }
+
+  WorkloadReport run(std::int64_t steps) {
+    while (report_.steps < steps) {
+      if (live_.size() < 60 && chance(rng_, setup_.arrival_rate)) arrive();
+      if (chance(rng_, setup_.cancel_rate)) cancel_one();
+      if (chance(rng_, setup_.resize_rate)) resize();
+      turn();
+      if (++turns_ > 50 * steps + 10000) break;  // a setup that refuses all its requests
+    }
+    drain();
+    return report_;
+  }
+
+ private:
+  TokenId random_token() {
+    return static_cast<TokenId>(rng_.below(static_cast<std::uint64_t>(setup_.model.vocab_size)));
+  }
+
+  std::shared_ptr<LiveRequest> make_request();
+  void arrive();
+  void cancel_one();
+  void resize();
+  void turn();
+  void drain();
+  void plan_step();
+  void check_plan(const BatchPlan& plan);
+  void check_admissions(const BatchPlan& plan);
+  void commit_step();
+  void check_commit(const RowCommit& commit, const BatchPlan& plan);
+  void retire(SequenceId id);
+  void check_end(const LiveSequence& live) const;
+
+  SplitMix64 rng_;
+  Setup setup_;
+  KvManager kv_;
+  Scheduler scheduler_;
+  FakeExecutor executor_;
+  BlockHasher hasher_;
+  std::vector<TokenId> prefixes_[4];
+  std::unordered_map<SequenceId, std::unique_ptr<LiveSequence>> live_;
+  std::vector<SequenceId> ids_;  // of live_, for random picks in a fixed order
+  std::vector<InFlight> plans_;  // a ring
+  std::size_t oldest_ = 0;
+  std::size_t num_plans_ = 0;
+  StepResult result_;
+  std::vector<RowCommit> commits_;
+  std::uint64_t next_id_ = 1;
+  std::int64_t turns_ = 0;
+  TimePoint now_;
+  WorkloadReport report_;
+};
+
+std::shared_ptr<LiveRequest> Workload::make_request() {
+  auto owner = std::make_shared<LiveRequest>();
+  Request& request = owner->request;
+  const std::int32_t length = pick(rng_, 1, setup_.max_prompt);
+  const auto& base = prefixes_[rng_.below(4)];
+  const std::int32_t shared = chance(rng_, 0.7) ? pick(rng_, 0, length) : 0;
+  request.prompt.assign(base.begin(), base.begin() + shared);
+  while (static_cast<std::int32_t>(request.prompt.size()) < length) {
+    request.prompt.push_back(random_token());
+  }
+  SamplingParams& sampling = request.sampling;
+  sampling.max_tokens = chance(rng_, 0.05) ? INT32_MAX : pick(rng_, 1, setup_.max_output);
+  sampling.min_tokens = chance(rng_, 0.3) ? pick(rng_, 0, std::min(sampling.max_tokens, 20)) : 0;
+  sampling.n = chance(rng_, 0.25) ? pick(rng_, 2, 5) : 1;
+  sampling.seed = rng_.below(3);  // equal seeds and prompts happen
+  sampling.ignore_eos = chance(rng_, 0.4);
+  if (chance(rng_, 0.3)) sampling.stop_token_ids = {random_token(), random_token()};
+  request.priority = chance(rng_, 0.15) ? pick(rng_, -1, 1) : 0;
+  if (chance(rng_, 0.9)) {
+    KvIdentity identity;
+    identity.block_size = setup_.kv.block_size;
+    identity.tenant_salt = chance(rng_, 0.2) ? "other" : "";
+    const Hash128 root = block_hash_root(identity);
+    hasher_.set_root(root);
+    request.block_hashes = hasher_.hash_prompt(request.prompt);
+    if (chance(rng_, 0.8)) request.block_hash_root = root;
+  }
+  return owner;
+}
+
+void Workload::arrive() {
+  const std::shared_ptr<LiveRequest> owner = make_request();
+  owner->request.id = next_id_;
+  for (std::int32_t choice = 0; choice < owner->request.sampling.n; ++choice) {
+    auto live = std::make_unique<LiveSequence>();
+    live->owner = owner;
+    live->arrival = next_id_;
+    Sequence& sequence = live->sequence;
+    sequence.id = next_id_++;
+    sequence.request = &owner->request;
+    sequence.choice = choice;
+    sequence.tokens = owner->request.prompt;
+    sequence.prompt_len = static_cast<std::int32_t>(owner->request.prompt.size());
+    live->seen_tokens = sequence.prompt_len;
+    if (const Status status = scheduler_.add(sequence); !status) {
+      CHECK(!status.error().message.empty());
+      ++report_.refused;
+      CHECK(choice == 0);  // all choices are alike
+      return;
+    }
+    ++owner->alive;
+    ids_.push_back(sequence.id);
+    live_.emplace(sequence.id, std::move(live));
+  }
+}
+
+void Workload::cancel_one() {
+  if (ids_.empty()) return;
+  const SequenceId id = ids_[rng_.below(ids_.size())];
+  LiveSequence& live = *live_.at(id);
+  const bool in_flight = live.in_flight > 0;
+  scheduler_.cancel(live.sequence,
+                    chance(rng_, 0.5) ? FinishReason::kCancelled : FinishReason::kStop);
+  CHECK((live.sequence.state == SequenceState::kFinished) == !in_flight);
+  ++report_.cancelled;
+  if (!in_flight) {
+    live.sequence.cancel_requested = true;  // for check_end: the output may be cut anywhere
+    retire(id);
+  }
+  scheduler_.check_integrity();
+}
+
+void Workload::resize() {
+  // Never below what an accepted sequence needs when it runs alone.
+  std::int64_t floor = setup_.min_blocks;
+  for (const auto& [id, live] : live_) {
+    floor = std::max(floor, kv_.blocks_needed(live->sequence.max_len - 1) + 1);
+  }
+  const std::int32_t target =
+      pick(rng_, static_cast<std::int32_t>(floor), setup_.kv.max_blocks);
+  const std::int32_t now = kv_.resize(target);
+  CHECK(now >= setup_.min_blocks && now <= setup_.kv.max_blocks);
+  scheduler_.check_integrity();
+}
+
+void Workload::turn() {
+  now_ = now_ + Duration(1'000'000);
+  if (num_plans_ < plans_.size()) plan_step();
+  const bool full = num_plans_ == plans_.size();
+  if (num_plans_ > 0 && (full || chance(rng_, 0.3))) commit_step();
+}
+
+void Workload::drain() {
+  setup_.cancel_rate = 0;
+  std::int64_t budget = 1000;
+  for (const auto& [id, live] : live_) budget += 40 * std::int64_t{live->sequence.max_len};
+  while (scheduler_.has_work() || num_plans_ > 0) {
+    turn();
+    CHECK(--budget > 0);  // every sequence finishes
+  }
+  CHECK(live_.empty());
+  CHECK(kv_.num_used_blocks() == 0 && kv_.num_available_blocks() == kv_.num_usable_blocks());
+}
+
+void Workload::plan_step() {
+  BatchPlan& plan = plans_[(oldest_ + num_plans_) % plans_.size()].plan;
+  scheduler_.plan(now_, ResourceView{}, plan);
+  scheduler_.check_integrity();
+  check_plan(plan);
+  if (plan.empty()) {
+    ++report_.empty_plans;
+    // With no step to wait for, something must run.
+    CHECK(num_plans_ > 0 || !scheduler_.has_work());
+    return;
+  }
+  CHECK(executor_.submit(plan).has_value());
+  ++num_plans_;
+  ++report_.steps;
+  report_.copies += static_cast<std::int64_t>(plan.copies.size());
+}
+
+void Workload::check_plan(const BatchPlan& plan) {
+  for (const SequenceId id : plan.preempted) {
+    CHECK(live_.at(id)->in_flight == 0);  // no victim in flight
+    ++report_.preemptions;
+  }
+  check_admissions(plan);
+  std::int32_t decodes = 0;
+  std::int32_t chunks = 0;
+  for (const PlanRow& row : plan.rows) {
+    LiveSequence& live = *live_.at(row.sequence);
+    CHECK(std::count(plan.preempted.begin(), plan.preempted.end(), row.sequence) == 0);
+    CHECK(!live.sequence.cancel_requested && live.sequence.slot == row.slot);
+    ++live.in_flight;
+    const bool decode = row.output_index > 0 && row.query_len == 1 && row.num_logits == 1 &&
+                        row.context_len >= live.sequence.prompt_len;
+    (decode ? decodes : chunks) += row.query_len;
+    CHECK(row.context_len + row.query_len < live.sequence.max_len);
+  }
+  CHECK(chunks == 0 || chunks + decodes <= setup_.scheduler.token_budget);
+  CHECK(static_cast<std::int32_t>(plan.rows.size()) <= setup_.scheduler.max_num_seqs);
+}
+
+// First come, first served: who got a slot now came before all of its priority who still wait,
+// but for choices that wait for their sibling's prompt.
+void Workload::check_admissions(const BatchPlan& plan) {
+  for (const SlotAssignment& assignment : plan.assignments) {
+    const LiveSequence& admitted = *live_.at(assignment.sequence->id);
+    const std::int32_t priority = admitted.owner->request.priority;
+    for (const auto& [id, live] : live_) {
+      if (live->sequence.state != SequenceState::kWaiting) continue;
+      if (live->owner->request.priority > priority) continue;
+      const bool came_before =
+          live->owner->request.priority < priority || live->arrival < admitted.arrival;
+      CHECK(!came_before || live->owner->request.sampling.n > 1);
+    }
+  }
+}
+
+void Workload::commit_step() {
+  BatchPlan& plan = plans_[oldest_].plan;
+  CHECK(executor_.collect(result_).has_value());
+  scheduler_.commit(plan, result_, now_, commits_);
+  scheduler_.check_integrity();
+  oldest_ = (oldest_ + 1) % plans_.size();
+  --num_plans_;
+  std::size_t rows = 0;
+  for (const RowCommit& commit : commits_) {
+    CHECK(commit.row == -1 || commit.row == static_cast<std::int32_t>(rows));
+    rows += commit.row >= 0 ? 1 : 0;
+    if (commit.sequence != nullptr) check_commit(commit, plan);
+  }
+  CHECK(rows == plan.rows.size());
+}
+
+void Workload::check_commit(const RowCommit& commit, const BatchPlan& plan) {
+  LiveSequence& live = *live_.at(commit.sequence->id);
+  if (commit.row >= 0) {
+    CHECK(plan.rows[static_cast<std::size_t>(commit.row)].sequence == commit.sequence->id);
+    --live.in_flight;
+  }
+  live.seen_tokens += commit.num_tokens;
+  CHECK(live.seen_tokens == static_cast<std::int32_t>(live.sequence.tokens.size()));
+  // A cancelled sequence ends with an entry of its own, behind those of its last rows.
+  CHECK(commit.finished == (live.sequence.state == SequenceState::kFinished) ||
+        (live.sequence.cancel_requested && commit.row >= 0));
+  report_.output_tokens += commit.num_tokens;
+  if (commit.finished) retire(commit.sequence->id);
+}
+
+void Workload::retire(SequenceId id) {
+  check_end(*live_.at(id));
+  ++report_.finished;
+  report_.cached_tokens += live_.at(id)->sequence.cached_prompt_tokens;
+  report_.failed += live_.at(id)->sequence.finish_reason == FinishReason::kError ? 1 : 0;
+  live_.erase(id);
+  ids_.erase(std::find(ids_.begin(), ids_.end(), id));
+}
+
+// The oracle: exactly the tokens and the end that the model gives without any scheduler.
+void Workload::check_end(const LiveSequence& live) const {
+  const Sequence& sequence = live.sequence;
+  const ExpectedOutput expected =
+      expected_output(setup_.model, live.owner->request, sequence.choice,
+                      setup_.scheduler.max_model_len);
+  if (!sequence.cancel_requested) {
+    CHECK(sequence.tokens == expected.tokens);
+    CHECK(sequence.finish_reason == expected.finish_reason);
+    return;
+  }
+  CHECK(sequence.tokens.size() <= expected.tokens.size());
+  CHECK(std::equal(sequence.tokens.begin(), sequence.tokens.end(), expected.tokens.begin()));
+}
+
+}  // namespace
+
+WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
+  steps += other.steps;
+  finished += other.finished;
+  refused += other.refused;
+  cancelled += other.cancelled;
+  failed += other.failed;
+  preemptions += other.preemptions;
+  copies += other.copies;
+  output_tokens += other.output_tokens;
+  cached_tokens += other.cached_tokens;
+  empty_plans += other.empty_plans;
+  return *this;
+}
+
+WorkloadReport run_scheduler_workload(std::uint64_t seed, std::int64_t steps) {
+  return Workload(seed).run(steps);
+}
+
+}  // namespace sluice
