@@ -19,8 +19,8 @@
 namespace sluice {
 
 struct DeviceTraits {
-  std::string name;  // "cpu", "cuda:0"
-  std::string description;  // model name and instruction set, or GPU name and capability
+  std::string name;              // "cpu", "cuda:0"
+  std::string description;       // model name and instruction set, or GPU name and capability
   bool host_accessible = false;  // pointers into its memory may be used by the host
   bool maps_files = false;       // back_with_file works: weights need no copy
   std::size_t granularity = 0;   // bytes; every offset and size given to back() is a multiple

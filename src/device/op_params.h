@@ -71,12 +71,12 @@ struct KvLayerView {
 // (halves rotated, as in Hugging Face checkpoints), leave the query in place and write key and
 // value to the KV cache.
 struct RopeWriteKvParams {
-  TensorView qkv;                                // [T, (H + 2 G) * D]: queries, keys, values
-  TensorView q_norm;                             // [D] or empty
-  TensorView k_norm;                             // [D] or empty
-  const float* cos_sin = nullptr;                // [max positions, rotary_dim]: cosines, then sines
-  const std::int32_t* positions = nullptr;       // [T]
-  const std::int64_t* slot_mapping = nullptr;    // [T]: block * block_size + offset
+  TensorView qkv;                              // [T, (H + 2 G) * D]: queries, keys, values
+  TensorView q_norm;                           // [D] or empty
+  TensorView k_norm;                           // [D] or empty
+  const float* cos_sin = nullptr;              // [max positions, rotary_dim]: cosines, then sines
+  const std::int32_t* positions = nullptr;     // [T]
+  const std::int64_t* slot_mapping = nullptr;  // [T]: block * block_size + offset
   KvLayerView kv;
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
@@ -90,14 +90,14 @@ struct RopeWriteKvParams {
 // Query i of row s sits at position seq_lens[s] - query_len + i and sees positions up to its own,
 // and with a window only the last `window` of them, its own included.
 struct AttentionParams {
-  TensorView q;                                  // [T, >= H * D], row stride as given
+  TensorView q;  // [T, >= H * D], row stride as given
   KvLayerView kv;
-  const std::int32_t* cu_seqlens_q = nullptr;    // [S + 1]: first token of each row
-  const std::int32_t* seq_lens = nullptr;        // [S]: context + query
-  const std::int32_t* block_tables = nullptr;    // [slots, table_stride] block ids
-  const std::int32_t* row_slots = nullptr;       // [S]: row of block_tables
+  const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1]: first token of each row
+  const std::int32_t* seq_lens = nullptr;      // [S]: context + query
+  const std::int32_t* block_tables = nullptr;  // [slots, table_stride] block ids
+  const std::int32_t* row_slots = nullptr;     // [S]: row of block_tables
   std::int64_t table_stride = 0;
-  const void* plan = nullptr;                    // written by plan_attention for this group
+  const void* plan = nullptr;  // written by plan_attention for this group
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -148,10 +148,10 @@ struct AllReduceParams {
 
 // Copy-on-write of whole blocks, every layer of a group: target[i] = source[i].
 struct CopyBlocksParams {
-  void* kv_base = nullptr;                // the KV region
-  std::int64_t block_bytes = 0;           // a block with all its layers is contiguous
-  const std::int32_t* pairs = nullptr;    // [count, 2]: source, target
-  RowCount rows;                          // count
+  void* kv_base = nullptr;              // the KV region
+  std::int64_t block_bytes = 0;         // a block with all its layers is contiguous
+  const std::int32_t* pairs = nullptr;  // [count, 2]: source, target
+  RowCount rows;                        // count
 };
 
 static_assert(std::is_trivially_copyable_v<EmbedParams>);

@@ -40,8 +40,10 @@ void check_inside(AddressRange range, std::size_t offset, std::size_t bytes) {
 Result<AddressRange> AddressSpace::reserve(std::size_t bytes) const {
   if (bytes == 0) return invalid_argument("reserving address space: 0 bytes asked for");
   if (bytes > kSlotBytes * kNumSlots) {
-    return unavailable(fmt::format("reserving address space: {} bytes do not fit into {} slots of "
-                                   "256 GiB", bytes, kNumSlots));
+    return unavailable(
+        fmt::format("reserving address space: {} bytes do not fit into {} slots of "
+                    "256 GiB",
+                    bytes, kNumSlots));
   }
   bytes = round_up(bytes, kGranularity);
   int last_errno = EEXIST;
@@ -78,8 +80,8 @@ Status AddressSpace::back(AddressRange range, std::size_t offset, std::size_t by
     // system's commit limit, so that an impossible size fails here and not in a step.
     if (mmap(at, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
         at) {
-      auto error = resource_exhausted(fmt::format("backing {} bytes with memory, {} done: {}",
-                                                  bytes, done, reason()));
+      auto error = resource_exhausted(
+          fmt::format("backing {} bytes with memory, {} done: {}", bytes, done, reason()));
       if (done > 0) unback(range, offset, done);
       return error;
     }
@@ -97,8 +99,10 @@ Status AddressSpace::back_with_file(AddressRange range, std::size_t offset, int 
   if (fstat(fd, &info) != 0) return invalid_argument("mapping a file: " + reason());
   // Reading a mapping behind the end of its file is a fatal signal: refuse it here.
   if (static_cast<std::uint64_t>(info.st_size) < bytes) {
-    return invalid_argument(fmt::format("mapping a file: {} bytes asked for, the file has {}; was "
-                                        "it truncated?", bytes, info.st_size));
+    return invalid_argument(
+        fmt::format("mapping a file: {} bytes asked for, the file has {}; was "
+                    "it truncated?",
+                    bytes, info.st_size));
   }
   std::byte* at = range.base + offset;
   if (mmap(at, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != at) {

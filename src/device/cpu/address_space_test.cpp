@@ -67,8 +67,9 @@ TEST_F(AddressSpaceTest, ATakenSlotMeansTheNext) {
   space_.release(first);
   // Something else in the middle of that slot.
   std::byte* squatter = first.base + 16 * kGranule;
-  ASSERT_EQ(mmap(squatter, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
-            squatter);
+  ASSERT_EQ(
+      mmap(squatter, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+      squatter);
   const AddressRange small = reserve(kGranule);
   EXPECT_EQ(small.base, first.base) << "fits in front of it";
   const AddressRange large = reserve(32 * kGranule);

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "device/cpu/address_space.h"
+#include "device/cpu/fast_ops.h"
 #include "device/cpu/host_memory.h"
 #include "device/cpu/recording_ops.h"
 #include "device/cpu/reference/reference_ops.h"
@@ -99,12 +100,25 @@ Result<CpuIsa> choose_isa(std::optional<CpuIsa> wanted) {
                                  cpu_isa_name(*wanted), cpu_isa_name(isas.back())));
 }
 
+std::unique_ptr<Ops> make_ops(CpuIsa isa, ThreadPool& pool) {
+  switch (isa) {
+    case CpuIsa::kReference: return std::make_unique<ReferenceOps>();
+    case CpuIsa::kAvx2: return std::make_unique<FastOps>(pool, kernels::avx2_kernels());
+    case CpuIsa::kAvx512: return std::make_unique<FastOps>(pool, kernels::avx512_kernels());
+    case CpuIsa::kAvx512Bf16:
+      return std::make_unique<FastOps>(pool, kernels::avx512_bf16_kernels());
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options) {
   if (options.threads < 0) {
-    return invalid_argument(fmt::format("cpu: {} threads asked for, expected 1 or more, or 0 for "
-                                        "one per CPU", options.threads));
+    return invalid_argument(
+        fmt::format("cpu: {} threads asked for, expected 1 or more, or 0 for "
+                    "one per CPU",
+                    options.threads));
   }
   ASSIGN_OR_RETURN(const CpuIsa isa, choose_isa(options.isa));
   std::unique_ptr<ThreadPool> own_pool;
@@ -122,8 +136,8 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;
   traits.residual_dtype = DType::kF32;
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
-      std::move(own_pool), std::make_unique<ReferenceOps>(), std::move(traits)));
+  return std::unique_ptr<Device>(
+      std::make_unique<CpuDevice>(std::move(own_pool), make_ops(isa, *pool), std::move(traits)));
 }
 
 }  // namespace sluice

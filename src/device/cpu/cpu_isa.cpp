@@ -13,14 +13,10 @@ constexpr std::array kAll = {CpuIsa::kReference, CpuIsa::kAvx2, CpuIsa::kAvx512,
 
 std::string_view cpu_isa_name(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kReference:
-      return "reference";
-    case CpuIsa::kAvx2:
-      return "avx2";
-    case CpuIsa::kAvx512:
-      return "avx512";
-    case CpuIsa::kAvx512Bf16:
-      return "avx512_bf16";
+    case CpuIsa::kReference: return "reference";
+    case CpuIsa::kAvx2: return "avx2";
+    case CpuIsa::kAvx512: return "avx512";
+    case CpuIsa::kAvx512Bf16: return "avx512_bf16";
   }
   return "?";
 }

@@ -54,7 +54,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
 }
 
 struct ControlGroupFiles {
-  std::string mount;      // below root
+  std::string mount;  // below root
   std::string_view limit;
   std::string_view usage;
   std::string_view inactive_key;  // page cache the kernel gives back first
@@ -89,13 +89,13 @@ void apply_control_groups(const std::string& root, MemoryInfo& info) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
-    const std::string controllers = "," + std::string(line.substr(first + 1, second - first - 1)) +
-                                    ",";
+    const std::string controllers =
+        "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
     std::string group(line.substr(second + 1));
     if (group == "/") group.clear();
     if (controllers == ",,") {
-      apply_limits(root, {"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
-                   group, info);
+      apply_limits(root, {"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "}, group,
+                   info);
     } else if (controllers.find(",memory,") != std::string::npos) {
       apply_limits(root,
                    {"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",

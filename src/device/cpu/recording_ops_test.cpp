@@ -19,8 +19,12 @@ struct Doubling {
     const TensorView view = matrix_view(residual.data(), DType::kF32, rows, 1);
     out.resize(residual.size());
     weight = 1.0F;
-    return {view, view, vector_view(&weight, DType::kF32, 1),
-            matrix_view(out.data(), DType::kF32, rows, 1), 0.0F, {&count, rows}};
+    return {view,
+            view,
+            vector_view(&weight, DType::kF32, 1),
+            matrix_view(out.data(), DType::kF32, rows, 1),
+            0.0F,
+            {&count, rows}};
   }
   std::vector<float> residual;
   std::vector<float> out;

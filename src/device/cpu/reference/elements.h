@@ -14,31 +14,20 @@ namespace sluice::reference {
 
 inline float load_element(const void* data, DType dtype, std::int64_t index) {
   switch (dtype) {
-    case DType::kF32:
-      return static_cast<const float*>(data)[index];
-    case DType::kF16:
-      return f16_to_float(static_cast<const std::uint16_t*>(data)[index]);
-    case DType::kBF16:
-      return bf16_to_float(static_cast<const std::uint16_t*>(data)[index]);
-    default:
-      CHECK(!"not a float dtype");
+    case DType::kF32: return static_cast<const float*>(data)[index];
+    case DType::kF16: return f16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kBF16: return bf16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    default: CHECK(!"not a float dtype");
   }
   return 0.0F;
 }
 
 inline void store_element(void* data, DType dtype, std::int64_t index, float value) {
   switch (dtype) {
-    case DType::kF32:
-      static_cast<float*>(data)[index] = value;
-      return;
-    case DType::kF16:
-      static_cast<std::uint16_t*>(data)[index] = float_to_f16(value);
-      return;
-    case DType::kBF16:
-      static_cast<std::uint16_t*>(data)[index] = float_to_bf16(value);
-      return;
-    default:
-      CHECK(!"not a float dtype");
+    case DType::kF32: static_cast<float*>(data)[index] = value; return;
+    case DType::kF16: static_cast<std::uint16_t*>(data)[index] = float_to_f16(value); return;
+    case DType::kBF16: static_cast<std::uint16_t*>(data)[index] = float_to_bf16(value); return;
+    default: CHECK(!"not a float dtype");
   }
 }
 

@@ -17,7 +17,8 @@ void ReferenceOps::embed(const EmbedParams& p) {
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     const std::int32_t id = p.token_ids[t];
     CHECK(id >= 0 && id < p.table.dims[0]);
-    for (std::int64_t i = 0; i < hidden; ++i) store_element(p.out, t, i, load_element(p.table, id, i));
+    for (std::int64_t i = 0; i < hidden; ++i)
+      store_element(p.out, t, i, load_element(p.table, id, i));
   }
 }
 
@@ -69,12 +70,11 @@ void ReferenceOps::gated_activation(const GatedActivationParams& p) {
       const double up = load_element(p.gate_up, t, width + i);
       double activated = 0.0;
       switch (p.activation) {
-        case GatedActivation::kSilu:
-          activated = gate / (1.0 + std::exp(-gate));
-          break;
+        case GatedActivation::kSilu: activated = gate / (1.0 + std::exp(-gate)); break;
         case GatedActivation::kGeluTanh:
-          activated = 0.5 * gate *
-                      (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+          activated =
+              0.5 * gate *
+              (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
           break;
       }
       store_element(p.out, t, i, static_cast<float>(activated * up));
@@ -87,7 +87,8 @@ void ReferenceOps::gather_rows(const GatherRowsParams& p) {
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
     const std::int32_t row = p.indices[i];
     CHECK(row >= 0 && row < p.in.dims[0]);
-    for (std::int64_t c = 0; c < hidden; ++c) store_element(p.out, i, c, load_element(p.in, row, c));
+    for (std::int64_t c = 0; c < hidden; ++c)
+      store_element(p.out, i, c, load_element(p.in, row, c));
   }
 }
 

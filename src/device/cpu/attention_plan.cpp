@@ -1,0 +1,58 @@
+#include "device/cpu/attention_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+
+#include "base/check.h"
+#include "device/cpu/kernels/kernel_table.h"
+
+namespace sluice {
+namespace {
+
+constexpr auto kItemsOffset = static_cast<std::int64_t>(offsetof(AttentionPlan, items));
+
+// Larger for what takes longer; ties go by place, so that the plan is the same everywhere.
+bool goes_first(const AttentionItem& a, const AttentionItem& b) {
+  const std::int64_t cost_a = std::int64_t{a.num_queries} * a.num_keys;
+  const std::int64_t cost_b = std::int64_t{b.num_queries} * b.num_keys;
+  if (cost_a != cost_b) return cost_a > cost_b;
+  return std::tie(a.seq, a.first_query) < std::tie(b.seq, b.first_query);
+}
+
+}  // namespace
+
+std::int64_t attention_plan_size(std::int32_t max_tokens) {
+  return kItemsOffset + std::int64_t{max_tokens} * static_cast<std::int64_t>(sizeof(AttentionItem));
+}
+
+void write_attention_plan(const AttentionPlanParams& p) {
+  CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
+  CHECK(p.plan_bytes >= kItemsOffset);
+  auto* plan = static_cast<AttentionPlan*>(p.plan);
+  const std::int64_t room =
+      (p.plan_bytes - kItemsOffset) / static_cast<std::int64_t>(sizeof(AttentionItem));
+  const std::int32_t heads_per_group = p.num_heads / p.num_kv_heads;
+  const std::int32_t max_queries = std::max(1, kernels::kMaxAttentionRows / heads_per_group);
+  std::int32_t count = 0;
+  std::int64_t total = 0;
+  for (std::int32_t seq = 0; seq < p.num_seqs; ++seq) {
+    const std::int32_t query_len = p.cu_seqlens_q[seq + 1] - p.cu_seqlens_q[seq];
+    const std::int32_t context = p.seq_lens[seq] - query_len;
+    CHECK(query_len >= 0 && context >= 0);
+    for (std::int32_t first = 0; first < query_len; first += max_queries) {
+      const std::int32_t queries = std::min(max_queries, query_len - first);
+      const std::int32_t end = context + first + queries;
+      const std::int32_t begin = p.window > 0 ? std::max(0, context + first - p.window + 1) : 0;
+      CHECK(count < room);
+      plan->items[count++] = {seq, first, queries, end - begin};
+      total += end - begin;
+    }
+  }
+  std::sort(plan->items, plan->items + count, goes_first);
+  plan->num_items = count;
+  plan->reserved = 0;
+  plan->total_keys = total;
+}
+
+}  // namespace sluice

@@ -1,0 +1,232 @@
+#include "device/cpu/fast_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+#include "device/cpu/attention_plan.h"
+#include "device/cpu/row_count.h"
+
+namespace sluice {
+namespace {
+
+// Handing work to another thread costs 2 to 50 microseconds; one core moves about 10 KB in one.
+constexpr std::int64_t kMinParallelBytes = 128 << 10;
+// Weight rows of a matmul piece that every row tile reads again: half of a 1 MiB second-level
+// cache.
+constexpr std::int64_t kCachedWeightBytes = 512 << 10;
+// Pieces per thread: enough that a thread that was held up does not hold up the others.
+constexpr std::int64_t kPiecesPerThread = 8;
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+std::int64_t row_bytes(const TensorView& matrix) {
+  return matrix.dims[1] * static_cast<std::int64_t>(size_of(matrix.dtype));
+}
+
+}  // namespace
+
+FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
+    : pool_(pool),
+      kernels_(kernels),
+      scratch_floats_(round_up(kernels::attention_scratch_floats(kernels::kMaxHeadDim), 1024)) {
+  const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
+  scratch_.reset(new (std::align_val_t{64}) float[floats]);
+}
+
+void FastOps::split_rows(std::int32_t rows, std::int64_t bytes,
+                         FunctionRef<void(std::int32_t, std::int32_t)> task) {
+  if (rows <= 0) return;
+  const auto pieces = static_cast<std::int32_t>(
+      std::min<std::int64_t>({rows, bytes / kMinParallelBytes, pool_.size() * kPiecesPerThread}));
+  if (pieces <= 1) return task(0, rows);
+  pool_.parallel_for(pieces, [&](int i) {
+    const auto at = [&](std::int64_t piece) {
+      return static_cast<std::int32_t>(rows * piece / pieces);
+    };
+    task(at(i), at(i + 1));
+  });
+}
+
+void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task) {
+  if (!worth_it) {
+    for (int i = 0; i < n; ++i) task(i, 0);
+    return;
+  }
+  next_.store(0, std::memory_order_relaxed);
+  pool_.parallel_for(std::min(n, pool_.size()), [&](int worker) {
+    for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < n;
+         i = next_.fetch_add(1, std::memory_order_relaxed)) {
+      task(i, worker);
+    }
+  });
+}
+
+void FastOps::embed(const EmbedParams& p) {
+  CHECK(is_float(p.table.dtype) && is_float(p.out.dtype) && p.table.dims[1] == p.out.dims[1]);
+  const std::int32_t rows = rows_in_use(p.rows);
+  for (std::int32_t t = 0; t < rows; ++t) {
+    CHECK(p.token_ids[t] >= 0 && p.token_ids[t] < p.table.dims[0]);
+  }
+  split_rows(rows, rows * (row_bytes(p.table) + row_bytes(p.out)),
+             [&](std::int32_t begin, std::int32_t end) { kernels_.embed(p, begin, end); });
+}
+
+void FastOps::rms_norm(const RmsNormParams& p) {
+  CHECK(p.residual.dtype == DType::kF32 && is_float(p.weight.dtype) && is_float(p.out.dtype));
+  CHECK(p.add.empty() || (p.add.dtype == DType::kF32 && p.add.dims[1] == p.residual.dims[1]));
+  CHECK(p.out.dims[1] == p.residual.dims[1]);
+  const std::int32_t rows = rows_in_use(p.rows);
+  split_rows(rows, rows * row_bytes(p.residual) * 4,
+             [&](std::int32_t begin, std::int32_t end) { kernels_.rms_norm(p, begin, end); });
+}
+
+void FastOps::matmul(const MatmulParams& p) {
+  CHECK(p.out.dtype == DType::kF32);
+  CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
+  const std::int32_t rows = rows_in_use(p.rows);
+  if (rows == 0) return;
+  std::int64_t column = 0;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    const MatmulSegment& segment = p.segments[s];
+    CHECK(segment.weight.dims[1] == p.x.dims[1]);
+    matmul_segment(p, segment, column, rows);
+    column += segment.weight.dims[0];
+  }
+  CHECK(column == p.out.dims[1]);
+}
+
+void FastOps::matmul_segment(const MatmulParams& p, const MatmulSegment& segment,
+                             std::int64_t column, std::int32_t rows) {
+  const TensorView& weight = segment.weight;
+  kernels::MatmulKernel kernel = nullptr;
+  if (p.x.dtype == DType::kF32) {
+    if (weight.dtype == DType::kF32) kernel = kernels_.matmul_f32_f32;
+    if (weight.dtype == DType::kF16) kernel = kernels_.matmul_f32_f16;
+    if (weight.dtype == DType::kBF16) kernel = kernels_.matmul_f32_bf16;
+  } else if (p.x.dtype == DType::kBF16 && weight.dtype == DType::kBF16) {
+    kernel = kernels_.matmul_bf16_bf16;
+  }
+  CHECK(kernel != nullptr);
+  const std::int64_t cols = weight.dims[0];
+  const std::int64_t bytes_per_col = row_bytes(weight);
+  kernels::MatmulPiece piece{.x = p.x.data,
+                             .x_stride = p.x.strides[0],
+                             .weight = weight.data,
+                             .weight_stride = weight.strides[0],
+                             .bias = segment.bias.data,
+                             .bias_dtype = segment.bias.dtype,
+                             .out = static_cast<float*>(p.out.data) + column,
+                             .out_stride = p.out.strides[0],
+                             .depth = weight.dims[1],
+                             .row_begin = 0,
+                             .row_end = rows,
+                             .col_begin = 0,
+                             .col_end = cols};
+  CHECK(piece.bias == nullptr || is_float(segment.bias.dtype));
+  if (pool_.size() == 1 && cols * bytes_per_col <= kCachedWeightBytes) return kernel(piece);
+  if (cols * bytes_per_col * std::max(1, rows / 8) < kMinParallelBytes) return kernel(piece);
+
+  // Columns per piece: what stays in the cache, but enough pieces for all threads.
+  const std::int64_t fits = kCachedWeightBytes / std::max<std::int64_t>(1, bytes_per_col);
+  const std::int64_t shared = cols / (pool_.size() * kPiecesPerThread);
+  const std::int64_t per_piece =
+      round_up(std::max<std::int64_t>(1, std::min(fits, shared)), kernels_.matmul_cols);
+  const auto pieces = static_cast<int>((cols + per_piece - 1) / per_piece);
+  pool_.parallel_for(pieces, [&](int i) {
+    kernels::MatmulPiece mine = piece;
+    mine.col_begin = i * per_piece;
+    mine.col_end = std::min(cols, mine.col_begin + per_piece);
+    kernel(mine);
+  });
+}
+
+void FastOps::rope_write_kv(const RopeWriteKvParams& p) {
+  CHECK(p.qkv.dtype == DType::kF32 && is_float(p.kv.dtype));
+  CHECK(p.rotary_dim % 2 == 0 && p.rotary_dim <= p.head_dim);
+  const std::int32_t rows = rows_in_use(p.rows);
+  split_rows(rows, rows * row_bytes(p.qkv) * 2,
+             [&](std::int32_t begin, std::int32_t end) { kernels_.rope_write_kv(p, begin, end); });
+}
+
+void FastOps::attention(const AttentionParams& p) {
+  CHECK(p.q.dtype == DType::kF32 && is_float(p.out.dtype) && is_float(p.kv.dtype));
+  CHECK(p.head_dim > 0 && p.head_dim <= kernels::kMaxHeadDim);
+  CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
+  const auto* plan = static_cast<const AttentionPlan*>(p.plan);
+  if (rows_in_use(p.seqs) == 0) return;
+  const std::int32_t heads_per_group = p.num_heads / p.num_kv_heads;
+  const std::int32_t heads_per_piece = std::min(heads_per_group, kernels::kMaxAttentionRows);
+  const std::int32_t pieces_per_group = (heads_per_group + heads_per_piece - 1) / heads_per_piece;
+  const std::int32_t pieces_per_item = p.num_kv_heads * pieces_per_group;
+  const std::int64_t bytes = plan->total_keys * p.num_kv_heads * p.head_dim *
+                             static_cast<std::int64_t>(2 * size_of(p.kv.dtype));
+  split_tasks(
+      plan->num_items * pieces_per_item, bytes >= kMinParallelBytes, [&](int task, int worker) {
+        const AttentionItem& item = plan->items[task / pieces_per_item];
+        const std::int32_t part = task % pieces_per_item;
+        const std::int32_t kv_head = part / pieces_per_group;
+        const std::int32_t first = part % pieces_per_group * heads_per_piece;
+        kernels_.attention(p, {.seq = item.seq,
+                               .first_query = item.first_query,
+                               .num_queries = item.num_queries,
+                               .first_head = kv_head * heads_per_group + first,
+                               .num_heads = std::min(heads_per_piece, heads_per_group - first),
+                               .kv_head = kv_head,
+                               .scratch = scratch_.get() + worker * scratch_floats_});
+      });
+}
+
+void FastOps::gated_activation(const GatedActivationParams& p) {
+  CHECK(p.gate_up.dtype == DType::kF32 && is_float(p.out.dtype));
+  CHECK(p.gate_up.dims[1] == 2 * p.out.dims[1]);
+  const std::int32_t rows = rows_in_use(p.rows);
+  // exp costs more than memory here.
+  split_rows(rows, rows * row_bytes(p.gate_up) * 4, [&](std::int32_t begin, std::int32_t end) {
+    kernels_.gated_activation(p, begin, end);
+  });
+}
+
+void FastOps::gather_rows(const GatherRowsParams& p) {
+  CHECK(is_float(p.in.dtype) && is_float(p.out.dtype) && p.in.dims[1] == p.out.dims[1]);
+  const std::int32_t rows = rows_in_use(p.rows);
+  for (std::int32_t i = 0; i < rows; ++i) {
+    CHECK(p.indices[i] >= 0 && p.indices[i] < p.in.dims[0]);
+  }
+  split_rows(rows, rows * (row_bytes(p.in) + row_bytes(p.out)),
+             [&](std::int32_t begin, std::int32_t end) { kernels_.gather_rows(p, begin, end); });
+}
+
+void FastOps::all_reduce(const AllReduceParams& p) {
+  // One rank: the sum over ranks is what is there already.
+  CHECK(p.world_size == 1);
+}
+
+void FastOps::copy_blocks(const CopyBlocksParams& p) {
+  auto* base = static_cast<std::byte*>(p.kv_base);
+  const std::int32_t rows = rows_in_use(p.rows);
+  split_rows(rows, rows * p.block_bytes * 2, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t i = begin; i < end; ++i) {
+      const std::int64_t source = p.pairs[2 * i];
+      const std::int64_t target = p.pairs[2 * i + 1];
+      if (source == target) continue;
+      std::memcpy(base + target * p.block_bytes, base + source * p.block_bytes,
+                  static_cast<std::size_t>(p.block_bytes));
+    }
+  });
+}
+
+std::int64_t FastOps::attention_plan_bytes(std::int32_t max_tokens, std::int32_t) const {
+  return attention_plan_size(max_tokens);
+}
+
+void FastOps::plan_attention(const AttentionPlanParams& p) { write_attention_plan(p); }
+
+}  // namespace sluice

@@ -1,0 +1,56 @@
+// FastOps: the ops on the kernels of one instruction set, split over the thread pool. How work is
+// split never changes a result. Scratch memory is taken at construction; no op allocates.
+// Owner: the CPU device. Threads: the engine's thread only; the pool's threads work inside a call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/ops.h"
+
+namespace sluice {
+
+class FastOps final : public Ops {
+ public:
+  // Both must outlive the object.
+  FastOps(ThreadPool& pool, const kernels::KernelTable& kernels);
+
+  void embed(const EmbedParams& p) override;
+  void rms_norm(const RmsNormParams& p) override;
+  void matmul(const MatmulParams& p) override;
+  void rope_write_kv(const RopeWriteKvParams& p) override;
+  void attention(const AttentionParams& p) override;
+  void gated_activation(const GatedActivationParams& p) override;
+  void gather_rows(const GatherRowsParams& p) override;
+  void all_reduce(const AllReduceParams& p) override;
+  void copy_blocks(const CopyBlocksParams& p) override;
+  std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
+  void plan_attention(const AttentionPlanParams& p) override;
+
+ private:
+  struct FreeAligned {
+    void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
+  };
+
+  // task(begin, end) over [0, rows) in pieces; at once when `bytes`, the memory the op touches, is
+  // too little to be worth waking a thread.
+  void split_rows(std::int32_t rows, std::int64_t bytes,
+                  FunctionRef<void(std::int32_t, std::int32_t)> task);
+  // task(i, worker) for i in [0, n): each worker has scratch of its own.
+  void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
+  void matmul_segment(const MatmulParams& p, const MatmulSegment& segment, std::int64_t column,
+                      std::int32_t rows);
+
+  ThreadPool& pool_;
+  const kernels::KernelTable& kernels_;
+  std::int64_t scratch_floats_ = 0;  // per worker
+  std::unique_ptr<float[], FreeAligned> scratch_;
+  std::atomic<int> next_{0};
+};
+
+}  // namespace sluice

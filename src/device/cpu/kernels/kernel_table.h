@@ -1,0 +1,81 @@
+// The kernels of one instruction set as plain function pointers: what fast_ops calls on pieces of
+// an op. A kernel never looks at how an op was cut into pieces: each output is computed by the same
+// sequence of operations wherever it lies, so results do not depend on the cut.
+// Values: constant tables; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu/kernels/inline.h"
+#include "device/op_params.h"
+
+namespace sluice::kernels {
+
+// Rows [row_begin, row_end) and columns [col_begin, col_end) of x W^T + bias. Strides in elements.
+struct MatmulPiece {
+  const void* x = nullptr;
+  std::int64_t x_stride = 0;
+  const void* weight = nullptr;
+  std::int64_t weight_stride = 0;
+  const void* bias = nullptr;  // or none
+  DType bias_dtype = DType::kF32;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  std::int64_t depth = 0;
+  std::int32_t row_begin = 0;
+  std::int32_t row_end = 0;
+  std::int64_t col_begin = 0;
+  std::int64_t col_end = 0;
+};
+using MatmulKernel = void (*)(const MatmulPiece&);
+
+// Some query heads of one KV head, for some query tokens of one row.
+struct AttentionPiece {
+  std::int32_t seq = 0;
+  std::int32_t first_query = 0;  // within the row's query tokens
+  std::int32_t num_queries = 0;
+  std::int32_t first_head = 0;
+  std::int32_t num_heads = 0;  // num_queries * num_heads <= kMaxAttentionRows
+  std::int32_t kv_head = 0;
+  float* scratch = nullptr;  // attention_scratch_floats(head_dim), 64-byte aligned
+};
+// Keys that are looked at together. Tiles lie at multiples of it, counted from position 0.
+inline constexpr std::int32_t kAttentionTile = 64;
+inline constexpr std::int32_t kMaxAttentionRows = 64;
+inline constexpr std::int32_t kMaxHeadDim = 512;
+inline constexpr std::int32_t kMaxLanes = 16;
+
+// Heads padded to whole vectors.
+SLUICE_INLINE constexpr std::int64_t padded_head(std::int64_t head_dim) {
+  return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
+// K tile, V tile, queries, outputs, scores, and maximum, sum and factor of each row.
+SLUICE_INLINE constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
+  return padded_head(head_dim) * (2 * kAttentionTile + 2 * kMaxAttentionRows) +
+         std::int64_t{kMaxAttentionRows} * kAttentionTile + 3 * kMaxAttentionRows;
+}
+
+struct KernelTable {
+  // By dtype of x, then of the weight.
+  MatmulKernel matmul_f32_f32;
+  MatmulKernel matmul_f32_f16;
+  MatmulKernel matmul_f32_bf16;
+  MatmulKernel matmul_bf16_bf16;
+  // Columns are handed out in multiples of this, so that few tiles are narrow.
+  std::int32_t matmul_cols;
+  // Rows [begin, end) each.
+  void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
+  void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);
+  void (*rope_write_kv)(const RopeWriteKvParams&, std::int32_t begin, std::int32_t end);
+  void (*gated_activation)(const GatedActivationParams&, std::int32_t begin, std::int32_t end);
+  void (*gather_rows)(const GatherRowsParams&, std::int32_t begin, std::int32_t end);
+  void (*attention)(const AttentionParams&, const AttentionPiece&);
+};
+
+// Each may be called only where available_cpu_isas() names the instruction set.
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+const KernelTable& avx512_bf16_kernels();
+
+}  // namespace sluice::kernels

@@ -1,0 +1,27 @@
+// Compiled with the flags of AVX2, FMA and F16C: see CMakeLists.txt.
+#include "device/cpu/kernels/attention.h"
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/rows.h"
+#include "device/cpu/kernels/simd_avx2.h"
+
+namespace sluice::kernels {
+
+const KernelTable& avx2_kernels() {
+  static constexpr KernelTable kTable = {
+      .matmul_f32_f32 = matmul<DotF32<Avx2, AsF32<Avx2>>>,
+      .matmul_f32_f16 = matmul<DotF32<Avx2, AsF16<Avx2>>>,
+      .matmul_f32_bf16 = matmul<DotF32<Avx2, AsBf16<Avx2>>>,
+      .matmul_bf16_bf16 = matmul<DotBf16<Avx2>>,
+      .matmul_cols = Avx2::kDotCols,
+      .embed = embed_rows<Avx2>,
+      .rms_norm = rms_norm_rows<Avx2>,
+      .rope_write_kv = rope_write_kv_rows<Avx2>,
+      .gated_activation = gated_activation_rows<Avx2>,
+      .gather_rows = gather_rows<Avx2>,
+      .attention = attention<Avx2>,
+  };
+  return kTable;
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,27 @@
+// Compiled with the flags of AVX-512 F, BW, DQ and VL: see CMakeLists.txt.
+#include "device/cpu/kernels/attention.h"
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/rows.h"
+#include "device/cpu/kernels/simd_avx512.h"
+
+namespace sluice::kernels {
+
+const KernelTable& avx512_kernels() {
+  static constexpr KernelTable kTable = {
+      .matmul_f32_f32 = matmul<DotF32<Avx512, AsF32<Avx512>>>,
+      .matmul_f32_f16 = matmul<DotF32<Avx512, AsF16<Avx512>>>,
+      .matmul_f32_bf16 = matmul<DotF32<Avx512, AsBf16<Avx512>>>,
+      .matmul_bf16_bf16 = matmul<DotBf16<Avx512>>,
+      .matmul_cols = Avx512::kDotCols,
+      .embed = embed_rows<Avx512>,
+      .rms_norm = rms_norm_rows<Avx512>,
+      .rope_write_kv = rope_write_kv_rows<Avx512>,
+      .gated_activation = gated_activation_rows<Avx512>,
+      .gather_rows = gather_rows<Avx512>,
+      .attention = attention<Avx512>,
+  };
+  return kTable;
+}
+
+}  // namespace sluice::kernels

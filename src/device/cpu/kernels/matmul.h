@@ -1,0 +1,259 @@
+// Matmul as dot products: every output is the dot product of a row of x and a row of the weight,
+// accumulated in one vector whose lanes run along K and summed over lanes by one fixed tree. A tile
+// of rows x columns is kept in registers, so that each load serves several outputs; tiles of all
+// sizes perform the same operations on each output, so results do not depend on the tiling.
+//
+// Policies (Dot...) say how to load a step of K and how to multiply it into an accumulator.
+// Included by kernels_*.cpp only; see simd_avx512.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "device/cpu/kernels/inline.h"
+#include "device/cpu/kernels/kernel_table.h"
+
+namespace sluice::kernels {
+
+// One element of a float dtype widened into a lane, for weights that are widened on their way.
+template <class S>
+struct AsF32 {
+  using Element = float;
+  SLUICE_INLINE static typename S::F load(const float* p) { return S::load(p); }
+  SLUICE_INLINE static typename S::F load(const float* p, int n) { return S::load(p, n); }
+  SLUICE_INLINE static void store(float* p, typename S::F v) { S::store(p, v); }
+  SLUICE_INLINE static void store(float* p, typename S::F v, int n) { S::store(p, v, n); }
+};
+template <class S>
+struct AsF16 {
+  using Element = std::uint16_t;
+  using E = std::uint16_t;
+  SLUICE_INLINE static typename S::F load(const E* p) { return S::from_f16(S::load_h(p)); }
+  SLUICE_INLINE static typename S::F load(const E* p, int n) {
+    return S::from_f16(S::load_h(p, n));
+  }
+  SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_f16(v)); }
+  SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_f16(v), n); }
+};
+template <class S>
+struct AsBf16 {
+  using Element = std::uint16_t;
+  using E = std::uint16_t;
+  SLUICE_INLINE static typename S::F load(const E* p) { return S::from_bf16(S::load_h(p)); }
+  SLUICE_INLINE static typename S::F load(const E* p, int n) {
+    return S::from_bf16(S::load_h(p, n));
+  }
+  SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_bf16(v)); }
+  SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_bf16(v), n); }
+};
+
+// x in F32, the weight widened from its dtype.
+template <class S, class Weight>
+struct DotF32 {
+  using Simd = S;
+  using X = float;
+  using W = typename Weight::Element;
+  using Vector = typename S::F;
+  static constexpr int kStep = S::kLanes;
+  static constexpr int kPhases = 1;
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p) {
+    return S::load(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    return Weight::load(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p, int n) {
+    return S::load(p, n);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p, int n) {
+    return Weight::load(p, n);
+  }
+  SLUICE_INLINE static typename S::F multiply_add(Vector x, Vector w, typename S::F sum) {
+    return S::fma(x, w, sum);
+  }
+};
+
+// Both in BF16, widened: the elements at even places of a step first, then those at odd places.
+template <class S>
+struct DotBf16 {
+  using Simd = S;
+  using X = std::uint16_t;
+  using W = std::uint16_t;
+  using Vector = typename S::F;
+  static constexpr int kStep = 2 * S::kLanes;
+  static constexpr int kPhases = 2;
+  template <int phase>
+  SLUICE_INLINE static Vector widen(typename S::Pairs v) {
+    return phase == 0 ? S::even(v) : S::odd(v);
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_x(const X* p) {
+    return widen<phase>(S::load_pairs(p));
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    return widen<phase>(S::load_pairs(p));
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_x(const X* p, int n) {
+    return widen<phase>(S::load_pairs(p, n));
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int n) {
+    return widen<phase>(S::load_pairs(p, n));
+  }
+  SLUICE_INLINE static typename S::F multiply_add(Vector x, Vector w, typename S::F sum) {
+    return S::fma(x, w, sum);
+  }
+};
+
+// The sum over four lanes, for four vectors at once and for one: (l0 + l2) + (l1 + l3).
+SLUICE_INLINE static __m128 sum_lanes(__m128 a, __m128 b, __m128 c, __m128 d) {
+  const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+  const __m128 cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+  return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
+}
+SLUICE_INLINE static float sum_lanes(__m128 v) {
+  const __m128 pair = _mm_add_ps(v, _mm_movehl_ps(v, v));
+  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
+}
+
+template <class P, int rows, int cols>
+struct DotTile {
+  using F = typename P::Simd::F;
+  using X = typename P::X;
+  using W = typename P::W;
+
+  // One step of K (or, with a tail, its first `n` elements) for the whole tile.
+  template <int phase, class... Tail>
+  SLUICE_INLINE static void step(const X* const (&x)[rows], const W* const (&w)[cols],
+                                 std::int64_t k, F (&sums)[rows][cols], Tail... n) {
+    typename P::Vector xs[rows];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) xs[r] = P::template load_x<phase>(x[r] + k, n...);
+#pragma GCC unroll 8
+    for (int c = 0; c < cols; ++c) {
+      const typename P::Vector wc = P::template load_w<phase>(w[c] + k, n...);
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) sums[r][c] = P::multiply_add(xs[r], wc, sums[r][c]);
+    }
+  }
+
+  template <class... Tail>
+  SLUICE_INLINE static void phases(const X* const (&x)[rows], const W* const (&w)[cols],
+                                   std::int64_t k, F (&sums)[rows][cols], Tail... n) {
+    step<0>(x, w, k, sums, n...);
+    if constexpr (P::kPhases == 2) step<1>(x, w, k, sums, n...);
+  }
+
+  SLUICE_INLINE static void store(F (&sums)[rows][cols], float* out, std::int64_t stride) {
+    constexpr int kCount = rows * cols;
+    float flat[kCount];
+#pragma GCC unroll 8
+    for (int i = 0; i + 4 <= kCount; i += 4) {
+      _mm_storeu_ps(flat + i, sum_lanes(quarter(sums, i), quarter(sums, i + 1),
+                                        quarter(sums, i + 2), quarter(sums, i + 3)));
+    }
+#pragma GCC unroll 4
+    for (int i = kCount / 4 * 4; i < kCount; ++i) flat[i] = sum_lanes(quarter(sums, i));
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < cols; ++c) out[r * stride + c] = flat[r * cols + c];
+    }
+  }
+
+  static void run(const MatmulPiece& p, std::int64_t row, std::int64_t col) {
+    const X* x[rows];
+    const W* w[cols];
+    for (int r = 0; r < rows; ++r) x[r] = static_cast<const X*>(p.x) + (row + r) * p.x_stride;
+    for (int c = 0; c < cols; ++c) {
+      w[c] = static_cast<const W*>(p.weight) + (col + c) * p.weight_stride;
+    }
+    F sums[rows][cols];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < cols; ++c) sums[r][c] = P::Simd::zero();
+    }
+    std::int64_t k = 0;
+    for (; k + P::kStep <= p.depth; k += P::kStep) phases(x, w, k, sums);
+    if (k < p.depth) phases(x, w, k, sums, static_cast<int>(p.depth - k));
+    store(sums, p.out + row * p.out_stride + col, p.out_stride);
+  }
+
+ private:
+  SLUICE_INLINE static __m128 quarter(F (&sums)[rows][cols], int i) {
+    return P::Simd::quarter_sum(sums[i / cols][i % cols]);
+  }
+};
+
+// Rows are few: of a tile of columns, all rows, so that each weight comes from memory once.
+// Rows are many: of a tile of rows, all columns of the piece, which stay in a nearby cache.
+inline constexpr int kManyRows = 16;
+
+template <class P, int rows, int cols>
+void run_tiles(const MatmulPiece& p, std::int64_t row, std::int64_t& col, std::int64_t col_end) {
+  for (; col + cols <= col_end; col += cols) DotTile<P, rows, cols>::run(p, row, col);
+}
+
+template <class P, int rows>
+void run_row_tile(const MatmulPiece& p, std::int64_t row, std::int64_t col, std::int64_t col_end) {
+  run_tiles<P, rows, P::Simd::kDotCols>(p, row, col, col_end);
+  run_tiles<P, rows, 1>(p, row, col, col_end);
+}
+
+template <class P>
+void run_rows(const MatmulPiece& p, std::int64_t col, std::int64_t col_end) {
+  constexpr int kRows = P::Simd::kDotRows;
+  std::int64_t row = p.row_begin;
+  for (; row + kRows <= p.row_end; row += kRows) run_row_tile<P, kRows>(p, row, col, col_end);
+  switch (p.row_end - row) {
+    case 3:
+      if constexpr (kRows > 3) run_row_tile<P, 3>(p, row, col, col_end);
+      break;
+    case 2: run_row_tile<P, 2>(p, row, col, col_end); break;
+    case 1: run_row_tile<P, 1>(p, row, col, col_end); break;
+    default: break;
+  }
+}
+
+template <class S>
+void add_bias(const MatmulPiece& p) {
+  const auto add = [&p](auto element) {
+    using As = decltype(element);
+    const auto* bias = static_cast<const typename As::Element*>(p.bias);
+    for (std::int64_t row = p.row_begin; row < p.row_end; ++row) {
+      float* out = p.out + row * p.out_stride;
+      std::int64_t c = p.col_begin;
+      for (; c + S::kLanes <= p.col_end; c += S::kLanes) {
+        S::store(out + c, S::add(S::load(out + c), As::load(bias + c)));
+      }
+      const int n = static_cast<int>(p.col_end - c);
+      if (n > 0) S::store(out + c, S::add(S::load(out + c, n), As::load(bias + c, n)), n);
+    }
+  };
+  if (p.bias_dtype == DType::kF32) add(AsF32<S>());
+  if (p.bias_dtype == DType::kF16) add(AsF16<S>());
+  if (p.bias_dtype == DType::kBF16) add(AsBf16<S>());
+}
+
+template <class P>
+void matmul(const MatmulPiece& p) {
+  if (p.row_end - p.row_begin > kManyRows) {
+    run_rows<P>(p, p.col_begin, p.col_end);
+  } else {
+    constexpr int kCols = P::Simd::kDotCols;
+    for (std::int64_t col = p.col_begin; col < p.col_end; col += kCols) {
+      run_rows<P>(p, col, col + kCols < p.col_end ? col + kCols : p.col_end);
+    }
+  }
+  if (p.bias != nullptr) add_bias<typename P::Simd>(p);
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,207 @@
+// Kernels of ops that treat each row by itself. Tails of a row are masked, never scalar, so that an
+// element's result does not depend on where in a vector it lies.
+// Included by kernels_*.cpp only; see simd_avx512.h.
+#pragma once
+
+#include "device/cpu/kernels/exp.h"
+#include "device/cpu/kernels/inline.h"
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul.h"
+
+namespace sluice::kernels {
+
+// Calls `f` with the element policy of a float dtype.
+template <class S, class Function>
+SLUICE_INLINE void with_dtype(DType dtype, const Function& f) {
+  switch (dtype) {
+    case DType::kF16: return f(AsF16<S>());
+    case DType::kBF16: return f(AsBf16<S>());
+    default: return f(AsF32<S>());
+  }
+}
+
+// The start of row `row` of a matrix of elements As.
+template <class As>
+SLUICE_INLINE typename As::Element* row_of(const TensorView& view, std::int64_t row) {
+  return static_cast<typename As::Element*>(view.data) + row * view.strides[0];
+}
+
+// f(i) for whole vectors, f(i, n) for the tail.
+template <class S, class Function>
+SLUICE_INLINE void for_vectors(std::int64_t count, const Function& f) {
+  std::int64_t i = 0;
+  for (; i + S::kLanes <= count; i += S::kLanes) f(i);
+  if (i < count) f(i, static_cast<int>(count - i));
+}
+
+template <class S>
+void convert_row(const TensorView& from, std::int64_t from_row, const TensorView& to,
+                 std::int64_t to_row) {
+  with_dtype<S>(from.dtype, [&](auto from_as) {
+    with_dtype<S>(to.dtype, [&](auto to_as) {
+      using From = decltype(from_as);
+      using To = decltype(to_as);
+      const auto* source = row_of<From>(from, from_row);
+      auto* target = row_of<To>(to, to_row);
+      for_vectors<S>(to.dims[1], [&](std::int64_t i, auto... n) {
+        To::store(target + i, From::load(source + i, n...), n...);
+      });
+    });
+  });
+}
+
+template <class S>
+void embed_rows(const EmbedParams& p, std::int32_t begin, std::int32_t end) {
+  for (std::int32_t t = begin; t < end; ++t) convert_row<S>(p.table, p.token_ids[t], p.out, t);
+}
+
+template <class S>
+void gather_rows(const GatherRowsParams& p, std::int32_t begin, std::int32_t end) {
+  for (std::int32_t i = begin; i < end; ++i) convert_row<S>(p.in, p.indices[i], p.out, i);
+}
+
+// A sum of squares, kept in four vectors and added by a fixed tree.
+template <class S>
+class SquareSum {
+ public:
+  SLUICE_INLINE void add(typename S::F v) {
+    const typename S::F sum = S::fma(v, v, sums_[0]);
+    sums_[0] = sums_[1];
+    sums_[1] = sums_[2];
+    sums_[2] = sums_[3];
+    sums_[3] = sum;
+  }
+  // 1 / sqrt(mean + epsilon).
+  SLUICE_INLINE float inverse_rms(std::int64_t count, float epsilon) const {
+    const typename S::F all = S::add(S::add(sums_[0], sums_[1]), S::add(sums_[2], sums_[3]));
+    const float mean = sum_lanes(S::quarter_sum(all)) / static_cast<float>(count);
+    return 1.0F / __builtin_sqrtf(mean + epsilon);
+  }
+
+ private:
+  typename S::F sums_[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+};
+
+template <class S>
+void rms_norm_rows(const RmsNormParams& p, std::int32_t begin, std::int32_t end) {
+  const std::int64_t hidden = p.residual.dims[1];
+  const bool add = p.add.data != nullptr;
+  for (std::int32_t t = begin; t < end; ++t) {
+    float* residual = row_of<AsF32<S>>(p.residual, t);
+    SquareSum<S> squares;
+    const float* addend = add ? row_of<AsF32<S>>(p.add, t) : nullptr;
+    for_vectors<S>(hidden, [&](std::int64_t i, auto... n) {
+      typename S::F v = S::load(residual + i, n...);
+      if (add) {
+        v = S::add(v, S::load(addend + i, n...));
+        S::store(residual + i, v, n...);
+      }
+      squares.add(v);
+    });
+    const typename S::F scale = S::set1(squares.inverse_rms(hidden, p.epsilon));
+    with_dtype<S>(p.weight.dtype, [&](auto weight_as) {
+      with_dtype<S>(p.out.dtype, [&](auto out_as) {
+        using Weight = decltype(weight_as);
+        using Out = decltype(out_as);
+        const auto* weight = static_cast<const typename Weight::Element*>(p.weight.data);
+        auto* out = row_of<Out>(p.out, t);
+        for_vectors<S>(hidden, [&](std::int64_t i, auto... n) {
+          const typename S::F v = S::mul(S::load(residual + i, n...), scale);
+          Out::store(out + i, S::mul(v, Weight::load(weight + i, n...)), n...);
+        });
+      });
+    });
+  }
+}
+
+// gate * sigmoid(z), z being gate for SiLU and 2 u for GELU, whose tanh form is
+// gate / 2 * (1 + tanh(u)) = gate * sigmoid(2 u), u = sqrt(2 / pi) * (gate + 0.044715 gate^3).
+template <class S>
+SLUICE_INLINE typename S::F activate(typename S::F gate, GatedActivation activation) {
+  typename S::F z = gate;
+  if (activation == GatedActivation::kGeluTanh) {
+    const typename S::F square = S::mul(gate, gate);
+    const typename S::F inner = S::fma(S::mul(square, gate), S::set1(0.044715F), gate);
+    z = S::mul(inner, S::set1(1.5957691216F));  // 2 sqrt(2 / pi)
+  }
+  const typename S::F one = S::set1(1.0F);
+  return S::div(gate, S::add(one, exp<S>(S::sub(S::zero(), z))));
+}
+
+template <class S>
+void gated_activation_rows(const GatedActivationParams& p, std::int32_t begin, std::int32_t end) {
+  const std::int64_t width = p.out.dims[1];
+  for (std::int32_t t = begin; t < end; ++t) {
+    const float* gate = row_of<AsF32<S>>(p.gate_up, t);
+    const float* up = gate + width;
+    with_dtype<S>(p.out.dtype, [&](auto out_as) {
+      using Out = decltype(out_as);
+      auto* out = row_of<Out>(p.out, t);
+      for_vectors<S>(width, [&](std::int64_t i, auto... n) {
+        const typename S::F g = activate<S>(S::load(gate + i, n...), p.activation);
+        Out::store(out + i, S::mul(g, S::load(up + i, n...)), n...);
+      });
+    });
+  }
+}
+
+template <class S>
+void normalize_head(float* head, std::int64_t dim, const TensorView& weight, float epsilon) {
+  SquareSum<S> squares;
+  for_vectors<S>(dim, [&](std::int64_t i, auto... n) { squares.add(S::load(head + i, n...)); });
+  const typename S::F scale = S::set1(squares.inverse_rms(dim, epsilon));
+  with_dtype<S>(weight.dtype, [&](auto weight_as) {
+    using Weight = decltype(weight_as);
+    const auto* w = static_cast<const typename Weight::Element*>(weight.data);
+    for_vectors<S>(dim, [&](std::int64_t i, auto... n) {
+      const typename S::F v = S::mul(S::load(head + i, n...), scale);
+      S::store(head + i, S::mul(v, Weight::load(w + i, n...)), n...);
+    });
+  });
+}
+
+template <class S>
+SLUICE_INLINE void rotate_head(float* head, std::int64_t half, const float* cosines) {
+  const float* sines = cosines + half;
+  for_vectors<S>(half, [&](std::int64_t i, auto... n) {
+    const typename S::F low = S::load(head + i, n...);
+    const typename S::F high = S::load(head + half + i, n...);
+    const typename S::F c = S::load(cosines + i, n...);
+    const typename S::F s = S::load(sines + i, n...);
+    S::store(head + i, S::fms(low, c, S::mul(high, s)), n...);
+    S::store(head + half + i, S::fma(high, c, S::mul(low, s)), n...);
+  });
+}
+
+template <class S>
+void rope_write_kv_rows(const RopeWriteKvParams& p, std::int32_t begin, std::int32_t end) {
+  const std::int64_t dim = p.head_dim;
+  const KvLayerView& kv = p.kv;
+  for (std::int32_t t = begin; t < end; ++t) {
+    float* row = row_of<AsF32<S>>(p.qkv, t);
+    const float* cosines = p.cos_sin + std::int64_t{p.positions[t]} * p.rotary_dim;
+    for (std::int32_t head = 0; head < p.num_heads + p.num_kv_heads; ++head) {
+      const TensorView& norm = head < p.num_heads ? p.q_norm : p.k_norm;
+      if (norm.data != nullptr) normalize_head<S>(row + head * dim, dim, norm, p.norm_epsilon);
+      rotate_head<S>(row + head * dim, p.rotary_dim / 2, cosines);
+    }
+    const float* keys = row + p.num_heads * dim;
+    const float* values = keys + p.num_kv_heads * dim;
+    const std::int64_t slot = p.slot_mapping[t];
+    const std::int64_t place =
+        slot / kv.block_size * kv.block_stride + slot % kv.block_size * kv.token_stride;
+    with_dtype<S>(kv.dtype, [&](auto kv_as) {
+      using Kv = decltype(kv_as);
+      for (std::int32_t g = 0; g < p.num_kv_heads; ++g) {
+        auto* k = static_cast<typename Kv::Element*>(kv.k_base) + place + g * kv.head_stride;
+        auto* v = static_cast<typename Kv::Element*>(kv.v_base) + place + g * kv.head_stride;
+        for_vectors<S>(dim, [&](std::int64_t i, auto... n) {
+          Kv::store(k + i, S::load(keys + g * dim + i, n...), n...);
+          Kv::store(v + i, S::load(values + g * dim + i, n...), n...);
+        });
+      }
+    });
+  }
+}
+
+}  // namespace sluice::kernels

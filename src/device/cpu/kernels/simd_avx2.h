@@ -1,0 +1,144 @@
+// Avx2: vectors of 8 floats (AVX2, FMA, F16C). The same interface as Avx512 in simd_avx512.h.
+// Included by kernels_avx2.cpp only: code that includes it needs its compiler flags. Everything is
+// forced inline, so that no function compiled with those flags can be linked into code for older
+// machines.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "device/cpu/kernels/inline.h"
+
+namespace sluice::kernels {
+
+struct Avx2 {
+  using F = __m256;
+  using Mask = __m256;  // all bits of a lane
+  static constexpr int kLanes = 8;
+  static constexpr int kDotRows = 3;
+  static constexpr int kDotCols = 4;
+  static constexpr int kGemmRows = 6;
+  static constexpr int kGemmVectors = 2;
+
+  SLUICE_INLINE static F zero() { return _mm256_setzero_ps(); }
+  SLUICE_INLINE static F set1(float x) { return _mm256_set1_ps(x); }
+  SLUICE_INLINE static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  SLUICE_INLINE static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  SLUICE_INLINE static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  SLUICE_INLINE static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  SLUICE_INLINE static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  SLUICE_INLINE static F fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
+  SLUICE_INLINE static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+  SLUICE_INLINE static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  SLUICE_INLINE static F min(F a, F b) { return _mm256_min_ps(a, b); }
+
+  SLUICE_INLINE static __m256i first_lanes(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  SLUICE_INLINE static Mask first(int n) { return _mm256_castsi256_ps(first_lanes(n)); }
+  SLUICE_INLINE static Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+  SLUICE_INLINE static Mask without(Mask a, Mask b) { return _mm256_andnot_ps(b, a); }
+  SLUICE_INLINE static Mask less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+  SLUICE_INLINE static F select(Mask mask, F yes, F no) { return _mm256_blendv_ps(no, yes, mask); }
+
+  SLUICE_INLINE static F load(const float* p) { return _mm256_loadu_ps(p); }
+  SLUICE_INLINE static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  SLUICE_INLINE static F load(const float* p, int n) {
+    return _mm256_maskload_ps(p, first_lanes(n));
+  }
+  SLUICE_INLINE static void store(float* p, F v, int n) {
+    _mm256_maskstore_ps(p, first_lanes(n), v);
+  }
+
+  using H = __m128i;
+  SLUICE_INLINE static H load_h(const std::uint16_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
+  // There is no masked load of 16-bit lanes: by way of a small array.
+  SLUICE_INLINE static H load_h(const std::uint16_t* p, int n) {
+    alignas(16) std::uint16_t copy[8] = {};
+    __builtin_memcpy(copy, p, static_cast<std::size_t>(n) * 2);
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(copy));
+  }
+  SLUICE_INLINE static void store_h(std::uint16_t* p, H v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
+  }
+  SLUICE_INLINE static void store_h(std::uint16_t* p, H v, int n) {
+    alignas(16) std::uint16_t copy[8];
+    _mm_store_si128(reinterpret_cast<__m128i*>(copy), v);
+    __builtin_memcpy(p, copy, static_cast<std::size_t>(n) * 2);
+  }
+  SLUICE_INLINE static F from_bf16(H h) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+  }
+  SLUICE_INLINE static F from_f16(H h) { return _mm256_cvtph_ps(h); }
+  SLUICE_INLINE static H to_f16(F v) {
+    return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  SLUICE_INLINE static H to_bf16(F v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd_bit = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd_bit);
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    // Narrows within 128-bit halves; the permutation puts the quarters in order.
+    const __m256i narrow = _mm256_packus_epi32(high, high);
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(narrow, 0x08));
+  }
+
+  using Pairs = __m256i;
+  SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p, int n) {
+    alignas(32) std::uint16_t copy[16] = {};
+    __builtin_memcpy(copy, p, static_cast<std::size_t>(n) * 2);
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(copy));
+  }
+  SLUICE_INLINE static F even(Pairs v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
+  SLUICE_INLINE static F odd(Pairs v) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+
+  SLUICE_INLINE static F round(F v) {
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  SLUICE_INLINE static F pow2(F n) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+  }
+
+  SLUICE_INLINE static __m128 quarter_sum(F v) {
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  }
+  SLUICE_INLINE static float max_lane(F v) {
+    const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 pair = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
+  }
+
+  SLUICE_INLINE static void transpose(F (&rows)[8]) {
+    F t[8];
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+      t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    F u[8];
+    for (int i = 0; i < 8; i += 4) {
+      u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+      u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+      u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+      rows[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+  }
+};
+
+}  // namespace sluice::kernels

@@ -1,0 +1,156 @@
+// Avx512: vectors of 16 floats (AVX-512 F, BW, DQ, VL). The same interface as Avx2 in simd_avx2.h.
+// Included by kernels_avx512*.cpp only: code that includes it needs their compiler flags.
+// Everything is forced inline, so that no function compiled with those flags can be linked into
+// code for older machines.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "device/cpu/kernels/inline.h"
+
+namespace sluice::kernels {
+
+struct Avx512 {
+  using F = __m512;
+  using Mask = __mmask16;
+  static constexpr int kLanes = 16;
+  // Register tiles, rows x vectors: of dot products (matmul) and of broadcast products (attention).
+  static constexpr int kDotRows = 4;
+  static constexpr int kDotCols = 6;
+  static constexpr int kGemmRows = 6;
+  static constexpr int kGemmVectors = 4;
+
+  SLUICE_INLINE static F zero() { return _mm512_setzero_ps(); }
+  SLUICE_INLINE static F set1(float x) { return _mm512_set1_ps(x); }
+  SLUICE_INLINE static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  SLUICE_INLINE static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  SLUICE_INLINE static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  SLUICE_INLINE static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  SLUICE_INLINE static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  // a * b - c
+  SLUICE_INLINE static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
+  // c - a * b
+  SLUICE_INLINE static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+  // The second where either is NaN.
+  SLUICE_INLINE static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  SLUICE_INLINE static F min(F a, F b) { return _mm512_min_ps(a, b); }
+
+  // Masks of the first n lanes (0 <= n <= 16), of lanes with a < b, and their use.
+  SLUICE_INLINE static Mask first(int n) { return static_cast<Mask>((1U << n) - 1U); }
+  SLUICE_INLINE static Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
+  SLUICE_INLINE static Mask without(Mask a, Mask b) { return static_cast<Mask>(a & ~b); }
+  SLUICE_INLINE static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  SLUICE_INLINE static F select(Mask mask, F yes, F no) {
+    return _mm512_mask_blend_ps(mask, no, yes);
+  }
+
+  SLUICE_INLINE static F load(const float* p) { return _mm512_loadu_ps(p); }
+  SLUICE_INLINE static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  // The first n elements; the others are zero and not read.
+  SLUICE_INLINE static F load(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  SLUICE_INLINE static void store(float* p, F v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
+
+  // 16 elements of 16 bits, as they are.
+  using H = __m256i;
+  SLUICE_INLINE static H load_h(const std::uint16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  SLUICE_INLINE static H load_h(const std::uint16_t* p, int n) {
+    return _mm256_maskz_loadu_epi16(first(n), p);
+  }
+  SLUICE_INLINE static void store_h(std::uint16_t* p, H v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+  SLUICE_INLINE static void store_h(std::uint16_t* p, H v, int n) {
+    _mm256_mask_storeu_epi16(p, first(n), v);
+  }
+  SLUICE_INLINE static F from_bf16(H h) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+  }
+  SLUICE_INLINE static F from_f16(H h) { return _mm512_cvtph_ps(h); }
+  SLUICE_INLINE static H to_f16(F v) {
+    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  // By integers and not by the BF16 instruction, which flushes denormals.
+  SLUICE_INLINE static H to_bf16(F v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(
+        _mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+  }
+
+  // 32 bfloat16 as two vectors: those at even and those at odd places.
+  using Pairs = __m512i;
+  SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p) { return _mm512_loadu_si512(p); }
+  SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p, int n) {
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((std::uint64_t{1} << n) - 1U), p);
+  }
+  SLUICE_INLINE static F even(Pairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
+  SLUICE_INLINE static F odd(Pairs v) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+
+  // To the nearest integer, and 2^n for integral n in [-126, 127].
+  SLUICE_INLINE static F round(F v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  SLUICE_INLINE static F pow2(F n) {
+    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+  }
+
+  // Sums over lanes, always by the same tree: halves, quarters, then (l0 + l2) + (l1 + l3).
+  SLUICE_INLINE static __m128 quarter_sum(F v) {
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  }
+  SLUICE_INLINE static float max_lane(F v) {
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    const __m128 pair = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
+  }
+
+  // rows[i][j] becomes rows[j][i].
+  SLUICE_INLINE static void transpose(F (&rows)[16]) {
+    F t[16];
+    for (int i = 0; i < 16; i += 2) {
+      t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    F u[16];
+    for (int i = 0; i < 16; i += 4) {
+      u[i] = pair_low(t[i], t[i + 2]);
+      u[i + 1] = pair_high(t[i], t[i + 2]);
+      u[i + 2] = pair_low(t[i + 1], t[i + 3]);
+      u[i + 3] = pair_high(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const F a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);
+      const F b = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xDD);
+      const F c = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88);
+      const F d = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xDD);
+      rows[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+      rows[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+      rows[i + 8] = _mm512_shuffle_f32x4(a, c, 0xDD);
+      rows[i + 12] = _mm512_shuffle_f32x4(b, d, 0xDD);
+    }
+  }
+
+ private:
+  SLUICE_INLINE static F pair_low(F a, F b) {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+  SLUICE_INLINE static F pair_high(F a, F b) {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+};
+
+}  // namespace sluice::kernels

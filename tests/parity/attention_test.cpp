@@ -1,0 +1,255 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/parity/attention_case.h"
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+class AttentionTest : public DeviceTest {
+ protected:
+  // Parts of sequences given as (context, query).
+  void check(const AttentionConfig& config,
+             const std::vector<std::pair<std::int32_t, std::int32_t>>& parts, SplitMix64& rng) {
+    std::vector<AttentionSequence> sequences;
+    for (const auto& [context, query] : parts) {
+      sequences.push_back(random_sequence(config, context + query, rng));
+    }
+    std::vector<AttentionRow> rows;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      rows.push_back({&sequences[i], parts[i].first, parts[i].second});
+    }
+    const auto want = expected_attention(config, rows);
+    std::vector<double> tolerance;
+    for (const double x : want) tolerance.push_back(2e-5 + rounding_error(config.out, x));
+    expect_close(run_attention(*device_, *memory_, config, rows, rng), want, tolerance,
+                 "heads " + std::to_string(config.num_heads) + "/" +
+                     std::to_string(config.num_kv_heads) + " of " +
+                     std::to_string(config.head_dim) + ", block " +
+                     std::to_string(config.block_size) + ", window " +
+                     std::to_string(config.window) + ", " + dtype_name(config.kv));
+  }
+};
+
+TEST_P(AttentionTest, HeadShapesAndTypes) {
+  SplitMix64 rng(1);
+  const std::int32_t dims[] = {8, 16, 20, 24, 64, 80, 96, 128, 256};
+  const std::pair<std::int32_t, std::int32_t> heads[] = {{1, 1}, {4, 2}, {3, 1}, {8, 2}, {8, 1}};
+  for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+    int i = 0;
+    for (const std::int32_t dim : dims) {
+      const auto [h, g] = heads[i++ % 5];
+      const AttentionConfig config{
+          .num_heads = h, .num_kv_heads = g, .head_dim = dim, .block_size = 16, .kv = kv};
+      check(config, {{0, 5}, {70, 3}, {31, 1}}, rng);
+    }
+  }
+}
+
+TEST_P(AttentionTest, BlockSizesAndOutputs) {
+  SplitMix64 rng(2);
+  for (const std::int32_t block_size : {1, 8, 16, 32, 48}) {
+    for (const DType out : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const AttentionConfig config{.num_heads = 4,
+                                   .num_kv_heads = 2,
+                                   .head_dim = 32,
+                                   .block_size = block_size,
+                                   .kv = DType::kBF16,
+                                   .out = out};
+      check(config, {{0, 1}, {17, 1}, {0, 33}, {100, 20}}, rng);
+    }
+  }
+}
+
+TEST_P(AttentionTest, ContextsFromNothingToLong) {
+  SplitMix64 rng(3);
+  const AttentionConfig config{
+      .num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .kv = DType::kF16};
+  for (const std::int32_t context : {0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 500, 999}) {
+    check(config, {{context, 1}}, rng);
+    check(config, {{context, 2}}, rng);
+  }
+  check(config, {{0, 200}, {3, 90}, {999, 1}}, rng);
+}
+
+TEST_P(AttentionTest, WindowsShorterThanThePrompt) {
+  SplitMix64 rng(4);
+  for (const std::int32_t window : {1, 2, 16, 63, 64, 65, 100}) {
+    const AttentionConfig config{.num_heads = 4,
+                                 .num_kv_heads = 1,
+                                 .head_dim = 24,
+                                 .block_size = 8,
+                                 .window = window,
+                                 .kv = DType::kF32};
+    check(config, {{0, 150}, {200, 1}, {130, 40}, {3, 1}}, rng);
+  }
+}
+
+TEST_P(AttentionTest, MoreHeadsThanAPieceHolds) {
+  SplitMix64 rng(5);
+  const AttentionConfig config{
+      .num_heads = 71, .num_kv_heads = 1, .head_dim = 16, .block_size = 16, .kv = DType::kF32};
+  check(config, {{40, 3}, {0, 2}}, rng);
+}
+
+TEST_P(AttentionTest, RowsWithoutQueriesAndNoRows) {
+  SplitMix64 rng(6);
+  const AttentionConfig config{.num_heads = 2, .num_kv_heads = 2, .head_dim = 16};
+  check(config, {{10, 0}, {5, 2}, {0, 0}}, rng);
+  check(config, {}, rng);
+}
+
+TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
+  SplitMix64 rng(7);
+  const AttentionConfig config{.num_heads = 2, .num_kv_heads = 1, .head_dim = 64};
+  auto sequence = random_sequence(config, 100, rng);
+  for (float& q : sequence.q) q *= 50.0F;
+  const std::vector<AttentionRow> rows = {{&sequence, 80, 20}};
+  const auto want = expected_attention(config, rows);
+  expect_close(run_attention(*device_, *memory_, config, rows, rng), want,
+               std::vector<double>(want.size(), 2e-3), "large scores");
+}
+
+TEST_P(AttentionTest, NanOfATokenReachesOnlyWhoSeesIt) {
+  SplitMix64 rng(8);
+  const AttentionConfig config{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16};
+  for (const bool in_key : {false, true}) {
+    auto sequence = random_sequence(config, 30, rng);
+    (in_key ? sequence.k : sequence.v)[20 * 16 + 3] = std::nanf("");
+    const auto out = run_attention(*device_, *memory_, config, {{&sequence, 10, 20}}, rng);
+    for (std::size_t token = 0; token < 20; ++token) {
+      EXPECT_EQ(std::isnan(out[token * 32 + 3]), token >= 10) << token << " " << in_key;
+    }
+  }
+}
+
+// ---- RoPE and the write into the cache
+
+struct RopeShape {
+  std::int32_t num_heads;
+  std::int32_t num_kv_heads;
+  std::int32_t head_dim;
+  std::int32_t rotary_dim;
+  std::int32_t block_size;
+};
+
+class RopeTest : public DeviceTest {
+ protected:
+  void check(const RopeShape& shape, DType kv, bool norms, SplitMix64& rng);
+};
+
+constexpr std::int32_t kMaxPosition = 50;
+
+// One head normalized and rotated, in double.
+std::vector<double> expected_head(const float* head, const RopeShape& shape,
+                                  const std::vector<float>& norm, const float* cos_sin) {
+  std::vector<double> x(head, head + shape.head_dim);
+  if (!norm.empty()) {
+    double squares = 0.0;
+    for (const double v : x) squares += v * v;
+    const double scale = 1.0 / std::sqrt(squares / shape.head_dim + 1e-6F);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale * norm[i];
+  }
+  const auto half = static_cast<std::size_t>(shape.rotary_dim / 2);
+  for (std::size_t i = 0; i < half; ++i) {
+    const double low = x[i];
+    const double high = x[half + i];
+    x[i] = low * cos_sin[i] - high * cos_sin[half + i];
+    x[half + i] = high * cos_sin[i] + low * cos_sin[half + i];
+  }
+  return x;
+}
+
+void RopeTest::check(const RopeShape& shape, DType kv, bool norms, SplitMix64& rng) {
+  memory_->clear();
+  const std::vector<std::int32_t> positions = {0, 49, 7};
+  const std::vector<std::int64_t> slots = {shape.block_size * 4 - 1, 0, shape.block_size};
+  const std::int32_t total_heads = shape.num_heads + 2 * shape.num_kv_heads;
+  const std::int64_t width = std::int64_t{total_heads} * shape.head_dim;
+  const auto qkv = random_floats(rng, static_cast<std::size_t>(3 * width));
+  const auto cos_sin =
+      random_floats(rng, static_cast<std::size_t>(kMaxPosition * shape.rotary_dim), 0.7F);
+  const auto dim = static_cast<std::size_t>(shape.head_dim);
+  const auto q_norm = norms ? random_floats(rng, dim) : std::vector<float>();
+  const auto k_norm = norms ? random_floats(rng, dim) : std::vector<float>();
+  const std::int64_t half = std::int64_t{shape.num_kv_heads} * shape.block_size * shape.head_dim;
+  const TensorView cache = memory_->take_matrix(4, 2 * half, kv);
+  RopeWriteKvParams p;
+  p.qkv = memory_->put_matrix(qkv, 3, width, DType::kF32, width + 8);
+  if (norms) p.q_norm = memory_->put_vector(q_norm, DType::kF32);
+  if (norms) p.k_norm = memory_->put_vector(k_norm, DType::kF32);
+  p.cos_sin = memory_->put(cos_sin);
+  p.positions = memory_->put(positions);
+  p.slot_mapping = memory_->put(slots);
+  p.kv = {
+      .k_base = cache.data,
+      .v_base = static_cast<std::byte*>(cache.data) + half * static_cast<std::int64_t>(size_of(kv)),
+      .dtype = kv,
+      .block_size = shape.block_size,
+      .block_stride = 2 * half,
+      .head_stride = std::int64_t{shape.block_size} * shape.head_dim,
+      .token_stride = shape.head_dim};
+  p.num_heads = shape.num_heads;
+  p.num_kv_heads = shape.num_kv_heads;
+  p.head_dim = shape.head_dim;
+  p.rotary_dim = shape.rotary_dim;
+  p.norm_epsilon = 1e-6F;
+  p.rows = {memory_->put_count(3), 8};
+  ops().rope_write_kv(p);
+
+  const auto after = result(p.qkv);
+  const auto stored = memory_->read_matrix(cache);
+  std::vector<float> got;
+  std::vector<double> want;
+  std::vector<double> tolerance;
+  std::size_t written = 0;
+  for (std::size_t t = 0; t < 3; ++t) {
+    const float* rope = cos_sin.data() + positions[t] * shape.rotary_dim;
+    for (std::int32_t head = 0; head < total_heads; ++head) {
+      const std::int64_t column = static_cast<std::int64_t>(t) * width + head * shape.head_dim;
+      const bool is_query = head < shape.num_heads;
+      const bool is_value = head >= shape.num_heads + shape.num_kv_heads;
+      std::vector<double> x(qkv.begin() + column, qkv.begin() + column + shape.head_dim);
+      if (!is_value)
+        x = expected_head(qkv.data() + column, shape, is_query ? q_norm : k_norm, rope);
+      const std::int64_t group = (head - shape.num_heads) % shape.num_kv_heads;
+      const std::int64_t place =
+          slots[t] / shape.block_size * 2 * half + (is_value ? half : 0) +
+          (group * shape.block_size + slots[t] % shape.block_size) * shape.head_dim;
+      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+        got.push_back(is_query ? after[static_cast<std::size_t>(column + i)]
+                               : stored[static_cast<std::size_t>(place + i)]);
+        want.push_back(x[static_cast<std::size_t>(i)]);
+        tolerance.push_back(1e-5 + rounding_error(is_query ? DType::kF32 : kv, want.back()));
+        written += is_query ? 0 : 1;
+      }
+    }
+  }
+  expect_close(got, want, tolerance, "head_dim " + std::to_string(shape.head_dim));
+  const auto finite =
+      std::count_if(stored.begin(), stored.end(), [](float x) { return !std::isnan(x); });
+  EXPECT_EQ(static_cast<std::size_t>(finite), written) << "only the slots of the step are written";
+}
+
+TEST_P(RopeTest, RotatesNormalizesAndWrites) {
+  SplitMix64 rng(9);
+  const RopeShape shapes[] = {{1, 1, 8, 8, 1},     {4, 2, 20, 20, 16},  {3, 1, 24, 24, 8},
+                              {8, 2, 64, 64, 16},  {2, 2, 80, 32, 16},  {2, 1, 96, 96, 32},
+                              {2, 1, 128, 128, 8}, {1, 1, 256, 64, 16}, {2, 1, 16, 0, 4}};
+  for (const RopeShape& shape : shapes) {
+    for (const DType kv : {DType::kF32, DType::kF16, DType::kBF16}) {
+      check(shape, kv, false, rng);
+      check(shape, kv, true, rng);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionTest, testing::ValuesIn(available_devices()), case_name);
+INSTANTIATE_TEST_SUITE_P(Devices, RopeTest, testing::ValuesIn(available_devices()), case_name);
+
+}  // namespace
+}  // namespace sluice::parity
