@@ -1,0 +1,237 @@
+// A row's result is bitwise the same whatever else is in the batch, however its prompt is cut,
+// wherever its blocks lie and however many threads work: for every CPU instruction set.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/parity/attention_case.h"
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+constexpr std::uint64_t kSeeds = 6;
+
+class ExactnessTest : public testing::TestWithParam<DeviceCase> {
+ protected:
+  struct Place {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<DeviceMemory> memory;
+  };
+
+  // One device for each of 1, 2 and 3 threads.
+  void SetUp() override {
+    if (!GetParam().exact) GTEST_SKIP() << GetParam().name << " does not promise exactness";
+    for (int threads = 1; threads <= 3; ++threads) {
+      auto device = GetParam().make(threads);
+      if (!device) GTEST_SKIP() << device.error().message;
+      places_.push_back({std::move(*device), nullptr});
+      places_.back().memory = std::make_unique<DeviceMemory>(*places_.back().device);
+    }
+  }
+  void TearDown() override {
+    for (Place& place : places_) place.memory.reset();
+  }
+  Place& any_place(SplitMix64& rng) { return places_[rng.below(places_.size())]; }
+
+  std::vector<Place> places_;
+};
+
+// Rows `order` of a matrix, as a matrix.
+std::vector<float> pick_rows(const std::vector<float>& matrix, std::size_t cols,
+                             const std::vector<std::size_t>& order) {
+  std::vector<float> picked;
+  for (const std::size_t row : order) {
+    picked.insert(picked.end(), matrix.begin() + static_cast<std::ptrdiff_t>(row * cols),
+                  matrix.begin() + static_cast<std::ptrdiff_t>((row + 1) * cols));
+  }
+  return picked;
+}
+
+std::vector<std::size_t> random_order(SplitMix64& rng, std::size_t rows) {
+  std::vector<std::size_t> order(1 + rng.below(2 * rows));
+  for (std::size_t& row : order) row = rng.below(rows);
+  return order;
+}
+
+TEST_P(ExactnessTest, MatmulRowsAreIndependentOfTheBatch) {
+  const std::pair<DType, DType> types[] = {{DType::kF32, DType::kF32},
+                                           {DType::kF32, DType::kF16},
+                                           {DType::kF32, DType::kBF16},
+                                           {DType::kBF16, DType::kBF16}};
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SplitMix64 rng(seed);
+    const auto [x_type, w_type] = types[seed % 4];
+    const std::size_t rows = 1 + rng.below(40);
+    const std::size_t depth = 1 + rng.below(600);
+    const std::size_t cols = 1 + rng.below(500);
+    const auto x = random_floats(rng, rows * depth);
+    const auto w = random_floats(rng, cols * depth);
+    const auto bias = random_floats(rng, cols);
+    // Rows `order` of x, against columns [begin, end), as one segment or cut in two.
+    const auto run = [&](const std::vector<std::size_t>& order, std::size_t begin, std::size_t end,
+                         std::size_t cut) {
+      Place& place = any_place(rng);
+      DeviceMemory& memory = *place.memory;
+      memory.clear();
+      MatmulParams p;
+      p.x = memory.put_matrix(pick_rows(x, depth, order), static_cast<std::int64_t>(order.size()),
+                              static_cast<std::int64_t>(depth), x_type);
+      for (const auto& [from, to] : {std::pair(begin, cut), std::pair(cut, end)}) {
+        if (from == to) continue;
+        std::vector<std::size_t> picked(to - from);
+        std::iota(picked.begin(), picked.end(), from);
+        MatmulSegment& segment = p.segments[p.num_segments++];
+        segment.weight =
+            memory.put_matrix(pick_rows(w, depth, picked), static_cast<std::int64_t>(to - from),
+                              static_cast<std::int64_t>(depth), w_type);
+        segment.bias = memory.put_vector(pick_rows(bias, 1, picked), w_type);
+      }
+      const auto count = static_cast<std::int32_t>(order.size());
+      p.out = memory.take_matrix(count, static_cast<std::int64_t>(end - begin), DType::kF32);
+      p.rows = {memory.put_count(count), count};
+      place.device->ops().matmul(p);
+      return memory.read_matrix(p.out);
+    };
+    std::vector<std::size_t> all(rows);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    const auto whole = run(all, 0, cols, cols);
+    for (int round = 0; round < 8; ++round) {
+      const auto order = random_order(rng, rows);
+      const std::size_t begin = rng.below(cols);
+      const std::size_t end = begin + 1 + rng.below(cols - begin);
+      const auto part = run(order, begin, end, begin + rng.below(end - begin));
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        const std::size_t width = end - begin;
+        expect_same(std::span(part).subspan(i * width, width),
+                    std::span(whole).subspan(order[i] * cols + begin, width), "row");
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SplitMix64 rng(seed);
+    const std::size_t rows = 1 + rng.below(300);
+    const std::size_t width = 2 * (1 + rng.below(400));
+    const auto x = random_floats(rng, rows * width, 3.0F);
+    const auto weight = random_floats(rng, width);
+    const DType out_type = seed % 2 == 0 ? DType::kF32 : DType::kBF16;
+    const auto run = [&](const std::vector<std::size_t>& order, bool activation) {
+      Place& place = any_place(rng);
+      DeviceMemory& memory = *place.memory;
+      memory.clear();
+      const auto count = static_cast<std::int32_t>(order.size());
+      const auto cols = static_cast<std::int64_t>(width);
+      const TensorView in = memory.put_matrix(pick_rows(x, width, order), count, cols, DType::kF32);
+      const TensorView out = memory.take_matrix(count, activation ? cols / 2 : cols, out_type);
+      const RowCount in_use = {memory.put_count(count), count};
+      if (activation) {
+        place.device->ops().gated_activation({in, out, GatedActivation::kSilu, in_use});
+      } else {
+        place.device->ops().rms_norm(
+            {in, in, memory.put_vector(weight, DType::kF32), out, 1e-5F, in_use});
+      }
+      return memory.read_matrix(out);
+    };
+    std::vector<std::size_t> all(rows);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    for (const bool activation : {false, true}) {
+      const std::size_t cols = activation ? width / 2 : width;
+      const auto whole = run(all, activation);
+      for (int round = 0; round < 4; ++round) {
+        const auto order = random_order(rng, rows);
+        expect_same(run(order, activation), pick_rows(whole, cols, order), "rows");
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+AttentionConfig random_config(SplitMix64& rng) {
+  constexpr std::int32_t kDims[] = {8, 20, 24, 64, 80, 96, 128};
+  constexpr std::int32_t kRatios[] = {1, 2, 3, 4, 8};
+  constexpr std::int32_t kBlocks[] = {1, 8, 16, 32};
+  constexpr std::int32_t kWindows[] = {0, 0, 7, 64, 100};
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+  AttentionConfig config;
+  config.num_kv_heads = static_cast<std::int32_t>(1 + rng.below(2));
+  config.num_heads = config.num_kv_heads * kRatios[rng.below(5)];
+  config.head_dim = kDims[rng.below(7)];
+  config.block_size = kBlocks[rng.below(4)];
+  config.window = kWindows[rng.below(5)];
+  config.kv = kTypes[rng.below(3)];
+  return config;
+}
+
+TEST_P(ExactnessTest, AttentionIsIndependentOfChunksBatchAndBlocks) {
+  for (std::uint64_t seed = 0; seed < 3 * kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SplitMix64 rng(seed);
+    const AttentionConfig config = random_config(rng);
+    const auto length = static_cast<std::int32_t>(1 + rng.below(300));
+    const auto sequence = random_sequence(config, length, rng);
+    const auto other = random_sequence(config, 200, rng);
+    const std::size_t width =
+        static_cast<std::size_t>(config.num_heads) * static_cast<std::size_t>(config.head_dim);
+    Place& first = any_place(rng);
+    const auto whole =
+        run_attention(*first.device, *first.memory, config, {{&sequence, 0, length}}, rng);
+
+    // The same sequence in chunks, each in a batch with parts of another one around it.
+    std::int32_t context = 0;
+    while (context < length) {
+      const std::int32_t left = length - context;
+      const std::int32_t chunk =
+          rng.below(3) == 0
+              ? 1
+              : static_cast<std::int32_t>(1 + rng.below(static_cast<std::uint64_t>(left)));
+      std::vector<AttentionRow> rows;
+      std::size_t before = 0;
+      for (std::uint64_t i = rng.below(3); i > 0; --i) {
+        rows.push_back({&other, static_cast<std::int32_t>(rng.below(150)),
+                        static_cast<std::int32_t>(1 + rng.below(50))});
+        before += static_cast<std::size_t>(rows.back().query);
+      }
+      rows.push_back({&sequence, context, chunk});
+      if (rng.below(2) == 0) rows.push_back({&other, 20, 1});
+      Place& place = any_place(rng);
+      const auto out = run_attention(*place.device, *place.memory, config, rows, rng);
+      const std::size_t count = static_cast<std::size_t>(chunk) * width;
+      expect_same(std::span(out).subspan(before * width, count),
+                  std::span(whole).subspan(static_cast<std::size_t>(context) * width, count),
+                  "chunk at " + std::to_string(context) + " of " + std::to_string(chunk));
+      if (HasFatalFailure()) return;
+      context += chunk;
+    }
+  }
+}
+
+TEST_P(ExactnessTest, InfinitiesOfLaterTokensDoNotReachEarlierOnes) {
+  SplitMix64 rng(77);
+  const AttentionConfig config{.num_heads = 4, .num_kv_heads = 2, .head_dim = 20};
+  const auto clean = random_sequence(config, 90, rng);
+  auto spoilt = clean;
+  for (std::size_t i = 45 * 2 * 20; i < spoilt.k.size(); ++i) {
+    spoilt.k[i] = rng.below(2) == 0 ? INFINITY : std::nanf("");
+    spoilt.v[i] = -spoilt.k[i];
+  }
+  Place& place = any_place(rng);
+  const auto want = run_attention(*place.device, *place.memory, config, {{&clean, 0, 90}}, rng);
+  const auto got = run_attention(*place.device, *place.memory, config, {{&spoilt, 0, 90}}, rng);
+  expect_same(std::span(got).first(45 * 80), std::span(want).first(45 * 80), "tokens in front");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ExactnessTest, testing::ValuesIn(available_devices()), case_name);
+
+}  // namespace
+}  // namespace sluice::parity
