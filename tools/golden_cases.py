@@ -1,5 +1,5 @@
 """The tiny models of tests/golden/models: one config.json each, as a checkpoint of the family would
-carry it (some as transformers 4 wrote them, some as transformers 5 does), and how they are stored."""
+carry it (some as transformers 4 wrote them, some as transformers 5 does), and their dtypes."""
 
 
 def _config(family, **fields):

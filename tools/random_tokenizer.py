@@ -22,12 +22,13 @@ keep walking until you hear the waves. Everyone laughed, because it was only a s
 night, when the others were sleeping, she heard something that was not the wind in the leaves.
 A program is a list of things to do: read the input, count the words, print the result, and return
 an error when something is missing. In 2024 there were 365 days and 1 more; 10 + 20 = 30, and
-100 / 4 = 25. for (int i = 0; i < n; ++i) { sum += values[i]; } return sum; def main(): print("hello")
+100 / 4 = 25. for (int i = 0; i < n; ++i) { sum += values[i]; } return sum; def main(): print("hi")
 """
 
 SPECIAL_TOKENS = {
-    "llama": {128000: "<|begin_of_text|>", 128001: "<|end_of_text|>", 128006: "<|start_header_id|>",
-              128007: "<|end_header_id|>", 128008: "<|eom_id|>", 128009: "<|eot_id|>"},
+    "llama": {128000: "<|begin_of_text|>", 128001: "<|end_of_text|>",
+              128006: "<|start_header_id|>", 128007: "<|end_header_id|>",
+              128008: "<|eom_id|>", 128009: "<|eot_id|>"},
     "qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
     "tiny": ["<s>", "</s>", "<|im_start|>", "<|im_end|>"],
 }

@@ -35,9 +35,10 @@ Error no_weights(const std::string& directory) {
           directory, name));
     }
   }
-  return not_found(fmt::format("{}: neither {} nor {} is there; expected a Hugging Face "
-                               "checkpoint directory",
-                               directory, kSingleFile, kIndexFile));
+  return not_found(
+      fmt::format("{}: neither {} nor {} is there; expected a Hugging Face "
+                  "checkpoint directory",
+                  directory, kSingleFile, kIndexFile));
 }
 
 // A shard is a plain file name: a path would let an index reach outside its directory.
@@ -71,9 +72,9 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index
     }
     const auto& name = shard.get_ref<const std::string&>();
     if (!is_plain_shard_name(name)) {
-      return invalid_argument(fmt::format(
-          "weight_map: {}: {} is not a plain file name that ends in .safetensors", quote_text(tensor),
-          quote_text(name)));
+      return invalid_argument(
+          fmt::format("weight_map: {}: {} is not a plain file name that ends in .safetensors",
+                      quote_text(tensor), quote_text(name)));
     }
     entries.emplace_back(tensor, name);
   }
@@ -89,9 +90,8 @@ Result<WeightMap> read_index(const std::string& path) {
   WeightMap map;
   for (auto& [tensor, shard] : *entries) map[shard].push_back(std::move(tensor));
   if (map.size() > kMaxShards) {
-    return invalid_argument(
-        fmt::format("{}: weight_map names {} files; the limit is {}", path, map.size(),
-                    kMaxShards));
+    return invalid_argument(fmt::format("{}: weight_map names {} files; the limit is {}", path,
+                                        map.size(), kMaxShards));
   }
   return map;
 }

@@ -25,8 +25,8 @@ Status read_at(const SafetensorsFile& file, std::uint64_t offset, std::span<std:
     const ssize_t n = pread(file.fd(), target.data(), target.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return unavailable(fmt::format("{}: cannot read: {}", file.path(),
-                                     std::generic_category().message(errno)));
+      return unavailable(
+          fmt::format("{}: cannot read: {}", file.path(), std::generic_category().message(errno)));
     }
     if (n == 0) return unavailable(file.path() + ": became shorter while it was read");
     target = target.subspan(static_cast<std::size_t>(n));
@@ -72,8 +72,8 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
     const std::uint64_t length = std::min(bytes, kSampleBytes);
     for (std::uint64_t i = 0; i < kSamples; ++i) {
       // (bytes - length) * i / (kSamples - 1) without overflow: the last sample ends the file.
-      const auto [step, rest] = std::pair((bytes - length) / (kSamples - 1),
-                                          (bytes - length) % (kSamples - 1));
+      const auto [step, rest] =
+          std::pair((bytes - length) / (kSamples - 1), (bytes - length) % (kSamples - 1));
       const std::uint64_t offset = step * i + rest * i / (kSamples - 1);
       const auto target = std::span(sample).first(static_cast<std::size_t>(length));
       RETURN_IF_ERROR(read_at(file, start + offset, target));
@@ -84,10 +84,10 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
 }
 
 Result<FileDigestCache::Identity> FileDigestCache::identify(const SafetensorsFile& file) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(file.fd(), &info) != 0) {
-    return unavailable(fmt::format("{}: cannot stat: {}", file.path(),
-                                   std::generic_category().message(errno)));
+    return unavailable(
+        fmt::format("{}: cannot stat: {}", file.path(), std::generic_category().message(errno)));
   }
   const auto nanoseconds = [](const timespec& t) {
     return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
@@ -104,8 +104,8 @@ Result<Sha256Digest> FileDigestCache::digest(const SafetensorsFile& file) {
   Sha256 hash;
   std::vector<std::byte> buffer(kReadBytes);
   for (std::uint64_t offset = 0; offset < before.size;) {
-    const auto length = static_cast<std::size_t>(
-        std::min<std::uint64_t>(buffer.size(), before.size - offset));
+    const auto length =
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), before.size - offset));
     const auto target = std::span(buffer).first(length);
     RETURN_IF_ERROR(read_at(file, offset, target));
     hash.update(target);

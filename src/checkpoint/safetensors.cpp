@@ -49,16 +49,14 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 Result<DType> weight_dtype(const TensorInfo& tensor) {
   switch (tensor.dtype) {
-    case StoredDType::kF32:
-      return DType::kF32;
-    case StoredDType::kF16:
-      return DType::kF16;
-    case StoredDType::kBF16:
-      return DType::kBF16;
+    case StoredDType::kF32: return DType::kF32;
+    case StoredDType::kF16: return DType::kF16;
+    case StoredDType::kBF16: return DType::kBF16;
     default:
-      return unsupported(fmt::format("tensor {}: dtype {} is not supported for weights; "
-                                     "expected F32, F16 or BF16",
-                                     quote_text(tensor.name), stored_dtype_name(tensor.dtype)));
+      return unsupported(
+          fmt::format("tensor {}: dtype {} is not supported for weights; "
+                      "expected F32, F16 or BF16",
+                      quote_text(tensor.name), stored_dtype_name(tensor.dtype)));
   }
 }
 

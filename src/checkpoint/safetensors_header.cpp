@@ -146,7 +146,8 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(double /*value*/, const std::string& text) override {
     if (state_ == State::kShape || state_ == State::kOffsets) {
-      return fail_tensor(fmt::format("{} where a whole number below 2^63 belongs", quote_text(text)));
+      return fail_tensor(
+          fmt::format("{} where a whole number below 2^63 belongs", quote_text(text)));
     }
     return wrong_value("a number");
   }
@@ -190,13 +191,11 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
 
   bool wrong_value(std::string_view found) {
     switch (state_) {
-      case State::kStart:
-        return fail(fmt::format("header is {}; expected an object", found));
+      case State::kStart: return fail(fmt::format("header is {}; expected an object", found));
       case State::kMetadataValue:
       case State::kMetadata:
         return fail(fmt::format("__metadata__ holds {}; expected an object of strings", found));
-      case State::kTensorValue:
-        return fail_tensor(fmt::format("is {}; expected an object", found));
+      case State::kTensorValue: return fail_tensor(fmt::format("is {}; expected an object", found));
       case State::kDTypeValue:
         return fail_tensor(fmt::format("dtype is {}; expected a name such as \"BF16\"", found));
       case State::kShapeValue:
@@ -216,7 +215,8 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (name.empty()) return fail("a tensor has an empty name");
     if (name.size() > kMaxNameBytes) {
-      return fail(fmt::format("tensor {}: name longer than {} bytes", quote_text(name), kMaxNameBytes));
+      return fail(
+          fmt::format("tensor {}: name longer than {} bytes", quote_text(name), kMaxNameBytes));
     }
     if (tensors_.size() == kMaxTensors) {
       return fail(fmt::format("more than {} tensors", kMaxTensors));
@@ -251,10 +251,10 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
     }
     const auto expected = byte_count(tensor);
     if (!expected || *expected != end - begin) {
-      return fail_tensor(fmt::format(
-          "data_offsets span {} bytes, but shape {} of {} takes {}", end - begin,
-          shape_text(tensor.shape), stored_dtype_name(tensor.dtype),
-          expected ? std::to_string(*expected) : "more than 2^63"));
+      return fail_tensor(fmt::format("data_offsets span {} bytes, but shape {} of {} takes {}",
+                                     end - begin, shape_text(tensor.shape),
+                                     stored_dtype_name(tensor.dtype),
+                                     expected ? std::to_string(*expected) : "more than 2^63"));
     }
     tensor.offset = data_start_ + begin;
     tensor.bytes = end - begin;
@@ -318,8 +318,7 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header
   }
   HeaderHandler handler(data_start, file_size - data_start, file_index);
   if (!nlohmann::json::sax_parse(header.begin(), header.end(), &handler)) {
-    return invalid_argument(handler.error().empty() ? "header is not valid JSON"
-                                                    : handler.error());
+    return invalid_argument(handler.error().empty() ? "header is not valid JSON" : handler.error());
   }
   std::vector<TensorInfo> tensors = handler.take();
   RETURN_IF_ERROR(check_names_and_ranges(tensors));

@@ -139,9 +139,8 @@ TEST(SafetensorsFile, RefusesRangesThatLie) {
               HasSubstr("outside"));
   EXPECT_THAT(header_error("{" + entry("w", "F32", "[2]", "[0,4]") + "}"),
               HasSubstr("span 4 bytes, but shape [2] of F32 takes 8"));
-  EXPECT_THAT(
-      header_error("{" + entry("w", "F32", "[4294967296,4294967296]", "[0,0]") + "}"),
-      HasSubstr("takes more than 2^63"));
+  EXPECT_THAT(header_error("{" + entry("w", "F32", "[4294967296,4294967296]", "[0,0]") + "}"),
+              HasSubstr("takes more than 2^63"));
   EXPECT_THAT(header_error("{" + entry("w", "F64", "[9223372036854775807]", "[0,8]") + "}"),
               HasSubstr("takes more than 2^63"));
   EXPECT_THAT(header_error("{" + entry("v", "F32", "[2]", "[0,8]") + "," +

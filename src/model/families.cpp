@@ -92,36 +92,24 @@ bool is_of_layer(WeightRole role) { return role > WeightRole::kLmHead; }
 
 bool has_weight(const LayerConfig& layer, Present present) {
   switch (present) {
-    case Present::kAlways:
-      return true;
-    case Present::kQkvBias:
-      return layer.qkv_bias;
-    case Present::kOBias:
-      return layer.o_bias;
-    case Present::kMlpBias:
-      return layer.mlp_bias;
-    case Present::kQkNorm:
-      return layer.qk_norm;
+    case Present::kAlways: return true;
+    case Present::kQkvBias: return layer.qkv_bias;
+    case Present::kOBias: return layer.o_bias;
+    case Present::kMlpBias: return layer.mlp_bias;
+    case Present::kQkNorm: return layer.qk_norm;
   }
   return false;
 }
 
 std::int64_t size_of_dim(const ModelConfig& config, const LayerConfig& layer, Dim dim) {
   switch (dim) {
-    case kNone:
-      return 0;
-    case kVocab:
-      return config.vocab_size;
-    case kHidden:
-      return config.hidden_size;
-    case kQuery:
-      return layer.q_width();
-    case kKeyValue:
-      return layer.kv_width();
-    case kHead:
-      return layer.head_dim;
-    case kFeedForward:
-      return layer.intermediate_size;
+    case kNone: return 0;
+    case kVocab: return config.vocab_size;
+    case kHidden: return config.hidden_size;
+    case kQuery: return layer.q_width();
+    case kKeyValue: return layer.kv_width();
+    case kHead: return layer.head_dim;
+    case kFeedForward: return layer.intermediate_size;
   }
   return 0;
 }
@@ -182,7 +170,7 @@ class Resolver {
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   std::optional<DType> matrix_dtype_;
-  std::string matrix_name_;  // the matrix that set it
+  std::string matrix_name_;            // the matrix that set it
   std::vector<WeightSource> vectors_;  // that are not F32
 };
 
@@ -195,9 +183,10 @@ Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, boo
   const bool head_serves_both = config.tie_embeddings && has_head && !has_embedding;
   plan.tied = !has_head || head_serves_both;
   if (!has_head && !config.tie_embeddings) {
-    log_warning(fmt::format("{}: lm_head.weight is missing although config.json: "
-                            "tie_word_embeddings is false; the embedding is used for it",
-                            checkpoint.directory()));
+    log_warning(
+        fmt::format("{}: lm_head.weight is missing although config.json: "
+                    "tie_word_embeddings is false; the embedding is used for it",
+                    checkpoint.directory()));
   }
   if (first || (last && plan.tied)) {
     const WeightRole role = head_serves_both ? WeightRole::kLmHead : WeightRole::kEmbedding;
@@ -256,8 +245,8 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
   plan.first_layer = first;
   plan.last_layer = last;
   Resolver resolver(config, checkpoint);
-  RETURN_IF_ERROR(resolve_ends(config, checkpoint, first == 0, last == config.num_layers, resolver,
-                               plan));
+  RETURN_IF_ERROR(
+      resolve_ends(config, checkpoint, first == 0, last == config.num_layers, resolver, plan));
   for (std::int32_t i = first; i < last; ++i) {
     LayerWeightSources& sources = plan.layers.emplace_back();
     for (const WeightSpec& spec : kLlamaTable) {

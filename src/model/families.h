@@ -74,12 +74,12 @@ struct LayerWeightSources {
 // Pure data: which bytes of which file are which weight.
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
-  std::int32_t last_layer = 0;  // exclusive
-  DType dtype = DType::kF32;    // of every matrix; norms and biases may be F32 instead
-  bool tied = false;            // lm_head is the embedding
-  WeightSource embedding;       // first stage; also the last one when tied
-  WeightSource final_norm;      // last stage
-  WeightSource lm_head;         // last stage; equal to `embedding` when tied
+  std::int32_t last_layer = 0;             // exclusive
+  DType dtype = DType::kF32;               // of every matrix; norms and biases may be F32 instead
+  bool tied = false;                       // lm_head is the embedding
+  WeightSource embedding;                  // first stage; also the last one when tied
+  WeightSource final_norm;                 // last stage
+  WeightSource lm_head;                    // last stage; equal to `embedding` when tied
   std::vector<LayerWeightSources> layers;  // last_layer - first_layer, index 0 = first_layer
 
   const LayerWeightSources& layer(std::int32_t index) const {

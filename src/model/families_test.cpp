@@ -54,9 +54,8 @@ void write_tensors(const TempDirectory& directory, const Tensors& tensors) {
   for (const auto& [name, stored] : tensors) {
     std::size_t bytes = stored.dtype == "F32" ? 4 : stored.dtype == "I8" ? 1 : 2;
     for (const auto dim : stored.shape) bytes *= static_cast<std::size_t>(dim);
-    header[name] = {{"dtype", stored.dtype},
-                    {"shape", stored.shape},
-                    {"data_offsets", {end, end + bytes}}};
+    header[name] = {
+        {"dtype", stored.dtype}, {"shape", stored.shape}, {"data_offsets", {end, end + bytes}}};
     end += bytes;
   }
   directory.write("model.safetensors", safetensors_bytes(header.dump(), std::string(end, '\0')));
@@ -118,8 +117,7 @@ TEST(ResolveWeights, ResolvesPipelineStages) {
   auto middle = resolve(config, tensors, 1, 2);
   ASSERT_TRUE(middle);
   EXPECT_FALSE(middle->embedding.present() || middle->lm_head.present());
-  EXPECT_EQ(middle->layer(1)[WeightRole::kQ].tensor.name,
-            "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(middle->layer(1)[WeightRole::kQ].tensor.name, "model.layers.1.self_attn.q_proj.weight");
   auto last = resolve(config, tensors, 2, 3);
   ASSERT_TRUE(last);
   EXPECT_TRUE(!last->embedding.present() && last->lm_head.present() && last->final_norm.present());

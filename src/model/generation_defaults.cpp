@@ -22,10 +22,14 @@ struct IgnoredDefault {
   double off;
 };
 constexpr std::array kIgnored = {
-    IgnoredDefault{"num_beams", 1},           IgnoredDefault{"num_beam_groups", 1},
-    IgnoredDefault{"penalty_alpha", 0},       IgnoredDefault{"typical_p", 1},
-    IgnoredDefault{"epsilon_cutoff", 0},      IgnoredDefault{"eta_cutoff", 0},
-    IgnoredDefault{"no_repeat_ngram_size", 0}, IgnoredDefault{"top_h", 0},
+    IgnoredDefault{"num_beams", 1},
+    IgnoredDefault{"num_beam_groups", 1},
+    IgnoredDefault{"penalty_alpha", 0},
+    IgnoredDefault{"typical_p", 1},
+    IgnoredDefault{"epsilon_cutoff", 0},
+    IgnoredDefault{"eta_cutoff", 0},
+    IgnoredDefault{"no_repeat_ngram_size", 0},
+    IgnoredDefault{"top_h", 0},
     IgnoredDefault{"guidance_scale", 1},
 };
 

@@ -57,16 +57,15 @@ Result<std::optional<std::int64_t>> JsonFields::integer(std::string_view name, s
     const auto number = value->get<std::int64_t>();
     if (number >= min && number <= max) return std::optional(number);
   }
-  return error(name, fmt::format("{}; expected a whole number from {} to {}", shown(*value), min,
-                                 max));
+  return error(name,
+               fmt::format("{}; expected a whole number from {} to {}", shown(*value), min, max));
 }
 
 Result<std::int64_t> JsonFields::required_integer(std::string_view name, std::int64_t min,
                                                   std::int64_t max) const {
   ASSIGN_OR_RETURN(const auto value, integer(name, min, max));
   if (value) return *value;
-  return error(name,
-               fmt::format("is missing; expected a whole number from {} to {}", min, max));
+  return error(name, fmt::format("is missing; expected a whole number from {} to {}", min, max));
 }
 
 Result<std::optional<double>> JsonFields::number(std::string_view name, double min,
@@ -127,10 +126,10 @@ Result<std::vector<TokenId>> JsonFields::token_ids(std::string_view name,
     if (!item.is_number_integer()) {
       return error(name, fmt::format("{}; expected a token id or a list of them", shown(item)));
     }
-    const bool in_range = item.is_number_unsigned()
-                              ? item.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab_size)
-                              : item.get<std::int64_t>() >= 0 &&
-                                    item.get<std::int64_t>() < std::int64_t{vocab_size};
+    const bool in_range =
+        item.is_number_unsigned()
+            ? item.get<std::uint64_t>() < static_cast<std::uint64_t>(vocab_size)
+            : item.get<std::int64_t>() >= 0 && item.get<std::int64_t>() < std::int64_t{vocab_size};
     if (in_range) {
       result.push_back(item.get<TokenId>());
     } else {

@@ -84,8 +84,7 @@ Result<std::int32_t> read_size(const JsonFields& fields, std::string_view name, 
 
 Status read_heads(const JsonFields& fields, const FamilyRules& rules, std::int32_t hidden_size,
                   LayerConfig& layer) {
-  ASSIGN_OR_RETURN(layer.num_heads,
-                   read_size(fields, "num_attention_heads", ModelLimits::kHeads));
+  ASSIGN_OR_RETURN(layer.num_heads, read_size(fields, "num_attention_heads", ModelLimits::kHeads));
   ASSIGN_OR_RETURN(const auto kv_heads,
                    fields.integer("num_key_value_heads", 1, ModelLimits::kHeads));
   // null says "as many as heads" in every family; only absence takes the family's default.
@@ -97,8 +96,8 @@ Status read_heads(const JsonFields& fields, const FamilyRules& rules, std::int32
   }
   if (layer.num_heads % layer.num_kv_heads != 0) {
     return fields.error("num_key_value_heads",
-                        fmt::format("{} does not divide num_attention_heads {}",
-                                    layer.num_kv_heads, layer.num_heads));
+                        fmt::format("{} does not divide num_attention_heads {}", layer.num_kv_heads,
+                                    layer.num_heads));
   }
   ASSIGN_OR_RETURN(const auto head_dim, fields.integer("head_dim", 1, ModelLimits::kHeadDim));
   if (head_dim) {
@@ -117,10 +116,10 @@ Status read_heads(const JsonFields& fields, const FamilyRules& rules, std::int32
   }
   layer.head_dim = hidden_size / layer.num_heads;
   if (layer.head_dim > ModelLimits::kHeadDim) {
-    return fields.error("hidden_size",
-                        fmt::format("{} over {} heads makes heads of {}; the limit is {}",
-                                    hidden_size, layer.num_heads, layer.head_dim,
-                                    ModelLimits::kHeadDim));
+    return fields.error(
+        "hidden_size",
+        fmt::format("{} over {} heads makes heads of {}; the limit is {}", hidden_size,
+                    layer.num_heads, layer.head_dim, ModelLimits::kHeadDim));
   }
   return {};
 }
@@ -141,8 +140,8 @@ Status read_biases_and_activation(const JsonFields& fields, const FamilyRules& r
     if (!fields.has(name)) continue;
     ASSIGN_OR_RETURN(const bool wanted, fields.boolean(name, false));
     if (wanted != rules.qk_norm) {
-      return fields.refusal(name, fmt::format("{} is not supported in family {}", wanted,
-                                              rules.model_type));
+      return fields.refusal(
+          name, fmt::format("{} is not supported in family {}", wanted, rules.model_type));
     }
   }
   layer.qkv_bias = rules.qkv_bias_always || (attention_bias && rules.reads_attention_bias);
@@ -205,8 +204,9 @@ Status apply_qwen_windows(const JsonFields& fields, std::int32_t window,
     const bool sliding =
         given ? (*given)[i] : on && static_cast<std::int64_t>(i) >= full_layers.value_or(28);
     if (sliding && !on) {
-      return fields.error("layer_types", "names sliding_attention, but use_sliding_window is "
-                                         "false or sliding_window is null");
+      return fields.error("layer_types",
+                          "names sliding_attention, but use_sliding_window is "
+                          "false or sliding_window is null");
     }
     layers[i].window = sliding ? window : 0;
   }
@@ -227,7 +227,7 @@ Status apply_windows(const JsonFields& fields, const FamilyRules& rules,
     return check_layer_types(fields, given, false);
   }
   // Absent is not null: transformers then takes 4096.
-  const std::int32_t window = value ? static_cast<std::int32_t>(*value)
+  const std::int32_t window = value                              ? static_cast<std::int32_t>(*value)
                               : fields.is_null("sliding_window") ? 0
                                                                  : 4096;
   if (rules.family == Family::kMistral) {
@@ -257,8 +257,9 @@ Status read_tokens_and_dtype(const JsonFields& fields, ModelConfig& config) {
 
 void warn_about_ignored(const JsonFields& fields) {
   if (fields.has("dual_chunk_attention_config")) {
-    log_warning("config.json: dual_chunk_attention_config is ignored, as transformers does: "
-                "attention is exact at every length");
+    log_warning(
+        "config.json: dual_chunk_attention_config is ignored, as transformers does: "
+        "attention is exact at every length");
   }
 }
 
@@ -268,10 +269,8 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
   ModelConfig config;
   config.family = rules.family;
   ASSIGN_OR_RETURN(config.vocab_size, read_size(fields, "vocab_size", ModelLimits::kVocabSize));
-  ASSIGN_OR_RETURN(config.hidden_size,
-                   read_size(fields, "hidden_size", ModelLimits::kHiddenSize));
-  ASSIGN_OR_RETURN(config.num_layers,
-                   read_size(fields, "num_hidden_layers", ModelLimits::kLayers));
+  ASSIGN_OR_RETURN(config.hidden_size, read_size(fields, "hidden_size", ModelLimits::kHiddenSize));
+  ASSIGN_OR_RETURN(config.num_layers, read_size(fields, "num_hidden_layers", ModelLimits::kLayers));
   ASSIGN_OR_RETURN(config.max_position_embeddings,
                    read_size(fields, "max_position_embeddings", ModelLimits::kPositions));
   ASSIGN_OR_RETURN(config.tie_embeddings, fields.boolean("tie_word_embeddings", false));

@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 json llama() {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -222,7 +222,9 @@ TEST(ModelConfig, RefusesRopesByName) {
   EXPECT_THAT(with_rope({{"rope_type", "default"}, {"mrope_section", {1, 2}}}),
               HasSubstr("\"mrope_section\": is not known and may change the mathematics"));
   EXPECT_THAT(with_rope({{"full_attention", json::object()}}), HasSubstr("per layer type"));
-  EXPECT_THAT(with_rope({{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0},
+  EXPECT_THAT(with_rope({{"rope_type", "llama3"},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 4.0},
                          {"high_freq_factor", 4.0}}),
               HasSubstr("high_freq_factor: 4; expected more than low_freq_factor 4"));
   EXPECT_THAT(with_rope({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
@@ -271,17 +273,17 @@ TEST(ModelConfig, RefusesSizesThatCannotBe) {
 }
 
 TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
-  for (const auto& [field, value] : std::vector<std::pair<const char*, json>>{
-           {"quantization_config", {{"quant_method", "awq"}}},
-           {"num_local_experts", 8},
-           {"final_logit_softcapping", 30.0},
-           {"residual_multiplier", 0.22},
-           {"logits_scaling", 8},
-           {"alibi", true},
-           {"rope_interleaved", true},
-           {"is_encoder_decoder", true},
-           {"vision_config", json::object()},
-           {"per_layer_config", json::array()}}) {
+  for (const auto& [field, value] :
+       std::vector<std::pair<const char*, json>>{{"quantization_config", {{"quant_method", "awq"}}},
+                                                 {"num_local_experts", 8},
+                                                 {"final_logit_softcapping", 30.0},
+                                                 {"residual_multiplier", 0.22},
+                                                 {"logits_scaling", 8},
+                                                 {"alibi", true},
+                                                 {"rope_interleaved", true},
+                                                 {"is_encoder_decoder", true},
+                                                 {"vision_config", json::object()},
+                                                 {"per_layer_config", json::array()}}) {
     auto config = llama();
     config[field] = value;
     auto result = parse_model_config(config.dump());

@@ -69,14 +69,10 @@ constexpr std::array kRefused = {
 bool is_neutral(const nlohmann::json& value, Neutral neutral) {
   // A JSON number may be written 1 or 1.0; both compare equal here.
   switch (neutral) {
-    case Neutral::kNothing:
-      return false;
-    case Neutral::kFalse:
-      return value.is_boolean() && !value.get<bool>();
-    case Neutral::kZero:
-      return value.is_number() && value.get<double>() == 0.0;
-    case Neutral::kOne:
-      return value.is_number() && value.get<double>() == 1.0;
+    case Neutral::kNothing: return false;
+    case Neutral::kFalse: return value.is_boolean() && !value.get<bool>();
+    case Neutral::kZero: return value.is_number() && value.get<double>() == 0.0;
+    case Neutral::kOne: return value.is_number() && value.get<double>() == 1.0;
     case Neutral::kZeroOrOne:
       return value.is_number() && (value.get<double>() == 0.0 || value.get<double>() == 1.0);
   }

@@ -30,9 +30,8 @@ float llama3_frequency(const RopeConfig& rope, float frequency) {
   if (wavelength > low_wavelength) return frequency / factor;
   if (wavelength < high_wavelength) return frequency;
   const float rotations = (1.0F / wavelength) * static_cast<float>(original);
-  const float smooth =
-      (rotations - static_cast<float>(rope.low_freq_factor)) /
-      static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+  const float smooth = (rotations - static_cast<float>(rope.low_freq_factor)) /
+                       static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
   const float interpolated = (1.0F - smooth) * frequency / factor;
   return interpolated + smooth * frequency;
 }
@@ -60,10 +59,9 @@ float yarn_frequency(const RopeConfig& rope, const YarnRange& range, std::int32_
   const float position = position_frequency(rope, i);
   const float extrapolated = 1.0F / position;
   const float interpolated = 1.0F / (static_cast<float>(rope.factor) * position);
-  const float ramp =
-      std::clamp((static_cast<float>(i) - static_cast<float>(range.low)) /
-                     static_cast<float>(range.high - range.low),
-                 0.0F, 1.0F);
+  const float ramp = std::clamp((static_cast<float>(i) - static_cast<float>(range.low)) /
+                                    static_cast<float>(range.high - range.low),
+                                0.0F, 1.0F);
   const float keep = 1.0F - ramp;
   return interpolated * (1.0F - keep) + extrapolated * keep;
 }
@@ -78,18 +76,10 @@ std::vector<float> rope_inverse_frequencies(const RopeConfig& rope) {
   for (std::int32_t i = 0; i < rope.rotary_dim / 2; ++i) {
     const float frequency = 1.0F / position_frequency(rope, i);
     switch (rope.type) {
-      case RopeType::kDefault:
-        result.push_back(frequency);
-        break;
-      case RopeType::kLinear:
-        result.push_back(frequency / static_cast<float>(rope.factor));
-        break;
-      case RopeType::kLlama3:
-        result.push_back(llama3_frequency(rope, frequency));
-        break;
-      case RopeType::kYarn:
-        result.push_back(yarn_frequency(rope, range, i));
-        break;
+      case RopeType::kDefault: result.push_back(frequency); break;
+      case RopeType::kLinear: result.push_back(frequency / static_cast<float>(rope.factor)); break;
+      case RopeType::kLlama3: result.push_back(llama3_frequency(rope, frequency)); break;
+      case RopeType::kYarn: result.push_back(yarn_frequency(rope, range, i)); break;
     }
   }
   return result;

@@ -30,8 +30,9 @@ Status check_known(const JsonFields& fields) {
   for (const std::string& name : fields.names()) {
     if (!fields.has(name)) continue;
     if (name == "full_attention" || name == "sliding_attention") {
-      return fields.refusal(quote_text(name), "one rotary embedding per layer type is not "
-                                              "supported; expected the fields themselves");
+      return fields.refusal(quote_text(name),
+                            "one rotary embedding per layer type is not "
+                            "supported; expected the fields themselves");
     }
     if (std::find(kKnownFields.begin(), kKnownFields.end(), name) == kKnownFields.end()) {
       return fields.refusal(quote_text(name), "is not known and may change the mathematics");
@@ -65,9 +66,9 @@ Status read_llama3(const JsonFields& fields, RopeConfig& rope) {
   ASSIGN_OR_RETURN(rope.low_freq_factor, fields.required_number("low_freq_factor", 1e-6, 1e6));
   ASSIGN_OR_RETURN(rope.high_freq_factor, fields.required_number("high_freq_factor", 1e-6, 1e6));
   if (rope.high_freq_factor <= rope.low_freq_factor) {
-    return fields.error("high_freq_factor", fmt::format("{}; expected more than low_freq_factor {}",
-                                                        rope.high_freq_factor,
-                                                        rope.low_freq_factor));
+    return fields.error("high_freq_factor",
+                        fmt::format("{}; expected more than low_freq_factor {}",
+                                    rope.high_freq_factor, rope.low_freq_factor));
   }
   return {};
 }
