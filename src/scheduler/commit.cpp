@@ -94,6 +94,7 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   // Nothing may have been planned behind tokens that turned out not to exist.
   CHECK(rejected == 0 || r.in_flight[s] == 0 || reason != FinishReason::kNone);
   r.next[s] -= rejected;
+  r.undecided[s] = 0;
   sequence.computed = computed;
   if (row.context_len < r.prefill_end[s]) {
     state_.kv.publish(slot, SchedulerState::known_hashes(sequence), computed);

@@ -13,27 +13,36 @@ PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& res
       changes_(plan.block_changes()) {}
 
 void PlanPass::append_chunk(std::int32_t slot, std::int32_t count) {
+  const std::size_t s = at(slot);
+  PlanRow& row = append_row(slot, count);
+  const auto tokens = set().sequence[s]->tokens.begin() + row.context_len;
+  plan_.token_ids.insert(plan_.token_ids.end(), tokens, tokens + count);
+  if (set().next[s] < set().prefill_end[s]) return;
+  row.num_logits = 1;
+  row.output_index = row.context_len + count - set().prompt_len[s];
+  plan_.logit_positions.push_back(count - 1);
+}
+
+RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> guesses) {
   RunningSet& r = set();
   const std::size_t s = at(slot);
-  Sequence& sequence = *r.sequence[s];
-  const std::int32_t first = r.next[s];
-  const bool last = first + count == r.prefill_end[s];
-  PlanRow row;
-  row.sequence = r.id[s];
-  row.slot = slot;
-  row.context_len = first;
-  row.query_len = count;
-  row.first_token = static_cast<std::int32_t>(plan_.token_ids.size());
-  row.first_logit = static_cast<std::int32_t>(plan_.logit_positions.size());
-  row.num_logits = last ? 1 : 0;
-  row.output_index = last ? first + count - r.prompt_len[s] : 0;
-  plan_.rows.push_back(row);
-  const auto tokens = sequence.tokens.begin() + first;
-  plan_.token_ids.insert(plan_.token_ids.end(), tokens, tokens + count);
-  if (last) plan_.logit_positions.push_back(count - 1);
-  r.next[s] += count;
-  ++r.in_flight[s];
-  sequence.in_flight += count;
+  CHECK(decode_ready(slot) && idle(slot));
+  const std::int32_t position = r.next[s];
+  const auto room = static_cast<std::size_t>(r.decode_end[s] - position - 1);
+  const auto used = guesses.first(std::min(guesses.size(), room));
+  const auto count = static_cast<std::int32_t>(used.size()) + 1;
+  if (!state_.kv.extend(slot, position, count, changes_)) {
+    const RowOutcome outcome = make_room(slot, count);
+    if (outcome != RowOutcome::kPlanned) return outcome;
+  }
+  PlanRow& row = append_row(slot, count);
+  row.num_logits = count;
+  row.output_index = position + 1 - r.prompt_len[s];
+  plan_.token_ids.push_back(r.last_token[s]);
+  plan_.token_ids.insert(plan_.token_ids.end(), used.begin(), used.end());
+  for (std::int32_t i = 0; i < count; ++i) plan_.logit_positions.push_back(i);
+  r.undecided[s] = 1;
+  return RowOutcome::kPlanned;
 }
 
 RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
@@ -50,9 +59,10 @@ RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
 
 // Preempts the newest sequences until `slot` has blocks for `count` more tokens (kPlanned). Only
 // those behind it in the order and not in flight: a step in flight writes into its blocks, and a
-// row of this plan is final. When all that could give way are in flight, the newest sits out this
-// plan so that it can be preempted in the next one; otherwise pairs of steps that overlap for ever
-// would starve the older sequence.
+// row of this plan is final. Otherwise the sequence waits, blocks in hand; it may yet be somebody
+// else's victim, but gives nothing up before anybody needs it. The oldest never waits for long:
+// when all that could give way are in flight, the newest of them sits out this plan and so can be
+// preempted in the next one. (Steps that overlap for ever would starve the oldest else.)
 RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
   RunningSet& r = set();
   const std::int32_t first = r.next[at(slot)];
@@ -60,7 +70,7 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
   while (true) {
     std::int32_t victim = -1;
     for (std::size_t i = r.order.size(); i > 0 && r.order[i - 1] != slot; --i) {
-      if (r.in_flight[at(r.order[i - 1])] > 0) continue;
+      if (!idle(r.order[i - 1])) continue;
       victim = r.order[i - 1];
       break;
     }
@@ -68,17 +78,8 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
     state_.preempt(victim, plan_);
     if (state_.kv.extend(slot, first, count, changes_)) return RowOutcome::kPlanned;
   }
-  if (r.order.back() != slot) {
-    r.held[at(r.order.back())] = 1;
-    return RowOutcome::kWaits;
-  }
-  // The newest itself: its blocks help those before it more. Alone it would have had room, unless
-  // an ended sequence still holds blocks; those come back with the next commit.
-  if (r.in_flight[at(slot)] > 0 || r.num_draining > 0 || r.order.size() == 1) {
-    return RowOutcome::kWaits;
-  }
-  state_.preempt(slot, plan_);
-  return RowOutcome::kPreempted;
+  if (r.order.back() != slot) r.held[at(r.order.back())] = 1;
+  return RowOutcome::kWaits;
 }
 
 bool PlanPass::waits_for_leader(const Sequence& sequence) const {

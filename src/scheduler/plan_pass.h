@@ -16,8 +16,7 @@ namespace sluice {
 
 enum class RowOutcome : std::uint8_t {
   kPlanned,
-  kWaits,      // no memory now; keeps its blocks and its place
-  kPreempted,  // no memory and nobody behind it: back to the queue, gone from running()
+  kWaits,  // no memory now; keeps its blocks and its place
 };
 
 class PlanPass {
@@ -27,8 +26,8 @@ class PlanPass {
   TimePoint now() const { return now_; }
   const ResourceView& resources() const { return resources_; }
 
-  // Slots of running sequences in service order (priority, arrival). Decoding and prefilling
-  // others may take sequences out behind the one served, never in front of it.
+  // Slots of running sequences in service order (priority, arrival). Planning a row may preempt
+  // sequences behind it in this order, never in front of it: walk by index.
   std::span<const std::int32_t> running() const { return state_.running.order; }
   // Tokens of the budget that nobody has yet; 0 when decodes exceed it.
   std::int32_t tokens_left() const {
@@ -42,11 +41,15 @@ class PlanPass {
   bool prefilling(std::int32_t slot) const {
     return set().next[at(slot)] < set().prefill_end[at(slot)] && set().held[at(slot)] == 0;
   }
-  // The prompt is planned, and one more token cannot exceed max_len.
+  // The prompt is planned, one more token cannot exceed max_len, and where it stands is known.
   bool decode_ready(std::int32_t slot) const {
     return set().next[at(slot)] >= set().prefill_end[at(slot)] &&
-           set().next[at(slot)] < set().decode_end[at(slot)] && set().held[at(slot)] == 0;
+           set().next[at(slot)] < set().decode_end[at(slot)] && set().held[at(slot)] == 0 &&
+           set().undecided[at(slot)] == 0;
   }
+  // No step in flight names the slot: its tokens are all known, and it may be preempted.
+  bool idle(std::int32_t slot) const { return set().in_flight[at(slot)] == 0; }
+  const Sequence& sequence(std::int32_t slot) const { return *set().sequence[at(slot)]; }
 
   // Plans the next token of a sequence. REQUIRES: decode_ready(slot).
   RowOutcome decode(std::int32_t slot) {
@@ -58,6 +61,11 @@ class PlanPass {
     append_decode(slot, position);
     return RowOutcome::kPlanned;
   }
+
+  // Plans the next token and behind it guesses, which the executor accepts or not: logits at every
+  // position, 1 to guesses.size() + 1 tokens come back. As many guesses as max_len allows are used.
+  // Nothing more is planned for the slot before the commit. REQUIRES: decode_ready, idle(slot).
+  RowOutcome decode_guessed(std::int32_t slot, std::span<const TokenId> guesses);
 
   // Plans the next chunk, of at most max_tokens. REQUIRES: prefilling(slot), max_tokens > 0.
   RowOutcome prefill(std::int32_t slot, std::int32_t max_tokens);
@@ -73,6 +81,7 @@ class PlanPass {
 
   void append_decode(std::int32_t slot, std::int32_t position);
   void append_chunk(std::int32_t slot, std::int32_t count);
+  PlanRow& append_row(std::int32_t slot, std::int32_t count);
   RowOutcome make_room(std::int32_t slot, std::int32_t count);
   bool waits_for_leader(const Sequence& sequence) const;
   bool try_admit(Sequence& sequence, ServiceOrder place);
@@ -88,24 +97,30 @@ class PlanPass {
   bool short_of_memory_ = false;
 };
 
-inline void PlanPass::append_decode(std::int32_t slot, std::int32_t position) {
+// A row of `count` tokens behind what is planned already; its tokens and logits are the caller's.
+inline PlanRow& PlanPass::append_row(std::int32_t slot, std::int32_t count) {
   RunningSet& r = set();
   const std::size_t s = at(slot);
   PlanRow row;
   row.sequence = r.id[s];
   row.slot = slot;
-  row.context_len = position;
-  row.query_len = 1;
+  row.context_len = r.next[s];
+  row.query_len = count;
   row.first_token = static_cast<std::int32_t>(plan_.token_ids.size());
   row.first_logit = static_cast<std::int32_t>(plan_.logit_positions.size());
-  row.num_logits = 1;
-  row.output_index = position + 1 - r.prompt_len[s];
-  plan_.rows.push_back(row);
-  plan_.token_ids.push_back(position < r.known[s] ? r.last_token[s] : kTokenFromLastStep);
-  plan_.logit_positions.push_back(0);
-  ++r.next[s];
+  r.next[s] += count;
   ++r.in_flight[s];
-  ++r.sequence[s]->in_flight;
+  r.sequence[s]->in_flight += count;
+  return plan_.rows.emplace_back(row);
+}
+
+inline void PlanPass::append_decode(std::int32_t slot, std::int32_t position) {
+  const std::size_t s = at(slot);
+  PlanRow& row = append_row(slot, 1);
+  row.num_logits = 1;
+  row.output_index = position + 1 - set().prompt_len[s];
+  plan_.token_ids.push_back(position < set().known[s] ? set().last_token[s] : kTokenFromLastStep);
+  plan_.logit_positions.push_back(0);
 }
 
 }  // namespace sluice

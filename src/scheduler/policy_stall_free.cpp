@@ -13,19 +13,16 @@ void StallFreePolicy::plan(PlanPass& pass) {
 // Decodes count in the budget and are never limited by it: that is what keeps streams from
 // stalling.
 void StallFreePolicy::run_decodes(PlanPass& pass) {
-  for (std::size_t i = 0; i < pass.running().size();) {
+  for (std::size_t i = 0; i < pass.running().size(); ++i) {
     const std::int32_t slot = pass.running()[i];
-    const bool removed = pass.decode_ready(slot) && pass.decode(slot) == RowOutcome::kPreempted;
-    if (!removed) ++i;
+    if (pass.decode_ready(slot)) pass.decode(slot);
   }
 }
 
 void StallFreePolicy::continue_prefills(PlanPass& pass) {
-  for (std::size_t i = 0; i < pass.running().size() && pass.tokens_left() > 0;) {
+  for (std::size_t i = 0; i < pass.running().size() && pass.tokens_left() > 0; ++i) {
     const std::int32_t slot = pass.running()[i];
-    const bool removed = pass.prefilling(slot) &&
-                         pass.prefill(slot, pass.tokens_left()) == RowOutcome::kPreempted;
-    if (!removed) ++i;
+    if (pass.prefilling(slot)) pass.prefill(slot, pass.tokens_left());
   }
 }
 

@@ -30,15 +30,16 @@ TEST(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   }
   std::printf(
       "%ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached tokens, "
-      "%ld cancelled, %ld failed, %ld refused, %ld empty plans\n",
+      "%ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows\n",
       total.steps, total.finished, total.output_tokens, total.preemptions, total.copies,
-      total.cached_tokens, total.cancelled, total.failed, total.refused, total.empty_plans);
+      total.cached_tokens, total.cancelled, total.failed, total.refused, total.empty_plans, total.guessed_rows);
   // The workloads must reach what they are for.
   EXPECT_GT(total.preemptions, wanted / 1000);
   EXPECT_GT(total.copies, wanted / 1000);
   EXPECT_GT(total.cached_tokens, wanted / 100);
   EXPECT_GT(total.cancelled, wanted / 1000);
   EXPECT_GT(total.failed, 0);
+  EXPECT_GT(total.guessed_rows, wanted / 1000);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ RunningSet::RunningSet(std::size_t slots)
       decode_end(slots, 0),
       prompt_len(slots, 0),
       in_flight(slots, 0),
-      held(slots, 0) {
+      held(slots, 0),
+      undecided(slots, 0) {
   order.reserve(slots);
   free_slots.reserve(slots);
   for (std::size_t slot = slots; slot > 0; --slot) {
@@ -64,6 +65,7 @@ void SchedulerState::occupy(std::int32_t slot, Sequence& sequence, ServiceOrder 
   running.decode_end[s] = sequence.max_len - 1;
   running.prompt_len[s] = sequence.prompt_len;
   running.held[s] = 0;
+  running.undecided[s] = 0;
   const auto behind = std::upper_bound(
       running.order.begin(), running.order.end(), place, [&](ServiceOrder a, std::int32_t b) {
         return a < running.service_order[RunningSet::index(b)];

@@ -43,6 +43,7 @@ struct RunningSet {
   std::vector<std::int32_t> prompt_len;
   std::vector<std::int32_t> in_flight;     // steps planned and not committed that name the slot
   std::vector<std::uint8_t> held;          // is to sit out this plan, so that it can be a victim
+  std::vector<std::uint8_t> undecided;     // the row in flight may commit fewer tokens than it has
 
   std::vector<std::int32_t> order;       // running slots in service order
   std::vector<std::int32_t> free_slots;  // the last one is given out next

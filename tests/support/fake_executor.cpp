@@ -157,8 +157,9 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
     if (logit == row.num_logits || plan.logit_positions[at(row.first_logit + logit)] != i) continue;
     if (accepting) {
       TokenId next = -1;
-      result.failed = !sample(row, position, row.output_index + logit, next);
-      accepting = !result.failed;
+      accepting = sample(row, position, row.output_index + logit, next);
+      // What was accepted before stands; the next row will fail at its first position.
+      result.failed = !accepting && result.num_tokens == 0;
       if (accepting) {
         out.tokens.push_back(next);
         slot.last_token = next;
@@ -169,10 +170,7 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
   }
   CHECK(logit == row.num_logits);
   // After a failure the slot's tokens mean nothing, but a step behind it may still ask for one.
-  if (result.failed) {
-    result.num_tokens = 0;
-    slot.last_token = 0;
-  }
+  if (result.failed) slot.last_token = 0;
   out.rows.push_back(result);
 }
 

@@ -8,7 +8,9 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "kv/block_hash.h"
+#include "scheduler/plan_pass.h"
 #include "scheduler/policy.h"
+#include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
 #include "tests/support/fake_executor.h"
 
@@ -27,6 +29,42 @@ struct Setup {
   std::int32_t max_prompt = 0;
   std::int32_t max_output = 0;
   std::int32_t min_blocks = 0;  // memory never shrinks below this
+  bool guessing = false;        // decode with guesses, right and wrong ones
+};
+
+// What is guessed comes from the oracle, so that long runs of right guesses happen.
+class GuessingPolicy final : public Policy {
+ public:
+  GuessingPolicy(const FakeModel& model, std::int32_t max_model_len, std::uint64_t seed)
+      : model_(model), max_model_len_(max_model_len), rng_(seed) {}
+
+  std::string_view name() const override { return "guessing"; }
+  void plan(PlanPass& pass) override {
+    for (std::size_t i = 0; i < pass.running().size(); ++i) {
+      const std::int32_t slot = pass.running()[i];
+      if (pass.decode_ready(slot) && pass.idle(slot) && rng_.below(2) == 0) guess(pass, slot);
+    }
+    stall_free_.plan(pass);
+  }
+
+ private:
+  void guess(PlanPass& pass, std::int32_t slot) {
+    const Sequence& sequence = pass.sequence(slot);
+    const ExpectedOutput expected =
+        expected_output(model_, *sequence.request, sequence.choice, max_model_len_);
+    std::vector<TokenId> guesses;
+    const std::size_t end = std::min(expected.tokens.size(), sequence.tokens.size() + 4);
+    for (std::size_t i = sequence.tokens.size(); i < end; ++i) guesses.push_back(expected.tokens[i]);
+    for (TokenId& token : guesses) {
+      if (rng_.below(5) == 0) token = static_cast<TokenId>((token + 1) % model_.vocab_size);
+    }
+    pass.decode_guessed(slot, guesses);
+  }
+
+  const FakeModel& model_;
+  std::int32_t max_model_len_;
+  SplitMix64 rng_;
+  StallFreePolicy stall_free_;
 };
 
 std::int32_t pick(SplitMix64& rng, std::int32_t low, std::int32_t high) {
@@ -79,7 +117,13 @@ Setup make_setup(SplitMix64& rng) {
   setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
   setup.max_prompt = pick(rng, 1, context + 1);
   setup.max_output = pick(rng, 1, context);
+  setup.guessing = chance(rng, 0.2);
   return setup;
+}
+
+std::unique_ptr<Policy> choose_policy(const Setup& setup, std::uint64_t seed) {
+  if (!setup.guessing) return make_policy("stall-free").value();
+  return std::make_unique<GuessingPolicy>(setup.model, setup.scheduler.max_model_len, seed);
 }
 
 struct LiveRequest {
@@ -105,7 +149,7 @@ class Workload {
       : rng_(seed),
         setup_(make_setup(rng_)),
         kv_(setup_.kv),
-        scheduler_(setup_.scheduler, kv_, make_policy("stall-free").value()),
+        scheduler_(setup_.scheduler, kv_, choose_policy(setup_, rng_())),
         executor_(setup_.model, setup_.kv, setup_.max_in_flight),
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
@@ -180,7 +224,7 @@ std::shared_ptr<LiveRequest> Workload::make_request() {
   sampling.min_tokens = chance(rng_, 0.3) ? pick(rng_, 0, std::min(sampling.max_tokens, 20)) : 0;
   sampling.n = chance(rng_, 0.25) ? pick(rng_, 2, 5) : 1;
   sampling.seed = rng_.below(3);  // equal seeds and prompts happen
-  sampling.ignore_eos = chance(rng_, 0.4);
+  sampling.ignore_eos = chance(rng_, 0.6);
   if (chance(rng_, 0.3)) sampling.stop_token_ids = {random_token(), random_token()};
   request.priority = chance(rng_, 0.15) ? pick(rng_, -1, 1) : 0;
   if (chance(rng_, 0.9)) {
@@ -299,10 +343,11 @@ void Workload::check_plan(const BatchPlan& plan) {
     CHECK(std::count(plan.preempted.begin(), plan.preempted.end(), row.sequence) == 0);
     CHECK(!live.sequence.cancel_requested && live.sequence.slot == row.slot);
     ++live.in_flight;
-    const bool decode = row.output_index > 0 && row.query_len == 1 && row.num_logits == 1 &&
+    const bool decode = row.num_logits == row.query_len &&
                         row.context_len >= live.sequence.prompt_len;
     (decode ? decodes : chunks) += row.query_len;
     CHECK(row.context_len + row.query_len < live.sequence.max_len);
+    report_.guessed_rows += row.num_logits > 1 ? 1 : 0;
   }
   CHECK(chunks == 0 || chunks + decodes <= setup_.scheduler.token_budget);
   CHECK(static_cast<std::int32_t>(plan.rows.size()) <= setup_.scheduler.max_num_seqs);
@@ -392,6 +437,7 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   output_tokens += other.output_tokens;
   cached_tokens += other.cached_tokens;
   empty_plans += other.empty_plans;
+  guessed_rows += other.guessed_rows;
   return *this;
 }
 

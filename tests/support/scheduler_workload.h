@@ -19,6 +19,7 @@ struct WorkloadReport {
   std::int64_t output_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t empty_plans = 0;
+  std::int64_t guessed_rows = 0;
 
   WorkloadReport& operator+=(const WorkloadReport& other);
 };

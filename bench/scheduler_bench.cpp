@@ -1,0 +1,178 @@
+// What the scheduler costs per step: steady decode, admission, preemption. Reported per running
+// sequence or per admission; the targets stand in docs/scheduling.md.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "kv/block_hash.h"
+#include "kv/kv_manager.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int32_t kBlockSize = 16;
+
+struct Bench {
+  Bench(std::int32_t seqs, std::int32_t prompt_len, std::int32_t max_model_len,
+        std::int32_t token_budget)
+      : kv({.block_size = kBlockSize,
+            .group_windows = {0},
+            .num_blocks = seqs * (max_model_len / kBlockSize + 1) + 2,
+            .max_blocks = 0,
+            .max_num_seqs = seqs,
+            .max_model_len = max_model_len,
+            .max_query_len = token_budget}),
+        scheduler({.token_budget = token_budget,
+                   .max_num_seqs = seqs,
+                   .max_model_len = max_model_len,
+                   .eos_ids = {0}},
+                  kv, make_policy("stall-free").value()) {
+    for (std::int32_t i = 0; i < seqs; ++i) {
+      requests.push_back(std::make_unique<Request>());
+      requests.back()->prompt.assign(static_cast<std::size_t>(prompt_len), i + 1);
+      requests.back()->sampling.max_tokens = max_model_len;
+      add(*requests.back());
+    }
+  }
+
+  Sequence& add(const Request& request) {
+    sequences.push_back(std::make_unique<Sequence>());
+    Sequence& s = *sequences.back();
+    s.id = ++next_id;
+    s.request = &request;
+    s.tokens = request.prompt;
+    s.prompt_len = static_cast<std::int32_t>(request.prompt.size());
+    if (!scheduler.add(s)) std::abort();
+    return s;
+  }
+
+  void plan(BatchPlan& p) { scheduler.plan(TimePoint{}, ResourceView{}, p); }
+
+  void answer(const BatchPlan& p) {
+    result.clear();
+    for (const PlanRow& row : p.rows) {
+      result.rows.push_back({.first_token = static_cast<std::int32_t>(result.tokens.size()),
+                             .num_tokens = row.num_logits});
+      for (std::int32_t i = 0; i < row.num_logits; ++i) result.tokens.push_back(7);
+    }
+  }
+
+  void commit(const BatchPlan& p) { scheduler.commit(p, result, TimePoint{}, commits); }
+
+  KvManager kv;
+  Scheduler scheduler;
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  SequenceId next_id = 0;
+  StepResult result;
+  std::vector<RowCommit> commits;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// Times of single calls; the median, so that a machine that is busy otherwise does not count.
+class CallTimes {
+ public:
+  template <class F>
+  void measure(F&& call) {
+    const auto start = Clock::now();
+    call();
+    times_.push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count());
+  }
+  double median() {
+    const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
+    std::nth_element(times_.begin(), middle, times_.end());
+    return *middle;
+  }
+
+ private:
+  std::vector<double> times_;
+};
+
+// Both halves of a decode step; `plan_ns` and `commit_ns` are per running sequence.
+void steady_decode(benchmark::State& state) {
+  const auto seqs = static_cast<std::int32_t>(state.range(0));
+  const auto depth = static_cast<std::size_t>(state.range(1));
+  auto bench = std::make_unique<Bench>(seqs, 32, 4096, seqs * 32);
+  std::vector<BatchPlan> plans(depth);
+  std::size_t planned = 0;
+  std::size_t committed = 0;
+  CallTimes planning;
+  CallTimes committing;
+  for (auto _ : state) {
+    if (bench->sequences[0]->tokens.size() > 3900) {
+      state.PauseTiming();
+      bench = std::make_unique<Bench>(seqs, 32, 4096, seqs * 32);
+      planned = committed = 0;
+      state.ResumeTiming();
+    }
+    while (planned - committed < depth) {
+      planning.measure([&] { bench->plan(plans[planned % depth]); });
+      ++planned;
+    }
+    const BatchPlan& oldest = plans[committed++ % depth];
+    bench->answer(oldest);
+    committing.measure([&] { bench->commit(oldest); });
+  }
+  state.counters["plan_ns"] = planning.median() / seqs;
+  state.counters["commit_ns"] = committing.median() / seqs;
+}
+BENCHMARK(steady_decode)
+    ->ArgsProduct({{16, 64, 256, 1024}, {1, 2}})
+    ->ArgNames({"running", "in_flight"});
+
+// One request of 4,000 tokens comes, with all or none of its prompt cached, gets its first token
+// and ends. `admit_ns` is the plan that admits it.
+void admission(benchmark::State& state) {
+  const bool cached = state.range(0) != 0;
+  Bench bench(2, 16, 8192, 4096);
+  Request request;
+  request.prompt.assign(4000, 5);
+  request.sampling.max_tokens = 1;
+  BatchPlan plan;
+  while (bench.sequences.size() > 0) {
+    bench.plan(plan);
+    bench.answer(plan);
+    bench.commit(plan);
+    for (auto& s : bench.sequences) bench.scheduler.cancel(*s);
+    bench.sequences.clear();
+  }
+  BlockHasher hasher(Hash128{1, 2}, kBlockSize);
+  CallTimes admitting;
+  std::int64_t admissions = 0;
+  for (auto _ : state) {
+    if (!cached || admissions == 0) {
+      state.PauseTiming();
+      request.prompt[0] = static_cast<TokenId>(admissions % 30000);
+      request.block_hashes = hasher.hash_prompt(request.prompt);
+      state.ResumeTiming();
+    }
+    bench.add(request);
+    admitting.measure([&] { bench.plan(plan); });
+    bench.answer(plan);
+    bench.commit(plan);
+    bench.sequences.clear();
+    ++admissions;
+  }
+  state.counters["admit_ns"] = admitting.median();
+}
+BENCHMARK(admission)->Arg(0)->Arg(1)->ArgName("cached");
+
+void hash_prompt(benchmark::State& state) {
+  const std::vector<TokenId> prompt(4000, 5);
+  BlockHasher hasher(Hash128{1, 2}, kBlockSize);
+  for (auto _ : state) benchmark::DoNotOptimize(hasher.hash_prompt(prompt));
+  state.counters["ns_per_block"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * 250,
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK(hash_prompt);
+
+}  // namespace
+}  // namespace sluice
