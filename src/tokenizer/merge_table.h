@@ -30,6 +30,10 @@ class MergeTable {
     slots_[i] = {wanted, merge};
   }
 
+  void prefetch(TokenId left, TokenId right) const {
+    __builtin_prefetch(&slots_[start(key(left, right))]);
+  }
+
   Merge find(TokenId left, TokenId right) const {
     const std::uint64_t wanted = key(left, right);
     std::size_t i = start(wanted);

@@ -3,6 +3,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -94,31 +96,40 @@ Result<MergePair> read_merge(const Element& node, std::size_t index) {
   return merge;
 }
 
-// Looks the three tokens of each merge up. The look-ups of a group are started together, because
-// each of them waits for memory.
+// Looks the three tokens of each merge up, a group of merges at a time.
 class MergeReader {
  public:
   MergeReader(const Vocabulary& vocabulary, std::size_t merges)
-      : vocabulary_(vocabulary), table_(merges) {}
+      : vocabulary_(vocabulary), table_(merges) {
+    joined_.reserve(4096);
+  }
 
   Status add(MergePair pair, std::size_t index) {
-    Pending& p = pending_[count_++];
-    p = {index, rank_++, pair, 0, 0, 0, joined_.size()};
-    joined_ += pair.left;
-    joined_ += pair.right;
-    p.left_hash = hash_bytes(pair.left);
-    p.right_hash = hash_bytes(pair.right);
-    p.joined_hash = hash_bytes(std::string_view(joined_).substr(p.joined_at));
-    for (const std::uint64_t hash : {p.left_hash, p.right_hash, p.joined_hash}) {
-      vocabulary_.prefetch(hash);
-    }
+    merges_[count_++] = {pair, index};
     return count_ == kGroup ? flush() : Status{};
   }
 
   Status flush() {
-    for (std::size_t i = 0; i < count_; ++i) RETURN_IF_ERROR(finish(pending_[i]));
-    count_ = 0;
     joined_.clear();
+    for (std::size_t i = 0; i < count_; ++i) {
+      joined_ += merges_[i].pair.left;
+      joined_ += merges_[i].pair.right;
+    }
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      const MergePair& pair = merges_[i].pair;
+      const std::size_t size = pair.left.size() + pair.right.size();
+      queries_[3 * i].text = pair.left;
+      queries_[3 * i + 1].text = pair.right;
+      queries_[3 * i + 2].text = std::string_view(joined_).substr(at, size);
+      at += size;
+    }
+    vocabulary_.find_all(std::span(queries_).first(3 * count_));
+    for (std::size_t i = 0; i < count_; ++i) {
+      table_.prefetch(queries_[3 * i].id, queries_[3 * i + 1].id);
+    }
+    for (std::size_t i = 0; i < count_; ++i) RETURN_IF_ERROR(finish(i));
+    count_ = 0;
     return {};
   }
 
@@ -127,31 +138,22 @@ class MergeReader {
 
  private:
   static constexpr std::size_t kGroup = 32;
-  struct Pending {
-    std::size_t index;
-    std::uint32_t rank;
+  struct Numbered {
     MergePair pair;
-    std::uint64_t left_hash;
-    std::uint64_t right_hash;
-    std::uint64_t joined_hash;
-    std::size_t joined_at;
+    std::size_t index;
   };
 
-  Status finish(const Pending& p) {
-    const std::string_view joined =
-        std::string_view(joined_).substr(p.joined_at, p.pair.left.size() + p.pair.right.size());
-    const auto left = vocabulary_.find(p.pair.left, p.left_hash);
-    const auto right = vocabulary_.find(p.pair.right, p.right_hash);
-    const auto merged = vocabulary_.find(joined, p.joined_hash);
-    if (!left || !right || !merged) {
-      const std::string_view missing = !left ? p.pair.left : !right ? p.pair.right : joined;
-      return invalid_argument(json::index_path("model.merges", p.index) + ": token '" +
-                              std::string(missing.substr(0, 100)) + "' is not in model.vocab");
+  Status finish(std::size_t i) {
+    for (const Vocabulary::Query& query : std::span(queries_).subspan(3 * i, 3)) {
+      if (query.id >= 0) continue;
+      return invalid_argument(json::index_path("model.merges", merges_[i].index) + ": token '" +
+                              std::string(query.text.substr(0, 100)) + "' is not in model.vocab");
     }
-    if (p.pair.right.starts_with(kMetaspace) && !p.pair.left.ends_with(kMetaspace)) {
+    const MergePair& pair = merges_[i].pair;
+    if (pair.right.starts_with(kMetaspace) && !pair.left.ends_with(kMetaspace)) {
       enters_metaspace_ = true;
     }
-    table_.add(*left, *right, {p.rank, *merged});
+    table_.add(queries_[3 * i].id, queries_[3 * i + 1].id, {rank_++, queries_[3 * i + 2].id});
     return {};
   }
 
@@ -160,7 +162,8 @@ class MergeReader {
   bool enters_metaspace_ = false;
   std::uint32_t rank_ = 0;
   std::size_t count_ = 0;
-  Pending pending_[kGroup] = {};
+  std::array<Numbered, kGroup> merges_{};
+  std::array<Vocabulary::Query, 3 * kGroup> queries_{};
   std::string joined_;
 };
 

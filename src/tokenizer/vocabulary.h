@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,13 +36,20 @@ class Vocabulary {
   }
 
   std::optional<TokenId> find(std::string_view text) const { return find(text, hash_bytes(text)); }
-  std::optional<TokenId> find(std::string_view text, std::uint64_t hash) const;
-  void prefetch(std::uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+
+  // Many at once: several times as fast, because the waits for memory overlap.
+  struct Query {
+    std::string_view text;
+    TokenId id = -1;  // out: -1 when there is no such token
+    std::uint64_t hash = 0;
+  };
+  void find_all(std::span<Query> queries) const;
 
   // Empty for ids outside of the vocabulary.
   std::string_view text(TokenId id) const;
 
  private:
+  static constexpr std::uint32_t kAbsent = 0xFFFFFFFF;
   struct Span {
     std::uint32_t begin = 0;
     std::uint32_t size = kAbsent;
@@ -49,8 +57,12 @@ class Vocabulary {
   struct Slot {
     std::uint32_t hash = 0;
     TokenId id = -1;
+    Span text;
   };
-  static constexpr std::uint32_t kAbsent = 0xFFFFFFFF;
+  std::optional<TokenId> find(std::string_view text, std::uint64_t hash) const;
+  std::string_view text(Span span) const {
+    return std::string_view(arena_).substr(span.begin, span.size);
+  }
 
   std::string arena_;
   std::vector<Span> spans_;  // by id

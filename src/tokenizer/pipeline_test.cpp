@@ -1,0 +1,224 @@
+// The steps around the model: normalizers, pre-tokenizers, added tokens and decoders. Expected
+// results were taken from the `tokenizers` package.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/test_random.h"
+#include "tokenizer/text_normalizer.h"
+#include "tokenizer/token_decoder.h"
+#include "tokenizer/utf8.h"
+
+namespace sluice {
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+std::string normalize(std::vector<NormalizerStep> steps, std::string text) {
+  NormalizerScratch scratch;
+  EXPECT_TRUE(TextNormalizer(std::move(steps)).run(text, scratch));
+  return text;
+}
+
+template <class... Steps>
+std::vector<NormalizerStep> normalizers(Steps... steps) {
+  std::vector<NormalizerStep> all;
+  (all.emplace_back(std::move(steps)), ...);
+  return all;
+}
+
+template <class... Steps>
+Pieces split(std::string_view text, Steps... steps) {
+  std::vector<PreTokenizerStep> all;
+  (all.emplace_back(std::move(steps)), ...);
+  PreTokenizerScratch scratch;
+  const auto cut = PreTokenizer(std::move(all)).run(text, TextStart::kOfInput, scratch);
+  EXPECT_TRUE(cut);
+  Pieces pieces;
+  for (const TextRange& r : scratch.pieces)
+    pieces.emplace_back(cut->substr(r.begin, r.end - r.begin));
+  return pieces;
+}
+
+TEST(Normalizer, Forms) {
+  const std::string angstrom = "A\u030A \u212B \uFB01 \u1100\u1161\u11A8 x\u0323\u0307";
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfc), angstrom),
+            "\u00C5 \u00C5 \uFB01 \uAC01 \u1E8B\u0323");
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfd), angstrom),
+            "A\u030A A\u030A \uFB01 \u1100\u1161\u11A8 x\u0323\u0307");
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfkc), angstrom),
+            "\u00C5 \u00C5 fi \uAC01 \u1E8B\u0323");
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfkd), "\u00BD"), "1\u20442");
+  // Marks are put in order, also when a plain letter stands before them.
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfc), "a\u0307\u0323b"), "\u1EA1\u0307b");
+  // U+11938 is newer than the reference's normalizer: its halves stay apart.
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfc), "\U00011935\U00011930e\u0301"),
+            "\U00011935\U00011930\u00E9");
+}
+
+TEST(Normalizer, StretchesGiveWhatTheWholeTextGives) {
+  // Between plain letters the text is normalized in stretches; doing it twice changes nothing.
+  TestRandom rng(4);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (std::size_t n = rng() % 12; n > 0; --n) {
+      const std::uint32_t kinds[] = {'a' + rng() % 26,       0x300 + rng() % 0x70,
+                                     0xC0 + rng() % 0x100,   0x1100 + rng() % 0x100,
+                                     0xAC00 + rng() % 11172, 0x1E00 + rng() % 0x200};
+      utf8::append(kinds[rng() % 6], text);
+    }
+    const std::string nfc = normalize(normalizers(NormalForm::kNfc), text);
+    ASSERT_EQ(normalize(normalizers(NormalForm::kNfc), nfc), nfc);
+    ASSERT_EQ(normalize(normalizers(NormalForm::kNfd, NormalForm::kNfc), text), nfc);
+    ASSERT_EQ(normalize(normalizers(NormalForm::kNfd), nfc),
+              normalize(normalizers(NormalForm::kNfd), text));
+  }
+}
+
+TEST(Normalizer, OtherSteps) {
+  EXPECT_EQ(normalize(normalizers(StripStep{true, false}), " \u00A0\tx "), "x ");
+  EXPECT_EQ(normalize(normalizers(StripStep{true, true}), " \u3000 "), "");
+  EXPECT_EQ(normalize(normalizers(LowercaseStep{}), "A\u0130\u00DF\u03A3\u1E9E"),
+            "ai\u0307\u00DF\u03C3\u00DF");
+  EXPECT_EQ(normalize(normalizers(NormalForm::kNfd, StripAccentsStep{}), "\u00E9\u00F1"), "en");
+  EXPECT_EQ(normalize(normalizers(PrependStep{"_"}), ""), "");
+  EXPECT_EQ(normalize(normalizers(PrependStep{"_"}), "x"), "_x");
+  EXPECT_EQ(normalize(normalizers(ReplaceStep{std::string("aa"), "b"}), "aaaxaa"), "baxb");
+  auto regex = Regex::compile("[0-9]+");
+  ASSERT_TRUE(regex);
+  EXPECT_EQ(normalize(normalizers(ReplaceStep{*std::move(regex), "#"}), "a12b3"), "a#b#");
+  EXPECT_EQ(normalize(normalizers(ByteLevelStep{}), " \u00E9"), "\u0120\u00C3\u00A9");
+}
+
+TEST(PreTokenizer, BehaviorsOfSplit) {
+  using enum SplitBehavior;
+  const auto dash = [](SplitBehavior behavior, MatchSense sense = MatchSense::kMatches) {
+    return SplitStep{std::string("-"), behavior, sense};
+  };
+  const std::string text = "The-final--countdown";
+  EXPECT_EQ(split(text, dash(kRemoved)), (Pieces{"The", "final", "countdown"}));
+  EXPECT_EQ(split(text, dash(kIsolated)), (Pieces{"The", "-", "final", "-", "-", "countdown"}));
+  EXPECT_EQ(split(text, dash(kMergedWithPrevious)), (Pieces{"The-", "final-", "-", "countdown"}));
+  EXPECT_EQ(split(text, dash(kMergedWithNext)), (Pieces{"The", "-final", "-", "-countdown"}));
+  EXPECT_EQ(split(text, dash(kContiguous)), (Pieces{"The", "-", "final", "--", "countdown"}));
+  EXPECT_EQ(split(text, dash(kRemoved, MatchSense::kInverted)), (Pieces{"-", "-", "-"}));
+  EXPECT_EQ(split("--a", dash(kMergedWithPrevious)), (Pieces{"-", "-", "a"}));
+  EXPECT_EQ(split("a--", dash(kMergedWithNext)), (Pieces{"a", "-", "-"}));
+  EXPECT_EQ(split("", dash(kIsolated)), Pieces{});
+}
+
+TEST(PreTokenizer, Classes) {
+  using enum SplitBehavior;
+  EXPECT_EQ(split("a12b\u0663\u00BDc", SplitStep{unicode::kNumeric, kIsolated}),
+            (Pieces{"a", "1", "2", "b", "\u0663", "\u00BD", "c"}));
+  EXPECT_EQ(split("12ab3", SplitStep{unicode::kNumeric, kContiguous}), (Pieces{"12", "ab", "3"}));
+  EXPECT_EQ(split("Hey, you!?", SplitStep{unicode::kPunctuation, kContiguous}),
+            (Pieces{"Hey", ",", " you", "!?"}));
+  EXPECT_EQ(split("Hey man, it's\u3000ok", WordsStep{}),
+            (Pieces{"Hey", "man", ",", "it", "'", "s", "ok"}));
+  EXPECT_EQ(split(" a  b ", SplitStep{unicode::kSpace, kRemoved}), (Pieces{"a", "b"}));
+  EXPECT_EQ(split("abc\u00E9f", FixedLengthStep{2}), (Pieces{"ab", "c\u00E9", "f"}));
+}
+
+TEST(PreTokenizer, Metaspace) {
+  const std::string mark = "\u2581";
+  EXPECT_EQ(split("Hey  you", MetaspaceStep{mark, PrependScheme::kAlways},
+                  SplitStep{mark, SplitBehavior::kMergedWithNext}),
+            (Pieces{mark + "Hey", mark, mark + "you"}));
+  EXPECT_EQ(split(" Hey", MetaspaceStep{mark, PrependScheme::kFirst}), (Pieces{mark + "Hey"}));
+  EXPECT_EQ(split("Hey", MetaspaceStep{mark, PrependScheme::kNever}), (Pieces{"Hey"}));
+  std::vector<PreTokenizerStep> steps;
+  steps.emplace_back(MetaspaceStep{mark, PrependScheme::kFirst});
+  PreTokenizerScratch scratch;
+  const auto inside = PreTokenizer(std::move(steps)).run("x", TextStart::kInside, scratch);
+  ASSERT_TRUE(inside);
+  EXPECT_EQ(*inside, "x");
+}
+
+TEST(PreTokenizer, FalconSequence) {
+  EXPECT_EQ(split("a $12345 b", SplitStep{unicode::kPunctuation, SplitBehavior::kContiguous},
+                  SplitStep{KnownPattern::kGpt2}, ByteLettersStep{},
+                  SplitStep{unicode::kNumeric, SplitBehavior::kContiguous},
+                  SplitStep{KnownPattern::kThreeDigits}),
+            (Pieces{"a", "\u0120", "$", "123", "45", "\u0120b"}));
+}
+
+Pieces stretches(const AddedTokenMatcher& matcher, std::string_view text) {
+  std::vector<AddedTokenMatcher::Stretch> found;
+  matcher.split(text, SpecialTokenText::kIsToken, found);
+  Pieces pieces;
+  for (const auto& s : found) {
+    pieces.push_back((s.id >= 0 ? std::to_string(s.id) + ":" : "") +
+                     std::string(text.substr(s.begin, s.end - s.begin)));
+  }
+  return pieces;
+}
+
+TEST(AddedTokenMatcher, LongestAtTheLeftmostPlace) {
+  const AddedTokenMatcher matcher({{.text = "ab", .id = 0},
+                                   {.text = "abcd", .id = 1},
+                                   {.text = "bc", .id = 2},
+                                   {.text = "\u00E9", .id = 3}});
+  EXPECT_EQ(stretches(matcher, "xabcdabcab\u00E9"),
+            (Pieces{"x", "1:abcd", "0:ab", "c", "0:ab", "3:\u00E9"}));
+  EXPECT_EQ(stretches(matcher, ""), Pieces{});
+  EXPECT_EQ(stretches(AddedTokenMatcher(), "ab"), (Pieces{"ab"}));
+}
+
+TEST(AddedTokenMatcher, SpacesGoToTheTokenThatStripsThem) {
+  const AddedTokenMatcher matcher(
+      {{.text = "<l>", .id = 0, .lstrip = true}, {.text = "<r>", .id = 1, .rstrip = true}});
+  EXPECT_EQ(stretches(matcher, "a \u00A0<l> <r> \n<l> b"),
+            (Pieces{"a", "0: \u00A0<l>", " ", "1:<r> \n", "0:<l>", " b"}));
+}
+
+std::string decode(const TokenDecoder& decoder, const Pieces& tokens) {
+  TokenDecoder::State state;
+  std::string out;
+  for (const auto& token : tokens) decoder.push(token, state, out);
+  decoder.finish(state, out);
+  return out;
+}
+
+TEST(TokenDecoder, Joins) {
+  EXPECT_EQ(decode(TokenDecoder(), {"a", "b"}), "a b");
+  EXPECT_EQ(decode(TokenDecoder({}, TokenJoin::kPlain, {}), {"a", "b"}), "ab");
+  // A token with a character that stands for no byte is text.
+  EXPECT_EQ(decode(TokenDecoder({}, TokenJoin::kByteLevel, {}), {"\u0120a", "\u4E2D b"}),
+            " a\u4E2D b");
+  const TokenDecoder fallback({}, TokenJoin::kByteFallback, {});
+  EXPECT_EQ(decode(fallback, {"<0xE2>", "<0x82>", "<0xAC>", "a", "<0x61>"}), "\u20ACaa");
+  EXPECT_EQ(decode(fallback, {"<0xE2>", "<0x82>", "a"}), "\uFFFD\uFFFDa");
+  EXPECT_EQ(decode(fallback, {"<0xG1>", "<0x1>"}), "<0xG1><0x1>");
+}
+
+TEST(TokenDecoder, Steps) {
+  const TokenDecoder metaspace({MetaspacePieceStep{"\u2581", true}}, TokenJoin::kPlain, {});
+  EXPECT_EQ(decode(metaspace, {"\u2581Hey", "\u2581you"}), "Hey you");
+  const TokenDecoder strip({StripPieceStep{"H", 1, 0}}, TokenJoin::kPlain, {});
+  EXPECT_EQ(decode(strip, {"Hey", "HH"}), "eyH");
+  const TokenDecoder both({StripPieceStep{"x", 1, 2}}, TokenJoin::kPlain, {});
+  EXPECT_EQ(decode(both, {"xaxxx", "x", ""}), "ax");
+  const TokenDecoder text({}, TokenJoin::kPlain, {StripTextStep{" ", 2}});
+  EXPECT_EQ(decode(text, {" ", "  a", " b"}), " a b");
+  EXPECT_EQ(decode(text, {"a", "  b"}), "a  b");
+}
+
+TEST(TokenDecoder, ReplaceInJoinedTextFindsWhatSpansTokens) {
+  const TokenDecoder decoder({}, TokenJoin::kPlain, {ReplacePieceStep{"aa", "b"}});
+  EXPECT_EQ(decode(decoder, {"a", "a", "a", "xa", "a"}), "baxb");
+  TestRandom rng(6);
+  for (int round = 0; round < 5000; ++round) {
+    Pieces tokens;
+    std::string whole;
+    for (std::size_t n = rng() % 20; n > 0; --n) {
+      tokens.emplace_back(rng() % 3, "aab"[rng() % 3]);
+      whole += tokens.back();
+    }
+    ASSERT_EQ(decode(decoder, tokens), decode(decoder, {whole})) << whole;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,40 @@
+#include "tokenizer/tokenize_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tokenizer/test_tokenizers.h"
+
+namespace sluice {
+namespace {
+
+TEST(TokenizeLines, AnswersEachLine) {
+  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  ASSERT_TRUE(tokenizer);
+  std::istringstream in("\"hello\"\n\"\\u20ac\"\n\"\"\n");
+  std::ostringstream out;
+  EXPECT_TRUE(tokenize_lines(*tokenizer, {}, in, out));
+  EXPECT_EQ(out.str(), "[259]\n[226,130,172]\n[]\n");
+  std::istringstream back(out.str() + "[-1,1e99,99999999999]\n");
+  std::ostringstream texts;
+  const auto status = detokenize_lines(*tokenizer, SkipSpecialTokens::kNo, back, texts);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("line 4"));
+  EXPECT_EQ(texts.str(), "\"hello\"\n\"\u20ac\"\n\"\"\n");
+}
+
+TEST(TokenizeLines, NamesTheBrokenLine) {
+  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  ASSERT_TRUE(tokenizer);
+  std::istringstream in("\"a\"\n5\n");
+  std::ostringstream out;
+  const auto status = tokenize_lines(*tokenizer, {}, in, out);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("line 2: not a JSON string"));
+  EXPECT_EQ(out.str(), "[97]\n");
+}
+
+}  // namespace
+}  // namespace sluice

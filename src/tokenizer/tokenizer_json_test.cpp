@@ -1,0 +1,201 @@
+// Broken and unsupported tokenizer.json files: each gets an error that names the field.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tokenizer/test_tokenizers.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+struct Case {
+  std::string pointer;  // JSON pointer of the field that is replaced
+  json value;
+  ErrorCode code;
+  std::string message;
+};
+
+void expect_refused(const json& definition, const Case& c) {
+  json broken = definition;
+  broken[json::json_pointer(c.pointer)] = c.value;
+  const auto loaded = Tokenizer::from_json(broken.dump());
+  ASSERT_FALSE(loaded) << c.pointer << " = " << c.value;
+  EXPECT_EQ(loaded.error().code, c.code) << c.message;
+  EXPECT_THAT(loaded.error().message, HasSubstr("tokenizer.json: " + c.message));
+}
+
+json of_type(const std::string& type) { return {{"type", type}}; }
+
+TEST(TokenizerJson, WhatIsNotSupportedIsRefusedByName) {
+  const auto code = ErrorCode::kUnsupported;
+  for (const Case& c : std::vector<Case>{
+           {"/version", "2.0", code, "version '2.0'"},
+           {"/normalizer", of_type("Precompiled"), code, "normalizer.type 'Precompiled' is not"},
+           {"/normalizer", of_type("BertNormalizer"), code, "normalizer.type 'BertNormalizer'"},
+           {"/normalizer",
+            {{"type", "Sequence"}, {"normalizers", {of_type("NFC"), of_type("X")}}},
+            code,
+            "normalizer.normalizers[1].type 'X' is not supported"},
+           {"/pre_tokenizer", of_type("UnicodeScripts"), code, "pre_tokenizer.type 'UnicodeScr"},
+           {"/pre_tokenizer",
+            {{"type", "Split"},
+             {"pattern", {{"Regex", "[a&&b]"}}},
+             {"behavior", "Isolated"},
+             {"invert", false}},
+            code,
+            "pre_tokenizer.pattern: regular expression: '&& inside a class'"},
+           {"/pre_tokenizer",
+            {{"type", "Split"},
+             {"pattern", {{"String", "x"}}},
+             {"behavior", "Sideways"},
+             {"invert", false}},
+            code,
+            "pre_tokenizer.behavior 'Sideways'"},
+           {"/decoder", of_type("WordPiece"), code, "decoder.type 'WordPiece' is not supported"},
+           {"/decoder",
+            {{"type", "Sequence"}, {"decoders", {of_type("Fuse"), of_type("ByteLevel")}}},
+            code,
+            "decoder.decoders[1].type 'ByteLevel' is not supported after"},
+           {"/post_processor", of_type("Strange"), code, "post_processor.type 'Strange'"},
+           {"/model/type", "Unigram", code, "model.type 'Unigram' is not supported"},
+           {"/model/dropout", 0.1, code, "model.dropout"},
+           {"/model/end_of_word_suffix", "</w>", code, "model.end_of_word_suffix '</w>'"},
+           {"/model/continuing_subword_prefix", "##", code, "model.continuing_subword_prefix"}}) {
+    expect_refused(byte_level_json(), c);
+  }
+}
+
+TEST(TokenizerJson, BrokenFieldsAreNamed) {
+  const auto code = ErrorCode::kInvalidArgument;
+  const json no_sequence = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}}},
+                            {"special_tokens", json::object()}};
+  json huge_special = no_sequence;
+  huge_special["single"].push_back({{"Sequence", {{"id", "A"}}}});
+  huge_special["special_tokens"]["<s>"]["ids"] = {9999};
+  for (const Case& c : std::vector<Case>{
+           {"/model", nullptr, code, "model must be an object"},
+           {"/model/vocab", json::array(), code, "model.vocab must be an object"},
+           {"/model/vocab/hello", "5", code, "model.vocab['hello'] must be a token id"},
+           {"/model/vocab/hello", -1, code, "model.vocab['hello'] must be a token id"},
+           {"/model/vocab/hello", 1.5, code, "model.vocab['hello'] must be a token id"},
+           {"/model/vocab/hello", 4'000'000'000u, code, "model.vocab: token 'hello' has id 4000"},
+           {"/model/vocab/hello", 3, code, "model.vocab: token"},
+           {"/model/vocab/hello", 300, code, "model.vocab: token 'hello' has id 300"},
+           {"/model/merges", "h e", code, "model.merges must be an array"},
+           {"/model/merges/1", "he", code, "model.merges[1] must be"},
+           {"/model/merges/1", "h e l", code, "model.merges[1] must be"},
+           {"/model/merges/1", {"h"}, code, "model.merges[1] must be"},
+           {"/model/merges/2", "h nope", code, "model.merges[2]: token 'nope' is not in model.v"},
+           {"/model/merges/2", {"h", "o"}, code, "model.merges[2]: token 'ho' is not in model.v"},
+           {"/model/unk_token", "<unk>", code, "model.unk_token '<unk>' is not in model.vocab"},
+           {"/model/fuse_unk", 1, code, "model.fuse_unk must be true or false"},
+           {"/added_tokens", 5, code, "added_tokens must be an array"},
+           {"/added_tokens/0", "x", code, "added_tokens[0].id must be"},
+           {"/added_tokens/0/id", 1 << 30, code, "added_tokens[0].id 1073741824 is not below"},
+           {"/added_tokens/0/id", 268, code, "added_tokens: '<|bos|>' and '<|end|>' both have id"},
+           {"/added_tokens/0/id", 65, code, "added_tokens: '<|bos|>' has id 65, which is another"},
+           {"/added_tokens/1/id", 270, code, "added_tokens: '<|end|>' has id 270"},
+           {"/added_tokens/0/content", "", code, "added_tokens[0].content must not be empty"},
+           {"/added_tokens/0/content", "hello", code, "added_tokens: 'hello' has id 267, but"},
+           {"/added_tokens/0/content", "<|end|>", code, "added_tokens: '<|end|>' occurs twice"},
+           {"/added_tokens/0/lstrip", "no", code, "added_tokens[0].lstrip must be true or false"},
+           {"/normalizer", "NFC", code, "normalizer.type must be a string"},
+           {"/normalizer",
+            {{"type", "Strip"}, {"strip_left", true}},
+            code,
+            "normalizer.strip_right must be true or false"},
+           {"/pre_tokenizer", of_type("ByteLevel"), code, "pre_tokenizer.add_prefix_space must"},
+           {"/pre_tokenizer",
+            {{"type", "Split"}, {"pattern", {{"String", ""}}}},
+            code,
+            "pre_tokenizer.pattern must not be empty"},
+           {"/pre_tokenizer",
+            {{"type", "Metaspace"}, {"replacement", "ab"}},
+            code,
+            "pre_tokenizer.replacement must be one character"},
+           {"/pre_tokenizer",
+            {{"type", "Sequence"}},
+            code,
+            "pre_tokenizer.pretokenizers must be an array"},
+           {"/post_processor", no_sequence, code,
+            "post_processor.special_tokens['<s>'] is missing"},
+           {"/post_processor", huge_special, code, "post_processor: token id 9999 is not in"}}) {
+    expect_refused(byte_level_json(), c);
+  }
+}
+
+TEST(TokenizerJson, DuplicatesAndHolesAreNamed) {
+  json definition = byte_level_json();
+  definition["model"]["vocab"].erase("hello");
+  definition["model"]["merges"] = json::array();
+  auto loaded = Tokenizer::from_json(definition.dump());
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message, HasSubstr("without holes"));
+  definition = sentencepiece_json();
+  definition["model"]["vocab"].erase("ab");
+  definition["model"]["merges"] = json::array();
+  loaded = Tokenizer::from_json(definition.dump());
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message, HasSubstr("there are 290 tokens, but none has id 289"));
+
+  std::string text = byte_level_json().dump();
+  text.replace(text.find("\"hello\":259"), 11, "\"hello\":259,\"hello\":259");
+  loaded = Tokenizer::from_json(text);
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message, HasSubstr("token 'hello' has id 259, which token 'hello'"));
+}
+
+TEST(TokenizerJson, TruncatedTextsAreRefused) {
+  const std::string whole = sentencepiece_json().dump();
+  for (std::size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 97) {
+    const auto loaded = Tokenizer::from_json(std::string_view(whole).substr(0, size));
+    ASSERT_FALSE(loaded) << size;
+    EXPECT_THAT(loaded.error().message, HasSubstr("tokenizer.json: not valid JSON"));
+  }
+  EXPECT_TRUE(Tokenizer::from_json(whole));
+  EXPECT_FALSE(Tokenizer::from_json("[]"));
+  EXPECT_FALSE(Tokenizer::from_json(std::string(100000, '[')));
+  EXPECT_FALSE(Tokenizer::from_json("{\"model\": \"\xFF\"}"));
+}
+
+TEST(TokenizerJson, BrokenConfigIsRefused) {
+  const std::string definition = byte_level_json().dump();
+  for (const std::string config : {"{", "[]", R"({"bos_token": 5})", R"({"add_bos_token": 1})"}) {
+    const auto loaded = Tokenizer::from_json(definition, config);
+    ASSERT_FALSE(loaded) << config;
+    EXPECT_THAT(loaded.error().message, HasSubstr("tokenizer_config.json: "));
+  }
+  // Tokens that do not exist are not there; nothing else in the file matters.
+  const auto loaded = Tokenizer::from_json(definition, R"({"eos_token": "<none>", "x": [1]})");
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->eos_id(), std::nullopt);
+}
+
+TEST(TokenizerJson, PostProcessorsCompose) {
+  json definition = byte_level_json();
+  const json start = {{"SpecialToken", {{"id", "B"}, {"type_id", 0}}}};
+  const json end = {{"SpecialToken", {{"id", "E"}, {"type_id", 0}}}};
+  const json sequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  definition["post_processor"] = {
+      {"type", "Sequence"},
+      {"processors",
+       {{{"type", "ByteLevel"}, {"trim_offsets", false}},
+        {{"type", "TemplateProcessing"},
+         {"single", {start, sequence, end}},
+         {"special_tokens", {{"B", {{"ids", {kBos, kBos}}}}, {"E", {{"ids", {kEnd}}}}}}}}}};
+  const auto tokenizer = Tokenizer::from_json(definition.dump());
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_THAT(*tokenizer->encode("hello"), testing::ElementsAre(kBos, kBos, kHello, kEnd));
+  definition["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"sep", {"<|end|>", kEnd}}, {"cls", {"<|bos|>", kBos}}};
+  const auto roberta = Tokenizer::from_json(definition.dump());
+  ASSERT_TRUE(roberta) << roberta.error().message;
+  EXPECT_THAT(*roberta->encode("hello"), testing::ElementsAre(kBos, kHello, kEnd));
+}
+
+}  // namespace
+}  // namespace sluice
