@@ -275,6 +275,8 @@ def _check_direction(file, number, name):
     target = nested if nested in INCLUDES else parts[0]
     if target == file.folder or target in INCLUDES[file.folder]:
         return
+    if file.is_test and name.startswith("tests/"):
+        return
     if file.is_test and file.folder not in PURE_FOLDERS:
         return  # a test may build what its subject works with
     allowed = ", ".join(INCLUDES[file.folder]) or "nothing else"
@@ -319,8 +321,8 @@ def check_test_name(file, all_paths):
     words = file.path[: -len("_test.cpp")].split("_")
     stems = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
     if not any(stem + suffix in all_paths for stem in stems for suffix in CPP_SUFFIXES):
-        name = posixpath.basename(stems[-1])
-        yield 1, "test-name", f"tests {name}.h or {name}.cpp, but neither is beside it"
+        message = "name it <source>_test.cpp or <source>_<aspect>_test.cpp, source a file beside it"
+        yield 1, "test-name", message
 
 
 def check_shared_ptr(file):

@@ -154,6 +154,9 @@ class IncludeRules(TreeTest):
         for path, name in good:
             with self.subTest(path):
                 self.assert_quiet("include", *self.include(path, name))
+        support = '#include "tests/support/b.h"\n', {"tests/support/b.h": HEADER}
+        self.assert_quiet("include", "src/scheduler/a_test.cpp", *support)
+        self.assert_fires("include", "src/scheduler/a.cpp", *support)
 
     def test_paths(self):
         self.assert_fires("include", "src/kv/a.cpp", '#include "b.h"\n', {"src/kv/b.h": HEADER})
