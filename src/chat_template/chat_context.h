@@ -1,0 +1,63 @@
+// The variables a chat template sees: messages, tools, flags, special tokens, the time.
+// Built from JSON text as clients send it; owns its values; immutable after from_*; any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "chat_template/value.h"
+
+namespace sluice {
+
+namespace jinja {
+class Heap;
+}
+
+// Clients of the OpenAI API send a call's arguments as a JSON string; many templates want the
+// object in it (and others the string). transformers passes what it is given.
+enum class ToolArguments : std::uint8_t { kAsGiven, kParsed };
+
+struct ChatInput {
+  std::string_view messages_json;  // an array of objects
+  std::string_view tools_json;     // an array, or empty: none
+  std::string_view extra_json;     // an object of further variables, or empty
+  bool add_generation_prompt = true;
+  ToolArguments tool_arguments = ToolArguments::kAsGiven;
+  std::vector<std::pair<std::string, std::string>> special_tokens;  // bos_token, ...
+  std::chrono::local_seconds now{};                                 // for strftime_now
+};
+
+class ChatContext {
+ public:
+  // As transformers' apply_chat_template: `tools` and `documents` are none when not given, and
+  // reasoning has all of its names (reasoning_content, thinking). Extra variables win over
+  // special tokens.
+  static Result<ChatContext> from_chat(const ChatInput& input);
+  // The variables as they stand in a JSON object, nothing added.
+  static Result<ChatContext> from_json(std::string_view object, std::chrono::local_seconds now);
+
+  ChatContext(ChatContext&&) noexcept;
+  ChatContext& operator=(ChatContext&&) noexcept;
+  ~ChatContext();
+
+  jinja::Value variables() const { return variables_; }
+  std::chrono::local_seconds now() const { return now_; }
+
+ private:
+  ChatContext(std::unique_ptr<jinja::Heap> heap, jinja::Value variables,
+              std::chrono::local_seconds now);
+
+  std::unique_ptr<jinja::Heap> heap_;
+  jinja::Value variables_;
+  std::chrono::local_seconds now_;
+};
+
+// The wall clock's local time, for callers that serve users.
+std::chrono::local_seconds local_time_now();
+
+}  // namespace sluice

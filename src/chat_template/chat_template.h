@@ -1,0 +1,42 @@
+// A chat template: Jinja as transformers runs it (jinja2 3.1, immutable sandbox, trim_blocks,
+// lstrip_blocks, loop controls, raise_exception, strftime_now, tojson without HTML escapes).
+// Immutable after parse; any thread may render. See docs/chat-templates.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "chat_template/chat_context.h"
+#include "chat_template/limits.h"
+
+namespace sluice {
+
+namespace jinja {
+struct Template;
+}
+
+class ChatTemplate {
+ public:
+  // `name` is the file or field the text came from, for errors: "NAME, line 3: what is wrong".
+  static Result<ChatTemplate> parse(std::string_view source, std::string name);
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // invalid_argument when the template refuses the context (raise_exception), uses it in a way
+  // Python would not allow, or passes a limit.
+  Result<std::string> render(const ChatContext& context, const RenderLimits& limits = {}) const;
+
+  const std::string& name() const { return name_; }
+
+ private:
+  ChatTemplate(std::string name, std::unique_ptr<const jinja::Template> parsed);
+
+  std::string name_;
+  std::unique_ptr<const jinja::Template> parsed_;
+};
+
+}  // namespace sluice

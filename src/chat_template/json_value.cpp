@@ -1,0 +1,117 @@
+#include "chat_template/json_value.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace sluice::jinja {
+
+namespace {
+
+constexpr std::size_t kMaxDepth = 150;
+
+// Builds values from the parser's events: no tree of the library's own is made.
+class Builder {
+ public:
+  using number_integer_t = nlohmann::json::number_integer_t;
+  using number_unsigned_t = nlohmann::json::number_unsigned_t;
+  using number_float_t = nlohmann::json::number_float_t;
+  using string_t = nlohmann::json::string_t;
+  using binary_t = nlohmann::json::binary_t;
+
+  explicit Builder(Heap& heap) : heap_(heap) {}
+
+  bool null() { return add(Value::none()); }
+  bool boolean(bool b) { return add(Value::boolean(b)); }
+  bool number_integer(number_integer_t i) { return add(Value::integer(i)); }
+  bool number_unsigned(number_unsigned_t u) {
+    if (u <= static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max())) {
+      return add(Value::integer(static_cast<std::int64_t>(u)));
+    }
+    return add(Value::big_integer(heap_.store(std::to_string(u))));
+  }
+  bool number_float(number_float_t d, const string_t& text) {
+    // The library gives integers beyond 64 bits as floats; their text tells.
+    if (text.find_first_of(".eE") == string_t::npos) {
+      return add(Value::big_integer(heap_.store(text)));
+    }
+    return add(Value::real(d));
+  }
+  bool string(string_t& text) { return add(heap_.make_string(text)); }
+  bool binary(binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(true); }
+  bool key(string_t& name) {
+    levels_.back().keys.push_back(heap_.make_string(name));
+    return within_limits();
+  }
+  bool end_object() {
+    const Level level = close();
+    std::vector<DictEntry> entries;
+    entries.reserve(level.keys.size());
+    for (std::size_t i = 0; i < level.keys.size(); ++i) {
+      entries.push_back({level.keys[i], level.values[i]});
+    }
+    return add(heap_.make_dict(entries));
+  }
+  bool start_array(std::size_t) { return open(false); }
+  bool end_array() { return add(heap_.make_list(close().values)); }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& e) {
+    error_ = "at byte " + std::to_string(position) + ": " + e.what();
+    return false;
+  }
+
+  Value result() const { return root_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Level {
+    bool is_object = false;
+    std::vector<Value> keys;
+    std::vector<Value> values;
+  };
+
+  bool within_limits() {
+    if (heap_.exceeded().empty()) return true;
+    error_ = "it passes " + std::string(heap_.exceeded());
+    return false;
+  }
+  bool open(bool is_object) {
+    if (levels_.size() >= kMaxDepth) {
+      error_ = "it is nested deeper than " + std::to_string(kMaxDepth) + " levels";
+      return false;
+    }
+    levels_.push_back({is_object, {}, {}});
+    return true;
+  }
+  Level close() {
+    Level level = std::move(levels_.back());
+    levels_.pop_back();
+    return level;
+  }
+  bool add(Value value) {
+    if (levels_.empty()) {
+      root_ = value;
+    } else {
+      levels_.back().values.push_back(value);
+    }
+    return within_limits();
+  }
+
+  Heap& heap_;
+  std::vector<Level> levels_;
+  Value root_;
+  std::string error_;
+};
+
+}  // namespace
+
+Result<Value> parse_json(std::string_view text, Heap& heap, std::string_view what) {
+  Builder builder(heap);
+  if (!nlohmann::json::sax_parse(text, &builder)) {
+    return invalid_argument(std::string(what) + ": not valid JSON: " + builder.error());
+  }
+  return builder.result();
+}
+
+}  // namespace sluice::jinja
