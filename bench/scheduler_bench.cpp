@@ -168,9 +168,9 @@ void hash_prompt(benchmark::State& state) {
   const std::vector<TokenId> prompt(4000, 5);
   BlockHasher hasher(Hash128{1, 2}, kBlockSize);
   for (auto _ : state) benchmark::DoNotOptimize(hasher.hash_prompt(prompt));
-  state.counters["ns_per_block"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * 250,
-      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["ns_per_block"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 250,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(hash_prompt);
 

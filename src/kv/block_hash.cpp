@@ -25,7 +25,8 @@ void append_field(std::vector<std::byte>& out, std::string_view text) {
 
 void append_hash(std::vector<std::byte>& out, Hash128 hash) {
   for (const std::uint64_t word : {hash.high, hash.low}) {
-    for (int shift = 56; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(word >> shift));
+    for (int shift = 56; shift >= 0; shift -= 8)
+      out.push_back(static_cast<std::byte>(word >> shift));
   }
 }
 

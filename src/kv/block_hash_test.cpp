@@ -20,8 +20,7 @@ KvIdentity sample_identity() {
 
 // Computed with Python's hashlib from the format in the header.
 TEST(BlockHash, KnownAnswers) {
-  EXPECT_EQ(block_hash_root(KvIdentity{}),
-            (Hash128{0x3db2cce4b5347342ULL, 0x03b04a8170289486ULL}));
+  EXPECT_EQ(block_hash_root(KvIdentity{}), (Hash128{0x3db2cce4b5347342ULL, 0x03b04a8170289486ULL}));
   const Hash128 root = block_hash_root(sample_identity());
   EXPECT_EQ(root, (Hash128{0xa1d0d33709b1f833ULL, 0xbfedfbb0b38b47adULL}));
   BlockHasher hasher(root, 4);

@@ -73,8 +73,7 @@ Result<KvLayout> make_kv_layout(const KvLayoutOptions& options) {
   layout.groups = group_layers(options.layer_windows, options.max_layers_per_group);
   layout.token_stride = options.head_dim;
   layout.head_stride = layout.token_stride * options.block_size;
-  const std::int64_t half_bytes =
-      layout.head_stride * options.num_kv_heads * options.element_bytes;
+  const std::int64_t half_bytes = layout.head_stride * options.num_kv_heads * options.element_bytes;
   layout.layer_bytes = 2 * half_bytes;
 
   std::size_t most_layers = 0;

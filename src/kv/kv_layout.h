@@ -33,10 +33,10 @@ struct KvGroup {
 };
 
 struct KvLayoutOptions {
-  std::int32_t block_size = 16;    // tokens
-  std::int32_t num_kv_heads = 0;   // of this rank
+  std::int32_t block_size = 16;   // tokens
+  std::int32_t num_kv_heads = 0;  // of this rank
   std::int32_t head_dim = 0;
-  std::int32_t element_bytes = 0;  // of the KV dtype
+  std::int32_t element_bytes = 0;           // of the KV dtype
   std::vector<std::int32_t> layer_windows;  // per layer; 0 = full attention
   std::int32_t max_layers_per_group = 0;    // 0 = do not split
 };

@@ -30,7 +30,7 @@ TEST(KvLayout, Strides) {
   const KvLayout layout = make_kv_layout(small()).value();
   EXPECT_EQ(layout.token_stride, 8);
   EXPECT_EQ(layout.head_stride, 32);
-  EXPECT_EQ(layout.layer_bytes, 2 * 2 * 32 * 2);      // K and V, heads, elements, bytes
+  EXPECT_EQ(layout.layer_bytes, 2 * 2 * 32 * 2);          // K and V, heads, elements, bytes
   EXPECT_EQ(layout.block_bytes, 2 * layout.layer_bytes);  // the larger group's two layers
   EXPECT_EQ(layout.block_stride * 2, layout.block_bytes);
   EXPECT_EQ(layout.layers[0].k_offset, 0);
@@ -57,7 +57,8 @@ TEST(KvLayout, PlacesAreDisjoint) {
       for (int head = 0; head < 3; ++head) {
         for (int token = 0; token < 5; ++token) {
           for (int d = 0; d < 3; ++d) {
-            const std::int64_t element = head * layout.head_stride + token * layout.token_stride + d;
+            const std::int64_t element =
+                head * layout.head_stride + token * layout.token_stride + d;
             const std::int64_t byte = base + element * options.element_bytes;
             EXPECT_TRUE(used.insert(byte).second);
             EXPECT_LE(byte + options.element_bytes, layout.block_bytes);

@@ -57,9 +57,8 @@ std::int64_t KvManager::blocks_needed(std::int64_t tokens) const {
 }
 
 bool KvManager::may_take(std::int64_t blocks, Watermark watermark) const {
-  const double keep = watermark == Watermark::kKeep
-                          ? std::ceil(options_.watermark * num_usable_blocks())
-                          : 0.0;
+  const double keep =
+      watermark == Watermark::kKeep ? std::ceil(options_.watermark * num_usable_blocks()) : 0.0;
   return num_available_blocks() - blocks >= static_cast<std::int64_t>(keep);
 }
 
@@ -256,8 +255,8 @@ bool KvManager::give_back(BlockId id) {
   return pool_.release(id, cache_.holds(id) ? ReuseOrder::kLast : ReuseOrder::kFirst);
 }
 
-void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first,
-                     std::int32_t count, BlockChanges& changes) {
+void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
+                     BlockChanges& changes) {
   if (count == 0) return;
   changes.updates.push_back(
       {slot, group, first, count, static_cast<std::int32_t>(changes.block_ids.size())});
@@ -265,8 +264,7 @@ void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first,
   changes.block_ids.insert(changes.block_ids.end(), begin, begin + count);
 }
 
-void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes,
-                        std::int32_t computed) {
+void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed) {
   if (options_.prefix_caching == PrefixCaching::kOff) return;
   const std::int32_t full = std::min(computed / options_.block_size, allocated_[index(slot)]);
   const std::int32_t end = std::min(full, static_cast<std::int32_t>(hashes.size()));

@@ -24,8 +24,7 @@ void KvManager::check_integrity() const {
       CHECK(promised_[group_index(slot, g)] >= 0);
       promised += promised_[group_index(slot, g)];
       CHECK(first_held >= 0 && first_held <= allocated);
-      const BlockId* const ids =
-          tables_.data() + group_index(slot, g) * index(max_blocks_per_seq_);
+      const BlockId* const ids = tables_.data() + group_index(slot, g) * index(max_blocks_per_seq_);
       for (std::int32_t b = 0; b < max_blocks_per_seq_; ++b) {
         const BlockId id = ids[b];
         if (b < first_held || b >= allocated) {

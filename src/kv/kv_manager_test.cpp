@@ -60,7 +60,7 @@ class KvManagerTest : public ::testing::Test {
 };
 
 TEST_F(KvManagerTest, AdmissionPromisesTheWholePrompt) {
-  KvManager kv(options(6));  // 5 usable
+  KvManager kv(options(6));        // 5 usable
   ASSERT_EQ(admit(kv, 0, 13), 0);  // 4 blocks
   EXPECT_EQ(kv.num_free_blocks(), 5);
   EXPECT_EQ(kv.num_available_blocks(), 1);

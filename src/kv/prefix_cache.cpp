@@ -75,7 +75,8 @@ void PrefixCache::check_integrity() const {
     ++listed;
     CHECK(holds(id));
     // Reachable from its home without meeting a hole.
-    for (std::size_t j = home(hashes_[index(id)], groups_[index(id)]); j != i; j = (j + 1) & mask_) {
+    for (std::size_t j = home(hashes_[index(id)], groups_[index(id)]); j != i;
+         j = (j + 1) & mask_) {
       CHECK(table_[j] != kNullBlock && table_[j] != id);
     }
   }

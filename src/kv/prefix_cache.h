@@ -47,7 +47,7 @@ class PrefixCache {
 
   std::vector<BlockId> table_;  // kNullBlock = empty
   std::size_t mask_ = 0;
-  std::vector<Hash128> hashes_;        // by block
+  std::vector<Hash128> hashes_;       // by block
   std::vector<std::int16_t> groups_;  // by block; -1 = no name
   std::int32_t size_ = 0;
 };

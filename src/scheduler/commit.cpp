@@ -104,8 +104,7 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   state_.finish_running(slot, reason);
 }
 
-FinishReason Commit::append_tokens(std::int32_t slot, const RowResult& result,
-                                   RowCommit& commit) {
+FinishReason Commit::append_tokens(std::int32_t slot, const RowResult& result, RowCommit& commit) {
   RunningSet& r = state_.running;
   const std::size_t s = RunningSet::index(slot);
   Sequence& sequence = *commit.sequence;

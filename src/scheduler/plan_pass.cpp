@@ -97,8 +97,8 @@ std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Seque
   if (group != nullptr && group->leader_slot >= 0 &&
       state_.kv.can_fork(group->leader_slot, shared) &&
       state_.kv.match(hashes, num_tokens - 1) < shared) {
-    const bool forked = state_.kv.fork(group->leader_slot, slot, shared, num_tokens, watermark,
-                                       changes_);
+    const bool forked =
+        state_.kv.fork(group->leader_slot, slot, shared, num_tokens, watermark, changes_);
     return forked ? std::optional(shared) : std::nullopt;
   }
   const auto cached = state_.kv.admit(slot, hashes, num_tokens, watermark, changes_);

@@ -31,8 +31,8 @@ class PlanPass {
   std::span<const std::int32_t> running() const { return state_.running.order; }
   // Tokens of the budget that nobody has yet; 0 when decodes exceed it.
   std::int32_t tokens_left() const {
-    return std::max(0, state_.options.token_budget -
-                           static_cast<std::int32_t>(plan_.token_ids.size()));
+    return std::max(
+        0, state_.options.token_budget - static_cast<std::int32_t>(plan_.token_ids.size()));
   }
   // Someone was preempted or had to wait for blocks in this plan.
   bool short_of_memory() const { return short_of_memory_; }

@@ -49,8 +49,7 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
                                   [&](const NamedPolicy& policy) { return policy.name == name; });
   const std::string known = fmt::format("{}", fmt::join(policy_names(), ", "));
   if (found == kPolicies.end()) {
-    return invalid_argument(
-        fmt::format("scheduler '{}' is unknown; use one of: {}", name, known));
+    return invalid_argument(fmt::format("scheduler '{}' is unknown; use one of: {}", name, known));
   }
   if (found->make == nullptr) {
     return unsupported(fmt::format("scheduler '{}' is not built yet; use one of: {}", name, known));

@@ -26,8 +26,8 @@ struct TierResource {
 };
 
 struct ResourceView {
-  std::span<const AdapterResource> adapters;     // by adapter index
-  std::span<const TierResource> tiers;           // fastest first; empty: nowhere to page to
+  std::span<const AdapterResource> adapters;       // by adapter index
+  std::span<const TierResource> tiers;             // fastest first; empty: nowhere to page to
   std::span<const std::int32_t> graph_capacities;  // token counts a graph exists for, ascending
 };
 

@@ -31,8 +31,7 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv,
-                     std::unique_ptr<Policy> policy)
+Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv, std::unique_ptr<Policy> policy)
     : state_(std::make_unique<SchedulerState>(options, kv)), policy_(std::move(policy)) {
   CHECK(policy_ != nullptr);
 }

@@ -29,10 +29,12 @@ TEST(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
     total += run_scheduler_workload(seed++, steps);
   }
   std::printf(
-      "%ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached tokens, "
+      "%ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached "
+      "tokens, "
       "%ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows\n",
       total.steps, total.finished, total.output_tokens, total.preemptions, total.copies,
-      total.cached_tokens, total.cancelled, total.failed, total.refused, total.empty_plans, total.guessed_rows);
+      total.cached_tokens, total.cancelled, total.failed, total.refused, total.empty_plans,
+      total.guessed_rows);
   // The workloads must reach what they are for.
   EXPECT_GT(total.preemptions, wanted / 1000);
   EXPECT_GT(total.copies, wanted / 1000);

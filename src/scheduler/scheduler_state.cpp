@@ -66,10 +66,10 @@ void SchedulerState::occupy(std::int32_t slot, Sequence& sequence, ServiceOrder 
   running.prompt_len[s] = sequence.prompt_len;
   running.held[s] = 0;
   running.undecided[s] = 0;
-  const auto behind = std::upper_bound(
-      running.order.begin(), running.order.end(), place, [&](ServiceOrder a, std::int32_t b) {
-        return a < running.service_order[RunningSet::index(b)];
-      });
+  const auto behind = std::upper_bound(running.order.begin(), running.order.end(), place,
+                                       [&](ServiceOrder a, std::int32_t b) {
+                                         return a < running.service_order[RunningSet::index(b)];
+                                       });
   running.order.insert(behind, slot);
   sequence.state = SequenceState::kRunning;
   sequence.slot = slot;

@@ -36,14 +36,14 @@ struct RunningSet {
   std::vector<ServiceOrder> service_order;
   // Position of the first token in no plan yet: computed + in flight.
   std::vector<std::int32_t> next;
-  std::vector<std::int32_t> known;         // tokens whose ids have come back
-  std::vector<TokenId> last_token;         // the last of them
-  std::vector<std::int32_t> prefill_end;   // tokens known at admission; from there on, decode
-  std::vector<std::int32_t> decode_end;    // a row at or behind it could only exceed max_len
+  std::vector<std::int32_t> known;        // tokens whose ids have come back
+  std::vector<TokenId> last_token;        // the last of them
+  std::vector<std::int32_t> prefill_end;  // tokens known at admission; from there on, decode
+  std::vector<std::int32_t> decode_end;   // a row at or behind it could only exceed max_len
   std::vector<std::int32_t> prompt_len;
-  std::vector<std::int32_t> in_flight;     // steps planned and not committed that name the slot
-  std::vector<std::uint8_t> held;          // is to sit out this plan, so that it can be a victim
-  std::vector<std::uint8_t> undecided;     // the row in flight may commit fewer tokens than it has
+  std::vector<std::int32_t> in_flight;  // steps planned and not committed that name the slot
+  std::vector<std::uint8_t> held;       // is to sit out this plan, so that it can be a victim
+  std::vector<std::uint8_t> undecided;  // the row in flight may commit fewer tokens than it has
 
   std::vector<std::int32_t> order;       // running slots in service order
   std::vector<std::int32_t> free_slots;  // the last one is given out next

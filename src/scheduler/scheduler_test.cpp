@@ -13,8 +13,7 @@ using ::testing::HasSubstr;
 
 TEST(Scheduler, RefusesWhatCannotRun) {
   SchedulerHarness h({.max_model_len = 64, .num_blocks = 9});
-  EXPECT_EQ(h.scheduler.add(h.sequence(h.request(0, 4))).error().code,
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(h.scheduler.add(h.sequence(h.request(0, 4))).error().code, ErrorCode::kInvalidArgument);
   const Status too_long = h.scheduler.add(h.sequence(h.request(64, 4)));
   ASSERT_FALSE(too_long);
   EXPECT_EQ(too_long.error().code, ErrorCode::kInvalidArgument);
@@ -50,11 +49,9 @@ TEST(Scheduler, EndsAtEosUnlessIgnoredOrTooEarly) {
       Request& r = h.request(5, 100);
       r.sampling.ignore_eos = ignore;
       r.sampling.min_tokens = min_tokens;
-      Scheduler scheduler({.token_budget = 64,
-                           .max_num_seqs = 8,
-                           .max_model_len = 128,
-                           .eos_ids = h.model.eos_ids},
-                          h.kv, make_policy("stall-free").value());
+      Scheduler scheduler(
+          {.token_budget = 64, .max_num_seqs = 8, .max_model_len = 128, .eos_ids = h.model.eos_ids},
+          h.kv, make_policy("stall-free").value());
       Sequence& s = h.sequence(r);
       ASSERT_TRUE(scheduler.add(s));
       while (scheduler.has_work()) {

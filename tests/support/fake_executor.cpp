@@ -94,8 +94,8 @@ void FakeExecutor::check_writes(const BatchPlan& plan) {
         const BlockId block =
             entry(row.slot, static_cast<std::int32_t>(g), position / options_.block_size);
         CHECK(block != kNullBlock);
-        std::uint64_t& written = written_[at(block) * at(options_.block_size) +
-                                          at(position % options_.block_size)];
+        std::uint64_t& written =
+            written_[at(block) * at(options_.block_size) + at(position % options_.block_size)];
         CHECK(written != plan.step + 1);
         written = plan.step + 1;
       }

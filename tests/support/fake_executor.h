@@ -43,8 +43,7 @@ class FakeExecutor final : public Executor {
   void run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out);
   std::uint64_t seen_by(std::int32_t slot, std::int32_t position, std::int32_t end);
   void write_contents(std::int32_t slot, std::int32_t position, TokenId token);
-  bool sample(const PlanRow& row, std::int32_t position, std::int32_t output_index,
-              TokenId& token);
+  bool sample(const PlanRow& row, std::int32_t position, std::int32_t output_index, TokenId& token);
 
   const FakeModel& model_;
   KvOptions options_;
@@ -53,10 +52,10 @@ class FakeExecutor final : public Executor {
   std::vector<std::uint64_t> contents_;  // [blocks][block_size]
   std::vector<BlockId> tables_;          // [slots][groups][max_blocks_per_seq]
   std::vector<Slot> slots_;
-  std::vector<std::uint64_t> written_;   // by block and offset: the step that wrote it last, + 1
-  std::vector<std::uint64_t> row_step_;  // by slot: the step of its last row, + 1
+  std::vector<std::uint64_t> written_;    // by block and offset: the step that wrote it last, + 1
+  std::vector<std::uint64_t> row_step_;   // by slot: the step of its last row, + 1
   std::vector<std::uint64_t> copy_step_;  // by block: the step that copied from or to it, + 1
-  std::vector<StepResult> results_;      // a ring of max_in_flight
+  std::vector<StepResult> results_;       // a ring of max_in_flight
   std::size_t oldest_ = 0;
   std::size_t in_flight_ = 0;
 };

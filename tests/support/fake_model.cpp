@@ -20,8 +20,8 @@ std::uint64_t FakeModel::content(TokenId token, std::int32_t position, std::int3
 TokenId FakeModel::sample(const Request& request, std::int32_t choice, std::int32_t output_index,
                           std::uint64_t seen) const {
   const std::uint64_t stream =
-      mix(request.sampling.seed, static_cast<std::uint64_t>(choice) << 32 |
-                                     static_cast<std::uint32_t>(output_index));
+      mix(request.sampling.seed,
+          static_cast<std::uint64_t>(choice) << 32 | static_cast<std::uint32_t>(output_index));
   auto token = static_cast<TokenId>(mix(seen, stream) % static_cast<std::uint64_t>(vocab_size));
   if (output_index >= request.sampling.min_tokens) return token;
   const auto stops = [&](TokenId id) {
@@ -36,13 +36,13 @@ TokenId FakeModel::sample(const Request& request, std::int32_t choice, std::int3
 bool FakeModel::fails(const Request& request, std::int32_t choice,
                       std::int32_t output_index) const {
   if (fail_one_in == 0) return false;
-  const std::uint64_t stream = static_cast<std::uint64_t>(choice) << 32 |
-                               static_cast<std::uint32_t>(output_index);
+  const std::uint64_t stream =
+      static_cast<std::uint64_t>(choice) << 32 | static_cast<std::uint32_t>(output_index);
   return mix(mix(request.sampling.seed, 0xFA11), stream) % fail_one_in == 0;
 }
 
-ExpectedOutput expected_output(const FakeModel& model, const Request& request,
-                               std::int32_t choice, std::int32_t max_model_len) {
+ExpectedOutput expected_output(const FakeModel& model, const Request& request, std::int32_t choice,
+                               std::int32_t max_model_len) {
   const SamplingParams& sampling = request.sampling;
   ExpectedOutput out;
   out.tokens = request.prompt;

@@ -38,7 +38,7 @@ struct ExpectedOutput {
 };
 
 // The whole life of a choice that nobody cancels.
-ExpectedOutput expected_output(const FakeModel& model, const Request& request,
-                               std::int32_t choice, std::int32_t max_model_len);
+ExpectedOutput expected_output(const FakeModel& model, const Request& request, std::int32_t choice,
+                               std::int32_t max_model_len);
 
 }  // namespace sluice

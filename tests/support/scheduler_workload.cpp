@@ -54,7 +54,8 @@ class GuessingPolicy final : public Policy {
         expected_output(model_, *sequence.request, sequence.choice, max_model_len_);
     std::vector<TokenId> guesses;
     const std::size_t end = std::min(expected.tokens.size(), sequence.tokens.size() + 4);
-    for (std::size_t i = sequence.tokens.size(); i < end; ++i) guesses.push_back(expected.tokens[i]);
+    for (std::size_t i = sequence.tokens.size(); i < end; ++i)
+      guesses.push_back(expected.tokens[i]);
     for (TokenId& token : guesses) {
       if (rng_.below(5) == 0) token = static_cast<TokenId>((token + 1) % model_.vocab_size);
     }
@@ -184,6 +185,7 @@ class Workload {
   void plan_step();
   void check_plan(const BatchPlan& plan);
   void check_admissions(const BatchPlan& plan);
+  void check_progress(const BatchPlan& plan);
   void commit_step();
   void check_commit(const RowCommit& commit, const BatchPlan& plan);
   void retire(SequenceId id);
@@ -205,6 +207,8 @@ class Workload {
   std::vector<RowCommit> commits_;
   std::uint64_t next_id_ = 1;
   std::int64_t turns_ = 0;
+  SequenceId front_ = 0;          // the running sequence that comes before all others
+  std::int64_t front_waits_ = 0;  // plans in a row without anything for it
   TimePoint now_;
   WorkloadReport report_;
 };
@@ -287,8 +291,7 @@ void Workload::resize() {
   for (const auto& [id, live] : live_) {
     floor = std::max(floor, kv_.blocks_needed(live->sequence.max_len - 1) + 1);
   }
-  const std::int32_t target =
-      pick(rng_, static_cast<std::int32_t>(floor), setup_.kv.max_blocks);
+  const std::int32_t target = pick(rng_, static_cast<std::int32_t>(floor), setup_.kv.max_blocks);
   const std::int32_t now = kv_.resize(target);
   CHECK(now >= setup_.min_blocks && now <= setup_.kv.max_blocks);
   scheduler_.check_integrity();
@@ -336,6 +339,7 @@ void Workload::check_plan(const BatchPlan& plan) {
     ++report_.preemptions;
   }
   check_admissions(plan);
+  check_progress(plan);
   std::int32_t decodes = 0;
   std::int32_t chunks = 0;
   for (const PlanRow& row : plan.rows) {
@@ -343,8 +347,8 @@ void Workload::check_plan(const BatchPlan& plan) {
     CHECK(std::count(plan.preempted.begin(), plan.preempted.end(), row.sequence) == 0);
     CHECK(!live.sequence.cancel_requested && live.sequence.slot == row.slot);
     ++live.in_flight;
-    const bool decode = row.num_logits == row.query_len &&
-                        row.context_len >= live.sequence.prompt_len;
+    const bool decode =
+        row.num_logits == row.query_len && row.context_len >= live.sequence.prompt_len;
     (decode ? decodes : chunks) += row.query_len;
     CHECK(row.context_len + row.query_len < live.sequence.max_len);
     report_.guessed_rows += row.num_logits > 1 ? 1 : 0;
@@ -367,6 +371,28 @@ void Workload::check_admissions(const BatchPlan& plan) {
       CHECK(!came_before || live->owner->request.sampling.n > 1);
     }
   }
+}
+
+// Bounded waiting: whoever is first in service order gets a row again after as many plans as it
+// takes to preempt all others, one for each of the steps that may be in flight.
+void Workload::check_progress(const BatchPlan& plan) {
+  const LiveSequence* front = nullptr;
+  for (const auto& [id, live] : live_) {
+    if (live->sequence.state != SequenceState::kRunning || live->sequence.cancel_requested)
+      continue;
+    const auto order = std::pair(live->owner->request.priority, live->arrival);
+    if (front == nullptr || order < std::pair(front->owner->request.priority, front->arrival)) {
+      front = live.get();
+    }
+  }
+  if (front == nullptr) return;
+  const bool has_row = std::any_of(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
+    return row.sequence == front->sequence.id;
+  });
+  const bool waits = front->sequence.id == front_ && !has_row && front->in_flight == 0;
+  front_waits_ = waits ? front_waits_ + 1 : 0;
+  front_ = front->sequence.id;
+  CHECK(front_waits_ <= (setup_.scheduler.max_num_seqs + 1) * (setup_.max_in_flight + 1));
 }
 
 void Workload::commit_step() {
@@ -412,9 +438,8 @@ void Workload::retire(SequenceId id) {
 // The oracle: exactly the tokens and the end that the model gives without any scheduler.
 void Workload::check_end(const LiveSequence& live) const {
   const Sequence& sequence = live.sequence;
-  const ExpectedOutput expected =
-      expected_output(setup_.model, live.owner->request, sequence.choice,
-                      setup_.scheduler.max_model_len);
+  const ExpectedOutput expected = expected_output(setup_.model, live.owner->request,
+                                                  sequence.choice, setup_.scheduler.max_model_len);
   if (!sequence.cancel_requested) {
     CHECK(sequence.tokens == expected.tokens);
     CHECK(sequence.finish_reason == expected.finish_reason);

@@ -27,9 +27,9 @@ TEST(GoldenSchedule, SarathiFigure7) {
   EXPECT_EQ(h.step(), "1:1@4 2:1@4");
   h.add(12, 20);
   h.add(12, 20);
-  EXPECT_THAT(steps(h, 4), ElementsAre("1:1@5 2:1@5 3:8@0",          //
-                                       "1:1@6 2:1@6 3:4@8 4:4@0",    //
-                                       "1:1@7 2:1@7 3:1@12 4:7@4",   //
+  EXPECT_THAT(steps(h, 4), ElementsAre("1:1@5 2:1@5 3:8@0",         //
+                                       "1:1@6 2:1@6 3:4@8 4:4@0",   //
+                                       "1:1@7 2:1@7 3:1@12 4:7@4",  //
                                        "1:1@8 2:1@8 3:1@13 4:1@11"));
   EXPECT_THAT(steps(h, 1), ElementsAre("1:1@9 2:1@9 3:1@14 4:1@12"));
 }
@@ -83,9 +83,9 @@ TEST(GoldenSchedule, ChoicesForkThePrompt) {
   Request& r = h.request(10, 3);
   r.sampling.n = 3;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(h.scheduler.add(h.sequence(r)));
-  h.add(5, 3);  // another request: need not wait for the choices
-  EXPECT_THAT(steps(h, 3), ElementsAre("1:8@0",          //
-                                       "1:2@8 4:5@0",    // the choices wait, the next does not
+  h.add(5, 3);                                   // another request: need not wait for the choices
+  EXPECT_THAT(steps(h, 3), ElementsAre("1:8@0",  //
+                                       "1:2@8 4:5@0",  // the choices wait, the next does not
                                        "1:1@10 4:1@5 2:1@9 3:1@9"));
   h.run_to_end();
   for (const auto& s : h.sequences) EXPECT_EQ(s->tokens, h.expected(*s).tokens);
