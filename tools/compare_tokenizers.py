@@ -11,6 +11,7 @@ must be equal. Prints each difference and exits 1 when there is any.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -89,19 +90,21 @@ def texts(seed, count, specials):
         yield "".join(parts)
 
 
-class LineProcess:
-    """A child that answers each line with a line."""
+def ask(command, path, values, *options):
+    """Gives the command one value a line and returns its answers, a line each."""
+    lines = "".join(json.dumps(value) + "\n" for value in values)
+    result = subprocess.run(shlex.split(command.format(path)) + list(options),
+                            input=lines.encode(), stdout=subprocess.PIPE, check=True)
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    if len(answers) != len(values):
+        sys.exit(f"{len(answers)} answers to {len(values)} lines")
+    return answers
 
-    def __init__(self, command):
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, value):
-        self.child.stdin.write(json.dumps(value).encode() + b"\n")
-        self.child.stdin.flush()
-        line = self.child.stdout.readline()
-        if not line:
-            sys.exit(f"the command ended on {value!r}")
-        return json.loads(line)
+def chunks(iterable, size):
+    iterator = iter(iterable)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
 
 
 def report(what, text, wanted, got):
@@ -115,28 +118,27 @@ def compare(path, args):
     reference.no_truncation()
     reference.no_padding()
     specials = [t.content for t in reference.get_added_tokens_decoder().values()]
-    # The reference decodes added tokens that its normalizer changes by another name, and then no
-    # longer knows them as special; so all are decoded here, specials too.
-    plain = LineProcess(shlex.split(args.command.format(file)) + ["--no-special"])
-    special = LineProcess(shlex.split(args.command.format(file)))
-    decoder = args.decode_command and LineProcess(shlex.split(args.decode_command.format(file)))
     differences = 0
-    for text in texts(args.seed, args.count, specials):
-        for add, process in ((False, plain), (True, special)):
-            wanted = reference.encode(text, add_special_tokens=add).ids
-            got = process.ask(text)
-            if wanted != got:
-                differences += 1
-                report("ids" if add else "ids without specials", text, wanted, got)
-        if decoder:
-            wanted_text = reference.decode(wanted, skip_special_tokens=False)
-            got_text = decoder.ask(wanted)
-            if wanted_text != got_text:
-                differences += 1
-                report("text", text, repr(wanted_text), repr(got_text))
+    for chunk in chunks(texts(args.seed, args.count, specials), 10000):
+        for options, add in ((["--no-special"], False), ([], True)):
+            wanted = [reference.encode(text, add_special_tokens=add).ids for text in chunk]
+            for text, ids, got in zip(chunk, wanted, ask(args.command, file, chunk, *options)):
+                if ids != got:
+                    differences += 1
+                    report("ids" if add else "ids without specials", text, ids, got)
+        if args.decode_command:
+            # Special tokens are decoded too: of those that its normalizer changes, the reference
+            # no longer knows that they are special.
+            got_texts = ask(args.decode_command, file, wanted)
+            for text, ids, got in zip(chunk, wanted, got_texts):
+                decoded = reference.decode(ids, skip_special_tokens=False)
+                if decoded != got:
+                    differences += 1
+                    report("text", text, repr(decoded), repr(got))
         if differences >= args.stop_after:
             break
-    print(f"{path}: {differences} differences in {args.count} texts (seed {args.seed})")
+    print(f"{path}: {differences} differences in {args.count} texts (seed {args.seed})",
+          flush=True)
     return differences
 
 

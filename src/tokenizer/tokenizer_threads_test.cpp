@@ -23,8 +23,8 @@ TEST(TokenizerThreads, ShareOneTokenizer) {
     threads.emplace_back([&] {
       for (int i = 0; i < 300; ++i) {
         const auto ids = tokenizer->encode(text);
-        const bool same = ids && *ids == *expected &&
-                          tokenizer->decode(*ids, SkipSpecialTokens::kNo) == text;
+        const bool same =
+            ids && *ids == *expected && tokenizer->decode(*ids, SkipSpecialTokens::kNo) == text;
         count += same ? 0 : 1;
       }
     });
