@@ -9,6 +9,14 @@
 #include "request/sampling_params.h"
 
 namespace sluice {
+namespace {
+
+ChoiceOutput output_of(const Sequence& sequence) {
+  return {sequence.request->id,         sequence.choice, {}, {}, sequence.finish_reason,
+          sequence.cached_prompt_tokens};
+}
+
+}  // namespace
 
 Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
                std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler,
@@ -41,12 +49,15 @@ Status Engine::plan_and_submit() {
   while (in_flight_ < executor_->max_in_flight()) {
     BatchPlan& plan = plans_[(first_plan_ + in_flight_) % kMaxInFlight];
     scheduler_->plan(clock_.now(), ResourceView{}, plan);
+    stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
     if (plan.empty()) {
       stuck = in_flight_ == 0 && plan.preempted.empty();
       break;
     }
     RETURN_IF_ERROR(executor_->submit(plan));
     ++in_flight_;
+    ++stats_.steps;
+    stats_.computed_tokens += static_cast<std::int64_t>(plan.token_ids.size());
   }
   if (stuck && ended_.empty() && scheduler_->has_work()) {
     return internal_error("the scheduler planned nothing although sequences wait");
@@ -65,7 +76,7 @@ Status Engine::collect_and_commit() {
 
 void Engine::report() {
   for (const Sequence* sequence : ended_) {
-    outputs_.push_back({sequence->request->id, sequence->choice, {}, {}, sequence->finish_reason});
+    outputs_.push_back(output_of(*sequence));
     retire(*sequence);
   }
   ended_.clear();
@@ -78,7 +89,7 @@ void Engine::report() {
 
 void Engine::report_row(const RowCommit& commit) {
   const Sequence& sequence = *commit.sequence;
-  ChoiceOutput output{sequence.request->id, sequence.choice, {}, {}, sequence.finish_reason};
+  ChoiceOutput output = output_of(sequence);
   if (commit.num_tokens > 0) {
     const auto count = static_cast<std::size_t>(commit.num_tokens);
     output.tokens = std::span(sequence.tokens).last(count);
@@ -172,6 +183,11 @@ void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
 
 bool Engine::has_work() const {
   return !failure_ && (in_flight_ > 0 || !ended_.empty() || scheduler_->has_work());
+}
+
+std::int32_t Engine::computed_tokens(RequestId id) const {
+  const auto found = active_.find(id);
+  return found == active_.end() ? 0 : found->second->choices.front().computed;
 }
 
 Error Engine::fail(const Error& cause) {

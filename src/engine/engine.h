@@ -43,6 +43,14 @@ struct ChoiceOutput {
   // Per new token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
   std::span<const TokenLogprob> logprobs;
   FinishReason finish_reason = FinishReason::kNone;
+  std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache
+};
+
+// Sums since the start.
+struct EngineStats {
+  std::int64_t steps = 0;
+  std::int64_t computed_tokens = 0;
+  std::int64_t preemptions = 0;
 };
 
 class Engine {
@@ -68,8 +76,11 @@ class Engine {
   // Whether step() has something to do or to report.
   bool has_work() const;
 
+  // Tokens of the request's first choice that are in KV: how far its prompt is. 0 when unknown.
+  std::int32_t computed_tokens(RequestId id) const;
   std::size_t num_requests() const { return active_.size(); }
   const EngineLimits& limits() const { return limits_; }
+  const EngineStats& stats() const { return stats_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   const KvManager& kv() const { return *kv_; }
   // CHECKs the invariants of scheduler and KV.
@@ -99,6 +110,7 @@ class Engine {
   std::unique_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
   std::optional<Error> failure_;
+  EngineStats stats_;
 
   std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> active_;
   // Finished in the last step: its outputs point into them.

@@ -1,0 +1,34 @@
+// Chats as token ids: finds a model's chat template, renders it as transformers does, tokenizes
+// the result without adding special tokens (the template has them). One thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+
+struct ChatPrompt {
+  std::string text;
+  std::vector<TokenId> ids;
+};
+
+// The template is chat_template.jinja, else `chat_template` of tokenizer_config.json: a text, or a
+// list of named ones, of which `tool_use` serves chats with tools and `default` the rest.
+//
+// `chat_json`: an object with `messages` and, optional, `tools`, `add_generation_prompt` (default
+// false, as in transformers); everything else in it is a variable of the template. `name` stands
+// for it in errors.
+Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
+                                         std::string_view chat_json, std::string_view name,
+                                         const Tokenizer& tokenizer);
+
+// One user message, with the generation prompt behind it.
+Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
+                                           std::string_view message, const Tokenizer& tokenizer);
+
+}  // namespace sluice

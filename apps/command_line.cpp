@@ -1,0 +1,139 @@
+#include "apps/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "apps/exit_code.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<std::string_view, 9> kNotBuilt = {"serve",   "bench",       "simulate",
+                                                       "profile", "snapshot",    "gateway",
+                                                       "agent",   "coordinator", "place"};
+
+void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
+  const std::string group = "Engine options";
+  command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
+  command.add_option("--dtype", texts.dtype, "auto, bf16, f16 or f32 (default auto: as stored)")
+      ->group(group);
+  command.add_option("--scheduler", texts.scheduler, "policy (default stall-free)")->group(group);
+  command.add_option("--token-budget", texts.token_budget, "tokens per step (default 512)")
+      ->group(group);
+  command.add_option("--tbt-slo-ms", texts.tbt_slo_ms, "not built yet")->group(group);
+  command
+      .add_option("--max-num-seqs", texts.max_num_seqs, "sequences that run at once (default 64)")
+      ->group(group);
+  command
+      .add_option("--max-model-len", texts.max_model_len,
+                  "context, prompt and output (default: the model's, at most 8192)")
+      ->group(group);
+  command.add_option("--block-size", texts.block_size, "tokens per KV block (default 16)")
+      ->group(group);
+  command
+      .add_option("--kv-cache-memory", texts.kv_cache_memory,
+                  "such as 4GiB (default: half of what is free after weights)")
+      ->group(group);
+  command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
+  command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);
+  command.add_option("--snapshot", texts.snapshot, "not built yet")->group(group);
+}
+
+void add_sampling_options(CLI::App& command, SamplingArguments& a) {
+  const std::string group = "Sampling options";
+  command.add_option("--max-tokens", a.max_tokens, "at least 1, cut at the context (default 256)")
+      ->group(group);
+  command.add_option("--min-tokens", a.min_tokens, "no end before so many tokens")->group(group);
+  command.add_option("--temperature", a.temperature, "0 = greedy")->group(group);
+  command.add_option("--top-p", a.top_p, "above 0, at most 1")->group(group);
+  command.add_option("--top-k", a.top_k, "0 = off")->group(group);
+  command.add_option("--min-p", a.min_p, "0 to 1")->group(group);
+  command.add_option("--seed", a.seed, "of the random numbers (default 0)")->group(group);
+  command.add_option("--n", a.n, "choices (default 1)")->group(group);
+  command.add_option("--repetition-penalty", a.repetition_penalty, "above 0")->group(group);
+  command.add_option("--presence-penalty", a.presence_penalty, "-2 to 2")->group(group);
+  command.add_option("--frequency-penalty", a.frequency_penalty, "-2 to 2")->group(group);
+  command.add_option("--logit-bias", a.logit_bias, "ID=BIAS, repeatable")->group(group);
+  command.add_option("--stop", a.stop, "end at this text, repeatable")
+      ->group(group)
+      ->allow_extra_args(false);
+  command.add_option("--stop-token-ids", a.stop_token_ids, "end at these tokens: 1,2,3")
+      ->group(group)
+      ->delimiter(',');
+  command.add_flag("--include-stop", a.include_stop, "keep the stop string in the text")
+      ->group(group);
+  command.add_flag("--ignore-eos", a.ignore_eos, "go on past the end-of-sequence token")
+      ->group(group);
+  command
+      .add_option("--logprobs", a.logprobs,
+                  "log-probabilities of each token and the K most likely; needs --json")
+      ->group(group);
+}
+
+CLI::App* add_generate(CLI::App& root, GenerateArguments& arguments) {
+  CLI::App* command = root.add_subcommand("generate", "Continue one prompt, offline");
+  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  command->add_option("--prompt", arguments.prompt, "text; BOS is added as the tokenizer does");
+  command->add_option("--prompt-ids", arguments.prompt_ids, "token ids as they are: 1,2,3");
+  command->add_option("--chat", arguments.chat, "one user message, in the model's chat template");
+  command->add_option("--model-name", arguments.model_name, "adapter; not built yet");
+  command->add_flag("--json", arguments.json, "one JSON object on stdout, nothing else");
+  add_sampling_options(*command, arguments.sampling);
+  add_engine_options(*command, arguments.engine);
+  return command;
+}
+
+CLI::App* add_tokenize(CLI::App& root, TokenizeArguments& arguments) {
+  CLI::App* command = root.add_subcommand("tokenize", "Text on stdin to token ids");
+  command->add_option("MODEL", arguments.model, "checkpoint directory, or a tokenizer.json")
+      ->required();
+  command->add_flag("--no-special", arguments.no_special, "add no BOS and no EOS");
+  CLI::Option* jsonl =
+      command->add_flag("--jsonl", arguments.jsonl,
+                        "one JSON string per line in, one JSON array of ids per line out");
+  command->add_option("--chat", arguments.chat, "render and tokenize a file with messages")
+      ->excludes(jsonl);
+  command->add_flag("--json", arguments.json, "{\"text\": .., \"ids\": ..}")->excludes(jsonl);
+  return command;
+}
+
+CLI::App* add_doctor(CLI::App& root, DoctorArguments& arguments) {
+  CLI::App* command = root.add_subcommand("doctor", "What this machine offers, what is missing");
+  command->add_flag("--json", arguments.json, "one JSON object on stdout");
+  return command;
+}
+
+}  // namespace
+
+std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) {
+  if (argc > 1 && std::find(kNotBuilt.begin(), kNotBuilt.end(), argv[1]) != kNotBuilt.end()) {
+    return report_error(
+        unsupported(fmt::format(
+            "command {} is not built yet; there are generate, tokenize and doctor", argv[1])),
+        kExitUsage);
+  }
+  CLI::App app{"Sluice serves large language models elastically."};
+  app.name("sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.require_subcommand(1);
+  const CLI::App* generate = add_generate(app, line.generate);
+  const CLI::App* tokenize = add_tokenize(app, line.tokenize);
+  add_doctor(app, line.doctor);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report_error(invalid_argument(fmt::format("{} (see --help)", error.what())), kExitUsage);
+  }
+  line.command = generate->parsed()   ? Command::kGenerate
+                 : tokenize->parsed() ? Command::kTokenize
+                                      : Command::kDoctor;
+  return std::nullopt;
+}
+
+}  // namespace sluice

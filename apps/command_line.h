@@ -1,0 +1,27 @@
+// The command line as data: which command, with which arguments. The one place that knows CLI11.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "apps/doctor.h"
+#include "apps/generate.h"
+#include "apps/tokenize.h"
+
+namespace sluice {
+
+enum class Command : std::uint8_t { kGenerate, kTokenize, kDoctor };
+
+struct CommandLine {
+  Command command = Command::kDoctor;
+  GenerateArguments generate;
+  TokenizeArguments tokenize;
+  DoctorArguments doctor;
+};
+
+// Fills in `line`. An exit code when there is nothing left to do: help was printed, or the usage
+// was wrong (then one line on stderr says how), or the command is not built yet.
+std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line);
+
+}  // namespace sluice

@@ -1,0 +1,16 @@
+#include "apps/exit_code.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace sluice {
+
+int report_error(const Error& error, int code) {
+  std::string line = error.message;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::fprintf(stderr, "sluice: %s\n", line.c_str());
+  return code;
+}
+
+}  // namespace sluice

@@ -1,0 +1,16 @@
+// Exit codes of the command line. 0 only on success. One thread.
+#pragma once
+
+#include "base/result.h"
+
+namespace sluice {
+
+inline constexpr int kExitSuccess = 0;
+inline constexpr int kExitError = 1;
+inline constexpr int kExitUsage = 2;          // wrong or unbuilt commands, options and values
+inline constexpr int kExitInterrupted = 130;  // by SIGINT: 128 + 2, as shells have it
+
+// Prints "sluice: message" as one line on stderr; returns `code`.
+int report_error(const Error& error, int code);
+
+}  // namespace sluice

@@ -1,0 +1,220 @@
+#include "apps/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apps/chat_prompt.h"
+#include "apps/exit_code.h"
+#include "apps/interrupt.h"
+#include "apps/make_device.h"
+#include "apps/run_request.h"
+#include "base/log.h"
+#include "engine/engine_loader.h"
+#include "kv/block_hash.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Usage errors are found before anything is loaded.
+struct Settings {
+  EngineOptions engine;
+  SamplingParams sampling;
+  std::vector<TokenId> prompt_ids;
+};
+
+Result<std::vector<TokenId>> parse_prompt_ids(std::string_view text) {
+  std::vector<TokenId> ids;
+  while (true) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view part = text.substr(0, comma);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    while (part.ends_with(' ')) part.remove_suffix(1);
+    ASSIGN_OR_RETURN(const std::int64_t id,
+                     parse_integer("--prompt-ids", part, 0, std::int64_t{1} << 30));
+    ids.push_back(static_cast<TokenId>(id));
+    if (comma == text.size()) return ids;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<Settings> parse_settings(const GenerateArguments& arguments) {
+  Settings settings;
+  const int sources = int{arguments.prompt.has_value()} + int{arguments.prompt_ids.has_value()} +
+                      int{arguments.chat.has_value()};
+  if (sources != 1) {
+    return invalid_argument("give exactly one of --prompt, --prompt-ids and --chat");
+  }
+  if (!arguments.model_name.empty()) {
+    return unsupported(fmt::format("--model-name {} is refused: adapters are not built yet",
+                                   arguments.model_name));
+  }
+  if (arguments.sampling.logprobs && !arguments.json) {
+    return invalid_argument("--logprobs needs --json, which carries them");
+  }
+  if (arguments.prompt_ids) {
+    ASSIGN_OR_RETURN(settings.prompt_ids, parse_prompt_ids(*arguments.prompt_ids));
+  }
+  ASSIGN_OR_RETURN(settings.engine, parse_engine_options(arguments.engine));
+  ASSIGN_OR_RETURN(settings.sampling, parse_sampling(arguments.sampling));
+  return settings;
+}
+
+// A model without a tokenizer can still run token ids.
+Result<std::optional<Tokenizer>> load_tokenizer(const GenerateArguments& arguments) {
+  auto tokenizer = Tokenizer::load(arguments.model);
+  if (tokenizer) return std::optional<Tokenizer>(*std::move(tokenizer));
+  if (!arguments.prompt_ids || tokenizer.error().code != ErrorCode::kNotFound) {
+    return std::move(tokenizer).error();
+  }
+  log_warning(fmt::format("no text will come: {}", tokenizer.error().message));
+  return std::optional<Tokenizer>();
+}
+
+Result<std::vector<TokenId>> make_prompt(const GenerateArguments& arguments,
+                                         const Settings& settings,
+                                         const std::optional<Tokenizer>& tokenizer) {
+  if (arguments.prompt_ids) return settings.prompt_ids;
+  if (arguments.prompt) {
+    auto ids = tokenizer->encode(*arguments.prompt);
+    if (!ids) return with_context("--prompt", std::move(ids).error());
+    return ids;
+  }
+  ASSIGN_OR_RETURN(const ChatPrompt chat,
+                   chat_prompt_for_message(arguments.model, *arguments.chat, *tokenizer));
+  return chat.ids;
+}
+
+ordered_json logprobs_json(const ChoiceRecord& choice) {
+  if (choice.logprobs.empty()) return nullptr;
+  ordered_json tokens = ordered_json::array();
+  const std::size_t per_token = choice.logprobs.size() / choice.tokens.size();
+  for (std::size_t i = 0; i < choice.logprobs.size(); ++i) {
+    if (i % per_token == 0) tokens.push_back(ordered_json::array());
+    tokens.back().push_back(
+        {{"token", choice.logprobs[i].token}, {"logprob", choice.logprobs[i].logprob}});
+  }
+  return tokens;
+}
+
+ordered_json choice_json(const ChoiceRecord& choice) {
+  return {{"output_tokens", choice.tokens},
+          {"text", choice.text},
+          {"finish_reason", std::string(finish_reason_name(choice.finish_reason))},
+          {"logprobs", logprobs_json(choice)}};
+}
+
+// Choice 0 at the top; with several choices, all of them under "choices" as well.
+void print_json(const std::vector<TokenId>& prompt, const RequestRecord& record) {
+  ordered_json object = {{"prompt_tokens", prompt}};
+  object.update(choice_json(record.choices.front()));
+  if (record.choices.size() > 1) {
+    for (const ChoiceRecord& choice : record.choices) {
+      object["choices"].push_back(choice_json(choice));
+    }
+  }
+  object["timing"] = {{"ttft_ms", to_milliseconds(record.first_token)},
+                      {"total_ms", to_milliseconds(record.total)}};
+  fmt::print("{}\n", object.dump());
+}
+
+// The first choice has been streamed.
+void print_other_choices(const RequestRecord& record) {
+  for (std::size_t i = 1; i < record.choices.size(); ++i) {
+    fmt::print("--- choice {}\n{}\n", i, record.choices[i].text);
+  }
+}
+
+std::string timing_line(std::size_t prompt_len, const RequestRecord& record) {
+  std::size_t tokens = 0;
+  for (const ChoiceRecord& choice : record.choices) tokens += choice.tokens.size();
+  std::string line = fmt::format("TTFT {:.1f} ms ({} prompt tokens)",
+                                 to_milliseconds(record.first_token), prompt_len);
+  const double seconds = to_milliseconds(record.total - record.first_token) / 1000;
+  const std::size_t first = std::min(tokens, record.choices.size());
+  if (tokens > first && seconds > 0) {
+    line += fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens - first) / seconds);
+  }
+  return line + fmt::format(", {} tokens in {:.2f} s, finish: {}", tokens,
+                            to_milliseconds(record.total) / 1000,
+                            finish_reason_name(record.choices.front().finish_reason));
+}
+
+Request make_request(const LoadedEngine& loaded, std::vector<TokenId> prompt,
+                     const SamplingParams& sampling, TimePoint now) {
+  Request request;
+  request.id = 1;
+  request.prompt = std::move(prompt);
+  request.sampling = sampling;
+  request.arrival = now;
+  request.block_hash_root = loaded.block_hash_root;
+  request.block_hashes =
+      BlockHasher(loaded.block_hash_root, loaded.block_size).hash_prompt(request.prompt);
+  return request;
+}
+
+int exit_code_of(const RequestRecord& record) {
+  if (record.interrupted) return kExitInterrupted;
+  for (const ChoiceRecord& choice : record.choices) {
+    if (choice.finish_reason != FinishReason::kError) continue;
+    return report_error(internal_error("the model gave logits that are not finite"), kExitError);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return report_error(internal_error("stdout could not be written"), kExitError);
+  }
+  return kExitSuccess;
+}
+
+Result<int> generate(const GenerateArguments& arguments, const Settings& settings) {
+  const SystemClock clock;
+  StartupTimeline timeline(clock);
+  const auto pool = make_pool(settings.engine);
+  ASSIGN_OR_RETURN(const auto device, make_device(settings.engine, *pool));
+  timeline.mark("device");
+  ASSIGN_OR_RETURN(LoadedEngine loaded,
+                   load_engine(arguments.model, settings.engine, *device, *pool, clock, timeline));
+  ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer, load_tokenizer(arguments));
+  timeline.mark("tokenizer");
+  ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, make_prompt(arguments, settings, tokenizer));
+  SamplingParams sampling = settings.sampling;
+  apply_defaults(arguments.sampling, loaded.generation, sampling);
+  timeline.mark("prompt");
+  fmt::print(stderr, "{}\n", timeline.line());
+
+  catch_interrupts();
+  const auto stream = [&](std::int32_t choice, std::string_view text) {
+    if (arguments.json || choice != 0) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  ASSIGN_OR_RETURN(
+      const RequestRecord record,
+      run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()),
+                  tokenizer ? &*tokenizer : nullptr, clock, Progress::kReport, stream));
+  if (arguments.json) {
+    print_json(prompt, record);
+  } else {
+    fmt::print("\n");
+    print_other_choices(record);
+  }
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", timing_line(prompt.size(), record));
+  return exit_code_of(record);
+}
+
+}  // namespace
+
+int run_generate(const GenerateArguments& arguments) {
+  auto settings = parse_settings(arguments);
+  if (!settings) return report_error(settings.error(), kExitUsage);
+  auto code = generate(arguments, *settings);
+  if (!code) return report_error(code.error(), kExitError);
+  return *code;
+}
+
+}  // namespace sluice

@@ -1,0 +1,26 @@
+// `sluice generate MODEL`: one prompt, offline; text on stdout as it comes. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "apps/sampling_arguments.h"
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+struct GenerateArguments {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_ids;
+  std::optional<std::string> chat;
+  std::string model_name;
+  bool json = false;
+  EngineOptionTexts engine;
+  SamplingArguments sampling;
+};
+
+// Returns the exit code.
+int run_generate(const GenerateArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,138 @@
+#include "apps/machine_checks.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "device/cpu/cpu_device.h"
+#include "device/cuda_device.h"
+
+namespace sluice {
+namespace {
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+MachineCheck check_isa() {
+  std::string names;
+  for (const CpuIsa isa : available_cpu_isas()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", cpu_isa_name(isa));
+  }
+  MachineCheck check{"isa", CheckLevel::kOk, names, ""};
+  if (available_cpu_isas().back() == CpuIsa::kReference) {
+    check.level = CheckLevel::kWarning;
+    check.advice = "no fast kernels run here: use a CPU with AVX2 and FMA";
+  }
+  return check;
+}
+
+MachineCheck check_cores() {
+  const int usable = available_cpus();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  MachineCheck check{"cores", CheckLevel::kOk,
+                     fmt::format("{} usable of {} online", usable, online), ""};
+  if (usable < online) {
+    check.level = CheckLevel::kNote;
+    check.advice = "an affinity mask keeps the others away (taskset, cpuset)";
+  }
+  return check;
+}
+
+MachineCheck check_memory(const Device& device) {
+  const auto memory = device.memory_info();
+  if (!memory) return {"memory", CheckLevel::kWarning, memory.error().message, ""};
+  MachineCheck check{"memory", CheckLevel::kOk,
+                     fmt::format("{:.1f} GiB free of {:.1f} GiB", gib(memory->free_bytes),
+                                 gib(memory->total_bytes)),
+                     ""};
+  if (memory->free_bytes < std::int64_t{1} << 30) {
+    check.level = CheckLevel::kWarning;
+    check.advice = "less than 1 GiB is free: only small models will run";
+  }
+  return check;
+}
+
+// Address ranges are what arenas are made of.
+MachineCheck check_address_space(Device& device) {
+  constexpr std::size_t kProbe = std::size_t{64} << 30;
+  const auto range = device.reserve(kProbe);
+  if (!range) {
+    return {"address space", CheckLevel::kFailure, range.error().message,
+            "lift the limit on virtual memory (ulimit -v unlimited)"};
+  }
+  const std::string found = fmt::format("64 GiB reserved at {}", fmt::ptr(range->base));
+  device.release(*range);
+  return {"address space", CheckLevel::kOk, found, ""};
+}
+
+MachineCheck check_limit(const char* name, int resource, rlim_t wanted, const char* advice) {
+  rlimit limit = {};
+  if (getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) {
+    return {name, CheckLevel::kWarning, "cannot be read", ""};
+  }
+  const bool enough = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted;
+  return {name, enough ? CheckLevel::kOk : CheckLevel::kNote,
+          limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur),
+          enough ? "" : advice};
+}
+
+MachineCheck check_huge_pages() {
+  const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (setting.empty()) return {"huge pages", CheckLevel::kNote, "unknown to this kernel", ""};
+  if (setting.find("[never]") == std::string::npos) {
+    return {"huge pages", CheckLevel::kOk, setting, ""};
+  }
+  return {"huge pages", CheckLevel::kNote, setting,
+          "large models run faster with: echo madvise > "
+          "/sys/kernel/mm/transparent_hugepage/enabled"};
+}
+
+MachineCheck check_cuda() {
+  auto device = make_cuda_device(0);
+  if (device) return {"cuda", CheckLevel::kOk, (*device)->traits().description, ""};
+  return {"cuda", CheckLevel::kNote, device.error().message, ""};
+}
+
+}  // namespace
+
+const char* check_level_name(CheckLevel level) {
+  switch (level) {
+    case CheckLevel::kOk: return "ok";
+    case CheckLevel::kNote: return "note";
+    case CheckLevel::kWarning: return "warning";
+    case CheckLevel::kFailure: return "failure";
+  }
+  return "";
+}
+
+std::vector<MachineCheck> check_machine() {
+  std::vector<MachineCheck> checks;
+  const auto device = make_cpu_device({});
+  if (!device) {
+    checks.push_back({"device", CheckLevel::kFailure, device.error().message, ""});
+    return checks;
+  }
+  checks.push_back({"device", CheckLevel::kOk, (*device)->traits().description, ""});
+  checks.push_back(check_isa());
+  checks.push_back(check_cores());
+  checks.push_back(check_memory(**device));
+  checks.push_back(check_address_space(**device));
+  checks.push_back(check_limit("open files", RLIMIT_NOFILE, 1024, "ulimit -n 1024 or more"));
+  checks.push_back(check_limit("locked memory", RLIMIT_MEMLOCK, rlim_t{64} << 10,
+                               "only pinned memory will need it; ulimit -l unlimited"));
+  checks.push_back(check_huge_pages());
+  checks.push_back(check_cuda());
+  return checks;
+}
+
+}  // namespace sluice

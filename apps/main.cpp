@@ -1,0 +1,28 @@
+// The one binary: parses the command line and runs the command, each in a file of its own.
+#include <exception>
+
+#include "apps/command_line.h"
+#include "apps/exit_code.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  sluice::CommandLine line;
+  if (const auto code = sluice::parse_command_line(argc, argv, line)) return *code;
+  switch (line.command) {
+    case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
+    case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
+    case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
+  }
+  return sluice::kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // out of memory, mostly: nothing of ours throws
+    return sluice::report_error(sluice::internal_error(error.what()), sluice::kExitError);
+  }
+}

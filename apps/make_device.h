@@ -1,0 +1,20 @@
+// The device and the threads that engine options ask for: the place that names concrete devices.
+// Owner: a command. One thread.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+// The pool that owns the cores: as many threads as asked for, or one per CPU.
+std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options);
+
+// REQUIRES: the pool outlives the device.
+Result<std::unique_ptr<Device>> make_device(const EngineOptions& options, ThreadPool& pool);
+
+}  // namespace sluice

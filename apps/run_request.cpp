@@ -1,0 +1,112 @@
+#include "apps/run_request.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "apps/interrupt.h"
+#include "apps/text_stream.h"
+
+namespace sluice {
+namespace {
+
+using TextSink = FunctionRef<void(std::int32_t, std::string_view)>;
+
+// Takes the engine's outputs for one request.
+class Recorder {
+ public:
+  Recorder(Engine& engine, RequestId id, TextSink on_text)
+      : engine_(engine), id_(id), on_text_(on_text) {}
+
+  Status start(const Request& request, const Tokenizer* tokenizer) {
+    record.choices.resize(static_cast<std::size_t>(request.sampling.n));
+    for (std::int32_t i = 0; i < request.sampling.n; ++i) {
+      ASSIGN_OR_RETURN(TextStream stream,
+                       TextStream::create(tokenizer, request.sampling, request.prompt));
+      streams_.push_back(std::move(stream));
+    }
+    stopped_.resize(record.choices.size(), false);
+    return {};
+  }
+
+  void take(const ChoiceOutput& output) {
+    const auto index = static_cast<std::size_t>(output.choice);
+    ChoiceRecord& choice = record.choices[index];
+    std::string text;
+    // Tokens that were computed behind the end of a stop string are nobody's.
+    if (!stopped_[index]) {
+      choice.tokens.insert(choice.tokens.end(), output.tokens.begin(), output.tokens.end());
+      choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+      stopped_[index] = streams_[index].push(output.tokens, text);
+      if (stopped_[index] && output.finish_reason == FinishReason::kNone) {
+        engine_.end_choice(id_, output.choice, FinishReason::kStop);
+      }
+    }
+    if (output.finish_reason != FinishReason::kNone) {
+      choice.finish_reason = stopped_[index] ? FinishReason::kStop : output.finish_reason;
+      streams_[index].finish(text);
+    }
+    choice.text += text;
+    if (!text.empty()) on_text_(output.choice, text);
+  }
+
+  RequestRecord record;
+
+ private:
+  Engine& engine_;
+  RequestId id_;
+  TextSink on_text_;
+  std::vector<TextStream> streams_;
+  std::vector<bool> stopped_;
+};
+
+// One line a second while the prompt is computed.
+class PromptProgress {
+ public:
+  PromptProgress(Progress mode, const Engine& engine, RequestId id, std::size_t prompt_len,
+                 TimePoint start)
+      : mode_(mode), engine_(engine), id_(id), prompt_len_(prompt_len), last_(start) {}
+
+  void report(TimePoint now) {
+    if (mode_ == Progress::kQuiet || now - last_ < std::chrono::seconds(1)) return;
+    last_ = now;
+    std::fprintf(stderr, "prompt: %d of %zu tokens\n", engine_.computed_tokens(id_), prompt_len_);
+  }
+
+ private:
+  Progress mode_;
+  const Engine& engine_;
+  RequestId id_;
+  std::size_t prompt_len_;
+  TimePoint last_;
+};
+
+}  // namespace
+
+Result<RequestRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
+                                  const Clock& clock, Progress progress, TextSink on_text) {
+  const RequestId id = request.id;
+  const TimePoint start = clock.now();
+  Recorder recorder(engine, id, on_text);
+  RETURN_IF_ERROR(recorder.start(request, tokenizer));
+  PromptProgress prompt(progress, engine, id, request.prompt.size(), start);
+  RETURN_IF_ERROR(engine.add_request(std::move(request)));
+  bool any_token = false;
+  while (engine.has_work()) {
+    if (interrupted() && !recorder.record.interrupted) {
+      recorder.record.interrupted = true;
+      engine.cancel(id);
+    }
+    ASSIGN_OR_RETURN(const auto outputs, engine.step());
+    const TimePoint now = clock.now();
+    if (!any_token) prompt.report(now);
+    for (const ChoiceOutput& output : outputs) {
+      if (!any_token && !output.tokens.empty()) recorder.record.first_token = now - start;
+      any_token |= !output.tokens.empty();
+      recorder.take(output);
+    }
+  }
+  recorder.record.total = clock.now() - start;
+  return std::move(recorder.record);
+}
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// Runs one request on an engine to its end: steps, text as it comes, stop strings, SIGINT.
+// Owner: a command. Threads: the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "request/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+
+struct ChoiceRecord {
+  std::vector<TokenId> tokens;
+  std::string text;
+  std::vector<TokenLogprob> logprobs;  // per token 1 + SamplingParams::logprobs
+  FinishReason finish_reason = FinishReason::kNone;
+};
+
+struct RequestRecord {
+  std::vector<ChoiceRecord> choices;
+  Duration first_token{0};  // since the request was given to the engine
+  Duration total{0};
+  bool interrupted = false;
+};
+
+// `on_text` gets choice and new text. `tokenizer` may be null: then there is no text. With
+// `report_progress`, a prompt that takes long is reported on stderr each second.
+enum class Progress : std::uint8_t { kQuiet, kReport };
+Result<RequestRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
+                                  const Clock& clock, Progress progress,
+                                  FunctionRef<void(std::int32_t, std::string_view)> on_text);
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+#include "apps/tokenize.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "apps/chat_prompt.h"
+#include "apps/exit_code.h"
+#include "base/file.h"
+#include "tokenizer/tokenize_lines.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxChatBytes = std::uint64_t{64} << 20;
+
+void print_object(const std::string& text, const std::vector<TokenId>& ids) {
+  const ordered_json object = {{"text", text}, {"ids", ids}};
+  fmt::print("{}\n", object.dump());
+}
+
+Status tokenize_chat(const TokenizeArguments& arguments, const Tokenizer& tokenizer) {
+  ASSIGN_OR_RETURN(const std::string chat, read_file(*arguments.chat, kMaxChatBytes));
+  ASSIGN_OR_RETURN(const ChatPrompt prompt,
+                   chat_prompt_from_json(arguments.model, chat, *arguments.chat, tokenizer));
+  print_object(prompt.text, prompt.ids);
+  return {};
+}
+
+Status tokenize_text(const TokenizeArguments& arguments, const Tokenizer& tokenizer,
+                     const EncodeOptions& options) {
+  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  auto ids = tokenizer.encode(text, options);
+  if (!ids) return with_context("stdin", std::move(ids).error());
+  if (arguments.json) {
+    print_object(text, *ids);
+  } else {
+    fmt::print("{}\n", fmt::join(*ids, " "));
+  }
+  return {};
+}
+
+Status tokenize(const TokenizeArguments& arguments) {
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(arguments.model));
+  EncodeOptions options;
+  if (arguments.no_special) options.add_special_tokens = AddSpecialTokens::kNo;
+  std::ios::sync_with_stdio(false);
+  if (arguments.chat) return tokenize_chat(arguments, tokenizer);
+  if (arguments.jsonl) {
+    auto status = tokenize_lines(tokenizer, options, std::cin, std::cout);
+    if (!status) return with_context("stdin", std::move(status).error());
+    return {};
+  }
+  return tokenize_text(arguments, tokenizer, options);
+}
+
+}  // namespace
+
+int run_tokenize(const TokenizeArguments& arguments) {
+  if (auto status = tokenize(arguments); !status) return report_error(status.error(), kExitError);
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
+    return report_error(internal_error("stdout could not be written"), kExitError);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace sluice

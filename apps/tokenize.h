@@ -1,0 +1,20 @@
+// `sluice tokenize MODEL`: text on stdin to token ids on stdout, or a chat from a file. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace sluice {
+
+struct TokenizeArguments {
+  std::string model;
+  bool no_special = false;
+  bool jsonl = false;
+  bool json = false;
+  std::optional<std::string> chat;  // a file
+};
+
+// Returns the exit code.
+int run_tokenize(const TokenizeArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+#include "engine/engine_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(EngineOptionsTest, DefaultsAreThoseOfTheDesign) {
+  const auto options = parse_engine_options({});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->device, DeviceKind::kCpu);
+  EXPECT_FALSE(options->dtype);
+  EXPECT_EQ(options->scheduler, "stall-free");
+  EXPECT_EQ(options->token_budget, 512);
+  EXPECT_EQ(options->max_num_seqs, 64);
+  EXPECT_FALSE(options->max_model_len);
+  EXPECT_EQ(options->block_size, 16);
+  EXPECT_FALSE(options->kv_cache_memory);
+  EXPECT_EQ(options->threads, 0);
+}
+
+TEST(EngineOptionsTest, ReadsEveryOption) {
+  EngineOptionTexts texts;
+  texts.device = "cuda:3";
+  texts.dtype = "bf16";
+  texts.scheduler = "stall-free";
+  texts.token_budget = "256";
+  texts.max_num_seqs = "8";
+  texts.max_model_len = "4096";
+  texts.block_size = "32";
+  texts.kv_cache_memory = "4GiB";
+  texts.threads = "2";
+  const auto options = parse_engine_options(texts);
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->device, DeviceKind::kCuda);
+  EXPECT_EQ(options->device_index, 3);
+  EXPECT_EQ(options->dtype, DType::kBF16);
+  EXPECT_EQ(options->token_budget, 256);
+  EXPECT_EQ(options->max_num_seqs, 8);
+  EXPECT_EQ(options->max_model_len, 4096);
+  EXPECT_EQ(options->block_size, 32);
+  EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
+  EXPECT_EQ(options->threads, 2);
+}
+
+TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
+  const auto refused = [](auto set, const char* name) {
+    EngineOptionTexts texts;
+    set(texts);
+    const auto options = parse_engine_options(texts);
+    ASSERT_FALSE(options) << name;
+    EXPECT_EQ(options.error().code, ErrorCode::kUnsupported) << name;
+    EXPECT_THAT(options.error().message, HasSubstr(name));
+  };
+  refused([](auto& t) { t.dtype = "int8"; }, "--dtype int8");
+  refused([](auto& t) { t.dtype = "int4"; }, "--dtype int4");
+  refused([](auto& t) { t.dtype = "fp8"; }, "--dtype fp8");
+  refused([](auto& t) { t.token_budget = "auto"; }, "--token-budget auto");
+  refused([](auto& t) { t.token_budget = "time"; }, "--token-budget time");
+  refused([](auto& t) { t.tbt_slo_ms = "50"; }, "--tbt-slo-ms");
+  refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
+  refused([](auto& t) { t.snapshot = "f"; }, "--snapshot f");
+  refused([](auto& t) { t.scheduler = "vtc"; }, "--scheduler");
+}
+
+TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {
+  const auto wrong = [](auto set, const char* name) {
+    EngineOptionTexts texts;
+    set(texts);
+    const auto options = parse_engine_options(texts);
+    ASSERT_FALSE(options) << name;
+    EXPECT_EQ(options.error().code, ErrorCode::kInvalidArgument) << name;
+    EXPECT_THAT(options.error().message, HasSubstr(name));
+  };
+  wrong([](auto& t) { t.device = "gpu"; }, "--device");
+  wrong([](auto& t) { t.device = "cuda:x"; }, "--device");
+  wrong([](auto& t) { t.dtype = "f64"; }, "--dtype");
+  wrong([](auto& t) { t.scheduler = "magic"; }, "--scheduler");
+  wrong([](auto& t) { t.token_budget = "0"; }, "--token-budget");
+  wrong([](auto& t) { t.token_budget = "1.5"; }, "--token-budget");
+  wrong([](auto& t) { t.max_num_seqs = "-1"; }, "--max-num-seqs");
+  wrong([](auto& t) { t.max_num_seqs = "99999999999999999999"; }, "--max-num-seqs");
+  wrong([](auto& t) { t.max_model_len = "1"; }, "--max-model-len");
+  wrong([](auto& t) { t.block_size = "16x"; }, "--block-size");
+  wrong([](auto& t) { t.threads = "0"; }, "--threads");
+  wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
+}
+
+TEST(EngineOptionsTest, MemorySizes) {
+  EXPECT_EQ(*parse_memory_size("x", "1000000"), 1000000);
+  EXPECT_EQ(*parse_memory_size("x", "512MiB"), std::int64_t{512} << 20);
+  EXPECT_EQ(*parse_memory_size("x", "2GB"), 2000000000);
+  EXPECT_EQ(*parse_memory_size("x", "1.5GiB"), (std::int64_t{3} << 30) / 2);
+  for (const char* bad :
+       {"", "GiB", "-1GiB", "0", "4gib", "4 GiB", "1e3", "nan", "inf", "4GiBx", "99999999999TiB"}) {
+    EXPECT_FALSE(parse_memory_size("x", bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,243 @@
+// The step loop on a fake executor: what comes out, when, and what happens when things fail.
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "scheduler/policy.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/fake_model.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+KvOptions kv_options() {
+  KvOptions kv;
+  kv.block_size = 4;
+  kv.group_windows = {0};
+  kv.num_blocks = 64;
+  kv.max_num_seqs = 8;
+  kv.max_model_len = 100;
+  kv.max_query_len = 16;
+  return kv;
+}
+
+// Wraps an executor; fails at a step of choice.
+class FailingExecutor final : public Executor {
+ public:
+  FailingExecutor(std::unique_ptr<Executor> inner, int good_steps)
+      : inner_(std::move(inner)), good_steps_(good_steps) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override {
+    if (good_steps_-- <= 0) return internal_error("the device caught fire");
+    return inner_->submit(plan);
+  }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  int good_steps_;
+};
+
+class EngineTest : public testing::TestWithParam<int> {  // steps in flight
+ protected:
+  void SetUp() override { make(1 << 30); }
+
+  void make(int good_steps) {
+    auto kv = std::make_unique<KvManager>(kv_options());
+    SchedulerOptions options;
+    options.token_budget = 16;
+    options.max_num_seqs = 8;
+    options.max_model_len = 100;
+    options.eos_ids = model_.eos_ids;
+    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
+    auto executor = std::make_unique<FailingExecutor>(
+        std::make_unique<FakeExecutor>(model_, kv_options(), GetParam()), good_steps);
+    engine_ = std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
+                                       std::move(kv), std::move(scheduler), clock_);
+  }
+
+  static Request request(RequestId id, int prompt_len, int max_tokens) {
+    Request r;
+    r.id = id;
+    for (int i = 0; i < prompt_len; ++i) {
+      r.prompt.push_back((static_cast<TokenId>(id) * 7 + i * 3) % 49 + 1);
+    }
+    r.sampling.max_tokens = max_tokens;
+    return r;
+  }
+
+  struct Seen {
+    std::vector<TokenId> tokens;
+    FinishReason reason = FinishReason::kNone;
+    int ends = 0;
+  };
+  using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
+
+  void step(SeenChoices& seen) {
+    const auto outputs = engine_->step();
+    ASSERT_TRUE(outputs) << outputs.error().message;
+    for (const ChoiceOutput& output : *outputs) {
+      Seen& s = seen[{output.request, output.choice}];
+      s.tokens.insert(s.tokens.end(), output.tokens.begin(), output.tokens.end());
+      s.reason = output.finish_reason;
+      s.ends += output.finish_reason != FinishReason::kNone;
+    }
+    engine_->check_integrity();
+  }
+  SeenChoices run() {
+    SeenChoices seen;
+    while (engine_->has_work() && !HasFatalFailure()) step(seen);
+    return seen;
+  }
+
+  FakeModel model_;
+  ManualClock clock_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(EngineTest, EveryChoiceGetsTheTokensOfTheModel) {
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 12; ++id) {
+    requests.push_back(request(id, 1 + static_cast<int>(id) * 3, 5 + static_cast<int>(id)));
+    requests.back().sampling.n = 1 + static_cast<int>(id % 3);
+    ASSERT_TRUE(engine_->add_request(requests.back()));
+  }
+  const SeenChoices seen = run();
+  for (const Request& r : requests) {
+    for (int choice = 0; choice < r.sampling.n; ++choice) {
+      const ExpectedOutput expected = expected_output(model_, r, choice, 100);
+      const Seen& s = seen.at({r.id, choice});
+      const std::vector<TokenId> output(
+          expected.tokens.begin() + static_cast<std::ptrdiff_t>(r.prompt.size()),
+          expected.tokens.end());
+      EXPECT_EQ(s.tokens, output) << r.id << " " << choice;
+      EXPECT_EQ(s.reason, expected.finish_reason);
+      EXPECT_EQ(s.ends, 1);
+    }
+  }
+  EXPECT_EQ(engine_->num_requests(), 0U);
+  EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+}
+
+TEST_P(EngineTest, HugeMaxTokensEndsAtTheContextWithLength) {
+  Request r = request(1, 10, std::numeric_limits<std::int32_t>::max());
+  r.sampling.ignore_eos = true;
+  ASSERT_TRUE(engine_->add_request(r));
+  const SeenChoices seen = run();
+  EXPECT_EQ(seen.at({1, 0}).tokens.size(), 90U);
+  EXPECT_EQ(seen.at({1, 0}).reason, FinishReason::kLength);
+}
+
+TEST_P(EngineTest, WrongRequestsAreRefusedWithTheField) {
+  const auto refused = [&](Request r, ErrorCode code, const char* what) {
+    const auto status = engine_->add_request(std::move(r));
+    ASSERT_FALSE(status) << what;
+    EXPECT_EQ(status.error().code, code);
+    EXPECT_THAT(status.error().message, HasSubstr(what));
+  };
+  refused(request(1, 0, 5), ErrorCode::kInvalidArgument, "prompt");
+  refused(request(1, 100, 5), ErrorCode::kInvalidArgument, "prompt has 100 tokens");
+  refused(request(1, 5, 0), ErrorCode::kInvalidArgument, "max_tokens");
+  refused(request(1, 5, -3), ErrorCode::kInvalidArgument, "max_tokens");
+  Request token = request(1, 5, 5);
+  token.prompt[3] = 50;
+  refused(token, ErrorCode::kInvalidArgument, "token 50");
+  token.prompt[3] = -1;
+  refused(token, ErrorCode::kInvalidArgument, "token -1");
+  Request adapter = request(1, 5, 5);
+  adapter.adapter = 0;
+  refused(adapter, ErrorCode::kNotFound, "adapter 0");
+  ASSERT_TRUE(engine_->add_request(request(7, 5, 5)));
+  refused(request(7, 5, 5), ErrorCode::kInvalidArgument, "id 7");
+  EXPECT_EQ(engine_->num_requests(), 1U);
+}
+
+TEST_P(EngineTest, CancelAtAnyMomentEndsEachChoiceOnceAndFreesItsBlocks) {
+  for (int steps = 0; steps < 12; ++steps) {
+    Request r = request(1, 37, 8);
+    r.sampling.n = 2;
+    r.sampling.ignore_eos = true;
+    ASSERT_TRUE(engine_->add_request(r));
+    SeenChoices seen;
+    for (int i = 0; i < steps && engine_->has_work(); ++i) step(seen);
+    engine_->cancel(1);
+    engine_->cancel(1);
+    while (engine_->has_work()) step(seen);
+    for (int choice = 0; choice < 2; ++choice) {
+      const Seen& s = seen.at({1, choice});
+      EXPECT_EQ(s.ends, 1) << steps;
+      EXPECT_TRUE(s.reason == FinishReason::kCancelled || s.tokens.size() == 8U) << steps;
+    }
+    EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+    EXPECT_EQ(engine_->num_requests(), 0U);
+  }
+  engine_->cancel(99);  // unknown: ignored
+}
+
+TEST_P(EngineTest, OneChoiceMayEndWhileTheOtherGoesOn) {
+  Request r = request(1, 6, 20);
+  r.sampling.n = 2;
+  r.sampling.ignore_eos = true;
+  ASSERT_TRUE(engine_->add_request(r));
+  SeenChoices seen;
+  while (seen[{1, 0}].tokens.size() < 3) step(seen);
+  engine_->end_choice(1, 0, FinishReason::kStop);
+  while (engine_->has_work()) step(seen);
+  EXPECT_EQ((seen[{1, 0}].reason), FinishReason::kStop);
+  EXPECT_LT((seen[{1, 0}].tokens.size()), 20U);
+  EXPECT_EQ((seen[{1, 1}].reason), FinishReason::kLength);
+  EXPECT_EQ((seen[{1, 1}].tokens.size()), 20U);
+}
+
+TEST_P(EngineTest, AnExecutorsErrorFailsTheEngineForGood) {
+  make(3);
+  ASSERT_TRUE(engine_->add_request(request(1, 60, 20)));
+  ASSERT_TRUE(engine_->add_request(request(2, 5, 20)));
+  std::optional<Error> error;
+  for (int i = 0; i < 100 && !error; ++i) {
+    const auto outputs = engine_->step();
+    if (!outputs) error = outputs.error();
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ErrorCode::kUnavailable);
+  EXPECT_THAT(error->message, HasSubstr("caught fire"));
+  EXPECT_FALSE(engine_->has_work());
+  EXPECT_EQ(engine_->num_requests(), 0U);
+  engine_->cancel(1);
+  const auto again = engine_->step();
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::kUnavailable);
+  const auto added = engine_->add_request(request(3, 5, 5));
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_P(EngineTest, AFailedRowEndsItsSequenceAlone) {
+  model_.fail_one_in = 30;
+  for (RequestId id = 1; id <= 20; ++id) {
+    Request r = request(id, 4, 10);
+    r.sampling.ignore_eos = true;
+    r.sampling.seed = id;
+    ASSERT_TRUE(engine_->add_request(r));
+  }
+  int failed = 0;
+  for (const auto& [choice, s] : run()) {
+    EXPECT_EQ(s.ends, 1);
+    failed += s.reason == FinishReason::kError;
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_LT(failed, 20);
+  EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineTest, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,341 @@
+// The binary as a user runs it: output, exit codes, one clear line for whatever is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/subprocess.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using test::ProcessResult;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kDemo = "models/demo";
+
+ProcessResult sluice_run(std::vector<std::string> arguments, const std::string& input = {}) {
+  arguments.insert(arguments.begin(), SLUICE_BINARY);
+  return test::run_process(arguments, {input, false});
+}
+
+ProcessResult generate(const std::string& model, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"generate", model, "--threads", "1"});
+  return sluice_run(std::move(arguments));
+}
+
+// The message is one line, the last on stderr, and names `what`.
+void expect_error(const ProcessResult& result, int code, const std::string& what) {
+  EXPECT_EQ(result.exit_code, code) << result.err;
+  EXPECT_TRUE(result.out.empty()) << result.out;
+  const std::size_t at = result.err.rfind("sluice: ");
+  ASSERT_NE(at, std::string::npos) << result.err;
+  const std::string line = result.err.substr(at);
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  EXPECT_THAT(line, HasSubstr(what));
+}
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_golden_checkpoint(read_golden_case("tests/golden/models", "llama-gqa-tied-f32"),
+                            tiny_.path());
+  }
+
+  // Replaces the first `from` in a file of the tiny checkpoint.
+  void edit(const std::string& file, const std::string& from, const std::string& to) {
+    std::ifstream in(tiny_.file(file), std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    tiny_.write(file, text);
+  }
+
+  TempDirectory tiny_;  // a checkpoint without a tokenizer
+};
+
+TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
+  expect_error(sluice_run({}), 2, "--help");
+  expect_error(sluice_run({"frobnicate"}), 2, "frobnicate");
+  EXPECT_EQ(sluice_run({"--help"}).exit_code, 0);
+  EXPECT_EQ(sluice_run({"generate", "--help"}).exit_code, 0);
+  EXPECT_THAT(sluice_run({"--version"}).out, HasSubstr("sluice 0."));
+}
+
+TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
+  for (const char* command : {"serve", "bench", "simulate", "profile", "snapshot", "gateway",
+                              "agent", "coordinator", "place"}) {
+    expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
+  }
+}
+
+TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--dtype", "int8"},   {"--dtype", "int4"},        {"--dtype", "fp8"},
+      {"--snapshot", "x"},   {"--adapter", "a=b"},       {"--scheduler", "vtc"},
+      {"--tbt-slo-ms", "9"}, {"--token-budget", "auto"}, {"--token-budget", "time"},
+      {"--model-name", "a"}};
+  for (const auto& option : cases) {
+    std::vector<std::string> arguments = {"--prompt-ids", "1"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const ProcessResult result = generate(tiny_.path(), arguments);
+    expect_error(result, 2, option[0]);
+    EXPECT_THAT(result.err, HasSubstr("not built yet")) << option[0];
+  }
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
+}
+
+TEST_F(CliTest, WrongValuesAreWrongUsage) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--max-tokens", "0"},   {"--max-tokens", "-1"},    {"--max-tokens", "many"},
+      {"--temperature", "-1"}, {"--top-p", "0"},          {"--top-p", "1.5"},
+      {"--min-p", "2"},        {"--top-k", "-2"},         {"--n", "0"},
+      {"--seed", "-1"},        {"--logit-bias", "3"},     {"--logit-bias", "3=x"},
+      {"--threads", "0"},      {"--device", "tpu"},       {"--kv-cache-memory", "big"},
+      {"--stop", ""},          {"--no-such-option", "1"}, {"--repetition-penalty", "0"},
+      {"--min-tokens", "999"}, {"--logprobs", "21"},      {"--temperature", "nan"}};
+  for (const auto& option : cases) {
+    std::vector<std::string> arguments = {"--prompt-ids", "1", "--json"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const ProcessResult result = generate(tiny_.path(), arguments);
+    EXPECT_EQ(result.exit_code, 2) << option[0] << " " << option[1] << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("sluice: "));
+  }
+  expect_error(generate(tiny_.path(), {}), 2, "--prompt");
+  expect_error(generate(tiny_.path(), {"--prompt", "x", "--prompt-ids", "1"}), 2, "exactly one");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1,,2"}), 2, "--prompt-ids");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1,x"}), 2, "--prompt-ids");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "-4"}), 2, "--prompt-ids");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--logprobs", "2"}), 2, "--json");
+}
+
+TEST_F(CliTest, PromptIdsWithoutATokenizerGiveTheGoldenTokens) {
+  const GoldenCase golden = read_golden_case("tests/golden/models", "llama-gqa-tied-f32");
+  for (const GoldenPrompt& prompt : golden.prompts) {
+    std::string ids;
+    for (const TokenId id : prompt.ids) ids += (ids.empty() ? "" : ",") + std::to_string(id);
+    const ProcessResult result =
+        generate(tiny_.path(), {"--prompt-ids", ids, "--temperature", "0", "--ignore-eos", "--json",
+                                "--max-tokens", std::to_string(prompt.greedy.size())});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json object = json::parse(result.out);
+    EXPECT_EQ(object.at("prompt_tokens").get<std::vector<TokenId>>(), prompt.ids);
+    EXPECT_EQ(object.at("output_tokens").get<std::vector<TokenId>>(), prompt.greedy);
+    EXPECT_EQ(object.at("finish_reason"), "length");
+    EXPECT_THAT(result.err, HasSubstr("no text will come"));
+  }
+}
+
+TEST_F(CliTest, JsonHasExactlyTheKeysPromised) {
+  const ProcessResult result =
+      generate(kDemo, {"--prompt", "Once upon a time", "--max-tokens", "5", "--temperature", "0",
+                       "--logprobs", "3", "--json", "--ignore-eos"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
+  const json object = json::parse(result.out);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  EXPECT_THAT(keys, testing::UnorderedElementsAre("prompt_tokens", "output_tokens", "text",
+                                                  "finish_reason", "logprobs", "timing"));
+  ASSERT_EQ(object["logprobs"].size(), 5U);
+  for (std::size_t i = 0; i < 5; ++i) {
+    const json& token = object["logprobs"][i];
+    ASSERT_EQ(token.size(), 4U);
+    EXPECT_EQ(token[0]["token"], object["output_tokens"][i]);
+    EXPECT_EQ(token[0], token[1]) << "greedy takes the most likely token";
+    EXPECT_LE(token[0]["logprob"].get<double>(), 0.0);
+  }
+  EXPECT_GT(object["timing"]["ttft_ms"].get<double>(), 0.0);
+  EXPECT_GE(object["timing"]["total_ms"], object["timing"]["ttft_ms"]);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("TTFT"), HasSubstr("tokens/s"), HasSubstr("start")));
+}
+
+TEST_F(CliTest, TextIsStreamedAndEqualToTheJsonText) {
+  const std::vector<std::string> arguments = {"--prompt", "The little", "--max-tokens",
+                                              "30",       "--seed",     "7"};
+  const ProcessResult text = generate(kDemo, arguments);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  std::vector<std::string> with_json = arguments;
+  with_json.emplace_back("--json");
+  const ProcessResult object = generate(kDemo, with_json);
+  ASSERT_EQ(object.exit_code, 0) << object.err;
+  EXPECT_EQ(text.out, json::parse(object.out).at("text").get<std::string>() + "\n");
+}
+
+TEST_F(CliTest, StopStringsEndTheTextBeforeThem) {
+  const std::vector<std::string> base = {"--prompt", "Once upon a time", "--max-tokens",
+                                         "60",       "--temperature",    "0",
+                                         "--json",   "--ignore-eos"};
+  const auto text_of = [](const ProcessResult& result) {
+    return json::parse(result.out).at("text").get<std::string>();
+  };
+  const std::string whole = text_of(generate(kDemo, base));
+  ASSERT_GT(whole.size(), 20U);
+  const std::string stop = whole.substr(10, 4);
+  std::vector<std::string> stopped = base;
+  stopped.insert(stopped.end(), {"--stop", stop});
+  const ProcessResult result = generate(kDemo, stopped);
+  EXPECT_EQ(text_of(result), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(json::parse(result.out).at("finish_reason"), "stop");
+  stopped.emplace_back("--include-stop");
+  EXPECT_EQ(text_of(generate(kDemo, stopped)), whole.substr(0, whole.find(stop) + 4));
+}
+
+TEST_F(CliTest, ChatUsesTheModelsTemplate) {
+  const ProcessResult result = generate(
+      kDemo, {"--chat", "Tell me a story.", "--max-tokens", "8", "--temperature", "0", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  TempDirectory files;
+  files.write("chat.json", R"({"messages":[{"role":"user","content":"Tell me a story."}],
+                               "add_generation_prompt":true})");
+  const ProcessResult tokenized =
+      sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")});
+  ASSERT_EQ(tokenized.exit_code, 0) << tokenized.err;
+  const json chat = json::parse(tokenized.out);
+  EXPECT_EQ(chat.at("text"), "<|bos|><|user|>Tell me a story.<|end|><|assistant|>");
+  EXPECT_EQ(chat.at("ids"), json::parse(result.out).at("prompt_tokens"));
+}
+
+TEST_F(CliTest, SeveralChoicesAreAllThere) {
+  const std::vector<std::string> arguments = {
+      "--prompt", "The",          "--max-tokens",  "6", "--n", "3",
+      "--json",   "--ignore-eos", "--temperature", "1"};
+  const ProcessResult result = generate(kDemo, arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json object = json::parse(result.out);
+  ASSERT_EQ(object.at("choices").size(), 3U);
+  EXPECT_EQ(object["choices"][0]["output_tokens"], object["output_tokens"]);
+  EXPECT_NE(object["choices"][1]["output_tokens"], object["choices"][2]["output_tokens"]);
+}
+
+TEST_F(CliTest, BadPromptsAreErrors) {
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1,99999"}), 1, "token 99999");
+  expect_error(generate(kDemo, {"--prompt", "caf\xC3"}), 1, "UTF-8");
+  expect_error(generate(kDemo, {"--chat", "caf\xC3"}), 1, "UTF-8");
+  expect_error(generate(kDemo, {"--prompt", "a long story", "--max-model-len", "3"}), 1,
+               "the context of 3");
+  expect_error(generate(tiny_.path(), {"--prompt", "no tokenizer here"}), 1, "tokenizer");
+  expect_error(generate(tiny_.path(), {"--chat", "no tokenizer here"}), 1, "tokenizer");
+}
+
+TEST_F(CliTest, HugeMaxTokensIsCutAtTheContext) {
+  for (const char* huge : {"2147483647", "9223372036854775807"}) {
+    const ProcessResult result =
+        generate(tiny_.path(), {"--prompt-ids", "1,2,3", "--max-tokens", huge, "--ignore-eos",
+                                "--max-model-len", "20", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json object = json::parse(result.out);
+    EXPECT_EQ(object.at("output_tokens").size(), 17U);
+    EXPECT_EQ(object.at("finish_reason"), "length");
+  }
+}
+
+TEST_F(CliTest, BrokenCheckpointsNameTheFileAndTheFault) {
+  const auto fails = [&](const std::string& what) {
+    expect_error(generate(tiny_.path(), {"--prompt-ids", "1"}), 1, what);
+    SetUp();  // whole again
+  };
+  edit("config.json", "LlamaForCausalLM", "MambaForCausalLM");
+  edit("config.json", "\"llama\"", "\"mamba\"");
+  fails("mamba");
+  edit("config.json", "{", "[");
+  fails("config.json");
+  std::filesystem::resize_file(tiny_.file("model.safetensors"), 5000);
+  fails("model.safetensors");
+  std::filesystem::resize_file(tiny_.file("model.safetensors"), 4);
+  fails("model.safetensors");
+  edit("model.safetensors", "model.norm.weight", "model.nurm.weight");
+  fails("model.norm.weight");
+  edit("model.safetensors", "\"F32\"", "\"I32\"");
+  fails("I32");
+  std::filesystem::remove(tiny_.file("model.safetensors"));
+  fails("safetensors");
+  std::filesystem::remove(tiny_.file("config.json"));
+  fails("config.json");
+  expect_error(generate("/nonexistent", {"--prompt-ids", "1"}), 1, "/nonexistent");
+}
+
+TEST_F(CliTest, MemoryThatCannotBeHadIsAnError) {
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--kv-cache-memory", "900TiB"}), 1,
+               "bytes");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--kv-cache-memory", "64B"}), 1,
+               "--kv-cache-memory");
+}
+
+TEST_F(CliTest, InterruptEndsStreamingCleanly) {
+  const ProcessResult result =
+      test::run_process({SLUICE_BINARY, "generate", kDemo, "--prompt", "Once", "--max-tokens",
+                         "2000", "--ignore-eos", "--threads", "1"},
+                        {"", true});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(result.out.back(), '\n');
+  EXPECT_THAT(result.err, HasSubstr("finish: cancelled"));
+}
+
+TEST_F(CliTest, TokenizeReadsStdin) {
+  const ProcessResult ids = sluice_run({"tokenize", kDemo}, "Once upon a time");
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const ProcessResult object = sluice_run({"tokenize", kDemo, "--json"}, "Once upon a time");
+  const json parsed = json::parse(object.out);
+  std::string joined;
+  for (const auto& id : parsed.at("ids")) {
+    joined += (joined.empty() ? "" : " ") + std::to_string(id.get<TokenId>());
+  }
+  EXPECT_EQ(ids.out, joined + "\n");
+  EXPECT_EQ(parsed.at("text"), "Once upon a time");
+
+  const ProcessResult plain =
+      sluice_run({"tokenize", kDemo, "--jsonl", "--no-special"}, "\"Once upon\"\n\" a time\"\n");
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_EQ(std::count(plain.out.begin(), plain.out.end(), '\n'), 2);
+  for (std::size_t begin = 0; begin < plain.out.size();) {
+    const std::size_t end = plain.out.find('\n', begin);
+    EXPECT_TRUE(json::parse(plain.out.substr(begin, end - begin)).is_array());
+    begin = end + 1;
+  }
+}
+
+TEST_F(CliTest, TokenizeErrors) {
+  expect_error(sluice_run({"tokenize", kDemo}, "caf\xC3"), 1, "stdin");
+  expect_error(sluice_run({"tokenize", kDemo, "--jsonl"}, "not json\n"), 1, "line 1");
+  expect_error(sluice_run({"tokenize", kDemo, "--jsonl", "--json"}), 2, "--json");
+  expect_error(sluice_run({"tokenize", "/nonexistent"}), 1, "/nonexistent");
+  expect_error(sluice_run({"tokenize"}), 2, "MODEL");
+  TempDirectory files;
+  const auto chat_fails = [&](const std::string& text, const std::string& what) {
+    files.write("chat.json", text);
+    expect_error(sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")}), 1, what);
+  };
+  chat_fails("[]", "chat.json");
+  chat_fails("{}", "messages");
+  chat_fails(R"({"messages":[{"role":"wizard","content":"x"}]})", "Unknown role: wizard");
+  chat_fails(R"({"messages":7})", "messages");
+  chat_fails(R"({"messages":[],"add_generation_prompt":1})", "add_generation_prompt");
+  expect_error(sluice_run({"tokenize", kDemo, "--chat", "/nonexistent"}), 1, "/nonexistent");
+}
+
+TEST_F(CliTest, DoctorDescribesTheMachine) {
+  const ProcessResult text = sluice_run({"doctor"});
+  EXPECT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("cores"), HasSubstr("memory"), HasSubstr("cuda"),
+                              HasSubstr("isa"), HasSubstr("huge pages")));
+  const ProcessResult object = sluice_run({"doctor", "--json"});
+  EXPECT_EQ(object.exit_code, 0);
+  const json parsed = json::parse(object.out);
+  EXPECT_TRUE(parsed.at("usable").get<bool>());
+  for (const auto& check : parsed.at("checks")) {
+    EXPECT_FALSE(check.at("name").get<std::string>().empty());
+    EXPECT_FALSE(check.at("found").get<std::string>().empty()) << check;
+  }
+  expect_error(sluice_run({"doctor", "x"}), 2, "x");
+}
+
+}  // namespace
+}  // namespace sluice

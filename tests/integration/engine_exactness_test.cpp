@@ -1,0 +1,221 @@
+// The real engine on the CPU: what a request gets is the same, token for token and log-probability
+// for log-probability, whatever runs beside it and however the engine is set up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/engine_fixture.h"
+
+namespace sluice {
+namespace {
+
+using test::ChoiceResult;
+using test::EngineFixture;
+using test::Results;
+
+bool same(const ChoiceResult& a, const ChoiceResult& b) {
+  const auto same_logprob = [](const TokenLogprob& x, const TokenLogprob& y) {
+    return x.token == y.token && x.logprob == y.logprob;
+  };
+  return a.tokens == b.tokens && a.finish_reason == b.finish_reason &&
+         std::equal(a.logprobs.begin(), a.logprobs.end(), b.logprobs.begin(), b.logprobs.end(),
+                    same_logprob);
+}
+
+class EngineExactnessTest : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int kRequests = 14;
+
+  void SetUp() override {
+    write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam()),
+                            checkpoint_.path());
+    EngineFixture fixture(checkpoint_.path(), base_options(), 1);
+    vocab_size_ = fixture.engine().limits().vocab_size;
+    for (RequestId id = 1; id <= kRequests; ++id) requests_.push_back(make_request(id));
+    // Each alone.
+    for (const Request& request : requests_) {
+      fixture.add(request);
+      expected_.merge(fixture.run_to_end());
+    }
+  }
+
+  static EngineOptions base_options() {
+    EngineOptions options;
+    options.max_num_seqs = 20;
+    options.max_model_len = 96;
+    options.block_size = 4;
+    options.prefix_caching = PrefixCaching::kOff;
+    return options;
+  }
+
+  Request make_request(RequestId id) const {
+    SplitMix64 random(id);
+    Request request;
+    request.id = id;
+    const auto prompt_len = 1 + random.below(50);
+    for (std::uint64_t i = 0; i < prompt_len; ++i) {
+      request.prompt.push_back(
+          static_cast<TokenId>(random.below(static_cast<std::uint64_t>(vocab_size_))));
+    }
+    SamplingParams& p = request.sampling;
+    p.max_tokens = static_cast<std::int32_t>(1 + random.below(30));
+    p.seed = random();
+    p.logprobs = 20;
+    p.n = id % 4 == 0 ? 3 : 1;
+    p.temperature = id % 3 == 0 ? 0.0F : 0.9F;
+    if (id % 5 == 0) p.top_p = 0.8F;
+    if (id % 5 == 1) p.top_k = 12;
+    if (id % 2 == 0) p.repetition_penalty = 1.2F;
+    if (id % 7 == 0) p.frequency_penalty = 0.5F;
+    return request;
+  }
+
+  // All at once, or some later, so that steps mix prefills and decodes.
+  void expect_same(const EngineOptions& options, int threads, int steps_between) {
+    EngineFixture fixture(checkpoint_.path(), options, threads);
+    run_and_compare(fixture, steps_between);
+  }
+
+  void run_and_compare(EngineFixture& fixture, int steps_between) {
+    Results results;
+    for (const Request& request : requests_) {
+      fixture.add(request);
+      for (int i = 0; i < steps_between && fixture.engine().has_work(); ++i) fixture.step(results);
+    }
+    while (fixture.engine().has_work()) fixture.step(results);
+    ASSERT_EQ(results.size(), expected_.size());
+    for (const auto& [key, result] : results) {
+      EXPECT_TRUE(same(result, expected_.at(key)))
+          << "request " << key.first << " choice " << key.second;
+    }
+    EXPECT_EQ(fixture.engine().kv().num_used_blocks(), 0);
+  }
+
+  TempDirectory checkpoint_;
+  std::int32_t vocab_size_ = 100;
+  std::vector<Request> requests_;
+  Results expected_;
+};
+
+TEST_P(EngineExactnessTest, TogetherAndStaggered) {
+  expect_same(base_options(), 1, 0);
+  expect_same(base_options(), 1, 2);
+}
+
+TEST_P(EngineExactnessTest, AnyTokenBudget) {
+  for (const std::int32_t budget : {1, 2, 3, 7, 16, 64, 511}) {
+    EngineOptions options = base_options();
+    options.token_budget = budget;
+    expect_same(options, 1, 1);
+  }
+}
+
+TEST_P(EngineExactnessTest, EagerlyWithTwoThreadsAndOtherBlocks) {
+  EngineOptions options = base_options();
+  options.graphs = GraphMode::kEager;
+  options.block_size = 16;
+  expect_same(options, 2, 3);
+}
+
+TEST_P(EngineExactnessTest, WithTwoStepsInFlight) {
+  EngineOptions options = base_options();
+  options.steps_in_flight = 2;
+  options.token_budget = 24;
+  expect_same(options, 1, 0);
+  expect_same(options, 2, 2);
+}
+
+TEST_P(EngineExactnessTest, FromThePrefixCache) {
+  EngineOptions options = base_options();
+  options.prefix_caching = PrefixCaching::kOn;
+  EngineFixture fixture(checkpoint_.path(), options, 1);
+  run_and_compare(fixture, 0);
+  const std::int64_t first = fixture.engine().stats().computed_tokens;
+  run_and_compare(fixture, 1);
+  const std::int64_t second = fixture.engine().stats().computed_tokens - first;
+  EXPECT_LT(second, first) << "nothing came from the cache";
+}
+
+TEST_P(EngineExactnessTest, AfterPreemption) {
+  EngineOptions options = base_options();
+  for (const bool two_in_flight : {false, true}) {
+    options.steps_in_flight = two_in_flight ? 2 : 1;
+    EngineFixture plenty(checkpoint_.path(), options, 1);
+    EngineOptions scarce = options;
+    // A few more blocks than the longest request needs.
+    const std::int64_t per_block =
+        plenty.loaded().kv_bytes / std::max(plenty.loaded().kv_blocks, 1);
+    scarce.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 12) * per_block;
+    EngineFixture fixture(checkpoint_.path(), scarce, 1);
+    run_and_compare(fixture, 0);
+    EXPECT_GT(fixture.engine().stats().preemptions, 0) << "memory was not scarce enough";
+  }
+}
+
+TEST_P(EngineExactnessTest, ChoicesDependOnTheirNumberAloneNotOnHowManyThereAre) {
+  EngineFixture fixture(checkpoint_.path(), base_options(), 1);
+  Request request = make_request(4);
+  request.sampling.n = 1;
+  request.id = 100;
+  fixture.add(request);
+  request.sampling.n = 8;
+  request.id = 101;
+  fixture.add(request);
+  const Results results = fixture.run_to_end();
+  EXPECT_TRUE(same(results.at({100, 0}), results.at({101, 0})));
+  for (int choice = 0; choice < 3; ++choice) {
+    EXPECT_TRUE(same(expected_.at({4, choice}), results.at({101, choice}))) << choice;
+  }
+  EXPECT_FALSE(same(results.at({101, 1}), results.at({101, 2})));
+}
+
+TEST_P(EngineExactnessTest, CancelAtAnyMomentDisturbsNobody) {
+  SplitMix64 random(99);
+  for (int round = 0; round < 6; ++round) {
+    EngineOptions options = base_options();
+    options.steps_in_flight = 1 + round % 2;
+    options.token_budget = 32;
+    options.prefix_caching = round % 3 == 0 ? PrefixCaching::kOn : PrefixCaching::kOff;
+    EngineFixture fixture(checkpoint_.path(), options, 1);
+    Results results;
+    // A victim beside each request: the same prompt, cancelled after a few steps.
+    std::vector<RequestId> victims;
+    for (const Request& request : requests_) {
+      Request victim = request;
+      victim.id += 1000;
+      fixture.add(victim);
+      victims.push_back(victim.id);
+      fixture.add(request);
+    }
+    while (fixture.engine().has_work()) {
+      if (!victims.empty() && random.below(2) == 0) {
+        const std::size_t pick = random.below(victims.size());
+        fixture.engine().cancel(victims[pick]);
+        victims.erase(victims.begin() + static_cast<std::ptrdiff_t>(pick));
+      }
+      fixture.step(results);
+    }
+    for (const auto& [key, expected] : expected_) {
+      EXPECT_TRUE(same(results.at(key), expected)) << key.first << " round " << round;
+    }
+    EXPECT_EQ(fixture.engine().kv().num_used_blocks(), 0);
+    EXPECT_EQ(fixture.engine().num_requests(), 0U);
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineExactnessTest,
+                         testing::Values("llama-mha", "llama-gqa-tied-f32", "mistral-window",
+                                         "qwen3-layer-types-biases"),
+                         test_name);
+
+}  // namespace
+}  // namespace sluice
