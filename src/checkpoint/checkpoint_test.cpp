@@ -88,9 +88,11 @@ TEST(Checkpoint, RefusesShardNamesThatArePaths) {
 }
 
 TEST(Checkpoint, RefusesBrokenIndexes) {
+  const std::string deep(1000, '[');
   const TempDirectory directory;
   for (const auto& [text, message] :
-       {std::pair("nonsense", "not valid JSON"), std::pair("[]", "expected an object"),
+       {std::pair(deep.c_str(), "nested deeper than 64 levels"),
+        std::pair("nonsense", "not valid JSON"), std::pair("[]", "expected an object"),
         std::pair("{}", "weight_map: expected an object"),
         std::pair(R"({"weight_map":[]})", "weight_map: expected an object"),
         std::pair(R"({"weight_map":{}})", "weight_map: is empty"),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "checkpoint/json_depth.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {
@@ -141,6 +142,9 @@ Result<std::vector<TokenId>> JsonFields::token_ids(std::string_view name,
 }
 
 Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view file) {
+  if (json_deeper_than(text, kMaxJsonDepth)) {
+    return invalid_argument(fmt::format("{}: nested deeper than {} levels", file, kMaxJsonDepth));
+  }
   auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return invalid_argument(fmt::format("{}: not valid JSON", file));
   if (!json.is_object()) return invalid_argument(fmt::format("{}: expected an object", file));

@@ -92,7 +92,7 @@ struct ModelLimits {
   static constexpr std::int64_t kHeads = 1024;
   static constexpr std::int64_t kHeadDim = 1024;
   static constexpr std::int64_t kPositions = std::int64_t{1} << 27;
-  static constexpr std::uint64_t kConfigBytes = std::uint64_t{16} << 20;
+  static constexpr std::uint64_t kConfigBytes = std::uint64_t{4} << 20;
 };
 
 Result<ModelConfig> load_model_config(const std::string& directory);

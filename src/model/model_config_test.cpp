@@ -330,7 +330,8 @@ TEST(ModelConfig, RefusesWhatIsNotAnObject) {
     ASSERT_FALSE(config) << text;
     EXPECT_THAT(config.error().message, HasSubstr("config.json: "));
   }
-  EXPECT_FALSE(parse_model_config(std::string(1 << 20, '[')));
+  EXPECT_THAT(parse_model_config(std::string(1 << 20, '[')).error().message,
+              HasSubstr("config.json: nested deeper than 64 levels"));
 }
 
 TEST(LoadModelConfig, NamesTheDirectory) {
