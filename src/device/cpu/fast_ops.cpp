@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kMinParallelBytes = 128 << 10;
 // Weight rows of a matmul piece that every row tile reads again: half of a 1 MiB second-level
 // cache.
-constexpr std::int64_t kCachedWeightBytes = 512 << 10;
+constexpr std::int64_t kCachedWeightBytes = 384 << 10;
 // Pieces per thread: enough that a thread that was held up does not hold up the others.
 constexpr std::int64_t kPiecesPerThread = 8;
 

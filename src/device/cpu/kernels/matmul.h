@@ -168,13 +168,16 @@ struct DotTile {
     }
   }
 
-  static void run(const MatmulPiece& p, std::int64_t row, std::int64_t col) {
+  // Asks for `ahead` rows of the weight, from row `next` on, while it computes.
+  static void run(const MatmulPiece& p, std::int64_t row, std::int64_t col, std::int64_t next,
+                  int ahead) {
     const X* x[rows];
     const W* w[cols];
     for (int r = 0; r < rows; ++r) x[r] = static_cast<const X*>(p.x) + (row + r) * p.x_stride;
     for (int c = 0; c < cols; ++c) {
       w[c] = static_cast<const W*>(p.weight) + (col + c) * p.weight_stride;
     }
+    const W* soon = static_cast<const W*>(p.weight) + next * p.weight_stride;
     F sums[rows][cols];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
@@ -182,7 +185,12 @@ struct DotTile {
       for (int c = 0; c < cols; ++c) sums[r][c] = P::Simd::zero();
     }
     std::int64_t k = 0;
-    for (; k + P::kStep <= p.depth; k += P::kStep) phases(x, w, k, sums);
+    for (; k + P::kStep <= p.depth; k += P::kStep) {
+      for (int c = 0; c < ahead; ++c) {
+        _mm_prefetch(reinterpret_cast<const char*>(soon + c * p.weight_stride + k), _MM_HINT_T1);
+      }
+      phases(x, w, k, sums);
+    }
     if (k < p.depth) phases(x, w, k, sums, static_cast<int>(p.depth - k));
     store(sums, p.out + row * p.out_stride + col, p.out_stride);
   }
@@ -193,35 +201,47 @@ struct DotTile {
   }
 };
 
-// Rows are few: of a tile of columns, all rows, so that each weight comes from memory once.
-// Rows are many: of a tile of rows, all columns of the piece, which stay in a nearby cache.
-inline constexpr int kManyRows = 16;
+// All rows [row, row_end) of x against one tile of columns, which come from memory once and stay in
+// the nearest cache. Meanwhile the next tile is asked for, a part in each pass, since rows of a
+// weight are often as long as a memory page, where hardware prefetching stops.
+template <class P, int cols>
+struct ColumnTile {
+  static constexpr int kRows = P::Simd::kDotRows;
 
-template <class P, int rows, int cols>
-void run_tiles(const MatmulPiece& p, std::int64_t row, std::int64_t& col, std::int64_t col_end) {
-  for (; col + cols <= col_end; col += cols) DotTile<P, rows, cols>::run(p, row, col);
-}
-
-template <class P, int rows>
-void run_row_tile(const MatmulPiece& p, std::int64_t row, std::int64_t col, std::int64_t col_end) {
-  run_tiles<P, rows, P::Simd::kDotCols>(p, row, col, col_end);
-  run_tiles<P, rows, 1>(p, row, col, col_end);
-}
-
-template <class P>
-void run_rows(const MatmulPiece& p, std::int64_t col, std::int64_t col_end) {
-  constexpr int kRows = P::Simd::kDotRows;
-  std::int64_t row = p.row_begin;
-  for (; row + kRows <= p.row_end; row += kRows) run_row_tile<P, kRows>(p, row, col, col_end);
-  switch (p.row_end - row) {
-    case 3:
-      if constexpr (kRows > 3) run_row_tile<P, 3>(p, row, col, col_end);
-      break;
-    case 2: run_row_tile<P, 2>(p, row, col, col_end); break;
-    case 1: run_row_tile<P, 1>(p, row, col, col_end); break;
-    default: break;
+  static void run(const MatmulPiece& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
+                  bool prefetch) {
+    const auto passes = static_cast<int>((row_end - row + kRows - 1) / kRows);
+    const int share = (cols + passes - 1) / passes;
+    std::int64_t next = col + cols;
+    const std::int64_t last = prefetch ? (next + cols < p.col_end ? next + cols : p.col_end) : 0;
+    while (row < row_end) {
+      const std::int64_t left = last - next;
+      const int ahead = left <= 0 ? 0 : left < share ? static_cast<int>(left) : share;
+      row += tile(p, row, row_end, col, next, ahead);
+      next += ahead;
+    }
   }
-}
+
+ private:
+  // One pass; returns its rows.
+  static int tile(const MatmulPiece& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
+                  std::int64_t next, int ahead) {
+    switch (row_end - row) {
+      case 1:
+        DotTile<P, 1, cols>::run(p, row, col, next, ahead);
+        return 1;
+      case 2:
+        DotTile<P, 2, cols>::run(p, row, col, next, ahead);
+        return 2;
+      case 3:
+        DotTile<P, 3, cols>::run(p, row, col, next, ahead);
+        return 3;
+      default:
+        DotTile<P, kRows, cols>::run(p, row, col, next, ahead);
+        return kRows;
+    }
+  }
+};
 
 template <class S>
 void add_bias(const MatmulPiece& p) {
@@ -243,15 +263,24 @@ void add_bias(const MatmulPiece& p) {
   if (p.bias_dtype == DType::kBF16) add(AsBf16<S>());
 }
 
+// Rows of x that stay in the second-level cache, beside the weights of the piece.
+inline constexpr std::int64_t kCachedInputBytes = 256 << 10;
+
 template <class P>
 void matmul(const MatmulPiece& p) {
-  if (p.row_end - p.row_begin > kManyRows) {
-    run_rows<P>(p, p.col_begin, p.col_end);
-  } else {
-    constexpr int kCols = P::Simd::kDotCols;
-    for (std::int64_t col = p.col_begin; col < p.col_end; col += kCols) {
-      run_rows<P>(p, col, col + kCols < p.col_end ? col + kCols : p.col_end);
+  constexpr int kRows = P::Simd::kDotRows;
+  constexpr int kCols = P::Simd::kDotCols;
+  const std::int64_t row_bytes = p.depth * static_cast<std::int64_t>(sizeof(typename P::X));
+  const std::int64_t fits = kCachedInputBytes / (row_bytes + 1) / kRows * kRows;
+  const std::int64_t chunk = fits > kRows ? fits : kRows;
+  for (std::int64_t row = p.row_begin; row < p.row_end; row += chunk) {
+    const std::int64_t row_end = row + chunk < p.row_end ? row + chunk : p.row_end;
+    const bool prefetch = row == p.row_begin;
+    std::int64_t col = p.col_begin;
+    for (; col + kCols <= p.col_end; col += kCols) {
+      ColumnTile<P, kCols>::run(p, row, row_end, col, prefetch);
     }
+    for (; col < p.col_end; ++col) ColumnTile<P, 1>::run(p, row, row_end, col, false);
   }
   if (p.bias != nullptr) add_bias<typename P::Simd>(p);
 }

@@ -1,0 +1,298 @@
+// Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
+// can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
+// Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "base/thread_pool.h"
+#include "device/cpu/cpu_device.h"
+#include "machine_probe.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::int64_t kColdBytes = std::int64_t{256} << 20;  // several times the last-level cache
+
+// Memory of a device, given back at the end of a benchmark.
+class Memory {
+ public:
+  Memory(Device& device, std::int64_t bytes) : device_(device) {
+    auto range = device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{4} << 20));
+    CHECK(range.has_value());
+    range_ = *range;
+    CHECK(device.back(range_, 0, range_.bytes).has_value());
+  }
+  ~Memory() { device_.release(range_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  template <class T>
+  T* take(std::int64_t count) {
+    used_ = (used_ + 63) / 64 * 64;
+    auto* place = reinterpret_cast<T*>(range_.base + used_);
+    used_ += static_cast<std::size_t>(count) * sizeof(T);
+    CHECK(used_ <= range_.bytes);
+    return place;
+  }
+  // Small numbers of any dtype: patterns with a harmless exponent.
+  void* take_numbers(std::int64_t count, DType dtype) {
+    if (dtype == DType::kF32) {
+      auto* values = take<float>(count);
+      for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 17 - 8) * 0.125F;
+      return values;
+    }
+    auto* values = take<std::uint16_t>(count);
+    const std::uint16_t base = dtype == DType::kBF16 ? 0x3E00 : 0x3000;
+    for (std::int64_t i = 0; i < count; ++i) {
+      values[i] = static_cast<std::uint16_t>(base + i % 113 + (i % 2 == 0 ? 0x8000 : 0));
+    }
+    return values;
+  }
+
+ private:
+  Device& device_;
+  AddressRange range_;
+  std::size_t used_ = 0;
+};
+
+std::unique_ptr<Device> make_device(int threads) {
+  auto device = make_cpu_device({.threads = threads});
+  CHECK(device.has_value());
+  return std::move(*device);
+}
+
+void set_rates(benchmark::State& state, double bytes, double flops) {
+  const auto rounds = static_cast<double>(state.iterations());
+  if (bytes > 0) {
+    state.counters["GB/s"] = benchmark::Counter(bytes * rounds * 1e-9, benchmark::Counter::kIsRate);
+  }
+  if (flops > 0) {
+    state.counters["GFLOP/s"] =
+        benchmark::Counter(flops * rounds * 1e-9, benchmark::Counter::kIsRate);
+  }
+}
+
+void probe_read_bandwidth(benchmark::State& state) {
+  const auto threads = static_cast<int>(state.range(0));
+  const auto device = make_device(1);
+  Memory memory(*device, kColdBytes);
+  auto* data = reinterpret_cast<std::byte*>(memory.take<char>(kColdBytes));
+  std::memset(data, 1, kColdBytes);
+  ThreadPool pool(threads);
+  constexpr int kPieces = 64;
+  for (auto _ : state) {
+    pool.parallel_for(kPieces, [&](int i) {
+      const std::int64_t piece = kColdBytes / kPieces;
+      benchmark::DoNotOptimize(read_memory(data + i * piece, static_cast<std::size_t>(piece)));
+    });
+  }
+  set_rates(state, static_cast<double>(kColdBytes), 0);
+}
+
+void probe_bf16_peak(benchmark::State& state) {
+  if (!has_bf16_products()) return state.SkipWithError("no AVX-512-BF16");
+  const auto threads = static_cast<int>(state.range(0));
+  ThreadPool pool(threads);
+  constexpr std::int64_t kRounds = 1000000;
+  for (auto _ : state) {
+    pool.parallel_for(threads,
+                      [&](int) { benchmark::DoNotOptimize(multiply_bf16_pairs(kRounds)); });
+  }
+  set_rates(state, 0, kBf16FlopsPerRound * static_cast<double>(kRounds) * threads);
+}
+
+void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
+  const auto device = make_device(static_cast<int>(state.range(0)));
+  const std::int64_t rows = state.range(1);
+  const std::int64_t cols = state.range(2);
+  const std::int64_t depth = state.range(3);
+  const std::int64_t weight_bytes = cols * depth * static_cast<std::int64_t>(size_of(w_type));
+  // As in a model: each weight was last used long ago.
+  const std::int64_t copies = std::max<std::int64_t>(1, kColdBytes / weight_bytes);
+  Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + cols));
+  std::vector<MatmulParams> ops(static_cast<std::size_t>(copies));
+  const TensorView x = matrix_view(memory.take_numbers(rows * depth, x_type), x_type, rows, depth);
+  const TensorView out = matrix_view(memory.take<float>(rows * cols), DType::kF32, rows, cols);
+  for (MatmulParams& p : ops) {
+    p.x = x;
+    p.segments[0].weight =
+        matrix_view(memory.take_numbers(cols * depth, w_type), w_type, cols, depth);
+    p.num_segments = 1;
+    p.out = out;
+    p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+  }
+  std::size_t next = 0;
+  for (auto _ : state) {
+    device->ops().matmul(ops[next]);
+    next = (next + 1) % ops.size();
+  }
+  set_rates(state, static_cast<double>(weight_bytes),
+            2.0 * static_cast<double>(rows * cols * depth));
+}
+
+// `rows` sequences of `query` new tokens each, after `context`.
+void bench_attention(benchmark::State& state, DType kv_type) {
+  const auto device = make_device(static_cast<int>(state.range(0)));
+  const auto rows = static_cast<std::int32_t>(state.range(1));
+  const auto query = static_cast<std::int32_t>(state.range(2));
+  const auto context = static_cast<std::int32_t>(state.range(3));
+  const auto dim = static_cast<std::int32_t>(state.range(4));
+  constexpr std::int32_t kHeads = 32;
+  constexpr std::int32_t kKvHeads = 8;
+  constexpr std::int32_t kBlockSize = 16;
+  const std::int32_t blocks_per_row = (context + query + kBlockSize - 1) / kBlockSize;
+  const std::int64_t half = std::int64_t{kKvHeads} * kBlockSize * dim;
+  const std::int64_t cache = std::int64_t{rows} * blocks_per_row * 2 * half;
+  const std::int64_t tokens = std::int64_t{rows} * query;
+  const std::int64_t width = std::int64_t{kHeads} * dim;
+  Memory memory(*device, cache * 4 + tokens * width * 8 + (std::int64_t{8} << 20));
+  auto* base = static_cast<std::byte*>(memory.take_numbers(cache, kv_type));
+  std::vector<std::int32_t> cu_seqlens(static_cast<std::size_t>(rows) + 1);
+  for (std::int32_t r = 0; r <= rows; ++r) cu_seqlens[static_cast<std::size_t>(r)] = r * query;
+  const std::vector<std::int32_t> seq_lens(static_cast<std::size_t>(rows), context + query);
+  std::vector<std::int32_t> tables(static_cast<std::size_t>(rows * blocks_per_row));
+  std::iota(tables.begin(), tables.end(), 0);
+  SplitMix64 rng(1);
+  for (std::size_t i = tables.size() - 1; i > 0; --i)
+    std::swap(tables[i], tables[rng.below(i + 1)]);
+  std::vector<std::int32_t> slots(static_cast<std::size_t>(rows));
+  std::iota(slots.begin(), slots.end(), 0);
+  const std::int64_t plan_bytes =
+      device->ops().attention_plan_bytes(static_cast<std::int32_t>(tokens), rows);
+  auto* plan = memory.take<std::byte>(plan_bytes);
+  device->ops().plan_attention(
+      {cu_seqlens.data(), seq_lens.data(), rows, kHeads, kKvHeads, dim, 0, plan, plan_bytes});
+  AttentionParams p;
+  p.q = matrix_view(memory.take_numbers(tokens * width, DType::kF32), DType::kF32, tokens, width);
+  p.kv = {base,     base + half * static_cast<std::int64_t>(size_of(kv_type)),
+          kv_type,  kBlockSize,
+          2 * half, std::int64_t{kBlockSize} * dim,
+          dim};
+  p.cu_seqlens_q = cu_seqlens.data();
+  p.seq_lens = seq_lens.data();
+  p.block_tables = tables.data();
+  p.row_slots = slots.data();
+  p.table_stride = blocks_per_row;
+  p.plan = plan;
+  p.num_heads = kHeads;
+  p.num_kv_heads = kKvHeads;
+  p.head_dim = dim;
+  p.scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  p.out = matrix_view(memory.take<float>(tokens * width), DType::kF32, tokens, width);
+  p.seqs = {nullptr, rows};
+  for (auto _ : state) device->ops().attention(p);
+  double keys = 0;  // seen, over all queries of a row
+  for (std::int32_t i = 1; i <= query; ++i) keys += context + i;
+  set_rates(state,
+            2.0 * rows * (context + query) * kKvHeads * dim * static_cast<double>(size_of(kv_type)),
+            4.0 * rows * keys * static_cast<double>(width));
+}
+
+void bench_rms_norm(benchmark::State& state) {
+  const auto device = make_device(static_cast<int>(state.range(0)));
+  const std::int64_t rows = state.range(1);
+  constexpr std::int64_t kHidden = 2048;
+  Memory memory(*device, rows * kHidden * 16);
+  const auto matrix = [&](DType dtype) {
+    return matrix_view(memory.take_numbers(rows * kHidden, dtype), dtype, rows, kHidden);
+  };
+  const RmsNormParams p = {
+      matrix(DType::kF32),
+      matrix(DType::kF32),
+      vector_view(memory.take_numbers(kHidden, DType::kBF16), DType::kBF16, kHidden),
+      matrix(DType::kBF16),
+      1e-5F,
+      {nullptr, static_cast<std::int32_t>(rows)}};
+  for (auto _ : state) device->ops().rms_norm(p);
+  set_rates(state, 14.0 * static_cast<double>(rows * kHidden), 0);
+}
+
+void bench_gated_activation(benchmark::State& state) {
+  const auto device = make_device(static_cast<int>(state.range(0)));
+  const std::int64_t rows = state.range(1);
+  constexpr std::int64_t kWidth = 8192;
+  Memory memory(*device, rows * kWidth * 12);
+  const GatedActivationParams p = {
+      matrix_view(memory.take_numbers(rows * 2 * kWidth, DType::kF32), DType::kF32, rows,
+                  2 * kWidth),
+      matrix_view(memory.take<std::uint16_t>(rows * kWidth), DType::kBF16, rows, kWidth),
+      GatedActivation::kSilu,
+      {nullptr, static_cast<std::int32_t>(rows)}};
+  for (auto _ : state) device->ops().gated_activation(p);
+  set_rates(state, 10.0 * static_cast<double>(rows * kWidth), 0);
+}
+
+// One thread goes by its CPU time, so that other work on the machine counts less.
+template <class Function>
+benchmark::internal::Benchmark* add(const std::string& name, std::int64_t threads,
+                                    Function function) {
+  auto* bench = benchmark::RegisterBenchmark(name.c_str(), function);
+  if (threads > 1) bench->UseRealTime();
+  return bench;
+}
+
+void add_matmul(const std::string& types, DType x, DType w, std::int64_t threads) {
+  auto* bench =
+      add("matmul/" + types, threads, [=](benchmark::State& state) { bench_matmul(state, x, w); });
+  bench->ArgNames({"threads", "M", "N", "K"});
+  for (const std::int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
+    bench->Args({threads, rows, 2048, 2048});
+    bench->Args({threads, rows, 8192, 2048});
+    bench->Args({threads, rows, 2048, 8192});
+  }
+  bench->Args({threads, 1, 128256, 2048});
+}
+
+void add_attention(const std::string& type, DType kv, std::int64_t threads) {
+  auto* bench = add("attention/" + type, threads,
+                    [=](benchmark::State& state) { bench_attention(state, kv); });
+  bench->ArgNames({"threads", "rows", "query", "context", "D"});
+  for (const std::int64_t dim : {64, 128}) {
+    bench->Args({threads, 1, 1, 4095, dim});
+    bench->Args({threads, 32, 1, 1023, dim});
+    bench->Args({threads, 1, 512, 0, dim});
+    bench->Args({threads, 1, 512, 3584, dim});
+  }
+}
+
+void add_all() {
+  for (const std::int64_t threads : {1, 2}) {
+    add("probe/read", threads, probe_read_bandwidth)->ArgName("threads")->Arg(threads);
+    add("probe/bf16", threads, probe_bf16_peak)->ArgName("threads")->Arg(threads);
+    add_matmul("bf16_bf16", DType::kBF16, DType::kBF16, threads);
+    add_matmul("f32_bf16", DType::kF32, DType::kBF16, threads);
+    add_matmul("f32_f16", DType::kF32, DType::kF16, threads);
+    add_matmul("f32_f32", DType::kF32, DType::kF32, threads);
+    add_attention("bf16", DType::kBF16, threads);
+    add_attention("f32", DType::kF32, threads);
+    for (const std::int64_t rows : {1, 32, 512}) {
+      add("rms_norm", threads, bench_rms_norm)
+          ->ArgNames({"threads", "rows"})
+          ->Args({threads, rows});
+      add("gated_activation", threads, bench_gated_activation)
+          ->ArgNames({"threads", "rows"})
+          ->Args({threads, rows});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  sluice::bench::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
