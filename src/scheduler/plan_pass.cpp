@@ -62,7 +62,8 @@ RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
 // row of this plan is final. Otherwise the sequence waits, blocks in hand; it may yet be somebody
 // else's victim, but gives nothing up before anybody needs it. The oldest never waits for long:
 // when all that could give way are in flight, the newest of them sits out this plan and so can be
-// preempted in the next one. (Steps that overlap for ever would starve the oldest else.)
+// preempted in the next one. (Else, with steps that always overlap, the oldest would wait until
+// they come to need a block themselves.)
 RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
   RunningSet& r = set();
   const std::int32_t first = r.next[at(slot)];

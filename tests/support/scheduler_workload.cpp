@@ -23,6 +23,7 @@ struct Setup {
   KvOptions kv;
   SchedulerOptions scheduler;
   int max_in_flight = 1;
+  double early_commit_rate = 0;  // 0: steps overlap for ever
   double arrival_rate = 0;
   double cancel_rate = 0;
   double resize_rate = 0;
@@ -114,6 +115,7 @@ Setup make_setup(SplitMix64& rng) {
   kv.max_blocks = setup.resize_rate > 0 ? kv.num_blocks + pick(rng, 1, one) : kv.num_blocks;
   setup.min_blocks = kv.num_blocks;
   setup.max_in_flight = pick(rng, 1, 3);
+  setup.early_commit_rate = chance(rng, 0.5) ? 0.3 : 0;
   setup.arrival_rate = 0.05 + 0.5 * rng.uniform();
   setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
   setup.max_prompt = pick(rng, 1, context + 1);
@@ -207,6 +209,7 @@ class Workload {
   std::vector<RowCommit> commits_;
   std::uint64_t next_id_ = 1;
   std::int64_t turns_ = 0;
+  bool last_plan_empty_ = false;
   SequenceId front_ = 0;          // the running sequence that comes before all others
   std::int64_t front_waits_ = 0;  // plans in a row without anything for it
   TimePoint now_;
@@ -301,7 +304,8 @@ void Workload::turn() {
   now_ = now_ + Duration(1'000'000);
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
-  if (num_plans_ > 0 && (full || chance(rng_, 0.3))) commit_step();
+  const bool stuck = scheduler_.has_work() && last_plan_empty_;
+  if (num_plans_ > 0 && (full || stuck || chance(rng_, setup_.early_commit_rate))) commit_step();
 }
 
 void Workload::drain() {
@@ -321,6 +325,7 @@ void Workload::plan_step() {
   scheduler_.plan(now_, ResourceView{}, plan);
   scheduler_.check_integrity();
   check_plan(plan);
+  last_plan_empty_ = plan.empty();
   if (plan.empty()) {
     ++report_.empty_plans;
     // With no step to wait for, something must run.
@@ -374,7 +379,8 @@ void Workload::check_admissions(const BatchPlan& plan) {
 }
 
 // Bounded waiting: whoever is first in service order gets a row again after as many plans as it
-// takes to preempt all others, one for each of the steps that may be in flight.
+// takes to preempt all others, one for each of the steps that may be in flight. When decodes use up
+// the budget a prompt has to wait for their end: the promise is to them.
 void Workload::check_progress(const BatchPlan& plan) {
   const LiveSequence* front = nullptr;
   for (const auto& [id, live] : live_) {
@@ -385,11 +391,14 @@ void Workload::check_progress(const BatchPlan& plan) {
       front = live.get();
     }
   }
-  if (front == nullptr) return;
+  if (front == nullptr || plan.empty()) return;  // an empty plan waits for a commit
   const bool has_row = std::any_of(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
     return row.sequence == front->sequence.id;
   });
-  const bool waits = front->sequence.id == front_ && !has_row && front->in_flight == 0;
+  const bool budget_left =
+      static_cast<std::int32_t>(plan.token_ids.size()) < setup_.scheduler.token_budget;
+  const bool waits =
+      front->sequence.id == front_ && !has_row && front->in_flight == 0 && budget_left;
   front_waits_ = waits ? front_waits_ + 1 : 0;
   front_ = front->sequence.id;
   CHECK(front_waits_ <= (setup_.scheduler.max_num_seqs + 1) * (setup_.max_in_flight + 1));
