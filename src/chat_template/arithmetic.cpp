@@ -231,6 +231,9 @@ Value slice_text(Heap& heap, Value value, const Bounds& bounds) {
 
 Result<Value> arithmetic(Heap& heap, Arithmetic op, Value a, Value b) {
   if (a.is_undefined()) return undefined_error(a);
+  if (b.is_undefined() && op == Arithmetic::kMul && a.is_markup()) {
+    return type_error("'Undefined' object cannot be interpreted as an integer");
+  }
   if (b.is_undefined()) return undefined_error(b);
   if (a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) {
     return python_error("OverflowError",

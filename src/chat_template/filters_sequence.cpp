@@ -141,11 +141,15 @@ Result<Value> group_by(Interpreter& in, Args args) {
 }
 
 Result<Value> unique(Interpreter& in, Args args) {
-  ASSIGN_OR_RETURN(Iterator * source, in.iterate(args[0]));
+  const Value value = args[0];
   const Value path = args[2];
   const bool case_sensitive = is_truthy(args[1]);
+  Iterator* source = nullptr;
   std::vector<Value> seen;
   return generator(in, [=](Interpreter& i, Value* out) mutable -> Result<bool> {
+    if (source == nullptr) {
+      ASSIGN_OR_RETURN(source, i.iterate(value));
+    }
     while (true) {
       ASSIGN_OR_RETURN(const bool more, source->next(i, out));
       if (!more) return false;
@@ -232,9 +236,13 @@ Result<Value> reverse(Interpreter& in, Args args) {
         in.heap().make_list(*items).items(), type));
   }
   std::vector<Value> storage;
-  if (!in.iterate(args[0])) return filter_argument_error("argument must be iterable");
-  ASSIGN_OR_RETURN(const auto all, in.collect(args[0], &storage));
-  const std::vector<Value> backwards(all.rbegin(), all.rend());
+  const auto all = in.collect(args[0], &storage);
+  if (!all) {
+    // jinja2 takes every TypeError for this one.
+    if (!all.error().message.starts_with("TypeError")) return all.error();
+    return filter_argument_error("argument must be iterable");
+  }
+  const std::vector<Value> backwards(all->rbegin(), all->rend());
   return in.heap().make_list(backwards);
 }
 
@@ -282,14 +290,17 @@ Result<Value> sum(Interpreter& in, Args args) {
 }
 
 Result<Value> batch(Interpreter& in, Args args) {
-  if (!args[1].is_integral()) return not_an_integer(args[1]);
-  ASSIGN_OR_RETURN(Iterator * source, in.iterate(args[0]));
-  const std::int64_t count = args[1].as_int();
+  const Value value = args[0];
+  const std::int64_t count = args[1].is_integral() ? args[1].as_int() : -1;
   const Value fill = args[2];
+  Iterator* source = nullptr;
   Value pending;
   bool done = false;
   return generator(in, [=](Interpreter& i, Value* out) mutable -> Result<bool> {
     if (done) return false;
+    if (source == nullptr) {
+      ASSIGN_OR_RETURN(source, i.iterate(value));
+    }
     std::vector<Value> row;
     if (!pending.is_missing()) row.push_back(std::exchange(pending, Value()));
     while (true) {
@@ -318,9 +329,8 @@ Result<Value> batch(Interpreter& in, Args args) {
 }
 
 Result<Value> slice_filter(Interpreter& in, Args args) {
-  if (!args[1].is_integral()) return not_an_integer(args[1]);
   const Value value = args[0];
-  const std::int64_t slices = args[1].as_int();
+  const Value count = args[1];
   const Value fill = args[2];
   std::int64_t number = -1;
   Value all;
@@ -331,15 +341,17 @@ Result<Value> slice_filter(Interpreter& in, Args args) {
       ASSIGN_OR_RETURN(const auto items, i.collect(value, &storage));
       all = i.heap().make_list(items);
     }
+    if (!count.is_integral()) return not_an_integer(count);
+    const std::int64_t slices = count.as_int();
     if (slices == 0) return python_error("ZeroDivisionError", "integer division or modulo by zero");
     if (number >= slices) return false;
     const auto size = static_cast<std::int64_t>(all.items().size());
     const std::int64_t per_slice = size / slices;
     const std::int64_t extra = size % slices;
     const std::int64_t begin = number * per_slice + std::min(number, extra);
-    const std::int64_t count = per_slice + (number < extra ? 1 : 0);
+    const std::int64_t taken = per_slice + (number < extra ? 1 : 0);
     const auto part = all.items().subspan(static_cast<std::size_t>(begin),
-                                          static_cast<std::size_t>(count));
+                                          static_cast<std::size_t>(taken));
     std::vector<Value> row(part.begin(), part.end());
     if (!fill.is_missing() && !fill.is_none() && number >= extra) row.push_back(fill);
     ++number;

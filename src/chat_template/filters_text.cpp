@@ -112,6 +112,9 @@ Result<Value> join(Interpreter& in, Args args) {
 
 Result<Value> indent(Interpreter& in, Args args) {
   if (args[0].is_undefined()) return undefined_error(args[0]);
+  if (args[0].is(Kind::kList)) {
+    return python_error("AttributeError", "'list' object has no attribute 'splitlines'");
+  }
   if (!args[0].is_string()) {
     return type_error("unsupported operand type(s) for +=: '" + std::string(type_name(args[0])) +
                       "' and 'str'");
@@ -206,11 +209,6 @@ Result<Value> truncate(Interpreter& in, Args args) {
   const auto number = [&](std::size_t i, std::int64_t otherwise) {
     return args[i].is_integral() ? args[i].as_int() : otherwise;
   };
-  if (args[0].is_undefined()) return Value::string("");
-  if (!args[0].is_string()) {
-    return type_error("object of type '" + std::string(type_name(args[0])) + "' has no len()");
-  }
-  const std::string_view text = args[0].text();
   const std::string_view end = args[3].is_string() ? args[3].text() : "...";
   const std::int64_t length = number(1, 255);
   const std::int64_t leeway = number(4, 5);
@@ -219,8 +217,16 @@ Result<Value> truncate(Interpreter& in, Args args) {
     return python_error("AssertionError", "expected length >= " + std::to_string(end_length) +
                                               ", got " + std::to_string(length));
   }
-  in.heap().scan(text.size());
-  if (static_cast<std::int64_t>(code_point_count(text)) <= length + leeway) return args[0];
+  if (leeway < 0) {
+    return python_error("AssertionError", "expected leeway >= 0, got " + std::to_string(leeway));
+  }
+  const std::int64_t size = length_of(in.heap(), args[0]);
+  if (size < 0) {
+    return type_error("object of type '" + std::string(type_name(args[0])) + "' has no len()");
+  }
+  if (size <= length + leeway) return args[0];
+  if (!args[0].is_string()) return type_error("truncate needs a string");
+  const std::string_view text = args[0].text();
   std::string_view kept =
       text.substr(0, byte_offset(text, static_cast<std::size_t>(length - end_length)));
   if (!is_truthy(args[2])) kept = kept.substr(0, kept.rfind(' '));

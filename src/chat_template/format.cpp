@@ -286,6 +286,7 @@ class Percent {
         number = value.as_int();
       } else {
         const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
+        if (decimal && value.is_undefined()) return undefined_error(value);
         return type_error("%" + std::string(1, spec.type) + " format: " +
                           (decimal ? "a real number is required, not " : "an integer is required, "
                                                                          "not ") +

@@ -1,6 +1,7 @@
 // A filter for comparisons with jinja2 (tools/compare_templates.py): one JSON object per line in,
-//   {"template": "...", "context": {...}, "now": 1721952000}
-// and one per line out, {"text": "..."} or {"error": "..."}. "now" is local time in seconds.
+//   {"template": "...", "context": "{...}", "now": 1721952000}
+// and one per line out, {"text": "..."} or {"error": "..."}. "context" is JSON text, "now" local
+// time in seconds.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -26,7 +27,7 @@ class Renderer {
     const std::chrono::local_seconds now(
         std::chrono::seconds(request.value("now", std::int64_t{0})));
     ASSIGN_OR_RETURN(const sluice::ChatContext context,
-                     sluice::ChatContext::from_json(request.at("context").dump(), now));
+                     sluice::ChatContext::from_json(request.at("context").get<std::string>(), now));
     return found->second->render(context);
   }
 
