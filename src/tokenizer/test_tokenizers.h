@@ -1,50 +1,19 @@
 // Small tokenizers for tests, as the texts of tokenizer.json files: a byte-level one and one of the
-// SentencePiece kind. Tests change fields of the JSON before they load it.
+// SentencePiece kind. Tests change fields of the JSON before they load it. Pure functions.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
-
-#include "tokenizer/byte_letters.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 
-inline nlohmann::json added_token(int id, const std::string& content, bool special = true) {
-  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", false}, {"special", special}};
-}
+nlohmann::json added_token(int id, const std::string& content, bool special = true);
 
-inline std::string byte_letter(unsigned char byte) {
-  std::string text;
-  append_byte_letters(std::string(1, static_cast<char>(byte)), text);
-  return text;
-}
+// The letter that stands for a byte.
+std::string byte_letter(unsigned char byte);
 
 // Ids 0 to 255 are the bytes; then one token for each merge; then <|bos|>, <|end|>.
-inline nlohmann::json byte_level_json() {
-  nlohmann::json vocab = nlohmann::json::object();
-  for (int b = 0; b < 256; ++b) vocab[byte_letter(static_cast<unsigned char>(b))] = b;
-  const std::vector<std::pair<std::string, std::string>> merges = {
-      {"h", "e"},          {"l", "l"},       {"he", "ll"},        {"hell", "o"},
-      {"\u0120", "w"},     {"\u0120w", "o"}, {"r", "l"},          {"\u0120wo", "rl"},
-      {"\u0120worl", "d"}, {"1", "2"},       {"\u0120", "\u0120"}};
-  nlohmann::json merge_list = nlohmann::json::array();
-  int id = 256;
-  for (const auto& [left, right] : merges) {
-    vocab[left + right] = id++;
-    merge_list.push_back(left + " " + right);
-  }
-  return {
-      {"version", "1.0"},
-      {"added_tokens", {added_token(id, "<|bos|>"), added_token(id + 1, "<|end|>")}},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merge_list}}}};
-}
+nlohmann::json byte_level_json();
 inline constexpr int kHello = 259;
 inline constexpr int kSpaceWorld = 264;
 inline constexpr int kTwelve = 265;
@@ -53,52 +22,7 @@ inline constexpr int kBos = 267;
 inline constexpr int kEnd = 268;
 
 // Ids: <unk> <s> </s>, then the 256 byte tokens, then U+2581, a to z, then the merges.
-inline nlohmann::json sentencepiece_json() {
-  const std::string mark = "\u2581";
-  nlohmann::json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
-  const std::string digits = "0123456789ABCDEF";
-  int id = 3;
-  for (std::size_t b = 0; b < 256; ++b) {
-    vocab[std::string("<0x") + digits[b / 16] + digits[b % 16] + ">"] = id++;
-  }
-  vocab[mark] = id++;
-  for (char c = 'a'; c <= 'z'; ++c) vocab[std::string(1, c)] = id++;
-  nlohmann::json merges = nlohmann::json::array();
-  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
-           {mark, "t"}, {"h", "e"}, {mark + "t", "he"}, {"a", "b"}, {mark, mark}}) {
-    vocab[left + right] = id++;
-    merges.push_back({left, right});
-  }
-  const auto sequence_a = nlohmann::json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const auto bos = nlohmann::json{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
-  return {
-      {"version", "1.0"},
-      {"added_tokens", {added_token(0, "<unk>"), added_token(1, "<s>"), added_token(2, "</s>")}},
-      {"normalizer",
-       {{"type", "Sequence"},
-        {"normalizers",
-         {{{"type", "Prepend"}, {"prepend", mark}},
-          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}}}}}},
-      {"pre_tokenizer", nullptr},
-      {"post_processor",
-       {{"type", "TemplateProcessing"},
-        {"single", {bos, sequence_a}},
-        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
-      {"decoder",
-       {{"type", "Sequence"},
-        {"decoders",
-         {{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
-          {{"type", "ByteFallback"}},
-          {{"type", "Fuse"}},
-          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-      {"model",
-       {{"type", "BPE"},
-        {"unk_token", "<unk>"},
-        {"fuse_unk", true},
-        {"byte_fallback", true},
-        {"vocab", vocab},
-        {"merges", merges}}}};
-}
+nlohmann::json sentencepiece_json();
 inline constexpr int kByteZero = 3;
 inline constexpr int kMark = 259;
 inline constexpr int kLetterA = 260;

@@ -1,6 +1,7 @@
 // Broken and unsupported tokenizer.json files: each gets an error that names the field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/test_random.h"
 #include "tokenizer/test_tokenizers.h"
+#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {
