@@ -18,30 +18,56 @@
 
 namespace sluice::kernels {
 
-// c = factor * c + a b for a tile of rows x (vectors * lanes), k in [k_begin, k_end). Where
-// `factor` is null c starts from zero.
+// Rows of keys or values that the next tile needs: asked for while this one is computed, row k in
+// step k, since blocks lie anywhere and are too short for hardware prefetching.
+struct NextRows {
+  const char* base = nullptr;
+  const std::int64_t* places = nullptr;  // elements from `base` to each row
+  int count = 0;                         // of rows
+  int row_bytes = 0;
+  int element_bytes = 0;
+  SLUICE_INLINE void ask(int k) const {
+    for (int at = 0; at < row_bytes; at += 64) {
+      _mm_prefetch(base + places[k] * element_bytes + at, _MM_HINT_T1);
+    }
+  }
+};
+
+// c = factor * c + a b for k in [k_begin, k_end), strides in elements. Where `factor`, one for each
+// row, is null c starts from zero.
+struct Product {
+  const float* a = nullptr;
+  std::int64_t a_stride = 0;
+  const float* b = nullptr;
+  std::int64_t b_stride = 0;
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
+  const float* factor = nullptr;
+  int k_begin = 0;
+  int k_end = 0;
+  NextRows next = {};
+};
+
 template <class S, int rows, int vectors>
-SLUICE_INLINE void gemm_tile(const float* a, std::int64_t a_stride, const float* b,
-                             std::int64_t b_stride, float* c, std::int64_t c_stride,
-                             const float* factor, int k_begin, int k_end) {
+SLUICE_INLINE void multiply_tile(const Product& p) {
   using F = typename S::F;
   F sums[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
-      sums[r][v] = factor == nullptr
-                       ? S::zero()
-                       : S::mul(S::load(c + r * c_stride + v * S::kLanes), S::set1(factor[r]));
+      const float* c = p.c + r * p.c_stride + v * S::kLanes;
+      sums[r][v] = p.factor == nullptr ? S::zero() : S::mul(S::load(c), S::set1(p.factor[r]));
     }
   }
-  for (int k = k_begin; k < k_end; ++k) {
+  for (int k = p.k_begin; k < p.k_end; ++k) {
+    if (k < p.next.count) p.next.ask(k);
     F bs[vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) bs[v] = S::load(b + k * b_stride + v * S::kLanes);
+    for (int v = 0; v < vectors; ++v) bs[v] = S::load(p.b + k * p.b_stride + v * S::kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
-      const F ar = S::set1(a[r * a_stride + k]);
+      const F ar = S::set1(p.a[r * p.a_stride + k]);
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) sums[r][v] = S::fma(ar, bs[v], sums[r][v]);
     }
@@ -49,21 +75,26 @@ SLUICE_INLINE void gemm_tile(const float* a, std::int64_t a_stride, const float*
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) S::store(c + r * c_stride + v * S::kLanes, sums[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      S::store(p.c + r * p.c_stride + v * S::kLanes, sums[r][v]);
+    }
   }
 }
 
 template <class S, int rows>
-void gemm_rows(const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride,
-               float* c, std::int64_t c_stride, int num_vectors, const float* factor, int k_begin,
-               int k_end) {
+void multiply_rows(Product p, int num_vectors) {
   constexpr int kWide = S::kGemmVectors;
-  constexpr int kWidth = kWide * S::kLanes;
-  for (; num_vectors >= kWide; num_vectors -= kWide, b += kWidth, c += kWidth) {
-    gemm_tile<S, rows, kWide>(a, a_stride, b, b_stride, c, c_stride, factor, k_begin, k_end);
+  for (; num_vectors >= kWide; num_vectors -= kWide) {
+    multiply_tile<S, rows, kWide>(p);
+    p.b += kWide * S::kLanes;
+    p.c += kWide * S::kLanes;
+    p.next.count = 0;  // asked for
   }
-  for (; num_vectors > 0; --num_vectors, b += S::kLanes, c += S::kLanes) {
-    gemm_tile<S, rows, 1>(a, a_stride, b, b_stride, c, c_stride, factor, k_begin, k_end);
+  for (; num_vectors > 0; --num_vectors) {
+    multiply_tile<S, rows, 1>(p);
+    p.b += S::kLanes;
+    p.c += S::kLanes;
+    p.next.count = 0;
   }
 }
 
@@ -72,19 +103,17 @@ struct Count {
   static constexpr int kValue = count;
 };
 
-// The same for any number of rows.
+// Any number of rows and of vectors.
 template <class S>
-void gemm(const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float* c,
-          std::int64_t c_stride, int num_rows, int num_vectors, const float* factor, int k_begin,
-          int k_end) {
+void multiply(Product p, int num_rows, int num_vectors) {
   static_assert(S::kGemmRows >= 4 && S::kGemmRows < 8);
   const auto step = [&](auto rows) {
     constexpr int kCount = decltype(rows)::kValue;
-    gemm_rows<S, kCount>(a, a_stride, b, b_stride, c, c_stride, num_vectors, factor, k_begin,
-                         k_end);
-    a += kCount * a_stride;
-    c += kCount * c_stride;
-    if (factor != nullptr) factor += kCount;
+    multiply_rows<S, kCount>(p, num_vectors);
+    p.a += kCount * p.a_stride;
+    p.c += kCount * p.c_stride;
+    if (p.factor != nullptr) p.factor += kCount;
+    p.next.count = 0;
     num_rows -= kCount;
   };
   while (num_rows >= S::kGemmRows) step(Count<S::kGemmRows>());
@@ -127,7 +156,13 @@ class AttentionRun {
          tile += kAttentionTile) {
       const int low = begin > tile ? begin - tile : 0;
       const int high = end - tile < kAttentionTile ? end - tile : kAttentionTile;
-      with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(tile, low, high); });
+      find_places(tile + low, tile + high, places_ + low);
+      next_count_ = end - tile - kAttentionTile;
+      if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
+      if (next_count_ > 0) {
+        find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_, next_places_);
+      }
+      with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
       score_tile(low, high);
       for (int r = 0; r < rows_; ++r) soften_row(r, tile);
       weigh_tile(tile);
@@ -167,48 +202,90 @@ class AttentionRun {
     }
   }
 
-  // Where, in elements, key or value of a position begins.
-  SLUICE_INLINE std::int64_t place_of(std::int32_t position) const {
+  // Where, in elements, the key and the value of each position in [begin, end) start.
+  void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
     const KvLayerView& kv = p_.kv;
-    return table_[position / kv.block_size] * kv.block_stride + piece_.kv_head * kv.head_stride +
-           position % kv.block_size * kv.token_stride;
+    std::int32_t block = begin / kv.block_size;
+    std::int32_t offset = begin % kv.block_size;
+    while (begin < end) {
+      std::int64_t place = table_[block] * kv.block_stride + piece_.kv_head * kv.head_stride +
+                           offset * kv.token_stride;
+      for (; offset < kv.block_size && begin < end; ++offset, ++begin) {
+        *places++ = place;
+        place += kv.token_stride;
+      }
+      offset = 0;
+      ++block;
+    }
+  }
+
+  // Rows of the next tile's keys or values, to be asked for.
+  NextRows next_rows(const void* base) const {
+    const int element_bytes = p_.kv.dtype == DType::kF32 ? 4 : 2;
+    return {static_cast<const char*>(base), next_places_, next_count_, dim_ * element_bytes,
+            element_bytes};
   }
 
   // Keys transposed, values as rows; widened to F32. Keys outside [low, high) are zero in the
   // vectors that are used at all, and their values are not touched.
   template <class Kv>
-  void load_tile(std::int32_t tile, int low, int high) {
+  void load_tile(int low, int high) {
     const auto* k_base = static_cast<const typename Kv::Element*>(p_.kv.k_base);
     const auto* v_base = static_cast<const typename Kv::Element*>(p_.kv.v_base);
-    std::int64_t places[kAttentionTile];
     for (int key = low; key < high; ++key) {
-      places[key] = place_of(tile + key);
-      const auto* v = v_base + places[key];
+      const auto* v = v_base + places_[key];
       float* row = values_ + std::int64_t{key} * padded_;
       for_vectors<S>(dim_,
                      [&](std::int64_t i, auto... n) { S::store(row + i, Kv::load(v + i, n...)); });
     }
     for (int first = low / S::kLanes * S::kLanes; first < high; first += S::kLanes) {
-      for_vectors<S>(dim_, [&](std::int64_t d, auto... n) {
-        F block[S::kLanes];
-        for (int j = 0; j < S::kLanes; ++j) {
-          const int key = first + j;
-          block[j] =
-              key >= low && key < high ? Kv::load(k_base + places[key] + d, n...) : S::zero();
+      std::int64_t d = 0;
+      const bool whole = first >= low && first + S::kLanes <= high;
+      for (; d + Kv::kColumns <= dim_; d += Kv::kColumns) {
+        if (whole) {
+          transpose_keys<Kv>(k_base + d, first, d, [](int) { return true; });
+        } else {
+          transpose_keys<Kv>(k_base + d, first, d,
+                             [=](int key) { return key >= low && key < high; });
         }
-        S::transpose(block);
-        for (int j = 0; j < S::kLanes; ++j) {
-          S::store(keys_ + (d + j) * kAttentionTile + first, block[j]);
-        }
-      });
+      }
+      if (d < dim_) {
+        transpose_keys<Kv>(
+            k_base + d, first, d, [=](int key) { return key >= low && key < high; },
+            static_cast<int>(dim_ - d));
+      }
     }
+  }
+
+  // Kv::kColumns elements of as many keys as a vector has lanes.
+  template <class Kv, class Wanted, class... Tail>
+  SLUICE_INLINE void transpose_keys(const typename Kv::Element* k, int first, std::int64_t d,
+                                    const Wanted& wanted, Tail... n) {
+    F block[S::kLanes];
+#pragma GCC unroll 16
+    for (int j = 0; j < S::kLanes; ++j) {
+      block[j] = wanted(first + j) ? Kv::load_columns(k + places_[first + j], n...) : S::zero();
+    }
+    S::transpose(block);
+    float* target = keys_ + d * kAttentionTile + first;
+#pragma GCC unroll 16
+    for (int j = 0; j < S::kLanes; ++j) Kv::store_columns(target, j, kAttentionTile, block[j]);
   }
 
   void score_tile(int low, int high) {
     const int first = low / S::kLanes * S::kLanes;
     const int num_vectors = (high - first + S::kLanes - 1) / S::kLanes;
-    gemm<S>(queries_, padded_, keys_ + first, kAttentionTile, scores_ + first, kAttentionTile,
-            rows_, num_vectors, nullptr, 0, dim_);
+    multiply<S>({.a = queries_,
+                 .a_stride = padded_,
+                 .b = keys_ + first,
+                 .b_stride = kAttentionTile,
+                 .c = scores_ + first,
+                 .c_stride = kAttentionTile,
+                 .factor = nullptr,
+                 .k_begin = 0,
+                 .k_end = dim_,
+                 .next = next_rows(p_.kv.k_base)},
+                rows_, num_vectors);
   }
 
   // Turns a row's scores of a tile into weights relative to the largest score so far, and notes by
@@ -247,15 +324,25 @@ class AttentionRun {
 
   // Adds the weighted values of a tile, for rows that see the same keys together.
   void weigh_tile(std::int32_t tile) {
+    NextRows next = next_rows(p_.kv.v_base);
     for (int row = 0; row < rows_;) {
       const int low = low_of(row, tile);
       const int high = high_of(row, tile);
       int end = row + 1;
       while (end < rows_ && low_of(end, tile) == low && high_of(end, tile) == high) ++end;
       if (high > low) {
-        gemm<S>(scores_ + std::int64_t{row} * kAttentionTile, kAttentionTile, values_, padded_,
-                outputs_ + std::int64_t{row} * padded_, padded_, end - row,
-                (dim_ + S::kLanes - 1) / S::kLanes, factors_ + row, low, high);
+        multiply<S>({.a = scores_ + std::int64_t{row} * kAttentionTile,
+                     .a_stride = kAttentionTile,
+                     .b = values_,
+                     .b_stride = padded_,
+                     .c = outputs_ + std::int64_t{row} * padded_,
+                     .c_stride = padded_,
+                     .factor = factors_ + row,
+                     .k_begin = low,
+                     .k_end = high,
+                     .next = next},
+                    end - row, (dim_ + S::kLanes - 1) / S::kLanes);
+        next.count = 0;
       }
       row = end;
     }
@@ -291,14 +378,17 @@ class AttentionRun {
   const std::int32_t dim_;
   const std::int32_t padded_;
   const int rows_;
-  float* keys_;     // [D][kAttentionTile]
-  float* values_;   // [kAttentionTile][padded]
-  float* queries_;  // [rows][padded]
-  float* outputs_;  // [rows][padded], not yet divided by the sums
-  float* scores_;   // [rows][kAttentionTile], then weights
-  float* largest_;  // [rows]
-  float* sums_;     // [rows]
-  float* factors_;  // [rows]
+  float* keys_;                          // [D][kAttentionTile]
+  float* values_;                        // [kAttentionTile][padded]
+  float* queries_;                       // [rows][padded]
+  float* outputs_;                       // [rows][padded], not yet divided by the sums
+  float* scores_;                        // [rows][kAttentionTile], then weights
+  float* largest_;                       // [rows]
+  float* sums_;                          // [rows]
+  float* factors_;                       // [rows]
+  std::int64_t places_[kAttentionTile];  // of the keys of this tile
+  std::int64_t next_places_[kAttentionTile];
+  int next_count_ = 0;
   std::int32_t token_;
   std::int32_t position_;  // of the first query
   const std::int32_t* table_;

@@ -46,9 +46,9 @@ inline constexpr std::int32_t kMaxAttentionRows = 64;
 inline constexpr std::int32_t kMaxHeadDim = 512;
 inline constexpr std::int32_t kMaxLanes = 16;
 
-// Heads padded to whole vectors.
+// Heads padded to whole vectors of 16-bit elements.
 SLUICE_INLINE constexpr std::int64_t padded_head(std::int64_t head_dim) {
-  return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  return (head_dim + 2 * kMaxLanes - 1) / (2 * kMaxLanes) * (2 * kMaxLanes);
 }
 // K tile, V tile, queries, outputs, scores, and maximum, sum and factor of each row.
 SLUICE_INLINE constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {

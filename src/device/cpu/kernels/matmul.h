@@ -24,6 +24,14 @@ struct AsF32 {
   SLUICE_INLINE static typename S::F load(const float* p, int n) { return S::load(p, n); }
   SLUICE_INLINE static void store(float* p, typename S::F v) { S::store(p, v); }
   SLUICE_INLINE static void store(float* p, typename S::F v, int n) { S::store(p, v, n); }
+  // A vector of whole elements, and where they go: vector j of a transposed block to row j.
+  static constexpr int kColumns = S::kLanes;
+  SLUICE_INLINE static typename S::F load_columns(const float* p) { return S::load(p); }
+  SLUICE_INLINE static typename S::F load_columns(const float* p, int n) { return S::load(p, n); }
+  SLUICE_INLINE static void store_columns(float* target, int j, std::int64_t stride,
+                                          typename S::F v) {
+    S::store(target + j * stride, v);
+  }
 };
 template <class S>
 struct AsF16 {
@@ -35,6 +43,20 @@ struct AsF16 {
   }
   SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_f16(v)); }
   SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_f16(v), n); }
+  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
+  // and 2 j + 1.
+  static constexpr int kColumns = 2 * S::kLanes;
+  SLUICE_INLINE static typename S::F load_columns(const E* p) {
+    return S::as_floats(S::load_pairs(p));
+  }
+  SLUICE_INLINE static typename S::F load_columns(const E* p, int n) {
+    return S::as_floats(S::load_pairs(p, n));
+  }
+  SLUICE_INLINE static void store_columns(float* target, int j, std::int64_t stride,
+                                          typename S::F v) {
+    S::store(target + 2 * j * stride, S::even_f16(S::as_pairs(v)));
+    S::store(target + (2 * j + 1) * stride, S::odd_f16(S::as_pairs(v)));
+  }
 };
 template <class S>
 struct AsBf16 {
@@ -46,6 +68,20 @@ struct AsBf16 {
   }
   SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_bf16(v)); }
   SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_bf16(v), n); }
+  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
+  // and 2 j + 1.
+  static constexpr int kColumns = 2 * S::kLanes;
+  SLUICE_INLINE static typename S::F load_columns(const E* p) {
+    return S::as_floats(S::load_pairs(p));
+  }
+  SLUICE_INLINE static typename S::F load_columns(const E* p, int n) {
+    return S::as_floats(S::load_pairs(p, n));
+  }
+  SLUICE_INLINE static void store_columns(float* target, int j, std::int64_t stride,
+                                          typename S::F v) {
+    S::store(target + 2 * j * stride, S::even(S::as_pairs(v)));
+    S::store(target + (2 * j + 1) * stride, S::odd(S::as_pairs(v)));
+  }
 };
 
 // x in F32, the weight widened from its dtype.
@@ -227,18 +263,10 @@ struct ColumnTile {
   static int tile(const MatmulPiece& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
                   std::int64_t next, int ahead) {
     switch (row_end - row) {
-      case 1:
-        DotTile<P, 1, cols>::run(p, row, col, next, ahead);
-        return 1;
-      case 2:
-        DotTile<P, 2, cols>::run(p, row, col, next, ahead);
-        return 2;
-      case 3:
-        DotTile<P, 3, cols>::run(p, row, col, next, ahead);
-        return 3;
-      default:
-        DotTile<P, kRows, cols>::run(p, row, col, next, ahead);
-        return kRows;
+      case 1: DotTile<P, 1, cols>::run(p, row, col, next, ahead); return 1;
+      case 2: DotTile<P, 2, cols>::run(p, row, col, next, ahead); return 2;
+      case 3: DotTile<P, 3, cols>::run(p, row, col, next, ahead); return 3;
+      default: DotTile<P, kRows, cols>::run(p, row, col, next, ahead); return kRows;
     }
   }
 };

@@ -104,6 +104,15 @@ struct Avx2 {
         _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 
+  SLUICE_INLINE static F even_f16(Pairs v) {
+    const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF));
+    const __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(narrow));
+  }
+  SLUICE_INLINE static F odd_f16(Pairs v) { return even_f16(_mm256_srli_epi32(v, 16)); }
+  SLUICE_INLINE static F as_floats(Pairs v) { return _mm256_castsi256_ps(v); }
+  SLUICE_INLINE static Pairs as_pairs(F v) { return _mm256_castps_si256(v); }
+
   SLUICE_INLINE static F round(F v) {
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
@@ -123,17 +132,20 @@ struct Avx2 {
 
   SLUICE_INLINE static void transpose(F (&rows)[8]) {
     F t[8];
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i += 2) {
       t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
       t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
     }
     F u[8];
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i += 4) {
       u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
       u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
       u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
       u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 4; ++i) {
       rows[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
       rows[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);

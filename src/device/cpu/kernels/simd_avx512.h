@@ -97,6 +97,12 @@ struct Avx512 {
         _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 
+  // The same two vectors of 32 float16.
+  SLUICE_INLINE static F even_f16(Pairs v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+  SLUICE_INLINE static F odd_f16(Pairs v) { return even_f16(_mm512_srli_epi32(v, 16)); }
+  SLUICE_INLINE static F as_floats(Pairs v) { return _mm512_castsi512_ps(v); }
+  SLUICE_INLINE static Pairs as_pairs(F v) { return _mm512_castps_si512(v); }
+
   // To the nearest integer, and 2^n for integral n in [-126, 127].
   SLUICE_INLINE static F round(F v) {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -121,17 +127,20 @@ struct Avx512 {
   // rows[i][j] becomes rows[j][i].
   SLUICE_INLINE static void transpose(F (&rows)[16]) {
     F t[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 2) {
       t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
       t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
     F u[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 4) {
       u[i] = pair_low(t[i], t[i + 2]);
       u[i + 1] = pair_high(t[i], t[i + 2]);
       u[i + 2] = pair_low(t[i + 1], t[i + 3]);
       u[i + 3] = pair_high(t[i + 1], t[i + 3]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       const F a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);
       const F b = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xDD);
