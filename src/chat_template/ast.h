@@ -120,6 +120,8 @@ struct Stmt {
   std::vector<Block> branches;
   Block body;
   Block else_body;
+  std::vector<int> hidden;  // symbols that start out undefined in the body (scope_analysis.h)
+  std::vector<int> else_hidden;
 };
 
 // Names that the interpreter itself binds have fixed symbols.
@@ -134,6 +136,7 @@ struct Template {
   Heap heap;           // constants
   std::vector<std::string_view> symbols;
   Block body;
+  std::vector<int> hidden;
 };
 
 }  // namespace sluice::jinja

@@ -83,8 +83,9 @@ Result<Value> Interpreter::eval_node(const Expr& expr) {
 }
 
 Value Interpreter::eval_name(const Expr& expr) {
-  if (const Value* bound = scope_->find(expr.symbol)) return *bound;
-  const Value value = globals_[static_cast<std::size_t>(expr.symbol)];
+  const Value* bound = scope_->find(expr.symbol);
+  const Value value =
+      bound != nullptr ? *bound : globals_[static_cast<std::size_t>(expr.symbol)];
   if (!value.is_missing()) return value;
   return undefined(Value(), Value::string(expr.name));
 }

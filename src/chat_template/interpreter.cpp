@@ -75,8 +75,14 @@ Value Interpreter::global(std::string_view name) {
   return Value();
 }
 
+Scope* Interpreter::make_scope(Scope* parent, const std::vector<int>& hidden) {
+  auto* scope = heap_.make_object<Scope>(parent);
+  for (const int symbol : hidden) scope->set(symbol, Value());
+  return scope;
+}
+
 Result<std::string> Interpreter::run() {
-  scope_ = heap_.make_object<Scope>(nullptr);
+  scope_ = make_scope(nullptr, parsed_.hidden);
   out_ = &result_;
   Result<Flow> flow = run_block(parsed_.body);
   if (!flow) {
@@ -213,7 +219,7 @@ Result<Interpreter::Flow> Interpreter::run_set_block(const Stmt& statement) {
   std::string text;
   Value value;
   {
-    const Restore<Scope*> scope(scope_, heap_.make_object<Scope>(scope_));
+    const Restore<Scope*> scope(scope_, make_scope(scope_, statement.hidden));
     {
       const Restore<std::string*> out(out_, &text);
       ASSIGN_OR_RETURN(const Flow flow, run_block(statement.body));
@@ -262,7 +268,7 @@ Result<Interpreter::Flow> Interpreter::run_loop(const Stmt& statement, Value ite
     ASSIGN_OR_RETURN(const bool more, loop->advance(*this, &item));
     RETURN_IF_ERROR(check_budget());
     if (!more) break;
-    const Restore<Scope*> scope(scope_, heap_.make_object<Scope>(outer));
+    const Restore<Scope*> scope(scope_, make_scope(outer, statement.hidden));
     RETURN_IF_ERROR(assign(*statement.target, item));
     scope_->set(kSymbolLoop, Value::object(loop));
     ASSIGN_OR_RETURN(const Flow flow, run_block(statement.body));
@@ -271,7 +277,7 @@ Result<Interpreter::Flow> Interpreter::run_loop(const Stmt& statement, Value ite
     if (flow == Flow::kNext) completed_one = true;
   }
   if (completed_one || statement.else_body.empty()) return Flow::kNext;
-  const Restore<Scope*> scope(scope_, heap_.make_object<Scope>(outer));
+  const Restore<Scope*> scope(scope_, make_scope(outer, statement.else_hidden));
   return run_block(statement.else_body);
 }
 
@@ -290,7 +296,7 @@ Status Interpreter::run_call_block(const Stmt& statement) {
 }
 
 Result<Interpreter::Flow> Interpreter::run_filter_block(const Stmt& statement) {
-  const Restore<Scope*> scope(scope_, heap_.make_object<Scope>(scope_));
+  const Restore<Scope*> scope(scope_, make_scope(scope_, statement.hidden));
   std::string text;
   {
     const Restore<std::string*> out(out_, &text);
@@ -306,7 +312,7 @@ Result<Interpreter::Flow> Interpreter::run_filter_block(const Stmt& statement) {
 
 Result<Interpreter::Flow> Interpreter::run_with(const Stmt& statement) {
   Scope* const outer = scope_;
-  auto* inner = heap_.make_object<Scope>(outer);
+  auto* inner = make_scope(outer, statement.hidden);
   for (std::size_t i = 0; i < statement.expressions.size(); i += 2) {
     ASSIGN_OR_RETURN(const Value value, eval(*statement.expressions[i + 1]));
     const Restore<Scope*> scope(scope_, inner);
@@ -317,7 +323,7 @@ Result<Interpreter::Flow> Interpreter::run_with(const Stmt& statement) {
 }
 
 Result<Interpreter::Flow> Interpreter::run_scope(const Stmt& statement) {
-  const Restore<Scope*> scope(scope_, heap_.make_object<Scope>(scope_));
+  const Restore<Scope*> scope(scope_, make_scope(scope_, statement.hidden));
   return run_block(statement.body);
 }
 
@@ -325,7 +331,7 @@ Result<Value> Interpreter::call_macro(const Stmt& macro, Scope* scope, const Cal
   const int line = line_;
   std::string text;
   {
-    const Restore<Scope*> around(scope_, heap_.make_object<Scope>(scope));
+    const Restore<Scope*> around(scope_, make_scope(scope, macro.hidden));
     const Restore<std::string*> out(out_, &text);
     RETURN_IF_ERROR(bind_parameters(macro, args));
     RETURN_IF_ERROR(fill_defaults(macro));

@@ -25,7 +25,8 @@ class Scope final : public Object {
  public:
   explicit Scope(Scope* parent) : Object(ObjectType::kScope), parent_(parent) {}
   std::string_view type_name() const override { return "Scope"; }
-  // The value bound to a symbol here or around; null when there is none.
+  // The value bound to a symbol here or around; null when there is none, kMissing when the name
+  // belongs to a scope that has not set it yet.
   const Value* find(int symbol) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
       for (const auto& [key, value] : scope->values_) {
@@ -103,6 +104,8 @@ class Interpreter {
   class FilteredItems;
 
   Value global(std::string_view name);
+  // A scope in which `hidden` names are bound to nothing.
+  Scope* make_scope(Scope* parent, const std::vector<int>& hidden);
   Result<Flow> run_block(const Block& block);
   Result<Flow> run_statement(const Stmt& statement);
   Status run_output(const Stmt& statement);

@@ -248,6 +248,7 @@ std::string undefined_message(const UndefinedInfo& info) {
   const std::string name = to_repr(scratch, info.name);
   if (info.object.is_missing()) return name + " is undefined";
   std::string type(info.object.is_none() ? "None" : type_name(info.object));
+  if (info.object.is_markup()) type = "markupsafe.Markup";
   if (info.object.is(Kind::kObject)) {
     switch (info.object.as_object()->type()) {
       case ObjectType::kLoop:

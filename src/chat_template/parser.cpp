@@ -7,6 +7,7 @@
 
 #include "chat_template/expression_parser.h"
 #include "chat_template/name_analysis.h"
+#include "chat_template/scope_analysis.h"
 #include "chat_template/text.h"
 
 namespace sluice::jinja {
@@ -323,6 +324,7 @@ Result<std::unique_ptr<const Template>> parse_template(std::string_view source) 
   Parser parser(std::move(tokens), *result);
   ASSIGN_OR_RETURN(result->body, parser.parse_all());
   RETURN_IF_ERROR(analyse_names(*result));
+  analyse_scopes(*result);
   return std::unique_ptr<const Template>(std::move(result));
 }
 

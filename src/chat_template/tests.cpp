@@ -106,10 +106,18 @@ Result<Value> same_as(Interpreter&, Args args) {
   return Value::boolean(a.same_identity(b));
 }
 
+// Both look the name up in a dict, which takes only what can be hashed.
+Status check_hashable(Value value) {
+  if (is_hashable(value)) return {};
+  return type_error("unhashable type: '" + std::string(type_name(value)) + "'");
+}
+
 Result<Value> filter(Interpreter&, Args args) {
+  RETURN_IF_ERROR(check_hashable(args[0]));
   return Value::boolean(args[0].is_string() && find_filter(args[0].text()) != nullptr);
 }
 Result<Value> test_exists(Interpreter&, Args args) {
+  RETURN_IF_ERROR(check_hashable(args[0]));
   return Value::boolean(args[0].is_string() && find_test(args[0].text()) != nullptr);
 }
 
