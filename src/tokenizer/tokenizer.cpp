@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "tokenizer/legacy_files.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/utf8.h"
@@ -139,11 +140,23 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
     if (!loaded) return with_context(path.parent_path().string(), loaded.error());
     return loaded;
   }
-  ASSIGN_OR_RETURN(const std::string text,
-                   read_file((path / "tokenizer.json").string(), kMaxFileBytes));
+  const auto has = [&](const char* name) { return std::filesystem::exists(path / name, ignored); };
+  const auto read = [&](const char* name) {
+    return read_file((path / name).string(), kMaxFileBytes);
+  };
   std::string config;
-  if (std::filesystem::exists(path / "tokenizer_config.json", ignored)) {
-    ASSIGN_OR_RETURN(config, read_file((path / "tokenizer_config.json").string(), kMaxFileBytes));
+  if (has("tokenizer_config.json")) {
+    ASSIGN_OR_RETURN(config, read("tokenizer_config.json"));
+  }
+  std::string text;
+  if (!has("tokenizer.json") && has("vocab.json") && has("merges.txt")) {
+    ASSIGN_OR_RETURN(const std::string vocab, read("vocab.json"));
+    ASSIGN_OR_RETURN(const std::string merges, read("merges.txt"));
+    auto converted = legacy_to_tokenizer_json(vocab, merges, config);
+    if (!converted) return with_context(path.string(), converted.error());
+    text = *std::move(converted);
+  } else {
+    ASSIGN_OR_RETURN(text, read("tokenizer.json"));
   }
   auto loaded = from_json(text, config);
   if (!loaded) return with_context(path.string(), loaded.error());

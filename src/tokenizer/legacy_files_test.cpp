@@ -1,0 +1,83 @@
+#include "tokenizer/legacy_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/test_tokenizers.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string merges_text() {
+  std::string text = "#version: 0.2\n";
+  const nlohmann::json definition = byte_level_json();
+  for (const auto& merge : definition["model"]["merges"]) {
+    text += merge.get<std::string>() + "\r\n";
+  }
+  return text;
+}
+
+std::string vocab_text() { return byte_level_json()["model"]["vocab"].dump(); }
+
+constexpr const char* kConfig = R"({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|end|>",
+    "added_tokens_decoder": {"267": {"content": "<|bos|>", "special": true},
+                             "268": {"content": "<|end|>", "special": true, "rstrip": true}}})";
+
+TEST(LegacyFiles, LoadFromADirectory) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "legacy_files";
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory / "vocab.json") << vocab_text();
+  std::ofstream(directory / "merges.txt") << merges_text();
+  std::ofstream(directory / "tokenizer_config.json") << kConfig;
+  const auto tokenizer = Tokenizer::load(directory);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_THAT(*tokenizer->encode("hello<|end|>  world"),
+              ElementsAre(kHello, kEnd, 'w', 'o', 262, 'd'));
+  EXPECT_EQ(tokenizer->eos_id(), kEnd);
+  std::filesystem::remove_all(directory);
+}
+
+TEST(LegacyFiles, QwenSplitsDigitsOneByOne) {
+  const auto text = legacy_to_tokenizer_json(vocab_text(), merges_text(),
+                                             R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  ASSERT_TRUE(text);
+  const auto tokenizer = Tokenizer::from_json(*text);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_THAT(*tokenizer->encode("12e\u0301"), ElementsAre('1', '2', 0xC3, 0xA9));
+}
+
+TEST(LegacyFiles, NamedSpecialTokensOfTheVocabularyAreSpecial) {
+  const auto text =
+      legacy_to_tokenizer_json(vocab_text(), merges_text(), R"({"eos_token": "hello"})");
+  ASSERT_TRUE(text);
+  const auto tokenizer = Tokenizer::from_json(*text);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_TRUE(tokenizer->is_special(kHello));
+}
+
+TEST(LegacyFiles, BrokenFilesAreNamed) {
+  const auto refused = [](std::string_view vocab, std::string_view merges,
+                          std::string_view config) {
+    const auto text = legacy_to_tokenizer_json(vocab, merges, config);
+    EXPECT_FALSE(text);
+    return text ? std::string() : text.error().message;
+  };
+  EXPECT_THAT(refused("[1]", "", ""), HasSubstr("vocab.json: not a JSON object"));
+  EXPECT_THAT(refused("{}", "a\xFF b", ""), HasSubstr("merges.txt: not valid UTF-8 at byte off"));
+  EXPECT_THAT(refused("{}", "", "{"), HasSubstr("tokenizer_config.json: not a JSON object"));
+  EXPECT_THAT(refused("{}", "", R"({"tokenizer_class": "BertTokenizer"})"),
+              HasSubstr("tokenizer_class 'BertTokenizer' is not supported"));
+  EXPECT_THAT(refused("{}", "", R"({"added_tokens_decoder": {"x": {"content": "a"}}})"),
+              HasSubstr("added_tokens_decoder['x']"));
+}
+
+}  // namespace
+}  // namespace sluice
