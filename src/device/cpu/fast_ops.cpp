@@ -1,6 +1,7 @@
 #include "device/cpu/fast_ops.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 
@@ -94,58 +95,75 @@ void FastOps::matmul(const MatmulParams& p) {
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
   std::int64_t column = 0;
+  std::int64_t bytes = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
-    const MatmulSegment& segment = p.segments[s];
-    CHECK(segment.weight.dims[1] == p.x.dims[1]);
-    matmul_segment(p, segment, column, rows);
-    column += segment.weight.dims[0];
+    const TensorView& weight = p.segments[s].weight;
+    CHECK(weight.dims[1] == p.x.dims[1]);
+    column += weight.dims[0];
+    bytes += weight.dims[0] * row_bytes(weight);
   }
   CHECK(column == p.out.dims[1]);
+  // A product with many rows computes long on little memory.
+  const bool shared = bytes * std::max(1, rows / 8) >= kMinParallelBytes;
+
+  // All segments in one go: waking the threads and waiting for the last costs once.
+  std::array<SegmentPieces, MatmulParams::kMaxSegments> segments;
+  int pieces = 0;
+  column = 0;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    SegmentPieces& segment = segments[static_cast<std::size_t>(s)];
+    segment = cut_segment(p, p.segments[s], column, rows, shared);
+    segment.first = pieces;
+    pieces += segment.count;
+    column += p.segments[s].weight.dims[0];
+  }
+  const auto run = [&](int i) {
+    std::size_t s = 0;
+    while (i >= segments[s].first + segments[s].count) ++s;
+    const SegmentPieces& segment = segments[s];
+    kernels::MatmulPiece piece = segment.whole;
+    piece.col_begin = (i - segment.first) * segment.cols;
+    piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
+    segment.kernel(piece);
+  };
+  if (shared) return pool_.parallel_for(pieces, run);
+  for (int i = 0; i < pieces; ++i) run(i);
 }
 
-void FastOps::matmul_segment(const MatmulParams& p, const MatmulSegment& segment,
-                             std::int64_t column, std::int32_t rows) {
+FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulSegment& segment,
+                                            std::int64_t column, std::int32_t rows,
+                                            bool shared) const {
   const TensorView& weight = segment.weight;
-  kernels::MatmulKernel kernel = nullptr;
+  SegmentPieces result;
   if (p.x.dtype == DType::kF32) {
-    if (weight.dtype == DType::kF32) kernel = kernels_.matmul_f32_f32;
-    if (weight.dtype == DType::kF16) kernel = kernels_.matmul_f32_f16;
-    if (weight.dtype == DType::kBF16) kernel = kernels_.matmul_f32_bf16;
+    if (weight.dtype == DType::kF32) result.kernel = kernels_.matmul_f32_f32;
+    if (weight.dtype == DType::kF16) result.kernel = kernels_.matmul_f32_f16;
+    if (weight.dtype == DType::kBF16) result.kernel = kernels_.matmul_f32_bf16;
   } else if (p.x.dtype == DType::kBF16 && weight.dtype == DType::kBF16) {
-    kernel = kernels_.matmul_bf16_bf16;
+    result.kernel = kernels_.matmul_bf16_bf16;
   }
-  CHECK(kernel != nullptr);
+  CHECK(result.kernel != nullptr);
+  CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
   const std::int64_t cols = weight.dims[0];
-  const std::int64_t bytes_per_col = row_bytes(weight);
-  kernels::MatmulPiece piece{.x = p.x.data,
-                             .x_stride = p.x.strides[0],
-                             .weight = weight.data,
-                             .weight_stride = weight.strides[0],
-                             .bias = segment.bias.data,
-                             .bias_dtype = segment.bias.dtype,
-                             .out = static_cast<float*>(p.out.data) + column,
-                             .out_stride = p.out.strides[0],
-                             .depth = weight.dims[1],
-                             .row_begin = 0,
-                             .row_end = rows,
-                             .col_begin = 0,
-                             .col_end = cols};
-  CHECK(piece.bias == nullptr || is_float(segment.bias.dtype));
-  if (pool_.size() == 1 && cols * bytes_per_col <= kCachedWeightBytes) return kernel(piece);
-  if (cols * bytes_per_col * std::max(1, rows / 8) < kMinParallelBytes) return kernel(piece);
-
+  result.whole = {.x = p.x.data,
+                  .x_stride = p.x.strides[0],
+                  .weight = weight.data,
+                  .weight_stride = weight.strides[0],
+                  .bias = segment.bias.data,
+                  .bias_dtype = segment.bias.dtype,
+                  .out = static_cast<float*>(p.out.data) + column,
+                  .out_stride = p.out.strides[0],
+                  .depth = weight.dims[1],
+                  .row_begin = 0,
+                  .row_end = rows,
+                  .col_begin = 0,
+                  .col_end = cols};
   // Columns per piece: what stays in the cache, but enough pieces for all threads.
-  const std::int64_t fits = kCachedWeightBytes / std::max<std::int64_t>(1, bytes_per_col);
-  const std::int64_t shared = cols / (pool_.size() * kPiecesPerThread);
-  const std::int64_t per_piece =
-      round_up(std::max<std::int64_t>(1, std::min(fits, shared)), kernels_.matmul_cols);
-  const auto pieces = static_cast<int>((cols + per_piece - 1) / per_piece);
-  pool_.parallel_for(pieces, [&](int i) {
-    kernels::MatmulPiece mine = piece;
-    mine.col_begin = i * per_piece;
-    mine.col_end = std::min(cols, mine.col_begin + per_piece);
-    kernel(mine);
-  });
+  std::int64_t most = kCachedWeightBytes / std::max<std::int64_t>(1, row_bytes(weight));
+  if (shared) most = std::min(most, p.out.dims[1] / (pool_.size() * kPiecesPerThread));
+  result.cols = round_up(std::max<std::int64_t>(1, most), kernels_.matmul_cols);
+  result.count = static_cast<int>((cols + result.cols - 1) / result.cols);
+  return result;
 }
 
 void FastOps::rope_write_kv(const RopeWriteKvParams& p) {

@@ -43,8 +43,16 @@ class FastOps final : public Ops {
                   FunctionRef<void(std::int32_t, std::int32_t)> task);
   // task(i, worker) for i in [0, n): each worker has scratch of its own.
   void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
-  void matmul_segment(const MatmulParams& p, const MatmulSegment& segment, std::int64_t column,
-                      std::int32_t rows);
+  // A segment of a matmul and how its columns are cut.
+  struct SegmentPieces {
+    kernels::MatmulKernel kernel = nullptr;
+    kernels::MatmulPiece whole;
+    std::int64_t cols = 0;  // per piece
+    int first = 0;          // the segment's first piece, counted over all segments
+    int count = 0;
+  };
+  SegmentPieces cut_segment(const MatmulParams& p, const MatmulSegment& segment,
+                            std::int64_t column, std::int32_t rows, bool shared) const;
 
   ThreadPool& pool_;
   const kernels::KernelTable& kernels_;
