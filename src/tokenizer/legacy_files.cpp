@@ -54,7 +54,8 @@ Result<json> read_added_tokens(const json& config) {
     std::uint32_t id = 0;
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
     const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
-    if (!whole || !token.is_object() || !token.contains("content")) {
+    if (!whole || !token.is_object() || !token.contains("content") ||
+        !token["content"].is_string()) {
       return invalid_argument(path + "['" + key + "'] must be a token with content");
     }
     json added = {{"id", id}, {"content", token["content"]}};
@@ -87,6 +88,12 @@ void add_named_tokens(const json& config, const json& vocab, json& added) {
 Result<std::string> legacy_to_tokenizer_json(std::string_view vocab, std::string_view merges,
                                              std::string_view config_text) {
   ASSIGN_OR_RETURN(const json tokens, parse_object(vocab, "vocab.json"));
+  // Checked here, so that nothing nested is ever written out again: that would recurse.
+  for (const auto& [text, id] : tokens.items()) {
+    if (!id.is_number_unsigned()) {
+      return invalid_argument("vocab.json: '" + text.substr(0, 100) + "' must have a token id");
+    }
+  }
   ASSIGN_OR_RETURN(json merge_list, read_merges(merges));
   ASSIGN_OR_RETURN(const json config,
                    parse_object(config_text.empty() ? "{}" : config_text, "tokenizer_config.json"));

@@ -71,6 +71,9 @@ TEST(LegacyFiles, BrokenFilesAreNamed) {
     return text ? std::string() : text.error().message;
   };
   EXPECT_THAT(refused("[1]", "", ""), HasSubstr("vocab.json: not a JSON object"));
+  EXPECT_THAT(refused(R"({"a": [[0]]})", "", ""), HasSubstr("vocab.json: 'a' must have a token"));
+  EXPECT_THAT(refused("{}", "", R"({"added_tokens_decoder": {"1": {"content": [1]}}})"),
+              HasSubstr("added_tokens_decoder['1'] must be a token with content"));
   EXPECT_THAT(refused("{}", "a\xFF b", ""), HasSubstr("merges.txt: not valid UTF-8 at byte off"));
   EXPECT_THAT(refused("{}", "", "{"), HasSubstr("tokenizer_config.json: not a JSON object"));
   EXPECT_THAT(refused("{}", "", R"({"tokenizer_class": "BertTokenizer"})"),

@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "tokenizer/legacy_files.h"
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -15,15 +17,27 @@ constexpr std::string_view kTexts[] = {
     "hello  world\n 123 don't <s>a</s>", "\u00e9e\u0301 \u4e2d\u6587 \U0001F600\u200d \u2581x",
     "\t\r\n  \u3000 ''s 12,345.6 \u0130\uFB01\u1100\u1161\u11A7", ""};
 
+std::pair<std::string_view, std::string_view> cut(std::string_view text) {
+  const std::size_t end = text.find('\0');
+  if (end == std::string_view::npos) return {text, {}};
+  return {text.substr(0, end), text.substr(end + 1)};
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sluice;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  // What follows a NUL is the tokenizer_config.json.
-  const std::size_t end = input.find('\0');
-  const auto loaded = Tokenizer::from_json(
-      input.substr(0, end), end == std::string_view::npos ? "" : input.substr(end + 1));
+  // NULs separate files: tokenizer.json and its config, or vocab.json, config and merges.txt.
+  const auto [first, rest] = cut(input);
+  const auto [config, merges] = cut(rest);
+  std::string converted(first);
+  if (!merges.empty()) {
+    auto legacy = legacy_to_tokenizer_json(first, merges, config);
+    if (!legacy) return 0;
+    converted = *std::move(legacy);
+  }
+  const auto loaded = Tokenizer::from_json(converted, config);
   if (!loaded) {
     if (loaded.error().message.empty()) std::abort();
     return 0;
