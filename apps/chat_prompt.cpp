@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
-#include "base/file.h"
 #include "chat_template/chat_context.h"
-#include "chat_template/chat_template.h"
+#include "chat_template/template_loader.h"
+#include "checkpoint/json_depth.h"
 
 namespace sluice {
 namespace {
@@ -17,83 +15,8 @@ namespace {
 // Templates see keys in the order in which they were written.
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
-
-struct TemplateSource {
-  std::string text;
-  std::string name;
-};
-
-std::string path_of(const std::string& directory, std::string_view file) {
-  return fmt::format("{}/{}", directory, file);
-}
-
-// An object from a file; nothing when there is no such file.
-Result<std::optional<Json>> read_object(const std::string& path) {
-  auto text = read_file(path, kMaxConfigBytes);
-  if (!text) {
-    if (text.error().code == ErrorCode::kNotFound) return std::optional<Json>();
-    return std::move(text).error();
-  }
-  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return invalid_argument(path + ": must be a JSON object");
-  return std::optional<Json>(std::move(json));
-}
-
-// tokenizer_config.json: chat_template as a list of {"name", "template"}.
-Result<TemplateSource> choose_named(const Json& list, const std::string& path, bool has_tools) {
-  std::optional<TemplateSource> chosen;
-  for (const Json& entry : list) {
-    if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() ||
-        !entry.contains("template") || !entry["template"].is_string()) {
-      return invalid_argument(path + ": chat_template: entries must have a name and a template");
-    }
-    const auto name = entry["name"].get<std::string>();
-    if (name == "default" ? chosen.has_value() : name != "tool_use" || !has_tools) continue;
-    chosen = {entry["template"].get<std::string>(),
-              fmt::format("{}: chat_template {}", path, name)};
-  }
-  if (chosen) return *std::move(chosen);
-  return invalid_argument(path + ": chat_template: none of the templates is named default");
-}
-
-Result<TemplateSource> find_template(const std::string& directory,
-                                     const std::optional<Json>& config, bool has_tools) {
-  const std::string jinja = path_of(directory, "chat_template.jinja");
-  auto text = read_file(jinja, kMaxConfigBytes);
-  if (text) return TemplateSource{*std::move(text), jinja};
-  if (text.error().code != ErrorCode::kNotFound) return std::move(text).error();
-  const std::string path = path_of(directory, "tokenizer_config.json");
-  if (config && config->contains("chat_template")) {
-    const Json& value = (*config)["chat_template"];
-    if (value.is_string())
-      return TemplateSource{value.get<std::string>(), path + ": chat_template"};
-    if (value.is_array()) return choose_named(value, path, has_tools);
-    if (!value.is_null()) return invalid_argument(path + ": chat_template must be text or a list");
-  }
-  return not_found(fmt::format(
-      "{}: has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json)",
-      directory));
-}
-
-// bos_token and the like: a text, or an object with `content`.
-std::vector<std::pair<std::string, std::string>> special_tokens(const std::optional<Json>& config) {
-  constexpr std::array kNames = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                 "pad_token", "cls_token", "mask_token"};
-  std::vector<std::pair<std::string, std::string>> tokens;
-  if (!config) return tokens;
-  for (const char* name : kNames) {
-    const auto found = config->find(name);
-    if (found == config->end()) continue;
-    if (found->is_string()) {
-      tokens.emplace_back(name, found->get<std::string>());
-    } else if (found->is_object() && found->contains("content") &&
-               (*found)["content"].is_string()) {
-      tokens.emplace_back(name, (*found)["content"].get<std::string>());
-    }
-  }
-  return tokens;
-}
+// As deep as template values may be.
+constexpr int kMaxChatDepth = 150;
 
 // The parts of a chat object as texts, which is how templates' contexts are built.
 struct ChatParts {
@@ -104,12 +27,17 @@ struct ChatParts {
 };
 
 Result<ChatParts> split_chat(std::string_view chat_json, std::string_view name) {
+  if (json_deeper_than(chat_json, kMaxChatDepth)) {
+    return invalid_argument(fmt::format("{}: nested deeper than {} levels", name, kMaxChatDepth));
+  }
   Json chat = Json::parse(chat_json, nullptr, /*allow_exceptions=*/false);
+  if (chat.is_discarded()) return invalid_argument(fmt::format("{}: is not valid JSON", name));
   if (!chat.is_object()) {
     return invalid_argument(fmt::format("{}: must be a JSON object with messages", name));
   }
-  if (!chat.contains("messages"))
+  if (!chat.contains("messages")) {
     return invalid_argument(fmt::format("{}: messages missing", name));
+  }
   ChatParts parts;
   parts.messages = chat["messages"].dump();
   if (chat.contains("tools") && !chat["tools"].is_null()) parts.tools = chat["tools"].dump();
@@ -127,22 +55,20 @@ Result<ChatParts> split_chat(std::string_view chat_json, std::string_view name) 
 
 Result<ChatPrompt> render(const std::string& directory, const ChatParts& parts,
                           std::string_view name, const Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(const std::optional<Json> config,
-                   read_object(path_of(directory, "tokenizer_config.json")));
-  ASSIGN_OR_RETURN(TemplateSource source, find_template(directory, config, !parts.tools.empty()));
-  ASSIGN_OR_RETURN(const ChatTemplate parsed,
-                   ChatTemplate::parse(source.text, std::move(source.name)));
+  ASSIGN_OR_RETURN(const ChatTemplates templates, ChatTemplates::load(directory));
+  ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
+                   templates.choose(parts.tools.empty() ? ToolsGiven::kNo : ToolsGiven::kYes));
   ChatInput input;
   input.messages_json = parts.messages;
   input.tools_json = parts.tools;
   input.extra_json = parts.extra;
   input.add_generation_prompt = parts.add_generation_prompt;
-  input.special_tokens = special_tokens(config);
+  input.special_tokens = templates.special_tokens();
   input.now = local_time_now();
   auto context = ChatContext::from_chat(input);
   if (!context) return with_context(name, std::move(context).error());
   ChatPrompt prompt;
-  ASSIGN_OR_RETURN(prompt.text, parsed.render(*context));
+  ASSIGN_OR_RETURN(prompt.text, chat_template->render(*context));
   EncodeOptions options;
   options.add_special_tokens = AddSpecialTokens::kNo;
   ASSIGN_OR_RETURN(prompt.ids, tokenizer.encode(prompt.text, options));

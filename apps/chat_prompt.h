@@ -1,5 +1,5 @@
-// Chats as token ids: finds a model's chat template, renders it as transformers does, tokenizes
-// the result without adding special tokens (the template has them). One thread.
+// Chats as token ids: renders a model's chat template as transformers does and tokenizes the result
+// without adding special tokens (the template has them). One thread.
 #pragma once
 
 #include <string>
@@ -17,9 +17,6 @@ struct ChatPrompt {
   std::vector<TokenId> ids;
 };
 
-// The template is chat_template.jinja, else `chat_template` of tokenizer_config.json: a text, or a
-// list of named ones, of which `tool_use` serves chats with tools and `default` the rest.
-//
 // `chat_json`: an object with `messages` and, optional, `tools`, `add_generation_prompt` (default
 // false, as in transformers); everything else in it is a variable of the template. `name` stands
 // for it in errors.

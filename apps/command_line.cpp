@@ -1,6 +1,7 @@
 #include "apps/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +13,7 @@
 namespace sluice {
 namespace {
 
+constexpr std::array<std::string_view, 3> kCommands = {"generate", "tokenize", "doctor"};
 constexpr std::array<std::string_view, 9> kNotBuilt = {"serve",   "bench",       "simulate",
                                                        "profile", "snapshot",    "gateway",
                                                        "agent",   "coordinator", "place"};
@@ -107,14 +109,25 @@ CLI::App* add_doctor(CLI::App& root, DoctorArguments& arguments) {
   return command;
 }
 
+// An error unless the first argument may be a command or an option of the whole program.
+std::optional<Error> refuse_command(std::string_view first) {
+  const auto is_in = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), first) != names.end();
+  };
+  if (is_in(kNotBuilt)) {
+    return unsupported(fmt::format("command {} is not built yet; there are {}", first,
+                                   fmt::join(kCommands, ", ")));
+  }
+  if (first.empty() || first.front() == '-' || is_in(kCommands)) return std::nullopt;
+  return invalid_argument(fmt::format("there is no command '{}'; there are {} (see --help)", first,
+                                      fmt::join(kCommands, ", ")));
+}
+
 }  // namespace
 
 std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) {
-  if (argc > 1 && std::find(kNotBuilt.begin(), kNotBuilt.end(), argv[1]) != kNotBuilt.end()) {
-    return report_error(
-        unsupported(fmt::format(
-            "command {} is not built yet; there are generate, tokenize and doctor", argv[1])),
-        kExitUsage);
+  if (const auto error = refuse_command(argc > 1 ? argv[1] : "")) {
+    return report_error(*error, kExitUsage);
   }
   CLI::App app{"Sluice serves large language models elastically."};
   app.name("sluice");

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <limits>
 
 #include "engine/engine_options.h"
@@ -28,11 +28,12 @@ Result<std::pair<TokenId, float>> parse_bias(const std::string& text) {
   const Error error = invalid_argument(
       fmt::format("--logit-bias must be ID=BIAS with a bias between -100 and 100, got '{}'", text));
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals + 1 == text.size()) return error;
+  if (equals == std::string::npos) return error;
   const auto id = parse_integer("--logit-bias", text.substr(0, equals), 0, kInt32Max);
-  char* end = nullptr;
-  const float bias = std::strtof(text.c_str() + equals + 1, &end);
-  if (!id || *end != '\0') return error;
+  float bias = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data() + equals + 1, end, bias);
+  if (!id || problem != std::errc() || stop != end) return error;
   return std::pair<TokenId, float>(static_cast<TokenId>(*id), bias);
 }
 

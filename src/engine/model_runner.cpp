@@ -64,7 +64,6 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, D
   const auto slots = static_cast<std::size_t>(options.max_num_seqs);
   const auto rows = static_cast<std::size_t>(capacity_.logits);
   last_tokens_.resize(slots, kTokenFromLastStep);
-  token_masks_.resize(slots, nullptr);
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
   for (StepResult& result : results_) {
@@ -101,10 +100,6 @@ DecoderInputs ModelRunner::decoder_inputs() const {
   return inputs;
 }
 
-void ModelRunner::set_token_mask(std::int32_t slot, const std::uint32_t* allowed) {
-  token_masks_[static_cast<std::size_t>(slot)] = allowed;
-}
-
 Status ModelRunner::submit(const BatchPlan& plan) {
   CHECK(!plan.empty() && num_results_ < options_.steps_in_flight);
   assign_slots(plan);
@@ -135,7 +130,6 @@ void ModelRunner::assign_slots(const BatchPlan& plan) {
     const auto prompt_len = static_cast<std::size_t>(sequence.prompt_len);
     sampler_.assign(assignment.slot, sequence.request->sampling, sequence.choice,
                     tokens.first(prompt_len), tokens.subspan(prompt_len));
-    token_masks_[static_cast<std::size_t>(assignment.slot)] = nullptr;
   }
 }
 
@@ -158,9 +152,9 @@ Status ModelRunner::sample(const BatchPlan& plan, StepResult& result) {
     // Several positions per row are speculation's, which needs a verifying sampler.
     CHECK(row.num_logits <= 1);
     if (row.num_logits == 0) continue;
+    // Constrained decoding will put its mask in the last place.
     sample_rows_.push_back({row.slot, row.output_index,
-                            logits + std::int64_t{row.first_logit} * config_->vocab_size,
-                            token_masks_[static_cast<std::size_t>(row.slot)]});
+                            logits + std::int64_t{row.first_logit} * config_->vocab_size, nullptr});
   }
   sampler_.sample(sample_rows_, std::span(sampled_).first(sample_rows_.size()));
   result.clear();

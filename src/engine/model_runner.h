@@ -57,11 +57,6 @@ class ModelRunner final : public Executor {
 
   const GraphCache& graphs() const { return graphs_; }
 
-  // A mask for a slot's next tokens (bit i = token i is allowed), read at each of its steps until
-  // it changes or the slot gets another sequence; null lifts it. For constrained decoding.
-  // REQUIRES: the memory, (vocabulary + 31) / 32 words, stays valid.
-  void set_token_mask(std::int32_t slot, const std::uint32_t* allowed);
-
  private:
   DecoderInputs decoder_inputs() const;
   void assign_slots(const BatchPlan& plan);
@@ -80,8 +75,7 @@ class ModelRunner final : public Executor {
   Sampler sampler_;
   std::unique_ptr<Arena> arena_;
 
-  std::vector<TokenId> last_tokens_;               // by slot
-  std::vector<const std::uint32_t*> token_masks_;  // by slot
+  std::vector<TokenId> last_tokens_;  // by slot
   std::vector<SampleRow> sample_rows_;
   std::vector<SampledRow> sampled_;
   std::vector<float> logits_copy_;  // where the device's memory is not the host's

@@ -243,6 +243,7 @@ TEST_F(CliTest, BrokenCheckpointsNameTheFileAndTheFault) {
     SetUp();  // whole again
   };
   edit("config.json", "LlamaForCausalLM", "MambaForCausalLM");
+  fails("MambaForCausalLM");
   edit("config.json", "\"llama\"", "\"mamba\"");
   fails("mamba");
   edit("config.json", "{", "[");
@@ -314,6 +315,8 @@ TEST_F(CliTest, TokenizeErrors) {
     expect_error(sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")}), 1, what);
   };
   chat_fails("[]", "chat.json");
+  chat_fails("{", "not valid JSON");
+  chat_fails("{\"messages\":" + std::string(100000, '['), "nested deeper");
   chat_fails("{}", "messages");
   chat_fails(R"({"messages":[{"role":"wizard","content":"x"}]})", "Unknown role: wizard");
   chat_fails(R"({"messages":7})", "messages");

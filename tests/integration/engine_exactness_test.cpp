@@ -148,9 +148,11 @@ TEST_P(EngineExactnessTest, AfterPreemption) {
     // A few more blocks than the longest request needs.
     const std::int64_t per_block =
         plenty.loaded().kv_bytes / std::max(plenty.loaded().kv_blocks, 1);
-    scarce.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 12) * per_block;
+    scarce.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 5) * per_block;
     EngineFixture fixture(checkpoint_.path(), scarce, 1);
     run_and_compare(fixture, 0);
+    // A sequence that sees a short window only never grows beyond what admission promised it.
+    if (GetParam() == "mistral-window") continue;
     EXPECT_GT(fixture.engine().stats().preemptions, 0) << "memory was not scarce enough";
   }
 }
