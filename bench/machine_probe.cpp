@@ -1,4 +1,4 @@
-#include "machine_probe.h"
+#include "bench/machine_probe.h"
 
 #include <immintrin.h>
 

@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
-#include "machine_probe.h"
+#include "bench/machine_probe.h"
 
 namespace sluice::bench {
 namespace {

@@ -157,6 +157,100 @@ TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
   }
 }
 
+// Two query heads, a key and a value per token, normalized, rotated and stored.
+struct RopeCase {
+  static constexpr std::int32_t kBlockSize = 8;
+  static constexpr std::int32_t kBlocks = 20;
+
+  RopeCase(std::int32_t head_dim, std::size_t rows, SplitMix64& rng)
+      : dim(head_dim),
+        width(static_cast<std::size_t>(4 * head_dim)),
+        qkv(random_floats(rng, rows * width)),
+        cos_sin(random_floats(rng, static_cast<std::size_t>(100 * head_dim))),
+        norm(random_floats(rng, static_cast<std::size_t>(head_dim))) {}
+
+  static std::vector<std::int64_t> random_slots(std::size_t count, SplitMix64& rng) {
+    std::vector<std::int64_t> slots(kBlockSize * kBlocks);
+    std::iota(slots.begin(), slots.end(), std::int64_t{0});
+    for (std::size_t i = slots.size() - 1; i > 0; --i) std::swap(slots[i], slots[rng.below(i + 1)]);
+    slots.resize(count);
+    return slots;
+  }
+
+  // Queries, then key and value as they were stored, of rows `order`.
+  std::vector<float> run(Device& device, DeviceMemory& memory,
+                         const std::vector<std::size_t>& order, SplitMix64& rng) const {
+    memory.clear();
+    const auto count = static_cast<std::int32_t>(order.size());
+    const auto slots = random_slots(order.size(), rng);
+    std::vector<std::int32_t> positions;
+    for (const std::size_t row : order) positions.push_back(static_cast<std::int32_t>(row + 7));
+    const std::int64_t values = std::int64_t{kBlocks} * kBlockSize * dim;  // behind the keys
+    const TensorView cache = memory.take_matrix(2 * kBlocks * kBlockSize, dim, DType::kBF16);
+    RopeWriteKvParams p;
+    p.qkv = memory.put_matrix(pick_rows(qkv, width, order), count, 4 * dim, DType::kF32);
+    p.q_norm = memory.put_vector(norm, DType::kF32);
+    p.k_norm = p.q_norm;
+    p.cos_sin = memory.put(cos_sin);
+    p.positions = memory.put(positions);
+    p.slot_mapping = memory.put(slots);
+    p.kv = {cache.data,
+            static_cast<std::uint16_t*>(cache.data) + values,
+            DType::kBF16,
+            kBlockSize,
+            std::int64_t{kBlockSize} * dim,
+            0,
+            dim};
+    p.num_heads = 2;
+    p.num_kv_heads = 1;
+    p.head_dim = dim;
+    p.rotary_dim = dim;
+    p.norm_epsilon = 1e-6F;
+    p.rows = {memory.put_count(count), count};
+    device.ops().rope_write_kv(p);
+    const auto after = memory.read_matrix(p.qkv);
+    const auto stored = memory.read_matrix(cache);
+    std::vector<float> result;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto* query = after.data() + i * width;
+      result.insert(result.end(), query, query + 2 * dim);
+      for (const std::int64_t base : {std::int64_t{0}, values}) {
+        const auto* kv = stored.data() + base + slots[i] * dim;
+        result.insert(result.end(), kv, kv + dim);
+      }
+    }
+    return result;
+  }
+
+  std::int32_t dim;
+  std::size_t width;
+  std::vector<float> qkv;
+  std::vector<float> cos_sin;
+  std::vector<float> norm;
+};
+
+TEST_P(ExactnessTest, RopeIsIndependentOfTheBatchAndOfTheSlot) {
+  constexpr std::int32_t kDims[] = {8, 20, 64, 80, 128};
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SplitMix64 rng(seed);
+    const std::size_t rows = 1 + rng.below(60);
+    const RopeCase rope(kDims[seed % 5], rows, rng);
+    const auto run = [&](const std::vector<std::size_t>& order) {
+      Place& place = any_place(rng);
+      return rope.run(*place.device, *place.memory, order, rng);
+    };
+    std::vector<std::size_t> all(rows);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    const auto whole = run(all);
+    for (int round = 0; round < 4; ++round) {
+      const auto order = random_order(rng, rows);
+      expect_same(run(order), pick_rows(whole, rope.width, order), "rows");
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 AttentionConfig random_config(SplitMix64& rng) {
   constexpr std::int32_t kDims[] = {8, 20, 24, 64, 80, 96, 128};
   constexpr std::int32_t kRatios[] = {1, 2, 3, 4, 8};
