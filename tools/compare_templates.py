@@ -63,7 +63,8 @@ class Ours:
         )
 
     def render(self, template, context):
-        line = json.dumps({"template": template, "context": json.dumps(context), "now": NOW_SECONDS})
+        request = {"template": template, "context": json.dumps(context), "now": NOW_SECONDS}
+        line = json.dumps(request)
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         reply = self.process.stdout.readline()

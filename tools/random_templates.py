@@ -9,7 +9,8 @@ WORDS = [
     "<think>why\nnot</think>\n\nbecause", "{{ not jinja }}", "{% if %}", "'single' \"double\"",
     "back\\slash", "\u00a0nbsp\u2003", "\x0b\x0c\x1c", "1", "1.5", "0", "-3", "true", "null",
     "[TOOL_CALLS]", "a<b>&c", "line1\r\nline2\rline3", "\u2028sep", "e\u0301", "x" * 60,
-    "[INST] hi [/INST]", "<tool_call>{}</tool_call>", "\ufeffbom", "\u0000nul", "/no_think", "/think",
+    "[INST] hi [/INST]", "<tool_call>{}</tool_call>", "\ufeffbom", "\u0000nul", "/no_think",
+    "/think",
 ]
 
 
@@ -223,9 +224,11 @@ def expression(rng, depth=0):
     if kind == 13:
         return f"({sub()} {rng.choice(['and', 'or'])} {sub()})"
     if kind == 14:
-        return f"({sub()} if {sub()} else {sub()})" if rng.random() < 0.8 else f"({sub()} if {sub()})"
+        tail = f" else {sub()}" if rng.random() < 0.8 else ""
+        return f"({sub()} if {sub()}{tail})"
     if kind == 15:
-        index = rng.choice(["0", "-1", "1:", ":2", "::-1", "'x'", "'role'", "5", "::2", "-2:", sub()])
+        fixed = ["0", "-1", "1:", ":2", "::-1", "'x'", "'role'", "5", "::2", "-2:"]
+        index = rng.choice([*fixed, sub()])
         return f"{operand(rng, depth)}[{index}]"
     if kind == 16:
         return rng.choice([f"[{sub()}, {sub()}]", f"({sub()}, {sub()})", f"{{'k': {sub()}}}"])
@@ -257,7 +260,8 @@ def statements(rng, depth=0):
             test = f" if {e()}" if rng.random() < 0.3 else ""
             extra = rng.choice(["", "{{ loop.index }}", "{{ loop.last }}", "{{ loop.length }}"])
             tail = f"{left} else {right}{body()}" if rng.random() < 0.3 else ""
-            stop = rng.choice(["", "", "{% break %}", "{% if loop.first %}{% continue %}{% endif %}"])
+            skip = "{% if loop.first %}{% continue %}{% endif %}"
+            stop = rng.choice(["", "", "{% break %}", skip])
             out += f"{left} for {name} in {e()}{test} {right}{extra}{stop}{body()}{tail}"
             out += f"{left} endfor {right}"
         elif kind == 6:

@@ -235,7 +235,9 @@ Result<Value> arithmetic(Heap& heap, Arithmetic op, Value a, Value b) {
     return type_error("'Undefined' object cannot be interpreted as an integer");
   }
   if (b.is_undefined()) return undefined_error(b);
-  if (a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) {
+  const auto numeric = [](Value v) { return v.is_number() || v.is(Kind::kBigInt); };
+  const bool repeats = op == Arithmetic::kMul && !(numeric(a) && numeric(b));
+  if ((a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) && (repeats || (numeric(a) && numeric(b)))) {
     return python_error("OverflowError",
                         "arithmetic on integers beyond 64 bits is not supported");
   }

@@ -139,8 +139,10 @@ Result<ChatContext> ChatContext::from_json(std::string_view object,
 }
 
 std::chrono::local_seconds local_time_now() {
+  // tidy: allow(wall-clock) a date in a prompt is calendar time; no decision depends on it
   const std::time_t now = std::time(nullptr);
   std::tm tm{};
+  // tidy: allow(wall-clock) as above
   localtime_r(&now, &tm);
   return std::chrono::local_seconds(std::chrono::seconds(now + tm.tm_gmtoff));
 }

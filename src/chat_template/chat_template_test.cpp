@@ -138,6 +138,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "{% set ns = namespace(s=[]) %}{% for a in range(9999) %}"
                 "{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s|tojson }}",
                 "limit of nesting"},
+        Hostile{"nested_key",
+                "{% set ns = namespace(s=()) %}{% for i in range(9) %}{% for a in range(99999) %}"
+                "{% set ns.s = (ns.s,) %}{% endfor %}{% endfor %}{{ {ns.s: 1} }}",
+                "unhashable"},
         Hostile{"cycle", "{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns }}",
                 "limit of nesting"},
         Hostile{"lazy_chain",

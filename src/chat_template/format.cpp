@@ -225,7 +225,8 @@ class Percent {
       spec.precision = 0;
       RETURN_IF_ERROR(size(i, &spec.precision, kMaxPrecision));
     }
-    while (*i < format_.size() && (format_[*i] == 'l' || format_[*i] == 'h' || format_[*i] == 'L')) {
+    while (*i < format_.size() &&
+           (format_[*i] == 'l' || format_[*i] == 'h' || format_[*i] == 'L')) {
       ++*i;
     }
     if (*i >= format_.size()) return value_error("incomplete format");
@@ -345,7 +346,9 @@ Result<Spec> parse_spec(std::string_view text) {
   spec.width = read_number(text, &i, kMaxWidth);
   spec.grouping = take(",_");
   if (take(".") != '\0') {
-    if (i >= text.size() || !is_digit(text[i])) return value_error("Format specifier missing precision");
+    if (i >= text.size() || !is_digit(text[i])) {
+      return value_error("Format specifier missing precision");
+    }
     spec.precision = read_number(text, &i, kMaxPrecision);
     if (spec.precision < 0) return value_error("precision too big");
   }
@@ -430,7 +433,9 @@ class Braces {
     ASSIGN_OR_RETURN(Value value, lookup(body.substr(0, end)));
     body.remove_prefix(end);
     if (body.starts_with("!")) {
-      if (body.size() < 2) return value_error("end of string while looking for conversion specifier");
+      if (body.size() < 2) {
+        return value_error("end of string while looking for conversion specifier");
+      }
       const char conversion = body[1];
       if (conversion == 'r' || conversion == 'a') {
         value = in_.heap().make_string(to_repr(in_.heap(), value));

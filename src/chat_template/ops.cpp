@@ -235,6 +235,16 @@ void append_value(Heap& heap, TextBuilder& out, Value value, int depth) {
   }
 }
 
+// Tuples nested too deep count as unhashable, which bounds the recursion of hashing too.
+bool is_hashable_at(Value value, int depth) {
+  if (value.is(Kind::kList) || value.is_dict() || depth >= kMaxValueDepth) return false;
+  if (value.is(Kind::kTuple)) {
+    return std::all_of(value.items().begin(), value.items().end(),
+                       [&](Value item) { return is_hashable_at(item, depth + 1); });
+  }
+  return !(value.is(Kind::kObject) && value.as_object()->type() == ObjectType::kDictView);
+}
+
 }  // namespace
 
 Error python_error(std::string_view type, std::string_view message) {
@@ -333,13 +343,7 @@ std::int64_t length_of(Heap& heap, Value value) {
   return -1;
 }
 
-bool is_hashable(Value value) {
-  if (value.is(Kind::kList) || value.is_dict()) return false;
-  if (value.is(Kind::kTuple)) {
-    return std::all_of(value.items().begin(), value.items().end(), is_hashable);
-  }
-  return !(value.is(Kind::kObject) && value.as_object()->type() == ObjectType::kDictView);
-}
+bool is_hashable(Value value) { return is_hashable_at(value, 0); }
 
 std::size_t hash_value(Value key) {
   switch (key.kind()) {

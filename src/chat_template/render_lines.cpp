@@ -50,9 +50,11 @@ int main() {
         reply["error"] = text.error().message;
       }
     } catch (const nlohmann::json::exception& e) {
+      // tidy: allow(iostream) this is a command line filter
       std::cerr << "chat_template_render: bad input line: " << e.what() << "\n";
       return 2;
     }
+    // tidy: allow(iostream) this is a command line filter
     std::cout << reply.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
   }
   return 0;

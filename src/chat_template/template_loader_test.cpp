@@ -130,7 +130,8 @@ TEST(ChatInputTest, VariablesAsTransformersGivesThem) {
   input.extra_json = R"({"enable_thinking": false, "bos_token": "<x>"})";
   input.special_tokens = {{"bos_token", "<s>"}};
   input.add_generation_prompt = false;
-  EXPECT_EQ(render_chat("{{ tools }}{{ enable_thinking }}{{ bos_token }}{{ add_generation_prompt }}",
+  EXPECT_EQ(render_chat("{{ tools }}{{ enable_thinking }}{{ bos_token }}"
+                        "{{ add_generation_prompt }}",
                         input),
             "[{'type': 'function'}]False<x>False");
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "chat_template/builtins.h"
+#include "chat_template/format.h"
 #include "chat_template/interpreter.h"
 #include "chat_template/ops.h"
 #include "chat_template/text.h"
@@ -63,10 +64,7 @@ Result<Value> cased(Interpreter& in, Args args) {
 }
 
 Result<Value> modulo(Interpreter& in, Value value, Value by) {
-  if (value.is_string()) {
-    // "%" on a string formats it: never equal to a number.
-    return type_error("not all arguments converted during string formatting");
-  }
+  if (value.is_string()) return format_percent(in, value, by);  // what Python's "%" does then
   return arithmetic(in.heap(), Arithmetic::kMod, value, by);
 }
 

@@ -176,7 +176,9 @@ std::string float_text(double value) {
     text.remove_prefix(1);
   }
   const std::size_t e = text.find('e');
-  const int exponent = std::atoi(std::string(text.substr(e + 1)).c_str());
+  const std::string_view power_text = text.substr(e + (text[e + 1] == '+' ? 2 : 1));
+  int exponent = 0;
+  std::from_chars(power_text.data(), power_text.data() + power_text.size(), exponent);
   std::string digits;
   for (const char c : text.substr(0, e)) {
     if (c != '.') digits.push_back(c);
@@ -247,7 +249,8 @@ std::optional<double> parse_float(std::string_view text) {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
     if (end != rest.data() + rest.size()) return std::nullopt;
     if (error == std::errc::result_out_of_range) {
-      value = std::strtod(std::string(rest).c_str(), nullptr);
+      // from_chars does not say on which side; the exponent's sign does, as no digits can.
+      value = word.find("e-") != std::string::npos || word[0] == '0' ? 0.0 : HUGE_VAL;
     } else if (error != std::errc()) {
       return std::nullopt;
     }
