@@ -203,6 +203,8 @@ TEST(ModelConfig, ReadsRopeOfBothForms) {
   yarn["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
   EXPECT_EQ(parsed(yarn).ropes[0].original_max_positions, 2048);  // max_position_embeddings
   EXPECT_NEAR(parsed(yarn).ropes[0].attention_scaling, 1.1386294361, 1e-9);
+  yarn["rope_scaling"]["attn_factor"] = 0.5;  // another spelling, which transformers ignores
+  EXPECT_NEAR(parsed(yarn).ropes[0].attention_scaling, 1.1386294361, 1e-9);
   yarn["rope_scaling"]["attention_factor"] = 1.5;
   EXPECT_EQ(parsed(yarn).ropes[0].attention_scaling, 1.5);
   yarn["original_max_position_embeddings"] = 512;
@@ -275,6 +277,7 @@ TEST(ModelConfig, RefusesSizesThatCannotBe) {
 TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
   for (const auto& [field, value] :
        std::vector<std::pair<const char*, json>>{{"quantization_config", {{"quant_method", "awq"}}},
+                                                 {"quantization", {{"bits", 4}}},
                                                  {"num_local_experts", 8},
                                                  {"final_logit_softcapping", 30.0},
                                                  {"residual_multiplier", 0.22},

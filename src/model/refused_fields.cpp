@@ -29,6 +29,7 @@ constexpr std::string_view kPerLayer = "layers of different shapes are not suppo
 
 constexpr std::array kRefused = {
     RefusedField{"quantization_config", Neutral::kNothing, kQuantized},
+    RefusedField{"quantization", Neutral::kNothing, kQuantized},
     RefusedField{"compression_config", Neutral::kNothing, kQuantized},
     RefusedField{"num_experts", Neutral::kZeroOrOne, kExperts},
     RefusedField{"num_local_experts", Neutral::kZeroOrOne, kExperts},

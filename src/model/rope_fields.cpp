@@ -10,6 +10,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {
@@ -33,6 +34,12 @@ Status check_known(const JsonFields& fields) {
       return fields.refusal(quote_text(name),
                             "one rotary embedding per layer type is not "
                             "supported; expected the fields themselves");
+    }
+    if (name == "attn_factor") {
+      log_warning(
+          "config.json: attn_factor of the rotary embedding is ignored, as transformers "
+          "does; attention_factor would be used");
+      continue;
     }
     if (std::find(kKnownFields.begin(), kKnownFields.end(), name) == kKnownFields.end()) {
       return fields.refusal(quote_text(name), "is not known and may change the mathematics");
