@@ -1,0 +1,72 @@
+#include "engine/graph_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "device/cpu/cpu_device.h"
+
+namespace sluice {
+namespace {
+
+constexpr StepCapacity kLargest{100, 8, 8};
+
+// A forward of one op that notes the capacities it was called with.
+class GraphCacheTest : public testing::Test {
+ protected:
+  GraphCacheTest() : device_(*make_cpu_device({&pool_, 0, {}})) {}
+
+  // out[0] = table[0], so each run copies `source_` to `target_`.
+  void run(GraphCache& cache, std::int32_t tokens) {
+    const auto status = cache.run(*device_, tokens, [&](const StepCapacity& capacity) {
+      forwards_.push_back(capacity);
+      EmbedParams params;
+      params.table = matrix_view(&source_, DType::kF32, 1, 1);
+      params.token_ids = &token_;
+      params.out = matrix_view(&target_, DType::kF32, 1, 1);
+      params.rows.capacity = 1;
+      device_->ops().embed(params);
+    });
+    ASSERT_TRUE(status) << status.error().message;
+  }
+
+  ThreadPool pool_{1};
+  std::unique_ptr<Device> device_;
+  float source_ = 0;
+  float target_ = 0;
+  std::int32_t token_ = 0;
+  std::vector<StepCapacity> forwards_;
+};
+
+TEST_F(GraphCacheTest, CapturesEachCapacityOnceAndReplaysIt) {
+  GraphCache cache(GraphMode::kReplay, kLargest);
+  EXPECT_EQ(std::vector<std::int32_t>(cache.capacities().begin(), cache.capacities().end()),
+            (std::vector<std::int32_t>{1, 2, 4, 8, 16, 32, 64, 100}));
+  for (const std::int32_t tokens : {1, 3, 4, 3, 1, 65, 100, 64}) {
+    source_ += 1;
+    run(cache, tokens);
+    EXPECT_EQ(target_, source_) << tokens;  // the graph ran, capturing alone runs nothing
+  }
+  ASSERT_EQ(forwards_.size(), 4U);  // 1, 4, 100, 64
+  EXPECT_EQ(cache.num_captured(), 4);
+  EXPECT_EQ(forwards_[0].tokens, 1);
+  EXPECT_EQ(forwards_[0].seqs, 1);
+  EXPECT_EQ(forwards_[1].tokens, 4);
+  EXPECT_EQ(forwards_[1].logits, 4);
+  EXPECT_EQ(forwards_[2].tokens, 100);
+  EXPECT_EQ(forwards_[2].seqs, 8);
+}
+
+TEST_F(GraphCacheTest, EagerRunsTheForwardEachTime) {
+  GraphCache cache(GraphMode::kEager, kLargest);
+  EXPECT_TRUE(cache.capacities().empty());
+  for (int i = 0; i < 3; ++i) {
+    source_ += 1;
+    run(cache, 5);
+    EXPECT_EQ(target_, source_);
+  }
+  EXPECT_EQ(forwards_.size(), 3U);
+  EXPECT_EQ(forwards_[0].tokens, 100);
+  EXPECT_EQ(cache.num_captured(), 0);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,172 @@
+// Weights in the arena: what is mapped, what is copied, and that every view shows the bytes of the
+// checkpoint.
+#include "model/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include "device/cpu/cpu_device.h"
+#include "tensor/half.h"
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+
+namespace sluice {
+namespace {
+
+// A loaded checkpoint and everything it stands on.
+struct Loaded {
+  explicit Loaded(const std::string& directory, std::optional<DType> dtype = {},
+                  std::int32_t first = 0, std::optional<std::int32_t> last = {})
+      : pool(2),
+        device(*make_cpu_device({&pool, 0, {}})),
+        config(*load_model_config(directory)),
+        checkpoint(*Checkpoint::open(directory)),
+        sources(*resolve_weights(config, checkpoint, first, last.value_or(config.num_layers))) {
+    ArenaPlan plan;
+    const WeightsLayout layout =
+        WeightsLayout::plan(checkpoint, sources, dtype, device->traits(), "m", plan);
+    mapped_bytes = layout.mapped_bytes();
+    copied_bytes = layout.copied_bytes();
+    plan.finish(device->traits().granularity);
+    arena = std::make_unique<Arena>(*Arena::create(*device, std::move(plan)));
+    weights = *layout.load(*arena, *device, pool);
+  }
+
+  ThreadPool pool;
+  std::unique_ptr<Device> device;
+  ModelConfig config;
+  Checkpoint checkpoint;
+  ModelWeightsPlan sources;
+  std::unique_ptr<Arena> arena;
+  DecoderWeights weights;
+  std::uint64_t mapped_bytes = 0;
+  std::uint64_t copied_bytes = 0;
+};
+
+float element(const TensorView& view, std::int64_t index) {
+  switch (view.dtype) {
+    case DType::kBF16: return bf16_to_float(view.as<std::uint16_t>()[index]);
+    case DType::kF16: return f16_to_float(view.as<std::uint16_t>()[index]);
+    default: return view.as<float>()[index];
+  }
+}
+
+class WeightsTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden_case("tests/golden/models", GetParam());
+    write_golden_checkpoint(golden_, directory_.path());
+  }
+
+  // The recipe's values, which the file was written from.
+  std::vector<float> recipe(const std::string& name) const {
+    for (const GoldenTensor& tensor : golden_.tensors) {
+      if (tensor.name == name) return golden_values(tensor, golden_.seed);
+    }
+    ADD_FAILURE() << name;
+    return {};
+  }
+
+  void expect_equal(const TensorView& view, const std::string& name) const {
+    const std::vector<float> values = recipe(name);
+    ASSERT_EQ(view.elements(), static_cast<std::int64_t>(values.size())) << name;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float stored = values[i];
+      if (golden_.dtype == "bf16") stored = bf16_to_float(float_to_bf16(stored));
+      if (golden_.dtype == "f16") stored = f16_to_float(float_to_f16(stored));
+      if (view.dtype == DType::kBF16) stored = bf16_to_float(float_to_bf16(stored));
+      ASSERT_EQ(element(view, static_cast<std::int64_t>(i)), stored) << name << " " << i;
+    }
+  }
+
+  void expect_all_equal(const Loaded& loaded) const {
+    expect_equal(loaded.weights.embedding, "model.embed_tokens.weight");
+    expect_equal(loaded.weights.final_norm, "model.norm.weight");
+    for (std::int32_t i = 0; i < loaded.config.num_layers; ++i) {
+      const std::string prefix = "model.layers." + std::to_string(i) + ".";
+      const LayerWeights& w = loaded.weights.layers[static_cast<std::size_t>(i)];
+      expect_equal(w.input_norm, prefix + "input_layernorm.weight");
+      expect_equal(w.q, prefix + "self_attn.q_proj.weight");
+      expect_equal(w.k, prefix + "self_attn.k_proj.weight");
+      expect_equal(w.v, prefix + "self_attn.v_proj.weight");
+      expect_equal(w.o, prefix + "self_attn.o_proj.weight");
+      expect_equal(w.post_attention_norm, prefix + "post_attention_layernorm.weight");
+      expect_equal(w.gate, prefix + "mlp.gate_proj.weight");
+      expect_equal(w.up, prefix + "mlp.up_proj.weight");
+      expect_equal(w.down, prefix + "mlp.down_proj.weight");
+      if (loaded.config.layers[static_cast<std::size_t>(i)].qkv_bias) {
+        expect_equal(w.q_bias, prefix + "self_attn.q_proj.bias");
+      }
+      EXPECT_EQ(w.q_norm.empty(), !loaded.config.layers[static_cast<std::size_t>(i)].qk_norm);
+    }
+    if (loaded.config.tie_embeddings) {
+      EXPECT_EQ(loaded.weights.lm_head.data, loaded.weights.embedding.data);
+    } else {
+      expect_equal(loaded.weights.lm_head, "lm_head.weight");
+    }
+  }
+
+  TempDirectory directory_;
+  GoldenCase golden_;
+};
+
+TEST_P(WeightsTest, AsStoredNothingIsCopied) {
+  const Loaded loaded(directory_.path());
+  EXPECT_EQ(loaded.copied_bytes, 0U);
+  EXPECT_GT(loaded.mapped_bytes, 0U);
+  expect_all_equal(loaded);
+}
+
+TEST_P(WeightsTest, AnotherDtypeIsConverted) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Loaded loaded(directory_.path(), dtype);
+    EXPECT_EQ(loaded.weights.dtype, dtype);
+    EXPECT_EQ(loaded.weights.embedding.dtype, dtype);
+    EXPECT_EQ(loaded.weights.layers[0].input_norm.dtype, dtype);
+    if (dtype != loaded.sources.dtype) {
+      EXPECT_EQ(loaded.mapped_bytes, 0U);
+    }
+    expect_all_equal(loaded);
+  }
+}
+
+TEST_P(WeightsTest, AStageHasItsOwnLayersOnly) {
+  const Loaded loaded(directory_.path(), {}, 1, 2);
+  ASSERT_EQ(loaded.weights.layers.size(), 1U);
+  expect_equal(loaded.weights.layers[0].q, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_TRUE(loaded.weights.embedding.empty());
+}
+
+TEST_P(WeightsTest, TensorsThatTheFileAlignsBadlyAreCopied) {
+  // One more space in the header moves every tensor to an odd offset.
+  std::ifstream in(directory_.file("model.safetensors"), std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  const std::string header = file.substr(8, length) + " ";
+  directory_.write("model.safetensors", safetensors_bytes(header, file.substr(8 + length)));
+  const Loaded loaded(directory_.path());
+  EXPECT_EQ(loaded.mapped_bytes, 0U);
+  EXPECT_GT(loaded.copied_bytes, 0U);
+  expect_all_equal(loaded);
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WeightsTest,
+                         testing::Values("llama-gqa-tied-f32", "llama-mha", "llama-gelu-f16",
+                                         "qwen2-gqa7-tied", "qwen3-layer-types-biases"),
+                         test_name);
+
+}  // namespace
+}  // namespace sluice
