@@ -1,11 +1,13 @@
 // Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
 // can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
+// SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16 takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -66,7 +68,13 @@ class Memory {
 };
 
 std::unique_ptr<Device> make_device(int threads) {
-  auto device = make_cpu_device({.threads = threads});
+  CpuDeviceOptions options{.threads = threads};
+  if (const char* name = std::getenv("SLUICE_BENCH_ISA")) {
+    const auto isa = parse_cpu_isa(name);
+    CHECK(isa.has_value());
+    options.isa = *isa;
+  }
+  auto device = make_cpu_device(options);
   CHECK(device.has_value());
   return std::move(*device);
 }
