@@ -238,8 +238,7 @@ Result<Value> arithmetic(Heap& heap, Arithmetic op, Value a, Value b) {
   const auto numeric = [](Value v) { return v.is_number() || v.is(Kind::kBigInt); };
   const bool repeats = op == Arithmetic::kMul && !(numeric(a) && numeric(b));
   if ((a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) && (repeats || (numeric(a) && numeric(b)))) {
-    return python_error("OverflowError",
-                        "arithmetic on integers beyond 64 bits is not supported");
+    return python_error("OverflowError", "arithmetic on integers beyond 64 bits is not supported");
   }
   if (a.is_integral() && b.is_integral()) return integer_arithmetic(op, a.as_int(), b.as_int());
   if (a.is_number() && b.is_number()) {
@@ -274,13 +273,11 @@ Result<Value> negate(Value value) {
 Result<Value> slice(Heap& heap, Value value, Value start, Value stop, Value step) {
   if (value.is_undefined()) return undefined_error(value);
   if (value.is_dict()) return type_error("unhashable type: 'slice'");
-  const bool is_range =
-      value.is(Kind::kObject) && value.as_object()->type() == ObjectType::kRange;
+  const bool is_range = value.is(Kind::kObject) && value.as_object()->type() == ObjectType::kRange;
   if (!value.is_string() && !value.is_sequence() && !is_range) {
     return type_error("'" + std::string(type_name(value)) + "' object is not subscriptable");
   }
-  ASSIGN_OR_RETURN(const Bounds bounds,
-                   slice_bounds(start, stop, step, length_of(heap, value)));
+  ASSIGN_OR_RETURN(const Bounds bounds, slice_bounds(start, stop, step, length_of(heap, value)));
   if (is_range) {
     const auto& range = static_cast<const Range&>(*value.as_object());
     const std::int64_t first = range.at(bounds.start);

@@ -105,7 +105,7 @@ struct Parameter {
 struct Stmt {
   StmtKind kind;
   int line = 0;
-  bool recursive = false;  // kFor
+  bool recursive = false;    // kFor
   bool uses_caller = false;  // kMacro and kCallBlock: the body reads these names
   bool uses_kwargs = false;
   bool uses_varargs = false;

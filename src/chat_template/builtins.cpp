@@ -63,8 +63,8 @@ Result<std::vector<Value>> bind_arguments(std::string_view function, std::string
         value = given->second;
         keyword.erase(given);
       } else if (!optional) {
-        return type_error(std::string(function) + "() missing 1 required positional argument: " +
-                          quote(name));
+        return type_error(std::string(function) +
+                          "() missing 1 required positional argument: " + quote(name));
       }
     }
     bound.push_back(value);
@@ -81,8 +81,7 @@ Result<std::vector<Value>> bind_arguments(std::string_view function, std::string
   return bound;
 }
 
-Result<Value> call_builtin(Interpreter& interpreter, const Builtin& builtin,
-                           const CallArgs& args) {
+Result<Value> call_builtin(Interpreter& interpreter, const Builtin& builtin, const CallArgs& args) {
   ASSIGN_OR_RETURN(const std::vector<Value> bound,
                    bind_arguments(builtin.name, builtin.parameters, args));
   return builtin.function(interpreter, BuiltinArgs{bound, args});

@@ -127,8 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "limit of"},
         Hostile{"macro_recursion", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
                 "limit of nested calls"},
-        Hostile{"loop_recursion",
-                "{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}",
+        Hostile{"loop_recursion", "{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}",
                 "limit of nested calls"},
         Hostile{"nested_value",
                 "{% set ns = namespace(s=[]) %}{% for a in range(9999) %}"

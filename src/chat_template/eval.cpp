@@ -84,8 +84,7 @@ Result<Value> Interpreter::eval_node(const Expr& expr) {
 
 Value Interpreter::eval_name(const Expr& expr) {
   const Value* bound = scope_->find(expr.symbol);
-  const Value value =
-      bound != nullptr ? *bound : globals_[static_cast<std::size_t>(expr.symbol)];
+  const Value value = bound != nullptr ? *bound : globals_[static_cast<std::size_t>(expr.symbol)];
   if (!value.is_missing()) return value;
   return undefined(Value(), Value::string(expr.name));
 }
@@ -188,8 +187,7 @@ Status Interpreter::eval_arguments(const Arguments* arguments, EvaluatedArgs* ou
   if (!arguments->extra_named) return {};
   ASSIGN_OR_RETURN(const Value extra, eval(*arguments->extra_named));
   if (!extra.is_dict()) {
-    return type_error("argument after ** must be a mapping, not " +
-                      std::string(type_name(extra)));
+    return type_error("argument after ** must be a mapping, not " + std::string(type_name(extra)));
   }
   for (const DictEntry& entry : extra.as_dict().entries) {
     if (!entry.key.is_string()) return type_error("keywords must be strings");

@@ -130,8 +130,8 @@ Result<ExprPtr> ExpressionParser::parse_conditional() {
     if (skip_word("else")) {
       ASSIGN_OR_RETURN(otherwise, parse_conditional());
     }
-    ASSIGN_OR_RETURN(expr, make_with(ExprKind::kConditional, line, std::move(test),
-                                     std::move(expr), std::move(otherwise)));
+    ASSIGN_OR_RETURN(expr, make_with(ExprKind::kConditional, line, std::move(test), std::move(expr),
+                                     std::move(otherwise)));
   }
   return expr;
 }
@@ -170,9 +170,9 @@ Result<ExprPtr> ExpressionParser::parse_not() {
 
 Result<ExprPtr> ExpressionParser::parse_compare() {
   static constexpr std::pair<std::string_view, Comparison> kOperators[] = {
-      {"==", Comparison::kEqual},   {"!=", Comparison::kNotEqual},
-      {"<", Comparison::kLess},     {"<=", Comparison::kLessEqual},
-      {">", Comparison::kGreater},  {">=", Comparison::kGreaterEqual},
+      {"==", Comparison::kEqual},  {"!=", Comparison::kNotEqual},
+      {"<", Comparison::kLess},    {"<=", Comparison::kLessEqual},
+      {">", Comparison::kGreater}, {">=", Comparison::kGreaterEqual},
   };
   const int line = current().line;
   ASSIGN_OR_RETURN(ExprPtr first, parse_sum());
@@ -407,8 +407,7 @@ Status ExpressionParser::check_target(const Expr& target) const {
   }
   if (target.kind == ExprKind::kName || target.kind == ExprKind::kNamespaceRef) {
     if (target.kind == ExprKind::kName && target.symbol == kSymbolLoop && loop_depth_ > 0) {
-      return syntax_error(target.line,
-                          "Can't assign to special loop variable in for-loop target");
+      return syntax_error(target.line, "Can't assign to special loop variable in for-loop target");
     }
     return {};
   }

@@ -98,7 +98,7 @@ Result<Value> round(Interpreter&, Args args) {
     if (!args[1].is_integral()) return not_an_integer(args[1]);
     digits = args[1].as_int();
   }
-  const std::string_view method = args[2].is_missing()    ? "common"
+  const std::string_view method = args[2].is_missing()  ? "common"
                                   : args[2].is_string() ? args[2].text()
                                                         : "";
   if (method != "common" && method != "ceil" && method != "floor") {
@@ -174,8 +174,8 @@ Result<Value> file_size(Interpreter& in, Args args) {
     prefix = candidate;
     if (bytes < unit) break;
   }
-  const std::string name = binary ? (*prefix == 'k' ? "K" : prefix) + std::string("iB")
-                                  : prefix + std::string("B");
+  const std::string name =
+      binary ? (*prefix == 'k' ? "K" : prefix) + std::string("iB") : prefix + std::string("B");
   std::snprintf(text, sizeof(text), "%.1f ", base * bytes / unit);
   return in.heap().make_string(text + name);
 }

@@ -158,8 +158,8 @@ Result<Value> unique(Interpreter& in, Args args) {
       if (!is_hashable(key)) {
         return type_error("unhashable type: '" + std::string(type_name(key)) + "'");
       }
-      const bool known = std::any_of(seen.begin(), seen.end(),
-                                     [&](Value v) { return equals(i.heap(), v, key); });
+      const bool known =
+          std::any_of(seen.begin(), seen.end(), [&](Value v) { return equals(i.heap(), v, key); });
       RETURN_IF_ERROR(i.check_budget());
       if (known) continue;
       seen.push_back(key);
@@ -199,10 +199,10 @@ Result<Value> first(Interpreter& in, Args args) {
 // The items of what Python's reversed() accepts; an error for what it does not.
 Result<std::vector<Value>> reversed_items(Interpreter& in, Value value) {
   const bool object = value.is(Kind::kObject);
-  const bool reversible =
-      value.is_sequence() || value.is_string() || value.is_dict() || value.is_undefined() ||
-      (object && (value.as_object()->type() == ObjectType::kRange ||
-                  value.as_object()->type() == ObjectType::kDictView));
+  const bool reversible = value.is_sequence() || value.is_string() || value.is_dict() ||
+                          value.is_undefined() ||
+                          (object && (value.as_object()->type() == ObjectType::kRange ||
+                                      value.as_object()->type() == ObjectType::kDictView));
   if (!reversible) {
     return type_error("'" + std::string(type_name(value)) + "' object is not reversible");
   }
@@ -230,10 +230,9 @@ Result<Value> reverse(Interpreter& in, Args args) {
   }
   Result<std::vector<Value>> items = reversed_items(in, args[0]);
   if (items) {
-    const std::string_view type =
-        args[0].is(Kind::kList) ? "list_reverseiterator" : "reversed";
-    return Value::object(in.heap().make_object<ItemsIterator>(
-        in.heap().make_list(*items).items(), type));
+    const std::string_view type = args[0].is(Kind::kList) ? "list_reverseiterator" : "reversed";
+    return Value::object(
+        in.heap().make_object<ItemsIterator>(in.heap().make_list(*items).items(), type));
   }
   std::vector<Value> storage;
   const auto all = in.collect(args[0], &storage);
@@ -317,8 +316,7 @@ Result<Value> batch(Interpreter& in, Args args) {
     }
     done = true;
     if (row.empty()) return false;
-    while (!fill.is_missing() && !fill.is_none() &&
-           static_cast<std::int64_t>(row.size()) < count) {
+    while (!fill.is_missing() && !fill.is_none() && static_cast<std::int64_t>(row.size()) < count) {
       i.heap().charge(sizeof(Value));
       RETURN_IF_ERROR(i.check_budget());
       row.push_back(fill);
@@ -350,8 +348,8 @@ Result<Value> slice_filter(Interpreter& in, Args args) {
     const std::int64_t extra = size % slices;
     const std::int64_t begin = number * per_slice + std::min(number, extra);
     const std::int64_t taken = per_slice + (number < extra ? 1 : 0);
-    const auto part = all.items().subspan(static_cast<std::size_t>(begin),
-                                          static_cast<std::size_t>(taken));
+    const auto part =
+        all.items().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(taken));
     std::vector<Value> row(part.begin(), part.end());
     if (!fill.is_missing() && !fill.is_none() && number >= extra) row.push_back(fill);
     ++number;
@@ -367,8 +365,8 @@ Result<const Builtin*> named_builtin(Value name, bool is_filter) {
   if (name.is_string()) found = is_filter ? find_filter(name.text()) : find_test(name.text());
   if (found != nullptr) return found;
   Heap scratch(1 << 12, 1 << 12);
-  std::string message = std::string(is_filter ? "No filter" : "No test") + " named " +
-                        to_repr(scratch, name) + ".";
+  std::string message =
+      std::string(is_filter ? "No filter" : "No test") + " named " + to_repr(scratch, name) + ".";
   if (name.is_undefined()) {
     message += " (" + undefined_message(*name.as_undefined()) +
                "; did you forget to quote the callable name?)";
@@ -384,8 +382,7 @@ struct OwnedArgs {
 Result<Value> map(Interpreter& in, Args args) {
   const Value value = args.raw.positional[0];
   const auto names = args.raw.positional.subspan(1);
-  OwnedArgs rest{{names.begin(), names.end()},
-                 {args.raw.keyword.begin(), args.raw.keyword.end()}};
+  OwnedArgs rest{{names.begin(), names.end()}, {args.raw.keyword.begin(), args.raw.keyword.end()}};
   Iterator* source = nullptr;
   const Builtin* filter = nullptr;
   Value path;
@@ -429,8 +426,7 @@ template <Keep keep, Subject subject>
 Result<Value> select(Interpreter& in, Args args) {
   const Value value = args.raw.positional[0];
   const auto names = args.raw.positional.subspan(1);
-  OwnedArgs rest{{names.begin(), names.end()},
-                 {args.raw.keyword.begin(), args.raw.keyword.end()}};
+  OwnedArgs rest{{names.begin(), names.end()}, {args.raw.keyword.begin(), args.raw.keyword.end()}};
   Iterator* source = nullptr;
   Value path;
   const Builtin* test = nullptr;

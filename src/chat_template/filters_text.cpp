@@ -256,8 +256,7 @@ Result<Value> strip_tags(Interpreter& in, Args args) {
   std::string plain;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t open = text.find('<', i);
-    const std::size_t close =
-        open == std::string_view::npos ? open : text.find('>', open);
+    const std::size_t close = open == std::string_view::npos ? open : text.find('>', open);
     if (close == std::string_view::npos) {
       plain += text.substr(i);
       break;

@@ -76,8 +76,11 @@ std::string float_digits(double d, const Spec& spec) {
     conversion = 'f';
     value *= 100;
   }
-  const char pattern[] = {'%', spec.alternate ? '#' : '.', spec.alternate ? '.' : '*',
-                          spec.alternate ? '*' : conversion, spec.alternate ? conversion : '\0',
+  const char pattern[] = {'%',
+                          spec.alternate ? '#' : '.',
+                          spec.alternate ? '.' : '*',
+                          spec.alternate ? '*' : conversion,
+                          spec.alternate ? conversion : '\0',
                           '\0'};
   const int precision = spec.precision < 0 ? 6 : spec.precision;
   char buffer[800];
@@ -114,11 +117,27 @@ Result<std::string> format_integer(std::int64_t value, const Spec& spec) {
   std::string digits;
   std::string prefix;
   switch (spec.type) {
-    case '\0': case 'd': case 'i': case 'u': case 'n': digits = std::to_string(magnitude); break;
-    case 'x': digits = in_base(magnitude, 16, false); prefix = "0x"; break;
-    case 'X': digits = in_base(magnitude, 16, true); prefix = "0X"; break;
-    case 'o': digits = in_base(magnitude, 8, false); prefix = "0o"; break;
-    case 'b': digits = in_base(magnitude, 2, false); prefix = "0b"; break;
+    case '\0':
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'n': digits = std::to_string(magnitude); break;
+    case 'x':
+      digits = in_base(magnitude, 16, false);
+      prefix = "0x";
+      break;
+    case 'X':
+      digits = in_base(magnitude, 16, true);
+      prefix = "0X";
+      break;
+    case 'o':
+      digits = in_base(magnitude, 8, false);
+      prefix = "0o";
+      break;
+    case 'b':
+      digits = in_base(magnitude, 2, false);
+      prefix = "0b";
+      break;
     case 'c':
       if (negative || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
         return python_error("OverflowError", "%c arg not in range(0x110000)");
@@ -207,8 +226,9 @@ class Percent {
       named_ = true;
       *i = close + 1;
     }
-    for (; *i < format_.size() && std::string_view("-+ #0").find(format_[*i]) !=
-                                      std::string_view::npos; ++*i) {
+    for (; *i < format_.size() &&
+           std::string_view("-+ #0").find(format_[*i]) != std::string_view::npos;
+         ++*i) {
       const char flag = format_[*i];
       if (flag == '-') spec.align = '<';
       if (flag == '+' || (flag == ' ' && spec.sign == '\0')) spec.sign = flag;
@@ -289,8 +309,9 @@ class Percent {
         const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
         if (decimal && value.is_undefined()) return undefined_error(value);
         return type_error("%" + std::string(1, spec.type) + " format: " +
-                          (decimal ? "a real number is required, not " : "an integer is required, "
-                                                                         "not ") +
+                          (decimal ? "a real number is required, not "
+                                   : "an integer is required, "
+                                     "not ") +
                           std::string(type_name(value)));
       }
       ASSIGN_OR_RETURN(const std::string digits, format_integer(number, spec));
@@ -304,9 +325,8 @@ class Percent {
     if (!value.is_number()) {
       return type_error("must be real number, not " + std::string(type_name(value)));
     }
-    out_.append(format_float(value.is(Kind::kFloat) ? value.as_float()
-                                                    : static_cast<double>(value.as_int()),
-                             spec));
+    out_.append(format_float(
+        value.is(Kind::kFloat) ? value.as_float() : static_cast<double>(value.as_int()), spec));
     return {};
   }
 
@@ -375,16 +395,15 @@ Result<std::string> format_value(Interpreter& in, Value value, std::string_view 
     }
     return format_string(value.text(), spec);
   }
-  const bool as_float = std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos &&
-                        spec.type != '\0';
+  const bool as_float =
+      std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
   if (value.is(Kind::kFloat) || as_float) {
     if (value.is(Kind::kFloat) && spec.type != '\0' && !as_float && spec.type != 'n') {
       return value_error("Unknown format code '" + std::string(1, spec.type) +
                          "' for object of type 'float'");
     }
-    return format_float(value.is(Kind::kFloat) ? value.as_float()
-                                               : static_cast<double>(value.as_int()),
-                        spec);
+    return format_float(
+        value.is(Kind::kFloat) ? value.as_float() : static_cast<double>(value.as_int()), spec);
   }
   if (spec.precision >= 0) return value_error("Precision not allowed in integer format specifier");
   return format_integer(value.as_int(), spec);
@@ -464,8 +483,9 @@ class Braces {
       return python_error("KeyError", quote(name));
     }
     if (name.empty() ? manual_ : automatic_ > 0) {
-      return value_error("cannot switch between manual field specification and automatic field "
-                         "numbering");
+      return value_error(
+          "cannot switch between manual field specification and automatic field "
+          "numbering");
     }
     std::size_t index = automatic_;
     if (name.empty()) {

@@ -85,8 +85,8 @@ Result<Value> make_namespace(Interpreter& in, Args args) {
     if (entry.key.text().starts_with("_")) {
       return python_error("SecurityError",
                           "Chat templates cannot store underscore-prefixed attributes on a "
-                          "namespace, but got " + quote(entry.key.text()) +
-                          ". Please rename the attribute.");
+                          "namespace, but got " +
+                              quote(entry.key.text()) + ". Please rename the attribute.");
     }
     in.heap().charge(sizeof(DictEntry));
     result->attributes.emplace_back(entry.key.text(), entry.value);
@@ -100,8 +100,7 @@ Result<Value> raise_exception(Interpreter& in, Args args) {
 
 Result<Value> strftime_now(Interpreter& in, Args args) {
   if (!args[0].is_string()) {
-    return type_error("strftime() argument 1 must be str, not " +
-                      std::string(type_name(args[0])));
+    return type_error("strftime() argument 1 must be str, not " + std::string(type_name(args[0])));
   }
   in.heap().scan(args[0].text().size() * 4);
   ASSIGN_OR_RETURN(const std::string text, format_time(in.now(), args[0].text()));
@@ -156,9 +155,8 @@ Result<Value> make_cycler(Interpreter& in, Args args) {
   if (items.empty()) return python_error("RuntimeError", "at least one item has to be provided");
   in.heap().charge(items.size_bytes());
   auto* cycler = in.heap().make_object<Cycler>(std::vector<Value>(items.begin(), items.end()));
-  cycler->set_actions(
-      in.heap().make_object<CyclerAction>(*cycler, Cycler::Action::kNext),
-      in.heap().make_object<CyclerAction>(*cycler, Cycler::Action::kReset));
+  cycler->set_actions(in.heap().make_object<CyclerAction>(*cycler, Cycler::Action::kNext),
+                      in.heap().make_object<CyclerAction>(*cycler, Cycler::Action::kReset));
   return Value::object(cycler);
 }
 
@@ -177,8 +175,8 @@ class Joiner final : public Callable {
 };
 
 Result<Value> make_joiner(Interpreter& in, Args args) {
-  return Value::object(in.heap().make_object<Joiner>(
-      args[0].is_missing() ? Value::string(", ") : args[0]));
+  return Value::object(
+      in.heap().make_object<Joiner>(args[0].is_missing() ? Value::string(", ") : args[0]));
 }
 
 constexpr Builtin kGlobals[] = {

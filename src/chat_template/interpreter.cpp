@@ -180,8 +180,8 @@ Status Interpreter::assign(const Expr& target, Value value) {
     if (target.name.starts_with("_")) {
       return python_error("SecurityError",
                           "Chat templates cannot store underscore-prefixed attributes on a "
-                          "namespace, but got " + quote(target.name) +
-                          ". Please rename the attribute.");
+                          "namespace, but got " +
+                              quote(target.name) + ". Please rename the attribute.");
     }
     const Value* bound = scope_->find(target.symbol);
     const Value place =
@@ -357,8 +357,8 @@ Status Interpreter::bind_parameters(const Stmt& macro, const CallArgs& args) {
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = macro.parameters[i];
     if (parameter.symbol == kSymbolCaller) found_caller = true;
-    scope_->set(parameter.symbol, i < args.positional.size() ? args.positional[i]
-                                                             : take(parameter.name));
+    scope_->set(parameter.symbol,
+                i < args.positional.size() ? args.positional[i] : take(parameter.name));
   }
   if (macro.uses_caller && !found_caller) {
     Value caller = take("caller");
@@ -404,9 +404,9 @@ Status Interpreter::fill_defaults(const Stmt& macro) {
       ASSIGN_OR_RETURN(const Value value, eval(*parameter->fallback));
       scope_->set(parameter->symbol, value);
     } else {
-      scope_->set(parameter->symbol,
-                  undefined_hint(heap_.store("parameter " + quote(parameter->name) +
-                                             " was not provided")));
+      scope_->set(
+          parameter->symbol,
+          undefined_hint(heap_.store("parameter " + quote(parameter->name) + " was not provided")));
     }
   }
   return {};

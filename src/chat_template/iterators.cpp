@@ -100,11 +100,10 @@ Result<bool> Interpreter::contains(Value container, Value item) {
     heap_.scan(container.text().size());
     return container.text().find(item.text()) != std::string_view::npos;
   }
-  const bool keys = container.is_dict() ||
-                    (container.is(Kind::kObject) &&
-                     container.as_object()->type() == ObjectType::kDictView &&
-                     static_cast<const DictView&>(*container.as_object()).part ==
-                         DictView::Part::kKeys);
+  const bool keys =
+      container.is_dict() ||
+      (container.is(Kind::kObject) && container.as_object()->type() == ObjectType::kDictView &&
+       static_cast<const DictView&>(*container.as_object()).part == DictView::Part::kKeys);
   if (keys) {
     if (!is_hashable(item)) {
       return type_error("unhashable type: '" + std::string(type_name(item)) + "'");

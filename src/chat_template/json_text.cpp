@@ -55,8 +55,12 @@ class JsonWriter {
 
   void append_unit(unsigned unit) {
     static constexpr char kHex[] = "0123456789abcdef";
-    const char text[] = {'\\', 'u', kHex[(unit >> 12) & 15], kHex[(unit >> 8) & 15],
-                         kHex[(unit >> 4) & 15], kHex[unit & 15]};
+    const char text[] = {'\\',
+                         'u',
+                         kHex[(unit >> 12) & 15],
+                         kHex[(unit >> 8) & 15],
+                         kHex[(unit >> 4) & 15],
+                         kHex[unit & 15]};
     out_.append(std::string_view(text, sizeof(text)));
   }
 

@@ -37,9 +37,8 @@ class Lexer {
 
   // Moves to `end`, counting lines.
   void advance(std::size_t end) {
-    line_ += static_cast<int>(
-        std::count(source_.begin() + static_cast<std::ptrdiff_t>(position_),
-                   source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(position_),
+                                         source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
     line_starting_ = end > position_ && source_[end - 1] == '\n';
     position_ = end;
   }
@@ -214,8 +213,8 @@ class Lexer {
       if (is_digit(at(digits))) end = digits_end(digits, is_digit);
     }
     if (end != whole && !after_dot) {
-      const auto value = parse_float(
-          without_underscores(source_.substr(position_, end - position_), &buffer));
+      const auto value =
+          parse_float(without_underscores(source_.substr(position_, end - position_), &buffer));
       if (!value) return fail("bad float literal");
       emit(TokenType::kNumber, source_.substr(position_, end - position_), Value::real(*value));
       advance(end);
@@ -255,8 +254,8 @@ class Lexer {
     while (end < source_.size() && source_[end] != quote) {
       end += source_[end] == '\\' ? 2 : 1;
     }
-    if (end >= source_.size()) return fail("unexpected char " + std::string(1, quote) +
-                                           ": the string is not closed");
+    if (end >= source_.size())
+      return fail("unexpected char " + std::string(1, quote) + ": the string is not closed");
     const std::string_view body = source_.substr(position_ + 1, end - position_ - 1);
     std::string_view text = body;
     if (body.find('\\') != std::string_view::npos) {

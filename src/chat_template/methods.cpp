@@ -38,23 +38,21 @@ Result<Value> count(Interpreter& in, Args args) {
 
 Result<Value> index(Interpreter& in, Args args) {
   ASSIGN_OR_RETURN(const Value part, slice(in.heap(), args[0], args[2], args[3], Value()));
-  const auto offset = part.items().empty()
-                          ? 0
-                          : part.items().data() - args[0].items().data();
+  const auto offset = part.items().empty() ? 0 : part.items().data() - args[0].items().data();
   for (std::size_t i = 0; i < part.items().size(); ++i) {
     if (equals(in.heap(), part.items()[i], args[1])) {
       return Value::integer(static_cast<std::int64_t>(i) + offset);
     }
   }
-  return python_error("ValueError", to_repr(in.heap(), args[1]) + " is not in " +
-                                        std::string(type_name(args[0])));
+  return python_error(
+      "ValueError", to_repr(in.heap(), args[1]) + " is not in " + std::string(type_name(args[0])));
 }
 
 Result<Value> is_integer(Interpreter&, Args args) {
   const double d = args[0].as_float();
-  return Value::boolean(d == static_cast<double>(static_cast<long double>(d)) &&
-                        d - static_cast<double>(static_cast<std::int64_t>(
-                                std::clamp(d, -9e18, 9e18))) == 0);
+  return Value::boolean(
+      d == static_cast<double>(static_cast<long double>(d)) &&
+      d - static_cast<double>(static_cast<std::int64_t>(std::clamp(d, -9e18, 9e18))) == 0);
 }
 
 constexpr Builtin kDictMethods[] = {
@@ -97,8 +95,8 @@ const Builtin* find_method(Value object, std::string_view name) {
 }
 
 bool is_mutating_method(Value object, std::string_view name) {
-  static constexpr std::string_view kList[] = {"append", "clear",  "pop",    "reverse",
-                                               "insert", "sort",   "extend", "remove"};
+  static constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",
+                                               "insert", "sort",  "extend", "remove"};
   static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   if (object.is(Kind::kList)) return is_one_of(name, kList);
   return object.is_dict() && is_one_of(name, kDict);

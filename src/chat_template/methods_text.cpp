@@ -152,8 +152,8 @@ Result<std::int64_t> position(Interpreter& in, Args args, Side from) {
   }
   ASSIGN_OR_RETURN(const Value part, bounded(in, args));
   in.heap().scan(args[0].text().size());
-  const std::size_t found = from == Side::kLeft ? part.text().find(args[1].text())
-                                                : part.text().rfind(args[1].text());
+  const std::size_t found =
+      from == Side::kLeft ? part.text().find(args[1].text()) : part.text().rfind(args[1].text());
   if (found == std::string_view::npos) return -1;
   // An empty slice does not tell where it lay, so its start is worked out as Python does.
   std::int64_t start = 0;
@@ -257,8 +257,9 @@ Result<Value> zero_fill(Interpreter& in, Args args) {
 
 bool is_digit_class(char32_t c) {
   // Superscripts and circled digits are digits without being decimals.
-  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0x2070 && c <= 0x2089 &&
-         c != 0x2071 && c != 0x2072 && c != 0x2073 && !(c >= 0x207A && c <= 0x207F)) ||
+  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 ||
+         (c >= 0x2070 && c <= 0x2089 && c != 0x2071 && c != 0x2072 && c != 0x2073 &&
+          !(c >= 0x207A && c <= 0x207F)) ||
          (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247C) ||
          (c >= 0x2488 && c <= 0x2490);
 }

@@ -61,9 +61,8 @@ bool equals_at(Heap* heap, Value a, Value b, int depth) {
       return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple:
-      return std::equal(
-          a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
-          [&](Value x, Value y) { return equals_at(heap, x, y, depth + 1); });
+      return std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(),
+                        [&](Value x, Value y) { return equals_at(heap, x, y, depth + 1); });
     case Kind::kDict: return dicts_equal(heap, a.as_dict(), b.as_dict(), depth);
     case Kind::kObject: {
       if (a.as_object() == b.as_object()) return true;
@@ -263,9 +262,7 @@ std::string undefined_message(const UndefinedInfo& info) {
     switch (info.object.as_object()->type()) {
       case ObjectType::kLoop:
       case ObjectType::kOther: type = "jinja2.runtime." + type; break;
-      case ObjectType::kNamespace:
-        type = "transformers.utils.chat_template_utils." + type;
-        break;
+      case ObjectType::kNamespace: type = "transformers.utils.chat_template_utils." + type; break;
       case ObjectType::kCallable:
         if (type == "Macro") type = "jinja2.runtime." + type;
         break;

@@ -96,12 +96,13 @@ class Parser : public ExpressionParser {
       }
       message += nesting_mistake
                      ? " You probably made a nesting mistake. Jinja is expecting this tag, but "
-                       "currently looking for " + looking + "."
+                       "currently looking for " +
+                           looking + "."
                      : " Jinja was looking for the following tags: " + looking + ".";
     }
     if (!open_tags_.empty()) {
-      message += " The innermost block that needs to be closed is " + quote(open_tags_.back()) +
-                 ".";
+      message +=
+          " The innermost block that needs to be closed is " + quote(open_tags_.back()) + ".";
     }
     return fail(message);
   }
@@ -111,11 +112,16 @@ class Parser : public ExpressionParser {
     const std::string_view tag = current().text;
     using Method = Result<StmtPtr> (Parser::*)();
     static constexpr std::pair<std::string_view, Method> kTags[] = {
-        {"for", &Parser::parse_for},       {"if", &Parser::parse_if},
-        {"set", &Parser::parse_set},       {"macro", &Parser::parse_macro},
-        {"call", &Parser::parse_call_tag}, {"filter", &Parser::parse_filter_tag},
-        {"with", &Parser::parse_with},     {"print", &Parser::parse_print},
-        {"break", &Parser::parse_break},   {"continue", &Parser::parse_continue},
+        {"for", &Parser::parse_for},
+        {"if", &Parser::parse_if},
+        {"set", &Parser::parse_set},
+        {"macro", &Parser::parse_macro},
+        {"call", &Parser::parse_call_tag},
+        {"filter", &Parser::parse_filter_tag},
+        {"with", &Parser::parse_with},
+        {"print", &Parser::parse_print},
+        {"break", &Parser::parse_break},
+        {"continue", &Parser::parse_continue},
         {"generation", &Parser::parse_generation},
     };
     const auto* found = std::find_if(std::begin(kTags), std::end(kTags),

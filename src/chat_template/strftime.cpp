@@ -11,9 +11,9 @@ namespace {
 
 constexpr const char* kDays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                  "Thursday", "Friday", "Saturday"};
-constexpr const char* kMonths[] = {"January", "February", "March",     "April",   "May",
-                                   "June",    "July",     "August",    "September", "October",
-                                   "November", "December"};
+constexpr const char* kMonths[] = {"January",   "February", "March",    "April",
+                                   "May",       "June",     "July",     "August",
+                                   "September", "October",  "November", "December"};
 
 std::tm broken_down(std::chrono::local_seconds time) {
   const auto day = std::chrono::floor<std::chrono::days>(time);
@@ -62,16 +62,39 @@ Result<std::string> format_time(std::chrono::local_seconds time, std::string_vie
       case 'f': out += "000000"; continue;
       case 'z':
       case 'Z': continue;  // a naive datetime has no zone
-      case 'd': case 'm': case 'y': case 'Y': case 'H': case 'I': case 'M': case 'S': case 'j':
-      case 'w': case 'u': case 'U': case 'W': case 'V': case 'G': case 'e': case 'k': case 'l':
-      case 'D': case 'F': case 'T': case 'R': case 'C': case 'n': case 't': case '%': break;
-      case 'c': spec = std::string(kDays[day], 3) + " " + std::string(kMonths[month], 3) +
-                       " %e %H:%M:%S %Y"; break;
+      case 'd':
+      case 'm':
+      case 'y':
+      case 'Y':
+      case 'H':
+      case 'I':
+      case 'M':
+      case 'S':
+      case 'j':
+      case 'w':
+      case 'u':
+      case 'U':
+      case 'W':
+      case 'V':
+      case 'G':
+      case 'e':
+      case 'k':
+      case 'l':
+      case 'D':
+      case 'F':
+      case 'T':
+      case 'R':
+      case 'C':
+      case 'n':
+      case 't':
+      case '%': break;
+      case 'c':
+        spec =
+            std::string(kDays[day], 3) + " " + std::string(kMonths[month], 3) + " %e %H:%M:%S %Y";
+        break;
       case 'x': spec = "%m/%d/%y"; break;
       case 'X': spec = "%H:%M:%S"; break;
-      default:
-        out += spec;
-        continue;
+      default: out += spec; continue;
     }
     char text[128];
     out.append(text, std::strftime(text, sizeof(text), spec.c_str(), &tm));

@@ -152,8 +152,7 @@ TEST(ChatInputTest, ToolArgumentsCanBeParsed) {
   EXPECT_EQ(render_chat(kSource, input), R"({'name': 'f', 'arguments': '{"a": [1, 2.5]}'})");
   input.tool_arguments = ToolArguments::kParsed;
   EXPECT_EQ(render_chat(kSource, input), "{'name': 'f', 'arguments': {'a': [1, 2.5]}}");
-  input.messages_json =
-      R"([{"tool_calls": [{"function": {"name": "f", "arguments": "{oops"}}]}])";
+  input.messages_json = R"([{"tool_calls": [{"function": {"name": "f", "arguments": "{oops"}}]}])";
   EXPECT_NE(render_chat(kSource, input).find("messages[0].tool_calls: arguments: not valid JSON"),
             std::string::npos);
 }

@@ -33,8 +33,8 @@ void append_upper(std::string& out, char32_t c) {
   } else if (const CaseExpansion* e = find_expansion(c)) {
     append_all(out, e->upper);
   } else {
-    append_code_point(out, static_cast<char32_t>(
-                               utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+    append_code_point(out,
+                      static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
   }
 }
 
@@ -42,8 +42,8 @@ void append_title(std::string& out, char32_t c) {
   if (const CaseExpansion* e = find_expansion(c)) {
     append_all(out, e->title);
   } else {
-    append_code_point(out, static_cast<char32_t>(
-                               utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+    append_code_point(out,
+                      static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
   }
 }
 
@@ -86,8 +86,8 @@ void append_lower(std::string& out, std::string_view text, std::size_t begin, st
   } else if (c == 0x3A3) {
     append_code_point(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
   } else {
-    append_code_point(out, static_cast<char32_t>(
-                               utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    append_code_point(out,
+                      static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
   }
 }
 
@@ -192,12 +192,8 @@ bool is_printable(char32_t c) {
   }
 }
 
-bool is_upper(char32_t c) {
-  return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0;
-}
-bool is_lower(char32_t c) {
-  return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0;
-}
+bool is_upper(char32_t c) { return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0; }
+bool is_lower(char32_t c) { return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0; }
 bool is_cased(char32_t c) {
   return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT;
 }
@@ -208,8 +204,7 @@ bool is_alpha(char32_t c) {
 bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_numeric(char32_t c) {
   const utf8proc_category_t cat = category(c);
-  return cat == UTF8PROC_CATEGORY_ND || cat == UTF8PROC_CATEGORY_NL ||
-         cat == UTF8PROC_CATEGORY_NO;
+  return cat == UTF8PROC_CATEGORY_ND || cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
 }
 
 std::string to_upper(std::string_view text) {

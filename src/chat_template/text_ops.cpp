@@ -91,9 +91,8 @@ Result<Value> attribute_path(Interpreter& interpreter, Value item, Value path, V
   while (true) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
-    const bool number =
-        !part.empty() && std::all_of(part.begin(), part.end(),
-                                     [](char c) { return c >= '0' && c <= '9'; });
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(),
+                                                     [](char c) { return c >= '0' && c <= '9'; });
     const auto index = number ? parse_integer(part, 10) : std::nullopt;
     RETURN_IF_ERROR(step(index ? Value::integer(*index) : Value::string(part)));
     if (dot == rest.size()) return item;
