@@ -2,7 +2,8 @@
 //
 // Bases are slots of 256 GiB from 0x550000000000 on, clear of the shadow and heap areas of the
 // address, thread and memory sanitizers. The first slot lies below where the kernel loads
-// executables; one of the next five may hold this process's. A slot that is taken means the next.
+// executables; one or two of the other five hold this process's. A slot that is taken means the
+// next, whatever its range leaves of it.
 // The series is the same in every process, so that captured pointers stay valid.
 // Threads: not synchronised; the device's owner calls.
 #pragma once
@@ -18,7 +19,7 @@ class AddressSpace {
  public:
   static constexpr std::size_t kFirstBase = 0x550000000000;
   static constexpr std::size_t kSlotBytes = std::size_t{256} << 30;
-  static constexpr int kNumSlots = 20;  // ends at 0x5A0000000000
+  static constexpr int kNumSlots = 6;  // up to 0x568000000000: more would leave tsan's range
   // A transparent huge page, so that regions may be made of them.
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 

@@ -62,7 +62,7 @@ struct KernelTable {
   MatmulKernel matmul_f32_f16;
   MatmulKernel matmul_f32_bf16;
   MatmulKernel matmul_bf16_bf16;
-  // Columns are handed out in multiples of this, so that few tiles are narrow.
+  // Columns are handed out in multiples of this, of every tile's width, so that few are narrow.
   std::int32_t matmul_cols;
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);

@@ -13,7 +13,7 @@ const KernelTable& avx2_kernels() {
       .matmul_f32_f16 = matmul<DotF32<Avx2, AsF16<Avx2>>>,
       .matmul_f32_bf16 = matmul<DotF32<Avx2, AsBf16<Avx2>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx2>>,
-      .matmul_cols = Avx2::kDotCols,
+      .matmul_cols = 12,
       .embed = embed_rows<Avx2>,
       .rms_norm = rms_norm_rows<Avx2>,
       .rope_write_kv = rope_write_kv_rows<Avx2>,

@@ -13,7 +13,7 @@ const KernelTable& avx512_kernels() {
       .matmul_f32_f16 = matmul<DotF32<Avx512, AsF16<Avx512>>>,
       .matmul_f32_bf16 = matmul<DotF32<Avx512, AsBf16<Avx512>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx512>>,
-      .matmul_cols = Avx512::kDotCols,
+      .matmul_cols = 12,
       .embed = embed_rows<Avx512>,
       .rms_norm = rms_norm_rows<Avx512>,
       .rope_write_kv = rope_write_kv_rows<Avx512>,

@@ -15,6 +15,8 @@ struct DotBf16Pairs {
   using Vector = __m512i;
   static constexpr int kStep = 32;
   static constexpr int kPhases = 1;
+  static constexpr int kRows = Avx512::kDotRows;
+  static constexpr int kCols = Avx512::kDotCols;
   template <int>
   SLUICE_INLINE static Vector load_x(const X* p) {
     return Avx512::load_pairs(p);

@@ -93,6 +93,8 @@ struct DotF32 {
   using Vector = typename S::F;
   static constexpr int kStep = S::kLanes;
   static constexpr int kPhases = 1;
+  static constexpr int kRows = S::kDotRows;  // of a register tile
+  static constexpr int kCols = S::kDotCols;
   template <int>
   SLUICE_INLINE static Vector load_x(const X* p) {
     return S::load(p);
@@ -123,6 +125,8 @@ struct DotBf16 {
   using Vector = typename S::F;
   static constexpr int kStep = 2 * S::kLanes;
   static constexpr int kPhases = 2;
+  static constexpr int kRows = S::kDotRows;
+  static constexpr int kCols = S::kDotCols;
   template <int phase>
   SLUICE_INLINE static Vector widen(typename S::Pairs v) {
     return phase == 0 ? S::even(v) : S::odd(v);
@@ -242,7 +246,7 @@ struct DotTile {
 // weight are often as long as a memory page, where hardware prefetching stops.
 template <class P, int cols>
 struct ColumnTile {
-  static constexpr int kRows = P::Simd::kDotRows;
+  static constexpr int kRows = P::kRows;
 
   static void run(const MatmulPiece& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
                   bool prefetch) {
@@ -296,8 +300,8 @@ inline constexpr std::int64_t kCachedInputBytes = 256 << 10;
 
 template <class P>
 void matmul(const MatmulPiece& p) {
-  constexpr int kRows = P::Simd::kDotRows;
-  constexpr int kCols = P::Simd::kDotCols;
+  constexpr int kRows = P::kRows;
+  constexpr int kCols = P::kCols;
   const std::int64_t row_bytes = p.depth * static_cast<std::int64_t>(sizeof(typename P::X));
   const std::int64_t fits = kCachedInputBytes / (row_bytes + 1) / kRows * kRows;
   const std::int64_t chunk = fits > kRows ? fits : kRows;
