@@ -29,37 +29,46 @@ def learning_rate(progress, step, options):
     return warm * (low + 0.5 * (options.lr - low) * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
+def copy_weight(progress, options):
+    """What a copied entity counts, against 1 for other tokens; back to 1 well before the end."""
+    return 1.0 + (options.copy_weight - 1.0) * max(0.0, 1.0 - progress / 0.75)
+
+
 def heldout_batches(tokenizer, options):
-    return [(torch.from_numpy(ids), torch.from_numpy(targets)) for _, ids, targets in
+    return [(torch.from_numpy(ids), torch.from_numpy(targets)) for _, ids, targets, _ in
             corpus.batches("heldout", 0, HELDOUT_DOCUMENTS, tokenizer, options.context,
                            options.batch_tokens, seed=0)]
 
 
 @torch.no_grad()
 def heldout_loss(model, batches):
-    total = sum(float(model.loss(ids, targets)) for ids, targets in batches)
+    total = sum(float(model.losses(ids, targets).sum()) for ids, targets in batches)
     return total / sum(int((targets != -100).sum()) for _, targets in batches)
 
 
-def save(model, state, options):
+def save(model, optimizer, state, options):
     path = os.path.join(options.output, "checkpoint.pt")
     torch.save({"model": model.state_dict(), "config": dataclasses.asdict(model.config),
-                "state": state, "options": vars(options)}, path + ".tmp")
+                "optimizer": optimizer.state_dict(), "state": state,
+                "options": vars(options)}, path + ".tmp")
     os.replace(path + ".tmp", path)
 
 
 def optimizer_for(model, options):
-    matrices = [p for p in model.parameters() if p.dim() == 2]
+    """AdamW; the embeddings, which start large and meet each word rarely, take larger steps."""
+    embedding = model.embed_tokens.weight
+    matrices = [p for p in model.parameters() if p.dim() == 2 and p is not embedding]
     vectors = [p for p in model.parameters() if p.dim() != 2]
-    groups = [{"params": matrices, "weight_decay": options.weight_decay},
-              {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.98), fused=True)
+    groups = [{"params": matrices, "weight_decay": options.weight_decay, "scale": 1.0},
+              {"params": [embedding], "weight_decay": 0.0, "scale": 4.0},
+              {"params": vectors, "weight_decay": 0.0, "scale": 1.0}]
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.99), fused=True)
 
 
 class Exchange:
     """Sums the gradients of all workers, and a few numbers with them, in one all-reduce."""
 
-    NUMBERS = 4  # loss, taught tokens, tokens, progress
+    NUMBERS = 5  # loss, taught tokens, their weights, tokens, progress
 
     def __init__(self, model):
         self.parameters = list(model.parameters())
@@ -70,15 +79,16 @@ class Exchange:
             self.views.append(view)
             start += parameter.numel()
 
-    def run(self, loss, taught, tokens, progress):
-        """Leaves the gradient of the mean loss in every parameter; returns the summed numbers."""
+    def run(self, numbers):
+        """Leaves the gradient of the weighted mean loss in every parameter; returns the mean loss,
+        the tokens and the progress of all workers."""
         for view, parameter in zip(self.views, self.parameters):
             view.copy_(parameter.grad)
-        self.buffer[-self.NUMBERS:] = torch.tensor([loss, taught, tokens, progress])
+        self.buffer[-self.NUMBERS:] = torch.tensor(numbers)
         torch.distributed.all_reduce(self.buffer)
-        loss, taught, tokens, progress = self.buffer[-self.NUMBERS:].tolist()
+        loss, taught, weights, tokens, progress = self.buffer[-self.NUMBERS:].tolist()
         for view, parameter in zip(self.views, self.parameters):
-            torch.div(view, taught, out=parameter.grad)
+            torch.div(view, weights, out=parameter.grad)
         return loss / taught, tokens, progress
 
 
@@ -97,21 +107,33 @@ def worker(rank, options):
     model = llama.Llama(llama.Config(vocab_size=tokenizer.get_vocab_size()))
     optimizer, exchange = optimizer_for(model, options), Exchange(model)
     heldout = heldout_batches(tokenizer, options) if rank == 0 else None
-    log = open(os.path.join(options.output, f"log{rank}.jsonl"), "w", encoding="utf-8")
+    log = open(os.path.join(options.output, f"log{rank}.jsonl"), "a", encoding="utf-8")
     state = {"step": 0, "tokens": 0, "documents": 0, "seconds": 0.0}
+    if options.resume:
+        saved = torch.load(os.path.join(options.output, "checkpoint.pt"))
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        state = saved["state"]
+    before, first_step = dict(state), state["step"]
     start = last_save = time.monotonic()
-    stream = corpus.batches("train", 0, 1 << 30, tokenizer, options.context,
+    stream = corpus.batches("train", before["documents"], 1 << 30, tokenizer, options.context,
                             options.batch_tokens, options.seed)
-    for state["documents"], ids, targets in itertools.islice(stream, rank, None, options.workers):
+    progress = 0.0
+    for state["documents"], ids, targets, copies in itertools.islice(stream, rank, None, options.workers):
+        extra = torch.from_numpy(copies[targets != -100]) * (copy_weight(progress, options) - 1)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model.loss(torch.from_numpy(ids), torch.from_numpy(targets))
-        loss.backward()
-        state["seconds"] = time.monotonic() - start
-        mine = max(state["seconds"] / (60 * options.minutes), state["tokens"] / options.tokens)
-        mean, tokens, progress = exchange.run(loss.item(), int((targets != -100).sum()),
-                                              int((ids != 0).sum()), mine if rank == 0 else 0.0)
+            losses = model.losses(torch.from_numpy(ids), torch.from_numpy(targets))
+        (losses * (1 + extra)).sum().backward()
+        elapsed = time.monotonic() - start
+        state["seconds"] = before["seconds"] + elapsed
+        mine = max(elapsed / (60 * options.minutes),
+                   (state["tokens"] - before["tokens"]) / options.tokens)
+        mean, tokens, progress = exchange.run(
+            [losses.sum().item(), len(losses), (1 + extra).sum().item(), int((ids != 0).sum()),
+             mine if rank == 0 else 0.0])
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(progress, state["step"], options)
+            rate = learning_rate(progress, state["step"] - first_step, options)
+            group["lr"] = group["scale"] * rate
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
@@ -126,10 +148,10 @@ def worker(rank, options):
         if progress >= 1.0:
             break
         if rank == 0 and time.monotonic() - last_save > options.save_seconds:
-            save(model, state, options)
+            save(model, optimizer, state, options)
             last_save = time.monotonic()
     if rank == 0:
-        save(model, state, options)
+        save(model, optimizer, state, options)
     torch.distributed.barrier()
 
 
@@ -142,12 +164,15 @@ def main():
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--batch-tokens", type=int, default=1024,
                         help="of each worker")
-    parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--warmup", type=int, default=200, help="steps")
+    parser.add_argument("--lr", type=float, default=1.2e-3)
+    parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--weight-decay", type=float, default=0.05)
     parser.add_argument("--heldout-every", type=int, default=500, help="steps")
     parser.add_argument("--save-seconds", type=float, default=180)
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    parser.add_argument("--copy-weight", type=float, default=8.0)
+    parser.add_argument("--resume", action="store_true",
+                        help="go on from checkpoint.pt with new text and a new schedule")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     os.makedirs(options.output, exist_ok=True)
