@@ -58,6 +58,8 @@ Result<AddressRange> AddressSpace::reserve(std::size_t bytes) const {
       munmap(got, bytes);
       last_errno = EEXIST;
     }
+    // valgrind and sanitizers refuse addresses they want for themselves as invalid.
+    if (last_errno == EINVAL) last_errno = EEXIST;
     if (last_errno != EEXIST) break;
   }
   return unavailable(fmt::format("reserving {} bytes of address space from {:#x} on: {}", bytes,
