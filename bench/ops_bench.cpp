@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
-#include "device/cpu/cpu_device.h"
 #include "bench/machine_probe.h"
+#include "device/cpu/cpu_device.h"
 
 namespace sluice::bench {
 namespace {

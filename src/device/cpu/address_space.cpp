@@ -97,7 +97,7 @@ Status AddressSpace::back_with_file(AddressRange range, std::size_t offset, int 
                                     std::size_t bytes) const {
   if (bytes == 0) return invalid_argument("mapping a file: 0 bytes asked for");
   check_inside(range, offset, bytes);
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) != 0) return invalid_argument("mapping a file: " + reason());
   // Reading a mapping behind the end of its file is a fatal signal: refuse it here.
   if (static_cast<std::uint64_t>(info.st_size) < bytes) {
