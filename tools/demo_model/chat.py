@@ -261,14 +261,17 @@ SYSTEM = ["You are a helpful assistant.", "You are a story teller.", "Answer bri
           "Be kind and polite."]
 
 
-def conversation(rng, budget):
-    """A conversation of about `budget` words."""
+def conversation(rng, budget, story_share=1.0):
+    """A conversation of about `budget` words; below 1.0, `story_share` of the requests for stories
+    are left and the others become something else."""
     messages, words, pending = [], 0, []
     if rng.random() < 0.25:
         messages.append(("system", rng.choice(SYSTEM)))
     told = None
     while True:
         kind = rng.random()
+        if kind < 0.33 and story_share < 1.0 and rng.random() >= story_share:
+            kind = rng.uniform(0.33, 1.0)
         if pending and rng.random() < 0.4:
             question, answer = pending.pop()
         elif told and rng.random() < 0.6:

@@ -47,25 +47,33 @@ def grams(items):
     return [hash(tuple(items[i:i + 8])) for i in range(len(items) - 7)]
 
 
-def seen_in_training(wanted_words, wanted_tokens, documents, tokenizer):
-    """Which of the wanted 8-grams occur in the first `documents` training documents."""
+def training_documents(ranges):
+    """All documents of ranges such as "train:0:43008"."""
+    for text in ranges:
+        split, first, last = text.split(":")
+        for index in range(int(first), int(last)):
+            yield corpus.document(split, index)
+
+
+def seen_in_training(wanted_words, wanted_tokens, ranges, tokenizer):
+    """Which of the wanted 8-grams occur in the training text."""
     seen_words, seen_tokens = set(), set()
-    for index in range(documents):
-        for _, text in corpus.document("train", index):
+    for document in training_documents(ranges):
+        for _, text in document:
             seen_words.update(g for g in grams(words_of(text)) if g in wanted_words)
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             seen_tokens.update(g for g in grams(ids) if g in wanted_tokens)
     return seen_words, seen_tokens
 
 
-def novelty(groups, documents, tokenizer):
+def novelty(groups, ranges, tokenizer):
     """groups: name -> texts. Returns name -> (word share, token share, word 8-grams)."""
     def ids_of(text):
         return tokenizer.encode(text, add_special_tokens=False).ids
     word_grams = {n: [g for t in texts for g in grams(words_of(t))] for n, texts in groups.items()}
     token_grams = {n: [g for t in texts for g in grams(ids_of(t))] for n, texts in groups.items()}
     seen_words, seen_tokens = seen_in_training(
-        set().union(*word_grams.values()), set().union(*token_grams.values()), documents, tokenizer)
+        set().union(*word_grams.values()), set().union(*token_grams.values()), ranges, tokenizer)
 
     def share(items, seen):
         return sum(g not in seen for g in items) / max(1, len(items))
@@ -219,8 +227,8 @@ def check_stories(demo, options, results):
 
 
 def check_novelty(demo, groups, options, results):
-    shares = novelty(groups, options.documents, demo.tokenizer_raw)
-    print(f"\n| text, against {options.documents} training documents | word 8-grams | absent |"
+    shares = novelty(groups, options.text, demo.tokenizer_raw)
+    print(f"\n| text, against {' and '.join(options.text)} | word 8-grams | absent |"
           " token 8-grams absent |\n|---|---|---|---|")
     for name, (words, tokens, count) in shares.items():
         print(f"| {name} | {count} | {words:.3f} | {tokens:.3f} |")
@@ -265,7 +273,7 @@ def show_chats(demo):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--documents", type=int, required=True,
+    parser.add_argument("--text", nargs="+", required=True, metavar="SPLIT:FIRST:END",
                         help="training documents read, as the trainer's log says")
     parser.add_argument("--stories", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)

@@ -13,13 +13,16 @@ import lexicon
 import special_tokens as special
 import stories
 
-SPLIT_SEEDS = {"train": 0, "heldout": 1, "tokenizer": 2}
+# "lessons" has few stories and many questions.
+SPLIT_SEEDS = {"train": 0, "heldout": 1, "tokenizer": 2, "lessons": 3}
 
 
 def document(split, index):
     """Returns [(role, content), ...]; a plain story has the one role None."""
     rng = random.Random(index * 8 + SPLIT_SEEDS[split])
     kind = rng.random()
+    if split == "lessons" and kind >= 0.1:
+        return chat.conversation(rng, rng.choice((10, 30, 60, 120)), story_share=0.15)
     if kind < 0.25:
         length = rng.choice(("short", "medium", "medium", "long"))
         return [(None, stories.tell(rng, length=length)[0])]

@@ -110,7 +110,7 @@ def pattern(template, anything=r"[\w' -]+?"):
     def walk(node):
         kind, value = node
         if kind == "text":
-            return re.escape(value).replace(r"a_\ ", "an?\\ ").replace(r"A_\ ", "An?\\ ")
+            return re.sub(r"\b([Aa])_", r"\1n?", re.escape(value))
         if kind == "seq":
             return "".join(map(walk, value))
         if kind == "alt":

@@ -116,7 +116,7 @@ def worker(rank, options):
         state = saved["state"]
     before, first_step = dict(state), state["step"]
     start = last_save = time.monotonic()
-    stream = corpus.batches("train", before["documents"], 1 << 30, tokenizer, options.context,
+    stream = corpus.batches(options.split, before["documents"], 1 << 30, tokenizer, options.context,
                             options.batch_tokens, options.seed)
     progress = 0.0
     for state["documents"], ids, targets, copies in itertools.islice(stream, rank, None, options.workers):
@@ -171,6 +171,7 @@ def main():
     parser.add_argument("--save-seconds", type=float, default=180)
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
     parser.add_argument("--copy-weight", type=float, default=8.0)
+    parser.add_argument("--split", default="train", help="which text: train, or lessons")
     parser.add_argument("--resume", action="store_true",
                         help="go on from checkpoint.pt with new text and a new schedule")
     parser.add_argument("--seed", type=int, default=1)
