@@ -24,7 +24,8 @@ def main():
     held = [(e["tokens"] / 1e6, e["heldout"]) for e in entries if "heldout" in e]
     figure, axes = plt.subplots(figsize=(8, 4.5), dpi=110)
     axes.plot(tokens, loss, color="#c5d5e8", linewidth=0.5, label="training, each step")
-    axes.plot(tokens[window - 1:], smooth, color="#1f5fa8", label=f"training, mean of {window} steps")
+    axes.plot(tokens[window - 1:], smooth, color="#1f5fa8",
+              label=f"training, mean of {window} steps")
     axes.plot(*zip(*held), "o-", color="#d9541e", markersize=3, label="held-out documents")
     axes.set(xlabel="training tokens, millions", ylabel="loss per taught token, nats",
              title="Demo model: every training token is new text", ylim=(min(loss) * 0.9, 5))

@@ -119,7 +119,8 @@ def worker(rank, options):
     stream = corpus.batches(options.split, before["documents"], 1 << 30, tokenizer, options.context,
                             options.batch_tokens, options.seed)
     progress = 0.0
-    for state["documents"], ids, targets, copies in itertools.islice(stream, rank, None, options.workers):
+    own = itertools.islice(stream, rank, None, options.workers)
+    for state["documents"], ids, targets, copies in own:
         extra = torch.from_numpy(copies[targets != -100]) * (copy_weight(progress, options) - 1)
         with torch.autocast("cpu", torch.bfloat16):
             losses = model.losses(torch.from_numpy(ids), torch.from_numpy(targets))
