@@ -79,8 +79,8 @@ class CopyMarker:
 
 def batches(split, first, count, tokenizer, context, tokens_per_batch, seed):
     """Yields (index of the next unread document, ids, targets, copies): documents `first`
-    onwards, sorted by length within pools of documents so that little is padding; -100 marks what is not taught,
-    `copies` is 1 where CopyMarker marks the target."""
+    onwards, sorted by length within pools of documents so that little is padding; -100 marks what
+    is not taught, `copies` is 1 where CopyMarker marks the target."""
     marker = CopyMarker(tokenizer)
     rng = random.Random(seed)
     pool_size = 2048
