@@ -29,6 +29,8 @@ PROMPTS = {
     "unicode": [("user", "Tell me a story about Zoë the naïve 狐 🦊 and a café.")],
     "plain_text": None,
 }
+# A continuation ends before a choice that is nearer than this.
+SMALLEST_MARGIN = 0.0005
 PLAIN_TEXT = "Once upon a time, a curious owl named Edda lived near the old mill."
 
 
@@ -59,10 +61,13 @@ def continue_greedily(model, prompt, limit):
     """Returns (new ids with the end token, margins, logits after the prompt)."""
     ids, margins, first = list(prompt), [], None
     while len(margins) < limit:
-        logits = model(torch.tensor([ids]))[0, -1]
+        logits = model.hidden(torch.tensor([ids]))[0, -1] @ model.embed_tokens.weight.t()
         first = logits if first is None else first
         best = torch.topk(logits, 2)
-        margins.append(float(best.values[0] - best.values[1]))
+        margin = float(best.values[0] - best.values[1])
+        if margin < SMALLEST_MARGIN:
+            break
+        margins.append(margin)
         ids.append(int(best.indices[0]))
         if ids[-1] in (special.EOS, special.END):
             break
@@ -100,7 +105,7 @@ def main():
     demo, reference = Demo(options.folder), reference_model(options.folder)
     os.makedirs(options.output, exist_ok=True)
     for name, messages in PROMPTS.items():
-        limit = 640 if name == "story_long" else options.limit
+        limit = 512 if name == "story_long" else options.limit
         value = golden(name, messages, demo, reference, limit)
         with open(os.path.join(options.output, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False, indent=1)
