@@ -33,9 +33,22 @@ struct AsF32 {
     S::store(target + j * stride, v);
   }
 };
+// What the two 16-bit types share: elements travel as patterns.
 template <class S>
-struct AsF16 {
+struct As16Bits {
   using Element = std::uint16_t;
+  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
+  // and 2 j + 1.
+  static constexpr int kColumns = 2 * S::kLanes;
+  SLUICE_INLINE static typename S::F load_columns(const Element* p) {
+    return S::as_floats(S::load_pairs(p));
+  }
+  SLUICE_INLINE static typename S::F load_columns(const Element* p, int n) {
+    return S::as_floats(S::load_pairs(p, n));
+  }
+};
+template <class S>
+struct AsF16 : As16Bits<S> {
   using E = std::uint16_t;
   SLUICE_INLINE static typename S::F load(const E* p) { return S::from_f16(S::load_h(p)); }
   SLUICE_INLINE static typename S::F load(const E* p, int n) {
@@ -43,15 +56,6 @@ struct AsF16 {
   }
   SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_f16(v)); }
   SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_f16(v), n); }
-  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
-  // and 2 j + 1.
-  static constexpr int kColumns = 2 * S::kLanes;
-  SLUICE_INLINE static typename S::F load_columns(const E* p) {
-    return S::as_floats(S::load_pairs(p));
-  }
-  SLUICE_INLINE static typename S::F load_columns(const E* p, int n) {
-    return S::as_floats(S::load_pairs(p, n));
-  }
   SLUICE_INLINE static void store_columns(float* target, int j, std::int64_t stride,
                                           typename S::F v) {
     S::store(target + 2 * j * stride, S::even_f16(S::as_pairs(v)));
@@ -59,8 +63,7 @@ struct AsF16 {
   }
 };
 template <class S>
-struct AsBf16 {
-  using Element = std::uint16_t;
+struct AsBf16 : As16Bits<S> {
   using E = std::uint16_t;
   SLUICE_INLINE static typename S::F load(const E* p) { return S::from_bf16(S::load_h(p)); }
   SLUICE_INLINE static typename S::F load(const E* p, int n) {
@@ -68,15 +71,6 @@ struct AsBf16 {
   }
   SLUICE_INLINE static void store(E* p, typename S::F v) { S::store_h(p, S::to_bf16(v)); }
   SLUICE_INLINE static void store(E* p, typename S::F v, int n) { S::store_h(p, S::to_bf16(v), n); }
-  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
-  // and 2 j + 1.
-  static constexpr int kColumns = 2 * S::kLanes;
-  SLUICE_INLINE static typename S::F load_columns(const E* p) {
-    return S::as_floats(S::load_pairs(p));
-  }
-  SLUICE_INLINE static typename S::F load_columns(const E* p, int n) {
-    return S::as_floats(S::load_pairs(p, n));
-  }
   SLUICE_INLINE static void store_columns(float* target, int j, std::int64_t stride,
                                           typename S::F v) {
     S::store(target + 2 * j * stride, S::even(S::as_pairs(v)));
