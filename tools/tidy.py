@@ -40,6 +40,11 @@ INCLUDES = {
     "sampling": ["base", "tensor", "request"],
     "engine": ["base", "request", "kv", "scheduler", "tensor", "device", "checkpoint", "model",
                "sampling"],
+    "metrics": ["base"],
+    "front": ["base", "request", "tokenizer", "chat_template", "kv", "model", "tensor", "engine"],
+    "http": ["base"],
+    "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
+               "front", "http"],
 }
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
 PURE_FOLDERS = ("scheduler", "kv", "request")

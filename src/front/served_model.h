@@ -1,0 +1,36 @@
+// ServedModel: everything that stands between text and tokens for one model: tokenizer, chat
+// templates, sampling defaults, and what prompts' blocks are named with. The command line and the
+// server share it. Immutable after loading: any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash128.h"
+#include "base/result.h"
+#include "base/token_id.h"
+#include "chat_template/template_loader.h"
+#include "engine/engine.h"
+#include "kv/block_hash.h"
+#include "model/generation_defaults.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+
+struct ServedModel {
+  std::string name;  // as clients call it
+  std::int64_t created = 0;  // Unix seconds, for /v1/models
+  Tokenizer tokenizer;
+  std::optional<ChatTemplates> templates;
+  std::string no_templates_reason;  // when there are none
+  GenerationDefaults generation;
+  std::vector<TokenId> eos_ids;
+  EngineLimits limits;
+  KvIdentity kv_identity;  // without tenant salt
+  std::int32_t block_size = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+// Exchange: one request and its response, whole or streamed. Made by the server for each request
+// and given to the Handler, which answers now or later. Nothing here ever blocks: bytes that the
+// socket does not take are kept, and unsent_bytes() tells how many, so that whoever produces them
+// can bound what a slow reader costs.
+//
+// Ownership is shared because the two owners' lives are independent: the handler may still produce
+// when the connection has died, and the connection may still send when the handler has finished.
+// Threads: the event loop's only.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace sluice::http {
+
+enum class CloseReason : unsigned char {
+  kPeerGone,      // closed or reset by the client, also when it only ended its own direction
+  kWriteTimeout,  // the client took no byte for HttpLimits::write_timeout
+  kServerStop,
+};
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual const Request& request() const = 0;
+
+  // The whole response. Exactly one of respond() and begin_stream() is called, once.
+  virtual void respond(Response response) = 0;
+
+  // Status and headers (`head.body` is empty); then any number of write() and one end_stream().
+  // Chunked for HTTP/1.1; to the end of the connection for HTTP/1.0.
+  virtual void begin_stream(Response head) = 0;
+  // Hands bytes to the socket at once when it takes them, else keeps them and sends them together
+  // with what comes later. Does nothing once closed.
+  virtual void write(std::string_view bytes) = 0;
+  virtual void end_stream() = 0;
+  // Bytes given to write() that the socket has not taken.
+  virtual std::size_t unsent_bytes() const = 0;
+
+  // `task` runs once, when the response can no longer be delivered: the client is gone, also while
+  // nothing is being sent. Not after the response has been sent whole. From the loop, never from
+  // inside a call of this class.
+  virtual void on_close(std::function<void(CloseReason)> task) = 0;
+  virtual bool closed() const = 0;
+  // Closes the connection at once, without another byte: for a client that does not read.
+  virtual void abort() = 0;
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,77 @@
+// HttpServer: HTTP/1.1 (and 1.0) on a TCP socket: keep-alive, pipelining (answered in order, one at
+// a time), chunked and Content-Length bodies, Expect: 100-continue, time-outs and limits for
+// everything a client can make last or grow. Knows nothing of what is served.
+// Owner: the command. Threads: the event loop's; listen() before the loop runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "http/event_loop.h"
+#include "http/exchange.h"
+#include "http/message.h"
+
+namespace sluice::http {
+
+struct HttpLimits {
+  std::int32_t max_connections = 4096;       // one more is answered 503 and closed
+  std::size_t header_bytes = 16 << 10;       // request line and headers: 431
+  std::size_t body_bytes = 8 << 20;          // one body: 413
+  std::size_t total_body_bytes = 256 << 20;  // all bodies being read or not yet answered: 503
+  // Each counts from when its part began to be awaited.
+  Duration header_timeout = std::chrono::seconds(10);  // first byte to end of headers: 408
+  Duration body_timeout = std::chrono::seconds(60);    // end of headers to end of body: 408
+  Duration idle_timeout = std::chrono::seconds(75);    // between requests, and before the first
+  Duration write_timeout = std::chrono::seconds(30);   // no byte taken, though some wait
+};
+
+// What is served. Called on the event loop's thread; must not block.
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  // Sees method, path, query and headers before the body is read (`head.body` is empty). A response
+  // refuses the request at once: unknown path, no key, not accepting. std::nullopt: read the body.
+  virtual std::optional<Response> admit(const Request& head) = 0;
+  virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
+  // The body of what the server itself refuses (400, 408, 413, 431, 503), in the API's own shape.
+  virtual Response refusal(int status, std::string message) = 0;
+};
+
+struct HttpServerStats {
+  std::int32_t open_connections = 0;
+  std::int64_t accepted = 0;
+  std::int64_t refused = 0;  // over max_connections
+};
+
+class HttpServer {
+ public:
+  // Binds and listens; connections are taken once the loop runs. Port 0: any free one. Errors name
+  // host and port and the cause (in use, no permission, no such address).
+  // REQUIRES: loop, handler and clock outlive the server.
+  static Result<std::unique_ptr<HttpServer>> listen(EventLoop& loop, const std::string& host,
+                                                    std::uint16_t port, const HttpLimits& limits,
+                                                    Handler& handler, const Clock& clock);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  std::uint16_t port() const;
+  // Draining: takes no more connections, closes idle ones, and every other one after the response
+  // it is in (Connection: close).
+  void drain();
+  // Closes all connections at once (CloseReason::kServerStop).
+  void close_all();
+  HttpServerStats stats() const;
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::http

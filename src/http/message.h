@@ -1,0 +1,41 @@
+// HTTP messages as plain data, in our own types, so that nothing but src/http's .cpp files sees the
+// library underneath. Values: plain; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace sluice::http {
+
+struct Header {
+  std::string name;
+  std::string value;
+};
+
+struct Request {
+  std::string method;           // "GET"
+  std::string path;             // "/v1/models", as sent, without the query
+  std::string query;            // behind the '?'
+  std::vector<Header> headers;  // as sent, in order
+  std::string body;             // whole, chunked coding removed; at most HttpLimits::body_bytes
+  std::string peer;             // "127.0.0.1:51234"
+  TimePoint received;           // when its last byte was read
+
+  // The first header of that name, compared without case; nullptr when there is none.
+  const std::string* header(std::string_view name) const;
+};
+
+struct Response {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<Header> headers;  // besides Content-Type, Content-Length, Connection, Date, Server
+  std::string body;
+};
+
+// "Not Found" for 404.
+std::string_view reason_phrase(int status);
+
+}  // namespace sluice::http

@@ -1,0 +1,37 @@
+// ApiError: an error in OpenAI's shape, {"error": {"message", "type", "param", "code"}}, with the
+// HTTP status it travels under. Every refusal of the API is one of these.
+// Values: plain; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "base/result.h"
+
+namespace sluice {
+
+struct ApiError {
+  int status = 400;
+  std::string type = "invalid_request_error";
+  std::string message;
+  std::string param;  // the field at fault, "messages[2].content"; empty = null
+  std::string code;   // "model_not_found", "context_length_exceeded", ...; empty = null
+  std::optional<int> retry_after_s;  // becomes the header Retry-After
+};
+
+template <class T>
+using ApiResult = tl::expected<T, ApiError>;
+
+// 400 that names the field.
+ApiError bad_field(std::string param, std::string message);
+// 400 with code "unsupported": a field or value that Sluice knows and does not serve.
+ApiError unsupported_field(std::string param, std::string message);
+// From the inside out: kInvalidArgument 400, kNotFound 404, kResourceExhausted 429 (type
+// rate_limit_exceeded), kUnavailable 503, kInternal 500, ... `param` may be empty.
+ApiError to_api_error(const Error& error, std::string param = {});
+
+// The JSON text {"error": {...}}.
+std::string to_json(const ApiError& error);
+
+}  // namespace sluice

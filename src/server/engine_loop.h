@@ -1,0 +1,135 @@
+// EngineLoop: the engine's own thread. Requests, cancellations and ended choices go in through a
+// bounded inbox; what each step produced comes out in batches. The thread never parses, renders,
+// logs to disk or waits for a client: it appends to the pending batch and calls `wake` once, when
+// that batch stops being empty.
+//
+// Threads: submit(), cancel(), end_choice(), take(), state() from any thread, never blocking longer
+// than a copy; start() and stop() from the owner's. `wake` is called on the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "request/request.h"
+
+namespace sluice {
+
+// What became of one choice in one step. Tokens and logprobs are ranges of the batch's arrays.
+struct OutputEvent {
+  RequestId request = 0;
+  std::int32_t choice = 0;
+  FinishReason finish_reason = FinishReason::kNone;
+  std::int32_t cached_prompt_tokens = 0;
+  std::uint32_t first_token = 0;
+  std::uint32_t num_tokens = 0;
+  std::uint32_t first_logprob = 0;
+  std::uint32_t num_logprobs = 0;
+  TimePoint time;             // when the step was committed
+  TimePoint first_scheduled;  // when the choice first ran
+};
+
+// A request that the engine refused: it could never run.
+struct RefusedRequest {
+  RequestId request = 0;
+  Error error;
+};
+
+// One step, for metrics.
+struct StepRecord {
+  TimePoint end;
+  Duration duration{0};
+  std::int32_t tokens = 0;  // computed in it
+};
+
+// How far a running or waiting request is; in a batch only when it was asked for.
+struct RequestProgress {
+  RequestId request = 0;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t computed_tokens = 0;  // of the first choice
+  std::int32_t output_tokens = 0;    // of all choices
+  std::int32_t running = 0;          // choices that hold a slot
+  std::int32_t waiting = 0;
+};
+
+// The engine's state after its last step.
+struct EngineGauges {
+  std::int32_t running = 0;  // sequences
+  std::int32_t waiting = 0;
+  std::int32_t kv_blocks = 0;  // in all
+  std::int32_t kv_blocks_used = 0;
+  std::int32_t kv_blocks_cached = 0;  // free, but still findable
+  std::int64_t prefix_queried_tokens = 0;
+  std::int64_t prefix_hit_tokens = 0;
+  EngineStats totals;
+};
+
+struct OutputBatch {
+  std::vector<OutputEvent> events;
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<RefusedRequest> refused;
+  std::vector<StepRecord> steps;
+  std::vector<RequestProgress> progress;
+  bool has_progress = false;
+  EngineGauges gauges;
+
+  std::span<const TokenId> tokens_of(const OutputEvent& event) const {
+    return std::span(tokens).subspan(event.first_token, event.num_tokens);
+  }
+  std::span<const TokenLogprob> logprobs_of(const OutputEvent& event) const {
+    return std::span(logprobs).subspan(event.first_logprob, event.num_logprobs);
+  }
+  void clear();  // keeps capacity
+};
+
+enum class EngineState : std::uint8_t { kLoading, kReady, kFailed, kStopped };
+
+class EngineLoop {
+ public:
+  // Requests that may be unfinished at once, running or waiting; one more is refused.
+  struct Options {
+    std::int32_t max_requests = 1024;
+  };
+
+  EngineLoop(const Options& options, const Clock& clock, std::function<void()> wake);
+  ~EngineLoop();  // stops
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  // Starts the thread, which first calls `make`: loading a model takes seconds, and everything of
+  // it happens on the engine's thread. Its error makes the state kFailed. `wake` is called when the
+  // state changes.
+  void start(std::function<Result<std::unique_ptr<Engine>>()> make);
+
+  // Errors: kResourceExhausted (full, says how many wait), kUnavailable (loading, failed, stopped).
+  Status submit(Request request);
+  // Unknown and finished ones are ignored.
+  void cancel(RequestId id);
+  void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
+  // The next batch carries the progress of all unfinished requests.
+  void ask_progress();
+
+  // Swaps everything reported since the last call into `batch` (which is cleared first).
+  void take(OutputBatch& batch);
+
+  EngineState state() const;
+  // Why the state is kFailed.
+  std::optional<Error> failure() const;
+  std::int32_t unfinished_requests() const;
+
+  // Cancels everything, ends the thread, and waits for it. Again: does nothing.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,85 @@
+// GenerationCall: what one HTTP request asks to generate, in native types, parsed and checked as far
+// as that needs no model. Every field that is known is either used or refused by name; a field that
+// nobody knows is refused by name too.
+// Values: plain; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/token_id.h"
+#include "request/sampling_params.h"
+#include "server/api_error.h"
+
+namespace sluice {
+
+enum class ApiKind : std::uint8_t { kChat, kCompletion };
+
+// A prompt of /v1/completions: text, or token ids used as they are.
+using CompletionPrompt = std::variant<std::string, std::vector<TokenId>>;
+
+// The parts of a chat as JSON texts, which is how templates take them.
+struct ChatPart {
+  std::string messages_json;
+  std::string tools_json;  // empty = none
+  std::string extra_json;  // chat_template_kwargs; empty = none
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+// Which sampling fields the client gave; the model's generation_config.json fills in the others.
+struct GivenSampling {
+  bool temperature = false;
+  bool top_p = false;
+  bool top_k = false;
+  bool min_p = false;
+  bool repetition_penalty = false;
+  bool max_tokens = false;
+  bool seed = false;
+};
+
+struct GenerationCall {
+  ApiKind kind = ApiKind::kChat;
+  std::string model;
+  ChatPart chat;                          // kChat
+  std::vector<CompletionPrompt> prompts;  // kCompletion; at least one
+
+  SamplingParams sampling;
+  GivenSampling given;
+  bool echo = false;  // kCompletion: the prompt's text in front of each choice
+
+  bool stream = false;
+  bool include_usage = false;           // stream_options: a last chunk with usage
+  bool continuous_usage_stats = false;  // stream_options: usage in every chunk (vLLM)
+  bool return_token_ids = false;        // vLLM: prompt_token_ids and token_ids
+  bool add_special_tokens = true;       // kCompletion: BOS as the tokenizer says; kChat: false
+  bool skip_special_tokens = true;
+
+  std::string user;        // whom fairness accounts to when there is no API key
+  std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own
+  std::int32_t priority = 0;
+};
+
+ApiResult<GenerationCall> parse_chat_call(std::string_view body);
+ApiResult<GenerationCall> parse_completion_call(std::string_view body);
+
+// /tokenize: text or chat to ids; /detokenize: ids to text (vLLM's shapes).
+struct TokenizeCall {
+  std::string model;  // empty = the only one
+  std::optional<std::string> prompt;
+  std::optional<ChatPart> chat;
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+struct DetokenizeCall {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body);
+ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body);
+
+}  // namespace sluice

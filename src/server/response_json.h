@@ -1,0 +1,106 @@
+// The JSON that answers carry: whole objects, and the chunks of a stream (without SSE framing),
+// exactly as the `openai` client and vLLM have them. Pure functions; the hot one, a chunk with a
+// piece of text, is built without a JSON tree.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token_id.h"
+#include "request/finish_reason.h"
+#include "server/generation_call.h"
+
+namespace sluice {
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t completion_tokens = 0;
+  std::int64_t cached_tokens = 0;  // prompt_tokens_details.cached_tokens
+};
+
+// What every object and chunk of one answer repeats.
+struct AnswerHead {
+  ApiKind kind = ApiKind::kChat;
+  std::string id;            // "chatcmpl-..." or "cmpl-..."
+  std::int64_t created = 0;  // Unix seconds
+  std::string model;
+};
+
+// One token with its alternatives, as text.
+struct TokenLogprobText {
+  TokenId id = 0;
+  std::string bytes;  // what it stands for; maybe half a character
+  float logprob = 0.0F;
+};
+struct OutputTokenLogprobs {
+  TokenLogprobText chosen;
+  std::vector<TokenLogprobText> top;  // most likely first
+  std::int64_t text_offset = 0;       // of the token in the choice's text, for completions
+};
+
+struct ChoiceAnswer {
+  std::int32_t index = 0;
+  std::string text;
+  FinishReason finish_reason = FinishReason::kStop;
+  std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
+  // Absent: "logprobs": null.
+  std::optional<std::vector<OutputTokenLogprobs>> logprobs;
+  std::optional<std::vector<TokenId>> token_ids;         // return_token_ids
+  std::optional<std::vector<TokenId>> prompt_token_ids;  // return_token_ids
+};
+
+// The object of an answer that is not streamed.
+std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> choices,
+                        const Usage& usage);
+
+// One piece of one choice in a stream.
+struct ChunkPart {
+  std::int32_t index = 0;
+  bool first = false;  // chat: the delta carries the role
+  std::string_view text;
+  FinishReason finish_reason = FinishReason::kNone;  // kNone: null
+  std::optional<std::string> stop_reason;
+  const std::vector<OutputTokenLogprobs>* logprobs = nullptr;  // nullptr: null
+  std::span<const TokenId> token_ids;                          // empty: absent
+  const std::vector<TokenId>* prompt_token_ids = nullptr;      // first chunk, return_token_ids
+  const Usage* usage = nullptr;                                // nullptr: absent
+};
+
+// Appends chunks for one stream; keeps the parts that repeat.
+class ChunkWriter {
+ public:
+  explicit ChunkWriter(const AnswerHead& head);
+  void append_chunk(const ChunkPart& part, std::string& out) const;
+  // The last chunk of include_usage: no choices.
+  void append_usage_chunk(const Usage& usage, std::string& out) const;
+
+ private:
+  AnswerHead head_;
+  std::string prefix_;  // {"id":...,"object":...,"created":...,"model":...,"choices":[
+};
+
+// "data: " + json + "\n\n".
+void append_sse(std::string_view json, std::string& out);
+
+struct ModelCard {
+  std::string id;
+  std::int64_t created = 0;
+  std::int32_t max_model_len = 0;
+};
+std::string models_json(std::span<const ModelCard> models);
+std::string model_json(const ModelCard& model);
+
+struct TokenizeAnswer {
+  std::vector<TokenId> tokens;
+  std::int32_t max_model_len = 0;
+  std::optional<std::vector<std::string>> token_strs;
+};
+std::string tokenize_json(const TokenizeAnswer& answer);
+std::string detokenize_json(std::string_view text);
+
+}  // namespace sluice
