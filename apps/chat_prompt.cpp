@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_depth.h"
 #include "chat_template/chat_context.h"
 #include "chat_template/template_loader.h"
-#include "checkpoint/json_depth.h"
 
 namespace sluice {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "checkpoint/json_depth.h"
+#include "base/json_depth.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {

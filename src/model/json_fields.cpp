@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
 #include "base/log.h"
-#include "checkpoint/json_depth.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {

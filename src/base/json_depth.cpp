@@ -1,4 +1,4 @@
-#include "checkpoint/json_depth.h"
+#include "base/json_depth.h"
 
 namespace sluice {
 
