@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/chat_prompt.h"
+#include "apps/chat_file.h"
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
 #include "apps/make_device.h"
@@ -152,9 +152,9 @@ Request make_request(const LoadedEngine& loaded, std::vector<TokenId> prompt,
   request.prompt = std::move(prompt);
   request.sampling = sampling;
   request.arrival = now;
-  request.block_hash_root = loaded.block_hash_root;
+  request.block_hash_root = block_hash_root(loaded.kv_identity);
   request.block_hashes =
-      BlockHasher(loaded.block_hash_root, loaded.block_size).hash_prompt(request.prompt);
+      BlockHasher(*request.block_hash_root, loaded.block_size).hash_prompt(request.prompt);
   return request;
 }
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "apps/interrupt.h"
-#include "apps/text_stream.h"
+#include "front/text_stream.h"
 
 namespace sluice {
 namespace {
@@ -34,9 +34,13 @@ class Recorder {
     std::string text;
     // Tokens that were computed behind the end of a stop string are nobody's.
     if (!stopped_[index]) {
-      choice.tokens.insert(choice.tokens.end(), output.tokens.begin(), output.tokens.end());
-      choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
-      stopped_[index] = streams_[index].push(output.tokens, text);
+      const TextStream::Taken taken = streams_[index].push(output.tokens, text);
+      const auto tokens = output.tokens.first(taken.tokens);
+      const std::size_t per_token = output.tokens.empty() ? 0 : output.logprobs.size() / output.tokens.size();
+      const auto logprobs = output.logprobs.first(per_token * taken.tokens);
+      choice.tokens.insert(choice.tokens.end(), tokens.begin(), tokens.end());
+      choice.logprobs.insert(choice.logprobs.end(), logprobs.begin(), logprobs.end());
+      stopped_[index] = taken.stopped;
       if (stopped_[index] && output.finish_reason == FinishReason::kNone) {
         engine_.end_choice(id_, output.choice, FinishReason::kStop);
       }

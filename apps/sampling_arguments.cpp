@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/engine_options.h"
+#include "front/sampling_defaults.h"
 
 namespace sluice {
 namespace {
@@ -77,17 +78,14 @@ Result<SamplingParams> parse_sampling(const SamplingArguments& a) {
 
 void apply_defaults(const SamplingArguments& a, const GenerationDefaults& defaults,
                     SamplingParams& p) {
-  const auto fill = [](const auto& given, const auto& fallback, auto& value) {
-    if (!given && fallback)
-      value = static_cast<std::remove_reference_t<decltype(value)>>(*fallback);
-  };
-  fill(a.temperature, defaults.temperature, p.temperature);
-  if (!a.temperature && defaults.do_sample == false) p.temperature = 0;
-  fill(a.top_p, defaults.top_p, p.top_p);
-  fill(a.top_k, defaults.top_k, p.top_k);
-  fill(a.min_p, defaults.min_p, p.min_p);
-  fill(a.repetition_penalty, defaults.repetition_penalty, p.repetition_penalty);
-  fill(a.max_tokens, defaults.max_new_tokens, p.max_tokens);
+  const GivenSampling given{.temperature = a.temperature.has_value(),
+                            .top_p = a.top_p.has_value(),
+                            .top_k = a.top_k.has_value(),
+                            .min_p = a.min_p.has_value(),
+                            .repetition_penalty = a.repetition_penalty.has_value(),
+                            .max_tokens = a.max_tokens.has_value(),
+                            .seed = a.seed.has_value()};
+  apply_generation_defaults(given, defaults, MissingMaxTokens::kModelOrKeep, /*room=*/0, p);
 }
 
 }  // namespace sluice

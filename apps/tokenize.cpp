@@ -8,7 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "apps/chat_prompt.h"
+#include "apps/chat_file.h"
 #include "apps/exit_code.h"
 #include "base/file.h"
 #include "tokenizer/tokenize_lines.h"

@@ -5,6 +5,7 @@
 
 #include "chat_template/heap.h"
 #include "chat_template/json_value.h"
+#include "chat_template/message_content.h"
 #include "chat_template/ops.h"
 
 namespace sluice {
@@ -76,7 +77,7 @@ Result<Value> with_parsed_calls(Heap& heap, Value message, const std::string& wh
   return heap.make_dict(entries);
 }
 
-Result<Value> read_messages(Heap& heap, const ChatInput& input) {
+Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view* final_text) {
   ASSIGN_OR_RETURN(const Value messages, jinja::parse_json(input.messages_json, heap, "messages"));
   if (!messages.is_sequence()) return invalid_argument("messages: must be an array of objects");
   std::vector<Value> prepared;
@@ -87,7 +88,19 @@ Result<Value> read_messages(Heap& heap, const ChatInput& input) {
     if (input.tool_arguments == ToolArguments::kParsed) {
       ASSIGN_OR_RETURN(message, with_parsed_calls(heap, message, where));
     }
+    ASSIGN_OR_RETURN(message,
+                     jinja::with_content_as(heap, message, input.content_parts, where));
+    const bool is_final = i + 1 == messages.items().size();
+    if (is_final && !input.final_text_suffix.empty()) {
+      ASSIGN_OR_RETURN(jinja::FinalMessage final_message,
+                       jinja::with_suffix(heap, message, input.final_text_suffix, where));
+      message = final_message.message;
+      *final_text = final_message.text;
+    }
     prepared.push_back(with_reasoning_names(heap, message));
+  }
+  if (prepared.empty() && !input.final_text_suffix.empty()) {
+    return invalid_argument("messages: there is no final message to continue");
   }
   return heap.make_list(prepared);
 }
@@ -107,7 +120,8 @@ Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
   for (const auto& [name, text] : input.special_tokens) {
     entries.push_back({heap->make_string(name), heap->make_string(text)});
   }
-  ASSIGN_OR_RETURN(const Value messages, read_messages(*heap, input));
+  std::string_view final_text;
+  ASSIGN_OR_RETURN(const Value messages, read_messages(*heap, input, &final_text));
   entries.push_back({key("messages"), messages});
   Value tools = Value::none();
   if (!input.tools_json.empty()) {
@@ -127,7 +141,9 @@ Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
     entries.insert(entries.end(), given.begin(), given.end());
   }
   const Value variables = heap->make_dict(entries);
-  return ChatContext(std::move(heap), variables, input.now);
+  ChatContext context(std::move(heap), variables, input.now);
+  context.final_text_ = final_text;
+  return context;
 }
 
 Result<ChatContext> ChatContext::from_json(std::string_view object,

@@ -22,12 +22,22 @@ class Heap;
 // object in it (and others the string). transformers passes what it is given.
 enum class ToolArguments : std::uint8_t { kAsGiven, kParsed };
 
+// Content may be an array of parts. Most templates want one text, some look at the parts.
+enum class ContentParts : std::uint8_t {
+  kAsGiven,
+  kText,        // parts as given, but anything that is not text is refused
+  kJoinedText,  // text parts joined by newlines, as vLLM does it; anything else is refused
+};
+
 struct ChatInput {
   std::string_view messages_json;  // an array of objects
   std::string_view tools_json;     // an array, or empty: none
   std::string_view extra_json;     // an object of further variables, or empty
   bool add_generation_prompt = true;
   ToolArguments tool_arguments = ToolArguments::kAsGiven;
+  ContentParts content_parts = ContentParts::kAsGiven;
+  // Not empty: stands behind the text of the final message, which then must have one.
+  std::string_view final_text_suffix;
   std::vector<std::pair<std::string, std::string>> special_tokens;  // bos_token, ...
   std::chrono::local_seconds now{};                                 // for strftime_now
 };
@@ -47,6 +57,8 @@ class ChatContext {
 
   jinja::Value variables() const { return variables_; }
   std::chrono::local_seconds now() const { return now_; }
+  // With a suffix: the text of the final message, without it.
+  std::string_view final_text() const { return final_text_; }
 
  private:
   ChatContext(std::unique_ptr<jinja::Heap> heap, jinja::Value variables,
@@ -55,6 +67,7 @@ class ChatContext {
   std::unique_ptr<jinja::Heap> heap_;
   jinja::Value variables_;
   std::chrono::local_seconds now_;
+  std::string_view final_text_;  // in the heap
 };
 
 // The wall clock's local time, for callers that serve users.

@@ -2,13 +2,16 @@
 
 #include <utility>
 
+#include "chat_template/content_analysis.h"
 #include "chat_template/interpreter.h"
 #include "chat_template/parser.h"
 
 namespace sluice {
 
 ChatTemplate::ChatTemplate(std::string name, std::unique_ptr<const jinja::Template> parsed)
-    : name_(std::move(name)), parsed_(std::move(parsed)) {}
+    : name_(std::move(name)),
+      parsed_(std::move(parsed)),
+      reads_content_parts_(jinja::loops_over_content(*parsed_)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;

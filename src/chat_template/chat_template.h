@@ -32,11 +32,15 @@ class ChatTemplate {
 
   const std::string& name() const { return name_; }
 
+  // Whether it loops over the parts of a message's content. If not, content must be one text.
+  bool reads_content_parts() const { return reads_content_parts_; }
+
  private:
   ChatTemplate(std::string name, std::unique_ptr<const jinja::Template> parsed);
 
   std::string name_;
   std::unique_ptr<const jinja::Template> parsed_;
+  bool reads_content_parts_ = false;
 };
 
 }  // namespace sluice

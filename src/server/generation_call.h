@@ -4,6 +4,7 @@
 // Values: plain; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,10 +13,15 @@
 #include <vector>
 
 #include "base/token_id.h"
+#include "front/sampling_defaults.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 
 namespace sluice {
+
+// Bounds of one call to /v1/completions: its prompts, and prompts times n.
+inline constexpr std::size_t kMaxPrompts = 256;
+inline constexpr std::int64_t kMaxChoices = 1024;
 
 enum class ApiKind : std::uint8_t { kChat, kCompletion };
 
@@ -31,25 +37,15 @@ struct ChatPart {
   bool continue_final_message = false;
 };
 
-// Which sampling fields the client gave; the model's generation_config.json fills in the others.
-struct GivenSampling {
-  bool temperature = false;
-  bool top_p = false;
-  bool top_k = false;
-  bool min_p = false;
-  bool repetition_penalty = false;
-  bool max_tokens = false;
-  bool seed = false;
-};
-
 struct GenerationCall {
   ApiKind kind = ApiKind::kChat;
   std::string model;
   ChatPart chat;                          // kChat
   std::vector<CompletionPrompt> prompts;  // kCompletion; at least one
 
+  // max_tokens not given: 16 for kCompletion, as everywhere; for kChat the context is the limit.
   SamplingParams sampling;
-  GivenSampling given;
+  GivenSampling given;  // the model's generation_config.json fills in the others
   bool echo = false;  // kCompletion: the prompt's text in front of each choice
 
   bool stream = false;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "apps/chat_prompt.h"
+#include "apps/chat_file.h"
 #include "tests/support/decoder_harness.h"
 #include "tests/support/engine_fixture.h"
 #include "tokenizer/tokenizer.h"

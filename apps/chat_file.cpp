@@ -1,4 +1,4 @@
-#include "apps/chat_prompt.h"
+#include "apps/chat_file.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include "base/json_depth.h"
 #include "chat_template/chat_context.h"
 #include "chat_template/template_loader.h"
+#include "front/chat_prompt.h"
 
 namespace sluice {
 namespace {
@@ -18,15 +19,15 @@ using Json = nlohmann::ordered_json;
 // As deep as template values may be.
 constexpr int kMaxChatDepth = 150;
 
-// The parts of a chat object as texts, which is how templates' contexts are built.
-struct ChatParts {
+// The parts of a chat object as texts.
+struct ChatTexts {
   std::string messages;
   std::string tools;
   std::string extra;
   bool add_generation_prompt = false;
 };
 
-Result<ChatParts> split_chat(std::string_view chat_json, std::string_view name) {
+Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) {
   if (json_deeper_than(chat_json, kMaxChatDepth)) {
     return invalid_argument(fmt::format("{}: nested deeper than {} levels", name, kMaxChatDepth));
   }
@@ -38,7 +39,7 @@ Result<ChatParts> split_chat(std::string_view chat_json, std::string_view name) 
   if (!chat.contains("messages")) {
     return invalid_argument(fmt::format("{}: messages missing", name));
   }
-  ChatParts parts;
+  ChatTexts parts;
   parts.messages = chat["messages"].dump();
   if (chat.contains("tools") && !chat["tools"].is_null()) parts.tools = chat["tools"].dump();
   if (chat.contains("add_generation_prompt")) {
@@ -53,22 +54,17 @@ Result<ChatParts> split_chat(std::string_view chat_json, std::string_view name) 
   return parts;
 }
 
-Result<ChatPrompt> render(const std::string& directory, const ChatParts& parts,
+Result<ChatPrompt> render(const std::string& directory, const ChatTexts& texts,
                           std::string_view name, const Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(const ChatTemplates templates, ChatTemplates::load(directory));
-  ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
-                   templates.choose(parts.tools.empty() ? ToolsGiven::kNo : ToolsGiven::kYes));
-  ChatInput input;
-  input.messages_json = parts.messages;
-  input.tools_json = parts.tools;
-  input.extra_json = parts.extra;
-  input.add_generation_prompt = parts.add_generation_prompt;
-  input.special_tokens = templates.special_tokens();
-  input.now = local_time_now();
-  auto context = ChatContext::from_chat(input);
-  if (!context) return with_context(name, std::move(context).error());
+  const ChatParts parts{.messages_json = texts.messages,
+                        .tools_json = texts.tools,
+                        .extra_json = texts.extra,
+                        .add_generation_prompt = texts.add_generation_prompt};
+  auto text = render_chat(templates, parts, local_time_now());
+  if (!text) return with_context(name, std::move(text).error());
   ChatPrompt prompt;
-  ASSIGN_OR_RETURN(prompt.text, chat_template->render(*context));
+  prompt.text = *std::move(text);
   EncodeOptions options;
   options.add_special_tokens = AddSpecialTokens::kNo;
   ASSIGN_OR_RETURN(prompt.ids, tokenizer.encode(prompt.text, options));
@@ -80,7 +76,7 @@ Result<ChatPrompt> render(const std::string& directory, const ChatParts& parts,
 Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
                                          std::string_view chat_json, std::string_view name,
                                          const Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(const ChatParts parts, split_chat(chat_json, name));
+  ASSIGN_OR_RETURN(const ChatTexts parts, split_chat(chat_json, name));
   return render(model_directory, parts, name, tokenizer);
 }
 
@@ -88,7 +84,7 @@ Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
                                            std::string_view message, const Tokenizer& tokenizer) {
   // dump() below refuses what is not UTF-8, by an exception; say so first.
   Json messages = Json::array({{{"role", "user"}, {"content", std::string(message)}}});
-  ChatParts parts;
+  ChatTexts parts;
   try {
     parts.messages = messages.dump();
   } catch (const Json::exception&) {

@@ -1,5 +1,5 @@
-// Chats as token ids: renders a model's chat template as transformers does and tokenizes the result
-// without adding special tokens (the template has them). One thread.
+// Chats on the command line as token ids: from a JSON object or one message, with the templates of
+// a checkpoint directory. One thread.
 #pragma once
 
 #include <string>

@@ -1,0 +1,28 @@
+// The content of one message: arrays of parts made into what a template can take. Pure functions;
+// values live in the heap.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "chat_template/chat_context.h"
+#include "chat_template/heap.h"
+#include "chat_template/value.h"
+
+namespace sluice::jinja {
+
+// The message with its content in the wanted form. `where` names the message in errors.
+// REQUIRES: `message` is a dict.
+Result<Value> with_content_as(Heap& heap, Value message, ContentParts parts,
+                              const std::string& where);
+
+// The message with `suffix` behind the text of its content, or behind the last part that has text.
+struct FinalMessage {
+  Value message;
+  std::string_view text;  // before the suffix
+};
+Result<FinalMessage> with_suffix(Heap& heap, Value message, std::string_view suffix,
+                                 const std::string& where);
+
+}  // namespace sluice::jinja

@@ -1,0 +1,33 @@
+// Chats as text: a model's chat template rendered as transformers does it (docs/api.md says what
+// that means for special tokens in messages). The result is tokenized with special tokens parsed,
+// since the template writes them, and none added.
+// Threads: any; what is rendered is the caller's.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "chat_template/chat_context.h"
+#include "chat_template/template_loader.h"
+
+namespace sluice {
+
+// The parts of a chat as JSON texts, which is how templates take them.
+struct ChatParts {
+  std::string_view messages_json;  // an array of objects
+  std::string_view tools_json;     // an array; empty = none
+  std::string_view extra_json;     // an object: chat_template_kwargs; empty = none
+  bool add_generation_prompt = true;
+  // The final message's content is the end of the prompt, for the model to continue.
+  bool continue_final_message = false;
+  ToolArguments tool_arguments = ToolArguments::kAsGiven;
+  ContentParts content_parts = ContentParts::kAsGiven;
+};
+
+// Errors: kInvalidArgument names the message or field; the template's own refusals pass through.
+Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts& parts,
+                                std::chrono::local_seconds now);
+
+}  // namespace sluice

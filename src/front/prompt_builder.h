@@ -1,0 +1,80 @@
+// PromptWorker: from text, token ids or a chat to what a request needs of its prompt: token ids
+// that the model can run, and the names of their KV blocks.
+// Owner: a worker thread; one thread at a time, each with its own (it keeps working memory). The
+// ServedModel must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "base/hash128.h"
+#include "base/result.h"
+#include "base/token_id.h"
+#include "front/chat_prompt.h"
+#include "front/served_model.h"
+#include "kv/block_hash.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+
+// What is wrong with a prompt, for callers that answer differently.
+enum class PromptFault : std::uint8_t {
+  kText,           // of the prompt's text: not UTF-8, ...
+  kChat,           // messages, tools or template variables; or the model has no chat template
+  kTokenIds,       // an id that the model does not have
+  kEmpty,          // no token at all
+  kContextLength,  // fits no context: the message has both numbers
+};
+
+struct PromptError {
+  PromptFault fault = PromptFault::kText;
+  Error error;
+};
+
+template <class T>
+using PromptResult = tl::expected<T, PromptError>;
+
+struct PreparedPrompt {
+  std::vector<TokenId> ids;
+  std::vector<Hash128> block_hashes;  // of the full blocks
+  Hash128 block_hash_root;
+};
+
+class PromptWorker {
+ public:
+  explicit PromptWorker(const ServedModel& model);
+
+  // `tenant_salt` as tenant_salt() below makes it; empty = the public domain.
+  PromptResult<PreparedPrompt> from_text(std::string_view text, AddSpecialTokens add_special_tokens,
+                                         std::string_view tenant_salt);
+  // The ids are used as they are.
+  PromptResult<PreparedPrompt> from_ids(std::vector<TokenId> ids, std::string_view tenant_salt);
+  PromptResult<PreparedPrompt> from_chat(const ChatParts& chat, std::string_view tenant_salt);
+
+  // The tokens alone: may be none, or more than the context holds.
+  PromptResult<std::vector<TokenId>> tokenize_text(std::string_view text,
+                                                   AddSpecialTokens add_special_tokens);
+  PromptResult<std::vector<TokenId>> tokenize_chat(const ChatParts& chat,
+                                                   AddSpecialTokens add_special_tokens);
+
+  const ServedModel& model() const { return model_; }
+
+ private:
+  PromptResult<PreparedPrompt> prepare(std::vector<TokenId> ids, std::string_view tenant_salt);
+
+  const ServedModel& model_;
+  EncodeScratch scratch_;
+  KvIdentity identity_;
+  BlockHasher hasher_;
+};
+
+// What keeps cached blocks of tenants apart: who asks (the name of an API key, empty = nobody in
+// particular) and the client's own salt (empty = none). Different pairs give different salts; two
+// empty ones give the public domain, the empty salt. Format: "key:" length ":" name, then "salt:"
+// length ":" salt, each only when it is not empty.
+std::string tenant_salt(std::string_view key_name, std::string_view cache_salt);
+
+}  // namespace sluice

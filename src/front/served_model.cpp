@@ -1,0 +1,36 @@
+#include "front/served_model.h"
+
+#include <utility>
+
+namespace sluice {
+
+EngineFacts facts_of(const LoadedEngine& loaded) {
+  return {.limits = loaded.engine->limits(),
+          .generation = loaded.generation,
+          .eos_ids = loaded.eos_ids,
+          .kv_identity = loaded.kv_identity,
+          .block_size = loaded.block_size};
+}
+
+Result<ServedModel> load_served_model(const std::string& directory, std::string name,
+                                      std::int64_t created, EngineFacts facts) {
+  ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(directory));
+  auto templates = ChatTemplates::load(directory);
+  std::string no_templates_reason;
+  if (!templates) {
+    if (templates.error().code != ErrorCode::kNotFound) return std::move(templates).error();
+    no_templates_reason = templates.error().message;
+  }
+  return ServedModel{.name = std::move(name),
+                     .created = created,
+                     .tokenizer = std::move(tokenizer),
+                     .templates = templates ? std::optional(*std::move(templates)) : std::nullopt,
+                     .no_templates_reason = std::move(no_templates_reason),
+                     .generation = std::move(facts.generation),
+                     .eos_ids = std::move(facts.eos_ids),
+                     .limits = facts.limits,
+                     .kv_identity = std::move(facts.kv_identity),
+                     .block_size = facts.block_size};
+}
+
+}  // namespace sluice

@@ -1,0 +1,67 @@
+#include "front/text_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+std::int64_t count_code_points(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+Result<TextStream> TextStream::create(const Tokenizer* tokenizer, const SamplingParams& sampling,
+                                      std::span<const TokenId> prompt, SkipSpecialTokens skip) {
+  if (tokenizer == nullptr && !sampling.stop.empty()) {
+    return invalid_argument("stop strings need a tokenizer, and the model has none");
+  }
+  const StopText stop_text =
+      sampling.include_stop_str_in_output ? StopText::kInclude : StopText::kExclude;
+  ASSIGN_OR_RETURN(StopMatcher stops, StopMatcher::create(sampling.stop, stop_text));
+  return TextStream(tokenizer, std::move(stops), prompt, skip);
+}
+
+TextStream::TextStream(const Tokenizer* tokenizer, StopMatcher stops,
+                       std::span<const TokenId> prompt, SkipSpecialTokens skip)
+    : stops_(std::move(stops)) {
+  if (tokenizer == nullptr) return;
+  detokenizer_.emplace(*tokenizer, skip);
+  detokenizer_->start_after(prompt);
+}
+
+TextStream::Taken TextStream::push(std::span<const TokenId> tokens, std::string& out) {
+  return take(tokens, out, nullptr);
+}
+
+TextStream::Taken TextStream::push(std::span<const TokenId> tokens, std::string& out,
+                                   std::vector<std::int64_t>& offsets) {
+  return take(tokens, out, &offsets);
+}
+
+TextStream::Taken TextStream::take(std::span<const TokenId> tokens, std::string& out,
+                                   std::vector<std::int64_t>* offsets) {
+  if (stops_.stopped_by()) return {0, true};
+  std::size_t taken = 0;
+  for (const TokenId token : tokens) {
+    ++taken;
+    if (offsets != nullptr) offsets->push_back(code_points_);
+    if (!detokenizer_) continue;
+    decoded_.clear();
+    detokenizer_->push(token, decoded_);
+    code_points_ += count_code_points(decoded_);
+    if (stops_.push(decoded_, out)) return {taken, true};
+  }
+  return {taken, false};
+}
+
+void TextStream::finish(std::string& out) {
+  if (!detokenizer_ || stops_.stopped_by()) return;
+  decoded_.clear();
+  detokenizer_->finish(decoded_);
+  if (!stops_.push(decoded_, out)) stops_.finish(out);
+}
+
+}  // namespace sluice

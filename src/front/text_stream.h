@@ -1,0 +1,57 @@
+// TextStream: one choice's tokens as text, with stop strings decided: text comes out as soon as it
+// is certain, whole characters only. Without a tokenizer there is no text.
+// Owner: whoever runs the request. One thread at a time. The tokenizer must outlive it.
+// Cost: create() reads the whole prompt, so a server calls it on a worker and copies it for the
+// other choices; push() is a few hundred nanoseconds a token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "request/sampling_params.h"
+#include "tokenizer/stop_matcher.h"
+#include "tokenizer/streaming_detokenizer.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice {
+
+class TextStream {
+ public:
+  // The text continues `prompt`: decode(prompt + output) is decode(prompt) and what comes out.
+  // `tokenizer` may be null.
+  static Result<TextStream> create(const Tokenizer* tokenizer, const SamplingParams& sampling,
+                                   std::span<const TokenId> prompt,
+                                   SkipSpecialTokens skip = SkipSpecialTokens::kYes);
+
+  struct Taken {
+    std::size_t tokens = 0;  // those behind the end of a stop string are nobody's
+    bool stopped = false;    // a stop string is complete: the stream is over
+  };
+  // Appends to `out` what is certain after these tokens.
+  Taken push(std::span<const TokenId> tokens, std::string& out);
+  // Also appends, for each token taken, where its text begins in the choice's text, in code points.
+  Taken push(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>& offsets);
+  // The tokens are over, without a stop string: appends what was held back.
+  void finish(std::string& out);
+
+  // Which of SamplingParams::stop ended the stream, by its index.
+  std::optional<std::size_t> stopped_by() const { return stops_.stopped_by(); }
+
+ private:
+  TextStream(const Tokenizer* tokenizer, StopMatcher stops, std::span<const TokenId> prompt,
+             SkipSpecialTokens skip);
+  Taken take(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>* offsets);
+
+  std::optional<StreamingDetokenizer> detokenizer_;
+  StopMatcher stops_;
+  std::string decoded_;
+  std::int64_t code_points_ = 0;  // decoded so far, held back or not
+};
+
+}  // namespace sluice
