@@ -1,0 +1,74 @@
+#include "server/api_error.h"
+
+#include <utility>
+
+#include "server/json_writer.h"
+
+namespace sluice {
+namespace {
+
+// Seconds after which a full server is worth another try.
+constexpr int kRetryAfterSeconds = 1;
+
+std::string type_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kUnsupported: return "invalid_request_error";
+    case ErrorCode::kResourceExhausted: return "rate_limit_exceeded";
+    case ErrorCode::kCancelled: return "cancelled";
+    case ErrorCode::kInternal:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kDeadlineExceeded: return "server_error";
+  }
+  return "server_error";
+}
+
+void append_or_null(const std::string& text, std::string& out) {
+  if (text.empty()) {
+    out += "null";
+  } else {
+    append_json_string(text, out);
+  }
+}
+
+}  // namespace
+
+ApiError bad_field(std::string param, std::string message) {
+  ApiError error;
+  error.message = std::move(message);
+  error.param = std::move(param);
+  return error;
+}
+
+ApiError unsupported_field(std::string param, std::string message) {
+  ApiError error = bad_field(std::move(param), std::move(message));
+  error.code = "unsupported";
+  return error;
+}
+
+ApiError to_api_error(const Error& error, std::string param) {
+  ApiError result;
+  result.status = http_status(error.code);
+  result.type = type_of(error.code);
+  result.message = error.message;
+  result.param = std::move(param);
+  if (error.code != ErrorCode::kInvalidArgument) result.code = error_code_name(error.code);
+  if (error.code == ErrorCode::kResourceExhausted) result.retry_after_s = kRetryAfterSeconds;
+  return result;
+}
+
+std::string to_json(const ApiError& error) {
+  std::string out = R"({"error":{"message":)";
+  append_json_string(error.message, out);
+  out += R"(,"type":)";
+  append_json_string(error.type, out);
+  out += R"(,"param":)";
+  append_or_null(error.param, out);
+  out += R"(,"code":)";
+  append_or_null(error.code, out);
+  out += "}}";
+  return out;
+}
+
+}  // namespace sluice

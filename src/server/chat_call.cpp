@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "server/chat_fields.h"
+#include "server/generation_call.h"
+#include "server/json_writer.h"
+#include "server/sampling_fields.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+
+constexpr RefusedField kRefused[] = {
+    {"echo", Neutral::kFalse, "to continue the last message set continue_final_message"},
+    {"functions", Neutral::kEmpty, "use tools"},
+    {"audio", Neutral::kNull, "answers are text"},
+    {"web_search_options", Neutral::kNull, "this server searches nothing"},
+    {"include_reasoning", Neutral::kTrue, "reasoning is part of the text"},
+    {"return_prompt_text", Neutral::kFalse, "use return_token_ids, or /tokenize"},
+    {"return_mm_kwargs", Neutral::kTrue, "this model reads text only"},
+    {"store", Neutral::kFalse, "answers are not kept; save them yourself"},
+};
+
+// A field that only these strings may have; `advice` is for all others.
+void read_choice(FieldReader& reader, std::string_view name,
+                 std::initializer_list<std::string_view> accepted, std::string_view advice) {
+  const std::string* text = reader.string(name, std::numeric_limits<std::size_t>::max());
+  if (text == nullptr || std::ranges::find(accepted, *text) != accepted.end()) return;
+  reader.unsupported(name,
+                     fmt::format("got {}; {}", shown_value(JsonValue{*text}), advice));
+}
+
+void read_length(FieldReader& reader, GenerationCall& call, std::string_view& name) {
+  const auto old_name = reader.integer("max_tokens", 1, kMaxInt32);
+  const auto new_name = reader.integer("max_completion_tokens", 1, kMaxInt32);
+  if (old_name && new_name && *old_name != *new_name) {
+    reader.bad("max_tokens", fmt::format("is {} while max_completion_tokens, its new name, is {}; "
+                                         "give one of them",
+                                         *old_name, *new_name));
+  }
+  if (new_name) name = "max_completion_tokens";
+  const auto limit = new_name ? new_name : old_name;
+  if (!limit) return;
+  call.sampling.max_tokens = static_cast<std::int32_t>(*limit);
+  call.given.max_tokens = true;
+}
+
+void read_logprobs(FieldReader& reader, SamplingParams& sampling) {
+  const bool wanted = reader.boolean("logprobs").value_or(false);
+  const auto top = reader.integer("top_logprobs", 0, kMaxLogprobs);
+  if (wanted) sampling.logprobs = static_cast<std::int32_t>(top.value_or(0));
+  if (!wanted && top.value_or(0) > 0) {
+    reader.bad("top_logprobs", "is given without \"logprobs\": true; set logprobs or leave it out");
+  }
+}
+
+void read_tool_fields(FieldReader& reader, ChatPart& chat) {
+  read_tools(reader, chat.tools_json);
+  const JsonValue* choice = reader.find("tool_choice");
+  if (choice != nullptr) {
+    const std::string* text = choice->string();
+    if (text != nullptr && *text == "none") {
+      chat.tools_json.clear();
+    } else if (text == nullptr || *text != "auto") {
+      reader.unsupported("tool_choice",
+                         fmt::format("got {}; only \"auto\" and \"none\" are served: a call cannot "
+                                     "be forced, ask for it in the prompt",
+                                     shown_value(*choice)));
+    }
+  }
+  const bool parallel = reader.boolean("parallel_tool_calls").value_or(true);
+  if (!parallel && !chat.tools_json.empty()) {
+    reader.unsupported("parallel_tool_calls",
+                       "got false; the number of calls cannot be limited, leave it out");
+  }
+  const JsonValue* function_call = reader.find("function_call");
+  if (function_call == nullptr) return;
+  const std::string* text = function_call->string();
+  if (text != nullptr && (*text == "none" || *text == "auto")) return;
+  reader.unsupported("function_call", fmt::format("got {}; use tools and tool_choice",
+                                                  shown_value(*function_call)));
+}
+
+void read_modalities(FieldReader& reader) {
+  const JsonValue::Array* modalities = reader.array("modalities");
+  if (modalities == nullptr) return;
+  for (const JsonValue& item : *modalities) {
+    if (item.string() != nullptr && *item.string() == "text") continue;
+    reader.unsupported("modalities",
+                       fmt::format("got {}; only [\"text\"] is served", shown_value(item)));
+  }
+}
+
+// Templates of reasoning models read these variables; others do not see them, as in vLLM.
+void read_reasoning_effort(FieldReader& reader, std::string& extra_json) {
+  constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
+                                                        "high", "xhigh",   "max"};
+  const std::string* effort = reader.string("reasoning_effort", 16);
+  const JsonValue* given = reader.find("chat_template_kwargs");
+  if (effort == nullptr) return;
+  if (std::ranges::find(kEfforts, *effort) == kEfforts.end()) {
+    reader.bad("reasoning_effort",
+               fmt::format("got {}; expected \"none\", \"minimal\", \"low\", \"medium\", \"high\", "
+                           "\"xhigh\" or \"max\"",
+                           shown_value(JsonValue{*effort})));
+    return;
+  }
+  JsonValue::Object variables;
+  if (given != nullptr && given->object() != nullptr) variables = *given->object();
+  const auto add = [&](std::string_view name, JsonValue value) {
+    if (find_member(variables, name) != nullptr) return;
+    variables.push_back({std::string(name), std::move(value)});
+  };
+  add("reasoning_effort", JsonValue{*effort});
+  add("enable_thinking", JsonValue{*effort != "none"});
+  extra_json.clear();
+  append_json(JsonValue{std::move(variables)}, extra_json);
+}
+
+// Fields that say nothing about the answer. They are checked, so that a slip is found.
+void read_hints(FieldReader& reader) {
+  if (const JsonValue::Object* metadata = reader.object("metadata")) {
+    for (const JsonMember& member : *metadata) {
+      if (member.value.string() != nullptr) continue;
+      reader.bad("metadata", fmt::format("holds {}; expected an object of strings",
+                                         shown_value(member.value)));
+      break;
+    }
+  }
+  reader.string("prompt_cache_key", kMaxUserBytes);
+  reader.object("prediction");
+  read_choice(reader, "service_tier", {"auto", "default"},
+              "only \"auto\" and \"default\" are served; use priority");
+  read_choice(reader, "prompt_cache_retention", {"in_memory", "in-memory"},
+              "prefixes are kept in memory only");
+  read_choice(reader, "verbosity", {"medium"},
+              "only \"medium\" is served; say in the prompt how long the answer should be");
+}
+
+}  // namespace
+
+ApiResult<GenerationCall> parse_chat_call(std::string_view body) {
+  const auto object = parse_request_json(body);
+  if (!object) return tl::unexpected(object.error());
+  FieldReader reader(*object, "");
+  GenerationCall call;
+  call.kind = ApiKind::kChat;
+  call.add_special_tokens = false;  // the template has them
+  std::string_view max_tokens_name = "max_tokens";
+  read_common_fields(reader, call);
+  read_chat_fields(reader, call.chat);
+  read_length(reader, call, max_tokens_name);
+  read_logprobs(reader, call.sampling);
+  read_tool_fields(reader, call.chat);
+  read_modalities(reader);
+  read_reasoning_effort(reader, call.chat.extra_json);
+  read_hints(reader);
+  reader.refuse_unless_neutral(kRefused);
+  check_sampling(reader, call, max_tokens_name, "top_logprobs");
+  reader.refuse_unknown();
+  if (reader.failed()) return tl::unexpected(*reader.error());
+  return call;
+}
+
+}  // namespace sluice

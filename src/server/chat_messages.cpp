@@ -1,0 +1,225 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "server/chat_fields.h"
+#include "server/json_writer.h"
+
+namespace sluice {
+namespace {
+
+// One message on its way: where it is, for errors, and the reader that keeps the first fault.
+class MessageWriter {
+ public:
+  MessageWriter(FieldReader& reader, std::string where, const JsonValue::Object& message)
+      : reader_(reader), where_(std::move(where)), message_(message) {}
+
+  void write(std::string& out) {
+    check_role();
+    check_content();
+    check_tool_calls();
+    refuse_parts_that_are_not_text();
+    if (reader_.failed()) return;
+    out += '{';
+    bool first = true;
+    for (const JsonMember& member : message_) {
+      // Of a name given twice the last counts.
+      if (find_member(message_, member.name) != &member.value || left_out(member)) continue;
+      if (!first) out += ',';
+      first = false;
+      append_json_string(member.name, out);
+      out += ':';
+      if (member.name == "content" && member.value.array() != nullptr) {
+        append_joined_parts(*member.value.array(), out);
+      } else {
+        append_json(member.value, out);
+      }
+    }
+    out += '}';
+  }
+
+ private:
+  const JsonValue* given(std::string_view name) const {
+    const JsonValue* value = find_member(message_, name);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  std::string path(std::string_view name) const { return fmt::format("{}.{}", where_, name); }
+
+  void bad(std::string_view name, std::string_view message) {
+    reader_.fail(bad_field(path(name), fmt::format("{}: {}", path(name), message)));
+  }
+  void unsupported(std::string_view name, std::string_view message) {
+    reader_.fail(unsupported_field(path(name), fmt::format("{}: {}", path(name), message)));
+  }
+
+  void check_role() {
+    const JsonValue* role = given("role");
+    if (role == nullptr) {
+      bad("role", "is missing; expected \"system\", \"user\", \"assistant\" or \"tool\"");
+    } else if (role->string() == nullptr || role->string()->empty()) {
+      bad("role", fmt::format("got {}; expected a role such as \"user\"", shown_value(*role)));
+    } else {
+      role_ = *role->string();
+    }
+  }
+
+  bool has_tool_calls() const {
+    const JsonValue* calls = given("tool_calls");
+    return calls != nullptr && (calls->array() == nullptr || !calls->array()->empty());
+  }
+
+  void check_content() {
+    const JsonValue* content = given("content");
+    if (content == nullptr) {
+      // A template would print "None" or nothing at all.
+      if (role_ == "assistant" && has_tool_calls()) return;
+      const bool null = find_member(message_, "content") != nullptr;
+      bad("content", fmt::format("is {}; expected a string or an array of text parts (only an "
+                                 "assistant's message with tool_calls goes without)",
+                                 null ? "null" : "missing"));
+      return;
+    }
+    if (content->string() != nullptr) return;
+    const JsonValue::Array* parts = content->array();
+    if (parts == nullptr) {
+      bad("content", fmt::format("got {}; expected a string, or an array of {{\"type\": \"text\", "
+                                 "\"text\": ...}} parts",
+                                 shown_value(*content)));
+      return;
+    }
+    if (parts->empty()) bad("content", "is an empty array; expected at least one text part");
+    for (std::size_t i = 0; i < parts->size() && !reader_.failed(); ++i) {
+      check_part((*parts)[i], fmt::format("content[{}]", i));
+    }
+  }
+
+  void check_part(const JsonValue& value, const std::string& name) {
+    const JsonValue::Object* part = value.object();
+    if (part == nullptr) {
+      bad(name, fmt::format("got {}; expected {{\"type\": \"text\", \"text\": ...}}",
+                            shown_value(value)));
+      return;
+    }
+    const JsonValue* type = find_member(*part, "type");
+    if (type == nullptr || type->string() == nullptr) {
+      bad(name + ".type", "is missing; expected \"text\"");
+      return;
+    }
+    if (*type->string() != "text") {
+      unsupported(name + ".type", fmt::format("got {}; only \"text\" parts are served, this model "
+                                              "reads no images, sound or files",
+                                              shown_value(*type)));
+      return;
+    }
+    const JsonValue* text = find_member(*part, "text");
+    if (text == nullptr || text->string() == nullptr) {
+      bad(name + ".text", fmt::format("is {}; expected a string",
+                                      text == nullptr ? "missing" : shown_value(*text)));
+    }
+  }
+
+  void check_tool_calls() {
+    const JsonValue* value = given("tool_calls");
+    if (value == nullptr) return;
+    const JsonValue::Array* calls = value->array();
+    if (calls == nullptr) {
+      bad("tool_calls", fmt::format("got {}; expected an array of calls", shown_value(*value)));
+      return;
+    }
+    for (std::size_t i = 0; i < calls->size() && !reader_.failed(); ++i) {
+      check_tool_call((*calls)[i], fmt::format("tool_calls[{}]", i));
+    }
+  }
+
+  void check_tool_call(const JsonValue& value, const std::string& name) {
+    const JsonValue::Object* call = value.object();
+    if (call == nullptr) {
+      bad(name, fmt::format("got {}; expected an object", shown_value(value)));
+      return;
+    }
+    const JsonValue* type = find_member(*call, "type");
+    if (type != nullptr && !(type->string() != nullptr && *type->string() == "function")) {
+      unsupported(name + ".type",
+                  fmt::format("got {}; only \"function\" is served", shown_value(*type)));
+      return;
+    }
+    const JsonValue* function = find_member(*call, "function");
+    if (function == nullptr || function->object() == nullptr) {
+      bad(name + ".function", "is missing; expected {\"name\": ..., \"arguments\": ...}");
+      return;
+    }
+    const JsonValue* function_name = find_member(*function->object(), "name");
+    if (function_name == nullptr || function_name->string() == nullptr) {
+      bad(name + ".function.name", "is missing; expected a string");
+    }
+  }
+
+  void refuse_parts_that_are_not_text() {
+    if (given("function_call") != nullptr) {
+      unsupported("function_call", "is not served; use tool_calls");
+    }
+    if (given("audio") != nullptr) unsupported("audio", "is not served; send the text");
+    if (given("refusal") != nullptr) unsupported("refusal", "is not served; send it as content");
+  }
+
+  static bool left_out(const JsonMember& member) {
+    // Content null is what templates of tool calls look for.
+    if (member.value.is_null()) return member.name != "content";
+    const JsonValue::Array* array = member.value.array();
+    constexpr std::array<std::string_view, 2> kLists = {"tool_calls", "annotations"};
+    return array != nullptr && array->empty() &&
+           std::ranges::find(kLists, member.name) != kLists.end();
+  }
+
+  static void append_joined_parts(const JsonValue::Array& parts, std::string& out) {
+    std::string text;
+    for (const JsonValue& part : parts) {
+      if (&part != parts.data()) text += '\n';
+      text += *find_member(*part.object(), "text")->string();
+    }
+    append_json_string(text, out);
+  }
+
+  FieldReader& reader_;
+  std::string where_;
+  const JsonValue::Object& message_;
+  std::string role_;
+};
+
+// find_member is a walk; this keeps a hostile message from making it a square.
+constexpr std::size_t kMaxMessageFields = 64;
+
+}  // namespace
+
+void read_messages(FieldReader& reader, std::string& out) {
+  const JsonValue::Array* messages = reader.array("messages");
+  if (messages == nullptr) {
+    if (!reader.failed()) reader.missing("messages", "a non-empty array of messages");
+    return;
+  }
+  if (messages->empty()) {
+    reader.bad("messages", "is empty; expected at least one message");
+    return;
+  }
+  out = "[";
+  for (std::size_t i = 0; i < messages->size() && !reader.failed(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    const JsonValue::Object* message = (*messages)[i].object();
+    if (message == nullptr || message->size() > kMaxMessageFields) {
+      const std::string got = message == nullptr ? shown_value((*messages)[i])
+                                                 : fmt::format("{} fields", message->size());
+      reader.fail(bad_field(where, fmt::format("{}: got {}; expected an object with role and "
+                                               "content (at most {} fields)",
+                                               where, got, kMaxMessageFields)));
+      return;
+    }
+    if (i > 0) out += ',';
+    MessageWriter(reader, where, *message).write(out);
+  }
+  out += ']';
+}
+
+}  // namespace sluice

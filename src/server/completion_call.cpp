@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "server/generation_call.h"
+#include "server/sampling_fields.h"
+
+namespace sluice {
+namespace {
+
+constexpr RefusedField kRefused[] = {
+    {"suffix", Neutral::kEmpty, "text cannot be inserted in the middle"},
+    {"prompt_embeds", Neutral::kNull, "send text or token ids"},
+};
+
+void bad_prompt(FieldReader& reader, const JsonValue& value, const std::string& where,
+                std::string_view expected) {
+  reader.fail(
+      bad_field(where, fmt::format("{}: got {}; expected {}", where, shown_value(value), expected)));
+}
+
+void read_token_prompt(FieldReader& reader, const JsonValue::Array& ids, const std::string& where,
+                       std::vector<CompletionPrompt>& out) {
+  if (ids.empty()) {
+    reader.fail(bad_field(where, where + ": is empty; expected at least one token id"));
+    return;
+  }
+  if (auto tokens = reader.token_ids_in(ids, where)) out.emplace_back(*std::move(tokens));
+}
+
+// Several prompts: all texts, or all arrays of ids; the first one says which.
+void read_prompts(FieldReader& reader, const JsonValue::Array& items,
+                  std::vector<CompletionPrompt>& out) {
+  if (items.size() > kMaxPrompts) {
+    reader.bad("prompt", fmt::format("got {} prompts; at most {} are served in one call",
+                                     items.size(), kMaxPrompts));
+    return;
+  }
+  const bool texts = items.front().string() != nullptr;
+  for (std::size_t i = 0; i < items.size() && !reader.failed(); ++i) {
+    const std::string where = fmt::format("prompt[{}]", i);
+    if (texts && items[i].string() != nullptr) {
+      out.emplace_back(*items[i].string());
+    } else if (!texts && items[i].array() != nullptr) {
+      read_token_prompt(reader, *items[i].array(), where, out);
+    } else {
+      bad_prompt(reader, items[i], where,
+                 texts ? "a string, as the first prompt is" : "an array of token ids");
+    }
+  }
+}
+
+void read_prompt(FieldReader& reader, std::vector<CompletionPrompt>& out) {
+  const JsonValue* value = reader.find("prompt");
+  if (value == nullptr) {
+    if (!reader.failed()) {
+      reader.missing("prompt", "a string, an array of token ids, or an array of either");
+    }
+    return;
+  }
+  if (const std::string* text = value->string()) {
+    out.emplace_back(*text);
+    return;
+  }
+  const JsonValue::Array* items = value->array();
+  if (items == nullptr) {
+    bad_prompt(reader, *value, "prompt", "a string, an array of token ids, or an array of either");
+  } else if (items->empty()) {
+    reader.bad("prompt", "is an empty array; expected at least one prompt");
+  } else if (items->front().string() != nullptr || items->front().array() != nullptr) {
+    read_prompts(reader, *items, out);
+  } else {
+    read_token_prompt(reader, *items, "prompt", out);
+  }
+}
+
+void read_completion_fields(FieldReader& reader, GenerationCall& call) {
+  constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+  if (const auto limit = reader.integer("max_tokens", 1, kMaxInt32)) {
+    call.sampling.max_tokens = static_cast<std::int32_t>(*limit);
+    call.given.max_tokens = true;
+  }
+  if (const auto logprobs = reader.integer("logprobs", 0, kMaxLogprobs)) {
+    call.sampling.logprobs = static_cast<std::int32_t>(*logprobs);
+  }
+  reader.read_into("echo", call.echo);
+  if (call.echo && call.sampling.logprobs >= 0) {
+    reader.unsupported("echo", "is true together with logprobs; prompts have no logprobs here, ask "
+                               "for one of the two");
+  }
+  if (const auto best_of = reader.integer("best_of", 1, kMaxInt32)) {
+    if (*best_of != call.sampling.n) {
+      reader.unsupported("best_of", fmt::format("got {} with n {}; choices are not ranked, set n "
+                                                "and choose yourself",
+                                                *best_of, call.sampling.n));
+    }
+  }
+  const auto choices = static_cast<std::int64_t>(call.prompts.size()) * call.sampling.n;
+  if (choices > kMaxChoices) {
+    reader.bad("n", fmt::format("{} prompts times {} choices are {}; at most {} are served in one "
+                                "call",
+                                call.prompts.size(), call.sampling.n, choices, kMaxChoices));
+  }
+}
+
+}  // namespace
+
+ApiResult<GenerationCall> parse_completion_call(std::string_view body) {
+  const auto object = parse_request_json(body);
+  if (!object) return tl::unexpected(object.error());
+  FieldReader reader(*object, "");
+  GenerationCall call;
+  call.kind = ApiKind::kCompletion;
+  read_common_fields(reader, call);
+  read_prompt(reader, call.prompts);
+  read_completion_fields(reader, call);
+  reader.refuse_unless_neutral(kRefused);
+  check_sampling(reader, call, "max_tokens", "logprobs");
+  reader.refuse_unknown();
+  if (reader.failed()) return tl::unexpected(*reader.error());
+  return call;
+}
+
+}  // namespace sluice

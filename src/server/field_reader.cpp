@@ -1,0 +1,251 @@
+#include "server/field_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// How many single-character edits apart two names are; anything above 2 is 3.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr std::size_t kLongest = 40;
+  constexpr std::size_t kFar = 3;
+  if (a.size() > kLongest || b.size() > kLongest) return kFar;
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= kFar) return kFar;
+  std::array<std::size_t, kLongest + 1> row{};
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0U : 1U)});
+      diagonal = above;
+    }
+  }
+  return std::min(row[b.size()], kFar);
+}
+
+std::string_view nearest(std::string_view name, std::span<const std::string_view> known) {
+  std::string_view best;
+  std::size_t best_distance = 3;
+  for (const std::string_view candidate : known) {
+    const std::size_t distance = edit_distance(name, candidate);
+    // Two edits turn any name of two letters into any other.
+    if (distance < best_distance && distance < name.size() / 2 + 1) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+bool is_empty(const JsonValue& value) {
+  if (const auto* text = value.string()) return text->empty();
+  if (const auto* array = value.array()) return array->empty();
+  if (const auto* object = value.object()) return object->empty();
+  return false;
+}
+
+bool is_number(const JsonValue& value, std::int64_t number) { return whole_number(value) == number; }
+
+bool is_flag(const JsonValue& value, bool flag) {
+  const bool* given = value.boolean();
+  return given != nullptr && *given == flag;
+}
+
+struct NeutralRule {
+  bool accepted;
+  std::string_view text;
+};
+
+NeutralRule apply(Neutral neutral, const JsonValue& value) {
+  switch (neutral) {
+    case Neutral::kNull: return {false, "null"};
+    case Neutral::kFalse: return {is_flag(value, false), "false"};
+    case Neutral::kTrue: return {is_flag(value, true), "true"};
+    case Neutral::kZero: return {is_number(value, 0), "0"};
+    case Neutral::kOne: return {is_number(value, 1), "1"};
+    case Neutral::kMinusOne: return {is_number(value, -1), "-1"};
+    case Neutral::kEmpty: return {is_empty(value), "an empty value"};
+  }
+  return {false, "null"};
+}
+
+}  // namespace
+
+std::optional<std::int64_t> whole_number(const JsonValue& value) {
+  if (const auto* integer = value.integer()) return *integer;
+  const auto* decimal = value.decimal();
+  if (decimal == nullptr) return std::nullopt;
+  const double number = decimal->value();
+  // 2^63 itself is a double and no int64.
+  constexpr double kTooLarge = 9223372036854775808.0;
+  if (number != std::floor(number) || number < -kTooLarge || number >= kTooLarge) {
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+const JsonValue* FieldReader::find(std::string_view name) {
+  known_.push_back(name);
+  if (failed()) return nullptr;
+  const JsonValue* value = find_member(*object_, name);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int64_t min,
+                                                 std::int64_t max) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const auto number = whole_number(*value);
+  if (number && *number >= min && *number <= max) return number;
+  mistyped(name, *value, fmt::format("a whole number from {} to {}", min, max));
+  return std::nullopt;
+}
+
+std::optional<float> FieldReader::number(std::string_view name) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* integer = value->integer()) return static_cast<float>(*integer);
+  if (const auto* decimal = value->decimal()) {
+    const double number = decimal->value();
+    if (std::fabs(number) <= double{FLT_MAX}) return static_cast<float>(number);
+  }
+  mistyped(name, *value, "a number");
+  return std::nullopt;
+}
+
+std::optional<bool> FieldReader::boolean(std::string_view name) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (const bool* flag = value->boolean()) return *flag;
+  mistyped(name, *value, "true or false");
+  return std::nullopt;
+}
+
+const std::string* FieldReader::string(std::string_view name, std::size_t max_bytes) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return nullptr;
+  const std::string* text = value->string();
+  if (text != nullptr && text->size() <= max_bytes) return text;
+  mistyped(name, *value,
+           text == nullptr ? "a string" : fmt::format("a string of at most {} bytes", max_bytes));
+  return nullptr;
+}
+
+const JsonValue::Array* FieldReader::array(std::string_view name) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return nullptr;
+  if (value->array() == nullptr) mistyped(name, *value, "an array");
+  return value->array();
+}
+
+const JsonValue::Object* FieldReader::object(std::string_view name) {
+  const JsonValue* value = find(name);
+  if (value == nullptr) return nullptr;
+  if (value->object() == nullptr) mistyped(name, *value, "an object");
+  return value->object();
+}
+
+std::optional<std::vector<TokenId>> FieldReader::token_ids(std::string_view name,
+                                                           std::size_t max_count) {
+  const JsonValue::Array* items = array(name);
+  if (items == nullptr) return std::nullopt;
+  if (items->size() > max_count) {
+    bad(name, fmt::format("got {} token ids; at most {} are served", items->size(), max_count));
+    return std::nullopt;
+  }
+  return token_ids_in(*items, prefix_ + std::string(name));
+}
+
+std::optional<std::vector<TokenId>> FieldReader::token_ids_in(const JsonValue::Array& array,
+                                                              const std::string& where) {
+  // The engine's own check against the vocabulary follows; this one is for the type.
+  constexpr std::int64_t kMaxId = std::numeric_limits<TokenId>::max() - 1;
+  std::vector<TokenId> ids;
+  ids.reserve(array.size());
+  for (const JsonValue& item : array) {
+    const auto id = whole_number(item);
+    if (!id || *id < 0 || *id > kMaxId) {
+      const std::string param = fmt::format("{}[{}]", where, ids.size());
+      fail(bad_field(param, fmt::format("{}: got {}; expected a token id from 0 to {}", param,
+                                        shown_value(item), kMaxId)));
+      return std::nullopt;
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+void FieldReader::read_into(std::string_view name, bool& out) {
+  if (const auto value = boolean(name)) out = *value;
+}
+
+void FieldReader::read_into(std::string_view name, float& out, bool* given) {
+  const auto value = number(name);
+  if (!value) return;
+  out = *value;
+  if (given != nullptr) *given = true;
+}
+
+void FieldReader::refuse_unless_neutral(std::span<const RefusedField> fields) {
+  for (const RefusedField& field : fields) {
+    const JsonValue* value = find(field.name);
+    if (value == nullptr) continue;
+    const NeutralRule rule = apply(field.neutral, *value);
+    if (rule.accepted) continue;
+    unsupported(field.name, fmt::format("got {}; this server accepts only {} here; {}",
+                                        shown_value(*value), rule.text, field.advice));
+  }
+}
+
+void FieldReader::mistyped(std::string_view name, const JsonValue& value,
+                           std::string_view expected) {
+  bad(name, fmt::format("got {}; expected {}", shown_value(value), expected));
+}
+
+void FieldReader::bad(std::string_view name, std::string_view message) {
+  const std::string param = prefix_ + std::string(name);
+  fail(bad_field(param, fmt::format("{}: {}", param, message)));
+}
+
+void FieldReader::unsupported(std::string_view name, std::string_view message) {
+  const std::string param = prefix_ + std::string(name);
+  fail(unsupported_field(param, fmt::format("{}: {}", param, message)));
+}
+
+void FieldReader::missing(std::string_view name, std::string_view expected) {
+  bad(name, fmt::format("is missing; expected {}", expected));
+}
+
+void FieldReader::fail(ApiError error) {
+  if (!error_) error_ = std::move(error);
+}
+
+void FieldReader::refuse_unknown() {
+  if (failed()) return;
+  for (const JsonMember& member : *object_) {
+    if (std::ranges::find(known_, member.name) != known_.end()) continue;
+    const std::string_view near = nearest(member.name, known_);
+    // A name may be as long as a body; shown_value cuts it.
+    const std::string shown = shown_value(JsonValue{member.name});
+    constexpr std::size_t kLongestParam = 64;
+    const bool short_name = member.name.size() <= kLongestParam;
+    const std::string param = short_name ? prefix_ + member.name : std::string();
+    const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
+                                          : fmt::format("did you mean \"{}\"?", near);
+    fail(bad_field(param, fmt::format("unknown field {}{}{}; {}", shown,
+                                      prefix_.empty() ? "" : " in ",
+                                      prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
+    return;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,80 @@
+// Checked access to the fields of one JSON object of a request. A field that is null counts as not
+// given. The first fault is kept and ends all reading: later calls return nothing, so that parsers
+// read straight on and look once, at the end. Every fault names the field, what it is and what
+// would be right.
+// Borrows the object, which must outlive it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token_id.h"
+#include "server/api_error.h"
+#include "server/request_json.h"
+
+namespace sluice {
+
+// The value of a field that changes nothing, which is then the only one accepted.
+enum class Neutral : std::uint8_t { kNull, kFalse, kTrue, kZero, kOne, kMinusOne, kEmpty };
+
+// A field that Sluice knows and does not serve.
+struct RefusedField {
+  std::string_view name;
+  Neutral neutral = Neutral::kNull;
+  std::string_view advice;  // what to do instead
+};
+
+class FieldReader {
+ public:
+  // `prefix` goes before names in errors: "" or "stream_options.".
+  FieldReader(const JsonValue::Object& object, std::string prefix)
+      : object_(&object), prefix_(std::move(prefix)) {}
+
+  // Names must be literals: they are kept, as the names that are known.
+  const JsonValue* find(std::string_view name);
+  std::optional<std::int64_t> integer(std::string_view name, std::int64_t min, std::int64_t max);
+  std::optional<float> number(std::string_view name);
+  std::optional<bool> boolean(std::string_view name);
+  const std::string* string(std::string_view name, std::size_t max_bytes);
+  const JsonValue::Array* array(std::string_view name);
+  const JsonValue::Object* object(std::string_view name);
+  std::optional<std::vector<TokenId>> token_ids(std::string_view name, std::size_t max_count);
+
+  // The value where it was given.
+  void read_into(std::string_view name, bool& out);
+  void read_into(std::string_view name, float& out, bool* given = nullptr);
+
+  // Token ids in an array; `where` names it in errors.
+  std::optional<std::vector<TokenId>> token_ids_in(const JsonValue::Array& array,
+                                                   const std::string& where);
+
+  void refuse_unless_neutral(std::span<const RefusedField> fields);
+
+  // "prefix.name: message"
+  void bad(std::string_view name, std::string_view message);
+  void unsupported(std::string_view name, std::string_view message);
+  void missing(std::string_view name, std::string_view expected);
+  void fail(ApiError error);
+  bool failed() const { return error_.has_value(); }
+
+  // A member whose name was never asked for is a fault.
+  void refuse_unknown();
+  const std::optional<ApiError>& error() const { return error_; }
+
+ private:
+  void mistyped(std::string_view name, const JsonValue& value, std::string_view expected);
+
+  const JsonValue::Object* object_;
+  std::string prefix_;
+  std::vector<std::string_view> known_;
+  std::optional<ApiError> error_;
+};
+
+// A whole number, also written as 3.0; nothing for anything else and beyond 64 bits.
+std::optional<std::int64_t> whole_number(const JsonValue& value);
+
+}  // namespace sluice

@@ -1,0 +1,21 @@
+// Pieces of JSON text, appended to a string without a tree in between.
+// Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// A string with its quotes. What JSON must have escaped is; everything else stays as it is. Bytes
+// that are not UTF-8 become U+FFFD, one per maximal invalid part, so the result is always valid.
+void append_json_string(std::string_view text, std::string& out);
+
+void append_json_integer(std::int64_t value, std::string& out);
+
+// The shortest text that reads back as the same float, with a point or exponent, so that clients
+// see a float. REQUIRES: finite.
+void append_json_float(float value, std::string& out);
+
+}  // namespace sluice

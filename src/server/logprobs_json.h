@@ -1,0 +1,20 @@
+// Log-probabilities of output tokens in the two shapes of the OpenAI API.
+// Pure functions; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "server/response_json.h"
+
+namespace sluice {
+
+// Chat: {"content": [{"token", "logprob", "bytes", "top_logprobs": [..]}, ..], "refusal": null}.
+void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out);
+
+// Completions: {"text_offset": [..], "token_logprobs": [..], "tokens": [..], "top_logprobs": [..]},
+// the last one objects from token text to log-probability. Tokens of equal text, as pieces of
+// characters are, share a key: the likeliest has it. The chosen token is always among them.
+void append_completion_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out);
+
+}  // namespace sluice

@@ -1,0 +1,234 @@
+#include "server/sampling_fields.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMinInt32 = std::numeric_limits<std::int32_t>::min();
+
+void read_int32(FieldReader& reader, std::string_view name, std::int32_t& out,
+                bool* given = nullptr) {
+  const auto value = reader.integer(name, kMinInt32, kMaxInt32);
+  if (!value) return;
+  out = static_cast<std::int32_t>(*value);
+  if (given != nullptr) *given = true;
+}
+
+void read_stop(FieldReader& reader, std::vector<std::string>& out) {
+  const JsonValue* value = reader.find("stop");
+  if (value == nullptr) return;
+  const auto add = [&](const JsonValue& item, const std::string& param) {
+    const std::string* text = item.string();
+    if (text != nullptr && !text->empty() && text->size() <= kMaxStopBytes) {
+      out.push_back(*text);
+      return;
+    }
+    reader.fail(bad_field(param, fmt::format("{}: got {}; expected a string of 1 to {} bytes",
+                                             param, shown_value(item), kMaxStopBytes)));
+  };
+  const JsonValue::Array* array = value->array();
+  if (array == nullptr) {
+    if (value->string() == nullptr) {
+      reader.bad("stop", fmt::format("got {}; expected a string or an array of strings",
+                                     shown_value(*value)));
+      return;
+    }
+    add(*value, "stop");
+    return;
+  }
+  if (array->size() > kMaxStopStrings) {
+    reader.bad("stop", fmt::format("got {} strings; at most {} are served", array->size(),
+                                   kMaxStopStrings));
+    return;
+  }
+  for (std::size_t i = 0; i < array->size() && !reader.failed(); ++i) {
+    add((*array)[i], fmt::format("stop[{}]", i));
+  }
+}
+
+std::optional<double> any_number(const JsonValue& value) {
+  if (const auto* integer = value.integer()) return static_cast<double>(*integer);
+  if (const auto* decimal = value.decimal()) return decimal->value();
+  return std::nullopt;
+}
+
+void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>& out) {
+  const JsonValue::Object* object = reader.object("logit_bias");
+  if (object == nullptr) return;
+  std::map<TokenId, float> biases;  // in order of ids; of one given twice the last counts
+  for (const JsonMember& member : *object) {
+    TokenId id = -1;
+    const char* end = member.name.data() + member.name.size();
+    const auto parsed = std::from_chars(member.name.data(), end, id);
+    if (parsed.ec != std::errc() || parsed.ptr != end || id < 0 || id == kMaxInt32) {
+      reader.bad("logit_bias", fmt::format("got the key {}; expected a token id",
+                                           shown_value(JsonValue{member.name})));
+      return;
+    }
+    const auto bias = any_number(member.value);
+    if (!bias || std::fabs(*bias) > 100) {
+      const std::string param = fmt::format("logit_bias.{}", id);
+      reader.bad(param, fmt::format("got {}; expected a number from -100 to 100",
+                                    shown_value(member.value)));
+      return;
+    }
+    biases.insert_or_assign(id, static_cast<float>(*bias));
+  }
+  if (biases.size() > kMaxLogitBiases) {
+    reader.bad("logit_bias", fmt::format("got {} tokens; at most {} are served", biases.size(),
+                                         kMaxLogitBiases));
+    return;
+  }
+  out.assign(biases.begin(), biases.end());
+}
+
+void read_stream_fields(FieldReader& reader, GenerationCall& call) {
+  reader.read_into("stream", call.stream);
+  const JsonValue::Object* options = reader.object("stream_options");
+  if (options == nullptr) return;
+  if (!call.stream) {
+    reader.bad("stream_options", "is given without \"stream\": true; set stream or leave it out");
+    return;
+  }
+  constexpr RefusedField kRefused[] = {
+      {"include_obfuscation", Neutral::kFalse, "chunks carry no padding"}};
+  FieldReader fields(*options, "stream_options.");
+  fields.read_into("include_usage", call.include_usage);
+  fields.read_into("continuous_usage_stats", call.continuous_usage_stats);
+  fields.refuse_unless_neutral(kRefused);
+  fields.refuse_unknown();
+  if (fields.failed()) reader.fail(*fields.error());
+}
+
+void read_account_fields(FieldReader& reader, GenerationCall& call) {
+  const std::string* user = reader.string("user", kMaxUserBytes);
+  const std::string* safety_identifier = reader.string("safety_identifier", kMaxUserBytes);
+  if (user == nullptr) user = safety_identifier;
+  if (user != nullptr) call.user = *user;
+  if (const std::string* salt = reader.string("cache_salt", kMaxCacheSaltBytes)) {
+    if (salt->empty()) reader.bad("cache_salt", "is empty; expected a secret string, or null");
+    call.cache_salt = *salt;
+  }
+  read_int32(reader, "priority", call.priority);
+}
+
+// Known to vLLM or the OpenAI API, and not served; in both calls.
+constexpr RefusedField kRefused[] = {
+    {"use_beam_search", Neutral::kFalse, "ask for several choices with n"},
+    {"length_penalty", Neutral::kOne, "it belongs to beam search"},
+    {"early_stopping", Neutral::kFalse, "it belongs to beam search"},
+    {"watermarking", Neutral::kFalse, "outputs carry no watermark"},
+    {"spaces_between_special_tokens", Neutral::kTrue, "tokens are joined as the tokenizer has them"},
+    {"truncate_prompt_tokens", Neutral::kNull, "shorten the prompt before sending it"},
+    {"truncation_side", Neutral::kNull, "shorten the prompt before sending it"},
+    {"prompt_logprobs", Neutral::kNull, "only output tokens have logprobs"},
+    {"logprob_token_ids", Neutral::kNull, "ask for the most likely tokens instead"},
+    {"allowed_token_ids", Neutral::kNull, "use logit_bias"},
+    {"bad_words", Neutral::kEmpty, "use logit_bias"},
+    {"logits_processors", Neutral::kEmpty, "use logit_bias"},
+    {"structured_outputs", Neutral::kNull, "outputs cannot be constrained"},
+    {"guided_json", Neutral::kNull, "outputs cannot be constrained"},
+    {"guided_regex", Neutral::kNull, "outputs cannot be constrained"},
+    {"guided_choice", Neutral::kNull, "outputs cannot be constrained"},
+    {"guided_grammar", Neutral::kNull, "outputs cannot be constrained"},
+    {"request_id", Neutral::kNull, "the server names its answers"},
+    {"return_tokens_as_token_ids", Neutral::kFalse, "use return_token_ids"},
+    {"kv_transfer_params", Neutral::kNull, "KV blocks stay in this server"},
+    {"ec_transfer_params", Neutral::kNull, "there is no encoder"},
+    {"vllm_xargs", Neutral::kNull, "there are no extensions"},
+    {"repetition_detection", Neutral::kNull, "use repetition_penalty"},
+    {"thinking_token_budget", Neutral::kMinusOne, "limit the whole output with max_tokens"},
+    {"stream_interval", Neutral::kOne, "every step's tokens are sent"},
+    {"routed_experts_prompt_start", Neutral::kZero, "expert routing is not returned"},
+    {"return_token_offsets", Neutral::kFalse, "leave it out"},
+};
+
+void read_response_format(FieldReader& reader) {
+  const JsonValue::Object* format = reader.object("response_format");
+  if (format == nullptr) return;
+  const JsonValue* type = find_member(*format, "type");
+  const std::string* name = type == nullptr ? nullptr : type->string();
+  if (name != nullptr && *name == "text") return;
+  if (name == nullptr) {
+    reader.bad("response_format", "has no type; expected {\"type\": \"text\"}");
+    return;
+  }
+  reader.unsupported("response_format",
+                     fmt::format("the type {} is not served; only {{\"type\": \"text\"}} is: ask "
+                                 "for JSON in the prompt and check the answer",
+                                 shown_value(*type)));
+}
+
+}  // namespace
+
+void read_common_fields(FieldReader& reader, GenerationCall& call) {
+  if (const std::string* model = reader.string("model", kMaxModelBytes)) {
+    call.model = *model;
+  } else if (!reader.failed()) {
+    reader.missing("model", "the name of a served model; GET /v1/models lists them");
+  }
+  SamplingParams& sampling = call.sampling;
+  GivenSampling& given = call.given;
+  reader.read_into("temperature", sampling.temperature, &given.temperature);
+  reader.read_into("top_p", sampling.top_p, &given.top_p);
+  read_int32(reader, "top_k", sampling.top_k, &given.top_k);
+  reader.read_into("min_p", sampling.min_p, &given.min_p);
+  reader.read_into("repetition_penalty", sampling.repetition_penalty, &given.repetition_penalty);
+  reader.read_into("presence_penalty", sampling.presence_penalty);
+  reader.read_into("frequency_penalty", sampling.frequency_penalty);
+  constexpr std::int64_t kMinSeed = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
+  if (const auto seed = reader.integer("seed", kMinSeed, kMaxSeed)) {
+    sampling.seed = static_cast<std::uint64_t>(*seed);
+    given.seed = true;
+  }
+  read_int32(reader, "n", sampling.n);
+  read_int32(reader, "min_tokens", sampling.min_tokens);
+  read_stop(reader, sampling.stop);
+  if (auto ids = reader.token_ids("stop_token_ids", kMaxStopTokenIds)) {
+    sampling.stop_token_ids = *std::move(ids);
+  }
+  read_logit_bias(reader, sampling.logit_bias);
+  reader.read_into("ignore_eos", sampling.ignore_eos);
+  reader.read_into("include_stop_str_in_output", sampling.include_stop_str_in_output);
+  reader.read_into("skip_special_tokens", call.skip_special_tokens);
+  reader.read_into("add_special_tokens", call.add_special_tokens);
+  reader.read_into("return_token_ids", call.return_token_ids);
+  read_stream_fields(reader, call);
+  read_account_fields(reader, call);
+  // A hint where related requests might meet; the cache finds common prefixes without it.
+  reader.string("session_id", kMaxUserBytes);
+  read_response_format(reader);
+  reader.refuse_unless_neutral(kRefused);
+}
+
+void check_sampling(FieldReader& reader, const GenerationCall& call,
+                    std::string_view max_tokens_name, std::string_view logprobs_name) {
+  if (reader.failed()) return;
+  SamplingParams params = call.sampling;
+  const bool unlimited = call.kind == ApiKind::kChat && !call.given.max_tokens;
+  if (unlimited) params.max_tokens = static_cast<std::int32_t>(kMaxInt32);
+  const Status status = validate(params, static_cast<std::int32_t>(kMaxInt32));
+  if (status) return;
+  // Its messages begin with the name of the field.
+  std::string message = status.error().message;
+  std::string name = message.substr(0, message.find(' '));
+  const auto rename = [&](std::string_view from, std::string_view to) {
+    if (name != from || to == from) return;
+    message.replace(0, name.size(), to);
+    name = to;
+  };
+  rename("max_tokens", max_tokens_name);
+  rename("logprobs", logprobs_name);
+  reader.fail(bad_field(name, message));
+}
+
+}  // namespace sluice

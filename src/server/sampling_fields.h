@@ -1,0 +1,30 @@
+// The fields that /v1/chat/completions and /v1/completions have in common.
+// Pure functions; any thread.
+#pragma once
+
+#include <string_view>
+
+#include "server/field_reader.h"
+#include "server/generation_call.h"
+
+namespace sluice {
+
+// Bounds of one call that no model sets.
+inline constexpr std::size_t kMaxStopStrings = 16;
+inline constexpr std::size_t kMaxStopBytes = 1024;
+inline constexpr std::size_t kMaxStopTokenIds = 1024;
+inline constexpr std::size_t kMaxLogitBiases = 4096;
+inline constexpr std::size_t kMaxModelBytes = 1024;
+inline constexpr std::size_t kMaxUserBytes = 512;
+inline constexpr std::size_t kMaxCacheSaltBytes = 1024;
+
+// Model, sampling, streaming, vLLM's extras and what is known and refused; not what limits the
+// length and asks for logprobs, which the two calls name differently.
+void read_common_fields(FieldReader& reader, GenerationCall& call);
+
+// The ranges of SamplingParams. `max_tokens_name` and `logprobs_name` are what the call names those
+// fields; where max_tokens was not given and no default holds, it is not looked at.
+void check_sampling(FieldReader& reader, const GenerationCall& call,
+                    std::string_view max_tokens_name, std::string_view logprobs_name);
+
+}  // namespace sluice
