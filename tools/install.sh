@@ -21,6 +21,7 @@ libsimdjson-dev     large JSON files (tokenizer.json)
 libpcre2-dev        pre-tokenizer patterns
 libutf8proc-dev     Unicode normalization
 libssl-dev          SHA-256
+libboost1.81-dev    sockets and timers of the server (Boost.Asio, headers only)
 EOF
     ;;
     test) cat <<'EOF'
@@ -92,6 +93,16 @@ fi
 
 apt="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0"
 $apt update
-# --no-remove: rather fail than take something off the machine.
+# Two Boost -dev packages exclude each other, and a machine may need the one it has. Nothing is
+# removed: this names what stands in the way, and --no-remove below would fail for the rest.
+# shellcheck disable=SC2086
+removed=$($apt install --simulate --no-install-recommends $missing 2>/dev/null |
+  sed -n 's/^Remv \([^ ]*\).*/\1/p' | tr '\n' ' ')
+if [ -n "$removed" ]; then
+  echo "install.sh: apt would have to remove: $removed" >&2
+  echo "install.sh: nothing was installed. If you can do without them, remove them yourself" >&2
+  echo "  (apt-get remove $removed) and run this again; else build in a container." >&2
+  exit 1
+fi
 # shellcheck disable=SC2086
 $apt install --no-remove --no-install-recommends $missing

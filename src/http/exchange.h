@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -41,10 +42,12 @@ class Exchange {
   virtual void end_stream() = 0;
   // Bytes given to write() that the socket has not taken.
   virtual std::size_t unsent_bytes() const = 0;
+  // Bytes of this response that the socket has taken so far, head and framing included.
+  virtual std::int64_t bytes_sent() const = 0;
 
   // `task` runs once, when the response can no longer be delivered: the client is gone, also while
   // nothing is being sent. Not after the response has been sent whole. From the loop, never from
-  // inside a call of this class.
+  // inside a call of this class. Not for abort(), whose caller knows.
   virtual void on_close(std::function<void(CloseReason)> task) = 0;
   virtual bool closed() const = 0;
   // Closes the connection at once, without another byte: for a client that does not read.

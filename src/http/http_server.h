@@ -37,8 +37,10 @@ class Handler {
   // Sees method, path, query and headers before the body is read (`head.body` is empty). A response
   // refuses the request at once: unknown path, no key, not accepting. std::nullopt: read the body.
   virtual std::optional<Response> admit(const Request& head) = 0;
+  // Shared with the connection: see exchange.h.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
-  // The body of what the server itself refuses (400, 408, 413, 431, 503), in the API's own shape.
+  // The answer to what the server itself refuses (400, 408, 413, 415, 417, 431, 500, 501, 503), in
+  // the API's own shape, with that status.
   virtual Response refusal(int status, std::string message) = 0;
 };
 

@@ -1,0 +1,344 @@
+#include "http/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "http/connection_exchange.h"
+
+namespace sluice::http {
+namespace {
+
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+// What was sent is cut off the front of `unsent_` only when it is this much.
+constexpr std::size_t kCompactFrom = 64 << 10;
+// A frame that a large body has blown up is not kept.
+constexpr std::size_t kKeptFrame = 256 << 10;
+
+void release(std::string& text) { std::string().swap(text); }
+
+}  // namespace
+
+Connection::Connection(ServerState& server, Socket socket, std::string peer)
+    : server_(server), socket_(std::move(socket)), peer_(std::move(peer)) {
+  socket_.set_events(*this);
+}
+
+Connection::~Connection() { CHECK(phase_ == Phase::kClosed); }
+
+void Connection::start() {
+  socket_.set_deadline(server_.limits.idle_timeout);
+  keep_reading();
+}
+
+void Connection::turn_away() {
+  last_read_ = server_.clock.now();
+  refuse(503, "too many connections; try again later");
+}
+
+// ---------------------------------------------------------------- reading
+
+void Connection::keep_reading() {
+  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kAnswering && waiting().size() >= kMaxPipelined) return;
+  socket_.await_readable();
+}
+
+void Connection::on_readable() {
+  std::size_t room = server_.scratch.size();
+  if (phase_ == Phase::kAnswering) room = std::min(room, kMaxPipelined - waiting().size());
+  const IoResult result = socket_.receive(std::span(server_.scratch).first(room));
+  if (result.state == IoState::kClosed) return peer_ended();
+  if (result.state == IoState::kDone) {
+    last_read_ = server_.clock.now();
+    if (phase_ == Phase::kLingering) {
+      lingered_ += result.bytes;
+      // Twice the largest body: enough for a client that sends all of it before it reads.
+      if (lingered_ > 2 * server_.limits.body_bytes + kCompactFrom) return shut({}, false);
+    } else {
+      drop_input(0);
+      input_.append(server_.scratch.data(), result.bytes);
+      advance();
+    }
+  }
+  keep_reading();
+}
+
+// The end of the client's direction counts as its end: almost always it is gone altogether, and
+// computing for nobody is what costs.
+void Connection::peer_ended() {
+  if (phase_ == Phase::kAnswering) {
+    if (!ended_) return shut(CloseReason::kPeerGone, false);
+    keep_alive_ = false;  // the answer is made; sending the rest of it costs nothing
+    return;
+  }
+  shut({}, false);
+}
+
+// Takes `bytes` off the input; what was taken before leaves memory here.
+void Connection::drop_input(std::size_t bytes) {
+  input_begin_ += bytes;
+  if (bytes == 0 && input_begin_ > 0) {
+    input_.erase(0, input_begin_);
+    input_begin_ = 0;
+  } else if (input_begin_ == input_.size()) {
+    input_.clear();
+    input_begin_ = 0;
+  }
+}
+
+void Connection::advance() {
+  while (phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody) {
+    if (phase_ == Phase::kIdle) {
+      // Some clients send a blank line behind a body (RFC 9112, 2.2).
+      while (waiting().starts_with("\r\n")) drop_input(2);
+      if (waiting().empty() || waiting() == "\r") return;
+      parser_ = std::make_unique<RequestParser>(
+          RequestParser::Limits{server_.limits.header_bytes, server_.limits.body_bytes});
+      phase_ = Phase::kHead;
+      socket_.set_deadline(server_.limits.header_timeout);
+    }
+    const RequestParser::Step step = parser_->put(waiting());
+    drop_input(step.consumed);
+    switch (step.event) {
+      case RequestParser::Event::kRefused: return refuse(parser_->status(), parser_->message());
+      case RequestParser::Event::kHead: take_head(); break;
+      case RequestParser::Event::kNeedMore: charge_body(); return;
+      case RequestParser::Event::kDone:
+        if (charge_body()) dispatch();
+        return;
+    }
+  }
+}
+
+void Connection::take_head() {
+  Request& head = parser_->request();
+  head.peer = peer_;
+  head.received = last_read_;
+  if (server_.budget->used + parser_->content_length() > server_.limits.total_body_bytes) {
+    return refuse(503, "too many requests with large bodies at once; try again later");
+  }
+  if (auto refused = server_.handler.admit(head)) {
+    const bool keep_alive = parser_->keep_alive() && !parser_->has_body();
+    return answer_at_once(*refused, keep_alive);
+  }
+  phase_ = Phase::kBody;
+  if (!parser_->has_body()) return;
+  socket_.set_deadline(server_.limits.body_timeout);
+  if (parser_->expects_continue() && waiting().empty()) send(kContinue);
+}
+
+bool Connection::charge_body() {
+  const std::size_t size = parser_->request().body.size();
+  server_.budget->used += size - charged_;
+  charged_ = size;
+  if (server_.budget->used <= server_.limits.total_body_bytes) return true;
+  refuse(503, "too many requests with large bodies at once; try again later");
+  return false;
+}
+
+void Connection::dispatch() {
+  phase_ = Phase::kAnswering;
+  socket_.clear_deadline();
+  if (unsent_bytes() > 0) socket_.set_deadline(server_.limits.write_timeout);
+  keep_alive_ = parser_->keep_alive();
+  http_1_1_ = parser_->http_1_1();
+  Request request = std::move(parser_->request());
+  request.received = last_read_;
+  head_only_ = request.method == "HEAD";
+  parser_.reset();
+  // Shared with the handler, whose life is its own: see exchange.h.
+  auto exchange = std::make_shared<ConnectionExchange>(*this, server_.loop, std::move(request),
+                                                       server_.budget, std::exchange(charged_, 0));
+  exchange_ = exchange.get();
+  server_.handler.handle(std::move(exchange));
+}
+
+// ---------------------------------------------------------------- answering
+
+void Connection::refuse(int status, std::string message) {
+  answer_at_once(server_.handler.refusal(status, std::move(message)), false);
+}
+
+void Connection::answer_at_once(const Response& response, bool keep_alive) {
+  if (parser_ != nullptr) {
+    http_1_1_ = parser_->http_1_1() || parser_->request().path.empty();
+    head_only_ = parser_->request().method == "HEAD";
+    parser_.reset();
+  }
+  server_.budget->used -= std::exchange(charged_, 0);
+  phase_ = Phase::kAnswering;
+  keep_alive_ = keep_alive;
+  socket_.clear_deadline();
+  respond(response);
+}
+
+void Connection::fail_unanswered(bool nothing_sent) {
+  if (!nothing_sent) return shut({}, true);
+  refuse(500, "the server gave no answer");
+}
+
+void Connection::respond(const Response& response) {
+  framing_ = Framing::kLength;
+  keep_alive_ = keep_alive_ && !server_.draining;
+  std::string& frame = server_.frame;
+  frame.clear();
+  server_.heads.append(response, framing_, response.body.size(), keep_alive_, http_1_1_,
+                       server_.clock.now(), frame);
+  const bool bodiless = head_only_ || response.status == 204 || response.status == 304;
+  if (!bodiless) frame += response.body;
+  ended_ = true;
+  send(frame);
+  if (frame.capacity() > kKeptFrame) release(frame);
+  finish_if_sent();
+}
+
+void Connection::begin_stream(const Response& head) {
+  framing_ = http_1_1_ ? Framing::kChunked : Framing::kUntilClose;
+  keep_alive_ = keep_alive_ && !server_.draining && framing_ == Framing::kChunked;
+  server_.frame.clear();
+  server_.heads.append(head, framing_, 0, keep_alive_, http_1_1_, server_.clock.now(),
+                       server_.frame);
+  send(server_.frame);
+}
+
+void Connection::write(std::string_view bytes) {
+  if (head_only_ || bytes.empty()) return;
+  if (framing_ == Framing::kUntilClose) return send(bytes);
+  server_.frame.clear();
+  append_chunk(bytes, server_.frame);
+  send(server_.frame);
+}
+
+void Connection::end_stream() {
+  ended_ = true;
+  if (framing_ == Framing::kChunked && !head_only_) send(kLastChunk);
+  finish_if_sent();
+}
+
+void Connection::abort() {
+  exchange_ = nullptr;
+  shut({}, true);
+}
+
+void Connection::close(CloseReason reason) { shut(reason, false); }
+
+void Connection::send(std::string_view bytes) {
+  if (phase_ == Phase::kClosed) return;
+  if (unsent_bytes() == 0) {
+    const IoResult result = socket_.send(bytes);
+    if (result.state == IoState::kClosed) return shut(CloseReason::kPeerGone, false);
+    count_sent(result.bytes);
+    bytes.remove_prefix(result.bytes);
+    if (bytes.empty()) return;
+    if (phase_ == Phase::kAnswering) socket_.set_deadline(server_.limits.write_timeout);
+  }
+  unsent_.append(bytes);
+  socket_.await_writable();
+}
+
+void Connection::on_writable() {
+  if (phase_ == Phase::kClosed || unsent_bytes() == 0) return;
+  const IoResult result = socket_.send(std::string_view(unsent_).substr(unsent_begin_));
+  if (result.state == IoState::kClosed) return shut(CloseReason::kPeerGone, false);
+  count_sent(result.bytes);
+  unsent_begin_ += result.bytes;
+  if (unsent_bytes() > 0) {
+    if (unsent_begin_ >= kCompactFrom && unsent_begin_ > unsent_.size() / 2) {
+      unsent_.erase(0, unsent_begin_);
+      unsent_begin_ = 0;
+    }
+    if (phase_ == Phase::kAnswering && result.bytes > 0) {
+      socket_.set_deadline(server_.limits.write_timeout);
+    }
+    return socket_.await_writable();
+  }
+  release(unsent_);
+  unsent_begin_ = 0;
+  if (phase_ != Phase::kAnswering) return;
+  socket_.clear_deadline();
+  finish_if_sent();
+}
+
+void Connection::count_sent(std::size_t bytes) {
+  if (exchange_ != nullptr) exchange_->count_sent(bytes);
+}
+
+// ---------------------------------------------------------------- between requests, and the end
+
+void Connection::finish_if_sent() {
+  if (phase_ != Phase::kAnswering || !ended_ || unsent_bytes() > 0) return;
+  ended_ = false;
+  if (exchange_ != nullptr) std::exchange(exchange_, nullptr)->sent_whole();
+  // Destroyed at the end of this call: it may hold what the handler keeps for the request.
+  const auto task = std::exchange(on_close_, nullptr);
+  if (keep_alive_ && !server_.draining) return become_idle();
+  linger();
+}
+
+void Connection::become_idle() {
+  phase_ = Phase::kIdle;
+  head_only_ = false;
+  http_1_1_ = true;
+  socket_.set_deadline(server_.limits.idle_timeout);
+  if (waiting().empty()) {
+    release(input_);
+  } else {
+    socket_.wake();  // a pipelined request; not from here, or many of them would nest
+  }
+  keep_reading();
+}
+
+void Connection::on_wake() {
+  if (phase_ != Phase::kIdle) return;
+  advance();
+  keep_reading();
+}
+
+void Connection::linger() {
+  phase_ = Phase::kLingering;
+  release_buffers();
+  socket_.shutdown_send();
+  socket_.set_deadline(kLingerTime);
+  keep_reading();
+}
+
+void Connection::on_deadline() {
+  switch (phase_) {
+    case Phase::kHead: return refuse(408, "the request's headers took too long");
+    case Phase::kBody: return refuse(408, "the request's body took too long");
+    case Phase::kAnswering: return shut(CloseReason::kWriteTimeout, true);
+    default: return shut({}, false);
+  }
+}
+
+void Connection::release_buffers() {
+  release(input_);
+  input_begin_ = 0;
+  release(unsent_);
+  unsent_begin_ = 0;
+}
+
+// `reason`: what to tell the handler; none when it knows. `hard`: what is unsent is thrown away.
+void Connection::shut(std::optional<CloseReason> reason, bool hard) {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  if (hard) {
+    socket_.reset();
+  } else {
+    socket_.close();
+  }
+  release_buffers();
+  parser_.reset();
+  server_.budget->used -= std::exchange(charged_, 0);
+  if (exchange_ != nullptr) {
+    std::exchange(exchange_, nullptr)->connection_closed(reason.value_or(CloseReason::kPeerGone));
+  }
+  auto task = std::exchange(on_close_, nullptr);
+  if (task && reason) {
+    server_.loop.post([task = std::move(task), reason = *reason] { task(reason); });
+  }
+  server_.retire(*this);
+}
+
+}  // namespace sluice::http

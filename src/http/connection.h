@@ -1,0 +1,135 @@
+// Connection: one client's socket and the request it is in. Reads requests one after another, asks
+// the Handler, sends the answers. While one is being answered the socket is still read, to notice a
+// client that goes and to keep what it has pipelined, within a bound.
+//
+// Between requests it holds no buffer and no parser: a thousand idle clients cost a few megabytes.
+// Owner: the server (ServerState), which destroys it after retire(). Threads: the event loop's.
+// Limits: HttpLimits; kMaxPipelined bytes of further requests; lingering is bounded below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/exchange.h"
+#include "http/http_server.h"
+#include "http/message.h"
+#include "http/request_parser.h"
+#include "http/response_head.h"
+#include "http/socket.h"
+
+namespace sluice::http {
+
+class Connection;
+class ConnectionExchange;
+
+// Bytes of request bodies in memory, against HttpLimits::total_body_bytes.
+struct BodyBudget {
+  std::size_t used = 0;
+};
+
+// What all connections of a server share.
+struct ServerState {
+  ServerState(EventLoop& loop_of_all, const HttpLimits& limits_of_all, Handler& handler_of_all,
+              const Clock& clock_of_all)
+      : loop(loop_of_all), limits(limits_of_all), handler(handler_of_all), clock(clock_of_all) {}
+
+  EventLoop& loop;
+  const HttpLimits limits;
+  Handler& handler;
+  const Clock& clock;
+  bool draining = false;
+  ResponseHeads heads;
+  std::vector<char> scratch;  // what is read goes through here: one buffer for all
+  std::string frame;          // what is sent is put together here
+  // Shared with exchanges, which the handler may keep longer than the server lives.
+  std::shared_ptr<BodyBudget> budget = std::make_shared<BodyBudget>();
+  std::function<void(Connection&)> retire;  // the connection is closed; destroy it later
+};
+
+class Connection final : private SocketEvents {
+ public:
+  static constexpr std::size_t kMaxPipelined = 64 << 10;
+  // After an answer that ends the connection: what the client still sends is read and dropped for a
+  // while, since closing over unread bytes would make its system throw the answer away.
+  static constexpr Duration kLingerTime = std::chrono::seconds(2);
+
+  Connection(ServerState& server, Socket socket, std::string peer);
+  ~Connection() override;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Waits for the first request.
+  void start();
+  // Answers 503 without reading a request, and closes.
+  void turn_away();
+  // No request is being read or answered.
+  bool idle() const { return phase_ == Phase::kIdle; }
+  void close(CloseReason reason);
+
+  // For the exchange of the request being answered.
+  void respond(const Response& response);
+  void begin_stream(const Response& head);
+  void write(std::string_view bytes);
+  void end_stream();
+  void abort();
+  std::size_t unsent_bytes() const { return unsent_.size() - unsent_begin_; }
+  void set_on_close(std::function<void(CloseReason)> task) { on_close_ = std::move(task); }
+  void exchange_gone() { exchange_ = nullptr; }
+  // Nobody will answer: 500, or, in the middle of a stream, the end of the connection.
+  void fail_unanswered(bool nothing_sent);
+
+ private:
+  enum class Phase : std::uint8_t { kIdle, kHead, kBody, kAnswering, kLingering, kClosed };
+
+  void on_readable() override;
+  void on_writable() override;
+  void on_deadline() override;
+  void on_wake() override;
+
+  std::string_view waiting() const { return std::string_view(input_).substr(input_begin_); }
+  void keep_reading();
+  void peer_ended();
+  void drop_input(std::size_t bytes);
+  void advance();
+  void take_head();
+  bool charge_body();
+  void dispatch();
+  void refuse(int status, std::string message);
+  void answer_at_once(const Response& response, bool keep_alive);
+  void send(std::string_view bytes);
+  void count_sent(std::size_t bytes);
+  void finish_if_sent();
+  void become_idle();
+  void linger();
+  void release_buffers();
+  void shut(std::optional<CloseReason> reason, bool hard);
+
+  ServerState& server_;
+  Socket socket_;
+  std::string peer_;
+  std::string input_;  // read and not parsed, from input_begin_ on
+  std::size_t input_begin_ = 0;
+  std::string unsent_;  // from unsent_begin_ on
+  std::size_t unsent_begin_ = 0;
+  std::unique_ptr<RequestParser> parser_;   // while a request is being read
+  ConnectionExchange* exchange_ = nullptr;  // while one is being answered and somebody answers it
+  std::function<void(CloseReason)> on_close_;
+  TimePoint last_read_;
+  std::size_t charged_ = 0;  // of the budget, while a body is being read
+  std::size_t lingered_ = 0;
+  Phase phase_ = Phase::kIdle;
+  Framing framing_ = Framing::kLength;
+  bool keep_alive_ = false;  // after the current answer
+  bool http_1_1_ = true;
+  bool head_only_ = false;  // HEAD
+  bool ended_ = false;      // the answer is complete; some of it may be unsent
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,57 @@
+// ConnectionExchange: the Exchange that a Connection hands out. It outlives the connection when the
+// handler keeps it, and then does nothing; when the handler drops it without an answer, the client
+// gets a 500 instead of silence.
+// Owner: the handler. Threads: the event loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "http/connection.h"
+#include "http/exchange.h"
+
+namespace sluice::http {
+
+class ConnectionExchange final : public Exchange,
+                                 public std::enable_shared_from_this<ConnectionExchange> {
+ public:
+  // `charged`: what the request's body takes of the budget, given back with the exchange.
+  // The budget is shared because an exchange may outlive the server.
+  ConnectionExchange(Connection& connection, EventLoop& loop, Request request,
+                     std::shared_ptr<BodyBudget> budget, std::size_t charged);
+  ~ConnectionExchange() override;
+
+  const Request& request() const override { return request_; }
+  void respond(Response response) override;
+  void begin_stream(Response head) override;
+  void write(std::string_view bytes) override;
+  void end_stream() override;
+  std::size_t unsent_bytes() const override;
+  std::int64_t bytes_sent() const override { return bytes_sent_; }
+  void on_close(std::function<void(CloseReason)> task) override;
+  bool closed() const override { return state_ == State::kClosed || state_ == State::kAborted; }
+  void abort() override;
+
+  // From the connection.
+  void count_sent(std::size_t bytes) { bytes_sent_ += static_cast<std::int64_t>(bytes); }
+  void sent_whole();
+  void connection_closed(CloseReason reason);
+
+ private:
+  enum class State : std::uint8_t { kOpen, kSentWhole, kClosed, kAborted };
+  enum class Progress : std::uint8_t { kNothing, kStreaming, kEnded };
+
+  Connection* connection_;  // nullptr once sent whole or closed
+  EventLoop& loop_;
+  Request request_;
+  std::shared_ptr<BodyBudget> budget_;  // may outlive the server, see the constructor
+  std::size_t charged_;
+  std::int64_t bytes_sent_ = 0;
+  State state_ = State::kOpen;
+  Progress progress_ = Progress::kNothing;
+  CloseReason close_reason_ = CloseReason::kPeerGone;
+};
+
+}  // namespace sluice::http

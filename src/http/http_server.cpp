@@ -1,0 +1,112 @@
+#include "http/http_server.h"
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "http/connection.h"
+#include "http/socket.h"
+
+namespace sluice::http {
+namespace {
+
+constexpr std::size_t kReadAtOnce = 64 << 10;
+// Clients over the limit that are being told so; more of them are just closed.
+constexpr std::size_t kMaxTurnedAway = 256;
+
+using Connections = std::unordered_map<Connection*, std::unique_ptr<Connection>>;
+
+}  // namespace
+
+struct HttpServer::Impl {
+  Impl(EventLoop& loop, const HttpLimits& limits, Handler& handler, const Clock& clock)
+      : state(loop, limits, handler, clock) {
+    state.scratch.resize(kReadAtOnce);
+    state.retire = [this](Connection& connection) { retire(connection); };
+  }
+
+  ~Impl() { close_all(); }
+
+  void accept(Socket socket, std::string peer) {
+    ++accepted;
+    const bool full = connections.size() >= static_cast<std::size_t>(state.limits.max_connections);
+    if (full) ++refused;
+    if (full && turned_away.size() >= kMaxTurnedAway) return;
+    auto made = std::make_unique<Connection>(state, std::move(socket), std::move(peer));
+    Connection& connection = *made;
+    (full ? turned_away : connections).emplace(&connection, std::move(made));
+    if (full) {
+      connection.turn_away();
+    } else {
+      connection.start();
+    }
+  }
+
+  // The connection is in one of its own functions now, so it is destroyed from the loop.
+  void retire(Connection& connection) {
+    auto node = connections.extract(&connection);
+    if (node.empty()) node = turned_away.extract(&connection);
+    // Shared because tasks must be copyable.
+    std::shared_ptr<Connection> closed = std::move(node.mapped());
+    state.loop.post([closed = std::move(closed)] {});
+  }
+
+  std::vector<Connection*> all() const {
+    std::vector<Connection*> found;
+    for (const auto& [connection, owner] : connections) found.push_back(connection);
+    for (const auto& [connection, owner] : turned_away) found.push_back(connection);
+    return found;
+  }
+
+  void drain() {
+    state.draining = true;
+    if (listener != nullptr) listener->close();
+    for (Connection* connection : all()) {
+      if (connection->idle()) connection->close(CloseReason::kServerStop);
+    }
+  }
+
+  void close_all() {
+    if (listener != nullptr) listener->close();
+    // Closing one cannot close another: the handler is told later, from the loop.
+    for (Connection* connection : all()) connection->close(CloseReason::kServerStop);
+  }
+
+  ServerState state;
+  std::unique_ptr<Listener> listener;
+  Connections connections;
+  Connections turned_away;
+  std::int64_t accepted = 0;
+  std::int64_t refused = 0;
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(EventLoop& loop, const std::string& host,
+                                                       std::uint16_t port, const HttpLimits& limits,
+                                                       Handler& handler, const Clock& clock) {
+  auto impl = std::make_unique<Impl>(loop, limits, handler, clock);
+  Listener::Options options;
+  // Behind the write time-out, which knows more of what happened.
+  options.user_timeout = 2 * limits.write_timeout + std::chrono::seconds(1);
+  auto accept = [&server = *impl](Socket socket, std::string peer) {
+    server.accept(std::move(socket), std::move(peer));
+  };
+  ASSIGN_OR_RETURN(impl->listener, Listener::open(loop, host, port, options, std::move(accept)));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+std::uint16_t HttpServer::port() const { return impl_->listener->port(); }
+void HttpServer::drain() { impl_->drain(); }
+void HttpServer::close_all() { impl_->close_all(); }
+
+HttpServerStats HttpServer::stats() const {
+  HttpServerStats stats;
+  stats.open_connections = static_cast<std::int32_t>(impl_->connections.size());
+  stats.accepted = impl_->accepted;
+  stats.refused = impl_->refused;
+  return stats;
+}
+
+}  // namespace sluice::http

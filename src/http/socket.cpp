@@ -1,0 +1,306 @@
+#include "http/socket.h"
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "http/event_loop_impl.h"
+
+namespace sluice::http {
+namespace {
+
+using boost::asio::ip::tcp;
+using SystemError = boost::system::error_code;
+using UserTimeout = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>;
+using KeepIdle = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
+using KeepInterval = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPINTVL>;
+using KeepCount = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPCNT>;
+
+// How long accepting pauses when the process may open no more files.
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+std::string address_text(const tcp::endpoint& endpoint) {
+  const std::string address = endpoint.address().to_string();
+  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
+                                    : fmt::format("{}:{}", address, endpoint.port());
+}
+
+IoResult io_result(std::size_t bytes, const SystemError& error) {
+  if (error == boost::asio::error::would_block || error == boost::asio::error::try_again) {
+    return {IoState::kWouldBlock, 0};
+  }
+  if (error || bytes == 0) return {IoState::kClosed, 0};
+  return {IoState::kDone, bytes};
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- Socket
+
+// Pending waits keep it alive.
+struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
+  using Instant = std::chrono::steady_clock::time_point;
+
+  Impl(tcp::socket accepted) : socket(std::move(accepted)), timer(socket.get_executor()) {}
+
+  void arm_timer() {
+    timer_at = *deadline;
+    timer.expires_at(timer_at);
+    timer_armed = true;
+    timer.async_wait([self = shared_from_this()](const SystemError& error) {
+      if (error) return;  // moved to an earlier time, or closed
+      self->timer_armed = false;
+      if (self->events == nullptr || !self->deadline) return;
+      if (std::chrono::steady_clock::now() < *self->deadline) return self->arm_timer();
+      self->deadline.reset();
+      self->events->on_deadline();
+    });
+  }
+
+  void close() {
+    events = nullptr;
+    deadline.reset();
+    SystemError ignored;
+    timer.cancel(ignored);
+    socket.close(ignored);
+  }
+
+  tcp::socket socket;
+  boost::asio::steady_timer timer;
+  SocketEvents* events = nullptr;
+  // The timer may be due before the deadline, never after it: most deadlines are moved later or
+  // cleared long before, and then the timer need not be touched.
+  std::optional<Instant> deadline;
+  Instant timer_at;
+  bool timer_armed = false;
+  bool reading = false;
+  bool writing = false;
+};
+
+// Shared, see the header.
+Socket::Socket(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Socket::Socket(Socket&&) noexcept = default;
+Socket::~Socket() {
+  if (impl_ != nullptr) close();
+}
+
+void Socket::set_events(SocketEvents& events) { impl_->events = &events; }
+
+void Socket::await_readable() {
+  if (std::exchange(impl_->reading, true)) return;
+  impl_->socket.async_wait(tcp::socket::wait_read, [impl = impl_](const SystemError&) {
+    impl->reading = false;
+    if (impl->events != nullptr) impl->events->on_readable();
+  });
+}
+
+void Socket::await_writable() {
+  if (std::exchange(impl_->writing, true)) return;
+  impl_->socket.async_wait(tcp::socket::wait_write, [impl = impl_](const SystemError&) {
+    impl->writing = false;
+    if (impl->events != nullptr) impl->events->on_writable();
+  });
+}
+
+void Socket::set_deadline(Duration delay) {
+  impl_->deadline = std::chrono::steady_clock::now() + delay;
+  if (!impl_->timer_armed || *impl_->deadline < impl_->timer_at) impl_->arm_timer();
+}
+
+void Socket::clear_deadline() { impl_->deadline.reset(); }
+
+void Socket::wake() {
+  boost::asio::post(impl_->socket.get_executor(), [impl = impl_] {
+    if (impl->events != nullptr) impl->events->on_wake();
+  });
+}
+
+IoResult Socket::receive(std::span<char> into) {
+  SystemError error;
+  const std::size_t bytes =
+      impl_->socket.read_some(boost::asio::buffer(into.data(), into.size()), error);
+  return io_result(bytes, error);
+}
+
+IoResult Socket::send(std::string_view bytes) {
+  CHECK(!bytes.empty());
+  SystemError error;
+  const std::size_t sent =
+      impl_->socket.write_some(boost::asio::buffer(bytes.data(), bytes.size()), error);
+  return io_result(sent, error);
+}
+
+void Socket::shutdown_send() {
+  SystemError ignored;
+  impl_->socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void Socket::close() { impl_->close(); }
+
+void Socket::reset() {
+  SystemError ignored;
+  impl_->socket.set_option(tcp::socket::linger(true, 0), ignored);
+  impl_->close();
+}
+
+// ---------------------------------------------------------------- Listener
+
+namespace {
+
+// One address. Pending accepts keep it alive.
+class Acceptor : public std::enable_shared_from_this<Acceptor> {
+ public:
+  // Shared by the listener's addresses.
+  Acceptor(boost::asio::io_context& context, std::shared_ptr<Listener::Accept> accept)
+      : acceptor_(context), pause_(context), accept_(std::move(accept)) {}
+
+  SystemError open(const tcp::endpoint& endpoint, bool v6_only, const Listener::Options& options) {
+    SystemError error;
+    const auto set = [&](const auto& option) {
+      if (!error) acceptor_.set_option(option, error);
+    };
+    const auto milliseconds =
+        std::chrono::duration_cast<std::chrono::milliseconds>(options.user_timeout).count();
+    acceptor_.open(endpoint.protocol(), error);
+    // Connections inherit these, so that accepting one takes a single call.
+    set(tcp::acceptor::reuse_address(true));
+    set(tcp::no_delay(true));
+    set(boost::asio::socket_base::send_buffer_size(options.send_buffer_bytes));
+    set(boost::asio::socket_base::keep_alive(true));
+    set(KeepIdle(30));
+    set(KeepInterval(10));
+    set(KeepCount(3));
+    set(UserTimeout(static_cast<int>(milliseconds)));
+    if (endpoint.address().is_v6()) set(boost::asio::ip::v6_only(v6_only));
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(boost::asio::socket_base::max_listen_connections, error);
+    return error;
+  }
+
+  void start() {
+    acceptor_.async_accept(
+        [self = shared_from_this()](const SystemError& error, tcp::socket socket) {
+          if (!self->acceptor_.is_open()) return;
+          if (error) return self->pause(error);
+          self->complained_ = false;
+          self->take(std::move(socket));
+          self->start();
+        });
+  }
+
+  void close() {
+    SystemError ignored;
+    acceptor_.close(ignored);
+    pause_.cancel(ignored);
+  }
+
+  std::uint16_t port() const {
+    SystemError ignored;
+    return acceptor_.local_endpoint(ignored).port();
+  }
+
+ private:
+  void take(tcp::socket socket) {
+    SystemError error;
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (!error) socket.non_blocking(true, error);
+    if (error) return;  // already gone
+    // Shared with the socket's pending waits.
+    (*accept_)(Socket(std::make_shared<Socket::Impl>(std::move(socket))), address_text(peer));
+  }
+
+  // Typically no more files may be opened: the connection stays in the system's queue.
+  void pause(const SystemError& error) {
+    if (!std::exchange(complained_, true)) {
+      log_warning(fmt::format("cannot accept connections: {}; trying again", error.message()));
+    }
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([self = shared_from_this()](const SystemError& canceled) {
+      if (!canceled && self->acceptor_.is_open()) self->start();
+    });
+  }
+
+  tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  std::shared_ptr<Listener::Accept> accept_;  // shared by the listener's addresses
+  bool complained_ = false;
+};
+
+Error listen_error(const std::string& host, std::uint16_t port, const std::string& cause) {
+  return unavailable(fmt::format("cannot listen on {} port {}: {}", host, port, cause));
+}
+
+}  // namespace
+
+struct Listener::Impl {
+  std::vector<std::shared_ptr<Acceptor>> acceptors;  // shared with their pending accepts
+};
+
+Listener::Listener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Listener::~Listener() { close(); }
+
+Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::string& host,
+                                                 std::uint16_t port, const Options& options,
+                                                 Accept accept) {
+  if (host.empty()) return invalid_argument("the host to listen on is empty; try 127.0.0.1");
+  boost::asio::io_context& context = *loop.impl().context;
+  SystemError error;
+  tcp::resolver resolver(context);
+  const auto found = resolver.resolve(
+      host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error) return listen_error(host, port, error.message());
+  std::vector<tcp::endpoint> endpoints;
+  for (const auto& entry : found) {
+    if (std::find(endpoints.begin(), endpoints.end(), entry.endpoint()) == endpoints.end()) {
+      endpoints.push_back(entry.endpoint());
+    }
+  }
+  auto impl = std::make_unique<Impl>();
+  // Shared by the addresses.
+  const auto shared_accept = std::make_shared<Accept>(std::move(accept));
+  std::optional<SystemError> failure;
+  for (tcp::endpoint endpoint : endpoints) {
+    // With port 0 the first address finds a port for all.
+    if (port == 0 && !impl->acceptors.empty()) endpoint.port(impl->acceptors.front()->port());
+    // Shared with pending accepts.
+    const auto acceptor = std::make_shared<Acceptor>(context, shared_accept);
+    error = acceptor->open(endpoint, endpoints.size() > 1, options);
+    // A name may have addresses that this machine lacks, typically IPv6 ones; being in use, or
+    // forbidden, is an error.
+    const bool lacking =
+        error == boost::asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL;
+    if (error && !(lacking && endpoints.size() > 1)) {
+      return listen_error(host, port, error.message());
+    }
+    if (error) {
+      failure = error;
+    } else {
+      impl->acceptors.push_back(acceptor);
+    }
+  }
+  if (impl->acceptors.empty()) {
+    return listen_error(host, port, failure ? failure->message() : "it has no address");
+  }
+  for (const auto& acceptor : impl->acceptors) acceptor->start();
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+std::uint16_t Listener::port() const { return impl_->acceptors.front()->port(); }
+
+void Listener::close() {
+  for (const auto& acceptor : impl_->acceptors) acceptor->close();
+}
+
+}  // namespace sluice::http

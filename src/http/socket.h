@@ -1,0 +1,100 @@
+// Socket and Listener: TCP without blocking, in the loop's terms. A socket that waits holds no
+// buffer, so an idle connection costs little. The only files of src/http that know Asio's sockets
+// are the .cpp of this one and of the loop.
+// Owner: a Socket belongs to its connection; a Listener to the server. The loop outlives both.
+// Threads: the event loop's. Nothing here calls back from inside a call, nor after close().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "http/event_loop.h"
+
+namespace sluice::http {
+
+class SocketEvents {
+ public:
+  virtual ~SocketEvents() = default;
+  virtual void on_readable() = 0;  // bytes, the end, or an error: receive() tells
+  virtual void on_writable() = 0;
+  virtual void on_deadline() = 0;
+  virtual void on_wake() = 0;
+};
+
+enum class IoState : std::uint8_t { kDone, kWouldBlock, kClosed };
+struct IoResult {
+  IoState state = IoState::kDone;
+  std::size_t bytes = 0;  // > 0 when kDone
+};
+
+class Socket {
+ public:
+  struct Impl;
+  // Shared with the waits that are pending in the loop: they may end after the socket's owner.
+  explicit Socket(std::shared_ptr<Impl> impl);
+  ~Socket();  // closes
+  Socket(Socket&&) noexcept;
+  Socket& operator=(Socket&&) = delete;
+
+  // Whom to call; outlives the socket or closes it.
+  void set_events(SocketEvents& events);
+
+  // One call each time; asking again while waiting does nothing.
+  void await_readable();
+  void await_writable();
+  // on_deadline() once, `delay` from now; replaces the deadline before. Moving it is cheap.
+  void set_deadline(Duration delay);
+  void clear_deadline();
+  // on_wake() soon, from the loop.
+  void wake();
+
+  IoResult receive(std::span<char> into);
+  IoResult send(std::string_view bytes);
+  // Ends our direction: the peer reads what was sent and then the end.
+  void shutdown_send();
+  void close();
+  // Closes and drops what the peer has not taken.
+  void reset();
+
+ private:
+  // Shared with pending waits, see the constructor.
+  std::shared_ptr<Impl> impl_;
+};
+
+class Listener {
+ public:
+  struct Options {
+    // Bytes the system keeps for a reader that is slow, before they count as unsent.
+    std::int32_t send_buffer_bytes = 128 << 10;
+    // A peer that acknowledges nothing for so long is gone.
+    Duration user_timeout = std::chrono::seconds(60);
+  };
+  // Takes each new connection and its peer's address, "127.0.0.1:51234" or "[::1]:51234".
+  using Accept = std::function<void(Socket, std::string)>;
+
+  // Listens on every address of `host`. Errors name host, port and cause.
+  static Result<std::unique_ptr<Listener>> open(EventLoop& loop, const std::string& host,
+                                                std::uint16_t port, const Options& options,
+                                                Accept accept);
+  ~Listener();  // closes
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  std::uint16_t port() const;
+  // Takes no more connections. Again: does nothing.
+  void close();
+
+ private:
+  struct Impl;
+  explicit Listener(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::http
