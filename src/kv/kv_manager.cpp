@@ -80,12 +80,12 @@ std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_
 
 std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const Hash128> hashes,
                                              std::int32_t num_tokens, Watermark watermark,
-                                             BlockChanges& changes) {
+                                             BlockChanges& changes, std::int32_t reserved) {
   CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
-  CHECK(num_tokens > 0 && num_tokens <= options_.max_model_len);
+  CHECK(num_tokens > 0 && std::max(num_tokens, reserved) <= options_.max_model_len);
   const std::int32_t cached = match(hashes, num_tokens - 1);
   const std::int32_t hits = cached / options_.block_size;
-  const std::int32_t missing = blocks_for(num_tokens) - hits;
+  const std::int32_t missing = blocks_for(std::max(num_tokens, reserved)) - hits;
   std::int64_t needed = 0;
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
@@ -101,6 +101,7 @@ std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const 
     BlockId* const table = entries(slot, g);
     for (std::int32_t b = first; b < hits; ++b) {
       table[b] = cache_.find(hashes[index(b)], g);
+      free_cached_ -= pool_.ref_count(table[b]) == 0 ? 1 : 0;
       pool_.add_ref(table[b]);
     }
     first_held_[group_index(slot, g)] = first;
@@ -112,6 +113,10 @@ std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const 
   writable_until_[index(slot)] = cached;
   target_[index(slot)] = hits + missing;
   published_[index(slot)] = hits;
+  if (!hashes.empty() && options_.prefix_caching == PrefixCaching::kOn) {
+    prefix_stats_.queried_tokens += num_tokens;
+    prefix_stats_.hit_tokens += cached;
+  }
   return cached;
 }
 
@@ -136,8 +141,15 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
     const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
     return promise_for(g, shared - first, missing) + copied;
   };
+  // The parent copies its tail too if it writes there before the last child does. It must not take
+  // that block from what it was promised for growth.
+  const bool parent_in_tail = copied != 0 && allocated_[index(parent)] == shared;
+  const std::int32_t growth = std::max(0, target_[index(parent)] - allocated_[index(parent)]);
+  const auto parent_promise = [&](std::int32_t g) {
+    return parent_in_tail && promised_[group_index(parent, g)] <= growth ? 1 : 0;
+  };
   std::int64_t needed = 0;
-  for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g);
+  for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g) + parent_promise(g);
   if (!may_take(needed, watermark)) return false;
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
@@ -150,7 +162,8 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
     }
     first_held_[group_index(child, g)] = first;
     promised_[group_index(child, g)] = promise(g);
-    total_promised_ += promised_[group_index(child, g)];
+    total_promised_ += promise(g) + parent_promise(g);
+    promised_[group_index(parent, g)] += parent_promise(g);
     emit(child, g, 0, shared, changes);
   }
   allocated_[index(child)] = shared;
@@ -247,12 +260,18 @@ BlockId KvManager::take_block(std::int32_t slot, std::int32_t group) {
     CHECK(num_available_blocks() > 0);
   }
   const BlockId id = pool_.take();
-  if (cache_.holds(id)) cache_.erase(id);
+  if (cache_.holds(id)) {
+    cache_.erase(id);
+    --free_cached_;
+  }
   return id;
 }
 
 bool KvManager::give_back(BlockId id) {
-  return pool_.release(id, cache_.holds(id) ? ReuseOrder::kLast : ReuseOrder::kFirst);
+  const bool named = cache_.holds(id);
+  const bool freed = pool_.release(id, named ? ReuseOrder::kLast : ReuseOrder::kFirst);
+  free_cached_ += named && freed ? 1 : 0;
+  return freed;
 }
 
 void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
@@ -314,7 +333,10 @@ std::int32_t KvManager::resize(std::int32_t target) {
   if (target > pool_.num_blocks()) pool_.grow(target);
   while (pool_.num_blocks() > target && pool_.last_is_free() && num_available_blocks() > 0) {
     const BlockId last = pool_.num_blocks() - 1;
-    if (cache_.holds(last)) cache_.erase(last);
+    if (cache_.holds(last)) {
+      cache_.erase(last);
+      --free_cached_;
+    }
     pool_.remove_last();
   }
   return pool_.num_blocks();

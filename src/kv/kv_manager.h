@@ -41,6 +41,13 @@ struct KvOptions {
   PrefixCaching prefix_caching = PrefixCaching::kOn;
 };
 
+// Sums since the start over admissions that asked the prefix cache (those with hashes), the ones
+// after a preemption included.
+struct PrefixStats {
+  std::int64_t queried_tokens = 0;  // of the admitted sequences
+  std::int64_t hit_tokens = 0;      // of these, found
+};
+
 // Whether admission leaves the watermark free for the growth of those who run already.
 enum class Watermark : std::uint8_t { kKeep, kIgnore };
 
@@ -58,25 +65,30 @@ class KvManager {
   std::int32_t num_free_blocks() const { return pool_.num_free(); }
   std::int32_t num_used_blocks() const { return pool_.num_used(); }
   std::int32_t num_cached_blocks() const { return cache_.size(); }
+  std::int32_t num_free_cached_blocks() const { return free_cached_; }
   // Free and promised to nobody.
   std::int32_t num_available_blocks() const { return pool_.num_free() - total_promised_; }
   // Blocks that a sequence of `tokens` needs when it runs alone, at most.
   std::int64_t blocks_needed(std::int64_t tokens) const;
 
+  const PrefixStats& prefix_stats() const { return prefix_stats_; }
+
   // Tokens in front of `hashes`, at most `max_tokens`, whose blocks are cached in every group.
   std::int32_t match(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
 
   // Gives an empty slot to a sequence of `num_tokens` known tokens: takes over cached blocks (at
-  // most num_tokens - 1 tokens: one is always computed) and promises the rest. Returns the cached
-  // tokens, or nothing (and changes nothing) when memory is short.
+  // most num_tokens - 1 tokens: one is always computed) and promises the rest, or what `reserved`
+  // tokens need when those are more. Returns the cached tokens, or nothing (and changes nothing)
+  // when memory is short.
   std::optional<std::int32_t> admit(std::int32_t slot, std::span<const Hash128> hashes,
                                     std::int32_t num_tokens, Watermark watermark,
-                                    BlockChanges& changes);
+                                    BlockChanges& changes, std::int32_t reserved = 0);
 
   // True when `parent` still holds all that position `tokens` can see of its first `tokens`.
   bool can_fork(std::int32_t parent, std::int32_t tokens) const;
   // Gives the empty slot `child` the first `tokens` tokens of `parent` without copying and
-  // promises the rest of `num_tokens`; false (and no change) when memory is short.
+  // promises the rest of `num_tokens`, and to both the copy of a partial last block; false (and no
+  // change) when memory is short.
   // REQUIRES: can_fork, tokens < num_tokens, the parent has computed `tokens` tokens.
   bool fork(std::int32_t parent, std::int32_t child, std::int32_t tokens, std::int32_t num_tokens,
             Watermark watermark, BlockChanges& changes);
@@ -157,6 +169,8 @@ class KvManager {
   std::vector<std::int32_t> first_held_;  // entries before it are null
   std::vector<std::int32_t> promised_;    // free blocks set aside for it
   std::int32_t total_promised_ = 0;
+  std::int32_t free_cached_ = 0;  // free blocks that have a name
+  PrefixStats prefix_stats_;
 };
 
 }  // namespace sluice

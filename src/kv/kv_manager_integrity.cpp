@@ -41,9 +41,12 @@ void KvManager::check_integrity() const {
   }
   CHECK(promised == total_promised_);
   CHECK(total_promised_ <= pool_.num_free());
+  std::int32_t free_cached = 0;
   for (BlockId id = 1; id < pool_.num_blocks(); ++id) {
     CHECK(pool_.ref_count(id) == entries_of[index(id)]);
+    free_cached += pool_.ref_count(id) == 0 && cache_.holds(id) ? 1 : 0;
   }
+  CHECK(free_cached == free_cached_);
   for (BlockId id = pool_.num_blocks(); id < pool_.max_blocks(); ++id) CHECK(!cache_.holds(id));
   CHECK(!cache_.holds(kNullBlock));
 }

@@ -130,7 +130,9 @@ TEST_F(KvManagerTest, FreedBlocksStayFindableUntilReused) {
   kv.release(0);
   EXPECT_EQ(kv.num_free_blocks(), 4);
   EXPECT_EQ(kv.num_cached_blocks(), 2);
+  EXPECT_EQ(kv.num_free_cached_blocks(), 2);
   ASSERT_EQ(admit(kv, 1, 9, hashes), 8);  // revived
+  EXPECT_EQ(kv.num_free_cached_blocks(), 0);
   EXPECT_EQ(kv.num_available_blocks(), 1);
   kv.release(1);
   // Three other blocks: the two that were never named go first, then the tail, then the head.
@@ -138,6 +140,23 @@ TEST_F(KvManagerTest, FreedBlocksStayFindableUntilReused) {
   extend(kv, 2, 0, 12);
   EXPECT_EQ(kv.num_cached_blocks(), 1);
   EXPECT_EQ(kv.match(hashes, 100), 4);
+}
+
+TEST_F(KvManagerTest, PrefixStatsCountAdmissionsThatAskTheCache) {
+  KvManager kv(options(10));
+  const std::vector<Hash128> hashes = names(2);
+  admit(kv, 0, 9, hashes);
+  extend(kv, 0, 0, 9);
+  kv.publish(0, hashes, 9);
+  kv.release(0);
+  admit(kv, 0, 5);  // without hashes: does not ask
+  EXPECT_EQ(kv.prefix_stats().queried_tokens, 9);
+  EXPECT_EQ(kv.prefix_stats().hit_tokens, 0);
+  admit(kv, 1, 20, hashes);
+  EXPECT_EQ(kv.prefix_stats().queried_tokens, 29);
+  EXPECT_EQ(kv.prefix_stats().hit_tokens, 8);
+  EXPECT_EQ(admit(kv, 2, 30, hashes), std::nullopt);  // waits: asks again later, is counted then
+  EXPECT_EQ(kv.prefix_stats().queried_tokens, 29);
 }
 
 TEST_F(KvManagerTest, ForgottenNamesAreNotFound) {
