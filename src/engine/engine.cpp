@@ -12,8 +12,13 @@ namespace sluice {
 namespace {
 
 ChoiceOutput output_of(const Sequence& sequence) {
-  return {sequence.request->id,         sequence.choice, {}, {}, sequence.finish_reason,
-          sequence.cached_prompt_tokens};
+  ChoiceOutput output;
+  output.request = sequence.request->id;
+  output.choice = sequence.choice;
+  output.finish_reason = sequence.finish_reason;
+  output.cached_prompt_tokens = sequence.cached_prompt_tokens;
+  output.first_scheduled = sequence.first_scheduled;
+  return output;
 }
 
 }  // namespace
@@ -145,7 +150,12 @@ Status Engine::add_request(Request request) {
     sequence.id = next_sequence_++;
     sequence.request = &stored;
     sequence.choice = choice;
-    sequence.tokens = stored.prompt;
+    // At once for its whole life, as Scheduler::add wants it: no second copy there.
+    const std::int64_t longest =
+        static_cast<std::int64_t>(stored.prompt.size()) + stored.sampling.max_tokens;
+    sequence.tokens.reserve(
+        static_cast<std::size_t>(std::min<std::int64_t>(longest, limits_.max_model_len)));
+    sequence.tokens.assign(stored.prompt.begin(), stored.prompt.end());
     sequence.prompt_len = static_cast<std::int32_t>(stored.prompt.size());
     if (auto status = scheduler_->add(sequence); !status) {
       for (std::int32_t i = 0; i < choice; ++i) {
@@ -162,10 +172,15 @@ Status Engine::add_request(Request request) {
 
 void Engine::cancel(RequestId id) {
   const auto found = active_.find(id);
-  if (found == active_.end()) return;
-  for (Sequence& sequence : found->second->choices) {
-    end_sequence(sequence, FinishReason::kCancelled);
-  }
+  if (found != active_.end()) cancel_choices(*found->second);
+}
+
+void Engine::cancel_all() {
+  for (const auto& [id, active] : active_) cancel_choices(*active);
+}
+
+void Engine::cancel_choices(ActiveRequest& active) {
+  for (Sequence& sequence : active.choices) end_sequence(sequence, FinishReason::kCancelled);
 }
 
 void Engine::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
@@ -188,6 +203,21 @@ bool Engine::has_work() const {
 std::int32_t Engine::computed_tokens(RequestId id) const {
   const auto found = active_.find(id);
   return found == active_.end() ? 0 : found->second->choices.front().computed;
+}
+
+void Engine::append_progress(std::vector<RequestProgress>& out) const {
+  for (const auto& [id, active] : active_) {
+    RequestProgress progress;
+    progress.request = id;
+    progress.prompt_tokens = static_cast<std::int32_t>(active->request.prompt.size());
+    progress.computed_tokens = active->choices.front().computed;
+    for (const Sequence& sequence : active->choices) {
+      progress.output_tokens += sequence.output_len();
+      progress.running += sequence.state == SequenceState::kRunning ? 1 : 0;
+      progress.waiting += sequence.state == SequenceState::kWaiting ? 1 : 0;
+    }
+    out.push_back(progress);
+  }
 }
 
 Error Engine::fail(const Error& cause) {

@@ -44,6 +44,17 @@ struct ChoiceOutput {
   std::span<const TokenLogprob> logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache
+  TimePoint first_scheduled;              // zero: it never ran
+};
+
+// How far an unfinished request is.
+struct RequestProgress {
+  RequestId request = 0;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t computed_tokens = 0;  // of the first choice, in KV
+  std::int32_t output_tokens = 0;    // of all choices
+  std::int32_t running = 0;          // choices that hold a slot
+  std::int32_t waiting = 0;
 };
 
 // Sums since the start.
@@ -68,6 +79,7 @@ class Engine {
   // Ends a request, or one of its choices, at any moment. Outputs report it once its last step in
   // flight is over. Unknown and finished ones are ignored.
   void cancel(RequestId id);
+  void cancel_all();
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
 
   // Runs one step. The outputs stay valid until the next call of step().
@@ -78,6 +90,8 @@ class Engine {
 
   // Tokens of the request's first choice that are in KV: how far its prompt is. 0 when unknown.
   std::int32_t computed_tokens(RequestId id) const;
+  // Appends every unfinished request, in no order.
+  void append_progress(std::vector<RequestProgress>& out) const;
   std::size_t num_requests() const { return active_.size(); }
   const EngineLimits& limits() const { return limits_; }
   const EngineStats& stats() const { return stats_; }
@@ -96,6 +110,7 @@ class Engine {
   };
 
   Status check(const Request& request) const;
+  void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
   Status plan_and_submit();
   Status collect_and_commit();

@@ -91,13 +91,14 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
   return bytes;
 }
 
-Hash128 hash_root(const Sha256Digest& digest, DType weights, DType kv, std::int32_t block_size) {
+KvIdentity kv_identity(const Sha256Digest& digest, DType weights, DType kv,
+                       std::int32_t block_size) {
   KvIdentity identity;
   identity.model_digest = to_hex(digest);
   identity.weight_dtype = dtype_name(weights);
   identity.kv_dtype = dtype_name(kv);
   identity.block_size = block_size;
-  return block_hash_root(identity);
+  return identity;
 }
 
 // Everything about a model's load that is decided before memory is touched.
@@ -195,7 +196,7 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
 
   loaded.dtype = plan.dtype;
   loaded.block_size = options.block_size;
-  loaded.block_hash_root = hash_root(digest, plan.dtype, plan.dtype, options.block_size);
+  loaded.kv_identity = kv_identity(digest, plan.dtype, plan.dtype, options.block_size);
   ASSIGN_OR_RETURN(loaded.engine, assemble(plan, options, std::move(runner), loaded, clock));
   timeline.mark("engine");
   return loaded;

@@ -8,13 +8,13 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/hash128.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
+#include "kv/block_hash.h"
 #include "model/generation_defaults.h"
 #include "model/model_config.h"
 
@@ -25,8 +25,8 @@ struct LoadedEngine {
   ModelConfig config;
   GenerationDefaults generation;
   std::vector<TokenId> eos_ids;  // those at which sequences end
-  // What prompts' blocks are named with, for requests without adapter and tenant salt.
-  Hash128 block_hash_root;
+  // What prompts' blocks are named with; whoever makes a request adds its adapter and tenant salt.
+  KvIdentity kv_identity;
   std::int32_t block_size = 0;
   DType dtype = DType::kF32;  // of the weights
   std::int64_t kv_bytes = 0;

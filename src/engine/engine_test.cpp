@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "kv/block_hash.h"
 #include "scheduler/policy.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/fake_model.h"
@@ -234,6 +235,102 @@ TEST_P(EngineTest, AFailedRowEndsItsSequenceAlone) {
   }
   EXPECT_GT(failed, 0);
   EXPECT_LT(failed, 20);
+  EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+}
+
+// Request::block_hash_root is per request: the blocks of prompts and of outputs are named under it.
+TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
+  const auto salted = [&](RequestId id, const char* salt, std::vector<TokenId> prompt) {
+    Request r;
+    r.id = id;
+    r.prompt = std::move(prompt);
+    r.sampling.max_tokens = 20;
+    r.sampling.ignore_eos = true;
+    r.sampling.seed = 5;
+    KvIdentity identity;
+    identity.block_size = kv_options().block_size;
+    identity.tenant_salt = salt;
+    r.block_hash_root = block_hash_root(identity);
+    r.block_hashes = BlockHasher(*r.block_hash_root, identity.block_size).hash_prompt(r.prompt);
+    return r;
+  };
+  // Runs one request to its end: what it found in the cache, and prompt and output.
+  const auto run_one = [&](Request r, std::vector<TokenId>& all) {
+    const RequestId id = r.id;
+    all = r.prompt;
+    EXPECT_TRUE(engine_->add_request(std::move(r)));
+    std::int32_t cached = -1;
+    while (engine_->has_work()) {
+      const auto outputs = engine_->step();
+      if (!outputs) break;
+      for (const ChoiceOutput& output : *outputs) {
+        EXPECT_EQ(output.request, id);
+        cached = output.cached_prompt_tokens;
+        all.insert(all.end(), output.tokens.begin(), output.tokens.end());
+      }
+    }
+    return cached;
+  };
+  const std::vector<TokenId> prompt = request(1, 37, 1).prompt;
+  std::vector<TokenId> first;
+  std::vector<TokenId> other;
+  std::vector<TokenId> again;
+  EXPECT_EQ(run_one(salted(1, "tenant-a", prompt), first), 0);
+  EXPECT_EQ(run_one(salted(2, "tenant-b", prompt), other), 0);
+  EXPECT_EQ(run_one(salted(3, "tenant-a", prompt), again), 36);
+  EXPECT_EQ(first, other);
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(engine_->kv().prefix_stats().queried_tokens, 3 * 37);
+  EXPECT_EQ(engine_->kv().prefix_stats().hit_tokens, 36);
+  // A second turn behind the output: the last token of 57 was never computed.
+  first.resize(58, 7);
+  EXPECT_EQ(run_one(salted(4, "tenant-c", first), again), 0);
+  EXPECT_EQ(run_one(salted(5, "tenant-a", first), again), 56);
+  EXPECT_EQ(run_one(salted(6, "", first), again), 0);
+}
+
+TEST_P(EngineTest, ProgressAndFirstScheduledTellHowFarARequestIs) {
+  Request r = request(1, 37, 8);
+  r.sampling.n = 2;
+  r.sampling.ignore_eos = true;
+  clock_.advance(Duration(100));
+  ASSERT_TRUE(engine_->add_request(r));
+  std::vector<RequestProgress> progress;
+  engine_->append_progress(progress);
+  ASSERT_EQ(progress.size(), 1U);
+  EXPECT_EQ(progress[0].prompt_tokens, 37);
+  EXPECT_EQ(progress[0].computed_tokens + progress[0].output_tokens + progress[0].running, 0);
+  EXPECT_EQ(progress[0].waiting, 2);
+  clock_.advance(Duration(11));
+  bool seen = false;
+  while (engine_->has_work()) {
+    const auto outputs = engine_->step();
+    ASSERT_TRUE(outputs);
+    clock_.advance(Duration(1));
+    for (const ChoiceOutput& output : *outputs) {
+      // The second choice waits until the first has computed the prompt.
+      const bool at_once = output.first_scheduled == TimePoint{Duration(111)};
+      EXPECT_EQ(at_once, output.choice == 0);
+      if (output.choice != 1 || output.finish_reason != FinishReason::kNone || seen) continue;
+      seen = true;
+      progress.clear();
+      engine_->append_progress(progress);
+      ASSERT_EQ(progress.size(), 1U);
+      EXPECT_GE(progress[0].computed_tokens, 37);
+      EXPECT_GE(progress[0].output_tokens, 2);
+      EXPECT_EQ(progress[0].running, 2);
+    }
+  }
+  EXPECT_TRUE(seen);
+  engine_->cancel_all();  // nobody is there
+  for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine_->add_request(request(id, 20, 9)));
+  ASSERT_TRUE(engine_->step());
+  engine_->cancel_all();
+  int cancelled = 0;
+  for (const auto& [choice, s] : run()) {
+    cancelled += s.reason == FinishReason::kCancelled;
+  }
+  EXPECT_EQ(cancelled, 12);
   EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
 }
 

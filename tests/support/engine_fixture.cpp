@@ -28,9 +28,9 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
 }
 
 void EngineFixture::add(Request request) {
-  request.block_hash_root = loaded_.block_hash_root;
+  request.block_hash_root = block_hash_root(loaded_.kv_identity);
   request.block_hashes =
-      BlockHasher(loaded_.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
+      BlockHasher(*request.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
   const auto status = engine().add_request(std::move(request));
   if (!status) std::fprintf(stderr, "%s\n", status.error().message.c_str());
   CHECK(status.has_value());
