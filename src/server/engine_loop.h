@@ -32,7 +32,7 @@ struct OutputEvent {
   std::uint32_t first_logprob = 0;
   std::uint32_t num_logprobs = 0;
   TimePoint time;             // when the step was committed
-  TimePoint first_scheduled;  // when the choice first ran
+  TimePoint first_scheduled;  // when the choice first ran; zero: never
 };
 
 // A request that the engine refused: it could never run.
@@ -46,16 +46,6 @@ struct StepRecord {
   TimePoint end;
   Duration duration{0};
   std::int32_t tokens = 0;  // computed in it
-};
-
-// How far a running or waiting request is; in a batch only when it was asked for.
-struct RequestProgress {
-  RequestId request = 0;
-  std::int32_t prompt_tokens = 0;
-  std::int32_t computed_tokens = 0;  // of the first choice
-  std::int32_t output_tokens = 0;    // of all choices
-  std::int32_t running = 0;          // choices that hold a slot
-  std::int32_t waiting = 0;
 };
 
 // The engine's state after its last step.
@@ -76,7 +66,7 @@ struct OutputBatch {
   std::vector<TokenLogprob> logprobs;
   std::vector<RefusedRequest> refused;
   std::vector<StepRecord> steps;
-  std::vector<RequestProgress> progress;
+  std::vector<RequestProgress> progress;  // when has_progress: it was asked for
   bool has_progress = false;
   EngineGauges gauges;
 
@@ -109,11 +99,15 @@ class EngineLoop {
   void start(std::function<Result<std::unique_ptr<Engine>>()> make);
 
   // Errors: kResourceExhausted (full, says how many wait), kUnavailable (loading, failed, stopped).
+  // The id must be new: an id is never used twice.
   Status submit(Request request);
+  // A request that no step has seen yet will run in none. Its choices are reported kCancelled.
   // Unknown and finished ones are ignored.
   void cancel(RequestId id);
+  // REQUIRES: the choice has reported a token.
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
-  // The next batch carries the progress of all unfinished requests.
+  // The next batch carries the progress of all unfinished requests. Nothing comes before the state
+  // is kReady; an engine that fails or stops first answers with none.
   void ask_progress();
 
   // Swaps everything reported since the last call into `batch` (which is cleared first).
@@ -124,7 +118,8 @@ class EngineLoop {
   std::optional<Error> failure() const;
   std::int32_t unfinished_requests() const;
 
-  // Cancels everything, ends the thread, and waits for it. Again: does nothing.
+  // Cancels everything, ends the thread, and waits for it; what was cancelled is reported. The
+  // state is kStopped then, or stays kFailed. Again: does nothing.
   void stop();
 
  private:

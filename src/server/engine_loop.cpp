@@ -1,0 +1,400 @@
+#include "server/engine_loop.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// Between two steps the engine takes over new requests of about so many tokens, and one at least:
+// a burst of long prompts must not stall the streams that run.
+constexpr std::int64_t kTokensTakenPerStep = 65536;
+
+struct Submission {
+  Request request;
+  bool cancelled = false;
+};
+
+struct EndedChoice {
+  RequestId request = 0;
+  std::int32_t choice = 0;
+  FinishReason reason = FinishReason::kNone;
+};
+
+void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch) {
+  OutputEvent event;
+  event.request = output.request;
+  event.choice = output.choice;
+  event.finish_reason = output.finish_reason;
+  event.cached_prompt_tokens = output.cached_prompt_tokens;
+  event.first_token = static_cast<std::uint32_t>(batch.tokens.size());
+  event.num_tokens = static_cast<std::uint32_t>(output.tokens.size());
+  event.first_logprob = static_cast<std::uint32_t>(batch.logprobs.size());
+  event.num_logprobs = static_cast<std::uint32_t>(output.logprobs.size());
+  event.time = now;
+  event.first_scheduled = output.first_scheduled;
+  batch.tokens.insert(batch.tokens.end(), output.tokens.begin(), output.tokens.end());
+  batch.logprobs.insert(batch.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+  batch.events.push_back(event);
+}
+
+// The end of a request that never reached the engine.
+void append_cancelled(const Request& request, TimePoint now, OutputBatch& batch) {
+  for (std::int32_t choice = 0; choice < request.sampling.n; ++choice) {
+    OutputEvent event;
+    event.request = request.id;
+    event.choice = choice;
+    event.finish_reason = FinishReason::kCancelled;
+    event.time = now;
+    batch.events.push_back(event);
+  }
+}
+
+EngineGauges gauges_of(const Engine& engine) {
+  EngineGauges gauges;
+  gauges.running = engine.scheduler().num_running();
+  gauges.waiting = engine.scheduler().num_waiting();
+  gauges.kv_blocks = engine.kv().num_usable_blocks();
+  gauges.kv_blocks_used = engine.kv().num_used_blocks();
+  gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
+  gauges.prefix_queried_tokens = engine.kv().prefix_stats().queried_tokens;
+  gauges.prefix_hit_tokens = engine.kv().prefix_stats().hit_tokens;
+  gauges.totals = engine.stats();
+  return gauges;
+}
+
+}  // namespace
+
+void OutputBatch::clear() {
+  events.clear();
+  tokens.clear();
+  logprobs.clear();
+  refused.clear();
+  steps.clear();
+  progress.clear();
+  has_progress = false;
+  gauges = {};
+}
+
+struct EngineLoop::Impl {
+  using Make = std::function<Result<std::unique_ptr<Engine>>()>;
+
+  Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake)
+      : options(loop_options), clock(loop_clock), wake(std::move(loop_wake)) {}
+
+  // Any thread, with `mutex` held.
+  std::size_t num_unfinished() const { return inbox.size() + num_taken; }
+  bool has_mail() const {
+    return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty();
+  }
+  Status may_submit() const;
+
+  // The engine's thread.
+  void run(const Make& make);
+  bool wait_and_take();
+  void take_submissions();
+  void apply_taken();
+  Status step();
+  void publish(std::span<const ChoiceOutput> outputs, const StepRecord* record);
+  void set_ready();
+  void fail(Error error);
+  void shut_down();
+  bool answer_progress();
+
+  const Options options;
+  const Clock& clock;
+  const std::function<void()> wake;
+
+  mutable std::mutex mutex;
+  std::condition_variable mail;
+  // Guarded by `mutex`: what goes in...
+  std::deque<Submission> inbox;
+  std::vector<RequestId> cancels;
+  std::vector<EndedChoice> ended;
+  bool progress_wanted = false;
+  bool stopping = false;
+  // ... and what comes out.
+  EngineState state = EngineState::kLoading;
+  std::optional<Error> failure;
+  std::size_t num_taken = 0;  // requests taken out of the inbox and not finished
+  OutputBatch pending;
+  EngineGauges gauges;
+  bool woken = false;  // `wake` was called for `pending`
+
+  // The engine's thread only.
+  std::unique_ptr<Engine> engine;
+  std::vector<Submission> taken;
+  std::vector<RequestId> taken_cancels;
+  std::vector<EndedChoice> taken_ended;
+  std::vector<RefusedRequest> refused;
+
+  std::thread thread;  // the owner's
+};
+
+void EngineLoop::Impl::run(const Make& make) {
+  auto made = make();
+  if (!made) return fail(std::move(made).error());
+  engine = *std::move(made);
+  CHECK(engine != nullptr);
+  set_ready();
+  while (wait_and_take()) {
+    apply_taken();
+    if (!engine->has_work()) {
+      publish({}, nullptr);
+    } else if (auto status = step(); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  shut_down();
+}
+
+// Sleeps while there is nothing to do. False: stop.
+bool EngineLoop::Impl::wait_and_take() {
+  const bool busy = engine->has_work();
+  std::unique_lock lock(mutex);
+  if (!busy) mail.wait(lock, [&] { return has_mail(); });
+  if (stopping) return false;
+  take_submissions();
+  taken_cancels.clear();
+  taken_cancels.swap(cancels);
+  taken_ended.clear();
+  taken_ended.swap(ended);
+  return true;
+}
+
+void EngineLoop::Impl::take_submissions() {
+  std::int64_t tokens = 0;
+  while (!inbox.empty() && tokens < kTokensTakenPerStep) {
+    Submission& next = inbox.front();
+    if (!next.cancelled) {
+      tokens += static_cast<std::int64_t>(next.request.prompt.size()) * next.request.sampling.n;
+    }
+    taken.push_back(std::move(next));
+    inbox.pop_front();
+    ++num_taken;
+  }
+}
+
+void EngineLoop::Impl::apply_taken() {
+  for (Submission& submission : taken) {
+    if (submission.cancelled) continue;  // publish() reports it
+    const RequestId id = submission.request.id;
+    auto status = engine->add_request(std::move(submission.request));
+    if (!status) refused.push_back({id, std::move(status).error()});
+  }
+  for (const RequestId id : taken_cancels) engine->cancel(id);
+  for (const EndedChoice& choice : taken_ended) {
+    engine->end_choice(choice.request, choice.choice, choice.reason);
+  }
+}
+
+Status EngineLoop::Impl::step() {
+  const EngineStats before = engine->stats();
+  const TimePoint start = clock.now();
+  const auto outputs = engine->step();
+  if (!outputs) return outputs.error();
+  StepRecord record;
+  record.end = clock.now();
+  record.duration = record.end - start;
+  record.tokens =
+      static_cast<std::int32_t>(engine->stats().computed_tokens - before.computed_tokens);
+  publish(*outputs, engine->stats().steps > before.steps ? &record : nullptr);
+  return {};
+}
+
+void EngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs, const StepRecord* record) {
+  const TimePoint now = record != nullptr ? record->end : clock.now();
+  bool news = !outputs.empty() || record != nullptr || !refused.empty();
+  {
+    const std::lock_guard lock(mutex);
+    for (const Submission& submission : taken) {
+      if (!submission.cancelled) continue;
+      append_cancelled(submission.request, now, pending);
+      news = true;
+    }
+    for (RefusedRequest& request : refused) pending.refused.push_back(std::move(request));
+    for (const ChoiceOutput& output : outputs) append_output(output, now, pending);
+    if (record != nullptr) pending.steps.push_back(*record);
+    gauges = gauges_of(*engine);
+    num_taken = engine->num_requests();
+    if (answer_progress()) news = true;
+    if (woken) news = false;
+    if (news) woken = true;
+  }
+  taken.clear();
+  refused.clear();
+  if (news) wake();
+}
+
+// With `mutex` held. True when there was somebody to answer.
+bool EngineLoop::Impl::answer_progress() {
+  if (!progress_wanted) return false;
+  progress_wanted = false;
+  pending.has_progress = true;
+  pending.progress.clear();
+  if (engine != nullptr) engine->append_progress(pending.progress);
+  for (const Submission& submission : inbox) {
+    RequestProgress progress;
+    progress.request = submission.request.id;
+    progress.prompt_tokens = static_cast<std::int32_t>(submission.request.prompt.size());
+    progress.waiting = submission.request.sampling.n;
+    pending.progress.push_back(progress);
+  }
+  return true;
+}
+
+void EngineLoop::Impl::set_ready() {
+  {
+    const std::lock_guard lock(mutex);
+    state = EngineState::kReady;
+    gauges = gauges_of(*engine);
+  }
+  wake();
+}
+
+void EngineLoop::Impl::fail(Error error) {
+  engine.reset();
+  {
+    const std::lock_guard lock(mutex);
+    state = EngineState::kFailed;
+    failure = std::move(error);
+    inbox.clear();
+    num_taken = 0;
+    gauges.running = gauges.waiting = 0;
+    gauges.kv_blocks_used = gauges.kv_blocks_cached = 0;
+    answer_progress();
+  }
+  wake();
+}
+
+// Ends everything; at most the steps in flight still run.
+void EngineLoop::Impl::shut_down() {
+  {
+    const std::lock_guard lock(mutex);
+    for (Submission& submission : inbox) {
+      submission.cancelled = true;
+      taken.push_back(std::move(submission));
+    }
+    inbox.clear();
+  }
+  engine->cancel_all();
+  publish({}, nullptr);
+  while (engine->has_work()) {
+    if (auto status = step(); !status) return fail(std::move(status).error());
+  }
+  {
+    const std::lock_guard lock(mutex);
+    state = EngineState::kStopped;
+    answer_progress();
+  }
+  engine.reset();
+  wake();
+}
+
+Status EngineLoop::Impl::may_submit() const {
+  if (state == EngineState::kFailed) return unavailable(failure->message);
+  if (stopping) return unavailable("the server is shutting down");
+  if (state == EngineState::kLoading) return unavailable("the model is still loading");
+  if (num_unfinished() < static_cast<std::size_t>(options.max_requests)) return {};
+  return resource_exhausted(
+      fmt::format("{} requests are unfinished, which is the limit ({} choices run, {} wait, {} "
+                  "requests are not queued yet); try again later",
+                  num_unfinished(), gauges.running, gauges.waiting, inbox.size()));
+}
+
+EngineLoop::EngineLoop(const Options& options, const Clock& clock, std::function<void()> wake)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(wake))) {}
+
+EngineLoop::~EngineLoop() { stop(); }
+
+void EngineLoop::start(std::function<Result<std::unique_ptr<Engine>>()> make) {
+  CHECK(!impl_->thread.joinable());
+  impl_->thread = std::thread([impl = impl_.get(), make = std::move(make)] { impl->run(make); });
+}
+
+Status EngineLoop::submit(Request request) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    RETURN_IF_ERROR(impl_->may_submit());
+    impl_->inbox.push_back({std::move(request), false});
+  }
+  impl_->mail.notify_one();
+  return {};
+}
+
+void EngineLoop::cancel(RequestId id) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->state != EngineState::kReady) return;
+    bool waits = false;
+    for (Submission& submission : impl_->inbox) {
+      if (submission.request.id != id) continue;
+      submission.cancelled = waits = true;
+      break;
+    }
+    if (!waits) impl_->cancels.push_back(id);
+  }
+  impl_->mail.notify_one();
+}
+
+void EngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->state != EngineState::kReady) return;
+    impl_->ended.push_back({id, choice, reason});
+  }
+  impl_->mail.notify_one();
+}
+
+void EngineLoop::ask_progress() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->state == EngineState::kFailed || impl_->state == EngineState::kStopped) return;
+    impl_->progress_wanted = true;
+  }
+  impl_->mail.notify_one();
+}
+
+void EngineLoop::take(OutputBatch& batch) {
+  batch.clear();
+  const std::lock_guard lock(impl_->mutex);
+  std::swap(batch, impl_->pending);
+  batch.gauges = impl_->gauges;
+  impl_->woken = false;
+}
+
+EngineState EngineLoop::state() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->state;
+}
+
+std::optional<Error> EngineLoop::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure;
+}
+
+std::int32_t EngineLoop::unfinished_requests() const {
+  const std::lock_guard lock(impl_->mutex);
+  return static_cast<std::int32_t>(impl_->num_unfinished());
+}
+
+void EngineLoop::stop() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stopping = true;
+    if (!impl_->thread.joinable() && impl_->state == EngineState::kLoading) {
+      impl_->state = EngineState::kStopped;  // was never started
+    }
+  }
+  impl_->mail.notify_one();
+  if (impl_->thread.joinable()) impl_->thread.join();
+}
+
+}  // namespace sluice

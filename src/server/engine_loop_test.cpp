@@ -1,0 +1,586 @@
+// The engine's thread on a fake executor: what goes in from many threads, what comes out, and that
+// nothing hangs when things fail.
+#include "server/engine_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/thread_pool.h"
+#include "device/cpu/cpu_device.h"
+#include "engine/engine_loader.h"
+#include "scheduler/policy.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/fake_model.h"
+
+namespace sluice {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr auto kPatience = 20s;  // longer than any test needs
+
+KvOptions kv_options() {
+  KvOptions kv;
+  kv.block_size = 4;
+  kv.group_windows = {0};
+  kv.num_blocks = 200;
+  kv.max_num_seqs = 8;
+  kv.max_model_len = 100;
+  kv.max_query_len = 16;
+  return kv;
+}
+
+// How many steps may start, from whenever it is closed; what ran.
+class Gate {
+ public:
+  void close() {
+    const std::lock_guard lock(mutex_);
+    allowed_ = 0;
+  }
+  void allow(int steps) {
+    {
+      const std::lock_guard lock(mutex_);
+      allowed_ = steps;
+    }
+    changed_.notify_all();
+  }
+  void open() { allow(-1); }
+  // Returns once `count` steps wait or have passed.
+  void await_arrivals(int count) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] { return arrived_ >= count; }));
+  }
+  void pass(const BatchPlan& plan) {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    for (const SlotAssignment& a : plan.assignments) ran_.insert(a.sequence->request->id);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return allowed_ != 0; });
+    if (allowed_ > 0) --allowed_;
+  }
+  int arrived() const {
+    const std::lock_guard lock(mutex_);
+    return arrived_;
+  }
+  bool ran(RequestId id) const {
+    const std::lock_guard lock(mutex_);
+    return ran_.contains(id);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int allowed_ = -1;  // -1: any number
+  int arrived_ = 0;
+  std::set<RequestId> ran_;
+};
+
+// Steps pass the gate; one of them fails.
+class GatedExecutor final : public Executor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate, int good_steps)
+      : inner_(std::move(inner)), gate_(gate), good_steps_(good_steps) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override {
+    gate_.pass(plan);
+    if (good_steps_-- <= 0) return internal_error("the device caught fire");
+    return inner_->submit(plan);
+  }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  Gate& gate_;
+  int good_steps_;
+};
+
+Request request(RequestId id, int prompt_len, int max_tokens) {
+  Request r;
+  r.id = id;
+  for (int i = 0; i < prompt_len; ++i) {
+    r.prompt.push_back((static_cast<TokenId>(id % 40) * 7 + i * 3) % 49 + 1);
+  }
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
+struct Seen {
+  std::vector<TokenId> tokens;
+  FinishReason reason = FinishReason::kNone;
+  int ends = 0;
+  TimePoint first_scheduled;
+};
+using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
+
+class EngineLoopTest : public testing::Test {
+ protected:
+  Result<std::unique_ptr<Engine>> make_engine(int good_steps) {
+    auto kv = std::make_unique<KvManager>(kv_options());
+    SchedulerOptions options;
+    options.token_budget = 16;
+    options.max_num_seqs = 8;
+    options.max_model_len = 100;
+    options.eos_ids = model_.eos_ids;
+    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
+    auto executor = std::make_unique<GatedExecutor>(
+        std::make_unique<FakeExecutor>(model_, kv_options(), 1), gate_, good_steps);
+    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
+                                    std::move(kv), std::move(scheduler), clock_);
+  }
+
+  void start(std::int32_t max_requests = 1024, int good_steps = 1 << 30) {
+    make_loop(max_requests);
+    loop_->start([this, good_steps] { return make_engine(good_steps); });
+    await_state(EngineState::kReady);
+  }
+  void make_loop(std::int32_t max_requests) {
+    loop_.emplace(EngineLoop::Options{max_requests}, clock_, [this] {
+      {
+        const std::lock_guard lock(mutex_);
+        ++wakes_;
+      }
+      woken_.notify_all();
+    });
+  }
+  void TearDown() override {
+    gate_.open();
+    loop_.reset();
+  }
+
+  // Waits for `done`, looking again after each wake.
+  template <class Done>
+  void await(Done done) {
+    std::unique_lock lock(mutex_);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    for (int seen = -1;;) {
+      seen = wakes_;
+      lock.unlock();
+      if (done()) return;
+      lock.lock();
+      ASSERT_TRUE(woken_.wait_until(lock, until, [&] { return wakes_ != seen; }));
+    }
+  }
+  void await_state(EngineState state) {
+    await([&] { return loop_->state() == state; });
+  }
+  // What does not come with a wake of its own.
+  template <class Done>
+  void poll(Done done) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(done());
+  }
+  int wakes() {
+    const std::lock_guard lock(mutex_);
+    return wakes_;
+  }
+
+  // Takes one batch into `seen_`.
+  void take() {
+    loop_->take(batch_);
+    for (const OutputEvent& event : batch_.events) {
+      Seen& s = seen_[{event.request, event.choice}];
+      const auto tokens = batch_.tokens_of(event);
+      s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
+      s.reason = event.finish_reason;
+      s.ends += event.finish_reason != FinishReason::kNone;
+      s.first_scheduled = event.first_scheduled;
+      ended_ += event.finish_reason != FinishReason::kNone;
+    }
+  }
+  void await_ends(int count) {
+    await([&] {
+      take();
+      return ended_ >= count;
+    });
+  }
+  std::vector<TokenId> expected(const Request& r, int choice = 0) const {
+    const ExpectedOutput output = expected_output(model_, r, choice, 100);
+    return {output.tokens.begin() + static_cast<std::ptrdiff_t>(r.prompt.size()),
+            output.tokens.end()};
+  }
+
+  FakeModel model_;
+  SystemClock clock_;
+  Gate gate_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  int wakes_ = 0;
+  OutputBatch batch_;
+  SeenChoices seen_;
+  int ended_ = 0;
+  std::optional<EngineLoop> loop_;
+};
+
+TEST_F(EngineLoopTest, RequestsOfManyThreadsGetTheirTokens) {
+  start();
+  constexpr int kThreads = 8;
+  constexpr int kEach = 25;
+  const auto request_of = [](int thread, int i) {
+    Request r = request(static_cast<RequestId>(thread * 1000 + i), 1 + i % 40, 3 + i % 7);
+    r.sampling.n = 1 + i % 2;
+    return r;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) EXPECT_TRUE(loop_->submit(request_of(t, i)));
+    });
+  }
+  int choices = 0;
+  for (int i = 0; i < kEach; ++i) choices += kThreads * (1 + i % 2);
+  await_ends(choices);
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < kThreads; ++t) {
+    for (int i = 0; i < kEach; ++i) {
+      const Request r = request_of(t, i);
+      for (int choice = 0; choice < r.sampling.n; ++choice) {
+        EXPECT_EQ((seen_[{r.id, choice}].tokens), expected(r, choice)) << r.id;
+        EXPECT_EQ((seen_[{r.id, choice}].ends), 1);
+        EXPECT_GT((seen_[{r.id, choice}].first_scheduled), r.arrival);
+      }
+    }
+  }
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+  EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
+  EXPECT_EQ(batch_.gauges.running + batch_.gauges.waiting, 0);
+}
+
+TEST_F(EngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
+  start();
+  gate_.close();
+  ASSERT_TRUE(loop_->submit(request(1, 90, 5)));
+  gate_.await_arrivals(1);
+  gate_.allow(2);
+  gate_.await_arrivals(3);  // the third chunk of 16 is in flight
+  loop_->cancel(1);
+  gate_.allow(1);
+  await_ends(1);
+  EXPECT_EQ(gate_.arrived(), 3);
+  EXPECT_EQ((seen_[{1, 0}].reason), FinishReason::kCancelled);
+  EXPECT_TRUE((seen_[{1, 0}].tokens.empty()));
+  EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+}
+
+TEST_F(EngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
+  start();
+  gate_.close();
+  ASSERT_TRUE(loop_->submit(request(1, 5, 5)));
+  gate_.await_arrivals(1);  // from here on the thread is in a step: the inbox waits
+  Request two = request(2, 5, 5);
+  two.sampling.n = 2;
+  ASSERT_TRUE(loop_->submit(two));
+  ASSERT_TRUE(loop_->submit(request(3, 5, 5)));
+  loop_->cancel(2);
+  EXPECT_EQ(loop_->unfinished_requests(), 3);
+  gate_.open();
+  await_ends(4);
+  EXPECT_FALSE(gate_.ran(2));
+  for (int choice = 0; choice < 2; ++choice) {
+    const Seen& s = seen_[{2, choice}];
+    EXPECT_EQ(s.reason, FinishReason::kCancelled);
+    EXPECT_EQ(s.ends, 1);
+    EXPECT_TRUE(s.tokens.empty());
+    EXPECT_EQ(s.first_scheduled, TimePoint{});
+  }
+  EXPECT_EQ((seen_[{3, 0}].reason), FinishReason::kLength);
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+}
+
+TEST_F(EngineLoopTest, CancelRacingSubmitEndsEachRequestOnce) {
+  start();
+  constexpr int kRequests = 200;
+  std::thread submitter([&] {
+    for (RequestId id = 1; id <= kRequests; ++id) {
+      EXPECT_TRUE(loop_->submit(request(id, 30, 4)));
+    }
+  });
+  std::thread canceller([&] {
+    for (RequestId id = 1; id <= kRequests; ++id) loop_->cancel(id);
+  });
+  submitter.join();
+  canceller.join();
+  await_ends(kRequests);
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+  for (const auto& [choice, s] : seen_) EXPECT_EQ(s.ends, 1) << choice.first;
+  EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
+}
+
+TEST_F(EngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds) {
+  start(3);
+  gate_.close();
+  for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(loop_->submit(request(id, 5, 2)));
+  const auto refused = loop_->submit(request(4, 5, 2));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("3 requests are unfinished, which is the limit"));
+  gate_.open();
+  await_ends(1);
+  EXPECT_TRUE(loop_->submit(request(5, 5, 2)));
+  await_ends(4);
+  EXPECT_FALSE(gate_.ran(4));
+}
+
+TEST_F(EngineLoopTest, WhatCanNeverRunComesBackRefused) {
+  start();
+  ASSERT_TRUE(loop_->submit(request(1, 100, 5)));
+  await([&] {
+    take();
+    return !batch_.refused.empty();
+  });
+  EXPECT_EQ(batch_.refused[0].request, 1U);
+  EXPECT_EQ(batch_.refused[0].error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(batch_.refused[0].error.message, HasSubstr("prompt has 100 tokens"));
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+}
+
+TEST_F(EngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
+  start();
+  Request r = request(1, 6, 60);
+  r.sampling.n = 2;
+  gate_.close();
+  ASSERT_TRUE(loop_->submit(r));
+  gate_.allow(1);
+  await([&] {
+    take();
+    return !seen_[{1, 0}].tokens.empty();
+  });
+  loop_->end_choice(1, 0, FinishReason::kStop);
+  loop_->end_choice(77, 0, FinishReason::kStop);  // unknown: ignored
+  gate_.open();
+  await_ends(2);
+  EXPECT_EQ((seen_[{1, 0}].reason), FinishReason::kStop);
+  EXPECT_EQ((seen_[{1, 1}].reason), FinishReason::kLength);
+  EXPECT_EQ((seen_[{1, 1}].tokens), expected(r, 1));
+}
+
+TEST_F(EngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
+  start(1024, 3);
+  gate_.close();
+  ASSERT_TRUE(loop_->submit(request(1, 60, 20)));
+  gate_.await_arrivals(1);
+  ASSERT_TRUE(loop_->submit(request(2, 60, 20)));
+  loop_->ask_progress();
+  gate_.open();
+  await_state(EngineState::kFailed);
+  ASSERT_TRUE(loop_->failure());
+  EXPECT_THAT(loop_->failure()->message, HasSubstr("caught fire"));
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+  const auto refused = loop_->submit(request(3, 5, 5));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("caught fire"));
+  loop_->cancel(1);
+  loop_->end_choice(2, 0, FinishReason::kStop);
+  loop_->ask_progress();
+  take();
+  EXPECT_TRUE(batch_.has_progress);
+  EXPECT_EQ(batch_.gauges.running + batch_.gauges.waiting + batch_.gauges.kv_blocks_used, 0);
+  loop_->stop();
+  EXPECT_EQ(loop_->state(), EngineState::kFailed);
+}
+
+TEST_F(EngineLoopTest, AModelThatDoesNotLoadFailsTheLoopWithItsError) {
+  make_loop(8);
+  const auto early = loop_->submit(request(1, 5, 5));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(early.error().message, HasSubstr("loading"));
+  loop_->start(
+      []() -> Result<std::unique_ptr<Engine>> { return not_found("config.json: absent"); });
+  await_state(EngineState::kFailed);
+  EXPECT_EQ(loop_->failure()->code, ErrorCode::kNotFound);
+  const auto refused = loop_->submit(request(2, 5, 5));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("config.json: absent"));
+}
+
+TEST_F(EngineLoopTest, AConsumerThatTakesNothingBlocksNoStep) {
+  start();
+  const int before = wakes();
+  for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 30)));
+  poll([&] { return loop_->unfinished_requests() == 0; });
+  EXPECT_EQ(wakes(), before + 1);  // once, when the batch stopped being empty
+  take();
+  EXPECT_EQ(ended_, 20);
+  for (RequestId id = 1; id <= 20; ++id) {
+    EXPECT_EQ((seen_[{id, 0}].tokens), expected(request(id, 20, 30)));
+  }
+  std::int64_t computed = 0;
+  for (const StepRecord& step : batch_.steps) computed += step.tokens;
+  EXPECT_EQ(computed, batch_.gauges.totals.computed_tokens);
+  EXPECT_EQ(static_cast<std::int64_t>(batch_.steps.size()), batch_.gauges.totals.steps);
+  take();
+  EXPECT_TRUE(batch_.events.empty() && batch_.steps.empty() && batch_.tokens.empty());
+  EXPECT_EQ(batch_.gauges.totals.computed_tokens, computed);  // the state stays known
+  ASSERT_TRUE(loop_->submit(request(21, 5, 1)));
+  await_ends(21);
+}
+
+TEST_F(EngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {
+  start();
+  gate_.close();
+  for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 70)));
+  gate_.await_arrivals(1);
+  ASSERT_TRUE(loop_->submit(request(21, 20, 70)));  // stays in the inbox
+  std::thread opener([&] {
+    std::this_thread::sleep_for(20ms);
+    gate_.open();
+  });
+  loop_->stop();
+  opener.join();
+  EXPECT_LE(gate_.arrived(), 2);
+  EXPECT_EQ(loop_->state(), EngineState::kStopped);
+  take();
+  EXPECT_EQ(seen_.size(), 21U);
+  for (const auto& [choice, s] : seen_) {
+    EXPECT_EQ(s.reason, FinishReason::kCancelled) << choice.first;
+    EXPECT_EQ(s.ends, 1);
+  }
+  EXPECT_EQ(loop_->unfinished_requests(), 0);
+  const auto refused = loop_->submit(request(22, 5, 5));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  loop_->stop();
+}
+
+TEST_F(EngineLoopTest, StopBeforeStartAndWhileLoading) {
+  make_loop(8);
+  loop_->stop();
+  EXPECT_EQ(loop_->state(), EngineState::kStopped);
+  make_loop(8);
+  loop_->start([this] {
+    std::this_thread::sleep_for(20ms);
+    return make_engine(1);
+  });
+  loop_->stop();
+  EXPECT_EQ(loop_->state(), EngineState::kStopped);
+}
+
+TEST_F(EngineLoopTest, ProgressTellsHowFarEachRequestIs) {
+  start();
+  loop_->ask_progress();  // idle: answered at once
+  await([&] {
+    take();
+    return batch_.has_progress;
+  });
+  EXPECT_TRUE(batch_.progress.empty());
+
+  gate_.close();
+  ASSERT_TRUE(loop_->submit(request(1, 60, 5)));
+  gate_.await_arrivals(1);
+  ASSERT_TRUE(loop_->submit(request(2, 7, 5)));
+  loop_->ask_progress();
+  gate_.allow(1);
+  gate_.await_arrivals(2);  // the first step is over and reported
+  take();
+  ASSERT_TRUE(batch_.has_progress);
+  ASSERT_EQ(batch_.progress.size(), 2U);
+  for (const RequestProgress& p : batch_.progress) {
+    EXPECT_EQ(p.prompt_tokens, p.request == 1 ? 60 : 7);
+    EXPECT_EQ(p.computed_tokens, p.request == 1 ? 16 : 0);
+    EXPECT_EQ(p.running, p.request == 1 ? 1 : 0);
+    EXPECT_EQ(p.waiting, p.request == 1 ? 0 : 1);
+    EXPECT_EQ(p.output_tokens, 0);
+  }
+  EXPECT_EQ(batch_.gauges.running, 1);
+  EXPECT_GE(batch_.gauges.kv_blocks_used, 4);
+  EXPECT_EQ(batch_.gauges.kv_blocks, 199);
+  gate_.open();
+  await_ends(2);
+}
+
+TEST_F(EngineLoopTest, AnIdleLoopSleeps) {
+  start();
+  ASSERT_TRUE(loop_->submit(request(1, 20, 5)));
+  await_ends(1);
+  const auto cpu = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           std::chrono::microseconds(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  };
+  const auto before = cpu();
+  std::this_thread::sleep_for(200ms);
+  EXPECT_LT(cpu() - before, 50ms);
+}
+
+// A burst of long prompts is taken over in parts: those that run get steps in between.
+TEST_F(EngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
+  start();
+  gate_.close();
+  Request running = request(1, 5, 60);
+  ASSERT_TRUE(loop_->submit(running));
+  gate_.await_arrivals(1);
+  constexpr int kBurst = 1000;
+  for (RequestId id = 2; id < 2 + kBurst; ++id) ASSERT_TRUE(loop_->submit(request(id, 99, 1)));
+  loop_->ask_progress();
+  gate_.allow(1);
+  gate_.await_arrivals(2);
+  take();
+  ASSERT_EQ(batch_.progress.size(), 1001U);
+  gate_.allow(1);
+  gate_.await_arrivals(3);
+  take();
+  // 99 tokens each: not all of the burst fits into what one step takes over.
+  EXPECT_GT(batch_.gauges.waiting, kBurst / 2);
+  EXPECT_LT(batch_.gauges.waiting, kBurst * 3 / 4);
+  EXPECT_EQ(loop_->unfinished_requests(), kBurst + 1);
+  for (RequestId id = 2; id < 2 + kBurst; ++id) loop_->cancel(id);
+  gate_.open();
+  await_ends(kBurst + 1);
+  EXPECT_EQ((seen_[{1, 0}].tokens), expected(running));
+}
+
+// The real thing: the demo model, eight requests at once, equal to each alone.
+TEST_F(EngineLoopTest, TheDemoModelAnswersTogetherAsAlone) {
+  ThreadPool pool(2);
+  auto device = make_cpu_device({&pool, 0, {}});
+  ASSERT_TRUE(device) << device.error().message;
+  EngineOptions options;
+  options.max_num_seqs = 8;
+  options.max_model_len = 128;
+  options.kv_cache_memory = std::int64_t{16} << 20;
+  make_loop(64);
+  loop_->start([&]() -> Result<std::unique_ptr<Engine>> {
+    StartupTimeline timeline(clock_);
+    ASSIGN_OR_RETURN(LoadedEngine loaded,
+                     load_engine("models/demo", options, **device, pool, clock_, timeline));
+    return std::move(loaded.engine);
+  });
+  await([&] { return loop_->state() != EngineState::kLoading; });
+  ASSERT_EQ(loop_->state(), EngineState::kReady) << loop_->failure()->message;
+  constexpr RequestId kRequests = 8;
+  const auto request_of = [](RequestId id) {
+    Request r = request(id, 10 + static_cast<int>(id) * 5, 12);
+    r.sampling.seed = 7;
+    return r;
+  };
+  for (RequestId id = 1; id <= kRequests; ++id) ASSERT_TRUE(loop_->submit(request_of(id)));
+  await_ends(kRequests);
+  for (RequestId id = 1; id <= kRequests; ++id) {
+    Request alone = request_of(id);
+    alone.id = 100 + id;
+    ASSERT_TRUE(loop_->submit(alone));
+    await_ends(static_cast<int>(kRequests + id));
+    EXPECT_EQ((seen_[{id, 0}].tokens.size()), 12U);
+    EXPECT_EQ((seen_[{id, 0}].tokens), (seen_[{alone.id, 0}].tokens));
+  }
+  loop_->stop();  // before the device goes
+}
+
+}  // namespace
+}  // namespace sluice
