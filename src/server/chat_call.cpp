@@ -30,8 +30,7 @@ void read_choice(FieldReader& reader, std::string_view name,
                  std::initializer_list<std::string_view> accepted, std::string_view advice) {
   const std::string* text = reader.string(name, std::numeric_limits<std::size_t>::max());
   if (text == nullptr || std::ranges::find(accepted, *text) != accepted.end()) return;
-  reader.unsupported(name,
-                     fmt::format("got {}; {}", shown_value(JsonValue{*text}), advice));
+  reader.unsupported(name, fmt::format("got {}; {}", shown_value(JsonValue{*text}), advice));
 }
 
 void read_length(FieldReader& reader, GenerationCall& call, std::string_view& name) {
@@ -81,8 +80,8 @@ void read_tool_fields(FieldReader& reader, ChatPart& chat) {
   if (function_call == nullptr) return;
   const std::string* text = function_call->string();
   if (text != nullptr && (*text == "none" || *text == "auto")) return;
-  reader.unsupported("function_call", fmt::format("got {}; use tools and tool_choice",
-                                                  shown_value(*function_call)));
+  reader.unsupported("function_call",
+                     fmt::format("got {}; use tools and tool_choice", shown_value(*function_call)));
 }
 
 void read_modalities(FieldReader& reader) {
@@ -126,8 +125,8 @@ void read_hints(FieldReader& reader) {
   if (const JsonValue::Object* metadata = reader.object("metadata")) {
     for (const JsonMember& member : *metadata) {
       if (member.value.string() != nullptr) continue;
-      reader.bad("metadata", fmt::format("holds {}; expected an object of strings",
-                                         shown_value(member.value)));
+      reader.bad("metadata",
+                 fmt::format("holds {}; expected an object of strings", shown_value(member.value)));
       break;
     }
   }

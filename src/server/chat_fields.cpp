@@ -46,8 +46,8 @@ void check_tool(FieldReader& reader, const JsonValue& value, std::string where) 
   }
   if (*type->string() != "function") {
     const std::string param = where + ".type";
-    reader.fail(unsupported_field(param, fmt::format("{}: got {}; only \"function\" is served",
-                                                     param, shown_value(*type))));
+    reader.fail(unsupported_field(
+        param, fmt::format("{}: got {}; only \"function\" is served", param, shown_value(*type))));
     return;
   }
   const JsonValue* function = find_member(*tool, "function");

@@ -16,8 +16,8 @@ constexpr RefusedField kRefused[] = {
 
 void bad_prompt(FieldReader& reader, const JsonValue& value, const std::string& where,
                 std::string_view expected) {
-  reader.fail(
-      bad_field(where, fmt::format("{}: got {}; expected {}", where, shown_value(value), expected)));
+  reader.fail(bad_field(
+      where, fmt::format("{}: got {}; expected {}", where, shown_value(value), expected)));
 }
 
 void read_token_prompt(FieldReader& reader, const JsonValue::Array& ids, const std::string& where,
@@ -86,8 +86,9 @@ void read_completion_fields(FieldReader& reader, GenerationCall& call) {
   }
   reader.read_into("echo", call.echo);
   if (call.echo && call.sampling.logprobs >= 0) {
-    reader.unsupported("echo", "is true together with logprobs; prompts have no logprobs here, ask "
-                               "for one of the two");
+    reader.unsupported("echo",
+                       "is true together with logprobs; prompts have no logprobs here, ask "
+                       "for one of the two");
   }
   if (const auto best_of = reader.integer("best_of", 1, kMaxInt32)) {
     if (*best_of != call.sampling.n) {

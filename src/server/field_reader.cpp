@@ -53,7 +53,9 @@ bool is_empty(const JsonValue& value) {
   return false;
 }
 
-bool is_number(const JsonValue& value, std::int64_t number) { return whole_number(value) == number; }
+bool is_number(const JsonValue& value, std::int64_t number) {
+  return whole_number(value) == number;
+}
 
 bool is_flag(const JsonValue& value, bool flag) {
   const bool* given = value.boolean();
@@ -241,9 +243,9 @@ void FieldReader::refuse_unknown() {
     const std::string param = short_name ? prefix_ + member.name : std::string();
     const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
                                           : fmt::format("did you mean \"{}\"?", near);
-    fail(bad_field(param, fmt::format("unknown field {}{}{}; {}", shown,
-                                      prefix_.empty() ? "" : " in ",
-                                      prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
+    fail(bad_field(param,
+                   fmt::format("unknown field {}{}{}; {}", shown, prefix_.empty() ? "" : " in ",
+                               prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
     return;
   }
 }

@@ -1,7 +1,6 @@
-// GenerationCall: what one HTTP request asks to generate, in native types, parsed and checked as far
-// as that needs no model. Every field that is known is either used or refused by name; a field that
-// nobody knows is refused by name too.
-// Values: plain; any thread.
+// GenerationCall: what one HTTP request asks to generate, in native types, parsed and checked as
+// far as that needs no model. Every field that is known is either used or refused by name; a field
+// that nobody knows is refused by name too. Values: plain; any thread.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +45,7 @@ struct GenerationCall {
   // max_tokens not given: 16 for kCompletion, as everywhere; for kChat the context is the limit.
   SamplingParams sampling;
   GivenSampling given;  // the model's generation_config.json fills in the others
-  bool echo = false;  // kCompletion: the prompt's text in front of each choice
+  bool echo = false;    // kCompletion: the prompt's text in front of each choice
 
   bool stream = false;
   bool include_usage = false;           // stream_options: a last chunk with usage

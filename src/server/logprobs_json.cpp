@@ -80,11 +80,13 @@ void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::stri
 void append_completion_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out) {
   using Token = OutputTokenLogprobs;
   out += R"({"text_offset":)";
-  append_list(tokens, out, [&](const Token& token) { append_json_integer(token.text_offset, out); });
+  append_list(tokens, out,
+              [&](const Token& token) { append_json_integer(token.text_offset, out); });
   out += R"(,"token_logprobs":)";
   append_list(tokens, out, [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
   out += R"(,"tokens":)";
-  append_list(tokens, out, [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
+  append_list(tokens, out,
+              [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
   out += R"(,"top_logprobs":)";
   append_list(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
   out += '}';

@@ -83,8 +83,8 @@ void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>
     biases.insert_or_assign(id, static_cast<float>(*bias));
   }
   if (biases.size() > kMaxLogitBiases) {
-    reader.bad("logit_bias", fmt::format("got {} tokens; at most {} are served", biases.size(),
-                                         kMaxLogitBiases));
+    reader.bad("logit_bias",
+               fmt::format("got {} tokens; at most {} are served", biases.size(), kMaxLogitBiases));
     return;
   }
   out.assign(biases.begin(), biases.end());
@@ -126,7 +126,8 @@ constexpr RefusedField kRefused[] = {
     {"length_penalty", Neutral::kOne, "it belongs to beam search"},
     {"early_stopping", Neutral::kFalse, "it belongs to beam search"},
     {"watermarking", Neutral::kFalse, "outputs carry no watermark"},
-    {"spaces_between_special_tokens", Neutral::kTrue, "tokens are joined as the tokenizer has them"},
+    {"spaces_between_special_tokens", Neutral::kTrue,
+     "tokens are joined as the tokenizer has them"},
     {"truncate_prompt_tokens", Neutral::kNull, "shorten the prompt before sending it"},
     {"truncation_side", Neutral::kNull, "shorten the prompt before sending it"},
     {"prompt_logprobs", Neutral::kNull, "only output tokens have logprobs"},
