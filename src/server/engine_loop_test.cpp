@@ -24,7 +24,8 @@
 namespace sluice {
 namespace {
 
-using namespace std::chrono_literals;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
 constexpr auto kPatience = 20s;  // longer than any test needs

@@ -1,0 +1,262 @@
+#include "server/server_metrics.h"
+
+#include <array>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// vLLM's buckets end where ours begin to matter: a demo model's step takes 300 microseconds.
+std::vector<double> latency_bounds(double first, double last) {
+  return decade_bounds(std::array{1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5}, first, last);
+}
+
+std::vector<double> token_bounds() {
+  return decade_bounds(std::array{1.0, 2.0, 5.0}, 1, 1'000'000);
+}
+
+// As vLLM has it in the label finished_reason.
+constexpr std::string_view vllm_reason(FinishReason reason) {
+  return reason == FinishReason::kCancelled ? "abort" : finish_reason_name(reason);
+}
+
+constexpr bool is_set(TimePoint time) { return time != TimePoint{}; }
+
+}  // namespace
+
+ServerMetrics::ServerMetrics(Options options)
+    : options_(std::move(options)),
+      time_to_first_token_(latency_bounds(1e-4, 500)),
+      inter_token_latency_(latency_bounds(1e-5, 50)),
+      time_per_output_token_(latency_bounds(1e-5, 50)),
+      e2e_latency_(latency_bounds(1e-3, 5000)),
+      queue_time_(latency_bounds(1e-5, 5000)),
+      prefill_time_(latency_bounds(1e-4, 500)),
+      decode_time_(latency_bounds(1e-4, 5000)),
+      inference_time_(latency_bounds(1e-4, 5000)),
+      dispatch_(latency_bounds(1e-5, 10)),
+      token_delivery_(latency_bounds(1e-6, 10)),
+      step_duration_(latency_bounds(1e-5, 50)),
+      iteration_tokens_(
+          {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}),
+      request_prompt_tokens_(token_bounds()),
+      request_generation_tokens_(token_bounds()),
+      params_n_({1, 2, 5, 10, 20}),
+      params_max_tokens_(token_bounds()) {}
+
+void ServerMetrics::count(std::vector<Labelled>& family, std::string_view first,
+                          std::string_view second) {
+  for (Labelled& labelled : family) {
+    if (labelled.first == first && labelled.second == second) return labelled.counter.add();
+  }
+  family.push_back({std::string(first), std::string(second), {}});
+  family.back().counter.add();
+}
+
+void ServerMetrics::request_admitted(const AdmittedRequest& request) {
+  params_n_.record(request.n);
+  params_max_tokens_.record(request.max_tokens);
+  dispatch_.record(seconds(request.dispatch));
+}
+
+void ServerMetrics::request_refused(std::string_view reason) { count(refused_, reason, {}); }
+
+void ServerMetrics::first_token(const FirstToken& first) {
+  prompt_tokens_.add(first.prompt_tokens);
+  time_to_first_token_.record(seconds(first.time - first.arrival));
+}
+
+void ServerMetrics::tokens(std::int64_t count, std::optional<Duration> gap) {
+  generation_tokens_.add(static_cast<double>(count));
+  if (!gap || count == 0) return;
+  inter_token_latency_.record(seconds(*gap) / static_cast<double>(count), count);
+}
+
+void ServerMetrics::choice_finished(const RequestTimes& times) {
+  CHECK(times.reason != FinishReason::kNone);
+  finished_[static_cast<std::size_t>(times.reason)].add();
+  e2e_latency_.record(seconds(times.end - times.arrival));
+  request_prompt_tokens_.record(times.prompt_tokens);
+  request_generation_tokens_.record(times.output_tokens);
+  if (!is_set(times.first_scheduled)) return;
+  queue_time_.record(seconds(times.first_scheduled - times.arrival));
+  if (!is_set(times.first_token)) return;
+  prefill_time_.record(seconds(times.first_token - times.first_scheduled));
+  decode_time_.record(seconds(times.last_token - times.first_token));
+  inference_time_.record(seconds(times.last_token - times.first_scheduled));
+  if (times.output_tokens < 2) return;
+  time_per_output_token_.record(seconds(times.last_token - times.first_token) /
+                                (times.output_tokens - 1));
+}
+
+void ServerMetrics::steps(std::span<const StepRecord> steps) {
+  for (const StepRecord& step : steps) {
+    step_duration_.record(seconds(step.duration));
+    iteration_tokens_.record(step.tokens);
+  }
+}
+
+void ServerMetrics::engine(EngineState state, const EngineGauges& gauges,
+                           std::int32_t unfinished_requests) {
+  state_ = state;
+  gauges_ = gauges;
+  unfinished_requests_ = unfinished_requests;
+}
+
+void ServerMetrics::startup(std::span<const StartupSpan> spans, Duration total) {
+  startup_.assign(spans.begin(), spans.end());
+  startup_total_ = total;
+}
+
+void ServerMetrics::http_request(std::string_view path, int status) {
+  char digits[4] = {};
+  CHECK(status >= 100 && status <= 999);
+  for (int i = 2, rest = status; i >= 0; --i, rest /= 10) {
+    digits[i] = static_cast<char>('0' + rest % 10);
+  }
+  count(http_requests_, path, digits);
+}
+
+void ServerMetrics::write(std::string& out) const {
+  PrometheusWriter writer(options_.prefix, out);
+  write_engine(writer);
+  write_prefix_cache(writer);
+  write_tokens(writer);
+  write_latencies(writer);
+  write_parameters(writer);
+  write_server(writer);
+  write_info(writer);
+}
+
+void ServerMetrics::write_number(PrometheusWriter& writer, double value) const {
+  writer.value({{"model_name", options_.model_name}}, value);
+}
+
+void ServerMetrics::write_histogram(PrometheusWriter& writer, std::string_view name,
+                                    std::string_view help, const Histogram& histogram) const {
+  writer.histogram(name, help);
+  writer.buckets({{"model_name", options_.model_name}}, histogram);
+}
+
+void ServerMetrics::write_engine(PrometheusWriter& writer) const {
+  const std::string_view model = options_.model_name;
+  writer.gauge("num_requests_running", "Sequences that hold a place in the running batch.");
+  write_number(writer, gauges_.running);
+  writer.gauge("num_requests_waiting", "Sequences that wait for a place in the running batch.");
+  write_number(writer, gauges_.waiting);
+  writer.gauge("kv_cache_usage_perc", "Share of the KV blocks in use; 1 means all.");
+  write_number(writer, gauges_.kv_blocks == 0
+                           ? 0.0
+                           : static_cast<double>(gauges_.kv_blocks_used) / gauges_.kv_blocks);
+  writer.gauge("kv_blocks",
+               "KV blocks by state: used; cached = free, content still findable; free.");
+  const std::int32_t free = gauges_.kv_blocks - gauges_.kv_blocks_used - gauges_.kv_blocks_cached;
+  writer.value({{"model_name", model}, {"state", "used"}}, gauges_.kv_blocks_used);
+  writer.value({{"model_name", model}, {"state", "cached"}}, gauges_.kv_blocks_cached);
+  writer.value({{"model_name", model}, {"state", "free"}}, free);
+  writer.counter("num_preemptions_total", "Sequences that lost their place to others.");
+  write_number(writer, static_cast<double>(gauges_.totals.preemptions));
+  writer.counter("engine_steps_total", "Steps of the engine.");
+  write_number(writer, static_cast<double>(gauges_.totals.steps));
+  writer.gauge("engine_up", "1 while the engine takes requests, else 0: loading, failed, stopped.");
+  write_number(writer, state_ == EngineState::kReady ? 1 : 0);
+}
+
+void ServerMetrics::write_prefix_cache(PrometheusWriter& writer) const {
+  writer.counter("prefix_cache_queries_total", "Tokens looked up in the prefix cache.");
+  write_number(writer, static_cast<double>(gauges_.prefix_queried_tokens));
+  writer.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.");
+  write_number(writer, static_cast<double>(gauges_.prefix_hit_tokens));
+}
+
+void ServerMetrics::write_tokens(PrometheusWriter& writer) const {
+  writer.counter("prompt_tokens_total", "Prompt tokens of requests that gave a token.");
+  write_number(writer, prompt_tokens_.value());
+  writer.counter("generation_tokens_total", "Output tokens.");
+  write_number(writer, generation_tokens_.value());
+  writer.counter("request_success_total", "Choices that ended, by why.");
+  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
+                                    FinishReason::kCancelled, FinishReason::kError}) {
+    writer.value({{"model_name", options_.model_name}, {"finished_reason", vllm_reason(reason)}},
+                 finished_[static_cast<std::size_t>(reason)].value());
+  }
+  write_histogram(writer, "iteration_tokens_total", "Tokens computed per step.", iteration_tokens_);
+  write_histogram(writer, "step_duration_seconds", "Duration of a step.", step_duration_);
+}
+
+void ServerMetrics::write_latencies(PrometheusWriter& writer) const {
+  write_histogram(writer, "time_to_first_token_seconds",
+                  "From a request's arrival to its first token.", time_to_first_token_);
+  write_histogram(writer, "inter_token_latency_seconds",
+                  "Between one output token of a choice and the next.", inter_token_latency_);
+  write_histogram(writer, "request_time_per_output_token_seconds",
+                  "A choice's mean time per output token after the first.", time_per_output_token_);
+  write_histogram(writer, "e2e_request_latency_seconds", "From a request's arrival to its end.",
+                  e2e_latency_);
+  write_histogram(writer, "request_queue_time_seconds",
+                  "From a request's arrival to its first step.", queue_time_);
+  write_histogram(writer, "request_prefill_time_seconds",
+                  "From a request's first step to its first token.", prefill_time_);
+  write_histogram(writer, "request_decode_time_seconds", "From a choice's first token to its last.",
+                  decode_time_);
+  write_histogram(writer, "request_inference_time_seconds",
+                  "From a choice's first step to its last token.", inference_time_);
+  write_histogram(writer, "request_dispatch_seconds",
+                  "From a request's last byte to the engine's inbox.", dispatch_);
+  write_histogram(writer, "token_delivery_seconds",
+                  "From the end of a token's step until the socket has its bytes.",
+                  token_delivery_);
+}
+
+void ServerMetrics::write_parameters(PrometheusWriter& writer) const {
+  write_histogram(writer, "request_prompt_tokens", "Prompt tokens of a finished choice.",
+                  request_prompt_tokens_);
+  write_histogram(writer, "request_generation_tokens", "Output tokens of a finished choice.",
+                  request_generation_tokens_);
+  write_histogram(writer, "request_params_n", "n of a request.", params_n_);
+  write_histogram(writer, "request_params_max_tokens", "max_tokens of a request.",
+                  params_max_tokens_);
+}
+
+void ServerMetrics::write_server(PrometheusWriter& writer) const {
+  writer.gauge("unfinished_requests", "Requests running, waiting or on their way to the engine.");
+  write_number(writer, unfinished_requests_);
+  writer.gauge("max_unfinished_requests", "Requests beyond so many unfinished ones are refused.");
+  write_number(writer, options_.max_requests);
+  writer.counter("requests_refused_total", "Requests to generate that were refused, by reason.");
+  for (const Labelled& refused : refused_) {
+    writer.value({{"model_name", options_.model_name}, {"reason", refused.first}},
+                 refused.counter.value());
+  }
+  writer.counter("http_requests_total", "Answers by route and status.");
+  for (const Labelled& request : http_requests_) {
+    writer.value({{"path", request.first}, {"status", request.second}}, request.counter.value());
+  }
+  writer.gauge("http_open_connections", "Connections open now.");
+  writer.value({}, open_connections_.value());
+}
+
+void ServerMetrics::write_info(PrometheusWriter& writer) const {
+  writer.gauge("startup_seconds", "Time that each part of the start took; total: all of it.");
+  for (const StartupSpan& span : startup_) {
+    writer.value({{"span", span.name}}, seconds(span.duration));
+  }
+  if (!startup_.empty()) writer.value({{"span", "total"}}, seconds(startup_total_));
+  if (cache_config_) {
+    writer.gauge("cache_config_info", "How the KV cache is set up; always 1.");
+    const std::string block_size = std::to_string(cache_config_->block_size);
+    const std::string num_blocks = std::to_string(cache_config_->num_blocks);
+    writer.value({{"model_name", options_.model_name},
+                  {"block_size", block_size},
+                  {"num_gpu_blocks", num_blocks},
+                  {"cache_dtype", cache_config_->cache_dtype},
+                  {"enable_prefix_caching", cache_config_->prefix_caching ? "True" : "False"}},
+                 1);
+  }
+  writer.gauge("build_info", "The running version; always 1.");
+  writer.value({{"version", options_.version}}, 1);
+}
+
+}  // namespace sluice

@@ -1,0 +1,149 @@
+// ServerMetrics: everything that /metrics says, by vLLM's names under our namespace where vLLM has
+// one; docs/metrics.md explains each. Fed with plain structs; knows neither sockets nor engine.
+// Owner: the command, lent to who measures. Threads: one, the event loop's. Recording allocates
+// nothing but the first time that a label value is seen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/startup_timeline.h"
+#include "metrics/counter.h"
+#include "metrics/histogram.h"
+#include "metrics/prometheus.h"
+#include "request/finish_reason.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+
+// What a request asked for, when the engine's inbox has taken it.
+struct AdmittedRequest {
+  std::int32_t n = 1;
+  std::int32_t max_tokens = 0;
+  Duration dispatch{0};  // from the request's last byte to the inbox
+};
+
+// The first token of a request, of any of its choices.
+struct FirstToken {
+  std::int32_t prompt_tokens = 0;
+  TimePoint arrival;
+  TimePoint time;
+};
+
+// One choice's life, once it has ended. A time is zero when it did not come that far.
+struct RequestTimes {
+  FinishReason reason = FinishReason::kNone;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t output_tokens = 0;
+  TimePoint arrival;
+  TimePoint first_scheduled;
+  TimePoint first_token;
+  TimePoint last_token;
+  TimePoint end;
+};
+
+// What was decided when the model was loaded.
+struct CacheConfig {
+  std::int32_t block_size = 0;  // tokens
+  std::int32_t num_blocks = 0;
+  std::string cache_dtype;
+  bool prefix_caching = true;
+};
+
+class ServerMetrics {
+ public:
+  struct Options {
+    std::string prefix = "sluice:";
+    std::string model_name;
+    std::string version;
+    std::int32_t max_requests = 0;  // EngineLoop::Options
+  };
+  explicit ServerMetrics(Options options);
+
+  // Generation.
+  void request_admitted(const AdmittedRequest& request);
+  // `reason`: a fixed word, "queue_full", "draining", ...
+  void request_refused(std::string_view reason);
+  void first_token(const FirstToken& first);
+  // Output tokens of one choice from one step; `gap`: since that choice's tokens before them.
+  void tokens(std::int64_t count, std::optional<Duration> gap);
+  // From the commit of the tokens' step until their bytes were given to the socket.
+  void tokens_delivered(Duration delay) { token_delivery_.record(seconds(delay)); }
+  void choice_finished(const RequestTimes& times);
+
+  // The engine.
+  void steps(std::span<const StepRecord> steps);
+  void engine(EngineState state, const EngineGauges& gauges, std::int32_t unfinished_requests);
+  void cache_config(CacheConfig config) { cache_config_ = std::move(config); }
+  void startup(std::span<const StartupSpan> spans, Duration total);
+
+  // HTTP. `path`: the route, never what the client sent, which could be anything.
+  void http_request(std::string_view path, int status);
+  void open_connections(std::int64_t count) { open_connections_.set(static_cast<double>(count)); }
+
+  // Appends the exposition.
+  void write(std::string& out) const;
+
+ private:
+  // Counters of one family, by two label values. Few: looked for one by one.
+  struct Labelled {
+    std::string first;
+    std::string second;
+    Counter counter;
+  };
+  static constexpr std::size_t kFinishReasons = 5;
+
+  static double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+  static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
+  void write_engine(PrometheusWriter& writer) const;
+  void write_prefix_cache(PrometheusWriter& writer) const;
+  void write_tokens(PrometheusWriter& writer) const;
+  void write_latencies(PrometheusWriter& writer) const;
+  void write_parameters(PrometheusWriter& writer) const;
+  void write_server(PrometheusWriter& writer) const;
+  void write_info(PrometheusWriter& writer) const;
+  void write_histogram(PrometheusWriter& writer, std::string_view name, std::string_view help,
+                       const Histogram& histogram) const;
+  void write_number(PrometheusWriter& writer, double value) const;
+
+  Options options_;
+
+  EngineState state_ = EngineState::kLoading;
+  EngineGauges gauges_;
+  std::int32_t unfinished_requests_ = 0;
+  std::optional<CacheConfig> cache_config_;
+  std::vector<StartupSpan> startup_;
+  Duration startup_total_{0};
+
+  Counter prompt_tokens_;
+  Counter generation_tokens_;
+  Counter finished_[kFinishReasons];
+  std::vector<Labelled> refused_;
+  std::vector<Labelled> http_requests_;
+  Gauge open_connections_;
+
+  Histogram time_to_first_token_;
+  Histogram inter_token_latency_;
+  Histogram time_per_output_token_;
+  Histogram e2e_latency_;
+  Histogram queue_time_;
+  Histogram prefill_time_;
+  Histogram decode_time_;
+  Histogram inference_time_;
+  Histogram dispatch_;
+  Histogram token_delivery_;
+  Histogram step_duration_;
+  Histogram iteration_tokens_;
+  Histogram request_prompt_tokens_;
+  Histogram request_generation_tokens_;
+  Histogram params_n_;
+  Histogram params_max_tokens_;
+};
+
+}  // namespace sluice
