@@ -43,8 +43,9 @@ class SignalWatch : public std::enable_shared_from_this<SignalWatch> {
 
 }  // namespace
 
-// One thread runs the loop, so Asio may leave out what only several would need.
-EventLoop::Impl::Impl() : context(std::make_unique<boost::asio::io_context>(1)) {}
+// Not told that one thread runs it: Asio would then let tasks of other threads overtake those that
+// the loop's own thread has posted.
+EventLoop::Impl::Impl() : context(std::make_unique<boost::asio::io_context>()) {}
 EventLoop::Impl::~Impl() = default;
 
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}

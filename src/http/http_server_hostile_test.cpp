@@ -1,0 +1,378 @@
+// Clients that go, stall, flood or break the protocol, and what each may cost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "http/http_server.h"
+#include "http/open_files.h"
+#include "http/test_client.h"
+#include "http/test_server.h"
+
+namespace sluice::http {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+std::string get(std::string_view path) {
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n\r\n";
+}
+
+std::string post_head(std::size_t length) {
+  return "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
+}
+
+// That the server is alive and serves others.
+void expect_served(TestServer& server) {
+  TestClient client(server.port());
+  ASSERT_TRUE(client.send(get("/echo")));
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+}
+
+void expect_refused(TestServer& server, std::string_view request, int status) {
+  TestClient client(server.port());
+  client.send(request);
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer) << request.substr(0, 60);
+  EXPECT_EQ(answer->status, status) << request.substr(0, 60);
+  EXPECT_TRUE(answer->has_header("Connection: close"));
+  EXPECT_TRUE(client.closed());
+  expect_served(server);
+}
+
+TEST(HttpServerHostile, TellsTheHandlerWhenTheClientGoes) {
+  TestServer server;
+  auto waiting = std::make_unique<TestClient>(server.port());
+  waiting->send(get("/hold"));
+  ASSERT_NE(server.held(0), nullptr);
+  waiting.reset();  // the handler is still computing
+  EXPECT_EQ(server.close_reason(0), CloseReason::kPeerGone);
+
+  TestClient reset(server.port());
+  reset.send(get("/hold"));
+  ASSERT_NE(server.held(1), nullptr);
+  reset.reset();
+  EXPECT_EQ(server.close_reason(1), CloseReason::kPeerGone);
+
+  TestClient half(server.port());
+  half.send(get("/hold") + get("/echo"));
+  ASSERT_NE(server.held(2), nullptr);
+  half.shutdown_send();
+  EXPECT_EQ(server.close_reason(2), CloseReason::kPeerGone);
+
+  TestClient streaming(server.port());
+  streaming.send(get("/hold"));
+  const auto exchange = server.held(3);
+  ASSERT_NE(exchange, nullptr);
+  server.on_loop([&] {
+    exchange->begin_stream({200, "text/plain", {}, ""});
+    exchange->write("some");
+  });
+  ASSERT_TRUE(streaming.wait_for("some"));
+  streaming.reset();
+  EXPECT_EQ(server.close_reason(3), CloseReason::kPeerGone);
+  server.on_loop([&] {
+    EXPECT_TRUE(exchange->closed());
+    exchange->write("more");
+    exchange->end_stream();
+    EXPECT_EQ(exchange->unsent_bytes(), 0U);
+  });
+  EXPECT_TRUE(server.wait_for_connections(0));
+}
+
+TEST(HttpServerHostile, OnCloseMayBeAskedForTooLate) {
+  TestServer server;
+  auto client = std::make_unique<TestClient>(server.port());
+  client->send(get("/hold"));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  client.reset();
+  ASSERT_TRUE(server.close_reason());
+  int calls = 0;
+  server.on_loop([&] {
+    exchange->on_close([&](CloseReason) { ++calls; });
+    EXPECT_EQ(calls, 0);  // never from inside
+  });
+  server.on_loop([] {});
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(HttpServerHostile, SentAnswersAreNotReportedAsClosed) {
+  TestServer server;
+  int calls = 0;
+  {
+    TestClient client(server.port());
+    client.send(get("/hold"));
+    const auto exchange = server.held();
+    ASSERT_NE(exchange, nullptr);
+    server.on_loop([&] {
+      exchange->on_close([&](CloseReason) { ++calls; });
+      exchange->respond({200, "text/plain", {}, "ok"});
+    });
+    EXPECT_EQ(client.answer()->body, "ok");
+  }
+  EXPECT_TRUE(server.wait_for_connections(0));
+  server.on_loop([] {});
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(HttpServerHostile, SlowReadersCostWhatTheHandlerAllows) {
+  HttpLimits limits;
+  limits.write_timeout = milliseconds(300);
+  TestServer server(limits);
+  TestClient client(server.port(), 4096);
+  client.send(get("/hold"));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  const std::string piece(64 << 10, 'x');
+  std::size_t unsent = 0;
+  server.on_loop([&] {
+    exchange->begin_stream({200, "text/plain", {}, ""});
+    for (int i = 0; i < 64; ++i) exchange->write(piece);
+    unsent = exchange->unsent_bytes();
+    EXPECT_GE(exchange->bytes_sent() + static_cast<std::int64_t>(unsent), 64 * (64 << 10));
+  });
+  EXPECT_GT(unsent, 3U << 20);  // the system takes some of it
+  expect_served(server);        // nobody waits for the slow one
+  EXPECT_EQ(server.close_reason(), CloseReason::kWriteTimeout);
+  EXPECT_TRUE(server.wait_for_connections(0));
+}
+
+TEST(HttpServerHostile, SlowButSteadyReadersAreServed) {
+  HttpLimits limits;
+  limits.write_timeout = milliseconds(300);
+  TestServer server(limits);
+  TestClient client(server.port(), 32 << 10);
+  client.send(get("/hold"));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  const std::string piece(1 << 20, 'x');
+  server.on_loop([&] {
+    exchange->begin_stream({200, "text/plain", {}, ""});
+    exchange->write(piece);
+    exchange->write(piece);
+    exchange->end_stream();
+  });
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body, piece + piece);
+}
+
+TEST(HttpServerHostile, AbortEndsTheConnectionAndIsNotReported) {
+  TestServer server;
+  TestClient client(server.port());
+  client.send(get("/hold"));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  int calls = 0;
+  server.on_loop([&] {
+    exchange->on_close([&](CloseReason) { ++calls; });
+    exchange->begin_stream({200, "text/plain", {}, ""});
+    exchange->abort();
+    EXPECT_TRUE(exchange->closed());
+    exchange->abort();
+  });
+  EXPECT_TRUE(client.closed());
+  server.on_loop([] {});
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(HttpServerHostile, TimesOutEveryPart) {
+  HttpLimits limits;
+  limits.header_timeout = milliseconds(150);
+  limits.body_timeout = milliseconds(200);
+  limits.idle_timeout = milliseconds(100);
+  TestServer server(limits);
+  TestClient silent(server.port());
+  TestClient slow_head(server.port());
+  TestClient slow_body(server.port());
+  TestClient slow_chunks(server.port());
+  TestClient between(server.port());
+  slow_head.send("GET / HTTP/1.1\r\nHo");
+  slow_body.send(post_head(10) + "12345");
+  slow_chunks.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n");
+  between.send(get("/echo"));
+  EXPECT_EQ(between.answer()->status, 200);
+  EXPECT_EQ(silent.rest(), "");
+  EXPECT_EQ(between.rest(), "");
+  // Bytes now and then do not extend the time.
+  std::string trickle = "st: h\r\nX-Slow: ";
+  bool open = true;
+  for (int i = 0; i < 200 && open; ++i) {
+    open = slow_head.send(i < 15 ? trickle.substr(static_cast<std::size_t>(i), 1) : "x");
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_EQ(slow_head.answer()->status, 408);
+  EXPECT_EQ(slow_body.answer()->status, 408);
+  EXPECT_EQ(slow_chunks.answer()->status, 408);
+  EXPECT_EQ(server.handled(), 1);
+}
+
+TEST(HttpServerHostile, RequestsBeingAnsweredHaveNoTimeOut) {
+  HttpLimits limits;
+  limits.header_timeout = limits.body_timeout = limits.idle_timeout = limits.write_timeout =
+      milliseconds(50);
+  TestServer server(limits);
+  TestClient client(server.port());
+  client.send(get("/hold"));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  std::this_thread::sleep_for(milliseconds(200));
+  server.on_loop([&] { exchange->respond({200, "text/plain", {}, "late"}); });
+  EXPECT_EQ(client.answer()->body, "late");
+}
+
+TEST(HttpServerHostile, RefusesWhatIsTooLong) {
+  HttpLimits limits;
+  limits.body_bytes = 1 << 20;
+  TestServer server(limits);
+  expect_refused(server, "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\n\r\n", 431);
+  expect_refused(server, "GET / HTTP/1.1\r\nHost: h\r\nX-Long: " + std::string(1 << 20, 'a'), 431);
+  // The client sends all of its body before it reads; it must still see why not.
+  expect_refused(server, post_head(2 << 20) + std::string(2 << 20, 'x'), 413);
+  expect_refused(server,
+                 "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n200000\r\n" +
+                     std::string(1 << 20, 'x'),
+                 413);
+}
+
+TEST(HttpServerHostile, RefusesWhatItDoesNotUnderstand) {
+  TestServer server;
+  expect_refused(server, "\x16\x03\x01\x02\x01", 400);              // TLS
+  expect_refused(server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400);  // HTTP/2
+  expect_refused(server, "GET / HTTP/1.1\r\n\r\n", 400);            // no Host
+  expect_refused(server, "GET / HTTP/1.1\nHost: h\n\n", 400);       // bare line feeds
+  expect_refused(server,
+                 "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n"
+                 "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+                 400);
+  expect_refused(server, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501);
+  expect_refused(server,
+                 "POST / HTTP/1.1\r\nHost: h\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\nx",
+                 415);
+}
+
+TEST(HttpServerHostile, BoundsAllBodiesTogether) {
+  HttpLimits limits;
+  limits.body_bytes = 1000;
+  limits.total_body_bytes = 1500;
+  TestServer server(limits);
+  TestClient first(server.port());
+  first.send("POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" +
+             std::string(1000, 'x'));
+  ASSERT_NE(server.held(), nullptr);
+  TestClient second(server.port());
+  second.send(post_head(600));
+  EXPECT_EQ(second.answer()->status, 503);
+  // Chunked bodies say no length; they are refused when they come to too much.
+  TestClient third(server.port());
+  third.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n258\r\n" +
+             std::string(600, 'x'));
+  EXPECT_EQ(third.answer()->status, 503);
+  // An answer gives the memory back.
+  server.on_loop([exchange = server.held()]() mutable {
+    exchange->respond({200, "text/plain", {}, "ok"});
+    exchange.reset();
+  });
+  server.release_held();
+  EXPECT_EQ(first.answer()->status, 200);
+  TestClient fourth(server.port());
+  fourth.send(post_head(1000) + std::string(1000, 'x'));
+  EXPECT_EQ(fourth.answer()->status, 200);
+}
+
+TEST(HttpServerHostile, TurnsAwayOneConnectionTooMany) {
+  HttpLimits limits;
+  limits.max_connections = 2;
+  TestServer server(limits);
+  TestClient first(server.port());
+  auto second = std::make_unique<TestClient>(server.port());
+  ASSERT_TRUE(server.wait_for_connections(2));
+  TestClient third(server.port());
+  third.send(get("/echo"));
+  const auto answer = third.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_TRUE(answer->has_header("Connection: close"));
+  EXPECT_EQ(server.stats().refused, 1);
+  EXPECT_EQ(server.stats().open_connections, 2);
+  second.reset();
+  ASSERT_TRUE(server.wait_for_connections(1));
+  TestClient fourth(server.port());
+  fourth.send(get("/echo"));
+  EXPECT_EQ(fourth.answer()->status, 200);
+}
+
+TEST(HttpServerHostile, SurvivesHavingNoFilesLeft) {
+  TestServer server;
+  std::vector<TestClient> clients;
+  clients.emplace_back(server.port());
+  ASSERT_TRUE(server.wait_for_connections(1));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  // The client gets the last file, so accepting its connection finds none.
+  few.rlim_cur = static_cast<rlim_t>(next) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  clients.emplace_back(server.port());
+  EXPECT_TRUE(clients.back().connected());
+  clients.back().send(get("/echo"));
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(server.stats().open_connections, 1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(clients.back().answer()->status, 200);  // it has waited in the queue
+}
+
+// Resident bytes of this process.
+std::size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t total = 0;
+  std::size_t resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+bool sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;  // their shadow memory counts as ours
+#else
+  return false;
+#endif
+}
+
+TEST(HttpServerHostile, AThousandConnectionsAreCheap) {
+  constexpr int kClients = 1000;
+  // Both ends are in this process.
+  ASSERT_GE(raise_open_files_limit(), 2 * kClients + 100);
+  TestServer server;
+  expect_served(server);
+  ASSERT_TRUE(server.wait_for_connections(0));
+  std::vector<TestClient> clients;
+  clients.reserve(kClients);
+  const std::size_t before = resident_bytes();
+  for (int i = 0; i < kClients; ++i) clients.emplace_back(server.port());
+  ASSERT_TRUE(server.wait_for_connections(kClients));
+  // Idle after a request, all at the same time.
+  for (TestClient& client : clients) ASSERT_TRUE(client.send(get("/echo")));
+  for (TestClient& client : clients) ASSERT_EQ(client.answer()->status, 200);
+  const std::size_t grown = resident_bytes() - before;
+  RecordProperty("bytes_per_connection", static_cast<int>(grown / kClients));
+  if (!sanitized()) {
+    EXPECT_LT(grown / kClients, 10U * 1000);
+  }
+  EXPECT_EQ(server.handled(), kClients + 1);
+}
+
+}  // namespace
+}  // namespace sluice::http
