@@ -18,6 +18,7 @@
 #include "device/cpu/cpu_device.h"
 #include "engine/engine_loader.h"
 #include "scheduler/policy.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/fake_model.h"
 
@@ -30,13 +31,13 @@ using testing::HasSubstr;
 
 constexpr auto kPatience = 20s;  // longer than any test needs
 
-KvOptions kv_options() {
+KvOptions kv_options(std::int32_t context) {
   KvOptions kv;
   kv.block_size = 4;
   kv.group_windows = {0};
-  kv.num_blocks = 200;
+  kv.num_blocks = 2 * context;  // eight whole contexts
   kv.max_num_seqs = 8;
-  kv.max_model_len = 100;
+  kv.max_model_len = context;
   kv.max_query_len = 16;
   return kv;
 }
@@ -127,17 +128,18 @@ using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
 class EngineLoopTest : public testing::Test {
  protected:
   Result<std::unique_ptr<Engine>> make_engine(int good_steps) {
-    auto kv = std::make_unique<KvManager>(kv_options());
+    auto kv = std::make_unique<KvManager>(kv_options(context_));
     SchedulerOptions options;
     options.token_budget = 16;
     options.max_num_seqs = 8;
-    options.max_model_len = 100;
+    options.max_model_len = context_;
     options.eos_ids = model_.eos_ids;
     auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
     auto executor = std::make_unique<GatedExecutor>(
-        std::make_unique<FakeExecutor>(model_, kv_options(), 1), gate_, good_steps);
-    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
-                                    std::move(kv), std::move(scheduler), clock_);
+        std::make_unique<FakeExecutor>(model_, kv_options(context_), 1), gate_, good_steps);
+    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, context_, 0},
+                                    std::move(executor), std::move(kv), std::move(scheduler),
+                                    clock_);
   }
 
   void start(std::int32_t max_requests = 1024, int good_steps = 1 << 30) {
@@ -212,6 +214,7 @@ class EngineLoopTest : public testing::Test {
             output.tokens.end()};
   }
 
+  std::int32_t context_ = 100;
   FakeModel model_;
   SystemClock clock_;
   Gate gate_;
@@ -517,6 +520,29 @@ TEST_F(EngineLoopTest, AnIdleLoopSleeps) {
   const auto before = cpu();
   std::this_thread::sleep_for(200ms);
   EXPECT_LT(cpu() - before, 50ms);
+}
+
+TEST_F(EngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
+  context_ = 1000;
+  start();
+  gate_.close();
+  for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(loop_->submit(request(id, 3, 900)));
+  gate_.await_arrivals(1);
+  std::size_t tokens = 0;
+  const auto run = [&](int first, int last) {
+    for (int step = first; step < last; ++step) {
+      gate_.allow(1);
+      gate_.await_arrivals(step + 1);
+      loop_->take(batch_);
+      tokens += batch_.tokens.size();
+    }
+  };
+  run(1, 100);
+  tokens = 0;
+  const std::size_t before = allocation_count();
+  run(100, 500);
+  EXPECT_EQ(allocation_count() - before, 0U);
+  EXPECT_EQ(tokens, 400U * 8);
 }
 
 // A burst of long prompts is taken over in parts: those that run get steps in between.
