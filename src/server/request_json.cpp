@@ -171,6 +171,10 @@ ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {
     return bad_body(
         fmt::format("the body is {}; expected a JSON object", shown_value(builder.root())));
   }
+  if (object->size() > kMaxBodyFields) {
+    return bad_body(
+        fmt::format("the body has {} fields; at most {} are read", object->size(), kMaxBodyFields));
+  }
   return std::move(*object);
 }
 

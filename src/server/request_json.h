@@ -18,6 +18,8 @@ namespace sluice {
 inline constexpr int kMaxBodyDepth = 128;
 // Values in a body, nested ones included: far above the longest prompt of token ids.
 inline constexpr std::size_t kMaxBodyValues = 2'000'000;
+// Fields of the body itself; each that is known is looked for among all of them.
+inline constexpr std::size_t kMaxBodyFields = 1024;
 
 // A number with a fraction, an exponent or more digits than 64 bits hold, as written. Its value as
 // a double is finite: others are no valid body.
@@ -51,7 +53,7 @@ struct JsonMember {
 const JsonValue* find_member(const JsonValue::Object& object, std::string_view name);
 
 // Errors: 400 that says where (byte offset) and what: empty, not UTF-8, not JSON, anything behind
-// the value, not an object, too deep, too many values.
+// the value, not an object, too deep, too many values or fields.
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body);
 
 // The text of a value again, without spaces between its parts.

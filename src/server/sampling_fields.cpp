@@ -63,6 +63,11 @@ std::optional<double> any_number(const JsonValue& value) {
 void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>& out) {
   const JsonValue::Object* object = reader.object("logit_bias");
   if (object == nullptr) return;
+  if (object->size() > kMaxLogitBiases) {
+    reader.bad("logit_bias", fmt::format("got {} tokens; at most {} are served", object->size(),
+                                         kMaxLogitBiases));
+    return;
+  }
   std::map<TokenId, float> biases;  // in order of ids; of one given twice the last counts
   for (const JsonMember& member : *object) {
     TokenId id = -1;
@@ -81,11 +86,6 @@ void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>
       return;
     }
     biases.insert_or_assign(id, static_cast<float>(*bias));
-  }
-  if (biases.size() > kMaxLogitBiases) {
-    reader.bad("logit_bias",
-               fmt::format("got {} tokens; at most {} are served", biases.size(), kMaxLogitBiases));
-    return;
   }
   out.assign(biases.begin(), biases.end());
 }

@@ -1,0 +1,130 @@
+// The bodies of the four calls that carry one. Whatever comes in, the answer is a call within its
+// bounds or a 400 that is valid JSON; texts that go on to templates are valid JSON too.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "server/chat_fields.h"
+#include "server/generation_call.h"
+#include "server/request_json.h"
+#include "server/sampling_fields.h"
+
+namespace {
+
+using nlohmann::json;
+
+json parsed(std::string_view text) {
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  CHECK(!value.is_discarded());
+  return value;
+}
+
+void check_error(const sluice::ApiError& error) {
+  CHECK(error.status == 400);
+  CHECK(!error.message.empty());
+  CHECK(error.message.size() < 4096 + error.param.size());
+  const json shown = parsed(to_json(error));
+  CHECK(shown["error"]["message"] == error.message);
+}
+
+void check_chat(const sluice::ChatPart& chat) {
+  const json messages = parsed(chat.messages_json);
+  CHECK(messages.is_array() && !messages.empty());
+  for (const json& message : messages) {
+    CHECK(message.is_object() && message["role"].is_string());
+    CHECK(!message.contains("content") || message["content"].is_string() ||
+          message["content"].is_null());
+  }
+  if (!chat.tools_json.empty()) {
+    const json tools = parsed(chat.tools_json);
+    CHECK(tools.is_array() && !tools.empty() && tools.size() <= sluice::kMaxTools);
+  }
+  if (!chat.extra_json.empty()) CHECK(parsed(chat.extra_json).is_object());
+  CHECK(!(chat.add_generation_prompt && chat.continue_final_message));
+}
+
+void check_sampling(const sluice::GenerationCall& call) {
+  const sluice::SamplingParams& params = call.sampling;
+  CHECK(params.max_tokens >= 1 && params.min_tokens >= 0);
+  CHECK(params.n >= 1 && params.n <= 128);
+  CHECK(params.temperature >= 0 && std::isfinite(params.temperature));
+  CHECK(params.top_p > 0 && params.top_p <= 1);
+  CHECK(params.top_k >= -1);
+  CHECK(params.min_p >= 0 && params.min_p <= 1);
+  CHECK(params.repetition_penalty > 0 && std::isfinite(params.repetition_penalty));
+  CHECK(std::fabs(params.presence_penalty) <= 2 && std::fabs(params.frequency_penalty) <= 2);
+  CHECK(params.logprobs >= -1 && params.logprobs <= sluice::kMaxLogprobs);
+  CHECK(params.stop.size() <= sluice::kMaxStopStrings);
+  for (const std::string& stop : params.stop) {
+    CHECK(!stop.empty() && stop.size() <= sluice::kMaxStopBytes);
+  }
+  CHECK(params.logit_bias.size() <= sluice::kMaxLogitBiases);
+  for (const auto& [id, bias] : params.logit_bias) CHECK(id >= 0 && std::fabs(bias) <= 100);
+  CHECK(params.stop_token_ids.size() <= sluice::kMaxStopTokenIds);
+  for (const sluice::TokenId id : params.stop_token_ids) CHECK(id >= 0);
+  CHECK(call.stream || !(call.include_usage || call.continuous_usage_stats));
+  CHECK(call.user.size() <= sluice::kMaxUserBytes);
+}
+
+void check_prompts(const sluice::GenerationCall& call) {
+  CHECK(!call.prompts.empty() && call.prompts.size() <= sluice::kMaxPrompts);
+  CHECK(static_cast<std::int64_t>(call.prompts.size()) * call.sampling.n <= sluice::kMaxChoices);
+  CHECK(!(call.echo && call.sampling.logprobs >= 0));
+  CHECK(call.sampling.min_tokens <= call.sampling.max_tokens);
+  for (const sluice::CompletionPrompt& prompt : call.prompts) {
+    const auto* ids = std::get_if<std::vector<sluice::TokenId>>(&prompt);
+    if (ids == nullptr) continue;
+    CHECK(!ids->empty());
+    for (const sluice::TokenId id : *ids) CHECK(id >= 0);
+  }
+}
+
+// A tree written again is read as the same tree.
+void check_tree(std::string_view body) {
+  auto object = sluice::parse_request_json(body);
+  if (!object) return;
+  std::string once;
+  append_json(sluice::JsonValue{*std::move(object)}, once);
+  auto again = sluice::parse_request_json(once);
+  CHECK(again.has_value());
+  std::string twice;
+  append_json(sluice::JsonValue{*std::move(again)}, twice);
+  CHECK(once == twice);
+  CHECK(parsed(once) == parsed(body));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  check_tree(body);
+  if (const auto chat = sluice::parse_chat_call(body)) {
+    check_chat(chat->chat);
+    check_sampling(*chat);
+  } else {
+    check_error(chat.error());
+  }
+  if (const auto completion = sluice::parse_completion_call(body)) {
+    check_prompts(*completion);
+    check_sampling(*completion);
+  } else {
+    check_error(completion.error());
+  }
+  if (const auto tokenize = sluice::parse_tokenize_call(body)) {
+    CHECK(tokenize->prompt.has_value() != tokenize->chat.has_value());
+    if (tokenize->chat) check_chat(*tokenize->chat);
+  } else {
+    check_error(tokenize.error());
+  }
+  if (const auto detokenize = sluice::parse_detokenize_call(body)) {
+    for (const sluice::TokenId id : detokenize->tokens) CHECK(id >= 0);
+  } else {
+    check_error(detokenize.error());
+  }
+  return 0;
+}
