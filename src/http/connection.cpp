@@ -148,8 +148,8 @@ void Connection::dispatch() {
   head_only_ = request.method == "HEAD";
   parser_.reset();
   // Shared with the handler, whose life is its own: see exchange.h.
-  auto exchange = std::make_shared<ConnectionExchange>(*this, server_.loop, std::move(request),
-                                                       server_.budget, std::exchange(charged_, 0));
+  auto exchange = std::make_shared<ConnectionExchange>(*this, server_, std::move(request),
+                                                       std::exchange(charged_, 0));
   exchange_ = exchange.get();
   server_.handler.handle(std::move(exchange));
 }
@@ -169,6 +169,7 @@ void Connection::answer_at_once(const Response& response, bool keep_alive) {
   server_.budget->used -= std::exchange(charged_, 0);
   phase_ = Phase::kAnswering;
   keep_alive_ = keep_alive;
+  refused_ = !keep_alive;
   socket_.clear_deadline();
   respond(response);
 }
@@ -273,7 +274,8 @@ void Connection::finish_if_sent() {
   // Destroyed at the end of this call: it may hold what the handler keeps for the request.
   const auto task = std::exchange(on_close_, nullptr);
   if (keep_alive_ && !server_.draining) return become_idle();
-  linger();
+  if (refused_ || !waiting().empty()) return linger();
+  shut({}, false);
 }
 
 void Connection::become_idle() {

@@ -56,8 +56,9 @@ struct ServerState {
 class Connection final : private SocketEvents {
  public:
   static constexpr std::size_t kMaxPipelined = 64 << 10;
-  // After an answer that ends the connection: what the client still sends is read and dropped for a
-  // while, since closing over unread bytes would make its system throw the answer away.
+  // After an answer to a request that was not read whole: what the client still sends is read and
+  // dropped for a while, since closing over unread bytes would make its system throw the answer
+  // away.
   static constexpr Duration kLingerTime = std::chrono::seconds(2);
 
   Connection(ServerState& server, Socket socket, std::string peer);
@@ -129,6 +130,7 @@ class Connection final : private SocketEvents {
   bool keep_alive_ = false;  // after the current answer
   bool http_1_1_ = true;
   bool head_only_ = false;  // HEAD
+  bool refused_ = false;    // some of the request may not have been read
   bool ended_ = false;      // the answer is complete; some of it may be unsent
 };
 

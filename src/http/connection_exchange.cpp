@@ -9,13 +9,12 @@
 
 namespace sluice::http {
 
-// The budget is shared, see the header.
-ConnectionExchange::ConnectionExchange(Connection& connection, EventLoop& loop, Request request,
-                                       std::shared_ptr<BodyBudget> budget, std::size_t charged)
+ConnectionExchange::ConnectionExchange(Connection& connection, ServerState& server, Request request,
+                                       std::size_t charged)
     : connection_(&connection),
-      loop_(loop),
+      loop_(server.loop),
       request_(std::move(request)),
-      budget_(std::move(budget)),
+      budget_(server.budget),
       charged_(charged) {}
 
 ConnectionExchange::~ConnectionExchange() {

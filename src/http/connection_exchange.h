@@ -18,9 +18,8 @@ class ConnectionExchange final : public Exchange,
                                  public std::enable_shared_from_this<ConnectionExchange> {
  public:
   // `charged`: what the request's body takes of the budget, given back with the exchange.
-  // The budget is shared because an exchange may outlive the server.
-  ConnectionExchange(Connection& connection, EventLoop& loop, Request request,
-                     std::shared_ptr<BodyBudget> budget, std::size_t charged);
+  ConnectionExchange(Connection& connection, ServerState& server, Request request,
+                     std::size_t charged);
   ~ConnectionExchange() override;
 
   const Request& request() const override { return request_; }
@@ -46,7 +45,7 @@ class ConnectionExchange final : public Exchange,
   Connection* connection_;  // nullptr once sent whole or closed
   EventLoop& loop_;
   Request request_;
-  std::shared_ptr<BodyBudget> budget_;  // may outlive the server, see the constructor
+  std::shared_ptr<BodyBudget> budget_;  // shared: an exchange may outlive the server
   std::size_t charged_;
   std::int64_t bytes_sent_ = 0;
   State state_ = State::kOpen;

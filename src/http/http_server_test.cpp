@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
 #include "http/test_client.h"
@@ -258,9 +259,9 @@ TEST(HttpServer, SendsLargeAnswersWhole) {
 TEST(HttpServer, DrainsAnswersInProgress) {
   TestServer server;
   TestClient idle(server.port());
-  TestClient busy(server.port());
+  auto busy = std::make_unique<TestClient>(server.port());
   TestClient coming(server.port());
-  busy.send(get("/hold") + get("/echo"));
+  busy->send(get("/hold") + get("/echo"));
   coming.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbo");
   const auto exchange = server.held();
   ASSERT_NE(exchange, nullptr);
@@ -271,11 +272,12 @@ TEST(HttpServer, DrainsAnswersInProgress) {
   coming.send("dy");
   EXPECT_TRUE(coming.answer()->has_header("Connection: close"));
   server.on_loop([&] { exchange->respond({200, "text/plain", {}, "last"}); });
-  const auto answer = busy.answer();
+  const auto answer = busy->answer();
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->body, "last");
   EXPECT_TRUE(answer->has_header("Connection: close"));
-  EXPECT_EQ(busy.rest(), "");  // the second request is not begun
+  EXPECT_EQ(busy->rest(), "");  // the second request is not begun
+  busy.reset();
   EXPECT_TRUE(server.wait_for_connections(0));
 }
 

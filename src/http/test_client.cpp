@@ -69,6 +69,11 @@ TestClient::Read TestClient::read_some() {
   return Read::kBytes;
 }
 
+bool TestClient::readable_now() const {
+  pollfd waiting{fd_, POLLIN, 0};
+  return poll(&waiting, 1, 0) > 0;
+}
+
 bool TestClient::wait_for(std::string_view text) {
   while (input_.find(text) == std::string::npos) {
     if (read_some() != Read::kBytes) return false;

@@ -35,6 +35,8 @@ class TestClient {
   // The next answer; nothing when the connection ends or time runs out before it is whole.
   // `head_only`: the answer to HEAD.
   std::optional<TestAnswer> answer(bool head_only = false);
+  // Whether something has come that is not yet read.
+  bool readable_now() const;
   // Reads until `text` has come (it stays to be read); false at the end or when time runs out.
   bool wait_for(std::string_view text);
   // Reads until the server closes: what came; nothing when it does not close in time.
