@@ -13,10 +13,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 3> kCommands = {"generate", "tokenize", "doctor"};
-constexpr std::array<std::string_view, 9> kNotBuilt = {"serve",   "bench",       "simulate",
-                                                       "profile", "snapshot",    "gateway",
-                                                       "agent",   "coordinator", "place"};
+constexpr std::array<std::string_view, 4> kCommands = {"serve", "generate", "tokenize", "doctor"};
+constexpr std::array<std::string_view, 8> kNotBuilt = {
+    "bench", "simulate", "profile", "snapshot", "gateway", "agent", "coordinator", "place"};
 
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
@@ -76,6 +75,61 @@ void add_sampling_options(CLI::App& command, SamplingArguments& a) {
       ->group(group);
 }
 
+void add_listen_options(CLI::App& command, ServeArguments& a) {
+  const std::string group = "Server options";
+  command.add_option("--host", a.host, "address or name to listen on (default 127.0.0.1)")
+      ->group(group);
+  command.add_option("--port", a.port, "0 = any free one (default 8000)")->group(group);
+  command.add_option("--max-connections", a.max_connections, "one more gets 503 (default 4096)")
+      ->group(group);
+  command
+      .add_option("--max-queue", a.max_queue,
+                  "requests that run or wait; one more gets 429 (default 1024)")
+      ->group(group);
+  command.add_option("--max-body-size", a.max_body_size, "of one request (default 8MiB)")
+      ->group(group);
+  command.add_option("--header-timeout", a.header_timeout, "seconds for a request's headers (10)")
+      ->group(group);
+  command.add_option("--body-timeout", a.body_timeout, "seconds for its body (60)")->group(group);
+  command.add_option("--idle-timeout", a.idle_timeout, "seconds between two requests (75)")
+      ->group(group);
+  command
+      .add_option("--write-timeout", a.write_timeout,
+                  "seconds in which a client takes no byte (30)")
+      ->group(group);
+}
+
+CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
+  const std::string group = "Server options";
+  CLI::App* command = root.add_subcommand("serve", "The OpenAI-compatible server");
+  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  command
+      ->add_option("--served-model-name", arguments.served_model_name,
+                   "as clients call it (default: the directory's name)")
+      ->group(group);
+  command
+      ->add_option("--api-key-file", arguments.api_key_file,
+                   "lines of `NAME KEY` or `KEY` (default: everybody may call)")
+      ->group(group);
+  add_listen_options(*command, arguments);
+  command
+      ->add_option("--drain-timeout", arguments.drain_timeout,
+                   "seconds that running requests have after SIGTERM (30)")
+      ->group(group);
+  command
+      ->add_option("--workers", arguments.workers,
+                   "threads that parse, render and tokenize (default 2)")
+      ->group(group);
+  command->add_option("--access-log", arguments.access_log, "a file, stderr or off (stderr)")
+      ->group(group);
+  command
+      ->add_option("--metrics-namespace", arguments.metrics_namespace,
+                   "in front of each metric's name (sluice)")
+      ->group(group);
+  add_engine_options(*command, arguments.engine);
+  return command;
+}
+
 CLI::App* add_generate(CLI::App& root, GenerateArguments& arguments) {
   CLI::App* command = root.add_subcommand("generate", "Continue one prompt, offline");
   command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
@@ -133,6 +187,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   app.name("sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.require_subcommand(1);
+  const CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
   add_doctor(app, line.doctor);
@@ -143,7 +198,8 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   } catch (const CLI::ParseError& error) {
     return report_error(invalid_argument(fmt::format("{} (see --help)", error.what())), kExitUsage);
   }
-  line.command = generate->parsed()   ? Command::kGenerate
+  line.command = serve->parsed()      ? Command::kServe
+                 : generate->parsed() ? Command::kGenerate
                  : tokenize->parsed() ? Command::kTokenize
                                       : Command::kDoctor;
   return std::nullopt;

@@ -7,14 +7,16 @@
 
 #include "apps/doctor.h"
 #include "apps/generate.h"
+#include "apps/serve.h"
 #include "apps/tokenize.h"
 
 namespace sluice {
 
-enum class Command : std::uint8_t { kGenerate, kTokenize, kDoctor };
+enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kDoctor };
 
 struct CommandLine {
   Command command = Command::kDoctor;
+  ServeArguments serve;
   GenerateArguments generate;
   TokenizeArguments tokenize;
   DoctorArguments doctor;

@@ -10,6 +10,7 @@ int run(int argc, char** argv) {
   sluice::CommandLine line;
   if (const auto code = sluice::parse_command_line(argc, argv, line)) return *code;
   switch (line.command) {
+    case sluice::Command::kServe: return sluice::run_serve(line.serve);
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);

@@ -292,7 +292,9 @@ def _check_direction(file, number, name):
 _VENDOR = re.compile(r"^(cuda|cublas|cudnn|cub/|thrust/|nccl|nvrtc|nvtx|flashinfer|hip/|rocm)")
 _HEAVY = {  # third-party headers and where they may be
     re.compile(r"^(nlohmann/(?!json_fwd)|simdjson)"): ("a .cpp", lambda file: not file.is_header),
-    re.compile(r"^spdlog/"): ("base/log.cpp", lambda file: file.path == "src/base/log.cpp"),
+    re.compile(r"^spdlog/"): (
+        "base/log.cpp and server/access_log.cpp",
+        lambda file: file.path in ("src/base/log.cpp", "src/server/access_log.cpp")),
     re.compile(r"^CLI/"): ("apps/", lambda file: file.path.startswith("apps/")),
     re.compile(r"^openssl/"): (
         "base/*.cpp", lambda file: file.folder == "base" and not file.is_header),

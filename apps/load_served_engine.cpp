@@ -1,0 +1,64 @@
+#include "apps/load_served_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "apps/make_device.h"
+#include "engine/engine_loader.h"
+
+namespace sluice {
+namespace {
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// One tiny request, so that the first client pays for no graph capture and no cold weights. It has
+// no block hashes and so leaves nothing in the prefix cache.
+Status warm_up(Engine& engine, const Clock& clock) {
+  constexpr std::int32_t kTokens = 2;
+  Request request;
+  request.id = 0;  // clients' ids begin at 1
+  request.prompt.assign(
+      static_cast<std::size_t>(std::clamp(engine.limits().max_model_len - kTokens, 1, 4)),
+      TokenId{0});
+  request.arrival = clock.now();
+  request.sampling.max_tokens = kTokens;
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  RETURN_IF_ERROR(engine.add_request(std::move(request)));
+  while (engine.has_work()) {
+    auto outputs = engine.step();
+    if (!outputs) return with_context("first step", std::move(outputs).error());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
+                                                   const std::string& name,
+                                                   const EngineOptions& options, const Clock& clock,
+                                                   StartupTimeline& timeline) {
+  pool_ = make_pool(options);
+  ASSIGN_OR_RETURN(device_, make_device(options, *pool_));
+  timeline.mark("device");
+  ASSIGN_OR_RETURN(LoadedEngine loaded,
+                   load_engine(directory, options, *device_, *pool_, clock, timeline));
+  EngineFacts facts;
+  facts.limits = loaded.engine->limits();
+  facts.generation = std::move(loaded.generation);
+  facts.eos_ids = std::move(loaded.eos_ids);
+  facts.kv_identity = std::move(loaded.kv_identity);
+  facts.block_size = loaded.block_size;
+  ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), std::move(facts)));
+  timeline.mark("tokenizer");
+  RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
+  timeline.mark("warm-up");
+  return std::move(loaded.engine);
+}
+
+}  // namespace sluice

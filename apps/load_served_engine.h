@@ -1,0 +1,36 @@
+// ServedEngine: what a server's engine stands on (threads, device) and the text side of its model,
+// loaded together and warmed up.
+// Owner: the command; outlives the engine that load() gives. Threads: load() on the engine's;
+// model() from any once load() has succeeded.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "engine/engine.h"
+#include "engine/engine_options.h"
+#include "engine/startup_timeline.h"
+#include "front/served_model.h"
+
+namespace sluice {
+
+class ServedEngine {
+ public:
+  // Once. Errors name file, field or option.
+  Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
+                                       const EngineOptions& options, const Clock& clock,
+                                       StartupTimeline& timeline);
+  const ServedModel& model() const { return *model_; }
+
+ private:
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Device> device_;
+  std::optional<ServedModel> model_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,196 @@
+#include "apps/serve.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "apps/exit_code.h"
+#include "apps/load_served_engine.h"
+#include "apps/serve_settings.h"
+#include "base/log.h"
+#include "http/event_loop.h"
+#include "http/http_server.h"
+#include "server/access_log.h"
+#include "server/api_keys.h"
+#include "server/api_service.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+namespace {
+
+// How often draining looks whether the last answer is out.
+constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
+// What clients get to read why their answers were cut.
+constexpr Duration kFarewell = std::chrono::seconds(1);
+constexpr int kSignalExit = 128;  // plus the signal, as shells have it
+
+class Server {
+ public:
+  Server(const ServeArguments& arguments, const ServeSettings& settings,
+         std::optional<ApiKeys> keys, std::unique_ptr<AccessLog> access_log)
+      : arguments_(arguments),
+        settings_(settings),
+        timeline_(clock_),
+        keys_(std::move(keys)),
+        access_log_(std::move(access_log)),
+        engine_(settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); }),
+        service_(service_options(settings), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_,
+                 *access_log_) {}
+
+  Status start() {
+    ASSIGN_OR_RETURN(http_, http::HttpServer::listen(loop_, arguments_.host, settings_.port,
+                                                     settings_.limits, service_, clock_));
+    timeline_.mark("listen");
+    fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
+    loop_.on_signals({SIGTERM, SIGINT}, [this](int signal) { signalled(signal); });
+    engine_.start([this] { return load(); });
+    return {};
+  }
+
+  // Until a drain is over, or the model cannot be loaded.
+  Status run() {
+    loop_.run();
+    engine_.stop();
+    if (load_error_) return *load_error_;
+    return {};
+  }
+
+ private:
+  static ApiService::Options service_options(const ServeSettings& settings) {
+    ApiService::Options options;
+    options.model_name = settings.model_name;
+    options.version = SLUICE_VERSION;
+    options.workers = settings.workers;
+    return options;
+  }
+
+  std::string url() const {
+    const bool is_v6 = arguments_.host.find(':') != std::string::npos;
+    const std::string host = is_v6 ? fmt::format("[{}]", arguments_.host) : arguments_.host;
+    return fmt::format("http://{}:{}", host, http_->port());
+  }
+
+  // On the engine's thread.
+  Result<std::unique_ptr<Engine>> load() {
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<Engine> engine,
+        loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_, timeline_));
+    loop_.post([this] {
+      std::vector<StatusSpan> spans;
+      for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});
+      service_.set_model(loaded_.model(), std::move(spans));
+      announce();
+    });
+    return engine;
+  }
+
+  void engine_woke() {
+    service_.engine_woke();
+    announce();
+    if (engine_.state() != EngineState::kFailed || failed_) return;
+    failed_ = true;
+    const auto failure = engine_.failure();
+    const Error error = failure ? *failure : internal_error("the engine has failed");
+    if (!ready_) {
+      load_error_ = error;
+      loop_.stop();
+      return;
+    }
+    // Whoever watches /health decides what to do; meanwhile clients are told.
+    log_error(fmt::format("the engine has failed: {}; every call is answered 503", error.message));
+  }
+
+  void announce() {
+    if (ready_ || service_.state() != "ready") return;
+    ready_ = true;
+    fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(), url(),
+               settings_.model_name);
+  }
+
+  void signalled(int signal) {
+    if (draining_) _exit(kSignalExit + signal);
+    draining_ = true;
+    if (engine_.state() == EngineState::kLoading) {
+      // Nothing runs yet, and a load cannot be interrupted.
+      access_log_.reset();
+      _exit(kExitSuccess);
+    }
+    fmt::print(stderr, "draining: {} requests run; up to {} s (signal again to exit at once)\n",
+               service_.active(),
+               std::chrono::duration_cast<std::chrono::seconds>(settings_.drain_timeout).count());
+    service_.drain();
+    http_->drain();
+    loop_.after(settings_.drain_timeout, [this] { end_drain(); });
+    watch_drain();
+  }
+
+  void watch_drain() {
+    if (http_->stats().open_connections == 0) {
+      loop_.stop();
+    } else {
+      loop_.after(kDrainPoll, [this] { watch_drain(); });
+    }
+  }
+
+  void end_drain() {
+    log_warning(fmt::format("drain: {} requests are cut", service_.active()));
+    service_.cancel_all();
+    loop_.after(kFarewell, [this] {
+      http_->close_all();
+      loop_.stop();
+    });
+  }
+
+  const ServeArguments& arguments_;
+  const ServeSettings& settings_;
+  const SystemClock clock_;
+  StartupTimeline timeline_;  // the engine's thread has it until set_model()
+  http::EventLoop loop_;
+  std::optional<ApiKeys> keys_;
+  std::unique_ptr<AccessLog> access_log_;
+  ServedEngine loaded_;
+  EngineLoop engine_;
+  ApiService service_;
+  std::unique_ptr<http::HttpServer> http_;
+  std::optional<Error> load_error_;
+  bool ready_ = false;
+  bool failed_ = false;
+  bool draining_ = false;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
+  std::optional<ApiKeys> keys;
+  if (!arguments.api_key_file.empty()) {
+    ASSIGN_OR_RETURN(keys, ApiKeys::load(arguments.api_key_file));
+  } else if (!is_loopback(arguments.host)) {
+    log_warning(
+        fmt::format("no --api-key-file: whoever reaches {} may use the model", arguments.host));
+  }
+  ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
+  Server server(arguments, settings, std::move(keys), std::move(access_log));
+  RETURN_IF_ERROR(server.start());
+  return server.run();
+}
+
+}  // namespace
+
+int run_serve(const ServeArguments& arguments) {
+  signal(SIGPIPE, SIG_IGN);  // a log reader that went away must not end the server
+  const auto settings = parse_serve_settings(arguments);
+  if (!settings) return report_error(settings.error(), kExitUsage);
+  if (auto status = serve(arguments, *settings); !status) {
+    return report_error(status.error(), kExitError);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// `sluice serve MODEL`: the OpenAI-compatible server. Listens at once, loads the model on the
+// engine's thread, and serves until SIGTERM or SIGINT, which drain it; a second one ends it at
+// once. Threads: the event loop runs on the caller's.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+// As given; absent = not given.
+struct ServeArguments {
+  std::string model;
+  std::string host = "127.0.0.1";
+  std::optional<std::string> port;
+  std::string served_model_name;
+  std::string api_key_file;
+  std::optional<std::string> max_connections;
+  std::optional<std::string> max_queue;
+  std::optional<std::string> max_body_size;
+  std::optional<std::string> header_timeout;
+  std::optional<std::string> body_timeout;
+  std::optional<std::string> idle_timeout;
+  std::optional<std::string> write_timeout;
+  std::optional<std::string> drain_timeout;
+  std::optional<std::string> workers;
+  std::string access_log = "stderr";
+  std::string metrics_namespace = "sluice";
+  EngineOptionTexts engine;
+};
+
+// Returns the exit code.
+int run_serve(const ServeArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+#include "apps/serve_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kMaxSeconds = 7 * 24 * 3600;
+constexpr std::int64_t kMaxConnections = 1 << 20;
+constexpr std::int64_t kMaxQueue = 1 << 20;
+constexpr std::int64_t kMaxWorkers = 64;
+constexpr std::int64_t kMaxBodyBytes = std::int64_t{1} << 30;
+
+// These leave `value` alone when the option was not given.
+template <class T>
+Status read_count(const char* option, const std::optional<std::string>& text, std::int64_t low,
+                  std::int64_t high, T& value) {
+  if (!text) return {};
+  ASSIGN_OR_RETURN(const std::int64_t parsed, parse_integer(option, *text, low, high));
+  value = static_cast<T>(parsed);
+  return {};
+}
+
+Status read_seconds(const char* option, const std::optional<std::string>& text, std::int64_t low,
+                    Duration& value) {
+  if (!text) return {};
+  ASSIGN_OR_RETURN(const std::int64_t parsed, parse_integer(option, *text, low, kMaxSeconds));
+  value = std::chrono::seconds(parsed);
+  return {};
+}
+
+Status read_body_size(const std::optional<std::string>& text, http::HttpLimits& limits) {
+  if (!text) return {};
+  ASSIGN_OR_RETURN(const std::int64_t bytes, parse_memory_size("--max-body-size", *text));
+  if (bytes < 1 || bytes > kMaxBodyBytes) {
+    return invalid_argument("--max-body-size must be between 1 and 1GiB");
+  }
+  limits.body_bytes = static_cast<std::size_t>(bytes);
+  limits.total_body_bytes = std::max(limits.total_body_bytes, 4 * limits.body_bytes);
+  return {};
+}
+
+// Clients name the model by its directory unless told otherwise.
+Result<std::string> name_of(const ServeArguments& arguments) {
+  if (!arguments.served_model_name.empty()) return arguments.served_model_name;
+  std::error_code ignored;
+  const auto path = std::filesystem::absolute(arguments.model, ignored).lexically_normal();
+  std::string name = path.has_filename() ? path.filename() : path.parent_path().filename();
+  if (name.empty() || name == "." || name == "/") {
+    return invalid_argument(fmt::format(
+        "{} gives the model no name; give one with --served-model-name", arguments.model));
+  }
+  return name;
+}
+
+Status check_namespace(const std::string& name) {
+  const bool fits = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+                    });
+  if (fits) return {};
+  return invalid_argument(fmt::format(
+      "--metrics-namespace must be letters, digits and _, not beginning with a digit; got '{}'",
+      name));
+}
+
+}  // namespace
+
+Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
+  ServeSettings s;
+  http::HttpLimits& limits = s.limits;
+  RETURN_IF_ERROR(read_count("--port", a.port, 0, 65535, s.port));
+  RETURN_IF_ERROR(read_count("--max-connections", a.max_connections, 1, kMaxConnections,
+                             limits.max_connections));
+  RETURN_IF_ERROR(read_count("--max-queue", a.max_queue, 1, kMaxQueue, s.queue.max_requests));
+  RETURN_IF_ERROR(read_count("--workers", a.workers, 1, kMaxWorkers, s.workers));
+  RETURN_IF_ERROR(read_body_size(a.max_body_size, limits));
+  RETURN_IF_ERROR(read_seconds("--header-timeout", a.header_timeout, 1, limits.header_timeout));
+  RETURN_IF_ERROR(read_seconds("--body-timeout", a.body_timeout, 1, limits.body_timeout));
+  RETURN_IF_ERROR(read_seconds("--idle-timeout", a.idle_timeout, 1, limits.idle_timeout));
+  RETURN_IF_ERROR(read_seconds("--write-timeout", a.write_timeout, 1, limits.write_timeout));
+  RETURN_IF_ERROR(read_seconds("--drain-timeout", a.drain_timeout, 0, s.drain_timeout));
+  RETURN_IF_ERROR(check_namespace(a.metrics_namespace));
+  ASSIGN_OR_RETURN(s.model_name, name_of(a));
+  ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));
+  return s;
+}
+
+}  // namespace sluice

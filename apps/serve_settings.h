@@ -1,0 +1,29 @@
+// The options of `sluice serve`, parsed and checked before anything is loaded.
+// Values: plain; one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "apps/serve.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "http/http_server.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+
+struct ServeSettings {
+  std::string model_name;
+  std::uint16_t port = 8000;
+  http::HttpLimits limits;
+  EngineLoop::Options queue;
+  Duration drain_timeout = std::chrono::seconds(30);
+  int workers = 2;
+  EngineOptions engine;
+};
+
+Result<ServeSettings> parse_serve_settings(const ServeArguments& arguments);
+
+}  // namespace sluice

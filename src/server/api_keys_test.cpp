@@ -1,0 +1,60 @@
+#include "server/api_keys.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+std::string error_of(std::string_view text) {
+  const auto keys = ApiKeys::parse(text, "keys.txt");
+  return keys ? "" : keys.error().message;
+}
+
+std::optional<std::string_view> find(const ApiKeys& keys, const std::string& header) {
+  return keys.find(&header);
+}
+
+TEST(ApiKeys, NamesCommentsBlankLinesAndWindowsLineEnds) {
+  const auto keys = ApiKeys::parse(
+      "# tenants\n\nalice sk-alice-1\r\nalice sk-alice-2  # the next one\n  "
+      "sk-nameless\nbob\tsk-bob-00",
+      "keys.txt");
+  ASSERT_TRUE(keys) << keys.error().message;
+  EXPECT_EQ(keys->size(), 4U);
+  EXPECT_EQ(find(*keys, "Bearer sk-alice-1"), "alice");
+  EXPECT_EQ(find(*keys, "bearer   sk-alice-2"), "alice");
+  EXPECT_EQ(find(*keys, "Bearer sk-nameless"), "key5");
+  EXPECT_EQ(find(*keys, "BEARER sk-bob-00"), "bob");
+}
+
+TEST(ApiKeys, WhatIsNotAKeyIsRefused) {
+  const auto keys = ApiKeys::parse("alice sk-alice-1\n", "keys.txt");
+  ASSERT_TRUE(keys);
+  EXPECT_EQ(keys->find(nullptr), std::nullopt);
+  for (const char* header :
+       {"", "Bearer", "Bearer ", "Bearer    ", "sk-alice-1", "Basic sk-alice-1", "Bearer sk-alice-",
+        "Bearer sk-alice-11", "Bearer sk-alice-1 ", "Bearer SK-ALICE-1", "Bearer alice"}) {
+    EXPECT_EQ(find(*keys, header), std::nullopt) << header;
+  }
+}
+
+TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
+  EXPECT_EQ(error_of("alice sk-alice-1\nbob sk bob\n"),
+            "keys.txt:2: must be `NAME KEY` or `KEY`; '#' begins a comment");
+  EXPECT_EQ(error_of("\n\nshort\n"),
+            "keys.txt:3: the key must be 8 to 512 visible ASCII characters");
+  EXPECT_EQ(error_of("al/ice sk-alice-1"),
+            "keys.txt:1: the name must be up to 64 letters, digits and any of - _ . @");
+  EXPECT_EQ(error_of("a sk-secret-1\nb sk-secret-1"), "keys.txt:2: this key is there twice");
+  EXPECT_EQ(error_of("# nothing\n"), "keys.txt: has no key; nobody could call");
+  EXPECT_EQ(error_of("a sk-\x01\x02secret").find("secret"), std::string::npos);
+}
+
+TEST(ApiKeys, AMissingFileIsNamed) {
+  const auto keys = ApiKeys::load("/nonexistent/keys.txt");
+  ASSERT_FALSE(keys);
+  EXPECT_NE(keys.error().message.find("/nonexistent/keys.txt"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

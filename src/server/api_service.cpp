@@ -1,0 +1,360 @@
+#include "server/api_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "server/error_response.h"
+#include "server/page.h"
+#include "server/prepare_generation.h"
+#include "server/request_id.h"
+#include "server/response_json.h"
+#include "server/tokenize_answer.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRetryWhileLoading = 1;   // seconds
+constexpr int kRetryWhileDraining = 5;  // until another instance has taken over
+constexpr std::string_view kRequestIdHeader = "X-Request-Id";
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             // tidy: allow(wall-clock) the API's answers carry the date
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+ApiError make_error(int status, std::string message, std::string code) {
+  ApiError error;
+  error.status = status;
+  if (status >= 500) error.type = "server_error";
+  error.message = std::move(message);
+  error.code = std::move(code);
+  return error;
+}
+
+}  // namespace
+
+ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop,
+                       EngineLoop& engine, const Clock& clock, AccessLog& log)
+    : options_(std::move(options)),
+      keys_(keys),
+      loop_(loop),
+      engine_(engine),
+      clock_(clock),
+      log_(log),
+      generations_(engine, clock, log),
+      started_(clock.now()),
+      prompt_workers_(static_cast<std::size_t>(options_.workers)),
+      pool_(options_.workers, options_.max_waiting_calls) {}
+
+ApiService::~ApiService() = default;
+
+void ApiService::set_model(const ServedModel& model, std::vector<StatusSpan> startup) {
+  model_ = &model;
+  startup_ = std::move(startup);
+}
+
+void ApiService::engine_woke() { generations_.take_outputs(); }
+
+void ApiService::drain() { draining_ = true; }
+
+void ApiService::cancel_all() {
+  generations_.fail_all(make_error(503, "the server is shutting down", "unavailable"));
+}
+
+std::string_view ApiService::state() const {
+  const EngineState engine = engine_.state();
+  if (engine == EngineState::kFailed) return "failed";
+  if (draining_ || engine == EngineState::kStopped) return "draining";
+  return engine == EngineState::kReady && model_ != nullptr ? "ready" : "loading";
+}
+
+// ---------------------------------------------------------------- who may call what
+
+std::optional<ApiError> ApiService::refuse_state() const {
+  const std::string_view now = state();
+  if (now == "ready") return std::nullopt;
+  if (now == "failed") {
+    const auto failure = engine_.failure();
+    return make_error(503, "the engine has failed: " + (failure ? failure->message : ""),
+                      "unavailable");
+  }
+  const bool loading = now == "loading";
+  ApiError error = make_error(503, loading ? "the model is loading" : "the server is shutting down",
+                              "unavailable");
+  error.retry_after_s = loading ? kRetryWhileLoading : kRetryWhileDraining;
+  return error;
+}
+
+std::optional<ApiError> ApiService::refuse(const Route& route, const http::Request& head) const {
+  if (route.needs_key && keys_ != nullptr && !keys_->find(head.header("Authorization"))) {
+    return make_error(401,
+                      head.header("Authorization") == nullptr
+                          ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
+                          : "the API key is unknown",
+                      "invalid_api_key");
+  }
+  return route.needs_model ? refuse_state() : std::nullopt;
+}
+
+std::optional<http::Response> ApiService::admit(const http::Request& head) {
+  const RouteMatch match = find_route(head.method, head.path);
+  std::optional<ApiError> error;
+  if (match.route != nullptr) {
+    error = refuse(*match.route, head);
+  } else if (match.allowed.empty()) {
+    error = make_error(404, fmt::format("there is nothing at {}", head.path), "not_found");
+  } else {
+    error =
+        make_error(405, fmt::format("{} takes {}, not {}", head.path, match.allowed, head.method),
+                   "method_not_allowed");
+  }
+  if (!error) return std::nullopt;
+  AccessRecord record = record_of(head);
+  http::Response response = error_response(*error, record.request_id);
+  if (match.route == nullptr && !match.allowed.empty()) {
+    response.headers.push_back({"Allow", match.allowed});
+  }
+  record.status = response.status;
+  record.bytes = static_cast<std::int64_t>(response.body.size());
+  log_.write(record);
+  return response;
+}
+
+http::Response ApiService::refusal(int status, std::string message) {
+  ApiError error = make_error(status, std::move(message), "");
+  if (status == 503) error.retry_after_s = kRetryWhileLoading;
+  return error_response(error, {});
+}
+
+std::string_view ApiService::client_of(const http::Request& head) const {
+  if (keys_ == nullptr) return {};
+  return keys_->find(head.header("Authorization")).value_or(std::string_view());
+}
+
+AccessRecord ApiService::record_of(const http::Request& request) const {
+  AccessRecord record;
+  const std::string* id = request.header(kRequestIdHeader);
+  record.request_id = id != nullptr && is_sane_request_id(*id) ? *id : make_request_id("req-");
+  record.peer = request.peer;
+  record.method = request.method;
+  record.path = request.path;
+  record.client = client_of(request);
+  return record;
+}
+
+// ---------------------------------------------------------------- answers
+
+void ApiService::handle(ExchangePtr exchange) {
+  const http::Request& request = exchange->request();
+  const RouteMatch match = find_route(request.method, request.path);
+  CHECK(match.route != nullptr);  // admit() has seen it
+  Call call{std::move(exchange), record_of(request)};
+  switch (match.route->endpoint) {
+    case Endpoint::kPage: return answer_page(std::move(call));
+    case Endpoint::kStatus: return answer_status(std::move(call));
+    case Endpoint::kHealth: return answer_health(std::move(call));
+    case Endpoint::kReady: return answer_ready(std::move(call));
+    case Endpoint::kVersion:
+      return answer_json(std::move(call), 200,
+                         fmt::format(R"({{"version":"{}"}})", options_.version));
+    case Endpoint::kMetrics: return answer_json(std::move(call), 200, "");
+    case Endpoint::kModels:
+    case Endpoint::kModel: return answer_models(std::move(call), match.route->endpoint);
+    case Endpoint::kChat:
+    case Endpoint::kCompletion: return prepare(std::move(call), match.route->endpoint);
+    case Endpoint::kTokenize:
+    case Endpoint::kDetokenize: return tokenize(std::move(call), match.route->endpoint);
+  }
+}
+
+void ApiService::answer(Call call, http::Response response) {
+  call.record.status = response.status;
+  call.record.bytes = static_cast<std::int64_t>(response.body.size());
+  call.record.total = clock_.now() - call.exchange->request().received;
+  if (call.exchange->closed()) call.record.close_reason = "peer_gone";
+  const bool has_id = !response.headers.empty() && response.headers.back().name == kRequestIdHeader;
+  if (!has_id) response.headers.push_back({std::string(kRequestIdHeader), call.record.request_id});
+  call.exchange->respond(std::move(response));
+  log_.write(call.record);
+}
+
+void ApiService::answer_json(Call call, int status, std::string body) {
+  http::Response response;
+  response.status = status;
+  response.body = std::move(body);
+  answer(std::move(call), std::move(response));
+}
+
+void ApiService::answer_page(Call call) {
+  http::Response response;
+  response.content_type = "text/html; charset=utf-8";
+  response.headers = {{"Content-Security-Policy", std::string(page_security_policy())},
+                      {"Cache-Control", "no-cache"},
+                      {"X-Content-Type-Options", "nosniff"}};
+  response.body = page_html();
+  answer(std::move(call), std::move(response));
+}
+
+// The process answers, so it is alive; a failed engine is what a supervisor should act on.
+void ApiService::answer_health(Call call) {
+  const bool failed = state() == "failed";
+  answer_json(std::move(call), failed ? 503 : 200,
+              failed ? R"({"status":"failed"})" : R"({"status":"ok"})");
+}
+
+void ApiService::answer_ready(Call call) {
+  const std::string_view now = state();
+  answer_json(std::move(call), now == "ready" ? 200 : 503, fmt::format(R"({{"state":"{}"}})", now));
+}
+
+void ApiService::answer_models(Call call, Endpoint endpoint) {
+  if (auto error = refuse_state()) {  // it may have changed since admit()
+    return answer(std::move(call), error_response(*error, {}));
+  }
+  const ModelCard card{model_->name, model_->created, model_->limits.max_model_len};
+  if (endpoint == Endpoint::kModels) {
+    return answer_json(std::move(call), 200, models_json(std::span(&card, 1)));
+  }
+  const std::string asked = model_id_of(call.exchange->request().path);
+  if (auto known = check_model(asked, card.id); !known) {
+    return answer(std::move(call), error_response(known.error(), {}));
+  }
+  answer_json(std::move(call), 200, model_json(card));
+}
+
+std::vector<StatusRequest> ApiService::status_requests(
+    std::span<const RequestProgress> progress) const {
+  std::vector<StatusRequest> requests;
+  const TimePoint now = clock_.now();
+  for (const RequestProgress& one : progress) {
+    const Generation* generation = generations_.find(one.request);
+    if (generation == nullptr) continue;
+    StatusRequest request;
+    request.id = generation->record().request_id;
+    request.client = generation->client();
+    request.kind = generation->kind() == ApiKind::kChat ? "chat" : "completion";
+    request.age = now - generation->received();
+    request.ttft = generation->ttft();
+    request.progress = one;
+    requests.push_back(std::move(request));
+  }
+  std::sort(requests.begin(), requests.end(),
+            [](const StatusRequest& a, const StatusRequest& b) { return a.age > b.age; });
+  return requests;
+}
+
+void ApiService::answer_status(Call call) {
+  generations_.ask_progress([this, call](std::span<const RequestProgress> progress) {
+    const TimePoint now = clock_.now();
+    const std::vector<StatusRequest> requests = status_requests(progress);
+    const LiveStats& live = generations_.live();
+    ServerStatus status;
+    status.model = options_.model_name;
+    status.state = state();
+    status.uptime = now - started_;
+    status.gauges = generations_.gauges();
+    status.prompt_tps = live.prompt_tokens.per_second(now);
+    status.generation_tps = live.output_tokens.per_second(now);
+    status.ttft = live.ttft.percentiles();
+    status.tbt = live.tbt.percentiles();
+    status.requests = requests;
+    status.startup = startup_;
+    answer_json(call, 200, status_json(status));
+  });
+}
+
+// ---------------------------------------------------------------- work for the workers
+
+PromptWorker& ApiService::worker(int index) {
+  auto& made = prompt_workers_[static_cast<std::size_t>(index)];
+  if (made == nullptr) made = std::make_unique<PromptWorker>(*model_);
+  return *made;
+}
+
+// The exchange's request does not change any more, so a worker may read it; the exchange itself
+// always goes back to the loop, where it belongs.
+template <class T>
+void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string_view)> work,
+                           void (ApiService::*done)(Call, T)) {
+  if (auto error = refuse_state()) {  // it may have changed while the body came
+    return answer(std::move(call), error_response(*error, {}));
+  }
+  // Shared, because std::function copies what it holds; it has one owner at a time.
+  auto shared = std::make_shared<Call>(std::move(call));
+  const bool taken =
+      pool_.try_submit([this, shared, work = std::move(work), done](int index) mutable {
+        // Shared for the same reason.
+        auto result = std::make_shared<T>(work(worker(index), shared->exchange->request().body));
+        loop_.post([this, shared = std::move(shared), result, done] {
+          --preparing_;
+          (this->*done)(std::move(*shared), std::move(*result));
+        });
+      });
+  if (taken) {
+    ++preparing_;
+    return;
+  }
+  ApiError error = to_api_error(resource_exhausted(
+      fmt::format("{} requests wait to be read; try again later", options_.max_waiting_calls)));
+  error.retry_after_s = kRetryWhileLoading;
+  answer(std::move(*shared), error_response(error, {}));
+}
+
+void ApiService::prepare(Call call, Endpoint endpoint) {
+  const std::string key_name(call.record.client);
+  on_worker<Prepared>(
+      std::move(call),
+      [endpoint, key_name](PromptWorker& worker, std::string_view body) -> Prepared {
+        auto parsed =
+            endpoint == Endpoint::kChat ? parse_chat_call(body) : parse_completion_call(body);
+        if (!parsed) return tl::unexpected(std::move(parsed).error());
+        if (auto known = check_model(parsed->model, worker.model().name); !known) {
+          return tl::unexpected(std::move(known).error());
+        }
+        return prepare_generation(worker, *std::move(parsed), key_name);
+      },
+      &ApiService::prepared);
+}
+
+void ApiService::prepared(Call call, Prepared result) {
+  if (call.exchange->closed()) {
+    call.record.status = 499;
+    call.record.close_reason = "peer_gone";
+    call.record.total = clock_.now() - call.exchange->request().received;
+    log_.write(call.record);
+    return;
+  }
+  if (!result) return answer(std::move(call), error_response(result.error(), {}));
+  AnswerHead head;
+  head.kind = result->call.kind;
+  head.id = make_request_id(head.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-");
+  head.created = unix_seconds();
+  head.model = model_->name;
+  call.record.model = model_->name;
+  if (call.record.client.empty()) call.record.client = result->call.user;
+  generations_.start(std::move(call.exchange), *std::move(result), std::move(head),
+                     model_->tokenizer, std::move(call.record));
+}
+
+void ApiService::tokenize(Call call, Endpoint endpoint) {
+  on_worker<Text>(
+      std::move(call),
+      [endpoint](PromptWorker& worker, std::string_view body) {
+        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body)
+                                               : detokenize_answer(worker.model(), body);
+      },
+      &ApiService::text_ready);
+}
+
+void ApiService::text_ready(Call call, Text result) {
+  if (!result) return answer(std::move(call), error_response(result.error(), {}));
+  answer_json(std::move(call), 200, *std::move(result));
+}
+
+}  // namespace sluice

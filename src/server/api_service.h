@@ -1,0 +1,111 @@
+// ApiService: OpenAI's API on top of the engine loop: who may call what, which endpoint it is, work
+// handed to the workers and back, answers. Holds no sockets and no engine.
+// Owner: the command. Threads: the event loop's, but for what it hands to the workers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "front/prompt_builder.h"
+#include "front/served_model.h"
+#include "http/event_loop.h"
+#include "http/http_server.h"
+#include "server/access_log.h"
+#include "server/api_error.h"
+#include "server/api_keys.h"
+#include "server/engine_loop.h"
+#include "server/generations.h"
+#include "server/routes.h"
+#include "server/status_json.h"
+#include "server/worker_pool.h"
+
+namespace sluice {
+
+class ApiService final : public http::Handler {
+ public:
+  struct Options {
+    std::string model_name;
+    std::string version;
+    int workers = 2;
+    // Calls that may wait to be parsed and tokenized; one more is answered 429.
+    std::size_t max_waiting_calls = 1024;
+  };
+
+  // `keys`: nullptr = everybody may call. REQUIRES: all outlive it.
+  ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop, EngineLoop& engine,
+             const Clock& clock, AccessLog& log);
+  ~ApiService() override;  // stops the workers
+
+  // The model is loaded: it can be tokenized for. Calls are taken once the engine is ready, too.
+  // REQUIRES: the model outlives the service.
+  void set_model(const ServedModel& model, std::vector<StatusSpan> startup);
+  // After each wake-up of the engine loop.
+  void engine_woke();
+  // No new calls from now on; those that run go on.
+  void drain();
+  // Ends what runs, with 503 or an error event.
+  void cancel_all();
+  // Calls that are not answered yet, those with the workers included.
+  std::size_t active() const { return preparing_ + generations_.active(); }
+  // "loading", "ready", "draining", "failed".
+  std::string_view state() const;
+
+  std::optional<http::Response> admit(const http::Request& head) override;
+  void handle(ExchangePtr exchange) override;
+  http::Response refusal(int status, std::string message) override;
+
+ private:
+  // A request on its way to an answer.
+  struct Call {
+    ExchangePtr exchange;
+    AccessRecord record;
+  };
+  using Prepared = ApiResult<PreparedGeneration>;
+  using Text = ApiResult<std::string>;
+
+  std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
+  std::optional<ApiError> refuse_state() const;
+  std::string_view client_of(const http::Request& head) const;
+  AccessRecord record_of(const http::Request& request) const;
+  void answer(Call call, http::Response response);
+  void answer_json(Call call, int status, std::string body);
+  void answer_page(Call call);
+  void answer_status(Call call);
+  void answer_health(Call call);
+  void answer_ready(Call call);
+  void answer_models(Call call, Endpoint endpoint);
+  std::vector<StatusRequest> status_requests(std::span<const RequestProgress> progress) const;
+
+  void prepare(Call call, Endpoint endpoint);
+  void prepared(Call call, Prepared result);
+  void tokenize(Call call, Endpoint endpoint);
+  // Runs `work` on a worker, then `done` on the loop.
+  template <class T>
+  void on_worker(Call call, std::function<T(PromptWorker&, std::string_view body)> work,
+                 void (ApiService::*done)(Call, T));
+  void text_ready(Call call, Text result);
+  PromptWorker& worker(int index);
+
+  const Options options_;
+  const ApiKeys* keys_;
+  http::EventLoop& loop_;
+  EngineLoop& engine_;
+  const Clock& clock_;
+  AccessLog& log_;
+  Generations generations_;
+  const TimePoint started_;
+  const ServedModel* model_ = nullptr;
+  std::vector<StatusSpan> startup_;
+  bool draining_ = false;
+  std::size_t preparing_ = 0;
+  std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's
+  WorkerPool pool_;  // last: its threads end before what they use
+};
+
+}  // namespace sluice

@@ -1,0 +1,352 @@
+#include "server/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/error_response.h"
+
+namespace sluice {
+namespace {
+
+std::string_view close_reason_name(http::CloseReason reason) {
+  switch (reason) {
+    case http::CloseReason::kPeerGone: return "peer_gone";
+    case http::CloseReason::kWriteTimeout: return "write_timeout";
+    case http::CloseReason::kServerStop: return "server_stop";
+  }
+  return "";
+}
+
+// As proxies write it for a client that went away before it had an answer.
+constexpr int kStatusClientGone = 499;
+
+std::int64_t code_points(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+}
+
+}  // namespace
+
+struct Generation::Choice {
+  explicit Choice(TextStream text_stream) : stream(std::move(text_stream)) {}
+
+  TextStream stream;
+  std::int32_t index = 0;   // in the answer
+  std::int32_t number = 0;  // the engine's, of its request
+  FinishReason finish_reason = FinishReason::kNone;
+  std::optional<std::string> stop_reason;
+  bool started = false;  // its first chunk has been made
+  std::optional<TimePoint> last_token;
+  // Since the last chunk; of the whole answer when it is not streamed.
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<std::int64_t> offsets;
+  std::vector<OutputTokenLogprobs> logprobs;
+};
+
+struct Generation::Prompt {
+  PreparedPrompt prompt;  // its ids stay here when the answer repeats them
+  SamplingParams sampling;
+  RequestId id = 0;
+  std::string echo;
+  std::int64_t echo_length = 0;  // code points
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int32_t unfinished = 0;
+  std::vector<Choice> choices;
+};
+
+Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
+                       const Tokenizer& tokenizer, const EngineCalls& calls, RequestId first_id,
+                       AccessRecord record)
+    : exchange_(std::move(exchange)),
+      call_(std::move(prepared.call)),
+      head_(std::move(head)),
+      writer_(head_),
+      tokenizer_(tokenizer),
+      calls_(calls),
+      first_id_(first_id),
+      record_(std::move(record)) {
+  for (PromptPart& part : prepared.parts) {
+    Prompt prompt;
+    prompt.id = first_id + prompts_.size();
+    prompt.prompt = std::move(part.prompt);
+    prompt.sampling = std::move(part.sampling);
+    prompt.echo = std::move(part.echo);
+    prompt.echo_length = code_points(prompt.echo);
+    prompt.prompt_tokens = static_cast<std::int64_t>(prompt.prompt.ids.size());
+    record_.prompt_tokens += prompt.prompt_tokens;
+    for (TextStream& stream : part.streams) {
+      Choice choice(std::move(stream));
+      choice.index = static_cast<std::int32_t>(unfinished_choices_++);
+      choice.number = static_cast<std::int32_t>(prompt.choices.size());
+      prompt.choices.push_back(std::move(choice));
+    }
+    prompt.unfinished = static_cast<std::int32_t>(prompt.choices.size());
+    prompts_.push_back(std::move(prompt));
+  }
+}
+
+Generation::~Generation() = default;
+
+std::size_t Generation::num_prompts() const { return prompts_.size(); }
+
+Request Generation::make_request(std::size_t index, std::string client_key) {
+  Prompt& prompt = prompts_[index];
+  Request request;
+  request.id = prompt.id;
+  if (call_.return_token_ids) {
+    request.prompt = prompt.prompt.ids;
+  } else {
+    request.prompt = std::move(prompt.prompt.ids);
+  }
+  request.sampling = prompt.sampling;
+  request.arrival = received();
+  request.priority = call_.priority;
+  request.client_key = std::move(client_key);
+  request.block_hashes = std::move(prompt.prompt.block_hashes);
+  request.block_hash_root = prompt.prompt.block_hash_root;
+  return request;
+}
+
+TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
+                             std::span<const TokenLogprob> logprobs, TimePoint now) {
+  TokenTiming timing;
+  if (finished_) return timing;
+  Prompt& prompt = prompts_[event.request - first_id_];
+  Choice& choice = prompt.choices[static_cast<std::size_t>(event.choice)];
+  // Behind the end of a stop string: the engine did not know of it yet.
+  if (choice.finish_reason != FinishReason::kNone) return timing;
+  if (event.finish_reason == FinishReason::kError) {
+    fail(to_api_error(internal_error("the model gave logits that are not finite")), now);
+    return timing;
+  }
+  if (event.finish_reason == FinishReason::kCancelled) {
+    fail(to_api_error(unavailable("the engine is stopping")), now);
+    return timing;
+  }
+  prompt.cached_tokens = std::max<std::int64_t>(prompt.cached_tokens, event.cached_prompt_tokens);
+  if (!tokens.empty()) {
+    timing = time_tokens(choice, event.time, now);
+    take_tokens(prompt, choice, tokens, logprobs);
+  }
+  if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
+    choice.stream.finish(choice.text);
+    end_choice(choice, event.finish_reason);
+  }
+  if (choice.finish_reason != FinishReason::kNone) --prompt.unfinished;
+  if (call_.stream) append_chunk(prompt, choice);
+  return timing;
+}
+
+TokenTiming Generation::time_tokens(Choice& choice, TimePoint committed, TimePoint now) {
+  TokenTiming timing;
+  if (!record_.ttft) {
+    record_.ttft = now - received();
+    timing.ttft = record_.ttft;
+  }
+  if (choice.last_token) timing.tbt = committed - *choice.last_token;
+  choice.last_token = committed;
+  return timing;
+}
+
+void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
+                             std::span<const TokenLogprob> logprobs) {
+  choice.offsets.clear();
+  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets);
+  record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
+  if (call_.return_token_ids) {
+    const auto kept = tokens.first(taken.tokens);
+    choice.tokens.insert(choice.tokens.end(), kept.begin(), kept.end());
+  }
+  if (prompt.sampling.logprobs >= 0) append_logprobs(prompt, choice, taken.tokens, logprobs);
+  if (!taken.stopped) return;
+  const auto which = choice.stream.stopped_by();
+  CHECK(which.has_value());
+  choice.stop_reason = prompt.sampling.stop[*which];
+  end_choice(choice, FinishReason::kStop);
+  calls_.end_choice(prompt.id, choice.number, FinishReason::kStop);
+}
+
+// Per token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
+void Generation::append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
+                                 std::span<const TokenLogprob> logprobs) {
+  const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
+  CHECK(logprobs.size() >= tokens * per_token);
+  const auto text_of = [&](const TokenLogprob& entry) {
+    return TokenLogprobText{entry.token, tokenizer_.token_bytes(entry.token), entry.logprob};
+  };
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const auto entries = logprobs.subspan(i * per_token, per_token);
+    OutputTokenLogprobs token;
+    token.chosen = text_of(entries.front());
+    for (const TokenLogprob& entry : entries.subspan(1)) token.top.push_back(text_of(entry));
+    token.text_offset = prompt.echo_length + choice.offsets[i];
+    choice.logprobs.push_back(std::move(token));
+  }
+}
+
+void Generation::end_choice(Choice& choice, FinishReason reason) {
+  choice.finish_reason = reason;
+  --unfinished_choices_;
+  if (record_.finish_reason.empty()) record_.finish_reason = finish_reason_name(reason);
+}
+
+// Text that is held back takes its tokens and log-probabilities with it.
+void Generation::append_chunk(const Prompt& prompt, Choice& choice) {
+  const bool ended = choice.finish_reason != FinishReason::kNone;
+  if (choice.text.empty() && !ended && choice.started) return;
+  if (!streaming_) begin_stream();
+  ChunkPart part;
+  part.index = choice.index;
+  part.first = !choice.started;
+  if (part.first && !prompt.echo.empty()) choice.text.insert(0, prompt.echo);
+  part.text = choice.text;
+  part.finish_reason = choice.finish_reason;
+  part.stop_reason = choice.stop_reason;
+  if (prompt.sampling.logprobs >= 0) part.logprobs = &choice.logprobs;
+  part.token_ids = choice.tokens;
+  if (part.first && call_.return_token_ids) part.prompt_token_ids = &prompt.prompt.ids;
+  const Usage so_far = usage();
+  if (call_.continuous_usage_stats) part.usage = &so_far;
+  chunk_.clear();
+  writer_.append_chunk(part, chunk_);
+  append_sse(chunk_, pending_);
+  choice.started = true;
+  choice.text.clear();
+  choice.tokens.clear();
+  choice.logprobs.clear();
+}
+
+void Generation::begin_stream() {
+  streaming_ = true;
+  http::Response head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.headers = {{"Cache-Control", "no-cache"},
+                  {"X-Accel-Buffering", "no"},  // proxies: pass each event on at once
+                  {"X-Request-Id", record_.request_id}};
+  record_.status = head.status;
+  exchange_->begin_stream(std::move(head));
+}
+
+void Generation::flush(TimePoint now) {
+  if (finished_) return;
+  if (unfinished_choices_ > 0) {
+    write_pending(now);
+    return;
+  }
+  if (call_.stream) {
+    finish_stream();
+  } else {
+    answer_whole();
+  }
+  finish(now);
+}
+
+void Generation::write_pending(TimePoint now) {
+  if (pending_.empty()) return;
+  record_.bytes += static_cast<std::int64_t>(pending_.size());
+  exchange_->write(pending_);
+  pending_.clear();
+  if (exchange_->unsent_bytes() <= kMaxUnsentBytes) return;
+  log_warning(fmt::format("{}: {} leaves {} bytes unread; closing it", record_.request_id,
+                          record_.peer, exchange_->unsent_bytes()));
+  record_.close_reason = "slow_reader";
+  cancel_requests();
+  exchange_->abort();
+  finish(now);
+}
+
+void Generation::finish_stream() {
+  if (call_.include_usage) {
+    chunk_.clear();
+    writer_.append_usage_chunk(usage(), chunk_);
+    append_sse(chunk_, pending_);
+  }
+  append_sse("[DONE]", pending_);
+  record_.bytes += static_cast<std::int64_t>(pending_.size());
+  exchange_->write(pending_);
+  exchange_->end_stream();
+}
+
+void Generation::answer_whole() {
+  std::vector<ChoiceAnswer> answers;
+  for (Prompt& prompt : prompts_) {
+    for (Choice& choice : prompt.choices) {
+      ChoiceAnswer answer;
+      answer.index = choice.index;
+      answer.text = prompt.echo + choice.text;
+      answer.finish_reason = choice.finish_reason;
+      answer.stop_reason = std::move(choice.stop_reason);
+      if (prompt.sampling.logprobs >= 0) answer.logprobs = std::move(choice.logprobs);
+      if (call_.return_token_ids) {
+        answer.token_ids = std::move(choice.tokens);
+        answer.prompt_token_ids = prompt.prompt.ids;
+      }
+      answers.push_back(std::move(answer));
+    }
+  }
+  http::Response response;
+  response.headers = {{"X-Request-Id", record_.request_id}};
+  response.body = answer_json(head_, answers, usage());
+  record_.status = response.status;
+  record_.bytes = static_cast<std::int64_t>(response.body.size());
+  exchange_->respond(std::move(response));
+}
+
+void Generation::fail(const ApiError& error, TimePoint now) {
+  if (finished_) return;
+  cancel_requests();
+  record_.finish_reason = finish_reason_name(FinishReason::kError);
+  if (streaming_) {
+    append_sse(to_json(error), pending_);
+    record_.bytes += static_cast<std::int64_t>(pending_.size());
+    record_.close_reason = "error";
+    exchange_->write(pending_);
+    exchange_->end_stream();
+  } else {
+    http::Response response = error_response(error, record_.request_id);
+    record_.status = error.status;
+    record_.bytes = static_cast<std::int64_t>(response.body.size());
+    exchange_->respond(std::move(response));
+  }
+  finish(now);
+}
+
+void Generation::close(http::CloseReason reason, TimePoint now) {
+  if (finished_) return;
+  cancel_requests();
+  if (!streaming_) record_.status = kStatusClientGone;
+  record_.close_reason = close_reason_name(reason);
+  record_.finish_reason = finish_reason_name(FinishReason::kCancelled);
+  finish(now);
+}
+
+void Generation::finish(TimePoint now) {
+  finished_ = true;
+  pending_.clear();
+  record_.total = now - received();
+  for (const Prompt& prompt : prompts_) record_.cached_tokens += prompt.cached_tokens;
+}
+
+void Generation::cancel_requests() {
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.unfinished > 0) calls_.cancel(prompt.id);
+  }
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  usage.completion_tokens = record_.completion_tokens;
+  for (const Prompt& prompt : prompts_) {
+    usage.prompt_tokens += prompt.prompt_tokens;
+    usage.cached_tokens += prompt.cached_tokens;
+  }
+  return usage;
+}
+
+}  // namespace sluice

@@ -1,0 +1,127 @@
+// Generation: one HTTP call that generates: its prompts times n choices, over one engine request
+// per prompt. Takes what the steps produced, turns it into text, and answers: in chunks (SSE) or
+// whole.
+//
+// A stream's status and headers go out with its first token, so that whatever goes wrong before it
+// has a status of its own. What goes wrong later ends the stream with an error event instead of
+// [DONE]. A client that does not read may leave kMaxUnsentBytes; then the connection is closed and
+// the request cancelled.
+//
+// Owner: Generations. Threads: the event loop's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/exchange.h"
+#include "request/request.h"
+#include "server/access_log.h"
+#include "server/api_error.h"
+#include "server/engine_loop.h"
+#include "server/prepare_generation.h"
+#include "server/response_json.h"
+
+namespace sluice {
+
+// Shared, because connection and handler end independently of each other (http/exchange.h).
+using ExchangePtr = std::shared_ptr<http::Exchange>;
+
+// What a generation asks of the engine.
+struct EngineCalls {
+  std::function<void(RequestId)> cancel;
+  std::function<void(RequestId, std::int32_t choice, FinishReason)> end_choice;
+};
+
+// What an event meant for the latencies that clients see.
+struct TokenTiming {
+  std::optional<Duration> ttft;  // the call's first token
+  std::optional<Duration> tbt;   // since the choice's token before
+};
+
+class Generation {
+ public:
+  static constexpr std::size_t kMaxUnsentBytes = std::size_t{1} << 20;
+
+  // `record`: the request's part of the access log's line is filled in already. The engine's ids of
+  // the prompts are first_id, first_id + 1, ...
+  // REQUIRES: tokenizer and calls outlive it.
+  Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
+             const Tokenizer& tokenizer, const EngineCalls& calls, RequestId first_id,
+             AccessRecord record);
+  ~Generation();
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  // The engine's request for a prompt; once for each.
+  Request make_request(std::size_t prompt, std::string client_key);
+  std::size_t num_prompts() const;
+  RequestId first_id() const { return first_id_; }
+  ApiKind kind() const { return head_.kind; }
+  const std::string& client() const { return record_.client; }
+  TimePoint received() const { return exchange_->request().received; }
+  std::optional<Duration> ttft() const { return record_.ttft; }
+
+  // Runs once, from the loop, when the client is gone.
+  void on_close(std::function<void(http::CloseReason)> task) {
+    exchange_->on_close(std::move(task));
+  }
+
+  // One event of the engine; flush() follows when the batch is through.
+  TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
+                   std::span<const TokenLogprob> logprobs, TimePoint now);
+  void flush(TimePoint now);
+
+  // Ends the call with an error, unless it is finished.
+  void fail(const ApiError& error, TimePoint now);
+  // The client is gone.
+  void close(http::CloseReason reason, TimePoint now);
+
+  // Nothing more will come; the record is complete.
+  bool finished() const { return finished_; }
+  const AccessRecord& record() const { return record_; }
+
+ private:
+  struct Choice;
+  struct Prompt;
+
+  TokenTiming time_tokens(Choice& choice, TimePoint committed, TimePoint now);
+  void take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
+                   std::span<const TokenLogprob> logprobs);
+  void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
+                       std::span<const TokenLogprob> logprobs);
+  void end_choice(Choice& choice, FinishReason reason);
+  void append_chunk(const Prompt& prompt, Choice& choice);
+  void begin_stream();
+  void finish_stream();
+  void answer_whole();
+  void write_pending(TimePoint now);
+  void finish(TimePoint now);
+  void cancel_requests();
+  Usage usage() const;
+
+  ExchangePtr exchange_;
+  GenerationCall call_;
+  AnswerHead head_;
+  ChunkWriter writer_;
+  const Tokenizer& tokenizer_;
+  const EngineCalls& calls_;
+  const RequestId first_id_;
+  AccessRecord record_;
+
+  std::vector<Prompt> prompts_;
+  std::size_t unfinished_choices_ = 0;
+  bool streaming_ = false;  // headers are out
+  bool finished_ = false;
+  std::string chunk_;    // one chunk's JSON
+  std::string pending_;  // bytes of this batch
+};
+
+}  // namespace sluice

@@ -1,0 +1,351 @@
+#include "server/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "tests/support/fake_exchange.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using test::FakeExchange;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr RequestId kFirstId = 100;
+constexpr TimePoint kReceived{milliseconds(1000)};
+
+const ServedModel& demo_model() {
+  static const ServedModel model = [] {
+    EngineFacts facts;
+    facts.limits = {4096, 256, 0};
+    facts.block_size = 16;
+    facts.kv_identity.block_size = 16;
+    auto loaded = load_served_model("models/demo", "demo", 1, std::move(facts));
+    CHECK(loaded.has_value());
+    return *std::move(loaded);
+  }();
+  return model;
+}
+
+std::vector<TokenId> tokens_of(std::string_view text) {
+  auto ids = demo_model().tokenizer.encode(text, {AddSpecialTokens::kNo});
+  CHECK(ids.has_value());
+  return *ids;
+}
+
+class GenerationTest : public testing::Test {
+ protected:
+  GenerationTest() {
+    calls_.cancel = [this](RequestId id) { cancelled_.push_back(id); };
+    calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason) {
+      ended_.emplace_back(id, choice);
+    };
+  }
+
+  void start(std::string_view body, ApiKind kind = ApiKind::kCompletion) {
+    auto call = kind == ApiKind::kChat ? parse_chat_call(body) : parse_completion_call(body);
+    ASSERT_TRUE(call) << call.error().message;
+    PromptWorker worker(demo_model());
+    auto prepared = prepare_generation(worker, *std::move(call), "");
+    ASSERT_TRUE(prepared) << prepared.error().message;
+    http::Request request;
+    request.received = kReceived;
+    exchange_ = std::make_shared<FakeExchange>(std::move(request));
+    AccessRecord record;
+    record.request_id = "req-1";
+    AnswerHead head{kind, "cmpl-1", 7, "demo"};
+    generation_ = std::make_unique<Generation>(exchange_, *std::move(prepared), head,
+                                               demo_model().tokenizer, calls_, kFirstId, record);
+  }
+
+  // One event of a step of its own.
+  TokenTiming give(std::size_t prompt, std::int32_t choice, const std::vector<TokenId>& tokens,
+                   FinishReason reason = FinishReason::kNone, bool flush = true) {
+    now_ = now_ + milliseconds(10);
+    OutputEvent event;
+    event.request = kFirstId + prompt;
+    event.choice = choice;
+    event.finish_reason = reason;
+    event.cached_prompt_tokens = 3;
+    event.time = now_;
+    std::vector<TokenLogprob> logprobs;
+    for (const TokenId token : tokens) {
+      logprobs.push_back({token, -0.5F});
+      logprobs.push_back({token, -0.5F});
+      logprobs.push_back({1, -2.0F});
+    }
+    const TokenTiming timing = generation_->take(event, tokens, logprobs, now_);
+    if (flush) generation_->flush(now_);
+    return timing;
+  }
+
+  // A choice's tokens, one per step, and its end with the last.
+  void give_text(std::string_view text, std::int32_t choice = 0, std::size_t prompt = 0) {
+    const auto tokens = tokens_of(text);
+    for (std::size_t i = 0; i < tokens.size() && !generation_->finished(); ++i) {
+      give(prompt, choice, {tokens[i]},
+           i + 1 == tokens.size() ? FinishReason::kLength : FinishReason::kNone);
+    }
+  }
+
+  // The JSON of each event; "[DONE]" as a string.
+  std::vector<json> events() const {
+    std::vector<json> found;
+    std::string_view rest = exchange_->body;
+    while (!rest.empty()) {
+      const std::size_t end = rest.find("\n\n");
+      CHECK(end != std::string_view::npos && rest.starts_with("data: "));
+      const std::string_view data = rest.substr(6, end - 6);
+      found.push_back(data == "[DONE]" ? json("[DONE]") : json::parse(data));
+      rest.remove_prefix(end + 2);
+    }
+    return found;
+  }
+
+  std::string streamed_text(std::int32_t choice = 0) const {
+    std::string text;
+    for (const json& event : events()) {
+      if (!event.is_object() || !event.contains("choices")) continue;
+      for (const json& part : event["choices"]) {
+        if (part["index"] == choice) text += part["text"].get<std::string>();
+      }
+    }
+    return text;
+  }
+
+  json answer() const { return json::parse(exchange_->body); }
+
+  EngineCalls calls_;
+  std::vector<RequestId> cancelled_;
+  std::vector<std::pair<RequestId, std::int32_t>> ended_;
+  std::shared_ptr<FakeExchange> exchange_;
+  std::unique_ptr<Generation> generation_;
+  TimePoint now_ = kReceived;
+};
+
+TEST_F(GenerationTest, AWholeAnswerComesOnceAtTheEnd) {
+  start(R"({"model":"demo","prompt":"One day"})");
+  give_text(" a boat went out.");
+  ASSERT_TRUE(generation_->finished());
+  EXPECT_EQ(exchange_->head->status, 200);
+  const json object = answer();
+  EXPECT_EQ(object["choices"][0]["text"], " a boat went out.");
+  EXPECT_EQ(object["choices"][0]["finish_reason"], "length");
+  const auto prompt = static_cast<std::int64_t>(demo_model().tokenizer.encode("One day")->size());
+  const auto output = static_cast<std::int64_t>(tokens_of(" a boat went out.").size());
+  EXPECT_EQ(object["usage"]["prompt_tokens"], prompt);
+  EXPECT_EQ(object["usage"]["completion_tokens"], output);
+  EXPECT_EQ(object["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
+  const AccessRecord& record = generation_->record();
+  EXPECT_EQ(record.prompt_tokens, prompt);
+  EXPECT_EQ(record.completion_tokens, output);
+  EXPECT_EQ(record.cached_tokens, 3);
+  EXPECT_EQ(record.ttft, milliseconds(10));
+  EXPECT_EQ(record.total, milliseconds(10 * output));
+  EXPECT_EQ(record.finish_reason, "length");
+  EXPECT_THAT(cancelled_, IsEmpty());
+}
+
+TEST_F(GenerationTest, AStreamBeginsWithTheFirstTokenAndEndsWithDone) {
+  start(R"({"model":"demo","prompt":"One day","stream":true,
+            "stream_options":{"include_usage":true}})");
+  EXPECT_FALSE(exchange_->head);
+  give_text(" a boat went out.");
+  EXPECT_EQ(exchange_->head->content_type, "text/event-stream; charset=utf-8");
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(streamed_text(), " a boat went out.");
+  const auto all = events();
+  EXPECT_EQ(all.back(), "[DONE]");
+  const json& usage = all[all.size() - 2];
+  EXPECT_THAT(usage["choices"], IsEmpty());
+  EXPECT_EQ(usage["usage"]["completion_tokens"], tokens_of(" a boat went out.").size());
+  EXPECT_EQ(all[all.size() - 3]["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(GenerationTest, OneWritePerStep) {
+  start(R"({"model":"demo","prompt":"One day","stream":true,"n":3})");
+  const auto tokens = tokens_of(" a boat");
+  for (std::int32_t choice = 0; choice < 3; ++choice) {
+    give(0, choice, {tokens[0]}, FinishReason::kNone, /*flush=*/false);
+  }
+  EXPECT_EQ(exchange_->writes, 0);
+  generation_->flush(now_);
+  EXPECT_EQ(exchange_->writes, 1);
+  EXPECT_EQ(events().size(), 3U);
+}
+
+TEST_F(GenerationTest, AStopStringAcrossTokensEndsTheChoiceAndIsLeftOut) {
+  start(R"({"model":"demo","prompt":"One day","stream":true,"stop":["boat went"]})");
+  give_text(" a boat went out to the sea.");
+  ASSERT_TRUE(generation_->finished());
+  EXPECT_EQ(streamed_text(), " a ");
+  EXPECT_THAT(ended_, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
+  const auto all = events();
+  EXPECT_EQ(all[all.size() - 2]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(all[all.size() - 2]["choices"][0]["stop_reason"], "boat went");
+  // Nothing of what the engine computed meanwhile is counted.
+  EXPECT_EQ(generation_->record().completion_tokens,
+            static_cast<std::int64_t>(tokens_of(" a boat went").size()));
+}
+
+TEST_F(GenerationTest, OneChoiceStopsWhileTheOthersGoOn) {
+  start(R"({"model":"demo","prompt":"One day","n":2,"stop":["boat"]})");
+  for (const TokenId token : tokens_of(" a boat")) give(0, 0, {token});
+  EXPECT_FALSE(generation_->finished());
+  EXPECT_THAT(ended_, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
+  // Computed before the engine knew.
+  give(0, 0, tokens_of(" sank"));
+  give(0, 0, {}, FinishReason::kStop);
+  give_text(" fish swam", 1);
+  ASSERT_TRUE(generation_->finished());
+  const json object = answer();
+  EXPECT_EQ(object["choices"][0]["text"], " a ");
+  EXPECT_EQ(object["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(object["choices"][1]["text"], " fish swam");
+  EXPECT_EQ(object["choices"][1]["finish_reason"], "length");
+}
+
+TEST_F(GenerationTest, SeveralPromptsAreOneAnswer) {
+  start(R"({"model":"demo","prompt":["One day","The sea"],"n":2,"echo":true})");
+  ASSERT_EQ(generation_->num_prompts(), 2U);
+  EXPECT_EQ(generation_->make_request(1, "alice").id, kFirstId + 1);
+  give_text(" d", 1, 1);
+  give_text(" c", 0, 1);
+  give_text(" a", 0, 0);
+  EXPECT_FALSE(exchange_->head);
+  give_text(" b", 1, 0);
+  const json object = answer();
+  std::vector<std::string> texts;
+  for (const json& choice : object["choices"]) texts.push_back(choice["text"]);
+  EXPECT_THAT(texts, ElementsAre("One day a", "One day b", "The sea c", "The sea d"));
+  EXPECT_EQ(object["usage"]["prompt_tokens_details"]["cached_tokens"], 6);
+}
+
+TEST_F(GenerationTest, LogprobsHaveOffsetsBehindTheEcho) {
+  start(R"({"model":"demo","prompt":"One day","logprobs":2})");
+  give_text(" a boat");
+  const json logprobs = answer()["choices"][0]["logprobs"];
+  const auto tokens = tokens_of(" a boat");
+  EXPECT_EQ(logprobs["tokens"].size(), tokens.size());
+  EXPECT_EQ(logprobs["token_logprobs"][0], -0.5);
+  EXPECT_EQ(logprobs["text_offset"][0], 0);
+  ASSERT_GT(tokens.size(), 1U);
+  EXPECT_GT(logprobs["text_offset"][1], 0);
+}
+
+TEST_F(GenerationTest, TokenIdsWhenAskedFor) {
+  start(R"({"model":"demo","prompt":"One day","return_token_ids":true})");
+  EXPECT_EQ(generation_->make_request(0, "").prompt, *demo_model().tokenizer.encode("One day"));
+  give_text(" a boat");
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["token_ids"].get<std::vector<TokenId>>(), tokens_of(" a boat"));
+  EXPECT_EQ(choice["prompt_token_ids"].get<std::vector<TokenId>>(),
+            *demo_model().tokenizer.encode("One day"));
+}
+
+TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
+  start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}],"stream":true})",
+        ApiKind::kChat);
+  give_text(" a boat");
+  const auto all = events();
+  EXPECT_EQ(all[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_FALSE(all[1]["choices"][0]["delta"].contains("role"));
+}
+
+TEST_F(GenerationTest, AnErrorBeforeTheFirstTokenHasItsStatus) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")), now_);
+  EXPECT_EQ(exchange_->head->status, 503);
+  EXPECT_EQ(answer()["error"]["message"], "the engine has failed: oops");
+  EXPECT_TRUE(generation_->finished());
+  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+}
+
+TEST_F(GenerationTest, AnErrorInMidStreamIsAnEventAndNoDone) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  give(0, 0, {tokens_of(" a boat")[0]});
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")), now_);
+  EXPECT_TRUE(exchange_->ended);
+  EXPECT_EQ(events().back()["error"]["message"], "the engine has failed: oops");
+  EXPECT_EQ(generation_->record().finish_reason, "error");
+}
+
+TEST_F(GenerationTest, LogitsThatAreNotFiniteEndTheCallWith500) {
+  start(R"({"model":"demo","prompt":["One day","The sea"]})");
+  give(0, 0, {}, FinishReason::kError);
+  EXPECT_EQ(exchange_->head->status, 500);
+  EXPECT_THAT(answer()["error"]["message"].get<std::string>(), HasSubstr("not finite"));
+  EXPECT_THAT(cancelled_, ElementsAre(kFirstId, kFirstId + 1));
+}
+
+TEST_F(GenerationTest, AClientThatLeavesCancelsEverything) {
+  start(R"({"model":"demo","prompt":["One day","The sea"],"stream":true})");
+  give_text(" a", 0, 0);
+  generation_->close(http::CloseReason::kPeerGone, now_);
+  EXPECT_TRUE(generation_->finished());
+  EXPECT_THAT(cancelled_, ElementsAre(kFirstId + 1));  // the first prompt is through
+  EXPECT_EQ(generation_->record().close_reason, "peer_gone");
+  EXPECT_EQ(generation_->record().status, 200);
+  EXPECT_FALSE(exchange_->ended);
+}
+
+TEST_F(GenerationTest, AClientThatLeavesBeforeTheFirstTokenIsLoggedAs499) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  generation_->close(http::CloseReason::kPeerGone, now_);
+  EXPECT_EQ(generation_->record().status, 499);
+  EXPECT_FALSE(exchange_->head);
+}
+
+TEST_F(GenerationTest, ASlowReaderCostsBoundedMemory) {
+  start(R"({"model":"demo","prompt":"One day","stream":true,"max_tokens":100000})");
+  exchange_->reads = false;
+  const TokenId token = tokens_of(" a")[0];
+  int steps = 0;
+  while (!generation_->finished() && steps < 1'000'000) {
+    give(0, 0, {token});
+    ++steps;
+  }
+  EXPECT_TRUE(exchange_->aborted);
+  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+  EXPECT_EQ(generation_->record().close_reason, "slow_reader");
+  EXPECT_GT(exchange_->body.size(), Generation::kMaxUnsentBytes);
+  EXPECT_LT(exchange_->body.size(), Generation::kMaxUnsentBytes + 4096);
+}
+
+TEST_F(GenerationTest, TimingsOfFirstAndLaterTokens) {
+  start(R"({"model":"demo","prompt":"One day","n":2})");
+  const auto tokens = tokens_of(" a boat went");
+  TokenTiming timing = give(0, 0, {tokens[0]});
+  EXPECT_EQ(timing.ttft, milliseconds(10));
+  EXPECT_FALSE(timing.tbt);
+  timing = give(0, 1, {tokens[0]});  // the other choice's first
+  EXPECT_FALSE(timing.ttft);
+  EXPECT_FALSE(timing.tbt);
+  timing = give(0, 0, {tokens[1]});
+  EXPECT_EQ(timing.tbt, milliseconds(20));
+}
+
+TEST_F(GenerationTest, RequestsCarryWhatTheEngineNeeds) {
+  start(
+      R"({"model":"demo","prompt":"One day there was a boat, and the boat went to the sea again.",
+            "priority":-3,"seed":5,"temperature":0})");
+  const Request request = generation_->make_request(0, "alice");
+  EXPECT_EQ(request.id, kFirstId);
+  EXPECT_EQ(request.arrival, kReceived);
+  EXPECT_EQ(request.priority, -3);
+  EXPECT_EQ(request.client_key, "alice");
+  EXPECT_EQ(request.sampling.seed, 5U);
+  EXPECT_EQ(request.sampling.temperature, 0.0F);
+  EXPECT_EQ(request.block_hashes.size(), request.prompt.size() / 16);
+  EXPECT_TRUE(request.block_hash_root.has_value());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,142 @@
+#include "server/generations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/error_response.h"
+
+namespace sluice {
+
+Generations::Generations(EngineLoop& engine, const Clock& clock, AccessLog& log)
+    : engine_(engine), clock_(clock), log_(log) {
+  calls_.cancel = [this](RequestId id) { engine_.cancel(id); };
+  calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason reason) {
+    engine_.end_choice(id, choice, reason);
+  };
+}
+
+Generations::~Generations() = default;
+
+void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
+                        const Tokenizer& tokenizer, AccessRecord record) {
+  const RequestId first_id = next_id_;
+  next_id_ += prepared.parts.size();
+  const std::string client = record.client;
+  auto generation =
+      std::make_unique<Generation>(std::move(exchange), std::move(prepared), std::move(head),
+                                   tokenizer, calls_, first_id, std::move(record));
+  Generation& started = *generation;
+  generations_.emplace(first_id, std::move(generation));
+  for (std::size_t i = 0; i < started.num_prompts(); ++i) {
+    by_request_.emplace(first_id + i, &started);
+    auto status = engine_.submit(started.make_request(i, client));
+    if (status) continue;
+    ApiError error = to_api_error(status.error());
+    if (status.error().code == ErrorCode::kResourceExhausted) {
+      error.retry_after_s = retry_after_.refused(clock_.now());
+    } else if (status.error().code == ErrorCode::kUnavailable) {
+      error.retry_after_s = RetryAfter::kMinSeconds;
+    }
+    started.fail(error, clock_.now());
+    retire(first_id);
+    return;
+  }
+  started.on_close([this, first_id](http::CloseReason reason) { closed(first_id, reason); });
+}
+
+void Generations::take_outputs() {
+  engine_.take(batch_);
+  take_batch();
+  const EngineState state = engine_.state();
+  if (state != EngineState::kFailed && state != EngineState::kStopped) return;
+  const auto failure = engine_.failure();
+  fail_all(to_api_error(unavailable(failure ? "the engine has failed: " + failure->message
+                                            : "the engine has stopped")));
+  // Nothing will come any more.
+  for (const ProgressTask& task : std::exchange(progress_tasks_, {})) task({});
+}
+
+void Generations::take_batch() {
+  const TimePoint now = clock_.now();
+  std::int64_t later_tokens = 0;  // all but each choice's first
+  touched_.clear();
+  for (const OutputEvent& event : batch_.events) {
+    const auto found = by_request_.find(event.request);
+    if (found == by_request_.end()) continue;  // ended meanwhile
+    Generation& generation = *found->second;
+    const TokenTiming timing =
+        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event), now);
+    if (timing.ttft) live_.ttft.add(*timing.ttft);
+    if (timing.tbt) {
+      live_.tbt.add(*timing.tbt);
+      later_tokens += event.num_tokens;
+    }
+    live_.output_tokens.add(now, event.num_tokens);
+    touched_.push_back(&generation);
+  }
+  for (const RefusedRequest& refused : batch_.refused) {
+    const auto found = by_request_.find(refused.request);
+    if (found == by_request_.end()) continue;
+    found->second->fail(to_api_error(refused.error), now);
+    touched_.push_back(found->second);
+  }
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  for (Generation* generation : touched_) {
+    generation->flush(now);
+    if (!generation->finished()) continue;
+    retry_after_.finished(now);
+    retire(generation->first_id());
+  }
+  note_throughput(now, later_tokens);
+  if (!batch_.has_progress) return;
+  for (const ProgressTask& task : std::exchange(progress_tasks_, {})) task(batch_.progress);
+}
+
+// A step computes prompt tokens, and one token for each one it makes but the first of a choice.
+void Generations::note_throughput(TimePoint now, std::int64_t later_tokens) {
+  std::int64_t computed = 0;
+  for (const StepRecord& step : batch_.steps) computed += step.tokens;
+  live_.prompt_tokens.add(now, std::max<std::int64_t>(0, computed - later_tokens));
+}
+
+void Generations::closed(RequestId first_id, http::CloseReason reason) {
+  const auto found = generations_.find(first_id);
+  if (found == generations_.end()) return;
+  found->second->close(reason, clock_.now());
+  retire(first_id);
+}
+
+void Generations::fail_all(const ApiError& error) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, generation] : generations_) ids.push_back(id);
+  for (const RequestId id : ids) {
+    generations_.at(id)->fail(error, clock_.now());
+    retire(id);
+  }
+}
+
+void Generations::retire(RequestId first_id) {
+  const auto found = generations_.find(first_id);
+  const Generation& generation = *found->second;
+  log_.write(generation.record());
+  for (std::size_t i = 0; i < generation.num_prompts(); ++i) by_request_.erase(first_id + i);
+  generations_.erase(found);
+}
+
+void Generations::ask_progress(ProgressTask task) {
+  if (engine_.state() != EngineState::kReady) {
+    task({});
+    return;
+  }
+  progress_tasks_.push_back(std::move(task));
+  if (progress_tasks_.size() == 1) engine_.ask_progress();
+}
+
+const Generation* Generations::find(RequestId id) const {
+  const auto found = by_request_.find(id);
+  return found == by_request_.end() ? nullptr : found->second;
+}
+
+}  // namespace sluice

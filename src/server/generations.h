@@ -1,0 +1,73 @@
+// Generations: every call that generates, from its submission to the engine until its answer is
+// through. Hands what the steps produced to the calls they belong to, and tells the access log and
+// the live figures how each ended.
+// Owner: the command. Threads: the event loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/access_log.h"
+#include "server/engine_loop.h"
+#include "server/generation.h"
+#include "server/live_stats.h"
+#include "server/retry_after.h"
+
+namespace sluice {
+
+class Generations {
+ public:
+  // REQUIRES: all outlive it.
+  Generations(EngineLoop& engine, const Clock& clock, AccessLog& log);
+  ~Generations();
+  Generations(const Generations&) = delete;
+  Generations& operator=(const Generations&) = delete;
+
+  // Submits a call, or answers why not. A client that has gone meanwhile costs nothing.
+  void start(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
+             const Tokenizer& tokenizer, AccessRecord record);
+
+  // Takes what the engine has reported: after each of its wake-ups.
+  void take_outputs();
+  // Ends every call.
+  void fail_all(const ApiError& error);
+
+  std::size_t active() const { return generations_.size(); }
+
+  // What the page shows.
+  const LiveStats& live() const { return live_; }
+  const EngineGauges& gauges() const { return batch_.gauges; }
+  // `task` runs with the progress of all unfinished requests, soon; at once when there are none.
+  using ProgressTask = std::function<void(std::span<const RequestProgress>)>;
+  void ask_progress(ProgressTask task);
+  // The call that an engine's request belongs to; nullptr: finished meanwhile.
+  const Generation* find(RequestId id) const;
+
+ private:
+  void take_batch();
+  void note_throughput(TimePoint now, std::int64_t later_tokens);
+  void closed(RequestId first_id, http::CloseReason reason);
+  void retire(RequestId first_id);
+
+  EngineLoop& engine_;
+  const Clock& clock_;
+  AccessLog& log_;
+  EngineCalls calls_;
+  RetryAfter retry_after_;
+  LiveStats live_;
+  RequestId next_id_ = 1;
+
+  std::unordered_map<RequestId, std::unique_ptr<Generation>> generations_;  // by first id
+  std::unordered_map<RequestId, Generation*> by_request_;
+  OutputBatch batch_;
+  std::vector<Generation*> touched_;  // in this batch
+  std::vector<ProgressTask> progress_tasks_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+#include "server/prepare_generation.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "front/sampling_defaults.h"
+#include "server/request_id.h"
+
+namespace sluice {
+namespace {
+
+std::string prompt_param(const GenerationCall& call, std::size_t index) {
+  if (call.kind == ApiKind::kChat) return "messages";
+  return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
+}
+
+PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
+                                          std::size_t index, std::string_view salt) {
+  if (call.kind == ApiKind::kChat) return worker.from_chat(chat_parts(call.chat), salt);
+  CompletionPrompt& prompt = call.prompts[index];
+  if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
+    return worker.from_ids(std::move(*ids), salt);
+  }
+  return worker.from_text(std::get<std::string>(prompt),
+                          call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo,
+                          salt);
+}
+
+ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
+                                   std::string_view salt) {
+  const ServedModel& model = worker.model();
+  auto prompt = build_prompt(worker, call, index, salt);
+  if (!prompt) return tl::unexpected(to_api_error(prompt.error(), prompt_param(call, index)));
+  PromptPart part;
+  part.prompt = *std::move(prompt);
+  part.sampling = call.sampling;
+  // Completions have OpenAI's default of 16 tokens, chats all that the context leaves.
+  const MissingMaxTokens missing =
+      call.kind == ApiKind::kChat ? MissingMaxTokens::kModelOrContext : MissingMaxTokens::kKeep;
+  if (auto status = complete_sampling(call.given, model.generation, missing, model.limits,
+                                      part.prompt.ids.size(), part.sampling);
+      !status) {
+    return tl::unexpected(to_api_error(status.error()));
+  }
+  if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
+  const SkipSpecialTokens skip =
+      call.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo;
+  auto stream = TextStream::create(&model.tokenizer, part.sampling, part.prompt.ids, skip);
+  if (!stream) return tl::unexpected(to_api_error(stream.error(), "stop"));
+  const auto n = static_cast<std::size_t>(part.sampling.n);
+  part.streams.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) part.streams.push_back(*stream);
+  if (call.echo) part.echo = model.tokenizer.decode(part.prompt.ids, skip);
+  return part;
+}
+
+}  // namespace
+
+ChatParts chat_parts(const ChatPart& chat) {
+  ChatParts parts;
+  parts.messages_json = chat.messages_json;
+  parts.tools_json = chat.tools_json;
+  parts.extra_json = chat.extra_json;
+  parts.add_generation_prompt = chat.add_generation_prompt;
+  parts.continue_final_message = chat.continue_final_message;
+  // Clients send a call's arguments as a JSON string; templates mostly want the object in it.
+  parts.tool_arguments = ToolArguments::kParsed;
+  return parts;
+}
+
+ApiError to_api_error(const PromptError& error, std::string param) {
+  ApiError api = to_api_error(error.error, std::move(param));
+  if (error.fault == PromptFault::kContextLength) api.code = "context_length_exceeded";
+  return api;
+}
+
+ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
+                                                 std::string_view key_name) {
+  PreparedGeneration prepared;
+  const std::string salt = tenant_salt(key_name, call.cache_salt);
+  const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();
+  prepared.parts.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto part = prepare_part(worker, call, i, salt);
+    if (!part) return tl::unexpected(std::move(part).error());
+    prepared.parts.push_back(*std::move(part));
+  }
+  call.chat = {};
+  call.prompts.clear();
+  prepared.call = std::move(call);
+  return prepared;
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// From a parsed call to what the engine and the answer need of it: prompts as tokens with the names
+// of their blocks, complete sampling parameters, and a text stream for each choice.
+// Threads: a worker's; everything here is too long for the event loop or the engine's thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "front/prompt_builder.h"
+#include "front/text_stream.h"
+#include "request/sampling_params.h"
+#include "server/api_error.h"
+#include "server/generation_call.h"
+
+namespace sluice {
+
+// One prompt of a call; becomes one request of the engine.
+struct PromptPart {
+  PreparedPrompt prompt;
+  SamplingParams sampling;
+  std::vector<TextStream> streams;  // one per choice
+  std::string echo;                 // the prompt's text, when the call wants it back
+};
+
+struct PreparedGeneration {
+  GenerationCall call;  // without its prompts
+  std::vector<PromptPart> parts;
+};
+
+// `key_name`: whose API key it is, empty without keys. Its prompts share no cached block with those
+// of other keys.
+ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
+                                                 std::string_view key_name);
+
+// What is wrong with a prompt as the API says it; `param` is the field that holds it.
+ApiError to_api_error(const PromptError& error, std::string param);
+
+// A chat as the renderer takes it. The texts stay the caller's.
+ChatParts chat_parts(const ChatPart& chat);
+
+}  // namespace sluice

@@ -1,0 +1,20 @@
+// Request ids: what a client sends in X-Request-Id is kept when it is sane; else one is made.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// 1 to 128 letters, digits and any of - _ . : so that it can stand in headers and logs.
+bool is_sane_request_id(std::string_view id);
+
+// 64 bits from the system's generator: for ids, and for seeds of requests that bring none.
+std::uint64_t random_bits();
+
+// `prefix` and 24 hexadecimal digits.
+std::string make_request_id(std::string_view prefix);
+
+}  // namespace sluice

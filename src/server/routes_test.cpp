@@ -1,0 +1,39 @@
+#include "server/routes.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+TEST(Routes, FindsEndpoints) {
+  ASSERT_NE(find_route("GET", "/").route, nullptr);
+  EXPECT_EQ(find_route("GET", "/").route->endpoint, Endpoint::kPage);
+  EXPECT_EQ(find_route("GET", "/v1/models").route->endpoint, Endpoint::kModels);
+  EXPECT_EQ(find_route("GET", "/v1/models/a/b").route->endpoint, Endpoint::kModel);
+  EXPECT_EQ(find_route("POST", "/v1/completions").route->endpoint, Endpoint::kCompletion);
+}
+
+TEST(Routes, AWrongMethodSaysWhichWouldBeRight) {
+  const RouteMatch match = find_route("GET", "/v1/completions");
+  EXPECT_EQ(match.route, nullptr);
+  EXPECT_EQ(match.allowed, "POST");
+  EXPECT_EQ(find_route("DELETE", "/v1/models/demo").allowed, "GET");
+}
+
+TEST(Routes, UnknownPathsAllowNothing) {
+  for (const char* path : {"", "/v1", "/v1/models/", "/v1/completions/", "//", "/V1/models"}) {
+    const RouteMatch match = find_route("GET", path);
+    EXPECT_EQ(match.route, nullptr) << path;
+    EXPECT_EQ(match.allowed, "") << path;
+  }
+}
+
+TEST(Routes, ModelIdsAreDecoded) {
+  EXPECT_EQ(model_id_of("/v1/models/demo"), "demo");
+  EXPECT_EQ(model_id_of("/v1/models/org%2Fname"), "org/name");
+  EXPECT_EQ(model_id_of("/v1/models/a%2"), "a%2");
+  EXPECT_EQ(model_id_of("/v1/models/a%zz%41"), "a%zzA");
+}
+
+}  // namespace
+}  // namespace sluice

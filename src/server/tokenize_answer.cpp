@@ -1,0 +1,65 @@
+#include "server/tokenize_answer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/generation_call.h"
+#include "server/prepare_generation.h"
+#include "server/response_json.h"
+
+namespace sluice {
+
+ApiResult<void> check_model(std::string_view asked, std::string_view served) {
+  if (asked.empty() || asked == served) return {};
+  ApiError error;
+  error.status = 404;
+  error.message = fmt::format("there is no model '{}' here; this server has '{}'", asked, served);
+  error.param = "model";
+  error.code = "model_not_found";
+  return tl::unexpected(std::move(error));
+}
+
+ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view body) {
+  auto call = parse_tokenize_call(body);
+  if (!call) return tl::unexpected(std::move(call).error());
+  const ServedModel& model = worker.model();
+  if (auto known = check_model(call->model, model.name); !known) {
+    return tl::unexpected(std::move(known).error());
+  }
+  const AddSpecialTokens special =
+      call->add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
+  auto ids = call->chat ? worker.tokenize_chat(chat_parts(*call->chat), special)
+                        : worker.tokenize_text(*call->prompt, special);
+  if (!ids) {
+    return tl::unexpected(to_api_error(ids.error(), call->chat ? "messages" : "prompt"));
+  }
+  TokenizeAnswer answer;
+  answer.tokens = *std::move(ids);
+  answer.max_model_len = model.limits.max_model_len;
+  if (call->return_token_strs) {
+    answer.token_strs.emplace();
+    for (const TokenId id : answer.tokens) {
+      answer.token_strs->emplace_back(model.tokenizer.token_text(id));
+    }
+  }
+  return tokenize_json(answer);
+}
+
+ApiResult<std::string> detokenize_answer(const ServedModel& model, std::string_view body) {
+  auto call = parse_detokenize_call(body);
+  if (!call) return tl::unexpected(std::move(call).error());
+  if (auto known = check_model(call->model, model.name); !known) {
+    return tl::unexpected(std::move(known).error());
+  }
+  for (std::size_t i = 0; i < call->tokens.size(); ++i) {
+    const TokenId id = call->tokens[i];
+    if (id >= 0 && id < model.limits.vocab_size) continue;
+    return tl::unexpected(bad_field(fmt::format("tokens[{}]", i),
+                                    fmt::format("{} is no token id of this model; ids are 0 to {}",
+                                                id, model.limits.vocab_size - 1)));
+  }
+  return detokenize_json(model.tokenizer.decode(call->tokens, SkipSpecialTokens::kNo));
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// WorkerPool: a few threads for work that is too long for the event loop: parsing bodies, rendering
+// templates, tokenizing. Jobs run in the order in which they came, each told which worker runs it
+// (0 to threads - 1), so that working memory can be kept per worker. Jobs must not throw.
+// Owner: the command. Threads: try_submit() and pending() from any, the rest from the owner's.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace sluice {
+
+class WorkerPool {
+ public:
+  using Job = std::function<void(int worker)>;
+
+  // `max_pending`: jobs that may wait.
+  WorkerPool(int threads, std::size_t max_pending);
+  ~WorkerPool();  // stops
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // False, and nothing happens, when as many jobs as may wait do, or after stop().
+  bool try_submit(Job job);
+  std::size_t pending() const;
+
+  // Drops the jobs that wait, ends the threads, and waits for them. Again: does nothing.
+  void stop();
+
+ private:
+  void run(int worker);
+
+  const std::size_t max_pending_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace sluice

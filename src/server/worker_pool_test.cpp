@@ -1,0 +1,79 @@
+#include "server/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+
+namespace sluice {
+namespace {
+
+TEST(WorkerPool, RunsJobsInOrderAndNamesTheWorker) {
+  WorkerPool pool(1, 100);
+  std::vector<int> order;
+  std::promise<void> done;
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(pool.try_submit([&order, i](int worker) {
+      EXPECT_EQ(worker, 0);
+      order.push_back(i);
+    }));
+  }
+  ASSERT_TRUE(pool.try_submit([&](int) { done.set_value(); }));
+  done.get_future().wait();
+  ASSERT_EQ(order.size(), 50U);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(WorkerPool, RefusesWhenFullAndTakesAgainAfterwards) {
+  WorkerPool pool(1, 2);
+  std::promise<void> started;
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  ASSERT_TRUE(pool.try_submit([&](int) {
+    started.set_value();
+    released.wait();
+  }));
+  started.get_future().wait();  // it waits no more: it runs
+  EXPECT_TRUE(pool.try_submit([](int) {}));
+  EXPECT_TRUE(pool.try_submit([](int) {}));
+  EXPECT_FALSE(pool.try_submit([](int) {}));
+  EXPECT_EQ(pool.pending(), 2U);
+  release.set_value();
+  std::promise<void> last;
+  while (!pool.try_submit([&](int) { last.set_value(); })) std::this_thread::yield();
+  last.get_future().wait();
+}
+
+TEST(WorkerPool, OneLongJobDoesNotStallTheOtherWorker) {
+  WorkerPool pool(2, 10);
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  ASSERT_TRUE(pool.try_submit([released](int) { released.wait(); }));
+  std::promise<void> ran;
+  ASSERT_TRUE(pool.try_submit([&](int) { ran.set_value(); }));
+  ran.get_future().wait();
+  release.set_value();
+}
+
+TEST(WorkerPool, StopDropsWhatWaitsAndEndsWhatRuns) {
+  auto token = std::make_shared<int>(0);
+  std::atomic<int> ran{0};
+  WorkerPool pool(1, 10);
+  std::promise<void> started;
+  ASSERT_TRUE(pool.try_submit([&](int) {
+    started.set_value();
+    while (pool.pending() != 0) std::this_thread::yield();  // until stop() has dropped them
+    ++ran;
+  }));
+  started.get_future().wait();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(pool.try_submit([token, &ran](int) { ++ran; }));
+  pool.stop();
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(token.use_count(), 1);
+  EXPECT_FALSE(pool.try_submit([](int) {}));
+  pool.stop();
+}
+
+}  // namespace
+}  // namespace sluice
