@@ -88,8 +88,7 @@ Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view
     if (input.tool_arguments == ToolArguments::kParsed) {
       ASSIGN_OR_RETURN(message, with_parsed_calls(heap, message, where));
     }
-    ASSIGN_OR_RETURN(message,
-                     jinja::with_content_as(heap, message, input.content_parts, where));
+    ASSIGN_OR_RETURN(message, jinja::with_content_as(heap, message, input.content_parts, where));
     const bool is_final = i + 1 == messages.items().size();
     if (is_final && !input.final_text_suffix.empty()) {
       ASSIGN_OR_RETURN(jinja::FinalMessage final_message,
@@ -137,6 +136,11 @@ Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
     ASSIGN_OR_RETURN(const Value extra,
                      jinja::parse_json(input.extra_json, *heap, "chat_template_kwargs"));
     if (!extra.is_dict()) return invalid_argument("chat_template_kwargs: must be an object");
+    for (const std::string_view name : {"messages", "tools"}) {
+      if (find(extra.as_dict(), name) == nullptr) continue;
+      return invalid_argument("chat_template_kwargs: '" + std::string(name) +
+                              "' has a place of its own in the request");
+    }
     const auto given = extra.as_dict().entries;
     entries.insert(entries.end(), given.begin(), given.end());
   }

@@ -29,12 +29,9 @@ class ContentLoops {
   // Whether the value of the expression may be a message's content, or some of its parts.
   bool holds(const Expr& expr) const {
     switch (expr.kind) {
-      case ExprKind::kName:
-        return holders_.contains(expr.symbol);
-      case ExprKind::kGetattr:
-        return expr.name == kContent;
-      case ExprKind::kGetitem:
-        return is_content_name(*expr.children[1]);
+      case ExprKind::kName: return holders_.contains(expr.symbol);
+      case ExprKind::kGetattr: return expr.name == kContent;
+      case ExprKind::kGetitem: return is_content_name(*expr.children[1]);
       case ExprKind::kCall: {  // message.get('content')
         const Expr& callee = *expr.children[0];
         return callee.kind == ExprKind::kGetattr && callee.name == "get" && expr.arguments &&
@@ -42,15 +39,12 @@ class ContentLoops {
                is_content_name(*expr.arguments->positional[0]);
       }
       case ExprKind::kSlice:
-      case ExprKind::kFilter:
-        return expr.children[0] && holds(*expr.children[0]);
+      case ExprKind::kFilter: return expr.children[0] && holds(*expr.children[0]);
       case ExprKind::kConditional:
         return holds(*expr.children[1]) || (expr.children[2] && holds(*expr.children[2]));
       case ExprKind::kAnd:
-      case ExprKind::kOr:
-        return holds(*expr.children[0]) || holds(*expr.children[1]);
-      default:
-        return false;
+      case ExprKind::kOr: return holds(*expr.children[0]) || holds(*expr.children[1]);
+      default: return false;
     }
   }
 

@@ -16,9 +16,9 @@ namespace sluice {
 
 // The parts of a chat as JSON texts, which is how templates take them.
 struct ChatParts {
-  std::string_view messages_json;  // an array of objects
-  std::string_view tools_json;     // an array; empty = none
-  std::string_view extra_json;     // an object: chat_template_kwargs; empty = none
+  std::string_view messages_json = {};  // an array of objects
+  std::string_view tools_json = {};     // an array; empty = none
+  std::string_view extra_json = {};     // an object: chat_template_kwargs; empty = none
   bool add_generation_prompt = true;
   // The final message's content is the end of the prompt, for the model to continue.
   bool continue_final_message = false;

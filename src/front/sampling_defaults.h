@@ -33,8 +33,7 @@ enum class MissingMaxTokens : std::uint8_t {
 // Fills in the model's defaults where the request is silent. `room`: what the context leaves behind
 // the prompt, used by kModelOrContext alone.
 void apply_generation_defaults(const GivenSampling& given, const GenerationDefaults& defaults,
-                               MissingMaxTokens missing, std::int32_t room,
-                               SamplingParams& params);
+                               MissingMaxTokens missing, std::int32_t room, SamplingParams& params);
 
 // For a server: the defaults, a check of all parameters (errors name the field), and max_tokens cut
 // to what the context leaves, as the engine would do.

@@ -16,7 +16,7 @@ struct Definition {
 };
 
 BpeModel build(const Definition& definition) {
-  Vocabulary vocabulary(definition.tokens.size());
+  Vocabulary vocabulary(definition.tokens.size(), definition.tokens.size());
   for (std::size_t id = 0; id < definition.tokens.size(); ++id) {
     EXPECT_TRUE(vocabulary.add(definition.tokens[id], id));
   }
@@ -99,14 +99,19 @@ TEST(BpeModel, LaterDuplicateOfAMergeWins) {
   EXPECT_EQ(merges.find(2, 1).rank, kNoRank);
 }
 
-TEST(Vocabulary, RefusesDuplicatesAndLargeIds) {
-  Vocabulary vocabulary(3);
+TEST(Vocabulary, RefusesDuplicatesAndAllowsHoles) {
+  Vocabulary vocabulary(3, 8);
   EXPECT_TRUE(vocabulary.add("a", 0));
   EXPECT_TRUE(vocabulary.add("", 2));
   EXPECT_FALSE(vocabulary.add("b", 0));
   EXPECT_FALSE(vocabulary.add("a", 1));
-  EXPECT_FALSE(vocabulary.add("c", 3));
-  EXPECT_EQ(vocabulary.count(), 2u);
+  EXPECT_TRUE(vocabulary.add("c", 7));
+  EXPECT_EQ(vocabulary.count(), 3u);
+  EXPECT_EQ(vocabulary.size(), 8u);
+  EXPECT_EQ(vocabulary.text(7), "c");
+  EXPECT_EQ(vocabulary.text(6), "");
+  EXPECT_EQ(vocabulary.text(8), "");
+  EXPECT_EQ(vocabulary.find("c"), 7);
   EXPECT_FALSE(vocabulary.contains(1));
   EXPECT_TRUE(vocabulary.contains(2));
   EXPECT_EQ(vocabulary.find(""), 2);

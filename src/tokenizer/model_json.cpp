@@ -8,13 +8,17 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
+
 namespace sluice {
 namespace {
 
 using json::Element;
 
 constexpr std::string_view kMetaspace = "\u2581";
-constexpr std::size_t kMaxMerges = 0xFFFFFF - 1;  // larger arrays have no size in simdjson
+// simdjson does not know the size of larger arrays and objects.
+constexpr std::size_t kMaxMembers = 0xFFFFFF;
+constexpr std::size_t kMaxMerges = kMaxMembers - 1;
 
 Result<BpeOptions> read_options(const Element& node) {
   BpeOptions options;
@@ -44,22 +48,36 @@ Result<BpeOptions> read_options(const Element& node) {
   return options;
 }
 
-Result<Vocabulary> read_vocabulary(const Element& node, const std::vector<AddedToken>& added) {
+// The id of a token of model.vocab. The limit keeps one huge id from taking gigabytes: what is
+// known of tokens lies in arrays by id.
+Result<std::size_t> read_id(std::string_view text, const Element& value) {
+  std::uint64_t id = 0;
+  const auto name = [&] { return "model.vocab['" + std::string(text.substr(0, 100)) + "']"; };
+  if (value.get(id) != simdjson::SUCCESS) return json::wrong_type(name(), "a token id");
+  if (id >= Vocabulary::kMaxTokens) {
+    return invalid_argument(name() + " is " + std::to_string(id) + "; ids must be below " +
+                            std::to_string(Vocabulary::kMaxTokens));
+  }
+  return static_cast<std::size_t>(id);
+}
+
+Result<Vocabulary> read_vocabulary(const Element& node) {
   Element field;
   simdjson::dom::object tokens;
   if (!json::find(node, "vocab", field) || field.get(tokens) != simdjson::SUCCESS) {
     return json::wrong_type("model.vocab", "an object of tokens and their ids");
   }
-  if (tokens.size() + added.size() >= Vocabulary::kMaxTokens) {
+  if (tokens.size() >= kMaxMembers) {
     return unsupported("model.vocab: 16777215 tokens or more are not supported");
   }
-  Vocabulary vocabulary(tokens.size() + added.size());
+  std::size_t ids = 0;
   for (const auto& [text, value] : tokens) {
-    std::uint64_t id = 0;
-    if (value.get(id) != simdjson::SUCCESS) {
-      return json::wrong_type("model.vocab['" + std::string(text.substr(0, 100)) + "']",
-                              "a token id");
-    }
+    ASSIGN_OR_RETURN(const std::size_t id, read_id(text, value));
+    ids = std::max(ids, id + 1);
+  }
+  Vocabulary vocabulary(tokens.size(), ids);
+  for (const auto& [text, value] : tokens) {
+    ASSIGN_OR_RETURN(const std::size_t id, read_id(text, value));
     if (auto status = vocabulary.add(text, id); !status) {
       return with_context("model.vocab", status.error());
     }
@@ -167,12 +185,12 @@ class MergeReader {
   std::string joined_;
 };
 
-// Every id below the number of tokens must be there.
+// An added token must not have two ids, nor the id of another token.
 Status check_ids(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
-  std::vector<bool> present(vocabulary.size(), false);
-  for (std::size_t id = 0; id < present.size(); ++id) {
-    present[id] = vocabulary.contains(static_cast<TokenId>(id));
-  }
+  // The reference numbers added tokens that its model does not have from the number of tokens on,
+  // whatever the file says; the files that it saves itself agree with that.
+  std::size_t reference_id = vocabulary.count();
+  bool differs = false;
   for (const AddedToken& token : added) {
     const std::string name =
         "added_tokens: '" + token.content.substr(0, 100) + "' has id " + std::to_string(token.id);
@@ -180,32 +198,26 @@ Status check_ids(const Vocabulary& vocabulary, const std::vector<AddedToken>& ad
     if (id && *id != token.id) {
       return invalid_argument(name + ", but model.vocab gives it id " + std::to_string(*id));
     }
-    if (static_cast<std::size_t>(token.id) >= present.size()) {
-      return invalid_argument(name + ", but there are fewer tokens than that; ids must be 0 to " +
-                              "the number of tokens less one, without holes");
-    }
-    if (!id && present[static_cast<std::size_t>(token.id)]) {
+    if (id) continue;
+    if (vocabulary.contains(token.id)) {
       return invalid_argument(name + ", which is another token of model.vocab");
     }
-    present[static_cast<std::size_t>(token.id)] = true;
-  }
-  const auto total = static_cast<std::ptrdiff_t>(count_tokens(vocabulary, added));
-  const auto hole = std::find(present.begin(), present.begin() + total, false);
-  if (hole != present.begin() + total) {
-    return invalid_argument("model.vocab and added_tokens: there are " + std::to_string(total) +
-                            " tokens, but none has id " + std::to_string(hole - present.begin()) +
-                            "; ids must have no holes");
+    if (!differs && static_cast<std::size_t>(token.id) != reference_id) {
+      differs = true;
+      log_warning("tokenizer.json: " + name +
+                  ", and there are holes below it: transformers would " + "number it " +
+                  std::to_string(reference_id) + "; Sluice keeps the file's ids");
+    }
+    ++reference_id;
   }
   return {};
 }
 
 }  // namespace
 
-std::size_t count_tokens(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
-  const auto fresh = std::count_if(added.begin(), added.end(), [&](const AddedToken& token) {
-    return !vocabulary.contains(token.id);
-  });
-  return vocabulary.count() + static_cast<std::size_t>(fresh);
+std::size_t id_limit(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+  const std::size_t last = added.empty() ? 0 : static_cast<std::size_t>(added.back().id) + 1;
+  return std::max(vocabulary.size(), last);
 }
 
 Result<std::vector<AddedToken>> read_added_tokens(const Element& node) {
@@ -251,7 +263,7 @@ Result<BpeModel> read_model(const Element& node, const std::vector<AddedToken>& 
     }
   }
   ASSIGN_OR_RETURN(BpeOptions options, read_options(node));
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, read_vocabulary(node, added));
+  ASSIGN_OR_RETURN(Vocabulary vocabulary, read_vocabulary(node));
   RETURN_IF_ERROR(check_ids(vocabulary, added));
   simdjson::dom::array merges;
   if (!json::find(node, "merges", field) || field.get(merges) != simdjson::SUCCESS) {

@@ -13,11 +13,11 @@ namespace sluice {
 // The added tokens in ascending order of their ids, which are unique.
 Result<std::vector<AddedToken>> read_added_tokens(const json::Element& node);
 
-// `added`: tokens that may fill ids the model's vocabulary leaves free. All ids together must be
-// 0 to their number less one.
+// `added`: tokens that may fill ids the model's vocabulary leaves free. Ids may have holes: such an
+// id is no token, it is never encoded to and decodes to nothing.
 Result<BpeModel> read_model(const json::Element& node, const std::vector<AddedToken>& added);
 
-// How many ids a model and its added tokens have.
-std::size_t count_tokens(const Vocabulary& vocabulary, const std::vector<AddedToken>& added);
+// One more than the largest id of a model and its added tokens.
+std::size_t id_limit(const Vocabulary& vocabulary, const std::vector<AddedToken>& added);
 
 }  // namespace sluice

@@ -68,13 +68,16 @@ Status read_version(const Element& root) {
 }
 
 Status check_specials(const TokenizerParts& parts) {
+  const auto is_token = [&](TokenId id) {
+    return parts.model.vocabulary().contains(id) ||
+           std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
+                       [&](const AddedToken& token) { return token.id == id; });
+  };
   for (const auto* ids : {&parts.specials.prefix, &parts.specials.suffix}) {
     for (const TokenId id : *ids) {
-      if (static_cast<std::size_t>(id) >= parts.vocab_size) {
-        return invalid_argument("post_processor: token id " + std::to_string(id) +
-                                " is not in the vocabulary of " + std::to_string(parts.vocab_size) +
-                                " tokens");
-      }
+      if (is_token(id)) continue;
+      return invalid_argument("post_processor: token id " + std::to_string(id) +
+                              " is no token of model.vocab or added_tokens");
     }
   }
   return {};
@@ -117,7 +120,7 @@ Result<TokenizerParts> read_tokenizer_json(std::string_view text) {
                        .decoder = std::move(decoder),
                        .specials = std::move(specials),
                        .added_tokens = std::move(added)};
-  parts.vocab_size = count_tokens(parts.model.vocabulary(), parts.added_tokens);
+  parts.vocab_size = id_limit(parts.model.vocabulary(), parts.added_tokens);
   RETURN_IF_ERROR(check_specials(parts));
   ASSIGN_OR_RETURN(Matchers matchers, make_patterns(parts));
   parts.raw_matcher = AddedTokenMatcher(std::move(matchers.raw));

@@ -83,9 +83,8 @@ TEST(TokenizerJson, BrokenFieldsAreNamed) {
            {"/model/vocab/hello", "5", code, "model.vocab['hello'] must be a token id"},
            {"/model/vocab/hello", -1, code, "model.vocab['hello'] must be a token id"},
            {"/model/vocab/hello", 1.5, code, "model.vocab['hello'] must be a token id"},
-           {"/model/vocab/hello", 4'000'000'000u, code, "model.vocab: token 'hello' has id 4000"},
+           {"/model/vocab/hello", 4'000'000'000u, code, "model.vocab['hello'] is 4000000000;"},
            {"/model/vocab/hello", 3, code, "model.vocab: token"},
-           {"/model/vocab/hello", 300, code, "model.vocab: token 'hello' has id 300"},
            {"/model/merges", "h e", code, "model.merges must be an array"},
            {"/model/merges/1", "he", code, "model.merges[1] must be"},
            {"/model/merges/1", "h e l", code, "model.merges[1] must be"},
@@ -99,7 +98,7 @@ TEST(TokenizerJson, BrokenFieldsAreNamed) {
            {"/added_tokens/0/id", 1 << 30, code, "added_tokens[0].id 1073741824 is not below"},
            {"/added_tokens/0/id", 268, code, "added_tokens: '<|bos|>' and '<|end|>' both have id"},
            {"/added_tokens/0/id", 65, code, "added_tokens: '<|bos|>' has id 65, which is another"},
-           {"/added_tokens/1/id", 270, code, "added_tokens: '<|end|>' has id 270"},
+           {"/added_tokens/1/id", 16777216, code, "added_tokens[1].id 16777216 is not below"},
            {"/added_tokens/0/content", "", code, "added_tokens[0].content must not be empty"},
            {"/added_tokens/0/content", "hello", code, "added_tokens: 'hello' has id 267, but"},
            {"/added_tokens/0/content", "<|end|>", code, "added_tokens: '<|end|>' occurs twice"},
@@ -124,28 +123,93 @@ TEST(TokenizerJson, BrokenFieldsAreNamed) {
             "pre_tokenizer.pretokenizers must be an array"},
            {"/post_processor", no_sequence, code,
             "post_processor.special_tokens['<s>'] is missing"},
-           {"/post_processor", huge_special, code, "post_processor: token id 9999 is not in"}}) {
+           {"/post_processor", huge_special, code, "post_processor: token id 9999 is no token"}}) {
     expect_refused(byte_level_json(), c);
   }
 }
 
-TEST(TokenizerJson, DuplicatesAndHolesAreNamed) {
+TEST(TokenizerJson, HolesAreNoTokens) {
   json definition = byte_level_json();
   definition["model"]["vocab"].erase("hello");
   definition["model"]["merges"] = json::array();
+  const auto holey = Tokenizer::from_json(definition.dump());
+  ASSERT_TRUE(holey) << holey.error().message;
+  EXPECT_EQ(holey->vocab_size(), kEnd + 1);
+  EXPECT_EQ(holey->token_text(kHello), "");
+  EXPECT_EQ(holey->token_bytes(kHello), "");
+  EXPECT_EQ(holey->id_of("hello"), std::nullopt);
+  EXPECT_FALSE(holey->is_special(kHello));
+  const auto ids = holey->encode("hello<|end|>");
+  ASSERT_TRUE(ids);
+  EXPECT_EQ(ids->size(), 6U);
+  EXPECT_EQ(ids->back(), kEnd);
+  const std::vector<TokenId> with_hole{'h', kHello, kSpaceWorld};
+  const std::vector<TokenId> without{'h', kSpaceWorld};
+  EXPECT_EQ(holey->decode(with_hole, SkipSpecialTokens::kNo),
+            holey->decode(without, SkipSpecialTokens::kNo));
+}
+
+// The answers of the package `tokenizers` 0.23.3 for the same file.
+TEST(TokenizerJson, HoleyVocabularyAsTheReference) {
+  const auto make = [](const json& vocab, const json& added) {
+    return Tokenizer::from_json(
+        json{{"version", "1.0"},
+             {"added_tokens", added},
+             {"decoder", {{"type", "Fuse"}}},
+             {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}}}}
+            .dump());
+  };
+  const std::vector<TokenId> all{0, 1, 2, 3, 7, 100};
+  const auto bare = make({{"a", 0}, {"b", 2}, {"ab", 7}}, json::array());
+  ASSERT_TRUE(bare) << bare.error().message;
+  EXPECT_EQ(bare->vocab_size(), 8);
+  EXPECT_EQ(*bare->encode("abba<x>a<y>"), (std::vector<TokenId>{7, 2, 0, 0}));
+  EXPECT_EQ(bare->decode(all, SkipSpecialTokens::kNo), "abab");
+
+  const auto filled =
+      make({{"a", 0}, {"b", 2}, {"ab", 7}}, {added_token(3, "<x>"), added_token(4, "<y>")});
+  ASSERT_TRUE(filled) << filled.error().message;
+  EXPECT_EQ(*filled->encode("abba<x>a<y>"), (std::vector<TokenId>{7, 2, 0, 3, 0, 4}));
+  EXPECT_EQ(filled->decode(all, SkipSpecialTokens::kNo), "ab<x>ab");
+  EXPECT_EQ(filled->decode(all, SkipSpecialTokens::kYes), "abab");
+
+  // Here the reference would say 3 and 4, which are not the file's ids.
+  const auto behind =
+      make({{"a", 0}, {"b", 2}, {"ab", 7}}, {added_token(8, "<x>"), added_token(11, "<y>")});
+  ASSERT_TRUE(behind) << behind.error().message;
+  EXPECT_EQ(behind->vocab_size(), 12);
+  EXPECT_EQ(*behind->encode("<x>a<y>"), (std::vector<TokenId>{8, 0, 11}));
+}
+
+TEST(TokenizerJson, SpecialsAreTokensNotHoles) {
+  json definition = byte_level_json();
+  definition["model"]["vocab"].erase("hello");
+  definition["model"]["merges"] = json::array();
+  definition["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"cls", {"<|bos|>", kHello}}, {"sep", {"<|end|>", kEnd}}};
+  const auto loaded = Tokenizer::from_json(definition.dump());
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message, HasSubstr("post_processor: token id 259 is no token"));
+}
+
+TEST(TokenizerJson, HugeIdsAreNamed) {
+  json definition = byte_level_json();
+  definition["model"]["vocab"]["hello"] = 16777216;
   auto loaded = Tokenizer::from_json(definition.dump());
   ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message, HasSubstr("without holes"));
-  definition = sentencepiece_json();
-  definition["model"]["vocab"].erase("ab");
-  definition["model"]["merges"] = json::array();
+  EXPECT_THAT(loaded.error().message,
+              HasSubstr("model.vocab['hello'] is 16777216; ids must be below 16777216"));
+  definition["model"]["vocab"]["hello"] = 16777215;
   loaded = Tokenizer::from_json(definition.dump());
-  ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message, HasSubstr("there are 290 tokens, but none has id 289"));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->vocab_size(), 16777216);
+  EXPECT_EQ(loaded->token_text(16777215), "hello");
+}
 
+TEST(TokenizerJson, DuplicatesAreNamed) {
   std::string text = byte_level_json().dump();
   text.replace(text.find("\"hello\":259"), 11, "\"hello\":259,\"hello\":259");
-  loaded = Tokenizer::from_json(text);
+  const auto loaded = Tokenizer::from_json(text);
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message, HasSubstr("token 'hello' has id 259, which token 'hello'"));
 }

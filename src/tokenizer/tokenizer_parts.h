@@ -31,7 +31,7 @@ struct TokenizerParts {
   std::vector<std::string> normalized_texts{};  // of each added token, as the decoder sees it
   AddedTokenMatcher raw_matcher{};              // in the text as it comes
   AddedTokenMatcher normalized_matcher{};       // in normalized text
-  std::size_t vocab_size = 0;                   // model and added tokens together
+  std::size_t vocab_size = 0;                   // one more than the largest id
   std::optional<TokenId> bos{};
   std::optional<TokenId> eos{};
 };

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace sluice {
 namespace {
 
@@ -44,16 +46,14 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   return mix(state, kFirst);
 }
 
-Vocabulary::Vocabulary(std::size_t tokens)
-    : spans_(tokens), slots_(std::bit_ceil(tokens * 2 + 2)), mask_(slots_.size() - 1) {}
+Vocabulary::Vocabulary(std::size_t tokens, std::size_t ids)
+    : spans_(ids), slots_(std::bit_ceil(tokens * 2 + 2)), mask_(slots_.size() - 1) {
+  CHECK(tokens <= kMaxTokens && ids <= kMaxTokens);
+}
 
 Status Vocabulary::add(std::string_view text, std::uint64_t id) {
   const auto name = [&] { return "token '" + std::string(text.substr(0, 100)) + "'"; };
-  if (id >= spans_.size()) {
-    return invalid_argument(name() + " has id " + std::to_string(id) + ", but there are " +
-                            std::to_string(spans_.size()) +
-                            " tokens and ids must be 0 to that number less one, without holes");
-  }
+  CHECK(id < spans_.size());
   Span& span = spans_[id];
   if (span.size != kAbsent) {
     return invalid_argument(name() + " has id " + std::to_string(id) + ", which token '" +

@@ -1,5 +1,5 @@
 // The tokens of a model: text by id and id by text, both in constant time. Ids and texts are
-// unique; ids without a token are allowed here (added tokens may have them).
+// unique; ids without a token are allowed (added tokens may have them, or none).
 // All text lies in one string. Filled by one thread, then immutable.
 #pragma once
 
@@ -21,14 +21,14 @@ class Vocabulary {
  public:
   static constexpr std::size_t kMaxTokens = std::size_t{1} << 24;
 
-  // Room for `tokens` tokens; their ids must be below it. REQUIRES: tokens <= kMaxTokens.
-  explicit Vocabulary(std::size_t tokens);
+  // Room for `tokens` tokens with ids below `ids`. REQUIRES: neither is above kMaxTokens.
+  Vocabulary(std::size_t tokens, std::size_t ids);
 
-  // Errors: an id that is not below the number of tokens (there would be holes), an id or a text
-  // that was added before, more than 4 GiB of text.
+  // Errors: an id or a text that was added before, more than 4 GiB of text.
+  // REQUIRES: id < ids; no more than `tokens` calls.
   Status add(std::string_view text, std::uint64_t id);
 
-  std::size_t size() const { return spans_.size(); }  // room, as it was made
+  std::size_t size() const { return spans_.size(); }  // one more than the largest id may be
   std::size_t count() const { return count_; }        // tokens that were added
   bool contains(TokenId id) const {
     return id >= 0 && static_cast<std::size_t>(id) < spans_.size() &&
@@ -45,7 +45,7 @@ class Vocabulary {
   };
   void find_all(std::span<Query> queries) const;
 
-  // Empty for ids outside of the vocabulary.
+  // Empty for ids without a token.
   std::string_view text(TokenId id) const;
 
  private:

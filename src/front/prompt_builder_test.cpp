@@ -1,0 +1,176 @@
+#include "front/prompt_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+EngineFacts demo_facts() {
+  EngineFacts facts;
+  facts.limits = {.vocab_size = 3072, .max_model_len = 64, .num_adapters = 0};
+  facts.eos_ids = {2, 6};
+  facts.kv_identity.model_digest = "demo";
+  facts.kv_identity.block_size = 4;
+  facts.block_size = 4;
+  return facts;
+}
+
+const ServedModel& demo() {
+  static const ServedModel model = *load_served_model("models/demo", "demo", 1, demo_facts());
+  return model;
+}
+
+TEST(ServedModel, LoadsWhatADirectoryHas) {
+  EXPECT_EQ(demo().name, "demo");
+  EXPECT_TRUE(demo().templates);
+  EXPECT_EQ(demo().no_templates_reason, "");
+  EXPECT_EQ(demo().block_size, 4);
+  EXPECT_THAT(demo().eos_ids, ElementsAre(2, 6));
+}
+
+TEST(ServedModel, TokenizerIsNeededTemplatesAreNot) {
+  const auto directory = std::filesystem::path(::testing::TempDir()) / "served_model_test";
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  const auto without = load_served_model(directory.string(), "m", 1, demo_facts());
+  ASSERT_FALSE(without);
+  EXPECT_THAT(without.error().message, HasSubstr("tokenizer.json"));
+
+  std::filesystem::copy_file("models/demo/tokenizer.json", directory / "tokenizer.json");
+  const auto plain = load_served_model(directory.string(), "m", 1, demo_facts());
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_FALSE(plain->templates);
+  EXPECT_THAT(plain->no_templates_reason, HasSubstr("has no chat template"));
+  PromptWorker worker(*plain);
+  EXPECT_TRUE(worker.from_text("hello", AddSpecialTokens::kNo, ""));
+  const auto chat = worker.from_chat({.messages_json = "[]"}, "");
+  ASSERT_FALSE(chat);
+  EXPECT_EQ(chat.error().fault, PromptFault::kChat);
+  EXPECT_THAT(chat.error().error.message, HasSubstr("has no chat template"));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(PromptWorker, TextIsEncodedAsTheTokenizerDoes) {
+  PromptWorker worker(demo());
+  for (const AddSpecialTokens add : {AddSpecialTokens::kNo, AddSpecialTokens::kYes}) {
+    const auto prompt = worker.from_text("the cat and the dog", add, "");
+    ASSERT_TRUE(prompt);
+    EXPECT_EQ(prompt->ids,
+              *demo().tokenizer.encode("the cat and the dog", {.add_special_tokens = add}));
+    EXPECT_THAT(prompt->block_hashes, SizeIs(prompt->ids.size() / 4));
+  }
+  const auto broken = worker.from_text("a\xFF", AddSpecialTokens::kNo, "");
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().fault, PromptFault::kText);
+  EXPECT_THAT(broken.error().error.message, HasSubstr("not valid UTF-8 at byte offset 1"));
+}
+
+TEST(PromptWorker, ChatIsTheTemplatesTextWithItsSpecialTokens) {
+  PromptWorker worker(demo());
+  const auto prompt =
+      worker.from_chat({.messages_json = R"([{"role": "user", "content": "Hello"}])"}, "");
+  ASSERT_TRUE(prompt);
+  EXPECT_EQ(prompt->ids.front(), *demo().tokenizer.id_of("<|bos|>"));
+  EXPECT_EQ(prompt->ids[1], *demo().tokenizer.id_of("<|user|>"));
+  EXPECT_EQ(prompt->ids.back(), *demo().tokenizer.id_of("<|assistant|>"));
+  const auto refused = worker.from_chat({.messages_json = R"([{"role": "x"}])"}, "");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().fault, PromptFault::kChat);
+}
+
+TEST(PromptWorker, ChecksIds) {
+  PromptWorker worker(demo());
+  EXPECT_THAT(worker.from_ids({5, 3071}, "")->ids, ElementsAre(5, 3071));
+  for (const TokenId wrong : {-1, 3072}) {
+    const auto prompt = worker.from_ids({5, 7, wrong}, "");
+    ASSERT_FALSE(prompt);
+    EXPECT_EQ(prompt.error().fault, PromptFault::kTokenIds);
+    EXPECT_THAT(prompt.error().error.message,
+                HasSubstr("token 2 of the prompt has id " + std::to_string(wrong)));
+  }
+  const auto empty = worker.from_ids({}, "");
+  ASSERT_FALSE(empty);
+  EXPECT_EQ(empty.error().fault, PromptFault::kEmpty);
+  EXPECT_EQ(worker.from_text("", AddSpecialTokens::kNo, "").error().fault, PromptFault::kEmpty);
+}
+
+TEST(PromptWorker, ContextLengthIsRecognisable) {
+  PromptWorker worker(demo());
+  EXPECT_TRUE(worker.from_ids(std::vector<TokenId>(63, 5), ""));
+  const auto prompt = worker.from_ids(std::vector<TokenId>(64, 5), "");
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().fault, PromptFault::kContextLength);
+  EXPECT_THAT(prompt.error().error.message,
+              HasSubstr("maximum context length is 64 tokens, and the prompt has 64"));
+}
+
+TEST(PromptWorker, TokenizeHasNoLimit) {
+  PromptWorker worker(demo());
+  EXPECT_THAT(*worker.tokenize_text("", AddSpecialTokens::kNo), IsEmpty());
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += " cat";
+  EXPECT_GT(worker.tokenize_text(text, AddSpecialTokens::kNo)->size(), 64U);
+}
+
+TEST(PromptWorker, BlocksAreNamedUnderTheTenantsSalt) {
+  PromptWorker worker(demo());
+  const std::vector<TokenId> ids{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto open = worker.from_ids(ids, "");
+  const auto salted = worker.from_ids(ids, tenant_salt("alice", ""));
+  const auto open_again = worker.from_ids(ids, "");
+  ASSERT_TRUE(open && salted && open_again);
+  EXPECT_EQ(open->block_hash_root, block_hash_root(demo().kv_identity));
+  EXPECT_EQ(open->block_hashes, BlockHasher(open->block_hash_root, 4).hash_prompt(ids));
+  EXPECT_THAT(open->block_hashes, SizeIs(2));
+  EXPECT_EQ(open_again->block_hashes, open->block_hashes);
+  KvIdentity alice = demo().kv_identity;
+  alice.tenant_salt = tenant_salt("alice", "");
+  EXPECT_EQ(salted->block_hash_root, block_hash_root(alice));
+  EXPECT_NE(salted->block_hashes[0], open->block_hashes[0]);
+}
+
+TEST(TenantSalt, IsUnambiguous) {
+  EXPECT_EQ(tenant_salt("", ""), "");
+  EXPECT_EQ(tenant_salt("alice", ""), "key:5:alice");
+  EXPECT_EQ(tenant_salt("", "abc"), "salt:3:abc");
+  EXPECT_EQ(tenant_salt("alice", "abc"), "key:5:alicesalt:3:abc");
+  // Nobody gets another's salt by choosing names that look like parts of it.
+  const std::set<std::string> salts{tenant_salt("a", "b"), tenant_salt("asalt:1:b", ""),
+                                    tenant_salt("", "b"),  tenant_salt("", "key:1:asalt:1:b"),
+                                    tenant_salt("a", ""),  tenant_salt("b", "a"),
+                                    tenant_salt("ab", ""), tenant_salt("", "ab")};
+  EXPECT_THAT(salts, SizeIs(8));
+}
+
+TEST(PromptWorker, WorkersShareAModel) {
+  const std::string text = "the cat and the dog walked home";
+  const auto expected = PromptWorker(demo()).from_text(text, AddSpecialTokens::kYes, "s");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      PromptWorker worker(demo());
+      for (int i = 0; i < 50; ++i) {
+        const auto prompt = worker.from_text(text, AddSpecialTokens::kYes, "s");
+        ASSERT_TRUE(prompt);
+        EXPECT_EQ(prompt->ids, expected->ids);
+        EXPECT_EQ(prompt->block_hashes, expected->block_hashes);
+        EXPECT_TRUE(worker.from_chat({.messages_json = R"([{"role":"user","content":"hi"}])"}, ""));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace sluice
