@@ -36,7 +36,8 @@ class Recorder {
     if (!stopped_[index]) {
       const TextStream::Taken taken = streams_[index].push(output.tokens, text);
       const auto tokens = output.tokens.first(taken.tokens);
-      const std::size_t per_token = output.tokens.empty() ? 0 : output.logprobs.size() / output.tokens.size();
+      const std::size_t per_token =
+          output.tokens.empty() ? 0 : output.logprobs.size() / output.tokens.size();
       const auto logprobs = output.logprobs.first(per_token * taken.tokens);
       choice.tokens.insert(choice.tokens.end(), tokens.begin(), tokens.end());
       choice.logprobs.insert(choice.logprobs.end(), logprobs.begin(), logprobs.end());
