@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -107,19 +108,21 @@ bool more_values_than(std::string_view text, std::size_t limit) {
   return false;
 }
 
-// The parser's own words without its tag and its line and column, which count differently.
+// The parser's own words without its tag, its line and column, which count differently, and what it
+// read last: that may be long, and end in half a character.
 std::string parser_reason(std::string_view what) {
   if (const auto tag = what.find("] "); tag != std::string_view::npos) what.remove_prefix(tag + 2);
   if (what.starts_with("parse error at line")) {
     if (const auto at = what.find(": "); at != std::string_view::npos) what.remove_prefix(at + 2);
   }
-  constexpr std::size_t kLongest = 200;
-  if (what.size() > kLongest) {
-    std::size_t end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xC0) == 0x80) --end;
-    return std::string(what.substr(0, end)) + "...";
+  std::string reason(what.substr(0, what.find("; last read: ")));
+  if (const auto expected = what.rfind("; expected "); expected != std::string_view::npos) {
+    if (expected >= reason.size()) reason += what.substr(expected);
   }
-  return std::string(what);
+  constexpr std::size_t kLongest = 200;
+  reason.resize(std::min(reason.size(), kLongest));
+  if (const auto invalid = utf8::find_invalid(reason)) reason.resize(*invalid);
+  return reason;
 }
 
 std::string shown_text(std::string_view text) {

@@ -47,6 +47,13 @@ TEST(ParseRequestJson, SaysWhereABodyIsNotUtf8) {
   EXPECT_EQ(fault("{\"\xC3\""), "the body is not valid UTF-8 at byte offset 2");
 }
 
+TEST(ParseRequestJson, AnErrorNeverQuotesHalfACharacter) {
+  // The parser stops behind the first byte of the letter.
+  EXPECT_EQ(fault("{\"a\"\xC3\xA4:1}"),
+            "the body is not valid JSON at byte offset 4: syntax error while parsing object "
+            "separator - invalid literal; expected ':'");
+}
+
 TEST(ParseRequestJson, BoundsDepthAndValuesBeforeItBuildsAnything) {
   const std::string deep(1'000'000, '[');
   EXPECT_EQ(fault("{\"a\":" + deep), "the body is nested deeper than 128 levels");
