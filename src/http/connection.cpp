@@ -39,12 +39,17 @@ void Connection::turn_away() {
 // ---------------------------------------------------------------- reading
 
 void Connection::keep_reading() {
-  if (phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kAnswering && waiting().size() >= kMaxPipelined) return;
-  socket_.await_readable();
+  if (phase_ != Phase::kClosed && !input_full()) socket_.await_readable();
+}
+
+// While requests are being parsed, what waits is at most a piece of one.
+bool Connection::input_full() const {
+  const bool parsing = phase_ == Phase::kHead || phase_ == Phase::kBody;
+  return !parsing && waiting().size() >= kMaxPipelined;
 }
 
 void Connection::on_readable() {
+  if (input_full()) return;  // keep_reading() comes when there is room
   std::size_t room = server_.scratch.size();
   if (phase_ == Phase::kAnswering) room = std::min(room, kMaxPipelined - waiting().size());
   const IoResult result = socket_.receive(std::span(server_.scratch).first(room));

@@ -95,6 +95,7 @@ class Connection final : private SocketEvents {
   void on_wake() override;
 
   std::string_view waiting() const { return std::string_view(input_).substr(input_begin_); }
+  bool input_full() const;
   void keep_reading();
   void peer_ended();
   void drop_input(std::size_t bytes);

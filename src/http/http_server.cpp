@@ -78,6 +78,7 @@ struct HttpServer::Impl {
   Connections turned_away;
   std::int64_t accepted = 0;
   std::int64_t refused = 0;
+  std::uint16_t port = 0;
 };
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -94,10 +95,11 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(EventLoop& loop, const st
     server.accept(std::move(socket), std::move(peer));
   };
   ASSIGN_OR_RETURN(impl->listener, Listener::open(loop, host, port, options, std::move(accept)));
+  impl->port = impl->listener->port();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
-std::uint16_t HttpServer::port() const { return impl_->listener->port(); }
+std::uint16_t HttpServer::port() const { return impl_->port; }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::close_all() { impl_->close_all(); }
 
