@@ -31,6 +31,8 @@ git                 lists the files to check
 python3             tools/tidy.py and its tests
 python3-venv        environment for the pinned clang-format
 ca-certificates     PyPI over https
+chromium            tests of the server's page (tests/client)
+chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
 EOF
     ;;

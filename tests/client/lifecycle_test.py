@@ -1,0 +1,246 @@
+"""The life of the process: start, keys, a full queue, draining, the end."""
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import openai
+import pytest
+
+from raw_socket import get, post
+from serving import BINARY, MODEL, NAME, PATIENCE, Server, free_port, sse_events
+
+COMPLETIONS = "/v1/completions"
+LONG = {"model": NAME, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+
+
+def client_of(server, **more):
+    return openai.OpenAI(base_url=server.base + "/v1", max_retries=0,
+                         **({"api_key": "none"} | more))
+
+
+# ---------------------------------------------------------------- start
+
+
+def test_start_says_where_the_time_went():
+    with Server() as server:
+        text = server.stderr()
+        assert str(server.port) in text
+        assert re.search(r"^start [\d.]+ ms: .*map weights [\d.]+", text, re.M), text
+    # Leaving the block checked that SIGTERM of an idle server ends with 0.
+
+
+def test_wrong_usage_exits_2():
+    for options in (["--port", "99999"], ["--no-such-option"], ["--drain-timeout", "soon"]):
+        done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode == 2, done
+        assert options[0] in done.stderr
+
+
+def test_what_cannot_start_says_why():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([BINARY, "serve", MODEL, "--port", port], capture_output=True,
+                              text=True, timeout=60)
+    assert done.returncode not in (0, 2) and port in done.stderr, done
+    done = subprocess.run([BINARY, "serve", MODEL + "/nowhere", "--port", str(free_port())],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode not in (0, None) and "nowhere" in done.stderr, done
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_keys(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# who may ask\nalice sk-alice-0123456789\nbob sk-bob-0123456789\n")
+    with Server("--api-key-file", str(keys), api_key="sk-bob-0123456789") as server:
+        for key in ("wrong", "sk-alice-012345678", "sk-alice-01234567890"):
+            with client_of(server, api_key=key) as client:
+                with pytest.raises(openai.AuthenticationError) as caught:
+                    client.models.list()
+                assert caught.value.code == "invalid_api_key"
+                assert key not in caught.value.message
+                with pytest.raises(openai.AuthenticationError):
+                    client.completions.create(model=NAME, prompt="x", max_tokens=1)
+        with client_of(server, api_key="sk-alice-0123456789") as client:
+            answer = client.completions.with_raw_response.create(model=NAME, prompt="x",
+                                                                 max_tokens=1)
+            line = server.access_line(answer.headers["x-request-id"])
+            assert line["client"] == "alice"
+        # What tells nobody anything needs no key; everything else does.
+        for path, status in (("/", 200), ("/health", 200), ("/ready", 200), ("/version", 200),
+                             ("/status", 401), ("/v1/models", 401)):
+            assert server.get(path, headers={"Authorization": ""}).status == status, path
+        refused = server.get("/status", headers={"Authorization": ""})
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert "sk-" not in server.stderr() and "sk-" not in str(server.access_lines())
+
+
+def test_prefixes_are_not_shared_between_keys(tmp_path):
+    """Whether another tenant has asked the same must not show, neither in time nor in usage."""
+    keys = tmp_path / "keys"
+    keys.write_text("alice sk-alice-0123456789\nbob sk-bob-0123456789\n")
+    with Server("--api-key-file", str(keys), api_key="sk-bob-0123456789") as server:
+        cached = []
+        for key in ("alice", "alice", "bob"):
+            with client_of(server, api_key=f"sk-{key}-0123456789") as client:
+                usage = client.completions.create(model=NAME, prompt="A secret plan. " * 40,
+                                                  max_tokens=1).usage
+                details = usage.prompt_tokens_details
+                cached.append(details.cached_tokens if details else 0)
+        assert cached[0] == 0 and cached[1] > 0 and cached[2] == 0
+
+
+# ---------------------------------------------------------------- a full queue
+
+
+def test_a_full_queue_is_429_with_retry_after(connect):
+    with Server("--max-queue", "4") as server, client_of(server) as client:
+        streams = [connect(server) for _ in range(4)]
+        for stream in streams:
+            stream.send(post(COMPLETIONS, LONG))
+        server.await_status(lambda s: len(s["requests"]) == 4)
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.completions.create(model=NAME, prompt="x", max_tokens=1)
+        error = caught.value
+        assert 1 <= int(error.response.headers["retry-after"]) <= 60
+        assert "4" in error.message
+        for stream in streams:
+            stream.close()
+        server.await_idle()
+        assert client.completions.create(model=NAME, prompt="x", max_tokens=1).choices
+
+
+def test_connections_over_the_limit_are_refused(connect):
+    with Server("--max-connections", "10") as server:
+        clients = [connect(server) for _ in range(10)]
+        for client in clients:
+            client.send(get("/health"))
+            assert client.response()[0] == 200
+        late = connect(server)
+        assert late.response()[0] == 503
+        assert late.closed_within(5)
+        for client in clients:
+            client.close()
+        deadline = time.monotonic() + 5
+        while server.get("/health").status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_sigterm_lets_a_stream_finish(connect):
+    with Server("--drain-timeout", "30") as server:
+        stream, idle = connect(server), connect(server)
+        idle.send(get("/health"))
+        assert idle.response()[0] == 200
+        stream.send(post(COMPLETIONS, LONG | {"max_tokens": 600}))
+        assert stream.response_head()[0] == 200
+        first = stream.chunk()
+        server.terminate()
+        assert idle.closed_within(5), "idle connections are closed at once"
+        body = first + b"".join(iter(stream.chunk, b""))
+        events = sse_events(body.decode())
+        assert events[-1]["choices"][0]["finish_reason"] == "length"
+        assert stream.closed_within(5)
+        assert server.wait() == 0
+        with pytest.raises(openai.APIConnectionError), client_of(server) as client:
+            client.models.list()
+
+
+def test_no_new_work_while_draining(connect):
+    with Server("--drain-timeout", "30") as server:
+        stream = connect(server)
+        stream.send(post(COMPLETIONS, LONG))
+        assert stream.response_head()[0] == 200
+        server.terminate()
+        deadline = time.monotonic() + 5 * PATIENCE
+        with pytest.raises(ConnectionRefusedError):
+            while time.monotonic() < deadline:
+                connect(server).close()
+                time.sleep(0.02)
+        assert server.process.poll() is None, "the stream still runs"
+        stream.close()
+        assert server.wait() == 0
+
+
+def test_drain_timeout_cuts_streams(connect):
+    """What is not finished in time ends with an error event or a cut, never with [DONE]."""
+    with Server("--drain-timeout", "1") as server:
+        streams = [connect(server) for _ in range(24)]
+        for stream in streams:
+            stream.send(post(COMPLETIONS, LONG))
+        for stream in streams:
+            assert stream.response_head()[0] == 200
+        start = time.monotonic()
+        server.terminate()
+        assert server.wait(15) == 0
+        assert 0.9 < time.monotonic() - start < 10 * PATIENCE
+        for stream in streams:
+            assert b"[DONE]" not in stream.rest()
+            stream.close()
+
+
+def test_a_second_signal_ends_at_once(connect):
+    with Server("--drain-timeout", "60", expected_status=128 + signal.SIGINT) as server:
+        streams = [connect(server) for _ in range(24)]
+        for stream in streams:
+            stream.send(post(COMPLETIONS, LONG))
+        for stream in streams:
+            assert stream.response_head()[0] == 200
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert server.process.poll() is None
+        start = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        server.wait(10)
+        assert time.monotonic() - start < 5 * PATIENCE
+
+
+def test_the_client_sees_a_connection_error_when_the_server_dies():
+    with Server(expected_status=-signal.SIGKILL) as server, client_of(server) as client:
+        stream = client.completions.create(model=NAME, prompt="Once", max_tokens=1900, stream=True,
+                                           extra_body={"ignore_eos": True})
+        pieces = iter(stream)
+        next(pieces)
+        server.process.kill()
+        # An error, not the quiet end of a stream that only looks whole.
+        with pytest.raises(openai.APIConnectionError):
+            list(pieces)
+        with pytest.raises(openai.APIConnectionError):
+            client.models.list()
+
+
+def test_signals_under_load_never_hang():
+    """SIGTERM at a random moment of busy serving: exit 0 every time."""
+    for i in range(3):
+        server = Server("--drain-timeout", "1")
+        stop = threading.Event()
+
+        def hammer():
+            # Ends with the server: refused, cut off, or told 503.
+            while not stop.is_set():
+                try:
+                    server.complete(max_tokens=20)
+                except (OSError, http.client.HTTPException, AssertionError):
+                    return
+
+        threads = [threading.Thread(target=hammer) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1 + 0.13 * i)
+        server.stop()
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()

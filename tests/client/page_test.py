@@ -1,0 +1,212 @@
+"""The page at / in headless Chromium, as a person uses it."""
+
+import os
+import time
+
+import pytest
+
+from browser import Browser
+from raw_socket import RawClient, post
+from serving import NAME, ROOT, Server
+
+TURNS = "return document.querySelectorAll('.turn.assistant .facts, .turn.assistant .error').length"
+LAST = "const all = document.querySelectorAll('.turn.assistant'); return all[all.length - 1]"
+ENTER = "\ue007"
+STORY = "Tell me a story about a fox and a lantern."
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture
+def page(server, browser):
+    """The page, just opened; nothing may have gone wrong when the test is over."""
+    browser.console()
+    browser.requested_urls()
+    browser.open(server.base + "/")
+    browser.wait("return document.getElementById('state').textContent === 'ready'")
+    yield browser
+    assert browser.console() == []
+    urls = browser.requested_urls()
+    assert urls and all(url.startswith(server.base + "/") for url in urls), urls
+
+
+def turn_text(page):
+    return page.run(LAST + ".querySelector('.text').textContent")
+
+
+def ask_for_endless_answers(page):
+    """The model would end its story soon: from now on the page's requests say ignore_eos."""
+    page.run("""
+      const send = window.fetch;
+      window.fetch = (url, options) => {
+        if (options && options.method === 'POST') {
+          const body = JSON.parse(options.body);
+          body.ignore_eos = true;
+          options = {...options, body: JSON.stringify(body)};
+        }
+        return send(url, options);
+      };""")
+
+
+def set_field(page, selector, value):
+    page.run("const field = document.querySelector(arguments[0]); field.value = arguments[1];"
+             "field.dispatchEvent(new Event('input'));", selector, value)
+
+
+def test_loads_with_the_model_and_gauges(page, server):
+    assert page.wait("return document.getElementById('model').value") == server.status()["model"]
+    page.wait("return document.querySelectorAll('#spark-kv path').length === 2")
+    assert "0 running" in page.run("return document.getElementById('running').parentNode.innerText")
+    assert page.run("return document.getElementById('startup').hidden") is False
+
+
+def test_chat_streams_an_answer(page, server):
+    set_field(page, "#temperature", "0")
+    set_field(page, "#max-tokens", "1000")
+    ask_for_endless_answers(page)
+    page.run("""
+      window.lengths = new Set();
+      new MutationObserver(() => {
+        const text = document.querySelector('.turn.assistant .text');
+        if (text) window.lengths.add(text.textContent.length);
+      }).observe(document.getElementById('talk'), {subtree: true, childList: true,
+                                                   characterData: true});""")
+    page.type("#prompt", STORY + ENTER)
+    page.wait(TURNS + " === 1")
+    expected = server.post("/v1/chat/completions", {
+        "model": NAME, "messages": [{"role": "user", "content": STORY}], "temperature": 0,
+        "max_tokens": 1000, "ignore_eos": True}).json()["choices"][0]
+    assert turn_text(page) == expected["message"]["content"]
+    assert page.run("return window.lengths.size") > 2, "the answer did not come in pieces"
+    facts = page.run(LAST + ".querySelector('.facts').textContent")
+    assert "TTFT" in facts and "tokens/s" in facts and "1000 tokens" in facts, facts
+    # The second turn sends the first along.
+    page.type("#prompt", "Who is the story about?" + ENTER)
+    page.wait(TURNS + " === 2")
+    page.click("#clear")
+    assert page.run("return document.querySelectorAll('.turn').length") == 0
+
+
+def test_gauges_and_requests_move(page):
+    page.run("window.shown = document.getElementById('uptime').textContent;")
+    set_field(page, "#max-tokens", "1500")
+    for _ in range(2):  # the model ends a story by itself; the second comes with a longer prompt
+        page.type("#prompt", "Write a long story about a wizard named Orin and a telescope." + ENTER)
+        page.wait("return document.querySelectorAll('.turn.busy').length === 0")
+    page.wait("return Number(document.getElementById('generation').textContent.replace(',','')) > 0")
+    page.wait("return document.getElementById('uptime').textContent !== window.shown")
+    page.wait("return document.getElementById('ttft').textContent.endsWith('ms')")
+
+
+def test_other_clients_requests_are_shown(page, server):
+    body = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "ignore_eos": True,
+            "stream": True, "n": 4, "user": "<img src=x onerror=alert(1)>"}
+    with RawClient(server) as client:
+        client.send(post("/v1/completions", body))
+        assert client.response_head()[0] == 200
+        page.wait("return document.querySelectorAll('.req rect.decode').length > 0")
+        shown = page.run("return document.querySelector('.req').textContent")
+        assert "onerror=alert" in shown, "a name is shown as it is, never as markup"
+        assert page.run("return document.querySelectorAll('.req img').length") == 0
+    page.wait("return !document.querySelector('.req:not(.ended)')")
+    page.wait("return document.querySelectorAll('.req').length === 0")
+
+
+def test_stop_button_aborts(page, server):
+    set_field(page, "#max-tokens", "1900")
+    set_field(page, "#temperature", "0")
+    ask_for_endless_answers(page)
+    page.type("#prompt", STORY + ENTER)
+    page.wait("const text = document.querySelector('.turn.assistant .text');"
+              "return text && text.textContent.length > 40")
+    page.click("#stop")
+    page.wait(TURNS + " === 1")
+    assert "stopped" in page.run(LAST + ".querySelector('.facts').textContent")
+    before = turn_text(page)
+    server.await_idle()
+    time.sleep(0.2)
+    assert turn_text(page) == before and len(before) > 40
+    assert page.run("return !document.getElementById('send').hidden")
+
+
+def test_errors_are_shown_in_place(server, browser):
+    browser.open(server.base + "/")
+    browser.wait("return document.getElementById('model').value")
+    set_field(browser, "#temperature", "-3")
+    browser.type("#prompt", STORY + ENTER)
+    text = browser.wait("const e = document.querySelector('.turn .error');"
+                        "return e && e.textContent")
+    assert text.startswith("400: ") and "temperature" in text
+    # The question can be changed and sent again.
+    assert browser.run("return document.getElementById('prompt').value") == STORY
+    set_field(browser, "#temperature", "0")
+    browser.type("#prompt", ENTER)
+    browser.wait(TURNS + " === 2")
+    assert turn_text(browser)
+
+
+def test_model_text_is_never_markup(page):
+    """Nothing in the page makes elements of text: it has no such call at all."""
+    source = page.run("return document.documentElement.outerHTML")
+    for call in ("inner" + "HTML", "insertAdjacent", "document.write", "eval("):
+        assert call not in source, call
+    assert page.run("return document.querySelectorAll('[onclick], script[src], img, iframe, "
+                    "link:not([rel=icon])').length") == 0
+
+
+def test_key_is_asked_for_and_kept_for_the_tab(browser, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("page sk-page-0123456789\n")
+    with Server("--api-key-file", str(keys), api_key="sk-page-0123456789") as locked:
+        browser.open(locked.base + "/")
+        browser.wait("return document.getElementById('state').textContent === 'key needed'")
+        assert browser.run("return document.getElementById('settings').open")
+        browser.type("#key", "sk-page-0123456789" + ENTER)
+        browser.wait("return document.getElementById('state').textContent === 'ready'")
+        browser.wait("return document.getElementById('model').value")
+        set_field(browser, "#max-tokens", "5")
+        browser.type("#prompt", STORY + ENTER)
+        browser.wait(TURNS + " === 1")
+        assert turn_text(browser)
+        browser.open(locked.base + "/")  # a reload: the key is still there
+        browser.wait("return document.getElementById('state').textContent === 'ready'")
+        stored = browser.run("return [localStorage.length, document.cookie]")
+        assert stored == [0, ""]
+    browser.wait("return document.getElementById('state').textContent === 'unreachable'")
+
+
+def test_screenshot(page, server, connect, tmp_path):
+    """What docs/images/page.png shows, light and dark; SLUICE_SCREENSHOT=1 writes it there."""
+    kept = os.path.join(ROOT, "docs", "images", "page.png")
+    shots = {"light": kept if os.environ.get("SLUICE_SCREENSHOT") else tmp_path / "light.png",
+             "dark": tmp_path / "dark.png"}
+    page.type("#prompt", STORY + ENTER)
+    page.wait(TURNS + " === 1")
+    for i in range(4):
+        connect(server).send(post("/v1/completions", {
+            "model": NAME, "prompt": "Once upon a time " * (1 + 100 * i), "n": 4 + 3 * i,
+            "max_tokens": 1900 - 400 * i, "ignore_eos": True, "stream": True,
+            "user": f"client {i + 1}"}))
+        if os.environ.get("SLUICE_SCREENSHOT"):
+            time.sleep(2)  # a little history
+    page.wait("return document.querySelectorAll('.req rect.decode').length > 3")
+    grounds = {}
+    for scheme, path in shots.items():
+        page.appear(scheme, 1240, 800)
+        page.screenshot(path)
+        grounds[scheme] = page.run("return getComputedStyle(document.body).backgroundColor")
+        with open(path, "rb") as stream:
+            assert stream.read(8) == b"\x89PNG\r\n\x1a\n"
+        assert 20_000 < os.path.getsize(path) < 200_000
+    assert grounds == {"light": "rgb(244, 246, 246)", "dark": "rgb(15, 20, 21)"}
+
+
+@pytest.mark.parametrize("width", [1240, 700, 360])
+def test_nothing_sticks_out_at_any_width(page, width):
+    page.appear("light", width, 800)
+    assert page.run("return document.documentElement.scrollWidth") <= width
+    page.click("#prompt")

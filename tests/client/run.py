@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Runs the tests of one file with the interpreter of build/venv. For ctest: exit status 77, which
+ctest shows as skipped, when something they need is not installed, with what would install it.
+
+    SLUICE_BINARY=build/dev/apps/sluice tests/client/run.py FILE [PYTEST OPTIONS]
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PYTHON = os.path.join(ROOT, "build", "venv", "bin", "python")
+MODULES = ("openai", "pytest", "prometheus_client")
+SKIPPED = 77
+
+
+def what_is_missing(needs_browser):
+    if not os.access(PYTHON, os.X_OK):
+        return "no build/venv; run: make build/venv/client.stamp"
+    code = ("import importlib.util as u\n"
+            f"print(*[m for m in {MODULES!r} if u.find_spec(m) is None])")
+    absent = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True,
+                            check=True).stdout.strip()
+    if absent:
+        return f"no {absent} in build/venv; run: make build/venv/client.stamp"
+    programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    if needs_browser and programs:
+        return f"no {' and no '.join(programs)}; run: tools/install.sh test"
+    return ""
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    missing = what_is_missing("page" in os.path.basename(sys.argv[1]))
+    if missing:
+        print(f"SKIPPED: {sys.argv[1]}: {missing}")
+        sys.exit(SKIPPED)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.exit(subprocess.run([PYTHON, "-m", "pytest", *sys.argv[1:]], cwd=HERE,
+                            env=environment, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
