@@ -49,15 +49,16 @@ Result<KvLayout> layout_for(const ModelConfig& config, const EngineOptions& opti
   return make_kv_layout(layout);
 }
 
+// `token_budget`: what the policy makes of the one asked for.
 KvOptions kv_options(const KvLayout& layout, const EngineOptions& options, std::int32_t context,
-                     std::int32_t num_blocks) {
+                     std::int32_t token_budget, std::int32_t num_blocks) {
   KvOptions kv;
   kv.block_size = layout.block_size;
   for (const KvGroup& group : layout.groups) kv.group_windows.push_back(group.window);
   kv.num_blocks = num_blocks;
   kv.max_num_seqs = options.max_num_seqs;
   kv.max_model_len = context;
-  kv.max_query_len = options.token_budget;
+  kv.max_query_len = std::min(token_budget, context);
   kv.prefix_caching = options.prefix_caching;
   return kv;
 }
@@ -65,9 +66,10 @@ KvOptions kv_options(const KvLayout& layout, const EngineOptions& options, std::
 // Bytes of KV memory: as asked, or half of what the rest leaves, at most what every sequence can
 // use. `others`: what weights, inputs and workspace will take of the memory that is free now.
 Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions& options,
-                                     std::int32_t context, std::int64_t others,
+                                     const ModelRunnerOptions& runner, std::int64_t others,
                                      const Device& device) {
-  const KvManager probe(kv_options(layout, options, context, 2));
+  const std::int32_t context = runner.max_model_len;
+  const KvManager probe(kv_options(layout, options, context, runner.token_budget, 2));
   const std::int64_t per_seq = probe.blocks_needed(context) * layout.block_bytes;
   std::int64_t bytes = 0;
   if (options.kv_cache_memory) {
@@ -107,6 +109,8 @@ struct LoadPlan {
   KvLayout layout;
   DType dtype = DType::kF32;
   ArenaPlan arena;
+  SchedulerOptions scheduler;
+  std::unique_ptr<Policy> policy;
 };
 
 Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& options,
@@ -116,7 +120,13 @@ Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& opti
   ASSIGN_OR_RETURN(plan.layout, layout_for(loaded.config, options, plan.dtype));
   ModelRunnerOptions& runner = plan.runner;
   ASSIGN_OR_RETURN(runner.max_model_len, choose_context(loaded.config, options));
-  runner.token_budget = options.token_budget;
+  SchedulerOptions& scheduler = plan.scheduler;
+  scheduler.token_budget = options.token_budget;
+  scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_model_len = runner.max_model_len;
+  scheduler.eos_ids = loaded.eos_ids;
+  ASSIGN_OR_RETURN(plan.policy, make_policy(options.scheduler));
+  runner.token_budget = plan.policy->token_budget(scheduler);
   runner.max_num_seqs = options.max_num_seqs;
   runner.table_width = (runner.max_model_len + options.block_size - 1) / options.block_size;
   runner.steps_in_flight = options.steps_in_flight;
@@ -132,8 +142,8 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
   ArenaPlan without_kv = plan.arena;
   without_kv.finish(device.traits().granularity);
   const auto others = static_cast<std::int64_t>(without_kv.total_bytes());
-  ASSIGN_OR_RETURN(loaded.kv_bytes, choose_kv_bytes(plan.layout, options, plan.runner.max_model_len,
-                                                    others, device));
+  ASSIGN_OR_RETURN(loaded.kv_bytes,
+                   choose_kv_bytes(plan.layout, options, plan.runner, others, device));
   loaded.kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(
       plan.layout.blocks_for_bytes(loaded.kv_bytes), std::numeric_limits<std::int32_t>::max() / 4));
   plan.arena.reserve(RegionKind::kKv, static_cast<std::size_t>(loaded.kv_bytes));
@@ -145,19 +155,13 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
   return arena;
 }
 
-Result<std::unique_ptr<Engine>> assemble(const LoadPlan& plan, const EngineOptions& options,
+Result<std::unique_ptr<Engine>> assemble(LoadPlan& plan, const EngineOptions& options,
                                          std::unique_ptr<Executor> executor,
                                          const LoadedEngine& loaded, const Clock& clock) {
   const std::int32_t context = plan.runner.max_model_len;
-  auto kv =
-      std::make_unique<KvManager>(kv_options(plan.layout, options, context, loaded.kv_blocks));
-  ASSIGN_OR_RETURN(auto policy, make_policy(options.scheduler));
-  SchedulerOptions scheduler_options;
-  scheduler_options.token_budget = options.token_budget;
-  scheduler_options.max_num_seqs = options.max_num_seqs;
-  scheduler_options.max_model_len = context;
-  scheduler_options.eos_ids = loaded.eos_ids;
-  auto scheduler = std::make_unique<Scheduler>(scheduler_options, *kv, std::move(policy));
+  auto kv = std::make_unique<KvManager>(
+      kv_options(plan.layout, options, context, plan.runner.token_budget, loaded.kv_blocks));
+  auto scheduler = std::make_unique<Scheduler>(plan.scheduler, *kv, std::move(plan.policy));
   return std::make_unique<Engine>(EngineLimits{loaded.config.vocab_size, context, 0},
                                   std::move(executor), std::move(kv), std::move(scheduler), clock);
 }

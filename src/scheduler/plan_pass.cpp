@@ -3,6 +3,14 @@
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+std::size_t share(std::size_t sequences, std::int32_t micro_batches) {
+  const auto batches = static_cast<std::size_t>(micro_batches);
+  return (sequences + batches - 1) / batches;
+}
+
+}  // namespace
 
 PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& resources,
                    BatchPlan& plan)
@@ -10,7 +18,13 @@ PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& res
       now_(now),
       resources_(resources),
       plan_(plan),
-      changes_(plan.block_changes()) {}
+      changes_(plan.block_changes()),
+      overlap_(state.options.micro_batches == 1),
+      max_rows_(
+          share(static_cast<std::size_t>(state.options.max_num_seqs), state.options.micro_batches)),
+      max_running_rows_(overlap_ ? max_rows_
+                                 : share(state.running.order.size(), state.options.micro_batches)) {
+}
 
 void PlanPass::append_chunk(std::int32_t slot, std::int32_t count) {
   const std::size_t s = at(slot);
@@ -83,39 +97,94 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
   return RowOutcome::kWaits;
 }
 
-bool PlanPass::waits_for_leader(const Sequence& sequence) const {
-  const ChoiceGroup* const group = state_.group_of(sequence);
+void PlanPass::decode_all() {
+  const std::vector<std::int32_t>& order = set().order;
+  for (std::size_t i = 0; i < order.size() && plan_.rows.size() < max_running_rows_; ++i) {
+    if (decode_ready(order[i])) decode(order[i]);
+  }
+}
+
+void PlanPass::prefill_all() {
+  const std::vector<std::int32_t>& order = set().order;
+  for (std::size_t i = 0; i < order.size() && tokens_left() > 0; ++i) {
+    if (plan_.rows.size() >= max_running_rows_) return;
+    if (prefilling(order[i])) prefill(order[i], tokens_left());
+  }
+}
+
+void PlanPass::advance_all() {
+  const std::vector<std::int32_t>& order = set().order;
+  for (std::size_t i = 0; i < order.size() && tokens_left() > 0; ++i) {
+    if (plan_.rows.size() >= max_running_rows_) return;
+    if (decode_ready(order[i])) {
+      decode(order[i]);
+    } else if (prefilling(order[i])) {
+      prefill(order[i], tokens_left());
+    }
+  }
+}
+
+bool PlanPass::waits_for_leader(const WaitingEntry& entry) const {
+  const ChoiceGroup* const group = state_.group_of(*entry.sequence);
   if (group == nullptr || group->leader_slot < 0) return false;
   const Sequence& leader = *set().sequence[at(group->leader_slot)];
   return leader.computed < leader.prompt_len - 1;
 }
 
-std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Sequence& sequence,
-                                                  ChoiceGroup* group, Watermark watermark) {
-  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
-  const std::vector<Hash128>& hashes = SchedulerState::known_hashes(sequence);
+// Not when the prefix cache has as much: then nothing needs to be copied.
+bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) const {
+  if (group == nullptr || group->leader_slot < 0) return false;
   const std::int32_t shared = sequence.prompt_len - 1;
-  if (group != nullptr && group->leader_slot >= 0 &&
-      state_.kv.can_fork(group->leader_slot, shared) &&
-      state_.kv.match(hashes, num_tokens - 1) < shared) {
+  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
+  return state_.kv.can_fork(group->leader_slot, shared) &&
+         state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1) < shared;
+}
+
+// How long the row of a whole prompt would be. Looks into the prefix cache only when that decides.
+std::int32_t PlanPass::tokens_to_compute(const Sequence& sequence) const {
+  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
+  if (num_tokens <= tokens_left()) return num_tokens;
+  if (may_fork(sequence, state_.group_of(sequence))) return num_tokens - sequence.prompt_len + 1;
+  return num_tokens - state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1);
+}
+
+std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, Reservation reservation) const {
+  switch (reservation) {
+    case Reservation::kPrompt: break;
+    case Reservation::kContext:
+      if (!is_alone()) return state_.options.max_model_len;
+      [[fallthrough]];
+    case Reservation::kMaxTokens: return sequence.max_len - 1;  // the last is never computed
+  }
+  return static_cast<std::int32_t>(sequence.tokens.size());
+}
+
+std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Sequence& sequence,
+                                                  Reservation reservation) {
+  ChoiceGroup* const group = state_.group_of(sequence);
+  // The watermark is for the growth of others; whoever is alone may use all there is.
+  const bool grows = reservation == Reservation::kPrompt && !is_alone();
+  const Watermark watermark = grows ? Watermark::kKeep : Watermark::kIgnore;
+  const std::int32_t reserved = tokens_to_reserve(sequence, reservation);
+  if (may_fork(sequence, group)) {
+    const std::int32_t shared = sequence.prompt_len - 1;
     const bool forked =
-        state_.kv.fork(group->leader_slot, slot, shared, num_tokens, watermark, changes_);
+        state_.kv.fork(group->leader_slot, slot, shared, reserved, watermark, changes_);
     return forked ? std::optional(shared) : std::nullopt;
   }
-  const auto cached = state_.kv.admit(slot, hashes, num_tokens, watermark, changes_);
+  const auto cached = state_.kv.admit(slot, SchedulerState::known_hashes(sequence),
+                                      static_cast<std::int32_t>(sequence.tokens.size()), watermark,
+                                      changes_, reserved);
   if (cached && group != nullptr && group->leader_slot < 0) group->leader_slot = slot;
   return cached;
 }
 
-bool PlanPass::try_admit(Sequence& sequence, ServiceOrder place) {
-  RunningSet& r = set();
-  const std::int32_t slot = r.free_slots.back();
-  // The watermark is for the growth of others; whoever is alone may use all there is.
-  const bool alone = r.order.empty() && r.num_draining == 0;
-  const Watermark watermark = alone ? Watermark::kIgnore : Watermark::kKeep;
-  const auto cached = take_blocks(slot, sequence, state_.group_of(sequence), watermark);
+bool PlanPass::try_admit(const WaitingEntry& entry, Reservation reservation) {
+  Sequence& sequence = *entry.sequence;
+  const std::int32_t slot = set().free_slots.back();
+  const auto cached = take_blocks(slot, sequence, reservation);
   if (!cached) return false;
-  state_.occupy(slot, sequence, place, *cached);
+  state_.occupy(slot, entry, *cached);
   if (sequence.num_preemptions == 0) {
     sequence.first_scheduled = now_;
     sequence.cached_prompt_tokens = *cached;
@@ -124,20 +193,37 @@ bool PlanPass::try_admit(Sequence& sequence, ServiceOrder place) {
   return true;
 }
 
-bool PlanPass::admit_next(std::int32_t max_tokens) {
-  CHECK(max_tokens > 0);
-  if (set().free_slots.empty()) return false;
-  while (cursor_ < state_.waiting.size() &&
-         waits_for_leader(*state_.waiting.at(cursor_).sequence)) {
+bool PlanPass::admit_at(std::size_t position, const Admission& how) {
+  if (!can_admit()) return false;
+  const WaitingEntry entry = state_.waiting.at(position);
+  if (entry.order.ticket >= how.before_ticket) return false;
+  if (how.rows == PromptRows::kWhole && tokens_to_compute(*entry.sequence) > tokens_left()) {
+    return false;
+  }
+  if (!try_admit(entry, how.reservation)) return false;
+  state_.dequeue(position);
+  // Its blocks are promised, so the first chunk cannot fail.
+  CHECK(prefill(entry.sequence->slot, tokens_left()) == RowOutcome::kPlanned);
+  return true;
+}
+
+bool PlanPass::admit_next(const Admission& how) {
+  if (!can_admit()) return false;
+  while (cursor_ < state_.waiting.size() && waits_for_leader(state_.waiting.at(cursor_))) {
     ++cursor_;
   }
-  if (cursor_ == state_.waiting.size()) return false;
-  const WaitingEntry entry = state_.waiting.at(cursor_);
-  if (!try_admit(*entry.sequence, entry.order)) return false;
-  state_.waiting.erase(cursor_);
-  // Its blocks are promised, so the first chunk cannot fail.
-  CHECK(prefill(entry.sequence->slot, max_tokens) == RowOutcome::kPlanned);
-  return true;
+  return cursor_ < state_.waiting.size() && admit_at(cursor_, how);
+}
+
+void PlanPass::admit_choices(const Admission& how) {
+  if (state_.choices.empty()) return;
+  for (std::size_t i = 0; i < state_.waiting.size();) {
+    const WaitingEntry& entry = state_.waiting.at(i);
+    const ChoiceGroup* const group = state_.group_of(*entry.sequence);
+    const bool ready = group != nullptr && group->leader_slot >= 0 && !waits_for_leader(entry);
+    if (ready && !admit_at(i, how)) return;
+    if (!ready) ++i;
+  }
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/clock.h"
@@ -13,6 +14,27 @@
 #include "scheduler/scheduler_state.h"
 
 namespace sluice {
+
+// How a prompt that is admitted becomes rows.
+enum class PromptRows : std::uint8_t {
+  kChunks,  // the first chunk is what the token budget has left
+  kWhole,   // one row, or it is not admitted in this plan
+};
+
+// What admission promises a sequence. With more than its prompt it never waits for a block later
+// and is never preempted; whoever is alone is promised no more than its own max_tokens.
+enum class Reservation : std::uint8_t {
+  kPrompt,     // what is known of it now; the watermark stays free for growth
+  kMaxTokens,  // its prompt and max_tokens
+  kContext,    // max_model_len, whatever it asks for
+};
+
+struct Admission {
+  PromptRows rows = PromptRows::kChunks;
+  Reservation reservation = Reservation::kPrompt;
+  // Only sequences whose ticket is below it.
+  std::uint64_t before_ticket = std::numeric_limits<std::uint64_t>::max();
+};
 
 enum class RowOutcome : std::uint8_t {
   kPlanned,
@@ -26,6 +48,10 @@ class PlanPass {
   TimePoint now() const { return now_; }
   const ResourceView& resources() const { return resources_; }
 
+  // Who waits, in service order.
+  std::span<const WaitingEntry> waiting() const { return state_.waiting.entries(); }
+  // The ticket that the next sequence to arrive will get.
+  std::uint64_t next_ticket() const { return state_.next_ticket; }
   // Slots of running sequences in service order (priority, arrival). Planning a row may preempt
   // sequences behind it in this order, never in front of it: walk by index.
   std::span<const std::int32_t> running() const { return state_.running.order; }
@@ -34,6 +60,8 @@ class PlanPass {
     return std::max(
         0, state_.options.token_budget - static_cast<std::int32_t>(plan_.token_ids.size()));
   }
+  // Rows planned so far.
+  std::span<const PlanRow> rows() const { return plan_.rows; }
   // Someone was preempted or had to wait for blocks in this plan.
   bool short_of_memory() const { return short_of_memory_; }
 
@@ -41,11 +69,16 @@ class PlanPass {
   bool prefilling(std::int32_t slot) const {
     return set().next[at(slot)] < set().prefill_end[at(slot)] && set().held[at(slot)] == 0;
   }
-  // The prompt is planned, one more token cannot exceed max_len, and where it stands is known.
+  // The prompt is planned, one more token cannot exceed max_len, and where it stands is known; in
+  // a pipeline of several micro-batches also that token itself.
   bool decode_ready(std::int32_t slot) const {
     return set().next[at(slot)] >= set().prefill_end[at(slot)] &&
            set().next[at(slot)] < set().decode_end[at(slot)] && set().held[at(slot)] == 0 &&
-           set().undecided[at(slot)] == 0;
+           set().undecided[at(slot)] == 0 && (overlap_ || idle(slot));
+  }
+  // A token behind the prompt is planned or computed.
+  bool decoding(std::int32_t slot) const {
+    return set().next[at(slot)] > set().prefill_end[at(slot)];
   }
   // No step in flight names the slot: its tokens are all known, and it may be preempted.
   bool idle(std::int32_t slot) const { return set().in_flight[at(slot)] == 0; }
@@ -70,9 +103,45 @@ class PlanPass {
   // Plans the next chunk, of at most max_tokens. REQUIRES: prefilling(slot), max_tokens > 0.
   RowOutcome prefill(std::int32_t slot, std::int32_t max_tokens);
 
-  // Admits the first waiting sequence that does not wait for a sibling's prompt, and plans its
-  // first chunk. False when there is none, no slot is free, or it does not fit.
-  bool admit_next(std::int32_t max_tokens);
+  // Plans a decode for each running sequence that is ready, in service order. The token budget does
+  // not limit decodes.
+  void decode_all();
+
+  // Plans the next chunk of each running prompt, in service order, while the budget lasts.
+  void prefill_all();
+
+  // Both at once, in service order: a decode or the next chunk for each that has one, while the
+  // budget lasts. Here it limits decodes too.
+  void advance_all();
+
+  // A choice of a request (n > 1) waits until its leader has computed the prompt.
+  bool waits_for_leader(const WaitingEntry& entry) const;
+
+  // Slot, budget and the micro-batch's share are there; memory is not asked.
+  bool can_admit() const {
+    return tokens_left() > 0 && !set().free_slots.empty() && plan_.rows.size() < max_rows_;
+  }
+
+  // Admits one waiting sequence and plans the first row of its prompt. False, and nothing changes,
+  // when slot, budget, share of the micro-batch or memory are missing.
+  // REQUIRES: position < waiting().size(), !waits_for_leader.
+  bool admit_at(std::size_t position, const Admission& how);
+
+  // Admits the first waiting sequence that does not wait for its leader. False when there is none
+  // or it cannot be admitted: nobody overtakes it.
+  bool admit_next(const Admission& how);
+  void admit_all(const Admission& how) {
+    while (admit_next(how)) {
+    }
+  }
+
+  // Admits choices whose leader runs and has computed their prompt, and nobody else.
+  void admit_choices(const Admission& how);
+
+  // The clients' counters, for policies that admit by them.
+  ClientLedger& clients() { return state_.clients; }
+  std::int64_t served(std::int32_t client) const { return state_.clients.served(client); }
+  std::int32_t client_of(std::int32_t slot) const { return set().client[at(slot)]; }
 
  private:
   static std::size_t at(std::int32_t slot) { return RunningSet::index(slot); }
@@ -83,10 +152,14 @@ class PlanPass {
   void append_chunk(std::int32_t slot, std::int32_t count);
   PlanRow& append_row(std::int32_t slot, std::int32_t count);
   RowOutcome make_room(std::int32_t slot, std::int32_t count);
-  bool waits_for_leader(const Sequence& sequence) const;
-  bool try_admit(Sequence& sequence, ServiceOrder place);
+  bool may_fork(const Sequence& sequence, const ChoiceGroup* group) const;
+  std::int32_t tokens_to_compute(const Sequence& sequence) const;
+  bool try_admit(const WaitingEntry& entry, Reservation reservation);
+  std::int32_t tokens_to_reserve(const Sequence& sequence, Reservation reservation) const;
   std::optional<std::int32_t> take_blocks(std::int32_t slot, const Sequence& sequence,
-                                          ChoiceGroup* group, Watermark watermark);
+                                          Reservation reservation);
+  // Nobody else runs or holds blocks.
+  bool is_alone() const { return set().order.empty() && set().num_draining == 0; }
 
   SchedulerState& state_;
   TimePoint now_;
@@ -95,6 +168,10 @@ class PlanPass {
   BlockChanges changes_;
   std::size_t cursor_ = 0;  // in the waiting queue: those before it wait for their leaders
   bool short_of_memory_ = false;
+  // Of one of several micro-batches; otherwise no limits.
+  bool overlap_;  // a decode may be planned behind a step in flight
+  std::size_t max_rows_;
+  std::size_t max_running_rows_;  // of sequences that ran before
 };
 
 // A row of `count` tokens behind what is planned already; its tokens and logits are the caller's.

@@ -1,5 +1,5 @@
 // Policy: who runs in the next step, composed of the building blocks of PlanPass. A policy keeps
-// no copy of queues or blocks, so policies can be exchanged between steps.
+// no copy of queues or blocks; the little it remembers (whose turn it is) is its own.
 // Owner: the scheduler. Threads: the engine's. Allocation: none per step.
 #pragma once
 
@@ -12,11 +12,16 @@
 namespace sluice {
 
 class PlanPass;
+struct SchedulerOptions;
 
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
+  // The token budget that the policy plans with when the user asks for options.token_budget: more
+  // when it never splits a prompt. A step has at most max(this, max_num_seqs) tokens, a row at most
+  // min(this, max_model_len).
+  virtual std::int32_t token_budget(const SchedulerOptions& options) const;
   // Fills the pass's plan. Everything planned is final: rows are never taken back.
   virtual void plan(PlanPass& pass) = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "scheduler/policy.h"
 #include "scheduler/policy_stall_free.h"
+#include "scheduler/scheduler.h"
 
 namespace sluice {
 namespace {
@@ -35,6 +36,10 @@ constexpr std::array kPolicies = {
 };
 
 }  // namespace
+
+std::int32_t Policy::token_budget(const SchedulerOptions& options) const {
+  return options.token_budget;
+}
 
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;

@@ -11,11 +11,6 @@ class StallFreePolicy final : public Policy {
  public:
   std::string_view name() const override { return "stall-free"; }
   void plan(PlanPass& pass) override;
-
- private:
-  static void run_decodes(PlanPass& pass);
-  static void continue_prefills(PlanPass& pass);
-  static void admit_waiting(PlanPass& pass);
 };
 
 }  // namespace sluice

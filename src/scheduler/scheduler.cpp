@@ -29,12 +29,17 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.preempted.reserve(seqs);
 }
 
+SchedulerOptions planned_options(SchedulerOptions options, const Policy* policy) {
+  CHECK(policy != nullptr);
+  options.token_budget = policy->token_budget(options);
+  return options;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, KvManager& kv, std::unique_ptr<Policy> policy)
-    : state_(std::make_unique<SchedulerState>(options, kv)), policy_(std::move(policy)) {
-  CHECK(policy_ != nullptr);
-}
+    : state_(std::make_unique<SchedulerState>(planned_options(options, policy.get()), kv)),
+      policy_(std::move(policy)) {}
 
 Scheduler::~Scheduler() = default;
 
@@ -67,7 +72,9 @@ Status Scheduler::add(Sequence& sequence) {
   sequence.max_len = max_len;
   sequence.tokens.reserve(static_cast<std::size_t>(max_len));
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
-  state_->waiting.insert({{sequence.request->priority, state_->next_ticket++}, &sequence});
+  state_->waiting.insert({{sequence.request->priority, state_->next_ticket++},
+                          &sequence,
+                          state_->clients.arrive(sequence.request->client_key)});
   return {};
 }
 
@@ -76,8 +83,7 @@ void Scheduler::cancel(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::kWaiting) {
     const std::size_t position = state_->waiting.find(sequence);
     CHECK(position < state_->waiting.size());
-    state_->waiting.erase(position);
-    state_->finish(sequence, reason);
+    state_->finish(sequence, state_->dequeue(position).client, reason);
     return;
   }
   if (state_->running.in_flight[RunningSet::index(sequence.slot)] == 0) {

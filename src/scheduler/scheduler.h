@@ -27,10 +27,17 @@ class Policy;
 struct SchedulerState;
 
 struct SchedulerOptions {
-  std::int32_t token_budget = 512;  // tokens per step, decodes included
-  std::int32_t max_num_seqs = 64;   // running sequences, and slots
-  std::int32_t max_model_len = 0;   // context: prompt + output of one sequence
-  std::vector<TokenId> eos_ids;     // end-of-sequence ids of the model
+  // Tokens per step, decodes included. A policy that never splits a prompt needs more and takes it
+  // (Policy::token_budget); KV and executor must be made for that.
+  std::int32_t token_budget = 512;
+  std::int32_t max_num_seqs = 64;  // running sequences, and slots
+  std::int32_t max_model_len = 0;  // context: prompt + output of one sequence
+  std::vector<TokenId> eos_ids;    // end-of-sequence ids of the model
+  // Micro-batches that a pipeline of as many stages keeps in flight. With more than one, no
+  // sequence decodes in two of them at once, and each takes at most its share of the running ones:
+  // ceil(running / micro_batches), and with those it admits ceil(max_num_seqs / micro_batches).
+  // REQUIRES then: whoever plans fills the pipeline before the next commit, so all get their turn.
+  std::int32_t micro_batches = 1;
 };
 
 // What commit did to one row. The new tokens are the last `num_tokens` of sequence->tokens.

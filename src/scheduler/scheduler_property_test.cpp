@@ -1,12 +1,14 @@
-// Random lives of scheduler and KV bookkeeping against an oracle; what is checked is written in
-// tests/support/scheduler_workload.h. SLUICE_SCHEDULER_STEPS=N runs a campaign of N steps from
-// seed SLUICE_SCHEDULER_SEED on (default 1).
+// Random lives of scheduler and KV bookkeeping, under every policy, against an oracle; what is
+// checked is written in tests/support/scheduler_workload.h. SLUICE_SCHEDULER_STEPS=N runs a
+// campaign of N steps, shared by the policies, from seed SLUICE_SCHEDULER_SEED on (default 1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
+#include "scheduler/policy.h"
 #include "tests/support/scheduler_workload.h"
 
 namespace sluice {
@@ -17,8 +19,18 @@ std::int64_t number_from_environment(const char* name, std::int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-TEST(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
-  const std::int64_t wanted = number_from_environment("SLUICE_SCHEDULER_STEPS", 30'000);
+std::vector<std::string> policies() {
+  std::vector<std::string> names = {"guessing"};
+  for (const std::string_view name : policy_names()) names.emplace_back(name);
+  return names;
+}
+
+class SchedulerProperty : public testing::TestWithParam<std::string> {};
+
+TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
+  const auto count = static_cast<std::int64_t>(policies().size());
+  const std::int64_t wanted =
+      number_from_environment("SLUICE_SCHEDULER_STEPS", 20'000 * count) / count;
   auto seed = static_cast<std::uint64_t>(number_from_environment("SLUICE_SCHEDULER_SEED", 1));
   WorkloadReport total;
   while (total.steps < wanted) {
@@ -26,23 +38,39 @@ TEST(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
     // A violation aborts; with SLUICE_SCHEDULER_TRACE the last line names the seed.
     if (std::getenv("SLUICE_SCHEDULER_TRACE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     SCOPED_TRACE(seed);
-    total += run_scheduler_workload(seed++, steps);
+    total += run_scheduler_workload(GetParam(), seed++, steps);
   }
   std::printf(
-      "%ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached "
-      "tokens, "
-      "%ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows\n",
-      total.steps, total.finished, total.output_tokens, total.preemptions, total.copies,
-      total.cached_tokens, total.cancelled, total.failed, total.refused, total.empty_plans,
-      total.guessed_rows);
+      "%s: %ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached "
+      "tokens, %ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows, %ld rows "
+      "of micro-batches\n",
+      GetParam().c_str(), total.steps, total.finished, total.output_tokens, total.preemptions,
+      total.copies, total.cached_tokens, total.cancelled, total.failed, total.refused,
+      total.empty_plans, total.guessed_rows, total.piped_rows);
   // The workloads must reach what they are for.
-  EXPECT_GT(total.preemptions, wanted / 1000);
+  const bool reserves = GetParam().starts_with("hybrid") && GetParam() != "hybrid-only";
+  if (!reserves && GetParam() != "request-level") {
+    EXPECT_GT(total.preemptions, wanted / 1000);
+  }
   EXPECT_GT(total.copies, wanted / 1000);
   EXPECT_GT(total.cached_tokens, wanted / 100);
   EXPECT_GT(total.cancelled, wanted / 1000);
   EXPECT_GT(total.failed, 0);
-  EXPECT_GT(total.guessed_rows, wanted / 1000);
+  if (GetParam() == "guessing") {
+    EXPECT_GT(total.guessed_rows, wanted / 1000);
+  } else {
+    EXPECT_GT(total.piped_rows, wanted / 100);
+  }
 }
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, SchedulerProperty, testing::ValuesIn(policies()), test_name);
 
 }  // namespace
 }  // namespace sluice

@@ -17,6 +17,7 @@ RunningSet::RunningSet(std::size_t slots)
       prefill_end(slots, 0),
       decode_end(slots, 0),
       prompt_len(slots, 0),
+      client(slots, 0),
       in_flight(slots, 0),
       held(slots, 0),
       undecided(slots, 0) {
@@ -35,7 +36,8 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
   CHECK(options.token_budget > 0 && options.max_num_seqs > 0 && options.max_model_len > 1);
   CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
   CHECK(kv.options().max_model_len >= options.max_model_len);
-  CHECK(kv.options().max_query_len >= options.token_budget);
+  CHECK(options.micro_batches > 0);
+  CHECK(kv.options().max_query_len >= std::min(options.token_budget, options.max_model_len));
   hashes.reserve(static_cast<std::size_t>(kv.max_blocks_per_seq()));
 }
 
@@ -49,8 +51,16 @@ const std::vector<Hash128>& SchedulerState::known_hashes(const Sequence& sequenc
   return sequence.block_hashes.empty() ? sequence.request->block_hashes : sequence.block_hashes;
 }
 
-void SchedulerState::occupy(std::int32_t slot, Sequence& sequence, ServiceOrder place,
-                            std::int32_t cached) {
+WaitingEntry SchedulerState::dequeue(std::size_t position) {
+  const WaitingEntry entry = waiting.at(position);
+  waiting.erase(position);
+  clients.dequeue(entry.client);
+  return entry;
+}
+
+void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::int32_t cached) {
+  Sequence& sequence = *entry.sequence;
+  const ServiceOrder place = entry.order;
   const std::size_t s = RunningSet::index(slot);
   CHECK(running.state[s] == SlotState::kFree && running.free_slots.back() == slot);
   running.free_slots.pop_back();
@@ -64,6 +74,7 @@ void SchedulerState::occupy(std::int32_t slot, Sequence& sequence, ServiceOrder 
   running.prefill_end[s] = running.known[s];
   running.decode_end[s] = sequence.max_len - 1;
   running.prompt_len[s] = sequence.prompt_len;
+  running.client[s] = entry.client;
   running.held[s] = 0;
   running.undecided[s] = 0;
   const auto behind = std::upper_bound(running.order.begin(), running.order.end(), place,
@@ -123,7 +134,8 @@ void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
   sequence.slot = -1;
   sequence.computed = 0;
   ++sequence.num_preemptions;
-  waiting.insert({running.service_order[s], &sequence});
+  waiting.insert({running.service_order[s], &sequence, running.client[s]});
+  clients.requeue(running.client[s]);
   plan.preempted.push_back(sequence.id);
 }
 
@@ -136,16 +148,17 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
     publish_outputs(slot, sequence);
   }
   if (running.state[s] == SlotState::kRunning) leave_order(slot);
-  finish(sequence, reason);
+  finish(sequence, running.client[s], reason);
   running.sequence[s] = nullptr;
   if (running.in_flight[s] == 0) vacate(slot);
 }
 
-void SchedulerState::finish(Sequence& sequence, FinishReason reason) {
+void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReason reason) {
   sequence.state = SequenceState::kFinished;
   sequence.finish_reason = reason;
   sequence.slot = -1;
   sequence.in_flight = 0;
+  clients.finish(client);
   if (ChoiceGroup* const group = group_of(sequence); group != nullptr) {
     if (--group->alive == 0) choices.erase(sequence.request);
   }
@@ -181,7 +194,9 @@ void SchedulerState::check_integrity() const {
   kv.check_integrity();
   std::size_t free = 0;
   std::int32_t draining = 0;
+  std::size_t alive = waiting.size();
   for (std::size_t s = 0; s < running.state.size(); ++s) {
+    alive += running.sequence[s] != nullptr ? 1 : 0;
     free += running.state[s] == SlotState::kFree ? 1 : 0;
     draining += running.state[s] == SlotState::kDraining ? 1 : 0;
     check_slot(static_cast<std::int32_t>(s));
@@ -202,6 +217,7 @@ void SchedulerState::check_integrity() const {
     CHECK(sequence.computed == 0 && sequence.in_flight == 0);
     CHECK(i == 0 || entries[i - 1].order < entries[i].order);
   }
+  clients.check_integrity(waiting.size(), alive);
   for (const auto& [request, group] : choices) {
     CHECK(group.alive > 0);
     if (group.leader_slot < 0) continue;

@@ -1,6 +1,6 @@
 // SchedulerState: everything the scheduler knows, common to all policies: the waiting queue, the
-// running set, KV bookkeeping and the choices of one request. Internal to scheduler/; read and
-// changed by Scheduler (add, cancel, commit) and PlanPass (plan).
+// running set, KV bookkeeping, the clients' counters and the choices of one request. Internal to
+// scheduler/; read and changed by Scheduler (add, cancel, commit) and PlanPass (plan).
 //
 // The running set is a structure of arrays by slot, so that steady decode touches few cache lines
 // per sequence. Threads: the engine's. Allocation: at construction, and when a queue grows.
@@ -15,6 +15,7 @@
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
 #include "scheduler/batch_plan.h"
+#include "scheduler/client_ledger.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/waiting_queue.h"
 
@@ -41,6 +42,7 @@ struct RunningSet {
   std::vector<std::int32_t> prefill_end;  // tokens known at admission; from there on, decode
   std::vector<std::int32_t> decode_end;   // a row at or behind it could only exceed max_len
   std::vector<std::int32_t> prompt_len;
+  std::vector<std::int32_t> client;     // in the ClientLedger
   std::vector<std::int32_t> in_flight;  // steps planned and not committed that name the slot
   std::vector<std::uint8_t> held;       // is to sit out this plan, so that it can be a victim
   std::vector<std::uint8_t> undecided;  // the row in flight may commit fewer tokens than it has
@@ -65,6 +67,7 @@ struct SchedulerState {
   SchedulerOptions options;
   KvManager& kv;
   WaitingQueue waiting;
+  ClientLedger clients;
   RunningSet running;
   std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
   std::uint64_t next_ticket = 0;
@@ -77,8 +80,8 @@ struct SchedulerState {
   // The digests known for a sequence's blocks.
   static const std::vector<Hash128>& known_hashes(const Sequence& sequence);
 
-  // Gives `sequence` a free slot and its place in the order. The blocks are there already.
-  void occupy(std::int32_t slot, Sequence& sequence, ServiceOrder place, std::int32_t cached);
+  // Gives an entry's sequence a free slot and its place in the order. The blocks are there already.
+  void occupy(std::int32_t slot, const WaitingEntry& entry, std::int32_t cached);
   // Takes a slot out of the running order; blocks and slot stay until vacate().
   void leave_order(std::int32_t slot);
   // Frees blocks and slot. REQUIRES: not in the order, no step in flight.
@@ -87,8 +90,10 @@ struct SchedulerState {
   void preempt(std::int32_t slot, BatchPlan& plan);
   // Ends a sequence that holds a slot. The slot drains while a step in flight names it.
   void finish_running(std::int32_t slot, FinishReason reason);
-  // Ends a sequence's life in the scheduler, wherever it was.
-  void finish(Sequence& sequence, FinishReason reason);
+  // Ends the life of a sequence that holds neither slot nor place in the queue any more.
+  void finish(Sequence& sequence, std::int32_t client, FinishReason reason);
+  // Takes an entry out of the queue.
+  WaitingEntry dequeue(std::size_t position);
 
   void check_integrity() const;
 

@@ -24,6 +24,7 @@ struct ServiceOrder {
 struct WaitingEntry {
   ServiceOrder order;
   Sequence* sequence = nullptr;
+  std::int32_t client = 0;  // in the ClientLedger
 };
 
 class WaitingQueue {

@@ -2,6 +2,7 @@
 // walk through a few steps by hand. Owns the requests and sequences it is given.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace sluice {
 
 struct HarnessOptions {
+  std::string policy = "stall-free";
   std::int32_t token_budget = 64;
   std::int32_t max_num_seqs = 8;
   std::int32_t max_model_len = 128;
@@ -25,6 +27,7 @@ struct HarnessOptions {
   int max_in_flight = 1;
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   std::uint64_t fail_one_in = 0;
+  std::int32_t micro_batches = 1;
 };
 
 class SchedulerHarness {
@@ -34,21 +37,24 @@ class SchedulerHarness {
               .eos_ids = {0},
               .group_windows = options.windows,
               .fail_one_in = options.fail_one_in},
+        scheduler_options{.token_budget = options.token_budget,
+                          .max_num_seqs = options.max_num_seqs,
+                          .max_model_len = options.max_model_len,
+                          .eos_ids = model.eos_ids,
+                          .micro_batches = options.micro_batches},
         kv_options{.block_size = options.block_size,
                    .group_windows = options.windows,
                    .num_blocks = options.num_blocks,
                    .max_blocks = 0,
                    .max_num_seqs = options.max_num_seqs,
                    .max_model_len = options.max_model_len,
-                   .max_query_len = options.token_budget,
+                   .max_query_len = std::min(
+                       make_policy(options.policy).value()->token_budget(scheduler_options),
+                       options.max_model_len),
                    .watermark = options.watermark,
                    .prefix_caching = options.prefix_caching},
-        scheduler_options{.token_budget = options.token_budget,
-                          .max_num_seqs = options.max_num_seqs,
-                          .max_model_len = options.max_model_len,
-                          .eos_ids = model.eos_ids},
         kv(kv_options),
-        scheduler(scheduler_options, kv, make_policy("stall-free").value()),
+        scheduler(scheduler_options, kv, make_policy(options.policy).value()),
         executor(model, kv_options, options.max_in_flight),
         plans(static_cast<std::size_t>(options.max_in_flight) + 1) {}
 
@@ -134,8 +140,8 @@ class SchedulerHarness {
   }
 
   FakeModel model;
-  KvOptions kv_options;
   SchedulerOptions scheduler_options;
+  KvOptions kv_options;
   KvManager kv;
   Scheduler scheduler;
   FakeExecutor executor;

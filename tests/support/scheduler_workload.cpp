@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -17,6 +19,8 @@
 namespace sluice {
 namespace {
 
+constexpr std::string_view kGuessing = "guessing";
+
 // What one seed decides before anything runs.
 struct Setup {
   FakeModel model;
@@ -30,8 +34,31 @@ struct Setup {
   std::int32_t max_prompt = 0;
   std::int32_t max_output = 0;
   std::int32_t min_blocks = 0;  // memory never shrinks below this
-  bool guessing = false;        // decode with guesses, right and wrong ones
 };
+
+// What a policy promises beyond what all of them do.
+struct Promises {
+  bool mixes_phases = true;        // chunks and decodes in one step
+  bool whole_prompts = false;      // a prompt is one row
+  bool limits_decodes = false;     // by the token budget, as well
+  bool never_preempts = false;     // but for blocks that leave a window and stay shared
+  bool first_come = true;          // else only within a client
+  bool closed_batches = false;     // nobody joins a batch that decodes, but choices of it
+  bool admits_before_all = false;  // while it admits, others may wait
+};
+
+Promises promises_of(std::string_view policy) {
+  Promises p;
+  p.mixes_phases = policy != "chunked-only" && policy != "prefill-first";
+  p.limits_decodes = policy == "unified";
+  p.never_preempts =
+      policy == "hybrid" || policy == "hybrid:max-tokens" || policy == "request-level";
+  p.whole_prompts = p.never_preempts || policy == "hybrid-only" || policy == "prefill-first";
+  p.first_come = policy != "vtc";
+  p.closed_batches = policy == "request-level";
+  p.admits_before_all = policy == "request-level" || policy == "prefill-first";
+  return p;
+}
 
 // What is guessed comes from the oracle, so that long runs of right guesses happen.
 class GuessingPolicy final : public Policy {
@@ -86,7 +113,7 @@ std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
   }
 }
 
-Setup make_setup(SplitMix64& rng) {
+Setup make_setup(SplitMix64& rng, std::string_view policy) {
   Setup setup;
   const std::int32_t context = pick(rng, 8, 120);
   setup.model.group_windows = pick_windows(rng);
@@ -102,7 +129,10 @@ Setup make_setup(SplitMix64& rng) {
   kv.group_windows = setup.model.group_windows;
   kv.max_num_seqs = scheduler.max_num_seqs;
   kv.max_model_len = context;
-  kv.max_query_len = scheduler.token_budget;
+  if (policy != kGuessing) {
+    scheduler.token_budget = make_policy(policy).value()->token_budget(scheduler);
+  }
+  kv.max_query_len = std::min(scheduler.token_budget, context);
   kv.watermark = chance(rng, 0.5) ? 0.01 : rng.uniform() * 0.3;
   kv.prefix_caching = chance(rng, 0.8) ? PrefixCaching::kOn : PrefixCaching::kOff;
   const auto groups = static_cast<std::int32_t>(kv.group_windows.size());
@@ -116,16 +146,20 @@ Setup make_setup(SplitMix64& rng) {
   setup.min_blocks = kv.num_blocks;
   setup.max_in_flight = pick(rng, 1, 3);
   setup.early_commit_rate = chance(rng, 0.5) ? 0.3 : 0;
+  if (policy != kGuessing && setup.max_in_flight > 1 && chance(rng, 0.3)) {
+    scheduler.micro_batches = setup.max_in_flight;
+    setup.early_commit_rate = 0;
+  }
   setup.arrival_rate = 0.05 + 0.5 * rng.uniform();
   setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
   setup.max_prompt = pick(rng, 1, context + 1);
   setup.max_output = pick(rng, 1, context);
-  setup.guessing = chance(rng, 0.2);
   return setup;
 }
 
-std::unique_ptr<Policy> choose_policy(const Setup& setup, std::uint64_t seed) {
-  if (!setup.guessing) return make_policy("stall-free").value();
+std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
+                                      std::uint64_t seed) {
+  if (name != kGuessing) return make_policy(name).value();
   return std::make_unique<GuessingPolicy>(setup.model, setup.scheduler.max_model_len, seed);
 }
 
@@ -140,6 +174,7 @@ struct LiveSequence {
   std::uint64_t arrival = 0;
   int in_flight = 0;  // rows submitted and not committed
   std::int32_t seen_tokens = 0;
+  std::int32_t prefill_end = 0;  // tokens known when it was admitted last
 };
 
 struct InFlight {
@@ -148,11 +183,12 @@ struct InFlight {
 
 class Workload {
  public:
-  explicit Workload(std::uint64_t seed)
+  Workload(std::string_view policy, std::uint64_t seed)
       : rng_(seed),
-        setup_(make_setup(rng_)),
+        promises_(promises_of(policy)),
+        setup_(make_setup(rng_, policy)),
         kv_(setup_.kv),
-        scheduler_(setup_.scheduler, kv_, choose_policy(setup_, rng_())),
+        scheduler_(setup_.scheduler, kv_, choose_policy(setup_, policy, rng_())),
         executor_(setup_.model, setup_.kv, setup_.max_in_flight),
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
@@ -186,6 +222,11 @@ class Workload {
   void drain();
   void plan_step();
   void check_plan(const BatchPlan& plan);
+  void check_rows(const BatchPlan& plan);
+  void check_micro_batch(const BatchPlan& plan) const;
+  bool should_come_first(const LiveSequence& live, const LiveSequence& other) const;
+  void check_closed_batch(const BatchPlan& plan) const;
+  std::size_t count_running() const;
   void check_admissions(const BatchPlan& plan);
   void check_progress(const BatchPlan& plan);
   void commit_step();
@@ -194,6 +235,7 @@ class Workload {
   void check_end(const LiveSequence& live) const;
 
   SplitMix64 rng_;
+  Promises promises_;
   Setup setup_;
   KvManager kv_;
   Scheduler scheduler_;
@@ -210,8 +252,9 @@ class Workload {
   std::uint64_t next_id_ = 1;
   std::int64_t turns_ = 0;
   bool last_plan_empty_ = false;
-  SequenceId front_ = 0;          // the running sequence that comes before all others
-  std::int64_t front_waits_ = 0;  // plans in a row without anything for it
+  std::size_t running_before_ = 0;  // the plan
+  SequenceId front_ = 0;            // the running sequence that comes before all others
+  std::int64_t front_waits_ = 0;    // plans in a row without anything for it
   TimePoint now_;
   WorkloadReport report_;
 };
@@ -234,6 +277,9 @@ std::shared_ptr<LiveRequest> Workload::make_request() {
   sampling.ignore_eos = chance(rng_, 0.6);
   if (chance(rng_, 0.3)) sampling.stop_token_ids = {random_token(), random_token()};
   request.priority = chance(rng_, 0.15) ? pick(rng_, -1, 1) : 0;
+  static constexpr const char* kClients[] = {"", "a", "b", "c"};
+  request.client_key =
+      chance(rng_, 0.1) ? std::to_string(next_id_) : kClients[rng_.below(std::size(kClients))];
   if (chance(rng_, 0.9)) {
     KvIdentity identity;
     identity.block_size = setup_.kv.block_size;
@@ -322,6 +368,7 @@ void Workload::drain() {
 
 void Workload::plan_step() {
   BatchPlan& plan = plans_[(oldest_ + num_plans_) % plans_.size()].plan;
+  running_before_ = count_running();
   scheduler_.plan(now_, ResourceView{}, plan);
   scheduler_.check_integrity();
   check_plan(plan);
@@ -336,6 +383,8 @@ void Workload::plan_step() {
   ++num_plans_;
   ++report_.steps;
   report_.copies += static_cast<std::int64_t>(plan.copies.size());
+  const bool piped = setup_.scheduler.micro_batches > 1;
+  report_.piped_rows += piped ? static_cast<std::int64_t>(plan.rows.size()) : 0;
 }
 
 void Workload::check_plan(const BatchPlan& plan) {
@@ -343,44 +392,98 @@ void Workload::check_plan(const BatchPlan& plan) {
     CHECK(live_.at(id)->in_flight == 0);  // no victim in flight
     ++report_.preemptions;
   }
+  const auto& windows = setup_.kv.group_windows;
+  const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
+  CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding);
   check_admissions(plan);
+  check_closed_batch(plan);
   check_progress(plan);
+  check_micro_batch(plan);
+  for (const SlotAssignment& assignment : plan.assignments) {
+    LiveSequence& live = *live_.at(assignment.sequence->id);
+    live.prefill_end = static_cast<std::int32_t>(live.sequence.tokens.size());
+  }
+  check_rows(plan);
+}
+
+void Workload::check_rows(const BatchPlan& plan) {
   std::int32_t decodes = 0;
   std::int32_t chunks = 0;
   for (const PlanRow& row : plan.rows) {
     LiveSequence& live = *live_.at(row.sequence);
     CHECK(std::count(plan.preempted.begin(), plan.preempted.end(), row.sequence) == 0);
     CHECK(!live.sequence.cancel_requested && live.sequence.slot == row.slot);
-    ++live.in_flight;
-    const bool decode =
-        row.num_logits == row.query_len && row.context_len >= live.sequence.prompt_len;
+    const bool decode = row.context_len >= live.prefill_end;
     (decode ? decodes : chunks) += row.query_len;
+    CHECK(decode || !promises_.whole_prompts ||
+          row.context_len + row.query_len == live.prefill_end);
+    // In a pipeline the token of a decode in flight is not known to the first stage.
+    CHECK(!decode || setup_.scheduler.micro_batches == 1 || live.in_flight == 0);
+    ++live.in_flight;
     CHECK(row.context_len + row.query_len < live.sequence.max_len);
     report_.guessed_rows += row.num_logits > 1 ? 1 : 0;
   }
-  CHECK(chunks == 0 || chunks + decodes <= setup_.scheduler.token_budget);
+  CHECK(promises_.mixes_phases || chunks == 0 || decodes == 0);
+  CHECK((chunks == 0 && !promises_.limits_decodes) ||
+        chunks + decodes <= setup_.scheduler.token_budget);
   CHECK(static_cast<std::int32_t>(plan.rows.size()) <= setup_.scheduler.max_num_seqs);
 }
 
-// First come, first served: who got a slot now came before all of its priority who still wait,
-// but for choices that wait for their sibling's prompt.
+std::size_t Workload::count_running() const {
+  std::size_t count = 0;
+  for (const auto& [id, live] : live_) {
+    const Sequence& s = live->sequence;
+    count += s.state == SequenceState::kRunning && !s.cancel_requested ? 1 : 0;
+  }
+  return count;
+}
+
+// Micro-batches are balanced: none takes more than its share.
+void Workload::check_micro_batch(const BatchPlan& plan) const {
+  const auto batches = static_cast<std::size_t>(setup_.scheduler.micro_batches);
+  const auto share = [&](std::size_t all) { return (all + batches - 1) / batches; };
+  const std::size_t ran_before = plan.rows.size() - plan.assignments.size();
+  CHECK(ran_before <= share(running_before_));
+  CHECK(plan.rows.size() <= share(static_cast<std::size_t>(setup_.scheduler.max_num_seqs)));
+}
+
+// First come, first served within a priority; `vtc` within priority and client.
+bool Workload::should_come_first(const LiveSequence& live, const LiveSequence& other) const {
+  const Request& a = live.owner->request;
+  const Request& b = other.owner->request;
+  if (a.priority != b.priority) return a.priority < b.priority;
+  return live.arrival < other.arrival && (promises_.first_come || a.client_key == b.client_key);
+}
+
+// Nobody who waits should have come before one who got a slot now, but for choices that wait for
+// their sibling's prompt.
 void Workload::check_admissions(const BatchPlan& plan) {
   for (const SlotAssignment& assignment : plan.assignments) {
     const LiveSequence& admitted = *live_.at(assignment.sequence->id);
-    const std::int32_t priority = admitted.owner->request.priority;
+    if (promises_.closed_batches && admitted.owner->request.sampling.n > 1) continue;
     for (const auto& [id, live] : live_) {
       if (live->sequence.state != SequenceState::kWaiting) continue;
-      if (live->owner->request.priority > priority) continue;
-      const bool came_before =
-          live->owner->request.priority < priority || live->arrival < admitted.arrival;
-      CHECK(!came_before || live->owner->request.sampling.n > 1);
+      CHECK(!should_come_first(*live, admitted) || live->owner->request.sampling.n > 1);
     }
+  }
+}
+
+void Workload::check_closed_batch(const BatchPlan& plan) const {
+  if (!promises_.closed_batches) return;
+  const bool joined =
+      std::any_of(plan.assignments.begin(), plan.assignments.end(),
+                  [&](const SlotAssignment& a) { return a.sequence->request->sampling.n == 1; });
+  for (const auto& [id, live] : live_) {
+    const Sequence& s = live->sequence;
+    if (s.state != SequenceState::kRunning || s.cancel_requested) continue;
+    CHECK(!joined || s.output_len() < 2 || s.num_preemptions > 0);
   }
 }
 
 // Bounded waiting: whoever is first in service order gets a row again after as many plans as it
 // takes to preempt all others, one for each of the steps that may be in flight. When decodes use up
-// the budget a prompt has to wait for their end: the promise is to them.
+// the budget a prompt has to wait for their end: the promise is to them. Where prompts and decodes
+// take turns, only every second plan counts; where prompts go first, those with admissions do not.
 void Workload::check_progress(const BatchPlan& plan) {
   const LiveSequence* front = nullptr;
   for (const auto& [id, live] : live_) {
@@ -392,6 +495,7 @@ void Workload::check_progress(const BatchPlan& plan) {
     }
   }
   if (front == nullptr || plan.empty()) return;  // an empty plan waits for a commit
+  if (promises_.admits_before_all && !plan.assignments.empty()) return;
   const bool has_row = std::any_of(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
     return row.sequence == front->sequence.id;
   });
@@ -401,7 +505,8 @@ void Workload::check_progress(const BatchPlan& plan) {
       front->sequence.id == front_ && !has_row && front->in_flight == 0 && budget_left;
   front_waits_ = waits ? front_waits_ + 1 : 0;
   front_ = front->sequence.id;
-  CHECK(front_waits_ <= (setup_.scheduler.max_num_seqs + 1) * (setup_.max_in_flight + 1));
+  const std::int32_t turns = promises_.mixes_phases ? 1 : 2;
+  CHECK(front_waits_ <= turns * (setup_.scheduler.max_num_seqs + 1) * (setup_.max_in_flight + 1));
 }
 
 void Workload::commit_step() {
@@ -472,11 +577,13 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   cached_tokens += other.cached_tokens;
   empty_plans += other.empty_plans;
   guessed_rows += other.guessed_rows;
+  piped_rows += other.piped_rows;
   return *this;
 }
 
-WorkloadReport run_scheduler_workload(std::uint64_t seed, std::int64_t steps) {
-  return Workload(seed).run(steps);
+WorkloadReport run_scheduler_workload(std::string_view policy, std::uint64_t seed,
+                                      std::int64_t steps) {
+  return Workload(policy, seed).run(steps);
 }
 
 }  // namespace sluice

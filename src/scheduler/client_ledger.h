@@ -1,0 +1,73 @@
+// ClientLedger: how much service each client has had: the counters of the Virtual Token Counter
+// algorithm (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A client is
+// whatever Request::client_key names; an empty key is one client too.
+//
+// Idle time earns no credit: a client whose queue was empty is lifted on arrival to the least
+// counter among those that wait, or, when nobody waits, to that of the client that left the queue
+// last. Debts are kept while a client is idle, for the most indebted kMaxIdle at most, so keys that
+// clients make up cannot fill the memory.
+// Owner: the scheduler's state. Threads: the engine's. Allocation: when clients come and go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace sluice {
+
+class ClientLedger {
+ public:
+  static constexpr std::size_t kMaxIdle = 1024;
+
+  // A new sequence of a client enters the queue. Returns the client's index, valid until finish()
+  // was called for each of its sequences.
+  std::int32_t arrive(std::string_view key);
+  // A sequence enters the queue again, preempted. Nothing is lifted: the client was not away.
+  void requeue(std::int32_t client) { ++accounts_[index(client)].queued; }
+  // A sequence leaves the queue: for a slot, or because it ended there.
+  void dequeue(std::int32_t client);
+  // A sequence's life is over.
+  void finish(std::int32_t client);
+
+  void charge(std::int32_t client, std::int64_t cost) { accounts_[index(client)].served += cost; }
+  std::int64_t served(std::int32_t client) const { return accounts_[index(client)].served; }
+
+  // Clients remembered, idle ones included.
+  std::size_t size() const { return clients_.size(); }
+  // CHECKs the counts against `queued` waiting sequences and `alive` sequences in all.
+  void check_integrity(std::size_t queued, std::size_t alive) const;
+
+ private:
+  struct Account {
+    std::string key;
+    std::int64_t served = 0;
+    std::int32_t queued = 0;  // sequences that wait
+    std::int32_t alive = 0;   // sequences that wait or run
+    bool used = false;
+  };
+  struct KeyHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view key) const {
+      return std::hash<std::string_view>{}(key);
+    }
+  };
+
+  static std::size_t index(std::int32_t client) { return static_cast<std::size_t>(client); }
+  std::int32_t open(std::string_view key);
+  std::int64_t lift() const;
+  void forget_idle();
+  void forget(std::int32_t client);
+
+  std::vector<Account> accounts_;
+  std::vector<std::int32_t> free_;
+  std::unordered_map<std::string, std::int32_t, KeyHash, std::equal_to<>> clients_;
+  std::size_t num_idle_ = 0;
+  std::int32_t last_left_ = -1;   // whose queue became empty last; -1: forgotten, or nobody's yet
+  std::int64_t last_served_ = 0;  // its counter when it was forgotten
+};
+
+}  // namespace sluice
