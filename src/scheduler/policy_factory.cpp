@@ -5,6 +5,7 @@
 #include <array>
 
 #include "scheduler/policy.h"
+#include "scheduler/policy_chunked_only.h"
 #include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
 
@@ -25,7 +26,7 @@ struct NamedPolicy {
 
 constexpr std::array kPolicies = {
     NamedPolicy{"stall-free", &make<StallFreePolicy>},
-    NamedPolicy{"chunked-only", nullptr},
+    NamedPolicy{"chunked-only", &make<ChunkedOnlyPolicy>},
     NamedPolicy{"hybrid-only", nullptr},
     NamedPolicy{"prefill-first", nullptr},
     NamedPolicy{"hybrid", nullptr},
