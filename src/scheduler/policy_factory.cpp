@@ -6,6 +6,7 @@
 
 #include "scheduler/policy.h"
 #include "scheduler/policy_chunked_only.h"
+#include "scheduler/policy_hybrid_only.h"
 #include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
 
@@ -27,7 +28,7 @@ struct NamedPolicy {
 constexpr std::array kPolicies = {
     NamedPolicy{"stall-free", &make<StallFreePolicy>},
     NamedPolicy{"chunked-only", &make<ChunkedOnlyPolicy>},
-    NamedPolicy{"hybrid-only", nullptr},
+    NamedPolicy{"hybrid-only", &make<HybridOnlyPolicy>},
     NamedPolicy{"prefill-first", nullptr},
     NamedPolicy{"hybrid", nullptr},
     NamedPolicy{"request-level", nullptr},
