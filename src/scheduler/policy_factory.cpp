@@ -7,6 +7,7 @@
 #include "scheduler/policy.h"
 #include "scheduler/policy_chunked_only.h"
 #include "scheduler/policy_hybrid_only.h"
+#include "scheduler/policy_prefill_first.h"
 #include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
 
@@ -29,7 +30,7 @@ constexpr std::array kPolicies = {
     NamedPolicy{"stall-free", &make<StallFreePolicy>},
     NamedPolicy{"chunked-only", &make<ChunkedOnlyPolicy>},
     NamedPolicy{"hybrid-only", &make<HybridOnlyPolicy>},
-    NamedPolicy{"prefill-first", nullptr},
+    NamedPolicy{"prefill-first", &make<PrefillFirstPolicy>},
     NamedPolicy{"hybrid", nullptr},
     NamedPolicy{"request-level", nullptr},
     NamedPolicy{"unified", nullptr},
