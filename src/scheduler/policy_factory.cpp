@@ -6,6 +6,7 @@
 
 #include "scheduler/policy.h"
 #include "scheduler/policy_chunked_only.h"
+#include "scheduler/policy_hybrid.h"
 #include "scheduler/policy_hybrid_only.h"
 #include "scheduler/policy_prefill_first.h"
 #include "scheduler/policy_stall_free.h"
@@ -21,6 +22,11 @@ std::unique_ptr<Policy> make() {
   return std::make_unique<P>();
 }
 
+template <HybridReservation kReservation>
+std::unique_ptr<Policy> make_hybrid() {
+  return std::make_unique<HybridPolicy>(kReservation);
+}
+
 struct NamedPolicy {
   std::string_view name;
   MakePolicy make;  // null: planned, not built yet
@@ -31,7 +37,8 @@ constexpr std::array kPolicies = {
     NamedPolicy{"chunked-only", &make<ChunkedOnlyPolicy>},
     NamedPolicy{"hybrid-only", &make<HybridOnlyPolicy>},
     NamedPolicy{"prefill-first", &make<PrefillFirstPolicy>},
-    NamedPolicy{"hybrid", nullptr},
+    NamedPolicy{"hybrid", &make_hybrid<HybridReservation::kContext>},
+    NamedPolicy{"hybrid:max-tokens", &make_hybrid<HybridReservation::kMaxTokens>},
     NamedPolicy{"request-level", nullptr},
     NamedPolicy{"unified", nullptr},
     NamedPolicy{"vtc", nullptr},
