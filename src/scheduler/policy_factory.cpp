@@ -9,6 +9,7 @@
 #include "scheduler/policy_hybrid.h"
 #include "scheduler/policy_hybrid_only.h"
 #include "scheduler/policy_prefill_first.h"
+#include "scheduler/policy_request_level.h"
 #include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
 
@@ -39,7 +40,7 @@ constexpr std::array kPolicies = {
     NamedPolicy{"prefill-first", &make<PrefillFirstPolicy>},
     NamedPolicy{"hybrid", &make_hybrid<HybridReservation::kContext>},
     NamedPolicy{"hybrid:max-tokens", &make_hybrid<HybridReservation::kMaxTokens>},
-    NamedPolicy{"request-level", nullptr},
+    NamedPolicy{"request-level", &make<RequestLevelPolicy>},
     NamedPolicy{"unified", nullptr},
     NamedPolicy{"vtc", nullptr},
     NamedPolicy{"fair", nullptr},
