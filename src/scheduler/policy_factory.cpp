@@ -11,6 +11,7 @@
 #include "scheduler/policy_prefill_first.h"
 #include "scheduler/policy_request_level.h"
 #include "scheduler/policy_stall_free.h"
+#include "scheduler/policy_unified.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -41,7 +42,7 @@ constexpr std::array kPolicies = {
     NamedPolicy{"hybrid", &make_hybrid<HybridReservation::kContext>},
     NamedPolicy{"hybrid:max-tokens", &make_hybrid<HybridReservation::kMaxTokens>},
     NamedPolicy{"request-level", &make<RequestLevelPolicy>},
-    NamedPolicy{"unified", nullptr},
+    NamedPolicy{"unified", &make<UnifiedPolicy>},
     NamedPolicy{"vtc", nullptr},
     NamedPolicy{"fair", nullptr},
 };
