@@ -12,6 +12,7 @@
 #include "scheduler/policy_request_level.h"
 #include "scheduler/policy_stall_free.h"
 #include "scheduler/policy_unified.h"
+#include "scheduler/policy_vtc.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -43,7 +44,7 @@ constexpr std::array kPolicies = {
     NamedPolicy{"hybrid:max-tokens", &make_hybrid<HybridReservation::kMaxTokens>},
     NamedPolicy{"request-level", &make<RequestLevelPolicy>},
     NamedPolicy{"unified", &make<UnifiedPolicy>},
-    NamedPolicy{"vtc", nullptr},
+    NamedPolicy{"vtc", &make<VtcPolicy>},
     NamedPolicy{"fair", nullptr},
 };
 
