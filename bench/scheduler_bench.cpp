@@ -1,11 +1,13 @@
-// What the scheduler costs per step: steady decode, admission, preemption. Reported per running
-// sequence or per admission; the targets stand in docs/scheduling.md.
+// What the scheduler costs per step under each policy: steady decode and admission. Reported per
+// running sequence or per admission; the targets stand in docs/scheduling.md.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kv/block_hash.h"
@@ -18,21 +20,30 @@ namespace {
 
 constexpr std::int32_t kBlockSize = 16;
 
+// The policies by number, since a benchmark's arguments are numbers.
+std::string_view policy_name(std::int64_t number) {
+  return policy_names()[static_cast<std::size_t>(number)];
+}
+
+std::vector<std::int64_t> policy_numbers() {
+  return benchmark::CreateDenseRange(0, static_cast<std::int64_t>(policy_names().size()) - 1, 1);
+}
+
 struct Bench {
-  Bench(std::int32_t seqs, std::int32_t prompt_len, std::int32_t max_model_len,
-        std::int32_t token_budget)
+  Bench(std::string_view policy, std::int32_t seqs, std::int32_t prompt_len,
+        std::int32_t max_model_len, std::int32_t token_budget)
       : kv({.block_size = kBlockSize,
             .group_windows = {0},
             .num_blocks = seqs * (max_model_len / kBlockSize + 1) + 2,
             .max_blocks = 0,
             .max_num_seqs = seqs,
             .max_model_len = max_model_len,
-            .max_query_len = token_budget}),
+            .max_query_len = max_model_len}),
         scheduler({.token_budget = token_budget,
                    .max_num_seqs = seqs,
                    .max_model_len = max_model_len,
                    .eos_ids = {0}},
-                  kv, make_policy("stall-free").value()) {
+                  kv, make_policy(policy).value()) {
     for (std::int32_t i = 0; i < seqs; ++i) {
       requests.push_back(std::make_unique<Request>());
       requests.back()->prompt.assign(static_cast<std::size_t>(prompt_len), i + 1);
@@ -97,9 +108,10 @@ class CallTimes {
 
 // Both halves of a decode step; `plan_ns` and `commit_ns` are per running sequence.
 void steady_decode(benchmark::State& state) {
-  const auto seqs = static_cast<std::int32_t>(state.range(0));
-  const auto depth = static_cast<std::size_t>(state.range(1));
-  auto bench = std::make_unique<Bench>(seqs, 32, 4096, seqs * 32);
+  const std::string_view policy = policy_name(state.range(0));
+  const auto seqs = static_cast<std::int32_t>(state.range(1));
+  const auto depth = static_cast<std::size_t>(state.range(2));
+  auto bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32);
   std::vector<BatchPlan> plans(depth);
   std::size_t planned = 0;
   std::size_t committed = 0;
@@ -108,7 +120,7 @@ void steady_decode(benchmark::State& state) {
   for (auto _ : state) {
     if (bench->sequences[0]->tokens.size() > 3900) {
       state.PauseTiming();
-      bench = std::make_unique<Bench>(seqs, 32, 4096, seqs * 32);
+      bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32);
       planned = committed = 0;
       state.ResumeTiming();
     }
@@ -120,18 +132,20 @@ void steady_decode(benchmark::State& state) {
     bench->answer(oldest);
     committing.measure([&] { bench->commit(oldest); });
   }
+  state.SetLabel(std::string(policy));
   state.counters["plan_ns"] = planning.median() / seqs;
   state.counters["commit_ns"] = committing.median() / seqs;
 }
 BENCHMARK(steady_decode)
-    ->ArgsProduct({{16, 64, 256, 1024}, {1, 2}})
-    ->ArgNames({"running", "in_flight"});
+    ->ArgsProduct({policy_numbers(), {16, 64, 256, 1024}, {1, 2}})
+    ->ArgNames({"policy", "running", "in_flight"});
 
 // One request of 4,000 tokens comes, with all or none of its prompt cached, gets its first token
 // and ends. `admit_ns` is the plan that admits it.
 void admission(benchmark::State& state) {
-  const bool cached = state.range(0) != 0;
-  Bench bench(2, 16, 8192, 4096);
+  const std::string_view policy = policy_name(state.range(0));
+  const bool cached = state.range(1) != 0;
+  Bench bench(policy, 2, 16, 8192, 4096);
   Request request;
   request.prompt.assign(4000, 5);
   request.sampling.max_tokens = 1;
@@ -160,9 +174,10 @@ void admission(benchmark::State& state) {
     bench.sequences.clear();
     ++admissions;
   }
+  state.SetLabel(std::string(policy));
   state.counters["admit_ns"] = admitting.median();
 }
-BENCHMARK(admission)->Arg(0)->Arg(1)->ArgName("cached");
+BENCHMARK(admission)->ArgsProduct({policy_numbers(), {0, 1}})->ArgNames({"policy", "cached"});
 
 void hash_prompt(benchmark::State& state) {
   const std::vector<TokenId> prompt(4000, 5);

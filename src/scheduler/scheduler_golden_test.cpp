@@ -34,6 +34,150 @@ TEST(GoldenSchedule, SarathiFigure7) {
   EXPECT_THAT(steps(h, 1), ElementsAre("1:1@9 2:1@9 3:1@14 4:1@12"));
 }
 
+// The other three timelines of that figure. Prompts of C and D that come while A and B decode...
+// ...in vLLM run alone, as many as fit, and A and B stall: both at once, or one after the other
+// when a step takes no more tokens than one of them has.
+TEST(GoldenSchedule, VllmFigure7) {
+  for (const bool both_fit : {true, false}) {
+    SchedulerHarness s(
+        {.policy = "prefill-first", .token_budget = both_fit ? 24 : 10, .max_model_len = 16});
+    s.add(4, 10);
+    s.add(4, 10);
+    EXPECT_THAT(steps(s, 2), ElementsAre("1:4@0 2:4@0", "1:1@4 2:1@4"));
+    s.add(12, 3);
+    s.add(12, 3);
+    if (both_fit) {
+      EXPECT_EQ(s.step(), "3:12@0 4:12@0");
+    } else {
+      EXPECT_THAT(steps(s, 2), ElementsAre("3:12@0", "4:12@0"));
+    }
+    EXPECT_THAT(steps(s, 2), ElementsAre("1:1@5 2:1@5 3:1@12 4:1@12",  //
+                                         "1:1@6 2:1@6 3:1@13 4:1@13"));
+  }
+}
+
+// ...in Orca run beside A and B in one long step.
+TEST(GoldenSchedule, OrcaFigure7) {
+  for (const char* const policy : {"hybrid", "hybrid:max-tokens", "hybrid-only"}) {
+    SchedulerHarness h({.policy = policy, .token_budget = 10});
+    h.add(4, 20);
+    h.add(4, 20);
+    EXPECT_THAT(steps(h, 2), ElementsAre("1:4@0 2:4@0", "1:1@4 2:1@4"));
+    h.add(12, 20);
+    h.add(12, 20);
+    EXPECT_THAT(steps(h, 2), ElementsAre("1:1@5 2:1@5 3:12@0 4:12@0",  //
+                                         "1:1@6 2:1@6 3:1@12 4:1@12"));
+  }
+}
+
+// ...in FasterTransformer wait until the last of A and B has ended.
+TEST(GoldenSchedule, FasterTransformerFigure7) {
+  SchedulerHarness h({.policy = "request-level", .token_budget = 10});
+  h.add(4, 5);
+  h.add(4, 4);
+  EXPECT_THAT(steps(h, 2), ElementsAre("1:4@0 2:4@0", "1:1@4 2:1@4"));
+  h.add(12, 3);
+  h.add(12, 3);
+  EXPECT_THAT(steps(h, 5), ElementsAre("1:1@5 2:1@5", "1:1@6 2:1@6", "1:1@7",  //
+                                       "3:12@0 4:12@0", "3:1@12 4:1@12"));
+}
+
+// The same example under the rest. Chunks and decodes take turns, so A and B run in every second
+// step only.
+TEST(GoldenSchedule, ChunkedOnlyTakesTurns) {
+  SchedulerHarness h({.policy = "chunked-only", .token_budget = 10});
+  h.add(4, 20);
+  h.add(4, 20);
+  EXPECT_THAT(steps(h, 2), ElementsAre("1:4@0 2:4@0", "1:1@4 2:1@4"));
+  h.add(12, 20);
+  h.add(12, 20);
+  EXPECT_THAT(steps(h, 6), ElementsAre("3:10@0",              //
+                                       "1:1@5 2:1@5",         //
+                                       "3:2@10 4:8@0",        //
+                                       "1:1@6 2:1@6 3:1@12",  //
+                                       "4:4@8",               //
+                                       "1:1@7 2:1@7 3:1@13 4:1@12"));
+}
+
+// One budget in one order: a decode behind a long prompt may have to wait, which `stall-free` never
+// lets happen: here the prompt is more urgent than the streams.
+TEST(GoldenSchedule, UnifiedCutsDecodes) {
+  SchedulerHarness h({.policy = "unified", .token_budget = 3});
+  for (int i = 0; i < 5; ++i) h.add(1, 4);
+  EXPECT_THAT(steps(h, 5), ElementsAre("1:1@0 2:1@0 3:1@0",  //
+                                       "1:1@1 2:1@1 3:1@1", "1:1@2 2:1@2 3:1@2",
+                                       "1:1@3 2:1@3 3:1@3", "4:1@0 5:1@0"));
+  Request& urgent = h.request(8, 2);
+  urgent.priority = -1;
+  ASSERT_TRUE(h.scheduler.add(h.sequence(urgent)));
+  // It is admitted behind the decodes; from then on it stands in front of them.
+  EXPECT_THAT(steps(h, 4), ElementsAre("4:1@1 5:1@1 6:1@0", "6:3@1", "6:3@4", "6:1@7 4:1@2 5:1@2"));
+}
+
+// Orca's two ways to reserve, with memory for 32 tokens and a context of 20: three short requests
+// run at once when each reserves its own max_tokens, one at a time beside a whole context.
+TEST(GoldenSchedule, HybridReservations) {
+  const HarnessOptions options{.policy = "hybrid:max-tokens",
+                               .max_model_len = 20,
+                               .num_blocks = 9,
+                               .prefix_caching = PrefixCaching::kOff};
+  SchedulerHarness own(options);
+  for (int i = 0; i < 4; ++i) own.add(5, 4);  // 8 tokens to compute: 2 blocks
+  EXPECT_EQ(own.step(), "1:5@0 2:5@0 3:5@0 4:5@0");
+  own.add(5, 4);
+  EXPECT_EQ(own.step(), "1:1@5 2:1@5 3:1@5 4:1@5");  // all 8 blocks are promised
+  own.run_to_end();
+
+  HarnessOptions context = options;
+  context.policy = "hybrid";
+  SchedulerHarness whole(context);
+  for (int i = 0; i < 4; ++i) whole.add(5, 4);
+  // The first is alone and reserves its 2 blocks; a whole context of 5 fits beside it, another not.
+  EXPECT_THAT(steps(whole, 5), ElementsAre("1:5@0 2:5@0", "1:1@5 2:1@5", "1:1@6 2:1@6",
+                                           "1:1@7 2:1@7", "3:5@0 4:5@0"));
+  whole.run_to_end();
+  for (const auto& s : whole.sequences) EXPECT_EQ(s->num_preemptions, 0);
+}
+
+// Prompts of a batch that do not fit into one step come in the next ones, before the first decode;
+// who arrives meanwhile waits for the next batch, but for choices of the batch's own requests.
+TEST(GoldenSchedule, RequestLevelBatches) {
+  SchedulerHarness h({.policy = "request-level",
+                      .token_budget = 4,
+                      .max_num_seqs = 4,
+                      .max_model_len = 16,
+                      .prefix_caching = PrefixCaching::kOff});  // 20 tokens in a step
+  h.add(12, 3);
+  Request& r = h.request(10, 3);
+  r.sampling.n = 2;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(h.scheduler.add(h.sequence(r)));
+  EXPECT_EQ(h.step(), "1:12@0");
+  h.add(2, 2);
+  EXPECT_THAT(steps(h, 6), ElementsAre("2:10@0", "3:1@9", "1:1@12 2:1@10 3:1@10",
+                                       "1:1@13 2:1@11 3:1@11", "4:2@0", "4:1@2"));
+}
+
+// Two micro-batches share those who run: no sequence is in both, none takes more than half.
+TEST(GoldenSchedule, MicroBatchesAreBalanced) {
+  SchedulerHarness h({.max_num_seqs = 6, .max_in_flight = 2, .micro_batches = 2});
+  for (int i = 0; i < 5; ++i) h.add(2, 9);
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:2@0 2:2@0 3:2@0");
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "4:2@0 5:2@0");
+  h.commit();
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:1@2 2:1@2 3:1@2");
+  h.scheduler.cancel(*h.sequences[3]);
+  h.scheduler.cancel(*h.sequences[4]);
+  h.commit();
+  // Three run, two at most in a micro-batch; all three are in flight.
+  EXPECT_TRUE(h.plan().empty());
+  h.commit();
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:1@3 2:1@3");
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "3:1@3");
+  h.commit();
+  h.commit();
+  h.run_to_end();
+}
+
 // More decodes than budget: all of them run, and no chunk is negative.
 TEST(GoldenSchedule, DecodesBeyondTheBudget) {
   SchedulerHarness h({.token_budget = 2});
