@@ -17,7 +17,7 @@ step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECON
 
 .PHONY: help
 help:
-	@echo "make demo      install packages, build, stream an answer of the demo model"
+	@echo "make demo      install packages, build, serve the demo model and chat with it"
 	@echo "make build     the release binary at build/sluice"
 	@echo "make test      every unit, parity, golden and integration test, tidy, format check"
 	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"

@@ -48,6 +48,8 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   timeline.mark("device");
   ASSIGN_OR_RETURN(LoadedEngine loaded,
                    load_engine(directory, options, *device_, *pool_, clock, timeline));
+  cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
+                   options.prefix_caching == PrefixCaching::kOn};
   EngineFacts facts;
   facts.limits = loaded.engine->limits();
   facts.generation = std::move(loaded.generation);

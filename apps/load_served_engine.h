@@ -1,7 +1,7 @@
 // ServedEngine: what a server's engine stands on (threads, device) and the text side of its model,
 // loaded together and warmed up.
 // Owner: the command; outlives the engine that load() gives. Threads: load() on the engine's;
-// model() from any once load() has succeeded.
+// the rest from any once load() has succeeded.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,7 @@
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
 #include "front/served_model.h"
+#include "server/server_metrics.h"
 
 namespace sluice {
 
@@ -26,11 +27,13 @@ class ServedEngine {
                                        const EngineOptions& options, const Clock& clock,
                                        StartupTimeline& timeline);
   const ServedModel& model() const { return *model_; }
+  const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   std::optional<ServedModel> model_;
+  CacheConfig cache_config_;
 };
 
 }  // namespace sluice

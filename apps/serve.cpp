@@ -39,8 +39,9 @@ class Server {
         keys_(std::move(keys)),
         access_log_(std::move(access_log)),
         engine_(settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); }),
-        service_(service_options(settings), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_,
-                 *access_log_) {}
+        metrics_(metrics_options(arguments, settings)),
+        service_(service_options(), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *access_log_,
+                 metrics_) {}
 
   Status start() {
     ASSIGN_OR_RETURN(http_, http::HttpServer::listen(loop_, arguments_.host, settings_.port,
@@ -61,11 +62,22 @@ class Server {
   }
 
  private:
-  static ApiService::Options service_options(const ServeSettings& settings) {
-    ApiService::Options options;
+  static ServerMetrics::Options metrics_options(const ServeArguments& arguments,
+                                                const ServeSettings& settings) {
+    ServerMetrics::Options options;
+    options.prefix = arguments.metrics_namespace + ":";
     options.model_name = settings.model_name;
     options.version = SLUICE_VERSION;
-    options.workers = settings.workers;
+    options.max_requests = settings.queue.max_requests;
+    return options;
+  }
+
+  ApiService::Options service_options() {
+    ApiService::Options options;
+    options.model_name = settings_.model_name;
+    options.version = SLUICE_VERSION;
+    options.workers = settings_.workers;
+    options.open_connections = [this] { return http_->stats().open_connections; };
     return options;
   }
 
@@ -84,6 +96,8 @@ class Server {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});
       service_.set_model(loaded_.model(), std::move(spans));
+      metrics_.cache_config(loaded_.cache_config());
+      metrics_.startup(timeline_.spans(), timeline_.total());
       announce();
     });
     return engine;
@@ -155,6 +169,7 @@ class Server {
   std::unique_ptr<AccessLog> access_log_;
   ServedEngine loaded_;
   EngineLoop engine_;
+  ServerMetrics metrics_;
   ApiService service_;
   std::unique_ptr<http::HttpServer> http_;
   std::optional<Error> load_error_;

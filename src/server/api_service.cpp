@@ -40,14 +40,16 @@ ApiError make_error(int status, std::string message, std::string code) {
 }  // namespace
 
 ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop,
-                       EngineLoop& engine, const Clock& clock, AccessLog& log)
+                       EngineLoop& engine, const Clock& clock, AccessLog& log,
+                       ServerMetrics& metrics)
     : options_(std::move(options)),
       keys_(keys),
       loop_(loop),
       engine_(engine),
       clock_(clock),
       log_(log),
-      generations_(engine, clock, log),
+      metrics_(metrics),
+      generations_(engine, clock, log, metrics),
       started_(clock.now()),
       prompt_workers_(static_cast<std::size_t>(options_.workers)),
       pool_(options_.workers, options_.max_waiting_calls) {}
@@ -122,14 +124,21 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   }
   record.status = response.status;
   record.bytes = static_cast<std::int64_t>(response.body.size());
-  log_.write(record);
+  note(record);
+  if (error->status == 503) metrics_.request_refused(state());
   return response;
 }
 
 http::Response ApiService::refusal(int status, std::string message) {
   ApiError error = make_error(status, std::move(message), "");
   if (status == 503) error.retry_after_s = kRetryWhileLoading;
-  return error_response(error, {});
+  AccessRecord record;
+  record.request_id = make_request_id("req-");
+  http::Response response = error_response(error, record.request_id);
+  record.status = status;
+  record.bytes = static_cast<std::int64_t>(response.body.size());
+  note(record);
+  return response;
 }
 
 std::string_view ApiService::client_of(const http::Request& head) const {
@@ -163,7 +172,7 @@ void ApiService::handle(ExchangePtr exchange) {
     case Endpoint::kVersion:
       return answer_json(std::move(call), 200,
                          fmt::format(R"({{"version":"{}"}})", options_.version));
-    case Endpoint::kMetrics: return answer_json(std::move(call), 200, "");
+    case Endpoint::kMetrics: return answer_metrics(std::move(call));
     case Endpoint::kModels:
     case Endpoint::kModel: return answer_models(std::move(call), match.route->endpoint);
     case Endpoint::kChat:
@@ -171,6 +180,13 @@ void ApiService::handle(ExchangePtr exchange) {
     case Endpoint::kTokenize:
     case Endpoint::kDetokenize: return tokenize(std::move(call), match.route->endpoint);
   }
+}
+
+// The metric has the route: what a client sends could be anything.
+void ApiService::note(const AccessRecord& record) {
+  const RouteMatch match = find_route(record.method, record.path);
+  metrics_.http_request(match.route == nullptr ? "other" : match.route->path, record.status);
+  log_.write(record);
 }
 
 void ApiService::answer(Call call, http::Response response) {
@@ -181,7 +197,7 @@ void ApiService::answer(Call call, http::Response response) {
   const bool has_id = !response.headers.empty() && response.headers.back().name == kRequestIdHeader;
   if (!has_id) response.headers.push_back({std::string(kRequestIdHeader), call.record.request_id});
   call.exchange->respond(std::move(response));
-  log_.write(call.record);
+  note(call.record);
 }
 
 void ApiService::answer_json(Call call, int status, std::string body) {
@@ -211,6 +227,15 @@ void ApiService::answer_health(Call call) {
 void ApiService::answer_ready(Call call) {
   const std::string_view now = state();
   answer_json(std::move(call), now == "ready" ? 200 : 503, fmt::format(R"({{"state":"{}"}})", now));
+}
+
+void ApiService::answer_metrics(Call call) {
+  generations_.measure_engine();
+  if (options_.open_connections) metrics_.open_connections(options_.open_connections());
+  http::Response response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  metrics_.write(response.body);
+  answer(std::move(call), std::move(response));
 }
 
 void ApiService::answer_models(Call call, Endpoint endpoint) {
@@ -300,6 +325,7 @@ void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string
     ++preparing_;
     return;
   }
+  metrics_.request_refused("workers_full");
   ApiError error = to_api_error(resource_exhausted(
       fmt::format("{} requests wait to be read; try again later", options_.max_waiting_calls)));
   error.retry_after_s = kRetryWhileLoading;
@@ -327,7 +353,7 @@ void ApiService::prepared(Call call, Prepared result) {
     call.record.status = 499;
     call.record.close_reason = "peer_gone";
     call.record.total = clock_.now() - call.exchange->request().received;
-    log_.write(call.record);
+    note(call.record);
     return;
   }
   if (!result) return answer(std::move(call), error_response(result.error(), {}));

@@ -22,6 +22,7 @@
 #include "server/engine_loop.h"
 #include "server/generations.h"
 #include "server/routes.h"
+#include "server/server_metrics.h"
 #include "server/status_json.h"
 #include "server/worker_pool.h"
 
@@ -35,11 +36,13 @@ class ApiService final : public http::Handler {
     int workers = 2;
     // Calls that may wait to be parsed and tokenized; one more is answered 429.
     std::size_t max_waiting_calls = 1024;
+    // Of the HTTP server, for /metrics.
+    std::function<std::int64_t()> open_connections;
   };
 
   // `keys`: nullptr = everybody may call. REQUIRES: all outlive it.
   ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop, EngineLoop& engine,
-             const Clock& clock, AccessLog& log);
+             const Clock& clock, AccessLog& log, ServerMetrics& metrics);
   ~ApiService() override;  // stops the workers
 
   // The model is loaded: it can be tokenized for. Calls are taken once the engine is ready, too.
@@ -73,12 +76,14 @@ class ApiService final : public http::Handler {
   std::optional<ApiError> refuse_state() const;
   std::string_view client_of(const http::Request& head) const;
   AccessRecord record_of(const http::Request& request) const;
+  void note(const AccessRecord& record);
   void answer(Call call, http::Response response);
   void answer_json(Call call, int status, std::string body);
   void answer_page(Call call);
   void answer_status(Call call);
   void answer_health(Call call);
   void answer_ready(Call call);
+  void answer_metrics(Call call);
   void answer_models(Call call, Endpoint endpoint);
   std::vector<StatusRequest> status_requests(std::span<const RequestProgress> progress) const;
 
@@ -98,6 +103,7 @@ class ApiService final : public http::Handler {
   EngineLoop& engine_;
   const Clock& clock_;
   AccessLog& log_;
+  ServerMetrics& metrics_;
   Generations generations_;
   const TimePoint started_;
   const ServedModel* model_ = nullptr;

@@ -40,7 +40,10 @@ struct Generation::Choice {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<std::string> stop_reason;
   bool started = false;  // its first chunk has been made
-  std::optional<TimePoint> last_token;
+  std::int32_t output_tokens = 0;
+  TimePoint first_scheduled;
+  TimePoint first_token;
+  TimePoint last_token;
   // Since the last chunk; of the whole answer when it is not streamed.
   std::string text;
   std::vector<TokenId> tokens;
@@ -57,18 +60,17 @@ struct Generation::Prompt {
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int32_t unfinished = 0;
+  bool any_token = false;
   std::vector<Choice> choices;
 };
 
 Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-                       const Tokenizer& tokenizer, const EngineCalls& calls, RequestId first_id,
-                       AccessRecord record)
+                       const GenerationContext& context, RequestId first_id, AccessRecord record)
     : exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
       head_(std::move(head)),
       writer_(head_),
-      tokenizer_(tokenizer),
-      calls_(calls),
+      context_(context),
       first_id_(first_id),
       record_(std::move(record)) {
   for (PromptPart& part : prepared.parts) {
@@ -114,7 +116,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
 }
 
 TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
-                             std::span<const TokenLogprob> logprobs, TimePoint now) {
+                             std::span<const TokenLogprob> logprobs) {
   TokenTiming timing;
   if (finished_) return timing;
   Prompt& prompt = prompts_[event.request - first_id_];
@@ -122,36 +124,65 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   // Behind the end of a stop string: the engine did not know of it yet.
   if (choice.finish_reason != FinishReason::kNone) return timing;
   if (event.finish_reason == FinishReason::kError) {
-    fail(to_api_error(internal_error("the model gave logits that are not finite")), now);
+    fail(to_api_error(internal_error("the model gave logits that are not finite")));
     return timing;
   }
   if (event.finish_reason == FinishReason::kCancelled) {
-    fail(to_api_error(unavailable("the engine is stopping")), now);
+    fail(to_api_error(unavailable("the engine is stopping")));
     return timing;
   }
   prompt.cached_tokens = std::max<std::int64_t>(prompt.cached_tokens, event.cached_prompt_tokens);
   if (!tokens.empty()) {
-    timing = time_tokens(choice, event.time, now);
+    timing = time_tokens(prompt, choice, event);
     take_tokens(prompt, choice, tokens, logprobs);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
     choice.stream.finish(choice.text);
     end_choice(choice, event.finish_reason);
   }
-  if (choice.finish_reason != FinishReason::kNone) --prompt.unfinished;
+  if (choice.finish_reason != FinishReason::kNone) {
+    --prompt.unfinished;
+    measure_end(prompt, choice, choice.finish_reason);
+  }
   if (call_.stream) append_chunk(prompt, choice);
   return timing;
 }
 
-TokenTiming Generation::time_tokens(Choice& choice, TimePoint committed, TimePoint now) {
+TokenTiming Generation::time_tokens(Prompt& prompt, Choice& choice, const OutputEvent& event) {
   TokenTiming timing;
   if (!record_.ttft) {
-    record_.ttft = now - received();
+    record_.ttft = context_.clock.now() - received();
     timing.ttft = record_.ttft;
   }
-  if (choice.last_token) timing.tbt = committed - *choice.last_token;
-  choice.last_token = committed;
+  if (!prompt.any_token) {
+    prompt.any_token = true;
+    context_.metrics.first_token(
+        {static_cast<std::int32_t>(prompt.prompt_tokens), received(), event.time});
+  }
+  if (choice.output_tokens > 0) {
+    timing.tbt = event.time - choice.last_token;
+  } else {
+    choice.first_token = event.time;
+    choice.first_scheduled = event.first_scheduled;
+  }
+  choice.last_token = event.time;
+  choice.output_tokens += static_cast<std::int32_t>(event.num_tokens);
+  context_.metrics.tokens(event.num_tokens, timing.tbt);
+  if (call_.stream) pending_commits_.push_back(event.time);
   return timing;
+}
+
+void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishReason reason) {
+  RequestTimes times;
+  times.reason = reason;
+  times.prompt_tokens = static_cast<std::int32_t>(prompt.prompt_tokens);
+  times.output_tokens = choice.output_tokens;
+  times.arrival = received();
+  times.first_scheduled = choice.first_scheduled;
+  times.first_token = choice.first_token;
+  times.last_token = choice.last_token;
+  times.end = context_.clock.now();
+  context_.metrics.choice_finished(times);
 }
 
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
@@ -169,7 +200,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   CHECK(which.has_value());
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
-  calls_.end_choice(prompt.id, choice.number, FinishReason::kStop);
+  context_.calls.end_choice(prompt.id, choice.number, FinishReason::kStop);
 }
 
 // Per token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
@@ -178,7 +209,8 @@ void Generation::append_logprobs(const Prompt& prompt, Choice& choice, std::size
   const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
   CHECK(logprobs.size() >= tokens * per_token);
   const auto text_of = [&](const TokenLogprob& entry) {
-    return TokenLogprobText{entry.token, tokenizer_.token_bytes(entry.token), entry.logprob};
+    return TokenLogprobText{entry.token, context_.tokenizer.token_bytes(entry.token),
+                            entry.logprob};
   };
   for (std::size_t i = 0; i < tokens; ++i) {
     const auto entries = logprobs.subspan(i * per_token, per_token);
@@ -233,10 +265,10 @@ void Generation::begin_stream() {
   exchange_->begin_stream(std::move(head));
 }
 
-void Generation::flush(TimePoint now) {
+void Generation::flush() {
   if (finished_) return;
   if (unfinished_choices_ > 0) {
-    write_pending(now);
+    write_pending();
     return;
   }
   if (call_.stream) {
@@ -244,21 +276,22 @@ void Generation::flush(TimePoint now) {
   } else {
     answer_whole();
   }
-  finish(now);
+  finish();
 }
 
-void Generation::write_pending(TimePoint now) {
+void Generation::write_pending() {
   if (pending_.empty()) return;
   record_.bytes += static_cast<std::int64_t>(pending_.size());
   exchange_->write(pending_);
+  measure_delivery();
   pending_.clear();
   if (exchange_->unsent_bytes() <= kMaxUnsentBytes) return;
   log_warning(fmt::format("{}: {} leaves {} bytes unread; closing it", record_.request_id,
                           record_.peer, exchange_->unsent_bytes()));
   record_.close_reason = "slow_reader";
-  cancel_requests();
+  cancel_requests(FinishReason::kCancelled);
   exchange_->abort();
-  finish(now);
+  finish();
 }
 
 void Generation::finish_stream() {
@@ -271,6 +304,15 @@ void Generation::finish_stream() {
   record_.bytes += static_cast<std::int64_t>(pending_.size());
   exchange_->write(pending_);
   exchange_->end_stream();
+  measure_delivery();
+}
+
+void Generation::measure_delivery() {
+  const TimePoint now = context_.clock.now();
+  for (const TimePoint committed : pending_commits_) {
+    context_.metrics.tokens_delivered(now - committed);
+  }
+  pending_commits_.clear();
 }
 
 void Generation::answer_whole() {
@@ -298,9 +340,9 @@ void Generation::answer_whole() {
   exchange_->respond(std::move(response));
 }
 
-void Generation::fail(const ApiError& error, TimePoint now) {
+void Generation::fail(const ApiError& error) {
   if (finished_) return;
-  cancel_requests();
+  cancel_requests(FinishReason::kError);
   record_.finish_reason = finish_reason_name(FinishReason::kError);
   if (streaming_) {
     append_sse(to_json(error), pending_);
@@ -314,28 +356,32 @@ void Generation::fail(const ApiError& error, TimePoint now) {
     record_.bytes = static_cast<std::int64_t>(response.body.size());
     exchange_->respond(std::move(response));
   }
-  finish(now);
+  finish();
 }
 
-void Generation::close(http::CloseReason reason, TimePoint now) {
+void Generation::close(http::CloseReason reason) {
   if (finished_) return;
-  cancel_requests();
+  cancel_requests(FinishReason::kCancelled);
   if (!streaming_) record_.status = kStatusClientGone;
   record_.close_reason = close_reason_name(reason);
   record_.finish_reason = finish_reason_name(FinishReason::kCancelled);
-  finish(now);
+  finish();
 }
 
-void Generation::finish(TimePoint now) {
+void Generation::finish() {
   finished_ = true;
   pending_.clear();
-  record_.total = now - received();
+  record_.total = context_.clock.now() - received();
   for (const Prompt& prompt : prompts_) record_.cached_tokens += prompt.cached_tokens;
 }
 
-void Generation::cancel_requests() {
+void Generation::cancel_requests(FinishReason reason) {
   for (const Prompt& prompt : prompts_) {
-    if (prompt.unfinished > 0) calls_.cancel(prompt.id);
+    if (prompt.unfinished == 0) continue;
+    context_.calls.cancel(prompt.id);
+    for (const Choice& choice : prompt.choices) {
+      if (choice.finish_reason == FinishReason::kNone) measure_end(prompt, choice, reason);
+    }
   }
 }
 

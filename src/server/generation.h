@@ -28,6 +28,7 @@
 #include "server/engine_loop.h"
 #include "server/prepare_generation.h"
 #include "server/response_json.h"
+#include "server/server_metrics.h"
 
 namespace sluice {
 
@@ -38,6 +39,14 @@ using ExchangePtr = std::shared_ptr<http::Exchange>;
 struct EngineCalls {
   std::function<void(RequestId)> cancel;
   std::function<void(RequestId, std::int32_t choice, FinishReason)> end_choice;
+};
+
+// What generations stand on.
+struct GenerationContext {
+  const Tokenizer& tokenizer;
+  const EngineCalls& calls;
+  const Clock& clock;
+  ServerMetrics& metrics;
 };
 
 // What an event meant for the latencies that clients see.
@@ -52,10 +61,9 @@ class Generation {
 
   // `record`: the request's part of the access log's line is filled in already. The engine's ids of
   // the prompts are first_id, first_id + 1, ...
-  // REQUIRES: tokenizer and calls outlive it.
+  // REQUIRES: what is in the context outlives it.
   Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-             const Tokenizer& tokenizer, const EngineCalls& calls, RequestId first_id,
-             AccessRecord record);
+             const GenerationContext& context, RequestId first_id, AccessRecord record);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -76,13 +84,13 @@ class Generation {
 
   // One event of the engine; flush() follows when the batch is through.
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
-                   std::span<const TokenLogprob> logprobs, TimePoint now);
-  void flush(TimePoint now);
+                   std::span<const TokenLogprob> logprobs);
+  void flush();
 
   // Ends the call with an error, unless it is finished.
-  void fail(const ApiError& error, TimePoint now);
+  void fail(const ApiError& error);
   // The client is gone.
-  void close(http::CloseReason reason, TimePoint now);
+  void close(http::CloseReason reason);
 
   // Nothing more will come; the record is complete.
   bool finished() const { return finished_; }
@@ -92,7 +100,8 @@ class Generation {
   struct Choice;
   struct Prompt;
 
-  TokenTiming time_tokens(Choice& choice, TimePoint committed, TimePoint now);
+  TokenTiming time_tokens(Prompt& prompt, Choice& choice, const OutputEvent& event);
+  void measure_end(const Prompt& prompt, const Choice& choice, FinishReason reason);
   void take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
                    std::span<const TokenLogprob> logprobs);
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
@@ -102,17 +111,18 @@ class Generation {
   void begin_stream();
   void finish_stream();
   void answer_whole();
-  void write_pending(TimePoint now);
-  void finish(TimePoint now);
-  void cancel_requests();
+  void write_pending();
+  void measure_delivery();
+  void finish();
+  // Ends at the engine what is unfinished.
+  void cancel_requests(FinishReason reason);
   Usage usage() const;
 
   ExchangePtr exchange_;
   GenerationCall call_;
   AnswerHead head_;
   ChunkWriter writer_;
-  const Tokenizer& tokenizer_;
-  const EngineCalls& calls_;
+  const GenerationContext context_;
   const RequestId first_id_;
   AccessRecord record_;
 
@@ -120,8 +130,9 @@ class Generation {
   std::size_t unfinished_choices_ = 0;
   bool streaming_ = false;  // headers are out
   bool finished_ = false;
-  std::string chunk_;    // one chunk's JSON
-  std::string pending_;  // bytes of this batch
+  std::string chunk_;                       // one chunk's JSON
+  std::string pending_;                     // bytes of this batch
+  std::vector<TimePoint> pending_commits_;  // when the tokens in them were
 };
 
 }  // namespace sluice

@@ -43,6 +43,7 @@ std::vector<TokenId> tokens_of(std::string_view text) {
 class GenerationTest : public testing::Test {
  protected:
   GenerationTest() {
+    clock_.advance(kReceived.since_start);
     calls_.cancel = [this](RequestId id) { cancelled_.push_back(id); };
     calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason) {
       ended_.emplace_back(id, choice);
@@ -61,28 +62,29 @@ class GenerationTest : public testing::Test {
     AccessRecord record;
     record.request_id = "req-1";
     AnswerHead head{kind, "cmpl-1", 7, "demo"};
-    generation_ = std::make_unique<Generation>(exchange_, *std::move(prepared), head,
-                                               demo_model().tokenizer, calls_, kFirstId, record);
+    generation_ = std::make_unique<Generation>(exchange_, *std::move(prepared), head, context_,
+                                               kFirstId, record);
   }
 
   // One event of a step of its own.
   TokenTiming give(std::size_t prompt, std::int32_t choice, const std::vector<TokenId>& tokens,
                    FinishReason reason = FinishReason::kNone, bool flush = true) {
-    now_ = now_ + milliseconds(10);
+    clock_.advance(milliseconds(10));
     OutputEvent event;
     event.request = kFirstId + prompt;
     event.choice = choice;
     event.finish_reason = reason;
     event.cached_prompt_tokens = 3;
-    event.time = now_;
+    event.num_tokens = static_cast<std::uint32_t>(tokens.size());
+    event.time = clock_.now();
     std::vector<TokenLogprob> logprobs;
     for (const TokenId token : tokens) {
       logprobs.push_back({token, -0.5F});
       logprobs.push_back({token, -0.5F});
       logprobs.push_back({1, -2.0F});
     }
-    const TokenTiming timing = generation_->take(event, tokens, logprobs, now_);
-    if (flush) generation_->flush(now_);
+    const TokenTiming timing = generation_->take(event, tokens, logprobs);
+    if (flush) generation_->flush();
     return timing;
   }
 
@@ -127,7 +129,9 @@ class GenerationTest : public testing::Test {
   std::vector<std::pair<RequestId, std::int32_t>> ended_;
   std::shared_ptr<FakeExchange> exchange_;
   std::unique_ptr<Generation> generation_;
-  TimePoint now_ = kReceived;
+  ManualClock clock_;
+  ServerMetrics metrics_{{}};
+  GenerationContext context_{demo_model().tokenizer, calls_, clock_, metrics_};
 };
 
 TEST_F(GenerationTest, AWholeAnswerComesOnceAtTheEnd) {
@@ -176,7 +180,7 @@ TEST_F(GenerationTest, OneWritePerStep) {
     give(0, choice, {tokens[0]}, FinishReason::kNone, /*flush=*/false);
   }
   EXPECT_EQ(exchange_->writes, 0);
-  generation_->flush(now_);
+  generation_->flush();
   EXPECT_EQ(exchange_->writes, 1);
   EXPECT_EQ(events().size(), 3U);
 }
@@ -261,7 +265,7 @@ TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
 
 TEST_F(GenerationTest, AnErrorBeforeTheFirstTokenHasItsStatus) {
   start(R"({"model":"demo","prompt":"One day","stream":true})");
-  generation_->fail(to_api_error(unavailable("the engine has failed: oops")), now_);
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")));
   EXPECT_EQ(exchange_->head->status, 503);
   EXPECT_EQ(answer()["error"]["message"], "the engine has failed: oops");
   EXPECT_TRUE(generation_->finished());
@@ -271,7 +275,7 @@ TEST_F(GenerationTest, AnErrorBeforeTheFirstTokenHasItsStatus) {
 TEST_F(GenerationTest, AnErrorInMidStreamIsAnEventAndNoDone) {
   start(R"({"model":"demo","prompt":"One day","stream":true})");
   give(0, 0, {tokens_of(" a boat")[0]});
-  generation_->fail(to_api_error(unavailable("the engine has failed: oops")), now_);
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")));
   EXPECT_TRUE(exchange_->ended);
   EXPECT_EQ(events().back()["error"]["message"], "the engine has failed: oops");
   EXPECT_EQ(generation_->record().finish_reason, "error");
@@ -288,7 +292,7 @@ TEST_F(GenerationTest, LogitsThatAreNotFiniteEndTheCallWith500) {
 TEST_F(GenerationTest, AClientThatLeavesCancelsEverything) {
   start(R"({"model":"demo","prompt":["One day","The sea"],"stream":true})");
   give_text(" a", 0, 0);
-  generation_->close(http::CloseReason::kPeerGone, now_);
+  generation_->close(http::CloseReason::kPeerGone);
   EXPECT_TRUE(generation_->finished());
   EXPECT_THAT(cancelled_, ElementsAre(kFirstId + 1));  // the first prompt is through
   EXPECT_EQ(generation_->record().close_reason, "peer_gone");
@@ -298,7 +302,7 @@ TEST_F(GenerationTest, AClientThatLeavesCancelsEverything) {
 
 TEST_F(GenerationTest, AClientThatLeavesBeforeTheFirstTokenIsLoggedAs499) {
   start(R"({"model":"demo","prompt":"One day","stream":true})");
-  generation_->close(http::CloseReason::kPeerGone, now_);
+  generation_->close(http::CloseReason::kPeerGone);
   EXPECT_EQ(generation_->record().status, 499);
   EXPECT_FALSE(exchange_->head);
 }
@@ -330,6 +334,27 @@ TEST_F(GenerationTest, TimingsOfFirstAndLaterTokens) {
   EXPECT_FALSE(timing.tbt);
   timing = give(0, 0, {tokens[1]});
   EXPECT_EQ(timing.tbt, milliseconds(20));
+}
+
+TEST_F(GenerationTest, MetricsCountEachChoiceOnce) {
+  start(R"({"model":"demo","prompt":"One day","n":2,"stream":true})");
+  give_text(" a boat", 0);
+  give(0, 1, {tokens_of(" a")[0]});
+  generation_->close(http::CloseReason::kPeerGone);
+  generation_->close(http::CloseReason::kPeerGone);
+  std::string text;
+  metrics_.write(text);
+  const auto has = [&](const std::string& name, const std::string& labels, std::size_t value) {
+    return text.find("\nsluice:" + name + "{model_name=\"\"" + labels + "} " +
+                     std::to_string(value) + "\n") != std::string::npos;
+  };
+  const std::size_t tokens = tokens_of(" a boat").size() + 1;
+  EXPECT_TRUE(has("request_success_total", ",finished_reason=\"length\"", 1));
+  EXPECT_TRUE(has("request_success_total", ",finished_reason=\"abort\"", 1));
+  EXPECT_TRUE(has("time_to_first_token_seconds_count", "", 1));
+  EXPECT_TRUE(has("generation_tokens_total", "", tokens));
+  EXPECT_TRUE(has("inter_token_latency_seconds_count", "", tokens - 2));
+  EXPECT_TRUE(has("token_delivery_seconds_count", "", tokens));
 }
 
 TEST_F(GenerationTest, RequestsCarryWhatTheEngineNeeds) {

@@ -8,8 +8,9 @@
 
 namespace sluice {
 
-Generations::Generations(EngineLoop& engine, const Clock& clock, AccessLog& log)
-    : engine_(engine), clock_(clock), log_(log) {
+Generations::Generations(EngineLoop& engine, const Clock& clock, AccessLog& log,
+                         ServerMetrics& metrics)
+    : engine_(engine), clock_(clock), log_(log), metrics_(metrics) {
   calls_.cancel = [this](RequestId id) { engine_.cancel(id); };
   calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason reason) {
     engine_.end_choice(id, choice, reason);
@@ -23,22 +24,31 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
   const RequestId first_id = next_id_;
   next_id_ += prepared.parts.size();
   const std::string client = record.client;
+  const GenerationContext context{tokenizer, calls_, clock_, metrics_};
   auto generation =
       std::make_unique<Generation>(std::move(exchange), std::move(prepared), std::move(head),
-                                   tokenizer, calls_, first_id, std::move(record));
+                                   context, first_id, std::move(record));
   Generation& started = *generation;
   generations_.emplace(first_id, std::move(generation));
   for (std::size_t i = 0; i < started.num_prompts(); ++i) {
     by_request_.emplace(first_id + i, &started);
-    auto status = engine_.submit(started.make_request(i, client));
-    if (status) continue;
+    Request request = started.make_request(i, client);
+    AdmittedRequest admitted{request.sampling.n, request.sampling.max_tokens, Duration{0}};
+    auto status = engine_.submit(std::move(request));
+    if (status) {
+      admitted.dispatch = clock_.now() - started.received();
+      metrics_.request_admitted(admitted);
+      continue;
+    }
     ApiError error = to_api_error(status.error());
     if (status.error().code == ErrorCode::kResourceExhausted) {
       error.retry_after_s = retry_after_.refused(clock_.now());
-    } else if (status.error().code == ErrorCode::kUnavailable) {
+      metrics_.request_refused("queue_full");
+    } else {
       error.retry_after_s = RetryAfter::kMinSeconds;
+      metrics_.request_refused("unavailable");
     }
-    started.fail(error, clock_.now());
+    started.fail(error);
     retire(first_id);
     return;
   }
@@ -48,6 +58,8 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
 void Generations::take_outputs() {
   engine_.take(batch_);
   take_batch();
+  metrics_.steps(batch_.steps);
+  measure_engine();
   const EngineState state = engine_.state();
   if (state != EngineState::kFailed && state != EngineState::kStopped) return;
   const auto failure = engine_.failure();
@@ -55,6 +67,10 @@ void Generations::take_outputs() {
                                             : "the engine has stopped")));
   // Nothing will come any more.
   for (const ProgressTask& task : std::exchange(progress_tasks_, {})) task({});
+}
+
+void Generations::measure_engine() {
+  metrics_.engine(engine_.state(), batch_.gauges, engine_.unfinished_requests());
 }
 
 void Generations::take_batch() {
@@ -66,7 +82,7 @@ void Generations::take_batch() {
     if (found == by_request_.end()) continue;  // ended meanwhile
     Generation& generation = *found->second;
     const TokenTiming timing =
-        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event), now);
+        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event));
     if (timing.ttft) live_.ttft.add(*timing.ttft);
     if (timing.tbt) {
       live_.tbt.add(*timing.tbt);
@@ -78,13 +94,13 @@ void Generations::take_batch() {
   for (const RefusedRequest& refused : batch_.refused) {
     const auto found = by_request_.find(refused.request);
     if (found == by_request_.end()) continue;
-    found->second->fail(to_api_error(refused.error), now);
+    found->second->fail(to_api_error(refused.error));
     touched_.push_back(found->second);
   }
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (Generation* generation : touched_) {
-    generation->flush(now);
+    generation->flush();
     if (!generation->finished()) continue;
     retry_after_.finished(now);
     retire(generation->first_id());
@@ -104,7 +120,7 @@ void Generations::note_throughput(TimePoint now, std::int64_t later_tokens) {
 void Generations::closed(RequestId first_id, http::CloseReason reason) {
   const auto found = generations_.find(first_id);
   if (found == generations_.end()) return;
-  found->second->close(reason, clock_.now());
+  found->second->close(reason);
   retire(first_id);
 }
 
@@ -112,7 +128,7 @@ void Generations::fail_all(const ApiError& error) {
   std::vector<RequestId> ids;
   for (const auto& [id, generation] : generations_) ids.push_back(id);
   for (const RequestId id : ids) {
-    generations_.at(id)->fail(error, clock_.now());
+    generations_.at(id)->fail(error);
     retire(id);
   }
 }
@@ -121,6 +137,7 @@ void Generations::retire(RequestId first_id) {
   const auto found = generations_.find(first_id);
   const Generation& generation = *found->second;
   log_.write(generation.record());
+  metrics_.http_request(generation.record().path, generation.record().status);
   for (std::size_t i = 0; i < generation.num_prompts(); ++i) by_request_.erase(first_id + i);
   generations_.erase(found);
 }

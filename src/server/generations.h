@@ -18,13 +18,14 @@
 #include "server/generation.h"
 #include "server/live_stats.h"
 #include "server/retry_after.h"
+#include "server/server_metrics.h"
 
 namespace sluice {
 
 class Generations {
  public:
   // REQUIRES: all outlive it.
-  Generations(EngineLoop& engine, const Clock& clock, AccessLog& log);
+  Generations(EngineLoop& engine, const Clock& clock, AccessLog& log, ServerMetrics& metrics);
   ~Generations();
   Generations(const Generations&) = delete;
   Generations& operator=(const Generations&) = delete;
@@ -35,6 +36,8 @@ class Generations {
 
   // Takes what the engine has reported: after each of its wake-ups.
   void take_outputs();
+  // Also on its own, so that gauges are right between wake-ups.
+  void measure_engine();
   // Ends every call.
   void fail_all(const ApiError& error);
 
@@ -58,6 +61,7 @@ class Generations {
   EngineLoop& engine_;
   const Clock& clock_;
   AccessLog& log_;
+  ServerMetrics& metrics_;
   EngineCalls calls_;
   RetryAfter retry_after_;
   LiveStats live_;

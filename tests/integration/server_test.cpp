@@ -1,0 +1,560 @@
+// The server as a whole, in one process: sockets, API, workers, engine thread. With the demo model
+// where answers count, with a gated fake executor where moments do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/load_served_engine.h"
+#include "base/thread_pool.h"
+#include "http/test_client.h"
+#include "scheduler/policy.h"
+#include "server/api_service.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/fake_model.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr const char* kDemo = "models/demo";
+constexpr seconds kPatience{60};
+
+// Lets steps through one by one, or all.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_ || allowed_ > 0; });
+    if (!open_) --allowed_;
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void let(int count) {
+    const std::lock_guard lock(mutex_);
+    allowed_ += count;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int allowed_ = 0;
+};
+
+class GatedExecutor final : public Executor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate, int good_steps)
+      : inner_(std::move(inner)), gate_(gate), good_steps_(good_steps) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override {
+    gate_.pass();
+    if (good_steps_-- <= 0) return internal_error("the device caught fire");
+    return inner_->submit(plan);
+  }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  Gate& gate_;
+  int good_steps_;
+};
+
+constexpr std::int32_t kFakeContext = 2048;
+constexpr std::int32_t kFakeBudget = 64;
+
+KvOptions fake_kv() {
+  KvOptions kv;
+  kv.block_size = 16;
+  kv.group_windows = {0};
+  kv.num_blocks = 1024;
+  kv.max_num_seqs = 16;
+  kv.max_model_len = kFakeContext;
+  kv.max_query_len = kFakeBudget;
+  return kv;
+}
+
+struct Options {
+  bool fake = true;
+  int good_steps = 1 << 30;
+  std::int32_t max_requests = 1024;
+  const char* keys = nullptr;
+  bool hold_load = false;  // until release_load()
+};
+
+// The whole stack on a free port.
+class RunningServer {
+ public:
+  explicit RunningServer(const Options& options)
+      : options_(options), engine_({options.max_requests}, clock_, [this] {
+          loop_.post([this] { service_->engine_woke(); });
+        }) {
+    model_.vocab_size = 3072;  // as the demo model has
+    if (options.keys != nullptr) keys_ = *ApiKeys::parse(options.keys, "keys");
+    ApiService::Options service;
+    service.model_name = "demo";
+    service.version = "test";
+    service_.emplace(service, keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *log_, metrics_);
+    auto http = http::HttpServer::listen(loop_, "127.0.0.1", 0, {}, *service_, clock_);
+    CHECK(http.has_value());
+    http_ = *std::move(http);
+    engine_.start([this] { return load(); });
+    thread_ = std::thread([this] { loop_.run(); });
+    if (!options.hold_load) await_state("ready");
+  }
+  ~RunningServer() {
+    gate.open();
+    release_load();
+    loop_.stop();
+    thread_.join();
+    engine_.stop();
+  }
+
+  std::uint16_t port() const { return http_->port(); }
+  void release_load() {
+    if (!released_) load_.set_value();
+    released_ = true;
+  }
+  // Runs on the loop and waits.
+  void on_loop(const std::function<void()>& task) {
+    std::promise<void> done;
+    loop_.post([&] {
+      task();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  void drain() {
+    on_loop([this] {
+      service_->drain();
+      http_->drain();
+    });
+  }
+  void cancel_all() {
+    on_loop([this] { service_->cancel_all(); });
+  }
+  std::int32_t connections() {
+    std::int32_t open = 0;
+    on_loop([&] { open = http_->stats().open_connections; });
+    return open;
+  }
+
+  http::TestAnswer get(const std::string& path, const std::string& headers = {}) {
+    http::TestClient client(port());
+    CHECK(client.send("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n"));
+    auto answer = client.answer();
+    CHECK(answer.has_value());
+    return *answer;
+  }
+  static std::string post(const std::string& path, const json& body,
+                          const std::string& headers = {}) {
+    const std::string text = body.dump();
+    return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
+           "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
+  }
+  http::TestAnswer complete(const json& body, const std::string& headers = {}) {
+    http::TestClient client(port());
+    CHECK(client.send(post("/v1/completions", body, headers)));
+    auto answer = client.answer();
+    CHECK(answer.has_value());
+    return *answer;
+  }
+  json status() { return json::parse(get("/status").body); }
+  // The engine answers between two steps: lets some through until it has.
+  json status_at_gate() {
+    http::TestClient client(port());
+    CHECK(client.send("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"));
+    while (!client.readable_now()) {
+      std::this_thread::sleep_for(milliseconds(100));
+      gate.let(1);
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    return json::parse(client.answer()->body);
+  }
+  bool await_unfinished(std::int32_t requests) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (engine_.unfinished_requests() != requests) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+  // Waits for the status to be as wanted; false: it is not, in time.
+  bool await_status(const std::function<bool(const json&)>& wanted) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < until) {
+      if (wanted(status())) return true;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return false;
+  }
+  bool await_state(std::string_view state) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < until) {
+      if (json::parse(get("/ready").body).at("state") == state) return true;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return false;
+  }
+
+  Gate gate;
+
+ private:
+  Result<std::unique_ptr<Engine>> load() {
+    if (options_.hold_load) load_.get_future().wait();
+    std::unique_ptr<Engine> engine;
+    const ServedModel* model = nullptr;
+    if (options_.fake) {
+      engine = fake_engine();
+      EngineFacts facts;
+      facts.limits = engine->limits();
+      facts.block_size = 16;
+      facts.kv_identity.block_size = 16;
+      ASSIGN_OR_RETURN(fake_model_, load_served_model(kDemo, "demo", 1, std::move(facts)));
+      model = &*fake_model_;
+    } else {
+      EngineOptions engine_options;
+      engine_options.threads = 1;
+      StartupTimeline timeline(clock_);
+      ASSIGN_OR_RETURN(engine, served_.load(kDemo, "demo", engine_options, clock_, timeline));
+      model = &served_.model();
+    }
+    loop_.post([this, model] { service_->set_model(*model, {}); });
+    return engine;
+  }
+
+  std::unique_ptr<Engine> fake_engine() {
+    auto kv = std::make_unique<KvManager>(fake_kv());
+    SchedulerOptions scheduler_options;
+    scheduler_options.token_budget = kFakeBudget;
+    scheduler_options.max_num_seqs = 16;
+    scheduler_options.max_model_len = kFakeContext;
+    scheduler_options.eos_ids = model_.eos_ids;
+    auto scheduler =
+        std::make_unique<Scheduler>(scheduler_options, *kv, *make_policy("stall-free"));
+    auto executor = std::make_unique<GatedExecutor>(
+        std::make_unique<FakeExecutor>(model_, fake_kv(), 1), gate, options_.good_steps);
+    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, kFakeContext, 0},
+                                    std::move(executor), std::move(kv), std::move(scheduler),
+                                    clock_);
+  }
+
+  const Options options_;
+  const SystemClock clock_;
+  FakeModel model_;
+  ServedEngine served_;
+  std::optional<ServedModel> fake_model_;
+  std::optional<ApiKeys> keys_;
+  std::unique_ptr<AccessLog> log_ = *AccessLog::open("off");
+  ServerMetrics metrics_{{}};
+  http::EventLoop loop_;
+  EngineLoop engine_;
+  std::optional<ApiService> service_;
+  std::unique_ptr<http::HttpServer> http_;
+  std::promise<void> load_;
+  bool released_ = false;
+  std::thread thread_;
+};
+
+json long_stream(int prompt_tokens, int max_tokens) {
+  return {{"model", "demo"},          {"prompt", std::vector<int>(std::size_t(prompt_tokens), 7)},
+          {"max_tokens", max_tokens}, {"ignore_eos", true},
+          {"stream", true},           {"temperature", 0}};
+}
+
+struct Streamed {
+  std::string text;
+  std::string finish_reason;
+  std::string error;
+  bool done = false;
+};
+
+Streamed parse_stream(std::string_view body) {
+  Streamed streamed;
+  while (!body.empty()) {
+    const std::size_t end = body.find("\n\n");
+    if (end == std::string_view::npos) break;
+    const std::string_view data = body.substr(6, end - 6);
+    body.remove_prefix(end + 2);
+    if (data == "[DONE]") {
+      streamed.done = true;
+      continue;
+    }
+    const json event = json::parse(data);
+    if (event.contains("error")) {
+      streamed.error = event["error"]["message"];
+      continue;
+    }
+    for (const json& choice : event["choices"]) {
+      streamed.text += choice["text"].get<std::string>();
+      if (!choice["finish_reason"].is_null()) streamed.finish_reason = choice["finish_reason"];
+    }
+  }
+  return streamed;
+}
+
+TEST(Server, TwoHundredStreamsEqualTheirSingleRuns) {
+  constexpr int kStreams = 200;
+  Options options;
+  options.fake = false;
+  RunningServer server(options);
+  std::vector<json> bodies;
+  std::vector<std::string> single;
+  for (int i = 0; i < kStreams; ++i) {
+    json body = {{"model", "demo"},
+                 {"prompt", "Day " + std::to_string(i * 7919 % 1000) + ": the little boat"},
+                 {"max_tokens", 6 + i % 11},
+                 {"temperature", i % 2 == 0 ? 0.0 : 0.9},
+                 {"seed", i}};
+    const auto answer = server.complete(body);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    single.push_back(json::parse(answer.body)["choices"][0]["text"]);
+    body["stream"] = true;
+    bodies.push_back(std::move(body));
+  }
+  std::vector<http::TestClient> clients;
+  for (const json& body : bodies) {
+    clients.emplace_back(server.port());
+    ASSERT_TRUE(clients.back().send(RunningServer::post("/v1/completions", body)));
+  }
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const auto answer = clients[i].answer();
+    ASSERT_TRUE(answer) << i;
+    const Streamed streamed = parse_stream(answer->body);
+    EXPECT_EQ(streamed.text, single[i]) << bodies[i];
+    EXPECT_TRUE(streamed.done) << i;
+  }
+}
+
+TEST(Server, ADisconnectFreesBlocksWithinOneStep) {
+  RunningServer server({});
+  for (const bool in_prefill : {true, false}) {
+    SCOPED_TRACE(in_prefill);
+    server.gate.close();
+    http::TestClient client(server.port());
+    // Sixteen steps of prefill.
+    ASSERT_TRUE(client.send(RunningServer::post(
+        "/v1/completions", long_stream(in_prefill ? 16 * kFakeBudget : 8, 1000))));
+    server.gate.let(3);
+    if (!in_prefill) {
+      ASSERT_TRUE(client.wait_for("data: "));
+    }
+    const json status = server.status_at_gate();
+    ASSERT_EQ(status["requests"].size(), 1U);
+    EXPECT_EQ(status["requests"][0]["state"], in_prefill ? "prefill" : "decode");
+    ASSERT_GT(status["kv"]["used"], 0);
+    client.reset();
+    // Once the cancellation is in the engine's inbox, one step, the one that stands at the gate, is
+    // all it takes: nothing else would get through.
+    while (server.connections() > 0) std::this_thread::sleep_for(milliseconds(1));
+    server.on_loop([] {});
+    server.gate.let(1);
+    ASSERT_TRUE(server.await_status([](const json& s) {
+      return s["requests"].empty() && s["kv"]["used"] == 0 && s["running"] == 0;
+    }));
+    server.gate.open();
+  }
+}
+
+TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
+  Options options;
+  options.max_requests = 2;
+  RunningServer server(options);
+  server.gate.close();
+  std::vector<http::TestClient> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back(server.port());
+    ASSERT_TRUE(clients.back().send(RunningServer::post("/v1/completions", long_stream(8, 4))));
+  }
+  ASSERT_TRUE(server.await_unfinished(2));
+  const auto refused = server.complete({{"model", "demo"}, {"prompt", "x"}});
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1"));
+  EXPECT_THAT(refused.body, HasSubstr("rate_limit_exceeded"));
+  server.gate.open();
+  for (auto& client : clients) EXPECT_TRUE(parse_stream(client.answer()->body).done);
+  EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 1}}).status, 200);
+}
+
+TEST(Server, AnEngineThatFailsInMidStreamEndsItWithAnErrorAndAnswers503) {
+  Options options;
+  options.good_steps = 5;
+  RunningServer server(options);
+  http::TestClient client(server.port());
+  ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 1000))));
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+  const Streamed streamed = parse_stream(answer->body);
+  EXPECT_THAT(streamed.error, HasSubstr("the device caught fire"));
+  EXPECT_FALSE(streamed.done);
+  const auto refused = server.complete({{"model", "demo"}, {"prompt", "x"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("the device caught fire"));
+  EXPECT_EQ(server.get("/health").status, 503);
+  EXPECT_EQ(server.get("/ready").status, 503);
+  EXPECT_EQ(server.status().at("state"), "failed");
+}
+
+TEST(Server, AnEngineThatFailsBeforeTheFirstTokenIs503) {
+  Options options;
+  options.good_steps = 0;
+  RunningServer server(options);
+  const auto answer = server.complete(long_stream(8, 10));
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("the device caught fire"));
+}
+
+TEST(Server, WhileLoadingItAnswersAndSaysSo) {
+  Options options;
+  options.hold_load = true;
+  RunningServer server(options);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/ready").status, 503);
+  EXPECT_EQ(server.status().at("state"), "loading");
+  EXPECT_EQ(server.get("/metrics").status, 200);
+  const auto refused = server.complete({{"model", "demo"}, {"prompt", "x"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1"));
+  EXPECT_THAT(refused.body, HasSubstr("the model is loading"));
+  server.release_load();
+  EXPECT_TRUE(server.await_state("ready"));
+  EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}}).status, 200);
+}
+
+TEST(Server, DrainLetsStreamsFinishAndTakesNoOthers) {
+  RunningServer server({});
+  server.gate.close();
+  http::TestClient client(server.port());
+  ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 20))));
+  server.gate.let(2);
+  ASSERT_TRUE(client.wait_for("data: "));
+  server.drain();
+  EXPECT_FALSE(http::TestClient(server.port()).connected());
+  server.gate.open();
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_TRUE(parse_stream(answer->body).done);
+  EXPECT_TRUE(client.closed());
+  while (server.connections() > 0) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(Server, WhatADrainCutsGetsAnErrorEvent) {
+  RunningServer server({});
+  server.gate.close();
+  http::TestClient client(server.port());
+  ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 1000))));
+  server.gate.let(2);
+  ASSERT_TRUE(client.wait_for("data: "));
+  server.drain();
+  server.cancel_all();
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(parse_stream(answer->body).error, "the server is shutting down");
+  EXPECT_FALSE(parse_stream(answer->body).done);
+}
+
+TEST(Server, ASlowReaderIsCutOffAndOthersDoNotNotice) {
+  RunningServer server({});
+  http::TestClient slow(server.port(), /*receive_buffer=*/4096);
+  json body = long_stream(8, 2000);
+  body["n"] = 15;  // about ten megabytes in all
+  body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
+  ASSERT_TRUE(slow.send(RunningServer::post("/v1/completions", body)));
+  const auto quick = server.complete(long_stream(8, 100));
+  EXPECT_TRUE(parse_stream(quick.body).done);
+  ASSERT_TRUE(server.await_status(
+      [](const json& s) { return s["requests"].empty() && s["kv"]["used"] == 0; }));
+  const auto rest = slow.rest();
+  ASSERT_TRUE(rest.has_value());
+  EXPECT_EQ(rest->find("[DONE]"), std::string::npos);
+}
+
+TEST(Server, KeysModelsAndPaths) {
+  Options options;
+  options.keys = "alice sk-alice-1\nbob sk-bob-001\n";
+  RunningServer server(options);
+  const std::string alice = "Authorization: Bearer sk-alice-1\r\n";
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.get("/status").status, 401);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer wrong-key\r\n").status, 401);
+  EXPECT_EQ(server.get("/v1/models", alice).status, 200);
+  EXPECT_EQ(server.get("/v1/models/demo", alice).status, 200);
+  EXPECT_EQ(server.get("/v1/models/other", alice).status, 404);
+  EXPECT_EQ(server.get("/nothing").status, 404);
+  const auto wrong_method = server.get("/v1/completions", alice);
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_THAT(wrong_method.head, HasSubstr("Allow: POST"));
+  const auto unknown = server.complete({{"model", "gpt-9"}, {"prompt", "x"}}, alice);
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.body, HasSubstr("model_not_found"));
+  const auto kept = server.get("/health", "X-Request-Id: abc-1\r\n");
+  EXPECT_THAT(kept.head, HasSubstr("X-Request-Id: abc-1"));
+}
+
+TEST(Server, CachedTokensAreCountedAndTenantsDoNotShareThem) {
+  Options options;
+  options.keys = "alice sk-alice-1\nbob sk-bob-001\nbob sk-bob-002\n";
+  RunningServer server(options);
+  const auto cached = [&](const std::string& key, const json& more = json::object()) {
+    json body = {{"model", "demo"},
+                 {"prompt", std::vector<int>(100, 9)},
+                 {"max_tokens", 1},
+                 {"temperature", 0}};
+    body.update(more);
+    const auto answer = server.complete(body, "Authorization: Bearer " + key + "\r\n");
+    return json::parse(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("sk-alice-1"), 0);
+  EXPECT_EQ(cached("sk-alice-1"), 96);
+  EXPECT_EQ(cached("sk-bob-001"), 0);
+  EXPECT_EQ(cached("sk-bob-002"), 96);  // the same tenant
+  EXPECT_EQ(cached("sk-alice-1", {{"cache_salt", "s"}}), 0);
+  EXPECT_EQ(cached("sk-alice-1", {{"cache_salt", "s"}}), 96);
+}
+
+TEST(Server, AClientThatLeavesBeforeItsTurnCostsNothing) {
+  Options options;
+  options.max_requests = 4;
+  RunningServer server(options);
+  server.gate.close();
+  for (int round = 0; round < 20; ++round) {
+    http::TestClient client(server.port());
+    ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 1000))));
+    client.reset();
+  }
+  while (server.connections() > 0) std::this_thread::sleep_for(milliseconds(1));
+  server.gate.open();
+  ASSERT_TRUE(server.await_status(
+      [](const json& s) { return s["requests"].empty() && s["kv"]["used"] == 0; }));
+  EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 1}}).status, 200);
+}
+
+TEST(Server, StopsWhileCallsRun) {
+  RunningServer server({});
+  server.gate.close();
+  http::TestClient client(server.port());
+  ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 1000))));
+  server.gate.let(2);
+  ASSERT_TRUE(client.wait_for("data: "));
+}
+
+}  // namespace
+}  // namespace sluice
