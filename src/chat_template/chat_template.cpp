@@ -1,5 +1,6 @@
 #include "chat_template/chat_template.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "chat_template/content_analysis.h"
@@ -24,6 +25,10 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string na
     return error;
   }
   return ChatTemplate(std::move(name), *std::move(parsed));
+}
+
+bool ChatTemplate::reads_tools() const {
+  return std::ranges::find(parsed_->symbols, "tools") != parsed_->symbols.end();
 }
 
 Result<std::string> ChatTemplate::render(const ChatContext& context,

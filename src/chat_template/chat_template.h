@@ -34,6 +34,8 @@ class ChatTemplate {
 
   // Whether it loops over the parts of a message's content. If not, content must be one text.
   bool reads_content_parts() const { return reads_content_parts_; }
+  // Whether it names the variable `tools` anywhere. If not, a model would never see them.
+  bool reads_tools() const;
 
  private:
   ChatTemplate(std::string name, std::unique_ptr<const jinja::Template> parsed);

@@ -41,5 +41,14 @@ TEST(ContentAnalysis, OtherLoopsDoNotCount) {
   }
 }
 
+TEST(ContentAnalysis, FindsTools) {
+  const auto reads_tools = [](std::string_view source) {
+    return ChatTemplate::parse(source, "t.jinja").value().reads_tools();
+  };
+  EXPECT_TRUE(reads_tools("{% if tools %}{{ tools | tojson }}{% endif %}"));
+  EXPECT_TRUE(reads_tools("{% for tool in tools or [] %}{{ tool }}{% endfor %}"));
+  EXPECT_FALSE(reads_tools("{{ messages[0].tools }}{{ messages[0]['tools'] }} tools"));
+}
+
 }  // namespace
 }  // namespace sluice

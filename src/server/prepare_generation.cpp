@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "front/sampling_defaults.h"
@@ -16,9 +17,25 @@ std::string prompt_param(const GenerationCall& call, std::size_t index) {
   return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
 }
 
+// Tools that the template leaves out would be tools that the model never sees.
+std::optional<ApiError> refuse_unread_tools(const ServedModel& model, const GenerationCall& call) {
+  if (call.chat.tools_json.empty() || !model.templates) return std::nullopt;
+  const auto chosen = model.templates->choose(ToolsGiven::kYes);
+  if (!chosen || (*chosen)->reads_tools()) return std::nullopt;  // rendering says what is wrong
+  return unsupported_field("tools",
+                           fmt::format("tools: the chat template of {} does not show tools to the "
+                                       "model; describe them in a message, or leave them out",
+                                       model.name));
+}
+
 PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
                                           std::size_t index, std::string_view salt) {
-  if (call.kind == ApiKind::kChat) return worker.from_chat(chat_parts(call.chat), salt);
+  if (call.kind == ApiKind::kChat) {
+    if (!call.add_special_tokens) return worker.from_chat(chat_parts(call.chat), salt);
+    auto ids = worker.tokenize_chat(chat_parts(call.chat), AddSpecialTokens::kYes);
+    if (!ids) return tl::unexpected(std::move(ids).error());
+    return worker.from_ids(*std::move(ids), salt);
+  }
   CompletionPrompt& prompt = call.prompts[index];
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
     return worker.from_ids(std::move(*ids), salt);
@@ -31,6 +48,7 @@ PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
                                    std::string_view salt) {
   const ServedModel& model = worker.model();
+  if (auto refusal = refuse_unread_tools(model, call)) return tl::unexpected(*std::move(refusal));
   auto prompt = build_prompt(worker, call, index, salt);
   if (!prompt) return tl::unexpected(to_api_error(prompt.error(), prompt_param(call, index)));
   PromptPart part;
