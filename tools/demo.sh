@@ -85,7 +85,7 @@ awk -v why="$finish" '
     printf ", %d tokens, finish: %s\n", n, why
     exit
   }' "$log"
-echo "--- the model is $model, one of Sluice's own; try any Llama, Mistral or Qwen directory instead"
+echo "--- the model is $model, Sluice's own; try any Llama, Mistral or Qwen directory instead"
 cat <<END
 --- chat and live gauges in a browser: $url
     curl $url/v1/chat/completions -d '{"model": "$name", "stream": true,

@@ -7,6 +7,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <chrono>
+#include <filesystem>
 #include <iterator>
 
 #include "base/log.h"
@@ -98,6 +99,13 @@ AccessLog::~AccessLog() {
 
 Result<std::unique_ptr<AccessLog>> AccessLog::open(const std::string& target) {
   if (target == "off") return std::unique_ptr<AccessLog>(new AccessLog(nullptr));
+  // The library would make missing folders, which hides a typing error.
+  const auto folder = std::filesystem::path(target).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    return invalid_argument(
+        fmt::format("--access-log {}: there is no folder {}", target, folder.string()));
+  }
   auto impl = std::make_unique<Impl>();
   try {
     std::shared_ptr<spdlog::sinks::sink> sink;  // shared as spdlog has it

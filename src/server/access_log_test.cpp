@@ -115,6 +115,10 @@ TEST(AccessLog, OffWritesNothingAndABadFileIsNamed) {
   const auto off = AccessLog::open("off");
   ASSERT_TRUE(off);
   (*off)->write(full_record());
+  const auto missing = AccessLog::open("/tmp/sluice-no-such-folder/access.log");
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("/tmp/sluice-no-such-folder"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists("/tmp/sluice-no-such-folder"));
   const auto directory = AccessLog::open("/tmp");
   ASSERT_FALSE(directory);
   EXPECT_NE(directory.error().message.find("--access-log /tmp"), std::string::npos);

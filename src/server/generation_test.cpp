@@ -263,6 +263,16 @@ TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
   EXPECT_FALSE(all[1]["choices"][0]["delta"].contains("role"));
 }
 
+TEST_F(GenerationTest, ChatsGetSpecialTokensOnTopOnlyWhenTheyAsk) {
+  const std::string chat = R"({"model":"demo","messages":[{"role":"user","content":"hi"}])";
+  start(chat + "}", ApiKind::kChat);
+  std::vector<TokenId> plain = generation_->make_request(0, "").prompt;
+  start(chat + R"(,"add_special_tokens":true})", ApiKind::kChat);
+  const Request more = generation_->make_request(0, "");
+  plain.insert(plain.begin(), *demo_model().tokenizer.bos_id());
+  EXPECT_EQ(more.prompt, plain);
+}
+
 TEST_F(GenerationTest, AnErrorBeforeTheFirstTokenHasItsStatus) {
   start(R"({"model":"demo","prompt":"One day","stream":true})");
   generation_->fail(to_api_error(unavailable("the engine has failed: oops")));
