@@ -26,7 +26,7 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   EngineOptionTexts texts;
   texts.device = "cuda:3";
   texts.dtype = "bf16";
-  texts.scheduler = "stall-free";
+  texts.scheduler = "hybrid:max-tokens";
   texts.token_budget = "256";
   texts.max_num_seqs = "8";
   texts.max_model_len = "4096";
@@ -38,6 +38,7 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options->device, DeviceKind::kCuda);
   EXPECT_EQ(options->device_index, 3);
   EXPECT_EQ(options->dtype, DType::kBF16);
+  EXPECT_EQ(options->scheduler, "hybrid:max-tokens");
   EXPECT_EQ(options->token_budget, 256);
   EXPECT_EQ(options->max_num_seqs, 8);
   EXPECT_EQ(options->max_model_len, 4096);
@@ -63,7 +64,7 @@ TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
   refused([](auto& t) { t.tbt_slo_ms = "50"; }, "--tbt-slo-ms");
   refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
   refused([](auto& t) { t.snapshot = "f"; }, "--snapshot f");
-  refused([](auto& t) { t.scheduler = "vtc"; }, "--scheduler");
+  refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
 }
 
 TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {

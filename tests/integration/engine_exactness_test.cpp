@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "scheduler/policy.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
@@ -154,6 +155,26 @@ TEST_P(EngineExactnessTest, AfterPreemption) {
     // A sequence that sees a short window only never grows beyond what admission promised it.
     if (GetParam() == "mistral-window") continue;
     EXPECT_GT(fixture.engine().stats().preemptions, 0) << "memory was not scarce enough";
+  }
+}
+
+TEST_P(EngineExactnessTest, UnderAnyScheduler) {
+  for (Request& request : requests_) request.client_key = std::to_string(request.id % 3);
+  int round = 0;
+  for (const std::string_view scheduler : policy_names()) {
+    SCOPED_TRACE(scheduler);
+    EngineOptions options = base_options();
+    options.scheduler = scheduler;
+    options.token_budget = 24;
+    options.steps_in_flight = 1 + round++ % 2;
+    EngineFixture plenty(checkpoint_.path(), options, 1);
+    run_and_compare(plenty, 1);
+    EngineOptions scarce = options;
+    const std::int64_t per_block =
+        plenty.loaded().kv_bytes / std::max(plenty.loaded().kv_blocks, 1);
+    scarce.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 5) * per_block;
+    EngineFixture fixture(checkpoint_.path(), scarce, 1);
+    run_and_compare(fixture, 0);
   }
 }
 
