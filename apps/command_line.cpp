@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "apps/exit_code.h"
+#include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
@@ -22,7 +23,10 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
   command.add_option("--dtype", texts.dtype, "auto, bf16, f16 or f32 (default auto: as stored)")
       ->group(group);
-  command.add_option("--scheduler", texts.scheduler, "policy (default stall-free)")->group(group);
+  command
+      .add_option("--scheduler", texts.scheduler,
+                  fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
+      ->group(group);
   command.add_option("--token-budget", texts.token_budget, "tokens per step (default 512)")
       ->group(group);
   command.add_option("--tbt-slo-ms", texts.tbt_slo_ms, "not built yet")->group(group);
