@@ -367,8 +367,8 @@ def test_bodies_that_are_no_object_are_refused(server, body):
         assert answer.error()["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80",
-                                  b"\xe2\x82"])
+@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80",
+                                  b"\xf5\x80\x80\x80", b"\xe2\x82"])
 def test_invalid_utf8_is_refused(server, text):
     body = b'{"model":"demo","prompt":"a' + text + b'b","max_tokens":1}'
     answer = server.post(COMPLETIONS, body)

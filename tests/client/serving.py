@@ -27,7 +27,7 @@ def free_port():
 
 
 class Server:
-    """One process. Started ready; stop() sends SIGTERM, unless it has ended, and checks its status."""
+    """One process, ready when made; stop() ends it by SIGTERM and checks its exit status."""
 
     def __init__(self, *options, api_key=None, expected_status=0):
         self.expected_status = expected_status
