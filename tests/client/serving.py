@@ -122,6 +122,10 @@ class Server:
 
     # ------------------------------------------------------------ what the server says of itself
 
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as stream:
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     def metrics(self):
         """{sample name with its labels but the model's: value}, without the namespace."""
         answer = self.get("/metrics")
