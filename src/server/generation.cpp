@@ -131,7 +131,8 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     fail(to_api_error(unavailable("the engine is stopping")));
     return timing;
   }
-  prompt.cached_tokens = std::max<std::int64_t>(prompt.cached_tokens, event.cached_prompt_tokens);
+  // The other choices find what the first has computed, which is no hit of the prompt.
+  if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
     timing = time_tokens(prompt, choice, event);
     take_tokens(prompt, choice, tokens, logprobs);

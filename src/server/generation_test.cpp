@@ -74,7 +74,7 @@ class GenerationTest : public testing::Test {
     event.request = kFirstId + prompt;
     event.choice = choice;
     event.finish_reason = reason;
-    event.cached_prompt_tokens = 3;
+    event.cached_prompt_tokens = choice == 0 ? 3 : 40;  // forks find choice 0's blocks
     event.num_tokens = static_cast<std::uint32_t>(tokens.size());
     event.time = clock_.now();
     std::vector<TokenLogprob> logprobs;

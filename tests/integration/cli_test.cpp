@@ -70,16 +70,42 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 }
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"serve", "bench", "simulate", "profile", "snapshot", "gateway",
-                              "agent", "coordinator", "place"}) {
+  for (const char* command :
+       {"bench", "simulate", "profile", "snapshot", "gateway", "agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
+}
+
+TEST_F(CliTest, WrongOptionsOfServeAreWrongUsage) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--port", "65536"},           {"--max-connections", "0"}, {"--max-queue", "many"},
+      {"--max-body-size", "2GiB"},   {"--idle-timeout", "0"},    {"--drain-timeout", "-1"},
+      {"--metrics-namespace", "9x"}, {"--workers", "0"}};
+  for (const auto& option : cases) {
+    std::vector<std::string> arguments = {"serve", tiny_.path()};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    expect_error(sluice_run(arguments), 2, option[0]);
+  }
+  expect_error(sluice_run({"serve", "/"}), 2, "--served-model-name");
+}
+
+TEST_F(CliTest, WhatKeepsServeFromStartingIsSaid) {
+  const auto serve = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"serve", tiny_.path(), "--port", "0"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return sluice_run(arguments);
+  };
+  expect_error(serve({"--api-key-file", "/nonexistent/keys"}), 1, "/nonexistent/keys");
+  expect_error(serve({"--access-log", "/nonexistent/log"}), 1, "/nonexistent");
+  // It listens first; then its model turns out to have no tokenizer.
+  EXPECT_EQ(serve({}).exit_code, 1);
+  EXPECT_THAT(serve({}).err, HasSubstr("tokenizer"));
 }
 
 TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
   const std::vector<std::vector<std::string>> cases = {
       {"--dtype", "int8"},   {"--dtype", "int4"},        {"--dtype", "fp8"},
-      {"--snapshot", "x"},   {"--adapter", "a=b"},       {"--scheduler", "vtc"},
+      {"--snapshot", "x"},   {"--adapter", "a=b"},       {"--scheduler", "fair"},
       {"--tbt-slo-ms", "9"}, {"--token-budget", "auto"}, {"--token-budget", "time"},
       {"--model-name", "a"}};
   for (const auto& option : cases) {
