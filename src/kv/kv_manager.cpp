@@ -141,15 +141,8 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
     const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
     return promise_for(g, shared - first, missing) + copied;
   };
-  // The parent copies its tail too if it writes there before the last child does. It must not take
-  // that block from what it was promised for growth.
-  const bool parent_in_tail = copied != 0 && allocated_[index(parent)] == shared;
-  const std::int32_t growth = std::max(0, target_[index(parent)] - allocated_[index(parent)]);
-  const auto parent_promise = [&](std::int32_t g) {
-    return parent_in_tail && promised_[group_index(parent, g)] <= growth ? 1 : 0;
-  };
   std::int64_t needed = 0;
-  for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g) + parent_promise(g);
+  for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g);
   if (!may_take(needed, watermark)) return false;
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
@@ -162,8 +155,7 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
     }
     first_held_[group_index(child, g)] = first;
     promised_[group_index(child, g)] = promise(g);
-    total_promised_ += promise(g) + parent_promise(g);
-    promised_[group_index(parent, g)] += parent_promise(g);
+    total_promised_ += promised_[group_index(child, g)];
     emit(child, g, 0, shared, changes);
   }
   allocated_[index(child)] = shared;

@@ -87,8 +87,8 @@ class KvManager {
   // True when `parent` still holds all that position `tokens` can see of its first `tokens`.
   bool can_fork(std::int32_t parent, std::int32_t tokens) const;
   // Gives the empty slot `child` the first `tokens` tokens of `parent` without copying and
-  // promises the rest of `num_tokens`, and to both the copy of a partial last block; false (and no
-  // change) when memory is short.
+  // promises the rest of `num_tokens`, with the copy of a partial last block, which the child makes
+  // when it writes there first; false (and no change) when memory is short.
   // REQUIRES: can_fork, tokens < num_tokens, the parent has computed `tokens` tokens.
   bool fork(std::int32_t parent, std::int32_t child, std::int32_t tokens, std::int32_t num_tokens,
             Watermark watermark, BlockChanges& changes);

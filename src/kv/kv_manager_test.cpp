@@ -59,6 +59,25 @@ class KvManagerTest : public ::testing::Test {
   Changes changes_;
 };
 
+TEST_F(KvManagerTest, AdmissionMayReserveMoreThanThePrompt) {
+  KvManager kv(options(6));  // 5 usable
+  BlockChanges sink = changes_.sink();
+  ASSERT_EQ(kv.admit(0, {}, 5, Watermark::kIgnore, sink, 13), 0);  // 4 blocks
+  EXPECT_EQ(kv.num_available_blocks(), 1);
+  EXPECT_EQ(kv.admit(1, {}, 4, Watermark::kIgnore, sink, 5), std::nullopt);  // 2 blocks
+  ASSERT_EQ(kv.admit(1, {}, 4, Watermark::kIgnore, sink, 2), 0);  // the prompt in any case
+  kv.check_integrity();
+  // One token after the other, beyond the prompt, as far as was promised.
+  EXPECT_TRUE(extend(kv, 0, 0, 5));
+  EXPECT_TRUE(extend(kv, 1, 0, 4));
+  for (std::int32_t position = 5; position < 13; ++position) {
+    EXPECT_TRUE(extend(kv, 0, position, 1));
+  }
+  EXPECT_FALSE(extend(kv, 1, 4, 1));
+  kv.release(0);
+  EXPECT_TRUE(extend(kv, 1, 4, 1));
+}
+
 TEST_F(KvManagerTest, AdmissionPromisesTheWholePrompt) {
   KvManager kv(options(6));        // 5 usable
   ASSERT_EQ(admit(kv, 0, 13), 0);  // 4 blocks
