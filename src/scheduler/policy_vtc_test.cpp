@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "scheduler/plan_pass.h"
 #include "tests/support/scheduler_harness.h"
 
 namespace sluice {
@@ -87,6 +88,42 @@ TEST(PolicyVtc, ChoicesPayForTheirPromptOnce) {
   add(h, "other", 5, 1);
   add(h, "new", 5, 1);
   EXPECT_EQ(h.step(), "5:5@0 7:5@0 6:5@0");
+}
+
+TEST(PolicyVtc, ThePreemptedDoNotPayTwice) {
+  KvManager kv({.block_size = 4,
+                .group_windows = {0},
+                .num_blocks = 20,
+                .max_num_seqs = 2,
+                .max_model_len = 32,
+                .max_query_len = 32});
+  SchedulerOptions scheduler_options;
+  scheduler_options.token_budget = 32;
+  scheduler_options.max_num_seqs = 2;
+  scheduler_options.max_model_len = 32;
+  SchedulerState state(scheduler_options, kv);
+  Request request;
+  Sequence sequence;
+  sequence.id = 1;
+  sequence.request = &request;
+  sequence.tokens = {1, 2, 3, 4, 5};
+  sequence.prompt_len = 5;
+  sequence.max_len = 10;
+  const std::int32_t client = state.clients.arrive("a");
+  state.waiting.insert({{0, 0}, &sequence, client});
+  VtcPolicy policy;
+  for (int round = 0; round < 2; ++round) {
+    BatchPlan plan;
+    const ResourceView resources;
+    PlanPass pass(state, TimePoint{}, resources, plan);
+    policy.plan(pass);
+    ASSERT_EQ(plan.rows.size(), 1U);
+    EXPECT_EQ(state.clients.served(client), 5);
+    state.running.in_flight[0] = 0;  // as after a commit
+    sequence.in_flight = 0;
+    sequence.computed = 5;
+    state.preempt(sequence.slot, plan);
+  }
 }
 
 // Three clients that always have something queued; how far apart their service gets, as `vtc`

@@ -157,6 +157,22 @@ TEST(GoldenSchedule, RequestLevelBatches) {
                                        "1:1@13 2:1@11 3:1@11", "4:2@0", "4:1@2"));
 }
 
+// With a second step in flight the batch decodes before the leader's prompt is committed.
+TEST(GoldenSchedule, ChoicesJoinTheirBatchLate) {
+  SchedulerHarness h({.policy = "request-level", .max_in_flight = 2});
+  Request& r = h.request(10, 4);
+  r.sampling.n = 2;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(h.scheduler.add(h.sequence(r)));
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:10@0");
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:1@10");
+  h.add(3, 2);  // not of this batch
+  h.commit();
+  EXPECT_EQ(SchedulerHarness::describe(h.plan()), "1:1@11 2:1@9");
+  h.commit();
+  h.commit();
+  EXPECT_THAT(steps(h, 5), ElementsAre("1:1@12 2:1@10", "2:1@11", "2:1@12", "3:3@0", "3:1@3"));
+}
+
 // Two micro-batches share those who run: no sequence is in both, none takes more than half.
 TEST(GoldenSchedule, MicroBatchesAreBalanced) {
   SchedulerHarness h({.max_num_seqs = 6, .max_in_flight = 2, .micro_batches = 2});

@@ -395,6 +395,8 @@ void Workload::check_plan(const BatchPlan& plan) {
   const auto& windows = setup_.kv.group_windows;
   const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
   CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding);
+  // Or the victim would come back at once, or somebody take what it gave up.
+  CHECK(plan.preempted.empty() || plan.assignments.empty());
   check_admissions(plan);
   check_closed_batch(plan);
   check_progress(plan);
