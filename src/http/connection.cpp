@@ -39,19 +39,19 @@ void Connection::turn_away() {
 // ---------------------------------------------------------------- reading
 
 void Connection::keep_reading() {
-  if (phase_ != Phase::kClosed && !input_full()) socket_.await_readable();
+  if (phase_ != Phase::kClosed && input_room() > 0) socket_.await_readable();
 }
 
-// While requests are being parsed, what waits is at most a piece of one.
-bool Connection::input_full() const {
-  const bool parsing = phase_ == Phase::kHead || phase_ == Phase::kBody;
-  return !parsing && waiting().size() >= kMaxPipelined;
+// How much may be read now. While a request is being parsed, what waits is at most a piece of it.
+std::size_t Connection::input_room() const {
+  const std::size_t most = server_.scratch.size();
+  if (phase_ == Phase::kHead || phase_ == Phase::kBody) return most;
+  return std::min(most, kMaxPipelined - std::min(kMaxPipelined, waiting().size()));
 }
 
 void Connection::on_readable() {
-  if (input_full()) return;  // keep_reading() comes when there is room
-  std::size_t room = server_.scratch.size();
-  if (phase_ == Phase::kAnswering) room = std::min(room, kMaxPipelined - waiting().size());
+  const std::size_t room = input_room();
+  if (room == 0) return;  // keep_reading() comes when there is some
   const IoResult result = socket_.receive(std::span(server_.scratch).first(room));
   if (result.state == IoState::kClosed) return peer_ended();
   if (result.state == IoState::kDone) {

@@ -72,6 +72,8 @@ class Connection final : private SocketEvents {
   void turn_away();
   // No request is being read or answered.
   bool idle() const { return phase_ == Phase::kIdle; }
+  // Read and not parsed.
+  std::size_t waiting_bytes() const { return waiting().size(); }
   void close(CloseReason reason);
 
   // For the exchange of the request being answered.
@@ -95,7 +97,7 @@ class Connection final : private SocketEvents {
   void on_wake() override;
 
   std::string_view waiting() const { return std::string_view(input_).substr(input_begin_); }
-  bool input_full() const;
+  std::size_t input_room() const;
   void keep_reading();
   void peer_ended();
   void drop_input(std::size_t bytes);

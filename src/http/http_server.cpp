@@ -108,6 +108,9 @@ HttpServerStats HttpServer::stats() const {
   stats.open_connections = static_cast<std::int32_t>(impl_->connections.size());
   stats.accepted = impl_->accepted;
   stats.refused = impl_->refused;
+  for (const auto& [connection, owner] : impl_->connections) {
+    stats.waiting_bytes += connection->waiting_bytes();
+  }
   return stats;
 }
 

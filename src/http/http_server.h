@@ -48,6 +48,8 @@ struct HttpServerStats {
   std::int32_t open_connections = 0;
   std::int64_t accepted = 0;
   std::int64_t refused = 0;  // over max_connections
+  // Read and not parsed: later requests that clients did not wait with, of all connections.
+  std::size_t waiting_bytes = 0;
 };
 
 class HttpServer {

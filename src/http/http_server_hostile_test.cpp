@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "http/connection.h"
 #include "http/http_server.h"
 #include "http/open_files.h"
 #include "http/test_client.h"
@@ -185,6 +188,35 @@ TEST(HttpServerHostile, AbortEndsTheConnectionAndIsNotReported) {
   EXPECT_TRUE(client.closed());
   server.on_loop([] {});
   EXPECT_EQ(calls, 0);
+}
+
+// Requests come faster than they are answered, and each is answered before the next is looked at.
+TEST(HttpServerHostile, AFloodOfRequestsWaitsOutside) {
+  constexpr int kRequests = 8192;
+  TestServer server;
+  TestClient client(server.port());
+  const std::string request = get("/none?" + std::string(1000, 'x'));  // longer than its answer
+  std::string many;
+  for (int i = 0; i < 64; ++i) many += request;
+  std::thread sender([&] {
+    for (int i = 0; i < kRequests; i += 64) client.send(many);
+  });
+  std::atomic<int> answered{0};
+  std::thread reader([&] {
+    while (answered < kRequests && client.answer()) ++answered;
+    if (answered < kRequests) client.shutdown_send();  // so that the sender ends too
+  });
+  std::size_t most = 0;
+  EXPECT_TRUE(server.wait_for_connections(1));
+  while (server.handled() < kRequests && server.stats().open_connections == 1) {
+    most = std::max(most, server.stats().waiting_bytes);
+  }
+  reader.join();
+  sender.join();
+  EXPECT_EQ(answered, kRequests);
+  // What was full, and one reading more for a request of which only a piece was there.
+  EXPECT_LE(most, Connection::kMaxPipelined + (64U << 10));
+  EXPECT_GT(most, 0U);
 }
 
 TEST(HttpServerHostile, TimesOutEveryPart) {

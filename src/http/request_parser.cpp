@@ -24,6 +24,13 @@ bool is_field_text(std::string_view text) {
   });
 }
 
+// "name: value".
+bool is_field(std::string_view line) {
+  const std::size_t colon = line.find(':');
+  return colon != std::string_view::npos && is_token(line.substr(0, colon)) &&
+         is_field_text(line.substr(colon + 1));
+}
+
 bool is_visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -82,7 +89,8 @@ bool RequestParser::take_line(std::string_view line) {
     case Part::kTrailers:
       trailer_bytes_ += line.size() + 2;
       if (line.empty()) part_ = Part::kDone;
-      return true;
+      return line.empty() || is_field(line) ||
+             refuse(400, "a trailer is not 'name: value', or has control characters");
     default: CHECK(!"this part has no lines");
   }
   return false;

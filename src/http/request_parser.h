@@ -1,7 +1,7 @@
 // RequestParser: bytes of a connection to one Request, as they come. Strict where leniency lets two
 // programs read different requests from the same bytes (RFC 9112, 11.2): bare line feeds, folded
 // fields, a length beside chunks, codings other than chunked, and differing lengths are refused.
-// Trailers are checked for size and dropped.
+// Trailers are checked as header fields are and dropped.
 // Own, because Boost.Beast's parser lets unknown codings pass, bounds neither the header's sum nor
 // chunk extensions, and can be made to fail one of its assertions from outside.
 // Owner: the connection, for one request. Threads: the event loop's.

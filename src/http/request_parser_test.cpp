@@ -135,9 +135,11 @@ TEST(RequestParser, JoinsChunksAndDropsTrailers) {
 }
 
 TEST(RequestParser, RefusesMalformedChunks) {
-  for (const char* body : {"\r\n", "x\r\n", "-1\r\n", "0x4\r\nwiki\r\n", "4 wiki\r\n",
-                           "4\nwiki\r\n", "4\r\nwikixx\r\n", "4\r\nwiki\n0\r\n\r\n",
-                           "fffffffffffffffff\r\n", "4;a\x01\r\nwiki\r\n", "0\r\nA: b\n\r\n"}) {
+  for (const char* body :
+       {"\r\n", "x\r\n", "-1\r\n", "0x4\r\nwiki\r\n", "4 wiki\r\n", "4\nwiki\r\n",
+        "4\r\nwikixx\r\n", "4\r\nwiki\n0\r\n\r\n", "fffffffffffffffff\r\n", "4;a\x01\r\nwiki\r\n",
+        "0\r\nA: b\n\r\n", "0\r\nnone\r\n\r\n", "0\r\n: b\r\n\r\n", "0\r\nA : b\r\n\r\n",
+        "0\r\nA: b\r\n c\r\n\r\n", "0\r\nA: b\rC: d\r\n\r\n"}) {
     EXPECT_EQ(parse_both_ways(chunked(body)).status, 400) << body;
   }
 }

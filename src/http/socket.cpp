@@ -31,10 +31,15 @@ using KeepCount = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_K
 // How long accepting pauses when the process may open no more files.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
+// A client of IPv4 on a socket of both is shown as what it is: 127.0.0.1:51234, not
+// [::ffff:127.0.0.1]:51234.
 std::string address_text(const tcp::endpoint& endpoint) {
-  const std::string address = endpoint.address().to_string();
-  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
-                                    : fmt::format("{}:{}", address, endpoint.port());
+  boost::asio::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
+  }
+  return address.is_v6() ? fmt::format("[{}]:{}", address.to_string(), endpoint.port())
+                         : fmt::format("{}:{}", address.to_string(), endpoint.port());
 }
 
 IoResult io_result(std::size_t bytes, const SystemError& error) {
@@ -255,6 +260,10 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
                                                  std::uint16_t port, const Options& options,
                                                  Accept accept) {
   if (host.empty()) return invalid_argument("the host to listen on is empty; try 127.0.0.1");
+  if (host.front() == '[') {
+    return invalid_argument(
+        fmt::format("cannot listen on {}: write IPv6 addresses without brackets", host));
+  }
   boost::asio::io_context& context = *loop.impl().context;
   SystemError error;
   tcp::resolver resolver(context);

@@ -1,6 +1,6 @@
 #include "http/test_client.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,18 +29,22 @@ bool TestAnswer::has_header(std::string_view line) const {
 }
 
 TestClient::TestClient(std::uint16_t port, int receive_buffer)
-    : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  if (fd_ < 0) return;
-  if (receive_buffer > 0) {
+    : TestClient("127.0.0.1", port, receive_buffer) {}
+
+TestClient::TestClient(const std::string& address, std::uint16_t port, int receive_buffer) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  fd_ = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd_ >= 0 && receive_buffer > 0) {
     setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
   }
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  if (fd_ >= 0 && connect(fd_, found->ai_addr, found->ai_addrlen) != 0) {
     ::close(std::exchange(fd_, -1));
   }
+  freeaddrinfo(found);
 }
 
 TestClient::TestClient(TestClient&& other) noexcept

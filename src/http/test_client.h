@@ -24,6 +24,8 @@ class TestClient {
  public:
   // `receive_buffer`: bytes the system takes for a client that does not read; 0: its default.
   explicit TestClient(std::uint16_t port, int receive_buffer = 0);
+  // `address`: numbers, of IPv4 or IPv6.
+  TestClient(const std::string& address, std::uint16_t port, int receive_buffer = 0);
   ~TestClient();
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;

@@ -22,7 +22,7 @@ namespace sluice::http {
 
 class TestServer final : private Handler {
  public:
-  explicit TestServer(const HttpLimits& limits = {});
+  explicit TestServer(const HttpLimits& limits = {}, const std::string& host = "127.0.0.1");
   ~TestServer() override;
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
