@@ -93,7 +93,10 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
     state_.preempt(victim, plan_);
     if (state_.kv.extend(slot, first, count, changes_)) return RowOutcome::kPlanned;
   }
-  if (r.order.back() != slot) r.held[at(r.order.back())] = 1;
+  if (r.order.back() != slot) {
+    r.held[at(r.order.back())] = 1;
+    holds_victim_ = true;
+  }
   return RowOutcome::kWaits;
 }
 

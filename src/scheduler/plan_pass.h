@@ -65,6 +65,10 @@ class PlanPass {
   // Someone was preempted or had to wait for blocks in this plan.
   bool short_of_memory() const { return short_of_memory_; }
 
+  // Someone waits for blocks of a sequence in flight, which sits this plan out so that it can be
+  // preempted in the next one.
+  bool holds_victim() const { return holds_victim_; }
+
   // A prompt (after preemption: with its outputs) is not fully planned yet and may go on.
   bool prefilling(std::int32_t slot) const {
     return set().next[at(slot)] < set().prefill_end[at(slot)] && set().held[at(slot)] == 0;
@@ -168,6 +172,7 @@ class PlanPass {
   BlockChanges changes_;
   std::size_t cursor_ = 0;  // in the waiting queue: those before it wait for their leaders
   bool short_of_memory_ = false;
+  bool holds_victim_ = false;
   // Of one of several micro-batches; otherwise no limits.
   bool overlap_;  // a decode may be planned behind a step in flight
   std::size_t max_rows_;

@@ -4,19 +4,16 @@
 
 namespace sluice {
 
-// Who has nothing to run leaves its turn to the other, and has the next one again.
+// Who has nothing to run leaves its turn to the other. If a decode waits for a victim that was in
+// flight, decodes have the next turn too: with a chunk in between it would be in flight again.
 void ChunkedOnlyPolicy::plan(PlanPass& pass) {
-  if (chunks_first_) {
-    if (plan_chunks(pass)) {
-      chunks_first_ = false;
-    } else {
-      plan_decodes(pass);
-    }
-  } else if (plan_decodes(pass)) {
-    chunks_first_ = true;
-  } else {
-    plan_chunks(pass);
+  if (chunks_first_ && plan_chunks(pass)) {
+    chunks_first_ = false;
+    return;
   }
+  const bool decodes = plan_decodes(pass);
+  if (!decodes && !chunks_first_) plan_chunks(pass);
+  chunks_first_ = (chunks_first_ || decodes) && !pass.holds_victim();
 }
 
 bool ChunkedOnlyPolicy::plan_chunks(PlanPass& pass) {

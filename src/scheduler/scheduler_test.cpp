@@ -218,6 +218,36 @@ TEST(Scheduler, AVictimInFlightIsHeldBackFirst) {
   EXPECT_EQ(b.tokens, h.expected(b).tokens);
 }
 
+// The same with a long prompt behind it, whose chunks overlap: a stream must not wait for the end
+// of the prompt, whoever's turn it is.
+TEST(Scheduler, AStreamDoesNotWaitForThePromptThatHasItsMemory) {
+  for (const char* const policy : {"stall-free", "chunked-only", "unified", "vtc"}) {
+    SchedulerHarness h({.policy = policy,
+                        .token_budget = 2,
+                        .block_size = 16,
+                        .num_blocks = 8,
+                        .max_in_flight = 2,
+                        .prefix_caching = PrefixCaching::kOff});
+    h.add(17, 30);                           // 2 blocks, and its decodes go on
+    const Sequence& stream = h.add(16, 10);  // 1 block, and needs another with its first decode
+    const Sequence& prompt = h.add(60, 2);   // the other 4 blocks, for 30 chunks
+    int longest_wait = 0;
+    int wait = 0;
+    while (stream.state != SequenceState::kFinished) {
+      while (h.planned - h.committed < 2 && !h.plan().empty()) {
+      }
+      const std::int32_t before = stream.output_len();
+      h.commit();
+      wait = stream.output_len() == before && stream.output_len() > 0 ? wait + 1 : 0;
+      longest_wait = std::max(longest_wait, wait);
+    }
+    EXPECT_LE(longest_wait, 4) << policy;
+    h.run_to_end();
+    EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
+    EXPECT_EQ(prompt.tokens, h.expected(prompt).tokens);
+  }
+}
+
 TEST(Scheduler, LowerPriorityNumbersRunFirst) {
   SchedulerHarness h({.max_num_seqs = 1});
   Sequence& later = h.sequence(h.request(4, 2));
