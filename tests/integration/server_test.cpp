@@ -351,6 +351,7 @@ TEST(Server, ADisconnectFreesBlocksWithinOneStep) {
     // Sixteen steps of prefill.
     ASSERT_TRUE(client.send(RunningServer::post(
         "/v1/completions", long_stream(in_prefill ? 16 * kFakeBudget : 8, 1000))));
+    ASSERT_TRUE(server.await_unfinished(1));
     server.gate.let(3);
     if (!in_prefill) {
       ASSERT_TRUE(client.wait_for("data: "));
