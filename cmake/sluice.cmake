@@ -34,15 +34,17 @@ function(sluice_resolve dep out)
   endif()
 endfunction()
 
-# sluice_test(NAME kv SRCS block_pool_test.cpp DEPS kv [LABELS threads] [TIMEOUT 120])
+# sluice_test(NAME kv SRCS block_pool_test.cpp DEPS kv
+#             [LABELS threads | THREAD_CASES "*Pool*:*Loop*"] [TIMEOUT 120])
 # One GoogleTest executable <name>_test; every case is a ctest of its own. The label `threads` is
 # for code with threads in it: such tests also run under the thread sanitizer in CI, which builds
-# the target thread_tests only.
+# the target thread_tests only. THREAD_CASES, a GoogleTest filter, gives it to some cases where the
+# others would only cost time there.
 function(sluice_test)
   if(NOT SLUICE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;THREAD_CASES" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -55,17 +57,28 @@ function(sluice_test)
     target_link_libraries(${target} PRIVATE ${resolved})
   endforeach()
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
-  if("threads" IN_LIST ARG_LABELS)
+  if("threads" IN_LIST ARG_LABELS OR ARG_THREAD_CASES)
     if(NOT TARGET thread_tests)
       add_custom_target(thread_tests)
     endif()
     add_dependencies(thread_tests ${target})
   endif()
+  if(ARG_THREAD_CASES)
+    sluice_discover("${ARG_THREAD_CASES}" threads)
+    sluice_discover("-${ARG_THREAD_CASES}" "")
+  else()
+    sluice_discover("" "${ARG_LABELS}")
+  endif()
+endfunction()
+
+# Of sluice_test alone: the cases of `target` that `filter` lets through become tests.
+macro(sluice_discover filter labels)
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST
+    TEST_FILTER "${filter}"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
-endfunction()
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
+endmacro()
 
 # sluice_fuzz(NAME safetensors SRCS safetensors_fuzz.cpp DEPS checkpoint)
 # A libFuzzer target fuzz_<name>, built by the `fuzz` preset only; seeds: tests/fuzz/corpus/<name>/.
