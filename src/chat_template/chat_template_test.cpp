@@ -157,7 +157,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "{% if 'y' in s %}{% endif %}{% endfor %}",
                 "limit of steps"},
         Hostile{"format_width", "{{ '%999999999d' % 1 }}", "too big"},
-        Hostile{"power", "{{ 10 ** 100 }}", "OverflowError"}),
+        Hostile{"power", "{{ 10 ** 100 }}", "OverflowError"},
+        Hostile{"large_number_in_text", "{{ '1e20'|int(7) }}", "OverflowError"},
+        Hostile{"large_integer_in_text", "{{ '9223372036854775808'|int }}", "OverflowError"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ChatTemplateLimits, AreTheCallers) {

@@ -64,6 +64,10 @@ Result<Value> integer(Interpreter&, Args args) {
   }
   if (const auto real = parse_float(v.text())) {
     if (const auto whole = truncated(*real)) return Value::integer(*whole);
+    // int('inf') and int('nan') are errors, for which the filter has its default.
+    if (std::isfinite(*real)) {
+      return python_error("OverflowError", "integer result does not fit 64 bits");
+    }
   }
   return otherwise;
 }

@@ -48,6 +48,28 @@ Result<Value> index(Interpreter& in, Args args) {
       "ValueError", to_repr(in.heap(), args[1]) + " is not in " + std::string(type_name(args[0])));
 }
 
+// The place of `value` in a range, by equality: range(3).index(1.0) is 1; -1 when it has none.
+std::int64_t place_in(Heap& heap, const Range& range, Value value) {
+  for (std::int64_t i = 0; i < range.size(); ++i) {
+    if (equals(heap, Value::integer(range.at(i)), value)) return i;
+  }
+  return -1;
+}
+
+Result<Value> range_count(Interpreter& in, Args args) {
+  const auto& range = static_cast<const Range&>(*args[0].as_object());
+  return Value::integer(place_in(in.heap(), range, args[1]) < 0 ? 0 : 1);
+}
+
+Result<Value> range_index(Interpreter& in, Args args) {
+  const auto& range = static_cast<const Range&>(*args[0].as_object());
+  const std::int64_t place = place_in(in.heap(), range, args[1]);
+  if (place >= 0) return Value::integer(place);
+  return python_error("ValueError", args[1].is_integral()
+                                        ? to_repr(in.heap(), args[1]) + " is not in range"
+                                        : "sequence.index(x): x not in sequence");
+}
+
 Result<Value> is_integer(Interpreter&, Args args) {
   const double d = args[0].as_float();
   return Value::boolean(
@@ -67,6 +89,10 @@ constexpr Builtin kListMethods[] = {
     {"count", "self value /", count},
     {"index", "self value start? stop? /", index},
 };
+constexpr Builtin kRangeMethods[] = {
+    {"count", "self value /", range_count},
+    {"index", "self value /", range_index},
+};
 constexpr Builtin kFloatMethods[] = {{"is_integer", "self /", is_integer}};
 
 std::span<const Builtin> methods_of(Value object) {
@@ -76,6 +102,9 @@ std::span<const Builtin> methods_of(Value object) {
     case Kind::kList: return kListMethods;
     case Kind::kTuple: return std::span<const Builtin>(kListMethods).subspan(1);
     case Kind::kFloat: return kFloatMethods;
+    case Kind::kObject:
+      if (object.as_object()->type() != ObjectType::kRange) return {};
+      return kRangeMethods;
     default: return {};
   }
 }

@@ -109,11 +109,12 @@ Result<Value> partition(Interpreter& in, Args args) {
   const std::string_view text = args[0].text();
   in.heap().scan(text.size());
   const std::size_t found = from == Side::kLeft ? text.find(separator) : text.rfind(separator);
-  Value parts[3] = {args[0], Value::string(""), Value::string("")};
+  const StringFlavor flavor = args[0].flavor();
+  Value parts[3] = {args[0], Value::string("", flavor), Value::string("", flavor)};
   if (found != std::string_view::npos) {
-    parts[0] = Value::string(text.substr(0, found));
-    parts[1] = args[1];
-    parts[2] = Value::string(text.substr(found + separator.size()));
+    parts[0] = Value::string(text.substr(0, found), flavor);
+    parts[1] = Value::string(separator, flavor);
+    parts[2] = Value::string(text.substr(found + separator.size()), flavor);
   } else if (from == Side::kRight) {
     std::swap(parts[0], parts[2]);
   }
