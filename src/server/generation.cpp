@@ -145,7 +145,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     --prompt.unfinished;
     measure_end(prompt, choice, choice.finish_reason);
   }
-  if (call_.stream) append_chunk(prompt, choice);
+  if (call_.stream) append_chunk(prompt, choice, event.time);
   return timing;
 }
 
@@ -169,7 +169,6 @@ TokenTiming Generation::time_tokens(Prompt& prompt, Choice& choice, const Output
   choice.last_token = event.time;
   choice.output_tokens += static_cast<std::int32_t>(event.num_tokens);
   context_.metrics.tokens(event.num_tokens, timing.tbt);
-  if (call_.stream) pending_commits_.push_back(event.time);
   return timing;
 }
 
@@ -230,7 +229,7 @@ void Generation::end_choice(Choice& choice, FinishReason reason) {
 }
 
 // Text that is held back takes its tokens and log-probabilities with it.
-void Generation::append_chunk(const Prompt& prompt, Choice& choice) {
+void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed) {
   const bool ended = choice.finish_reason != FinishReason::kNone;
   if (choice.text.empty() && !ended && choice.started) return;
   if (!streaming_) begin_stream();
@@ -249,6 +248,7 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice) {
   chunk_.clear();
   writer_.append_chunk(part, chunk_);
   append_sse(chunk_, pending_);
+  pending_commits_.push_back(committed);
   choice.started = true;
   choice.text.clear();
   choice.tokens.clear();

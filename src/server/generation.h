@@ -107,7 +107,7 @@ class Generation {
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                        std::span<const TokenLogprob> logprobs);
   void end_choice(Choice& choice, FinishReason reason);
-  void append_chunk(const Prompt& prompt, Choice& choice);
+  void append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed);
   void begin_stream();
   void finish_stream();
   void answer_whole();
@@ -132,7 +132,7 @@ class Generation {
   bool finished_ = false;
   std::string chunk_;                       // one chunk's JSON
   std::string pending_;                     // bytes of this batch
-  std::vector<TimePoint> pending_commits_;  // when the tokens in them were
+  std::vector<TimePoint> pending_commits_;  // of the steps that gave the chunks in them
 };
 
 }  // namespace sluice

@@ -367,6 +367,20 @@ TEST_F(GenerationTest, MetricsCountEachChoiceOnce) {
   EXPECT_TRUE(has("token_delivery_seconds_count", "", tokens));
 }
 
+// The engine is not to blame for text that waits for the next token.
+TEST_F(GenerationTest, HeldBackTextIsDeliveredFromTheStepThatReleasesIt) {
+  start(R"({"model":"demo","prompt":"One day","stream":true,"stop":["boat sailed on"]})");
+  give_text(" a boat sailed out");
+  ASSERT_TRUE(generation_->finished());
+  const std::size_t chunks = events().size() - 1;  // without [DONE]
+  ASSERT_LT(chunks, tokens_of(" a boat sailed out").size());
+  std::string text;
+  metrics_.write(text);
+  const std::string name = "\nsluice:token_delivery_seconds";
+  EXPECT_THAT(text, HasSubstr(name + "_count{model_name=\"\"} " + std::to_string(chunks) + "\n"));
+  EXPECT_THAT(text, HasSubstr(name + "_sum{model_name=\"\"} 0\n"));
+}
+
 TEST_F(GenerationTest, RequestsCarryWhatTheEngineNeeds) {
   start(
       R"({"model":"demo","prompt":"One day there was a boat, and the boat went to the sea again.",

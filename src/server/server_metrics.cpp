@@ -206,7 +206,7 @@ void ServerMetrics::write_latencies(PrometheusWriter& writer) const {
   write_histogram(writer, "request_dispatch_seconds",
                   "From a request's last byte to the engine's inbox.", dispatch_);
   write_histogram(writer, "token_delivery_seconds",
-                  "From the end of a token's step until the socket has its bytes.",
+                  "From the end of the step that gave a chunk until the socket has it.",
                   token_delivery_);
 }
 

@@ -73,7 +73,7 @@ class ServerMetrics {
   void first_token(const FirstToken& first);
   // Output tokens of one choice from one step; `gap`: since that choice's tokens before them.
   void tokens(std::int64_t count, std::optional<Duration> gap);
-  // From the commit of the tokens' step until their bytes were given to the socket.
+  // From the commit of the step that gave a chunk until the chunk was given to the socket.
   void tokens_delivered(Duration delay) { token_delivery_.record(seconds(delay)); }
   void choice_finished(const RequestTimes& times);
 
