@@ -1,0 +1,53 @@
+// ServerProcess: `sluice serve` as a child, measured from outside as its users see it. Ends with
+// its owner.
+// Threads: one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "metrics/histogram.h"
+
+namespace sluice::bench {
+
+class ServerProcess {
+ public:
+  // Starts `binary serve MODEL ARGUMENTS...` on a free port and waits until it is ready. What it
+  // says when it does not become ready is in the error.
+  static Result<ServerProcess> start(const std::string& binary, const std::string& model,
+                                     const std::vector<std::string>& arguments);
+  ~ServerProcess();  // SIGTERM, and waits
+  ServerProcess(ServerProcess&& other) noexcept;
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  Result<std::int64_t> resident_bytes() const;
+  // User and system time so far, in seconds.
+  Result<double> cpu_seconds() const;
+  // The exposition of /metrics.
+  Result<std::string> metrics() const;
+
+ private:
+  ServerProcess(pid_t pid, int log) : pid_(pid), log_(log) {}
+  Status await_ready();
+
+  pid_t pid_;
+  int log_;  // its stderr
+  std::uint16_t port_ = 0;
+};
+
+// A connected, blocking TCP socket.
+Result<int> connect_to(std::uint16_t port);
+// Sends all of it.
+Status send_all(int socket, const std::string& bytes);
+
+// What the histogram `name` of an exposition has counted since an earlier exposition.
+Result<Histogram> histogram_since(const std::string& before, const std::string& after,
+                                  const std::string& name);
+
+}  // namespace sluice::bench
