@@ -1,6 +1,7 @@
 #include "bench/stream_load.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "bench/server_process.h"
 
 namespace sluice::bench {
@@ -19,6 +21,23 @@ constexpr int kPatienceMs = 120'000;  // without a byte from any stream
 constexpr std::size_t kTail = 1024;   // holds the chunks with the usage and the end
 constexpr std::string_view kOk = "HTTP/1.1 200 ";
 constexpr std::string_view kEnd = "data: [DONE]\n\n\r\n0\r\n\r\n";
+
+// While one lives, the thread takes its turn only when others let it. Otherwise each token that the
+// server sends on this machine would wake the client in the server's place, which no client
+// elsewhere can do.
+class Patience {
+ public:
+  Patience() { set(SCHED_BATCH | SCHED_RESET_ON_FORK); }
+  ~Patience() { set(SCHED_OTHER); }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+ private:
+  static void set(int policy) {
+    const sched_param none{};
+    CHECK(sched_setscheduler(0, policy, &none) == 0);
+  }
+};
 
 std::string post(const StreamRequest& request) {
   return fmt::format(
@@ -59,6 +78,7 @@ StreamLoad::~StreamLoad() {
 }
 
 Status StreamLoad::run_for(Duration duration) {
+  const Patience patience;
   const auto end = std::chrono::steady_clock::now() + duration;
   again_ = true;
   for (Stream& stream : streams_) {
@@ -73,6 +93,7 @@ Status StreamLoad::run_for(Duration duration) {
 }
 
 Status StreamLoad::run_once() {
+  const Patience patience;
   again_ = false;
   for (Stream& stream : streams_) {
     if (!stream.busy) RETURN_IF_ERROR(send_request(stream));
