@@ -350,7 +350,8 @@ TEST(ParseChatCall, MessagesReachTheTemplateAsTheyAre) {
             R"([{"content":"a\nb","role":"system","name":"n","plan":{"z":1,"a":2}}])");
   EXPECT_EQ(messages(R"([{"role":"user","content":[{"type":"text","text":"a\""},
                         {"type":"text","text":"b"}]}])"),
-            R"([{"role":"user","content":"a\"\nb"}])");
+            R"([{"role":"user","content":[{"type":"text","text":"a\""},)"
+            R"({"type":"text","text":"b"}]}])");
   // What the official client sends back of an answer.
   EXPECT_EQ(messages(R"([{"role":"assistant","content":"x","refusal":null,"annotations":[],
                         "audio":null,"function_call":null,"tool_calls":null}])"),

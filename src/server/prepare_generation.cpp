@@ -85,6 +85,7 @@ ChatParts chat_parts(const ChatPart& chat) {
   parts.continue_final_message = chat.continue_final_message;
   // Clients send a call's arguments as a JSON string; templates mostly want the object in it.
   parts.tool_arguments = ToolArguments::kParsed;
+  parts.content_parts = ContentParts::kJoinedText;
   return parts;
 }
 
