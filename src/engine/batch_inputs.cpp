@@ -18,7 +18,7 @@ std::size_t bytes_of_ints(std::int64_t count) {
 BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena)
     : options_(options), groups_(options.groups.size()) {
   const StepCapacity& most = options.capacity;
-  counts_ = add_staged(bytes_of_ints(3));
+  counts_ = add_staged(bytes_of_ints(3));  // NOLINT: offsets are given out in this order
   token_ids_ = add_staged(bytes_of_ints(most.tokens));
   positions_ = add_staged(bytes_of_ints(most.tokens));
   cu_seqlens_q_ = add_staged(bytes_of_ints(most.seqs + 1));
@@ -39,8 +39,9 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   arena.add(RegionKind::kInputs, buffer_name("step"), staging_.size());
   // One shared block per row and group is what a step usually copies; more go in several calls.
   max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
-  copies_.resize(static_cast<std::size_t>(1 + 2 * max_copies_));
-  arena.add(RegionKind::kInputs, buffer_name("block_copies"), bytes_of_ints(1 + 2 * max_copies_));
+  const std::int64_t copy_ints = 1 + 2 * std::int64_t{max_copies_};
+  copies_.resize(static_cast<std::size_t>(copy_ints));
+  arena.add(RegionKind::kInputs, buffer_name("block_copies"), bytes_of_ints(copy_ints));
 }
 
 std::string BatchInputs::buffer_name(std::string_view name) const {
@@ -130,7 +131,8 @@ void BatchInputs::fill_rows(const BatchPlan& plan, std::span<const TokenId> last
     seq_lens[r] = row.context_len + row.query_len;
     row_slots[r] = row.slot;
     for (std::int32_t i = 0; i < row.query_len; ++i) {
-      const TokenId token = plan.token_ids[static_cast<std::size_t>(end + i)];
+      const TokenId token =
+          plan.token_ids[static_cast<std::size_t>(end) + static_cast<std::size_t>(i)];
       token_ids[end + i] =
           token == kTokenFromLastStep ? last_tokens[static_cast<std::size_t>(row.slot)] : token;
       positions[end + i] = row.context_len + i;
