@@ -27,6 +27,11 @@ ConnectionExchange::~ConnectionExchange() {
   connection_->fail_unanswered(progress_ == Progress::kNothing);
 }
 
+void ConnectionExchange::drop_body() {
+  std::string().swap(request_.body);  // an assignment would keep the memory
+  budget_->used -= std::exchange(charged_, 0);
+}
+
 // What ends an answer may make the handler forget the exchange; `self` keeps it until the call
 // ends.
 void ConnectionExchange::respond(Response response) {

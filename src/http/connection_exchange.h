@@ -17,12 +17,13 @@ namespace sluice::http {
 class ConnectionExchange final : public Exchange,
                                  public std::enable_shared_from_this<ConnectionExchange> {
  public:
-  // `charged`: what the request's body takes of the budget, given back with the exchange.
+  // `charged`: what the request's body takes of the budget, given back with the body.
   ConnectionExchange(Connection& connection, ServerState& server, Request request,
                      std::size_t charged);
   ~ConnectionExchange() override;
 
   const Request& request() const override { return request_; }
+  void drop_body() override;
   void respond(Response response) override;
   void begin_stream(Response head) override;
   void write(std::string_view bytes) override;

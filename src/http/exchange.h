@@ -29,6 +29,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  // The handler has read request().body and needs it no more: it becomes empty, and no longer
+  // counts against HttpLimits::total_body_bytes, however long the answer takes.
+  virtual void drop_body() = 0;
 
   // The whole response. Exactly one of respond() and begin_stream() is called, once.
   virtual void respond(Response response) = 0;

@@ -22,7 +22,7 @@ struct HttpLimits {
   std::int32_t max_connections = 4096;       // one more is answered 503 and closed
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
-  std::size_t total_body_bytes = 256 << 20;  // all bodies being read or not yet answered: 503
+  std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
   // Each counts from when its part began to be awaited.
   Duration header_timeout = std::chrono::seconds(10);  // first byte to end of headers: 408
   Duration body_timeout = std::chrono::seconds(60);    // end of headers to end of body: 408

@@ -324,6 +324,28 @@ TEST(HttpServerHostile, BoundsAllBodiesTogether) {
   EXPECT_EQ(fourth.answer()->status, 200);
 }
 
+// Or a few clients with large bodies and long answers would shut everybody else out.
+TEST(HttpServerHostile, ABodyThatWasReadCountsNoMore) {
+  HttpLimits limits;
+  limits.body_bytes = 1000;
+  limits.total_body_bytes = 1500;
+  TestServer server(limits);
+  TestClient first(server.port());
+  first.send("POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" +
+             std::string(1000, 'x'));
+  const auto exchange = server.held();
+  ASSERT_NE(exchange, nullptr);
+  server.on_loop([&] {
+    EXPECT_EQ(exchange->request().body.size(), 1000U);
+    exchange->drop_body();
+    EXPECT_EQ(exchange->request().body.capacity(), std::string().capacity());
+    exchange->drop_body();  // again: nothing
+  });
+  TestClient second(server.port());
+  second.send(post_head(1000) + std::string(1000, 'x'));
+  EXPECT_EQ(second.answer()->status, 200);
+}
+
 TEST(HttpServerHostile, TurnsAwayOneConnectionTooMany) {
   HttpLimits limits;
   limits.max_connections = 2;

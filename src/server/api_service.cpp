@@ -318,6 +318,7 @@ void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string
         auto result = std::make_shared<T>(work(worker(index), shared->exchange->request().body));
         loop_.post([this, shared = std::move(shared), result, done] {
           --preparing_;
+          shared->exchange->drop_body();
           (this->*done)(std::move(*shared), std::move(*result));
         });
       });

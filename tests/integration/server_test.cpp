@@ -96,6 +96,7 @@ struct Options {
   std::int32_t max_requests = 1024;
   const char* keys = nullptr;
   bool hold_load = false;  // until release_load()
+  http::HttpLimits limits;
 };
 
 // The whole stack on a free port.
@@ -111,7 +112,7 @@ class RunningServer {
     service.model_name = "demo";
     service.version = "test";
     service_.emplace(service, keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *log_, metrics_);
-    auto http = http::HttpServer::listen(loop_, "127.0.0.1", 0, {}, *service_, clock_);
+    auto http = http::HttpServer::listen(loop_, "127.0.0.1", 0, options.limits, *service_, clock_);
     CHECK(http.has_value());
     http_ = *std::move(http);
     engine_.start([this] { return load(); });
@@ -391,6 +392,25 @@ TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
   server.gate.open();
   for (auto& client : clients) EXPECT_TRUE(parse_stream(client.answer()->body).done);
   EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 1}}).status, 200);
+}
+
+// Bodies count while they are read, not while their answers are made: otherwise a few large ones
+// with long answers would shut out all others.
+TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
+  Options options;
+  options.limits.total_body_bytes = 4096;
+  RunningServer server(options);
+  server.gate.close();
+  std::vector<http::TestClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    const std::string body = long_stream(8, 4).dump() + std::string(3000, ' ');
+    clients.emplace_back(server.port());
+    ASSERT_TRUE(clients.back().send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                                    std::to_string(body.size()) + "\r\n\r\n" + body));
+    ASSERT_TRUE(server.await_unfinished(i + 1));
+  }
+  server.gate.open();
+  for (auto& client : clients) EXPECT_TRUE(parse_stream(client.answer()->body).done);
 }
 
 TEST(Server, AnEngineThatFailsInMidStreamEndsItWithAnErrorAndAnswers503) {

@@ -20,6 +20,7 @@ class FakeExchange final : public http::Exchange {
   explicit FakeExchange(http::Request request) : request_(std::move(request)) {}
 
   const http::Request& request() const override { return request_; }
+  void drop_body() override { request_.body.clear(); }
   void respond(http::Response response) override {
     CHECK(!head && !ended);
     head = std::move(response);
