@@ -88,10 +88,10 @@ AccessLog::AccessLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AccessLog::~AccessLog() {
   if (impl_ == nullptr) return;
   impl_->logger->flush();
+  const auto lost = static_cast<std::int64_t>(impl_->thread->overrun_counter());
+  // The thread ends behind what is in its queue; only then is the logger nobody else's.
+  impl_->thread.reset();
   impl_->logger.reset();
-  // The thread ends behind what is in its queue. What could not be written is told afterwards.
-  const auto thread = std::move(impl_->thread);
-  const auto lost = static_cast<std::int64_t>(thread->overrun_counter());
   if (lost > impl_->reported_losses) {
     log_warning(fmt::format("access log: {} lines were lost in all", lost));
   }

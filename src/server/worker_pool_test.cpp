@@ -61,13 +61,16 @@ TEST(WorkerPool, StopDropsWhatWaitsAndEndsWhatRuns) {
   std::atomic<int> ran{0};
   WorkerPool pool(1, 10);
   std::promise<void> started;
+  std::promise<void> submitted;
   ASSERT_TRUE(pool.try_submit([&](int) {
     started.set_value();
+    submitted.get_future().wait();
     while (pool.pending() != 0) std::this_thread::yield();  // until stop() has dropped them
     ++ran;
   }));
   started.get_future().wait();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(pool.try_submit([token, &ran](int) { ++ran; }));
+  submitted.set_value();
   pool.stop();
   EXPECT_EQ(ran, 1);
   EXPECT_EQ(token.use_count(), 1);
