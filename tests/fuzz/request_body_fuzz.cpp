@@ -32,13 +32,21 @@ void check_error(const sluice::ApiError& error) {
   CHECK(shown["error"]["message"] == error.message);
 }
 
+// A text, nothing, or parts that are all texts.
+void check_content(const json& content) {
+  if (content.is_string() || content.is_null()) return;
+  CHECK(content.is_array() && !content.empty());
+  for (const json& part : content) {
+    CHECK(part.is_object() && part["type"] == "text" && part["text"].is_string());
+  }
+}
+
 void check_chat(const sluice::ChatPart& chat) {
   const json messages = parsed(chat.messages_json);
   CHECK(messages.is_array() && !messages.empty());
   for (const json& message : messages) {
     CHECK(message.is_object() && message["role"].is_string());
-    CHECK(!message.contains("content") || message["content"].is_string() ||
-          message["content"].is_null());
+    if (message.contains("content")) check_content(message["content"]);
   }
   if (!chat.tools_json.empty()) {
     const json tools = parsed(chat.tools_json);
