@@ -26,6 +26,10 @@ class Policy {
   virtual void plan(PlanPass& pass) = 0;
 };
 
+// The token budget of policies that run whole prompts beside decodes: a whole context fits beside
+// all the decodes there can be.
+std::int32_t budget_beside_decodes(const SchedulerOptions& options);
+
 // The policies that `--scheduler` may name.
 std::vector<std::string_view> policy_names();
 

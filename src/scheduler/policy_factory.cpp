@@ -7,7 +7,6 @@
 #include "scheduler/policy.h"
 #include "scheduler/policy_chunked_only.h"
 #include "scheduler/policy_hybrid.h"
-#include "scheduler/policy_hybrid_only.h"
 #include "scheduler/policy_prefill_first.h"
 #include "scheduler/policy_request_level.h"
 #include "scheduler/policy_stall_free.h"
@@ -25,7 +24,7 @@ std::unique_ptr<Policy> make() {
   return std::make_unique<P>();
 }
 
-template <HybridReservation kReservation>
+template <Reservation kReservation>
 std::unique_ptr<Policy> make_hybrid() {
   return std::make_unique<HybridPolicy>(kReservation);
 }
@@ -38,10 +37,10 @@ struct NamedPolicy {
 constexpr std::array kPolicies = {
     NamedPolicy{"stall-free", &make<StallFreePolicy>},
     NamedPolicy{"chunked-only", &make<ChunkedOnlyPolicy>},
-    NamedPolicy{"hybrid-only", &make<HybridOnlyPolicy>},
+    NamedPolicy{"hybrid-only", &make_hybrid<Reservation::kPrompt>},
     NamedPolicy{"prefill-first", &make<PrefillFirstPolicy>},
-    NamedPolicy{"hybrid", &make_hybrid<HybridReservation::kContext>},
-    NamedPolicy{"hybrid:max-tokens", &make_hybrid<HybridReservation::kMaxTokens>},
+    NamedPolicy{"hybrid", &make_hybrid<Reservation::kContext>},
+    NamedPolicy{"hybrid:max-tokens", &make_hybrid<Reservation::kMaxTokens>},
     NamedPolicy{"request-level", &make<RequestLevelPolicy>},
     NamedPolicy{"unified", &make<UnifiedPolicy>},
     NamedPolicy{"vtc", &make<VtcPolicy>},
@@ -52,6 +51,10 @@ constexpr std::array kPolicies = {
 
 std::int32_t Policy::token_budget(const SchedulerOptions& options) const {
   return options.token_budget;
+}
+
+std::int32_t budget_beside_decodes(const SchedulerOptions& options) {
+  return std::max(options.token_budget, options.max_model_len + options.max_num_seqs);
 }
 
 std::vector<std::string_view> policy_names() {

@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "scheduler/plan_pass.h"
-#include "scheduler/scheduler.h"
 
 namespace sluice {
 
-// A whole context fits beside all the decodes there can be: a choice may have to compute its
-// prompt while the batch decodes.
+// A choice may have to compute its prompt while the batch decodes.
 std::int32_t RequestLevelPolicy::token_budget(const SchedulerOptions& options) const {
-  return std::max(options.token_budget, options.max_model_len + options.max_num_seqs);
+  return budget_beside_decodes(options);
 }
 
 // The prompts of a batch may take several steps; it is open until the first decode. Choices that
