@@ -16,8 +16,7 @@ void read_template_variables(FieldReader& reader, std::string& out) {
   const JsonValue* value = reader.find("chat_template_kwargs");
   if (value == nullptr) return;
   if (value->object() == nullptr) {
-    reader.bad("chat_template_kwargs",
-               fmt::format("got {}; expected an object", shown_value(*value)));
+    reader.mistyped("chat_template_kwargs", *value, "an object");
     return;
   }
   for (const std::string_view own :
@@ -29,35 +28,30 @@ void read_template_variables(FieldReader& reader, std::string& out) {
   if (!value->object()->empty()) append_json(*value, out);
 }
 
-void check_tool(FieldReader& reader, const JsonValue& value, std::string where) {
-  const auto bad = [&](const std::string& param, std::string_view message) {
-    reader.fail(bad_field(param, fmt::format("{}: {}", param, message)));
-  };
+void check_tool(FieldReader& reader, const JsonValue& value, const std::string& where) {
   const JsonValue::Object* tool = value.object();
   if (tool == nullptr) {
-    bad(where, fmt::format("got {}; expected {{\"type\": \"function\", \"function\": ...}}",
-                           shown_value(value)));
+    reader.mistyped(where, value, R"({"type": "function", "function": ...})");
     return;
   }
   const JsonValue* type = find_member(*tool, "type");
   if (type == nullptr || type->string() == nullptr) {
-    bad(where + ".type", "is missing; expected \"function\"");
+    reader.bad(where + ".type", "is missing; expected \"function\"");
     return;
   }
   if (*type->string() != "function") {
-    const std::string param = where + ".type";
-    reader.fail(unsupported_field(
-        param, fmt::format("{}: got {}; only \"function\" is served", param, shown_value(*type))));
+    reader.unsupported(where + ".type",
+                       fmt::format("got {}; only \"function\" is served", shown_value(*type)));
     return;
   }
   const JsonValue* function = find_member(*tool, "function");
   if (function == nullptr || function->object() == nullptr) {
-    bad(where + ".function", "is missing; expected an object with a name");
+    reader.bad(where + ".function", "is missing; expected an object with a name");
     return;
   }
   const JsonValue* name = find_member(*function->object(), "name");
   if (name == nullptr || name->string() == nullptr || name->string()->empty()) {
-    bad(where + ".function.name", "is missing; expected a string");
+    reader.bad(where + ".function.name", "is missing; expected a string");
   }
 }
 

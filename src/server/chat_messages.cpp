@@ -44,11 +44,12 @@ class MessageWriter {
 
   std::string path(std::string_view name) const { return fmt::format("{}.{}", where_, name); }
 
-  void bad(std::string_view name, std::string_view message) {
-    reader_.fail(bad_field(path(name), fmt::format("{}: {}", path(name), message)));
+  void bad(std::string_view name, std::string_view message) { reader_.bad(path(name), message); }
+  void mistyped(std::string_view name, const JsonValue& value, std::string_view expected) {
+    reader_.mistyped(path(name), value, expected);
   }
   void unsupported(std::string_view name, std::string_view message) {
-    reader_.fail(unsupported_field(path(name), fmt::format("{}: {}", path(name), message)));
+    reader_.unsupported(path(name), message);
   }
 
   void check_role() {
@@ -56,7 +57,7 @@ class MessageWriter {
     if (role == nullptr) {
       bad("role", "is missing; expected \"system\", \"user\", \"assistant\" or \"tool\"");
     } else if (role->string() == nullptr || role->string()->empty()) {
-      bad("role", fmt::format("got {}; expected a role such as \"user\"", shown_value(*role)));
+      mistyped("role", *role, "a role such as \"user\"");
     } else {
       role_ = *role->string();
     }
@@ -81,9 +82,8 @@ class MessageWriter {
     if (content->string() != nullptr) return;
     const JsonValue::Array* parts = content->array();
     if (parts == nullptr) {
-      bad("content", fmt::format("got {}; expected a string, or an array of {{\"type\": \"text\", "
-                                 "\"text\": ...}} parts",
-                                 shown_value(*content)));
+      mistyped("content", *content,
+               R"(a string, or an array of {"type": "text", "text": ...} parts)");
       return;
     }
     if (parts->empty()) bad("content", "is an empty array; expected at least one text part");
@@ -95,8 +95,7 @@ class MessageWriter {
   void check_part(const JsonValue& value, const std::string& name) {
     const JsonValue::Object* part = value.object();
     if (part == nullptr) {
-      bad(name, fmt::format("got {}; expected {{\"type\": \"text\", \"text\": ...}}",
-                            shown_value(value)));
+      mistyped(name, value, R"({"type": "text", "text": ...})");
       return;
     }
     const JsonValue* type = find_member(*part, "type");
@@ -122,7 +121,7 @@ class MessageWriter {
     if (value == nullptr) return;
     const JsonValue::Array* calls = value->array();
     if (calls == nullptr) {
-      bad("tool_calls", fmt::format("got {}; expected an array of calls", shown_value(*value)));
+      mistyped("tool_calls", *value, "an array of calls");
       return;
     }
     for (std::size_t i = 0; i < calls->size() && !reader_.failed(); ++i) {
@@ -133,7 +132,7 @@ class MessageWriter {
   void check_tool_call(const JsonValue& value, const std::string& name) {
     const JsonValue::Object* call = value.object();
     if (call == nullptr) {
-      bad(name, fmt::format("got {}; expected an object", shown_value(value)));
+      mistyped(name, value, "an object");
       return;
     }
     const JsonValue* type = find_member(*call, "type");
@@ -198,9 +197,9 @@ void read_messages(FieldReader& reader, std::string& out) {
     if (message == nullptr || message->size() > kMaxMessageFields) {
       const std::string got = message == nullptr ? shown_value((*messages)[i])
                                                  : fmt::format("{} fields", message->size());
-      reader.fail(bad_field(where, fmt::format("{}: got {}; expected an object with role and "
-                                               "content (at most {} fields)",
-                                               where, got, kMaxMessageFields)));
+      reader.bad(where, fmt::format("got {}; expected an object with role and content (at most {} "
+                                    "fields)",
+                                    got, kMaxMessageFields));
       return;
     }
     if (i > 0) out += ',';

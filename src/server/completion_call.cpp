@@ -14,16 +14,10 @@ constexpr RefusedField kRefused[] = {
     {"prompt_embeds", Neutral::kNull, "send text or token ids"},
 };
 
-void bad_prompt(FieldReader& reader, const JsonValue& value, const std::string& where,
-                std::string_view expected) {
-  reader.fail(bad_field(
-      where, fmt::format("{}: got {}; expected {}", where, shown_value(value), expected)));
-}
-
 void read_token_prompt(FieldReader& reader, const JsonValue::Array& ids, const std::string& where,
                        std::vector<CompletionPrompt>& out) {
   if (ids.empty()) {
-    reader.fail(bad_field(where, where + ": is empty; expected at least one token id"));
+    reader.bad(where, "is empty; expected at least one token id");
     return;
   }
   if (auto tokens = reader.token_ids_in(ids, where)) out.emplace_back(*std::move(tokens));
@@ -45,8 +39,8 @@ void read_prompts(FieldReader& reader, const JsonValue::Array& items,
     } else if (!texts && items[i].array() != nullptr) {
       read_token_prompt(reader, *items[i].array(), where, out);
     } else {
-      bad_prompt(reader, items[i], where,
-                 texts ? "a string, as the first prompt is" : "an array of token ids");
+      reader.mistyped(where, items[i],
+                      texts ? "a string, as the first prompt is" : "an array of token ids");
     }
   }
 }
@@ -65,7 +59,7 @@ void read_prompt(FieldReader& reader, std::vector<CompletionPrompt>& out) {
   }
   const JsonValue::Array* items = value->array();
   if (items == nullptr) {
-    bad_prompt(reader, *value, "prompt", "a string, an array of token ids, or an array of either");
+    reader.mistyped("prompt", *value, "a string, an array of token ids, or an array of either");
   } else if (items->empty()) {
     reader.bad("prompt", "is an empty array; expected at least one prompt");
   } else if (items->front().string() != nullptr || items->front().array() != nullptr) {

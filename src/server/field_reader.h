@@ -54,10 +54,12 @@ class FieldReader {
 
   void refuse_unless_neutral(std::span<const RefusedField> fields);
 
-  // "prefix.name: message"
+  // "prefix.name: message"; `name` may go deeper, as in "stop[2]".
   void bad(std::string_view name, std::string_view message);
   void unsupported(std::string_view name, std::string_view message);
   void missing(std::string_view name, std::string_view expected);
+  // "prefix.name: got value; expected ..."
+  void mistyped(std::string_view name, const JsonValue& value, std::string_view expected);
   void fail(ApiError error);
   bool failed() const { return error_.has_value(); }
 
@@ -66,8 +68,6 @@ class FieldReader {
   const std::optional<ApiError>& error() const { return error_; }
 
  private:
-  void mistyped(std::string_view name, const JsonValue& value, std::string_view expected);
-
   const JsonValue::Object* object_;
   std::string prefix_;
   std::vector<std::string_view> known_;

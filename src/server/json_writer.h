@@ -14,6 +14,19 @@ void append_json_string(std::string_view text, std::string& out);
 
 void append_json_integer(std::int64_t value, std::string& out);
 
+// [a,b,...]: calls `append` for each item, with commas between them.
+template <class Items, class Append>
+void append_json_list(const Items& items, std::string& out, Append append) {
+  out += '[';
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) out += ',';
+    first = false;
+    append(item);
+  }
+  out += ']';
+}
+
 // The shortest text that reads back as the same float, with a point or exponent, so that clients
 // see a float. REQUIRES: finite.
 void append_json_float(float value, std::string& out);

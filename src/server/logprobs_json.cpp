@@ -17,19 +17,6 @@ void append_logprob(float logprob, std::string& out) {
   append_json_float(shown ? logprob : kLowestLogprob, out);
 }
 
-// Calls `append` for each item, with commas between them.
-template <class Items, class Append>
-void append_list(const Items& items, std::string& out, Append append) {
-  out += '[';
-  bool first = true;
-  for (const auto& item : items) {
-    if (!first) out += ',';
-    first = false;
-    append(item);
-  }
-  out += ']';
-}
-
 // The fields of a token without the brackets.
 void append_token(const TokenLogprobText& token, std::string& out) {
   out += R"("token":)";
@@ -37,8 +24,8 @@ void append_token(const TokenLogprobText& token, std::string& out) {
   out += R"(,"logprob":)";
   append_logprob(token.logprob, out);
   out += R"(,"bytes":)";
-  append_list(token.bytes, out,
-              [&](char c) { append_json_integer(static_cast<unsigned char>(c), out); });
+  append_json_list(token.bytes, out,
+                   [&](char c) { append_json_integer(static_cast<unsigned char>(c), out); });
 }
 
 void append_top_by_text(const OutputTokenLogprobs& token, std::string& out) {
@@ -63,11 +50,11 @@ void append_top_by_text(const OutputTokenLogprobs& token, std::string& out) {
 
 void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out) {
   out += R"({"content":)";
-  append_list(tokens, out, [&](const OutputTokenLogprobs& token) {
+  append_json_list(tokens, out, [&](const OutputTokenLogprobs& token) {
     out += '{';
     append_token(token.chosen, out);
     out += R"(,"top_logprobs":)";
-    append_list(token.top, out, [&](const TokenLogprobText& item) {
+    append_json_list(token.top, out, [&](const TokenLogprobText& item) {
       out += '{';
       append_token(item, out);
       out += '}';
@@ -80,15 +67,16 @@ void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::stri
 void append_completion_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out) {
   using Token = OutputTokenLogprobs;
   out += R"({"text_offset":)";
-  append_list(tokens, out,
-              [&](const Token& token) { append_json_integer(token.text_offset, out); });
+  append_json_list(tokens, out,
+                   [&](const Token& token) { append_json_integer(token.text_offset, out); });
   out += R"(,"token_logprobs":)";
-  append_list(tokens, out, [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
+  append_json_list(tokens, out,
+                   [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
   out += R"(,"tokens":)";
-  append_list(tokens, out,
-              [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
+  append_json_list(tokens, out,
+                   [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
   out += R"(,"top_logprobs":)";
-  append_list(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
+  append_json_list(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
   out += '}';
 }
 

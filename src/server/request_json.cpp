@@ -191,12 +191,7 @@ void append_json(const JsonValue& value, std::string& out) {
   } else if (const auto* text = value.string()) {
     append_json_string(*text, out);
   } else if (const auto* array = value.array()) {
-    out += '[';
-    for (const JsonValue& item : *array) {
-      if (&item != array->data()) out += ',';
-      append_json(item, out);
-    }
-    out += ']';
+    append_json_list(*array, out, [&](const JsonValue& item) { append_json(item, out); });
   } else if (const auto* object = value.object()) {
     out += '{';
     for (const JsonMember& member : *object) {

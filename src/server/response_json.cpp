@@ -41,12 +41,8 @@ void append_stop_reason(const std::optional<std::string>& reason, std::string& o
 void append_ids(std::string_view name, std::span<const TokenId> ids, std::string& out) {
   out += ",\"";
   out += name;
-  out += "\":[";
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) out += ',';
-    append_json_integer(ids[i], out);
-  }
-  out += ']';
+  out += "\":";
+  append_json_list(ids, out, [&](TokenId id) { append_json_integer(id, out); });
 }
 
 void append_logprobs(ApiKind kind, const std::vector<OutputTokenLogprobs>* logprobs,
@@ -82,7 +78,7 @@ std::string head_json(const AnswerHead& head, std::string_view object) {
   append_json_integer(head.created, out);
   out += R"(,"model":)";
   append_json_string(head.model, out);
-  out += R"(,"choices":[)";
+  out += R"(,"choices":)";
   return out;
 }
 
@@ -135,11 +131,8 @@ std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> ch
                         const Usage& usage) {
   const bool chat = head.kind == ApiKind::kChat;
   std::string out = head_json(head, chat ? "chat.completion" : "text_completion");
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (i > 0) out += ',';
-    append_choice(head.kind, choices[i], out);
-  }
-  out += ']';
+  append_json_list(choices, out,
+                   [&](const ChoiceAnswer& choice) { append_choice(head.kind, choice, out); });
   append_usage(usage, out);
   // All choices of a chat have the same prompt: vLLM has it beside them, once.
   if (chat && !choices.empty() && choices.front().prompt_token_ids) {
@@ -157,7 +150,7 @@ ChunkWriter::ChunkWriter(const AnswerHead& head)
 void ChunkWriter::append_chunk(const ChunkPart& part, std::string& out) const {
   const bool chat = head_.kind == ApiKind::kChat;
   out += prefix_;
-  out += R"({"index":)";
+  out += R"([{"index":)";
   append_json_integer(part.index, out);
   if (chat) {
     append_delta(part, out);
@@ -183,7 +176,7 @@ void ChunkWriter::append_chunk(const ChunkPart& part, std::string& out) const {
 
 void ChunkWriter::append_usage_chunk(const Usage& usage, std::string& out) const {
   out += prefix_;
-  out += ']';
+  out += "[]";
   append_usage(usage, out);
   out += '}';
 }
@@ -195,12 +188,9 @@ void append_sse(std::string_view json, std::string& out) {
 }
 
 std::string models_json(std::span<const ModelCard> models) {
-  std::string out = R"({"object":"list","data":[)";
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    if (i > 0) out += ',';
-    append_model_card(models[i], out);
-  }
-  out += "]}";
+  std::string out = R"({"object":"list","data":)";
+  append_json_list(models, out, [&](const ModelCard& model) { append_model_card(model, out); });
+  out += '}';
   return out;
 }
 
@@ -217,16 +207,13 @@ std::string tokenize_json(const TokenizeAnswer& answer) {
   append_json_integer(answer.max_model_len, out);
   append_ids("tokens", answer.tokens, out);
   out += R"(,"token_strs":)";
-  if (!answer.token_strs) {
-    out += "null}";
-    return out;
+  if (answer.token_strs) {
+    append_json_list(*answer.token_strs, out,
+                     [&](const std::string& text) { append_json_string(text, out); });
+  } else {
+    out += "null";
   }
-  out += '[';
-  for (std::size_t i = 0; i < answer.token_strs->size(); ++i) {
-    if (i > 0) out += ',';
-    append_json_string((*answer.token_strs)[i], out);
-  }
-  out += "]}";
+  out += '}';
   return out;
 }
 

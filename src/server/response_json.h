@@ -81,7 +81,7 @@ class ChunkWriter {
 
  private:
   AnswerHead head_;
-  std::string prefix_;  // {"id":...,"object":...,"created":...,"model":...,"choices":[
+  std::string prefix_;  // {"id":...,"object":...,"created":...,"model":...,"choices":
 };
 
 // "data: " + json + "\n\n".

@@ -31,14 +31,12 @@ void read_stop(FieldReader& reader, std::vector<std::string>& out) {
       out.push_back(*text);
       return;
     }
-    reader.fail(bad_field(param, fmt::format("{}: got {}; expected a string of 1 to {} bytes",
-                                             param, shown_value(item), kMaxStopBytes)));
+    reader.mistyped(param, item, fmt::format("a string of 1 to {} bytes", kMaxStopBytes));
   };
   const JsonValue::Array* array = value->array();
   if (array == nullptr) {
     if (value->string() == nullptr) {
-      reader.bad("stop", fmt::format("got {}; expected a string or an array of strings",
-                                     shown_value(*value)));
+      reader.mistyped("stop", *value, "a string or an array of strings");
       return;
     }
     add(*value, "stop");
@@ -80,9 +78,7 @@ void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>
     }
     const auto bias = any_number(member.value);
     if (!bias || std::fabs(*bias) > 100) {
-      const std::string param = fmt::format("logit_bias.{}", id);
-      reader.bad(param, fmt::format("got {}; expected a number from -100 to 100",
-                                    shown_value(member.value)));
+      reader.mistyped(fmt::format("logit_bias.{}", id), member.value, "a number from -100 to 100");
       return;
     }
     biases.insert_or_assign(id, static_cast<float>(*bias));
