@@ -21,7 +21,8 @@ step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECON
 help:
 	@echo "make demo      install packages, build, serve the demo model and chat with it"
 	@echo "make build     the release binary at build/sluice"
-	@echo "make test      every unit, parity, golden and integration test, tidy, format check"
+	@echo "make test      every unit, parity, golden and integration test, tidy, format check,"
+	@echo "               on the binary and the libraries that make build makes"
 	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
@@ -57,19 +58,19 @@ demo: build
 
 # $(call preset_tests,PRESET,TARGET,CTEST OPTIONS)
 define preset_tests
-	$(call step,configure $(1),cmake --preset $(1) >/dev/null)
+	$(call step,configure $(1),cmake --preset $(1) -DSLUICE_TESTS=ON >/dev/null)
 	$(call step,build $(1),cmake --build --preset $(1) -j$(JOBS) --target $(2))
 	$(call step,test $(1),ctest --preset $(1) -j$(JOBS) --output-junit junit.xml $(3))
 endef
 
-.PHONY: test test-dev asan tsan
-test: test-dev format-check
+.PHONY: test test-release asan tsan
+test: test-release format-check
 
-test-dev: packages-test client-venv
-	$(call preset_tests,dev,all,)
+test-release: packages-test client-venv
+	$(call preset_tests,release,all,)
 
 asan: packages-test client-venv
-	$(call preset_tests,asan-ubsan,all,-LE style)
+	$(call preset_tests,asan-ubsan,all,-LE 'style|browser')
 
 tsan: packages-test
 	$(call preset_tests,tsan,thread_tests,-L threads)

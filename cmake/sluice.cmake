@@ -1,15 +1,18 @@
 # One folder = one library. Each folder's CMakeLists names its sources, its dependencies and its
 # tests; nothing is globbed, so a file that is in no list is dead (tools/tidy.py checks).
 
-# sluice_library(NAME kv SRCS a.cpp b.cpp DEPS base request [PRIVATE_DEPS simdjson::simdjson])
+# sluice_library(NAME kv SRCS a.cpp b.cpp DEPS base request [PRIVATE_DEPS simdjson::simdjson]
+#                [ALONE b.cpp])
 # Creates the static library sluice_<name>; DEPS are names of other folders or imported targets.
+# ALONE: see sluice_unity.
 function(sluice_library)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   set(target sluice_${ARG_NAME})
   if(ARG_SRCS)
     add_library(${target} STATIC ${ARG_SRCS})
     set(scope PUBLIC)
     target_compile_options(${target} PRIVATE ${SLUICE_WARNINGS})
+    sluice_unity(${target} library "${ARG_ALONE}")
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -23,6 +26,19 @@ function(sluice_library)
     sluice_resolve(${dep} resolved)
     target_link_libraries(${target} PRIVATE ${resolved})
   endforeach()
+endfunction()
+
+# With SLUICE_UNITY, eight sources are compiled as one, so that their headers are parsed once, which
+# halves the time: `all` for builds that only CI makes, `tests` for test sources alone. Elsewhere
+# files stay apart, so that each one includes what it uses. `alone` are sources whose names (of
+# helpers in unnamed namespaces) clash with those of others, and which stay by themselves.
+function(sluice_unity target kind alone)
+  if(SLUICE_UNITY STREQUAL "all" OR SLUICE_UNITY STREQUAL kind)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # A dependency is a folder of ours (base -> sluice_base) or an imported target (fmt::fmt).
@@ -55,7 +71,7 @@ function(sluice_test_headers target)
 endfunction()
 
 # sluice_test(NAME kv SRCS block_pool_test.cpp DEPS kv
-#             [LABELS threads | THREAD_CASES "*Pool*:*Loop*"] [TIMEOUT 120])
+#             [LABELS threads | THREAD_CASES "*Pool*:*Loop*"] [TIMEOUT 120] [ALONE b_test.cpp])
 # One GoogleTest executable <name>_test; every case is a ctest of its own. The label `threads` is
 # for code with threads in it: such tests also run under the thread sanitizer in CI, which builds
 # the target thread_tests only. THREAD_CASES, a GoogleTest filter, gives it to some cases where the
@@ -64,7 +80,7 @@ function(sluice_test)
   if(NOT SLUICE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;THREAD_CASES" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;THREAD_CASES" "SRCS;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -78,6 +94,7 @@ function(sluice_test)
   endforeach()
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
   sluice_test_headers(${target})
+  sluice_unity(${target} tests "${ARG_ALONE}")
   if("threads" IN_LIST ARG_LABELS OR ARG_THREAD_CASES)
     if(NOT TARGET thread_tests)
       add_custom_target(thread_tests)
