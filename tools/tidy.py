@@ -40,9 +40,13 @@ INCLUDES = {
     "sampling": ["base", "tensor", "request"],
     "engine": ["base", "request", "kv", "scheduler", "tensor", "device", "checkpoint", "model",
                "sampling"],
+    "workload": ["base"],
+    "profile": ["base", "request", "kv", "scheduler"],
+    "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "metrics": ["base"],
     "front": ["base", "request", "tokenizer", "chat_template", "kv", "model", "tensor", "engine"],
     "http": ["base"],
+    "load": ["base", "http", "workload"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http"],
 }

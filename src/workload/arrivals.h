@@ -1,0 +1,28 @@
+// Arrival processes: when requests come. Open loop: arrivals do not wait for answers.
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace sluice {
+
+struct ArrivalOptions {
+  // Requests per second; infinite: all at once.
+  double rate = std::numeric_limits<double>::infinity();
+  // Shape of the gamma distribution of the gaps, as vllm bench serve has it: 1 is Poisson, below 1
+  // burstier (CoV = 1 / sqrt(burstiness)), above 1 more even.
+  double burstiness = 1.0;
+  std::uint64_t seed = 0;
+};
+
+// `count` times in ascending order from 0 on. The gaps are not clipped, and not rescaled to the
+// nominal rate: the realised rate is reported instead (workload.h). kInvalidArgument names the
+// option that is not a positive number.
+Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::int64_t count);
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+// Capacity: the largest request rate at which the service-level objective holds, found by probing
+// (Sarathi-Serve, section 5: P99 TBT within the SLO and a median scheduling delay of at most 2 s).
+// Pure: the caller runs the probes, against a server or in the simulator.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace sluice {
+
+struct CapacityObjective {
+  Duration p99_tbt{0};
+  Duration median_scheduling_delay = std::chrono::seconds(2);
+};
+
+struct CapacityProbe {
+  double rate = 0;  // nominal, requests per second
+  Duration p99_tbt{0};
+  Duration median_scheduling_delay{0};
+  bool met = false;
+};
+
+struct CapacityOptions {
+  CapacityObjective objective;
+  double start_rate = 1.0;
+  double resolution = 0.025;  // of the rate: how close the bounds come to each other
+  int max_probes = 20;
+};
+
+struct CapacityResult {
+  double rate = 0;                    // the largest that met the objective; 0: none did
+  std::vector<CapacityProbe> probes;  // in order
+  bool exhausted = false;             // stopped by max_probes before the bounds were close
+};
+
+// `probe` fills everything but `met`. Its error ends the search and is returned.
+Result<CapacityResult> search_capacity(const CapacityOptions& options,
+                                       const std::function<Result<CapacityProbe>(double)>& probe);
+
+}  // namespace sluice

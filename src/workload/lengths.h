@@ -1,0 +1,32 @@
+// Lengths of prompts and outputs: named synthetic distributions that match published quantiles,
+// rows of a csv, or fixed and uniform ones. A seed gives the same lengths on every machine.
+// Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice {
+
+struct RequestLengths {
+  std::int32_t prompt_tokens = 0;
+  std::int32_t output_tokens = 0;
+};
+
+// `spec`: "sharegpt" or "arxiv" (Sarathi-Serve, table 2: medians, P90 and deviations of
+// openchat_sharegpt4 and arxiv_summarization, outliers beyond 8,192 and 16,384 tokens removed),
+// "fixed:P,O", "uniform:P1-P2,O1-O2", or the path of a csv file with the columns num_prefill_tokens
+// and num_decode_tokens (rows in an order shuffled by the seed, from the start again when they are
+// exhausted). Totals beyond max_total are shortened in proportion, at least one token each.
+// Errors name the spec, or file, line and column.
+Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int64_t count,
+                                                 std::int32_t max_total, std::uint64_t seed);
+
+// The names that make_lengths knows, for messages and help.
+std::vector<std::string_view> length_names();
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// Trace files with arrival times: Azure LLM inference csv (TIMESTAMP, ContextTokens,
+// GeneratedTokens), Mooncake jsonl (timestamp in ms, input_length, output_length, hash_ids). Which
+// one it is, is read from the file. Any thread; a file of 1 GB is refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "workload/workload.h"
+
+namespace sluice {
+
+enum class TooLong : std::uint8_t { kRefuse, kShorten, kSkip };
+
+struct TraceOptions {
+  std::int64_t max_requests = 0;        // 0: all; else the first ones
+  std::int32_t max_total = 0;           // context; 0: no limit
+  TooLong too_long = TooLong::kRefuse;  // of a request beyond max_total
+  double rate_scale = 1.0;              // 2: arrives twice as fast
+  double length_scale = 1.0;            // 0.25: a quarter of the tokens, at least one
+};
+
+// Errors name file, line and column and what was expected: missing columns, lengths that are not
+// positive numbers, times that go back, lengths over the context.
+Result<Workload> read_trace(const std::string& path, const TraceOptions& options);
+
+// The same of a text, `name` standing for the file in messages.
+Result<Workload> parse_trace(std::string_view text, std::string_view name,
+                             const TraceOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,34 @@
+// Workload: the requests of one run, in order of arrival, as lengths and times only. Made from a
+// trace file (trace_file.h), or from an arrival process (arrivals.h) and lengths (lengths.h); run
+// by the load generator against a server and by the simulator on its virtual clock. Plain data; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace sluice {
+
+struct WorkloadRequest {
+  Duration arrival{0};             // since the run's start
+  std::int32_t prompt_tokens = 0;  // at least 1
+  std::int32_t output_tokens = 0;  // at least 1
+  // Names of the prompt's leading pieces of kPrefixPieceTokens tokens; requests whose first names
+  // are equal share that much of their prompts. Empty: shares nothing.
+  std::vector<std::uint64_t> prefix_pieces;
+};
+
+inline constexpr std::int32_t kPrefixPieceTokens = 512;  // as in Mooncake's traces
+
+struct Workload {
+  std::string source;  // for people: "sharegpt lengths, Poisson 2.0/s", "FILE"
+  std::vector<WorkloadRequest> requests;
+};
+
+// Requests per second that the arrivals really have: (n - 1) / (last - first); 0 for fewer than 2.
+double realised_rate(const Workload& workload);
+
+}  // namespace sluice
