@@ -121,7 +121,7 @@ void Connection::take_head() {
   head.peer = peer_;
   head.received = last_read_;
   if (server_.budget->used + parser_->content_length() > server_.limits.total_body_bytes) {
-    return refuse(503, "too many requests with large bodies at once; try again later");
+    return refuse_body();
   }
   if (auto refused = server_.handler.admit(head)) {
     const bool keep_alive = parser_->keep_alive() && !parser_->has_body();
@@ -133,12 +133,16 @@ void Connection::take_head() {
   if (parser_->expects_continue() && waiting().empty()) send(kContinue);
 }
 
+void Connection::refuse_body() {
+  refuse(503, "too many requests with large bodies at once; try again later");
+}
+
 bool Connection::charge_body() {
   const std::size_t size = parser_->request().body.size();
   server_.budget->used += size - charged_;
   charged_ = size;
   if (server_.budget->used <= server_.limits.total_body_bytes) return true;
-  refuse(503, "too many requests with large bodies at once; try again later");
+  refuse_body();
   return false;
 }
 
@@ -191,8 +195,7 @@ void Connection::respond(const Response& response) {
   frame.clear();
   server_.heads.append(response, framing_, response.body.size(), keep_alive_, http_1_1_,
                        server_.clock.now(), frame);
-  const bool bodiless = head_only_ || response.status == 204 || response.status == 304;
-  if (!bodiless) frame += response.body;
+  if (!head_only_ && has_body(response.status)) frame += response.body;
   ended_ = true;
   send(frame);
   if (frame.capacity() > kKeptFrame) release(frame);

@@ -103,6 +103,7 @@ class Connection final : private SocketEvents {
   void drop_input(std::size_t bytes);
   void advance();
   void take_head();
+  void refuse_body();
   bool charge_body();
   void dispatch();
   void refuse(int status, std::string message);

@@ -41,8 +41,7 @@ void ResponseHeads::append(const Response& response, Framing framing, std::size_
                            bool keep_alive, bool http_1_1, TimePoint now, std::string& out) {
   fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\nServer: sluice\r\nDate: {}\r\n",
                  response.status, reason_phrase(response.status), date(now));
-  // These have no body by definition (RFC 9110, 15.3.5 and 15.4.5).
-  const bool bodiless = response.status == 204 || response.status == 304;
+  const bool bodiless = !has_body(response.status);
   if (!response.content_type.empty() && !bodiless) {
     append_header("Content-Type", response.content_type, out);
   }

@@ -19,6 +19,9 @@ enum class Framing : std::uint8_t {
   kUntilClose,  // HTTP/1.0 streams
 };
 
+// 204 and 304 have none by definition (RFC 9110, 15.3.5 and 15.4.5).
+constexpr bool has_body(int status) { return status != 204 && status != 304; }
+
 class ResponseHeads {
  public:
   // Appends the head of `response`. Line ends within headers become blanks, so that no value can
