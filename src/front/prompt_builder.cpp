@@ -55,8 +55,9 @@ PromptResult<PreparedPrompt> PromptWorker::from_ids(std::vector<TokenId> ids,
   return prepare(std::move(ids), salt);
 }
 
-PromptResult<PreparedPrompt> PromptWorker::from_chat(const ChatParts& chat, std::string_view salt) {
-  auto ids = tokenize_chat(chat, AddSpecialTokens::kNo);
+PromptResult<PreparedPrompt> PromptWorker::from_chat(const ChatParts& chat, AddSpecialTokens add,
+                                                     std::string_view salt) {
+  auto ids = tokenize_chat(chat, add);
   if (!ids) return tl::unexpected(std::move(ids).error());
   return prepare(*std::move(ids), salt);
 }

@@ -52,7 +52,9 @@ class PromptWorker {
                                          std::string_view tenant_salt);
   // The ids are used as they are.
   PromptResult<PreparedPrompt> from_ids(std::vector<TokenId> ids, std::string_view tenant_salt);
-  PromptResult<PreparedPrompt> from_chat(const ChatParts& chat, std::string_view tenant_salt);
+  // A template mostly writes the special tokens itself: AddSpecialTokens::kNo.
+  PromptResult<PreparedPrompt> from_chat(const ChatParts& chat, AddSpecialTokens add_special_tokens,
+                                         std::string_view tenant_salt);
 
   // The tokens alone: may be none, or more than the context holds.
   PromptResult<std::vector<TokenId>> tokenize_text(std::string_view text,

@@ -54,7 +54,7 @@ TEST(ServedModel, TokenizerIsNeededTemplatesAreNot) {
   EXPECT_THAT(plain->no_templates_reason, HasSubstr("has no chat template"));
   PromptWorker worker(*plain);
   EXPECT_TRUE(worker.from_text("hello", AddSpecialTokens::kNo, ""));
-  const auto chat = worker.from_chat({.messages_json = "[]"}, "");
+  const auto chat = worker.from_chat({.messages_json = "[]"}, AddSpecialTokens::kNo, "");
   ASSERT_FALSE(chat);
   EXPECT_EQ(chat.error().fault, PromptFault::kChat);
   EXPECT_THAT(chat.error().error.message, HasSubstr("has no chat template"));
@@ -78,13 +78,14 @@ TEST(PromptWorker, TextIsEncodedAsTheTokenizerDoes) {
 
 TEST(PromptWorker, ChatIsTheTemplatesTextWithItsSpecialTokens) {
   PromptWorker worker(demo());
-  const auto prompt =
-      worker.from_chat({.messages_json = R"([{"role": "user", "content": "Hello"}])"}, "");
+  const auto prompt = worker.from_chat(
+      {.messages_json = R"([{"role": "user", "content": "Hello"}])"}, AddSpecialTokens::kNo, "");
   ASSERT_TRUE(prompt);
   EXPECT_EQ(prompt->ids.front(), *demo().tokenizer.id_of("<|bos|>"));
   EXPECT_EQ(prompt->ids[1], *demo().tokenizer.id_of("<|user|>"));
   EXPECT_EQ(prompt->ids.back(), *demo().tokenizer.id_of("<|assistant|>"));
-  const auto refused = worker.from_chat({.messages_json = R"([{"role": "x"}])"}, "");
+  const auto refused =
+      worker.from_chat({.messages_json = R"([{"role": "x"}])"}, AddSpecialTokens::kNo, "");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().fault, PromptFault::kChat);
 }
@@ -165,7 +166,8 @@ TEST(PromptWorker, WorkersShareAModel) {
         ASSERT_TRUE(prompt);
         EXPECT_EQ(prompt->ids, expected->ids);
         EXPECT_EQ(prompt->block_hashes, expected->block_hashes);
-        EXPECT_TRUE(worker.from_chat({.messages_json = R"([{"role":"user","content":"hi"}])"}, ""));
+        EXPECT_TRUE(worker.from_chat({.messages_json = R"([{"role":"user","content":"hi"}])"},
+                                     AddSpecialTokens::kNo, ""));
       }
     });
   }

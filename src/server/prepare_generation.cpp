@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "front/sampling_defaults.h"
@@ -17,38 +16,23 @@ std::string prompt_param(const GenerationCall& call, std::size_t index) {
   return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
 }
 
-// Tools that the template leaves out would be tools that the model never sees.
-std::optional<ApiError> refuse_unread_tools(const ServedModel& model, const GenerationCall& call) {
-  if (call.chat.tools_json.empty() || !model.templates) return std::nullopt;
-  const auto chosen = model.templates->choose(ToolsGiven::kYes);
-  if (!chosen || (*chosen)->reads_tools()) return std::nullopt;  // rendering says what is wrong
-  return unsupported_field("tools",
-                           fmt::format("tools: the chat template of {} does not show tools to the "
-                                       "model; describe them in a message, or leave them out",
-                                       model.name));
-}
-
 PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
                                           std::size_t index, std::string_view salt) {
+  const AddSpecialTokens add_special_tokens =
+      call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
   if (call.kind == ApiKind::kChat) {
-    if (!call.add_special_tokens) return worker.from_chat(chat_parts(call.chat), salt);
-    auto ids = worker.tokenize_chat(chat_parts(call.chat), AddSpecialTokens::kYes);
-    if (!ids) return tl::unexpected(std::move(ids).error());
-    return worker.from_ids(*std::move(ids), salt);
+    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt);
   }
   CompletionPrompt& prompt = call.prompts[index];
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
     return worker.from_ids(std::move(*ids), salt);
   }
-  return worker.from_text(std::get<std::string>(prompt),
-                          call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo,
-                          salt);
+  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt);
 }
 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
                                    std::string_view salt) {
   const ServedModel& model = worker.model();
-  if (auto refusal = refuse_unread_tools(model, call)) return tl::unexpected(*std::move(refusal));
   auto prompt = build_prompt(worker, call, index, salt);
   if (!prompt) return tl::unexpected(to_api_error(prompt.error(), prompt_param(call, index)));
   PromptPart part;
@@ -89,6 +73,17 @@ ChatParts chat_parts(const ChatPart& chat) {
   return parts;
 }
 
+// Tools that the template leaves out would be tools that the model never sees.
+ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat) {
+  if (chat.tools_json.empty() || !model.templates) return {};
+  const auto chosen = model.templates->choose(ToolsGiven::kYes);
+  if (!chosen || (*chosen)->reads_tools()) return {};  // rendering says what is wrong
+  return tl::unexpected(unsupported_field(
+      "tools", fmt::format("tools: the chat template of {} does not show tools to the model; "
+                           "describe them in a message, or leave them out",
+                           model.name)));
+}
+
 ApiError to_api_error(const PromptError& error, std::string param) {
   ApiError api = to_api_error(error.error, std::move(param));
   if (error.fault == PromptFault::kContextLength) api.code = "context_length_exceeded";
@@ -97,6 +92,9 @@ ApiError to_api_error(const PromptError& error, std::string param) {
 
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
                                                  std::string_view key_name) {
+  if (auto read = check_tools(worker.model(), call.chat); !read) {
+    return tl::unexpected(std::move(read).error());
+  }
   PreparedGeneration prepared;
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();

@@ -36,6 +36,9 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
 // What is wrong with a prompt as the API says it; `param` is the field that holds it.
 ApiError to_api_error(const PromptError& error, std::string param);
 
+// Refuses a chat whose tools the model's template does not read.
+ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat);
+
 // A chat as the renderer takes it. The texts stay the caller's.
 ChatParts chat_parts(const ChatPart& chat);
 

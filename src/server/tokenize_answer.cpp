@@ -27,6 +27,11 @@ ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view bo
   if (auto known = check_model(call->model, model.name); !known) {
     return tl::unexpected(std::move(known).error());
   }
+  if (call->chat) {
+    if (auto read = check_tools(model, *call->chat); !read) {
+      return tl::unexpected(std::move(read).error());
+    }
+  }
   const AddSpecialTokens special =
       call->add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
   auto ids = call->chat ? worker.tokenize_chat(chat_parts(*call->chat), special)

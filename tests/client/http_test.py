@@ -41,6 +41,13 @@ def test_chat_tokens_are_those_of_the_chat(server):
     assert answer["usage"]["prompt_tokens"] == count
 
 
+def test_tokenize_refuses_tools_that_the_template_leaves_out(server):
+    tool = {"type": "function", "function": {"name": "weather"}}
+    answer = server.post("/tokenize", {"model": NAME, "messages": MESSAGES, "tools": [tool]})
+    assert answer.status == 400
+    assert answer.json()["error"]["param"] == "tools"
+
+
 def test_detokenize_refuses_unknown_ids(server):
     for tokens in ([3072], [-1], [1 << 40], "x", [1.5], [None]):
         answer = server.post("/detokenize", {"tokens": tokens})
