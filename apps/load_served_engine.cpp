@@ -1,20 +1,14 @@
 #include "apps/load_served_engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "apps/make_device.h"
+#include "base/unix_time.h"
 #include "engine/engine_loader.h"
 
 namespace sluice {
 namespace {
-
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // One tiny request, so that the first client pays for no graph capture and no cold weights. It has
 // no block hashes and so leaves nothing in the prefix cache.
@@ -50,13 +44,7 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                    load_engine(directory, options, *device_, *pool_, clock, timeline));
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
-  EngineFacts facts;
-  facts.limits = loaded.engine->limits();
-  facts.generation = std::move(loaded.generation);
-  facts.eos_ids = std::move(loaded.eos_ids);
-  facts.kv_identity = std::move(loaded.kv_identity);
-  facts.block_size = loaded.block_size;
-  ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), std::move(facts)));
+  ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));
   timeline.mark("tokenizer");
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");

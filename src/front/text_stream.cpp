@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "tokenizer/utf8.h"
+
 namespace sluice {
-namespace {
-
-std::int64_t count_code_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
-}
-
-}  // namespace
-
 Result<TextStream> TextStream::create(const Tokenizer* tokenizer, const SamplingParams& sampling,
                                       std::span<const TokenId> prompt, SkipSpecialTokens skip) {
   if (tokenizer == nullptr && !sampling.stop.empty()) {
@@ -51,7 +44,7 @@ TextStream::Taken TextStream::take(std::span<const TokenId> tokens, std::string&
     if (!detokenizer_) continue;
     decoded_.clear();
     detokenizer_->push(token, decoded_);
-    code_points_ += count_code_points(decoded_);
+    code_points_ += utf8::count_code_points(decoded_);
     if (stops_.push(decoded_, out)) return {taken, true};
   }
   return {taken, false};

@@ -11,6 +11,8 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "base/unix_time.h"
+#include "server/json_writer.h"
 
 namespace sluice {
 namespace {
@@ -18,34 +20,10 @@ namespace {
 constexpr std::size_t kQueueLines = 8192;
 constexpr std::chrono::seconds kLossReportInterval{10};
 
-// What clients send (paths, names) comes here: any bytes.
-void append_json(std::string_view text, std::string& out) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F) {
-      // Bytes beyond ASCII as Latin-1, so that a hostile path cannot make a line invalid UTF-8.
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
 void append_field(std::string_view name, std::string_view value, std::string& out) {
   if (value.empty()) return;
   fmt::format_to(std::back_inserter(out), ",\"{}\":", name);
-  append_json(value, out);
-}
-
-std::int64_t unix_milliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             // tidy: allow(wall-clock) people compare a log's lines with other machines'
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  append_json_string(value, out);  // any bytes: paths and names come from clients
 }
 
 }  // namespace
@@ -129,7 +107,7 @@ Result<std::unique_ptr<AccessLog>> AccessLog::open(const std::string& target) {
 
 void AccessLog::write(const AccessRecord& record) {
   if (impl_ == nullptr) return;
-  impl_->logger->info("{}", access_line(record, unix_milliseconds()));
+  impl_->logger->info("{}", access_line(record, unix_time().count()));
   report_losses();
 }
 

@@ -9,11 +9,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
 
 namespace sluice {
+
+// What is written of a client that went away: as its status, if it had no answer yet, what proxies
+// write then.
+inline constexpr int kStatusClientGone = 499;
+inline constexpr std::string_view kPeerGone = "peer_gone";
 
 struct AccessRecord {
   std::string request_id;

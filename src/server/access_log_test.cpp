@@ -61,7 +61,13 @@ TEST(AccessLog, HostileBytesStayOneValidLine) {
   const std::string line = access_line(record, 0);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto parsed = nlohmann::json::parse(line);
-  EXPECT_EQ(parsed.at("path"), "/a\"b\\c\n\x01\u00ff\u00c3");
+  EXPECT_EQ(parsed.at("path"), "/a\"b\\c\n\x01\ufffd\ufffd");
+}
+
+TEST(AccessLog, NamesBeyondAsciiStayWhatTheyAre) {
+  AccessRecord record;
+  record.client = "Zoë";
+  EXPECT_EQ(nlohmann::json::parse(access_line(record, 0)).at("client"), "Zoë");
 }
 
 TEST(AccessLog, AFileHasTheLinesInOrderAndIsAppendedTo) {

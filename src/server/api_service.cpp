@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/unix_time.h"
 #include "server/error_response.h"
 #include "server/page.h"
 #include "server/prepare_generation.h"
@@ -20,13 +21,6 @@ namespace {
 constexpr int kRetryWhileLoading = 1;   // seconds
 constexpr int kRetryWhileDraining = 5;  // until another instance has taken over
 constexpr std::string_view kRequestIdHeader = "X-Request-Id";
-
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             // tidy: allow(wall-clock) the API's answers carry the date
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 ApiError make_error(int status, std::string message, std::string code) {
   ApiError error;
@@ -193,7 +187,7 @@ void ApiService::answer(Call call, http::Response response) {
   call.record.status = response.status;
   call.record.bytes = static_cast<std::int64_t>(response.body.size());
   call.record.total = clock_.now() - call.exchange->request().received;
-  if (call.exchange->closed()) call.record.close_reason = "peer_gone";
+  if (call.exchange->closed()) call.record.close_reason = kPeerGone;
   const bool has_id = !response.headers.empty() && response.headers.back().name == kRequestIdHeader;
   if (!has_id) response.headers.push_back({std::string(kRequestIdHeader), call.record.request_id});
   call.exchange->respond(std::move(response));
@@ -233,7 +227,7 @@ void ApiService::answer_metrics(Call call) {
   generations_.measure_engine();
   if (options_.open_connections) metrics_.open_connections(options_.open_connections());
   http::Response response;
-  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.content_type = kPrometheusContentType;
   metrics_.write(response.body);
   answer(std::move(call), std::move(response));
 }
@@ -351,8 +345,8 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
 
 void ApiService::prepared(Call call, Prepared result) {
   if (call.exchange->closed()) {
-    call.record.status = 499;
-    call.record.close_reason = "peer_gone";
+    call.record.status = kStatusClientGone;
+    call.record.close_reason = kPeerGone;
     call.record.total = clock_.now() - call.exchange->request().received;
     note(call.record);
     return;

@@ -8,25 +8,18 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/error_response.h"
+#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {
 
 std::string_view close_reason_name(http::CloseReason reason) {
   switch (reason) {
-    case http::CloseReason::kPeerGone: return "peer_gone";
+    case http::CloseReason::kPeerGone: return kPeerGone;
     case http::CloseReason::kWriteTimeout: return "write_timeout";
     case http::CloseReason::kServerStop: return "server_stop";
   }
   return "";
-}
-
-// As proxies write it for a client that went away before it had an answer.
-constexpr int kStatusClientGone = 499;
-
-std::int64_t code_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
 }  // namespace
@@ -79,7 +72,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
     prompt.prompt = std::move(part.prompt);
     prompt.sampling = std::move(part.sampling);
     prompt.echo = std::move(part.echo);
-    prompt.echo_length = code_points(prompt.echo);
+    prompt.echo_length = utf8::count_code_points(prompt.echo);
     prompt.prompt_tokens = static_cast<std::int64_t>(prompt.prompt.ids.size());
     record_.prompt_tokens += prompt.prompt_tokens;
     for (TextStream& stream : part.streams) {

@@ -111,12 +111,7 @@ void ServerMetrics::startup(std::span<const StartupSpan> spans, Duration total) 
 }
 
 void ServerMetrics::http_request(std::string_view path, int status) {
-  char digits[4] = {};
-  CHECK(status >= 100 && status <= 999);
-  for (int i = 2, rest = status; i >= 0; --i, rest /= 10) {
-    digits[i] = static_cast<char>('0' + rest % 10);
-  }
-  count(http_requests_, path, digits);
+  count(http_requests_, path, std::to_string(status));
 }
 
 void ServerMetrics::write(std::string& out) const {

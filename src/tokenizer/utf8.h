@@ -2,6 +2,7 @@
 // byte, and lossy decoding (each maximal invalid part becomes U+FFFD). Pure functions; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,12 @@ inline std::size_t previous(std::string_view text, std::size_t at) {
     --at;
   } while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
   return at;
+}
+
+// Characters of valid text; of other text, the bytes that continue none.
+inline std::int64_t count_code_points(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 // Appends the UTF-8 form of a code point (below 0x110000, no surrogate).
