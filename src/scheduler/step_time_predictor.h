@@ -1,0 +1,124 @@
+// StepTimePredictor: how long a step is expected to take, from a few sums over its rows. Linear in
+// all of them with coefficients >= 0, but in the tokens, where it is piecewise linear and may jump
+// at each tile; so it never falls when a row is added or a chunk grows, and a policy can search it.
+//
+//   time = curve(tokens) + tile_ns * ceil(tokens / tile)     matmuls
+//        + chunk_token_ns * chunk_tokens + row_ns * rows
+//        + (logits wanted ? logits_ns : 0) + logit_row_ns * logit_rows
+//        + decode_context_ns * sum of the decodes' contexts  attention reads KV
+//        + chunk_work_ns * sum of q (context + q / 2)        attention computes
+//        + chunk_context_ns * sum of the chunks' contexts    and reads KV again for each chunk
+//
+// Fitted in src/profile; here is only what a plan needs. Times in nanoseconds.
+// Values: plain, no allocation; any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+// Sums over a step's rows, to which rows are added one by one.
+struct StepFeatures {
+  std::int32_t tokens = 0;
+  std::int32_t chunk_tokens = 0;  // of these, in rows of prompts
+  std::int32_t rows = 0;
+  std::int32_t logit_rows = 0;
+  double decode_context = 0;
+  double chunk_work = 0;  // query-key pairs
+  double chunk_context = 0;
+
+  // `window`: positions that attention sees, 0 = all (StepTimePredictor::window).
+  static double seen(std::int32_t context, std::int32_t window) {
+    return window > 0 ? std::min(context, window) : context;
+  }
+  void add_decode(std::int32_t context, std::int32_t window = 0) {
+    ++tokens;
+    ++rows;
+    ++logit_rows;
+    decode_context += seen(context, window);
+  }
+  void add_chunk(std::int32_t context, std::int32_t count, bool ends_prompt,
+                 std::int32_t window = 0) {
+    tokens += count;
+    chunk_tokens += count;
+    ++rows;
+    logit_rows += ends_prompt ? 1 : 0;
+    chunk_work += count * seen(context + count / 2, window);
+    chunk_context += seen(context, window);
+  }
+};
+
+struct StepTimePredictor {
+  static constexpr std::size_t kMaxKnots = 24;
+  struct Knot {
+    std::int32_t tokens = 0;
+    double ns = 0;
+  };
+
+  // The curve over tokens: knots ascending, the first at 0 tokens (what every step costs); beyond
+  // the last knot the last slope goes on. At least 2.
+  std::array<Knot, kMaxKnots> knots{};
+  std::int32_t num_knots = 0;
+  std::int32_t tile = 1;  // tokens; 1: no steps were found
+  double tile_ns = 0;
+  double chunk_token_ns = 0;
+  double row_ns = 0;
+  double logits_ns = 0;
+  double logit_row_ns = 0;
+  double decode_context_ns = 0;
+  double chunk_work_ns = 0;
+  double chunk_context_ns = 0;
+  std::int32_t window = 0;  // of the model's attention; 0: some layer sees all
+
+  // Of matmuls, norms and all else that only counts tokens and rows.
+  double linear_ns(const StepFeatures& f) const {
+    if (f.rows == 0) return 0;
+    return curve_ns(f.tokens) + tile_ns * ((f.tokens + tile - 1) / tile) +
+           chunk_token_ns * f.chunk_tokens + row_ns * f.rows + (f.logit_rows > 0 ? logits_ns : 0) +
+           logit_row_ns * f.logit_rows;
+  }
+  // Of what depends on contexts.
+  double attention_ns(const StepFeatures& f) const {
+    return decode_context_ns * f.decode_context + chunk_work_ns * f.chunk_work +
+           chunk_context_ns * f.chunk_context;
+  }
+  // 0 for a step without rows.
+  double time_ns(const StepFeatures& f) const { return linear_ns(f) + attention_ns(f); }
+
+  // Of the step with one more row.
+  double with_chunk_ns(StepFeatures f, std::int32_t context, std::int32_t count,
+                       bool ends_prompt) const {
+    f.add_chunk(context, count, ends_prompt, window);
+    return time_ns(f);
+  }
+
+  // The longest chunk, at most `most` tokens behind `context`, that may join the step without the
+  // whole taking longer than limit_ns; 0 when none may. About log2(most) predictions.
+  std::int32_t largest_chunk(const StepFeatures& f, std::int32_t context, std::int32_t most,
+                             bool ends_prompt, double limit_ns) const {
+    if (most < 1) return 0;
+    if (with_chunk_ns(f, context, most, ends_prompt) <= limit_ns) return most;
+    std::int32_t fits = 0;
+    std::int32_t exceeds = most;
+    while (exceeds - fits > 1) {
+      const std::int32_t middle = fits + (exceeds - fits) / 2;
+      (with_chunk_ns(f, context, middle, false) <= limit_ns ? fits : exceeds) = middle;
+    }
+    return fits;
+  }
+
+ private:
+  double curve_ns(std::int32_t tokens) const {
+    const auto last = static_cast<std::size_t>(num_knots - 1);
+    std::size_t i = 1;
+    while (i < last && knots[i].tokens < tokens) ++i;
+    const Knot& a = knots[i - 1];
+    const Knot& b = knots[i];
+    return a.ns + (b.ns - a.ns) * (tokens - a.tokens) / (b.tokens - a.tokens);
+  }
+};
+
+}  // namespace sluice
