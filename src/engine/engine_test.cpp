@@ -10,6 +10,7 @@
 
 #include "kv/block_hash.h"
 #include "scheduler/policy.h"
+#include "tests/support/executor_wrappers.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/fake_model.h"
 
@@ -28,23 +29,6 @@ KvOptions kv_options() {
   kv.max_query_len = 16;
   return kv;
 }
-
-// Wraps an executor; fails at a step of choice.
-class FailingExecutor final : public Executor {
- public:
-  FailingExecutor(std::unique_ptr<Executor> inner, int good_steps)
-      : inner_(std::move(inner)), good_steps_(good_steps) {}
-  int max_in_flight() const override { return inner_->max_in_flight(); }
-  Status submit(const BatchPlan& plan) override {
-    if (good_steps_-- <= 0) return internal_error("the device caught fire");
-    return inner_->submit(plan);
-  }
-  Status collect(StepResult& out) override { return inner_->collect(out); }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  int good_steps_;
-};
 
 class EngineTest : public testing::TestWithParam<int> {  // steps in flight
  protected:

@@ -19,6 +19,7 @@
 #include "engine/engine_loader.h"
 #include "scheduler/policy.h"
 #include "tests/support/allocation_counter.h"
+#include "tests/support/executor_wrappers.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/fake_model.h"
 
@@ -41,70 +42,6 @@ KvOptions kv_options(std::int32_t context) {
   kv.max_query_len = 16;
   return kv;
 }
-
-// How many steps may start, from whenever it is closed; what ran.
-class Gate {
- public:
-  void close() {
-    const std::lock_guard lock(mutex_);
-    allowed_ = 0;
-  }
-  void allow(int steps) {
-    {
-      const std::lock_guard lock(mutex_);
-      allowed_ = steps;
-    }
-    changed_.notify_all();
-  }
-  void open() { allow(-1); }
-  // Returns once `count` steps wait or have passed.
-  void await_arrivals(int count) {
-    std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] { return arrived_ >= count; }));
-  }
-  void pass(const BatchPlan& plan) {
-    std::unique_lock lock(mutex_);
-    ++arrived_;
-    for (const SlotAssignment& a : plan.assignments) ran_.insert(a.sequence->request->id);
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return allowed_ != 0; });
-    if (allowed_ > 0) --allowed_;
-  }
-  int arrived() const {
-    const std::lock_guard lock(mutex_);
-    return arrived_;
-  }
-  bool ran(RequestId id) const {
-    const std::lock_guard lock(mutex_);
-    return ran_.contains(id);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int allowed_ = -1;  // -1: any number
-  int arrived_ = 0;
-  std::set<RequestId> ran_;
-};
-
-// Steps pass the gate; one of them fails.
-class GatedExecutor final : public Executor {
- public:
-  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate, int good_steps)
-      : inner_(std::move(inner)), gate_(gate), good_steps_(good_steps) {}
-  int max_in_flight() const override { return inner_->max_in_flight(); }
-  Status submit(const BatchPlan& plan) override {
-    gate_.pass(plan);
-    if (good_steps_-- <= 0) return internal_error("the device caught fire");
-    return inner_->submit(plan);
-  }
-  Status collect(StepResult& out) override { return inner_->collect(out); }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  Gate& gate_;
-  int good_steps_;
-};
 
 Request request(RequestId id, int prompt_len, int max_tokens) {
   Request r;
@@ -136,7 +73,9 @@ class EngineLoopTest : public testing::Test {
     options.eos_ids = model_.eos_ids;
     auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
     auto executor = std::make_unique<GatedExecutor>(
-        std::make_unique<FakeExecutor>(model_, kv_options(context_), 1), gate_, good_steps);
+        std::make_unique<FailingExecutor>(
+            std::make_unique<FakeExecutor>(model_, kv_options(context_), 1), good_steps),
+        gate_);
     return std::make_unique<Engine>(EngineLimits{model_.vocab_size, context_, 0},
                                     std::move(executor), std::move(kv), std::move(scheduler),
                                     clock_);
@@ -265,11 +204,11 @@ TEST_F(EngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
   start();
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 90, 5)));
-  gate_.await_arrivals(1);
-  gate_.allow(2);
-  gate_.await_arrivals(3);  // the third chunk of 16 is in flight
+  ASSERT_TRUE(gate_.await_arrivals(1));
+  gate_.let(2);
+  ASSERT_TRUE(gate_.await_arrivals(3));  // the third chunk of 16 is in flight
   loop_->cancel(1);
-  gate_.allow(1);
+  gate_.let(1);
   await_ends(1);
   EXPECT_EQ(gate_.arrived(), 3);
   EXPECT_EQ((seen_[{1, 0}].reason), FinishReason::kCancelled);
@@ -282,7 +221,7 @@ TEST_F(EngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
   start();
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 5, 5)));
-  gate_.await_arrivals(1);  // from here on the thread is in a step: the inbox waits
+  ASSERT_TRUE(gate_.await_arrivals(1));  // from here on the thread is in a step: the inbox waits
   Request two = request(2, 5, 5);
   two.sampling.n = 2;
   ASSERT_TRUE(loop_->submit(two));
@@ -356,7 +295,7 @@ TEST_F(EngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
   r.sampling.n = 2;
   gate_.close();
   ASSERT_TRUE(loop_->submit(r));
-  gate_.allow(1);
+  gate_.let(1);
   await([&] {
     take();
     return !seen_[{1, 0}].tokens.empty();
@@ -374,7 +313,7 @@ TEST_F(EngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
   start(1024, 3);
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 60, 20)));
-  gate_.await_arrivals(1);
+  ASSERT_TRUE(gate_.await_arrivals(1));
   ASSERT_TRUE(loop_->submit(request(2, 60, 20)));
   loop_->ask_progress();
   gate_.open();
@@ -438,7 +377,7 @@ TEST_F(EngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {
   start();
   gate_.close();
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 70)));
-  gate_.await_arrivals(1);
+  ASSERT_TRUE(gate_.await_arrivals(1));
   ASSERT_TRUE(loop_->submit(request(21, 20, 70)));  // stays in the inbox
   std::thread opener([&] {
     std::this_thread::sleep_for(20ms);
@@ -485,11 +424,11 @@ TEST_F(EngineLoopTest, ProgressTellsHowFarEachRequestIs) {
 
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 60, 5)));
-  gate_.await_arrivals(1);
+  ASSERT_TRUE(gate_.await_arrivals(1));
   ASSERT_TRUE(loop_->submit(request(2, 7, 5)));
   loop_->ask_progress();
-  gate_.allow(1);
-  gate_.await_arrivals(2);  // the first step is over and reported
+  gate_.let(1);
+  ASSERT_TRUE(gate_.await_arrivals(2));  // the first step is over and reported
   take();
   ASSERT_TRUE(batch_.has_progress);
   ASSERT_EQ(batch_.progress.size(), 2U);
@@ -527,12 +466,12 @@ TEST_F(EngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
   start();
   gate_.close();
   for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(loop_->submit(request(id, 3, 900)));
-  gate_.await_arrivals(1);
+  ASSERT_TRUE(gate_.await_arrivals(1));
   std::size_t tokens = 0;
   const auto run = [&](int first, int last) {
     for (int step = first; step < last; ++step) {
-      gate_.allow(1);
-      gate_.await_arrivals(step + 1);
+      gate_.let(1);
+      ASSERT_TRUE(gate_.await_arrivals(step + 1));
       loop_->take(batch_);
       tokens += batch_.tokens.size();
     }
@@ -551,16 +490,16 @@ TEST_F(EngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
   gate_.close();
   Request running = request(1, 5, 60);
   ASSERT_TRUE(loop_->submit(running));
-  gate_.await_arrivals(1);
+  ASSERT_TRUE(gate_.await_arrivals(1));
   constexpr int kBurst = 1000;
   for (RequestId id = 2; id < 2 + kBurst; ++id) ASSERT_TRUE(loop_->submit(request(id, 99, 1)));
   loop_->ask_progress();
-  gate_.allow(1);
-  gate_.await_arrivals(2);
+  gate_.let(1);
+  ASSERT_TRUE(gate_.await_arrivals(2));
   take();
   ASSERT_EQ(batch_.progress.size(), 1001U);
-  gate_.allow(1);
-  gate_.await_arrivals(3);
+  gate_.let(1);
+  ASSERT_TRUE(gate_.await_arrivals(3));
   take();
   // 99 tokens each: not all of the burst fits into what one step takes over.
   EXPECT_GT(batch_.gauges.waiting, kBurst / 2);

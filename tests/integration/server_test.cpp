@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,6 +12,7 @@
 #include "http/test_client.h"
 #include "scheduler/policy.h"
 #include "server/api_service.h"
+#include "tests/support/executor_wrappers.h"
 #include "tests/support/fake_executor.h"
 #include "tests/support/fake_model.h"
 
@@ -27,54 +26,6 @@ using testing::HasSubstr;
 
 constexpr const char* kDemo = "models/demo";
 constexpr seconds kPatience{60};
-
-// Lets steps through one by one, or all.
-class Gate {
- public:
-  void pass() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return open_ || allowed_ > 0; });
-    if (!open_) --allowed_;
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    open_ = false;
-  }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void let(int count) {
-    const std::lock_guard lock(mutex_);
-    allowed_ += count;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = true;
-  int allowed_ = 0;
-};
-
-class GatedExecutor final : public Executor {
- public:
-  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate, int good_steps)
-      : inner_(std::move(inner)), gate_(gate), good_steps_(good_steps) {}
-  int max_in_flight() const override { return inner_->max_in_flight(); }
-  Status submit(const BatchPlan& plan) override {
-    gate_.pass();
-    if (good_steps_-- <= 0) return internal_error("the device caught fire");
-    return inner_->submit(plan);
-  }
-  Status collect(StepResult& out) override { return inner_->collect(out); }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  Gate& gate_;
-  int good_steps_;
-};
 
 constexpr std::int32_t kFakeContext = 2048;
 constexpr std::int32_t kFakeBudget = 64;
@@ -250,7 +201,9 @@ class RunningServer {
     auto scheduler =
         std::make_unique<Scheduler>(scheduler_options, *kv, *make_policy("stall-free"));
     auto executor = std::make_unique<GatedExecutor>(
-        std::make_unique<FakeExecutor>(model_, fake_kv(), 1), gate, options_.good_steps);
+        std::make_unique<FailingExecutor>(std::make_unique<FakeExecutor>(model_, fake_kv(), 1),
+                                          options_.good_steps),
+        gate);
     return std::make_unique<Engine>(EngineLimits{model_.vocab_size, kFakeContext, 0},
                                     std::move(executor), std::move(kv), std::move(scheduler),
                                     clock_);

@@ -1,0 +1,106 @@
+// Executors around another one, for tests: one stops steps at a gate that the test opens, one fails
+// after some steps. They compose.
+// Threads: the gate's methods from any; the executors as theirs.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "request/request.h"
+#include "scheduler/executor.h"
+
+namespace sluice {
+
+// How many steps may start; which requests ran. Open at first.
+class Gate {
+ public:
+  void open() { set(kAny); }
+  void close() { set(0); }
+  // Lets `steps` more through. REQUIRES: closed.
+  void let(int steps) {
+    {
+      const std::lock_guard lock(mutex_);
+      allowed_ += steps;
+    }
+    changed_.notify_all();
+  }
+
+  // Blocks until the step may start.
+  void pass(const BatchPlan& plan) {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    for (const SlotAssignment& a : plan.assignments) ran_.insert(a.sequence->request->id);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return allowed_ != 0; });
+    if (allowed_ > 0) --allowed_;
+  }
+
+  // True once `count` steps wait or have passed; false after a minute.
+  bool await_arrivals(int count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return arrived_ >= count; });
+  }
+  int arrived() const {
+    const std::lock_guard lock(mutex_);
+    return arrived_;
+  }
+  bool ran(RequestId id) const {
+    const std::lock_guard lock(mutex_);
+    return ran_.contains(id);
+  }
+
+ private:
+  static constexpr int kAny = -1;
+
+  void set(int allowed) {
+    {
+      const std::lock_guard lock(mutex_);
+      allowed_ = allowed;
+    }
+    changed_.notify_all();
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int allowed_ = kAny;
+  int arrived_ = 0;
+  std::set<RequestId> ran_;
+};
+
+class GatedExecutor final : public Executor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate)
+      : inner_(std::move(inner)), gate_(gate) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override {
+    gate_.pass(plan);
+    return inner_->submit(plan);
+  }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  Gate& gate_;
+};
+
+class FailingExecutor final : public Executor {
+ public:
+  FailingExecutor(std::unique_ptr<Executor> inner, int good_steps)
+      : inner_(std::move(inner)), good_steps_(good_steps) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override {
+    if (good_steps_-- <= 0) return internal_error("the device caught fire");
+    return inner_->submit(plan);
+  }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  int good_steps_;
+};
+
+}  // namespace sluice
