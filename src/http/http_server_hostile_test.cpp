@@ -295,14 +295,21 @@ TEST(HttpServerHostile, RefusesWhatItDoesNotUnderstand) {
                  415);
 }
 
-TEST(HttpServerHostile, BoundsAllBodiesTogether) {
+// Room for one whole body and half of another.
+HttpLimits few_bodies() {
   HttpLimits limits;
   limits.body_bytes = 1000;
   limits.total_body_bytes = 1500;
-  TestServer server(limits);
+  return limits;
+}
+
+const std::string kHeldBody =
+    "POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'x');
+
+TEST(HttpServerHostile, BoundsAllBodiesTogether) {
+  TestServer server(few_bodies());
   TestClient first(server.port());
-  first.send("POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" +
-             std::string(1000, 'x'));
+  first.send(kHeldBody);
   ASSERT_NE(server.held(), nullptr);
   TestClient second(server.port());
   second.send(post_head(600));
@@ -326,13 +333,9 @@ TEST(HttpServerHostile, BoundsAllBodiesTogether) {
 
 // Or a few clients with large bodies and long answers would shut everybody else out.
 TEST(HttpServerHostile, ABodyThatWasReadCountsNoMore) {
-  HttpLimits limits;
-  limits.body_bytes = 1000;
-  limits.total_body_bytes = 1500;
-  TestServer server(limits);
+  TestServer server(few_bodies());
   TestClient first(server.port());
-  first.send("POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" +
-             std::string(1000, 'x'));
+  first.send(kHeldBody);
   const auto exchange = server.held();
   ASSERT_NE(exchange, nullptr);
   server.on_loop([&] {
