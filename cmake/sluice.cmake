@@ -35,8 +35,10 @@ endfunction()
 function(sluice_unity target kind alone)
   if(SLUICE_UNITY STREQUAL "all" OR SLUICE_UNITY STREQUAL kind)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endif()
     set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()
