@@ -312,4 +312,102 @@ void Listener::close() {
   for (const auto& acceptor : impl_->acceptors) acceptor->close();
 }
 
+// ---------------------------------------------------------------- Connector
+
+struct Connector::Impl {
+  boost::asio::io_context* context = nullptr;
+  std::string host;
+  std::uint16_t port = 0;
+  std::vector<tcp::endpoint> addresses;
+  bool closed = false;
+};
+
+namespace {
+
+// One connect(): the addresses in turn. Pending waits keep it alive.
+class Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+  // Shared: may be the last to hold it, when the connector is gone.
+  Attempt(std::shared_ptr<Connector::Impl> target, Duration timeout, Connector::Done done)
+      : target_(std::move(target)),
+        timeout_(timeout),
+        done_(std::move(done)),
+        socket_(*target_->context),
+        timer_(*target_->context) {}
+
+  void start() {
+    timed_out_ = false;
+    timer_.expires_after(timeout_);
+    timer_.async_wait([self = shared_from_this(), turn = next_](const SystemError& error) {
+      if (error || turn != self->next_) return;
+      self->timed_out_ = true;
+      SystemError ignored;
+      self->socket_.close(ignored);
+    });
+    socket_.async_connect(
+        target_->addresses[next_],
+        [self = shared_from_this()](const SystemError& error) { self->ended(error); });
+  }
+
+ private:
+  void ended(SystemError error) {
+    SystemError ignored;
+    timer_.cancel(ignored);
+    ++next_;
+    if (target_->closed) return;
+    if (!error && timed_out_) error = boost::asio::error::timed_out;
+    if (!error) socket_.set_option(tcp::no_delay(true), error);
+    if (!error) socket_.non_blocking(true, error);
+    // Shared with the socket's pending waits.
+    if (!error) return done_(Socket(std::make_shared<Socket::Impl>(std::move(socket_))));
+    socket_.close(ignored);
+    if (next_ < target_->addresses.size()) return start();
+    const ErrorCode code = timed_out_ ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable;
+    done_(Error{code, fmt::format("cannot connect to {} port {}: {}", target_->host, target_->port,
+                                  timed_out_ ? "no answer in time" : error.message())});
+  }
+
+  std::shared_ptr<Connector::Impl> target_;  // see the constructor
+  Duration timeout_;
+  Connector::Done done_;
+  tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  std::size_t next_ = 0;
+  bool timed_out_ = false;
+};
+
+}  // namespace
+
+// Shared, see the header.
+Connector::Connector(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connector::~Connector() { impl_->closed = true; }
+
+Result<std::unique_ptr<Connector>> Connector::open(EventLoop& loop, const std::string& host,
+                                                   std::uint16_t port) {
+  // Shared with pending attempts.
+  auto impl = std::make_shared<Impl>();
+  impl->context = loop.impl().context.get();
+  impl->host = host;
+  impl->port = port;
+  SystemError error;
+  tcp::resolver resolver(*impl->context);
+  const auto found =
+      resolver.resolve(host, std::to_string(port), tcp::resolver::numeric_service, error);
+  if (error) {
+    return unavailable(fmt::format("the host '{}' is not known: {}", host, error.message()));
+  }
+  for (const auto& entry : found) {
+    auto& known = impl->addresses;
+    if (std::find(known.begin(), known.end(), entry.endpoint()) == known.end()) {
+      known.push_back(entry.endpoint());
+    }
+  }
+  return std::unique_ptr<Connector>(new Connector(std::move(impl)));
+}
+
+void Connector::connect(Duration timeout, Done done) {
+  // Shared with its own pending waits.
+  std::make_shared<Attempt>(impl_, timeout, std::move(done))->start();
+}
+
 }  // namespace sluice::http

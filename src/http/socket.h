@@ -1,7 +1,8 @@
-// Socket and Listener: TCP without blocking, in the loop's terms. A socket that waits holds no
-// buffer, so an idle connection costs little. The only files of src/http that know Asio's sockets
-// are the .cpp of this one and of the loop.
-// Owner: a Socket belongs to its connection; a Listener to the server. The loop outlives both.
+// Socket, Listener and Connector: TCP without blocking, in the loop's terms. A socket that waits
+// holds no buffer, so an idle connection costs little. The only files of src/http that know Asio's
+// sockets are the .cpp of this one and of the loop.
+// Owner: a Socket belongs to its connection; a Listener to the server, a Connector to the client.
+// The loop outlives all three.
 // Threads: the event loop's. Nothing here calls back from inside a call, nor after close().
 #pragma once
 
@@ -95,6 +96,29 @@ class Listener {
   struct Impl;
   explicit Listener(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+class Connector {
+ public:
+  struct Impl;
+  // Called once from the loop, never from inside connect() and not after the connector's end.
+  // Errors name host, port and cause; kDeadlineExceeded when time ran out.
+  using Done = std::function<void(Result<Socket>)>;
+
+  // Looks up the addresses of `host`, which may take the resolver's time; errors name it.
+  static Result<std::unique_ptr<Connector>> open(EventLoop& loop, const std::string& host,
+                                                 std::uint16_t port);
+  ~Connector();  // gives up what is being connected
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
+
+  // Tries one address after the other, each for at most `timeout`.
+  void connect(Duration timeout, Done done);
+
+ private:
+  explicit Connector(std::shared_ptr<Impl> impl);
+  // Shared with the attempts that are pending in the loop: they may end after the connector.
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace sluice::http
