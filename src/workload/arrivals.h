@@ -1,5 +1,5 @@
 // Arrival processes: when requests come. Open loop: arrivals do not wait for answers.
-// Any thread.
+// The same seed gives the same times on every machine. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ArrivalOptions {
 
 // `count` times in ascending order from 0 on. The gaps are not clipped, and not rescaled to the
 // nominal rate: the realised rate is reported instead (workload.h). kInvalidArgument names the
-// option that is not a positive number.
+// option that is not a positive number, or out of its range.
 Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::int64_t count);
 
 }  // namespace sluice

@@ -18,7 +18,7 @@ struct CapacityObjective {
 };
 
 struct CapacityProbe {
-  double rate = 0;  // nominal, requests per second
+  double rate = 0;  // nominal, requests per second; set by the search
   Duration p99_tbt{0};
   Duration median_scheduling_delay{0};
   bool met = false;
@@ -33,11 +33,19 @@ struct CapacityOptions {
 
 struct CapacityResult {
   double rate = 0;                    // the largest that met the objective; 0: none did
+  double failing_rate = 0;            // the smallest that did not; 0: all met it
   std::vector<CapacityProbe> probes;  // in order
   bool exhausted = false;             // stopped by max_probes before the bounds were close
 };
 
-// `probe` fills everything but `met`. Its error ends the search and is returned.
+// From start_rate the rate doubles until the objective fails, or falls until it is met; then the
+// middle of the largest that met it and the smallest that did not is probed until the two are
+// within `resolution`. Nothing is probed above a rate that failed: where the response is not
+// monotone (noise, a dip), a met rate above a failing one is never found, and the result is on the
+// safe side. When start_rate / 1024 fails, nothing smaller is tried: the result's rate is 0, and
+// failing_rate says how far it went. No rate is probed twice.
+//
+// `probe` fills all but `rate` and `met`. Its error ends the search and is returned.
 Result<CapacityResult> search_capacity(const CapacityOptions& options,
                                        const std::function<Result<CapacityProbe>(double)>& probe);
 

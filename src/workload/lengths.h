@@ -21,12 +21,16 @@ struct RequestLengths {
 // openchat_sharegpt4 and arxiv_summarization, outliers beyond 8,192 and 16,384 tokens removed),
 // "fixed:P,O", "uniform:P1-P2,O1-O2", or the path of a csv file with the columns num_prefill_tokens
 // and num_decode_tokens (rows in an order shuffled by the seed, from the start again when they are
-// exhausted). Totals beyond max_total are shortened in proportion, at least one token each.
-// Errors name the spec, or file, line and column.
+// exhausted). Totals beyond max_total (0: no limit) are shortened in proportion, at least one token
+// each. Errors name the spec, or file, line and column.
 Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int64_t count,
                                                  std::int32_t max_total, std::uint64_t seed);
 
 // The names that make_lengths knows, for messages and help.
 std::vector<std::string_view> length_names();
+
+// In proportion, to at most `max_total` together and at least one token each.
+// REQUIRES: max_total >= 2; both lengths >= 1.
+RequestLengths shorten(RequestLengths lengths, std::int32_t max_total);
 
 }  // namespace sluice

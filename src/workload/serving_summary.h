@@ -4,7 +4,7 @@
 // TTFT is counted from the intended arrival when the loop is open, so that a stalled server or a
 // slow client cannot hide requests (coordinated omission); a request that had not ended when the
 // run did stays in: its TTFT and its open gap count with the time waited so far. Owner: the run.
-// Threads: one at a time.
+// Threads: one at a time. docs/workloads.md defines every figure.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,17 @@ namespace sluice {
 
 // One request's end, or the run's while it was unfinished. Times since the run's start.
 struct RequestRecord {
-  Duration arrival{0};  // intended
+  Duration arrival{0};  // intended; in a closed loop, which intends none: when it was sent
   Duration sent{0};
   std::optional<Duration> first_token;
   std::optional<Duration> last_token;
   Duration ended{0};
   std::int32_t prompt_tokens = 0;
-  std::int32_t output_tokens = 0;
-  bool finished = false;  // it ended by itself before the run did
-  std::string error;      // not empty: it failed
-  // From arrival until it first ran, where that can be known (the simulator).
+  std::int32_t output_tokens = 0;  // those that came
+  bool finished = false;           // it ended by itself before the run did
+  std::string error;               // not empty: it failed
+  // From arrival until it first ran, where that can be known (the simulator); of one that never
+  // ran: the time waited so far.
   std::optional<Duration> scheduling_delay;
 };
 
@@ -45,44 +46,74 @@ struct ServingSummary {
   std::int64_t completed = 0;
   std::int64_t failed = 0;
   std::int64_t unfinished = 0;
+  // Of completed and unfinished requests; prompts count once a token of the answer has come.
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
   std::int64_t good = 0;
   bool has_goodput = false;
   std::int64_t max_output_tokens_per_s = 0;  // in the best second
-  std::int64_t max_concurrent_requests = 0;
-  double realised_rate = 0;  // of the arrivals, requests per second
-  // TPOT: (end - first token) / (tokens - 1) per request of more than one. ITL (TBT): every gap
-  // between two tokens of a request, of all requests.
-  LatencyPool ttft, tpot, itl, e2el, scheduling_delay;
+  std::int64_t max_concurrent_requests = 0;  // sent and not ended
+  double realised_rate = 0;                  // of the arrivals, requests per second
+  // TPOT: (end - first token) / (tokens - 1) per request of more than one. TBT: every gap
+  // between two tokens of a request, of all requests. E2EL: from arrival to the last token.
+  LatencyPool ttft, tpot, tbt, e2el, scheduling_delay;
+
+  double request_throughput() const;  // completed ones per second
+  double request_goodput() const;     // good ones per second
+  double output_throughput() const;   // tokens per second
+  double total_token_throughput() const;
 };
 
 class ServingRecorder {
  public:
   explicit ServingRecorder(const Goodput& goodput = {});
 
-  // A token came at `now`, `gap` after the one before it of its request.
-  void add_first_token(Duration now);
-  void add_token(Duration now, Duration gap);
+  // A token came at `now`, `gap` after the one before it of its request; or `times` such tokens,
+  // each of another request.
+  void add_first_token(Duration now) { count_tokens(now, 1); }
+  void add_token(Duration now, Duration gap, std::int64_t times = 1) {
+    summary_.tbt.add(gap, times);
+    count_tokens(now, times);
+  }
   void add_request(const RequestRecord& record);
 
   // REQUIRES: called once, when all requests are added.
   ServingSummary finish(Duration duration);
 
  private:
-  void count_token(Duration now);
+  // Tokens of one second of the run. Seconds without tokens have none, so that a slow run of a
+  // year costs no more than its tokens.
+  struct SecondCount {
+    std::int64_t second = 0;
+    std::int64_t tokens = 0;
+  };
+
+  void count_tokens(Duration now, std::int64_t times) {
+    if (now < second_start_ || now >= second_end_) change_second(now);
+    second_tokens_ += times;
+  }
+  void change_second(Duration now);
+  void close_second();
+  void add_answered(const RequestRecord& record);
+  std::int64_t most_concurrent();
 
   Goodput goodput_;
   ServingSummary summary_;
-  std::vector<std::int64_t> tokens_by_second_;
-  std::vector<std::pair<Duration, int>> concurrency_;  // +1 when sent, -1 when ended
-  Duration first_arrival_{0};
+  // The second that tokens come in now, and those before it.
+  Duration second_start_{0};
+  Duration second_end_{0};
+  std::int64_t second_tokens_ = 0;
+  std::vector<SecondCount> seconds_;
+  std::vector<Duration> sent_;
+  std::vector<Duration> ended_;
+  Duration first_arrival_ = Duration::max();
   Duration last_arrival_{0};
 };
 
-// One JSON object with vLLM's keys (duration, completed, ..., mean_ttft_ms, p99_itl_ms) and ours
-// behind them (unfinished, realised_request_rate, *_scheduling_delay_ms). `percentiles` in percent,
-// p99 always among them. Members of `extra`, JSON values as text, come first.
+// One JSON object with vLLM's keys (duration, completed, ..., mean_ttft_ms, p99_tpot_ms) and ours
+// behind them (unfinished, realised_request_rate, *_scheduling_delay_ms where it is known).
+// `percentiles` in percent, p99 always among them. Members of `extra`, JSON values as text, come
+// first.
 std::string summary_json(const ServingSummary& summary, const std::vector<double>& percentiles,
                          const std::vector<std::pair<std::string, std::string>>& extra);
 

@@ -15,15 +15,17 @@ namespace sluice {
 enum class TooLong : std::uint8_t { kRefuse, kShorten, kSkip };
 
 struct TraceOptions {
-  std::int64_t max_requests = 0;        // 0: all; else the first ones
+  std::int64_t max_requests = 0;        // 0: all; else the first ones, the rest is not read
   std::int32_t max_total = 0;           // context; 0: no limit
   TooLong too_long = TooLong::kRefuse;  // of a request beyond max_total
   double rate_scale = 1.0;              // 2: arrives twice as fast
-  double length_scale = 1.0;            // 0.25: a quarter of the tokens, at least one
+  // 0.25: a quarter of the tokens, at least one. Shared prefixes shrink with their prompts.
+  double length_scale = 1.0;
 };
 
-// Errors name file, line and column and what was expected: missing columns, lengths that are not
-// positive numbers, times that go back, lengths over the context.
+// The first request arrives at 0. The workload's source says how many requests were shortened or
+// skipped. Errors name file, line and column and what was expected: missing columns, lengths that
+// are not positive numbers, times that go back, lengths over the context.
 Result<Workload> read_trace(const std::string& path, const TraceOptions& options);
 
 // The same of a text, `name` standing for the file in messages.

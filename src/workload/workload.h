@@ -22,6 +22,10 @@ struct WorkloadRequest {
 };
 
 inline constexpr std::int32_t kPrefixPieceTokens = 512;  // as in Mooncake's traces
+// A prompt's or an output's; so the sum of both fits into 32 bits.
+inline constexpr std::int32_t kMaxRequestTokens = 1'000'000'000;
+// More would be 4 GB of requests, and are refused.
+inline constexpr std::int64_t kMaxWorkloadRequests = 100'000'000;
 
 struct Workload {
   std::string source;  // for people: "sharegpt lengths, Poisson 2.0/s", "FILE"
