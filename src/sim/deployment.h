@@ -1,0 +1,51 @@
+// Deployment: a model on some GPUs, split by tensor and pipeline parallelism, and how their memory
+// is spent. Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "sim/hardware.h"
+#include "sim/model_shapes.h"
+
+namespace sluice {
+
+struct Deployment {
+  GpuSpec gpu;
+  ModelShape model;
+  std::int32_t tp = 1;                // ranks that share each layer
+  std::int32_t pp = 1;                // stages, each with a share of the layers
+  std::int32_t gpus_per_node = 8;     // beyond, the network is between them
+  double network_bandwidth = 12.5e9;  // of a node, bytes per second and direction: 100 Gbit/s
+  HostStack host;
+
+  std::int32_t num_gpus() const { return tp * pp; }
+  // The first stages have the larger shares.
+  std::int32_t stage_layers(std::int32_t stage) const {
+    return model.layers / pp + (stage < model.layers % pp ? 1 : 0);
+  }
+  // Of one rank; when there are more ranks than heads, they hold copies.
+  std::int32_t rank_kv_heads() const { return model.kv_heads > tp ? model.kv_heads / tp : 1; }
+  // K and V of one token in one layer on one rank.
+  double kv_bytes() const { return 2.0 * rank_kv_heads() * model.head_dim * 2.0; }
+};
+
+// kInvalidArgument when the model cannot be split that way.
+Status check_deployment(const Deployment& deployment);
+
+// Bytes on the GPU with the least left.
+struct MemoryPlan {
+  double usable = 0;
+  double weights = 0;
+  double activations = 0;  // of the largest step
+  double kv = 0;           // what is left
+  double kv_per_token = 0;
+  std::int32_t num_blocks = 0;  // the null block included
+};
+
+// `max_step_tokens` in a step, `context` tokens of one sequence. kResourceExhausted when not even
+// one context fits: says how much is missing.
+Result<MemoryPlan> plan_memory(const Deployment& deployment, std::int64_t max_step_tokens,
+                               std::int32_t context, std::int32_t block_size);
+
+}  // namespace sluice

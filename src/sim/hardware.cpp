@@ -1,0 +1,70 @@
+#include "sim/hardware.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+constexpr double kTera = 1e12;
+constexpr double kGiga = 1e9;
+
+// Dense rates: data sheets print BF16 for Hopper and Ada with sparsity, twice as much.
+constexpr std::array kGpus = {
+    // NVIDIA A100 data sheet (June 2021), SXM: 312 TFLOPS, 80 GB HBM2e at 2,039 GB/s, NVLink
+    // 600 GB/s both ways, PCIe 4.0 x16; 108 SMs (A100 architecture whitepaper).
+    GpuSpec{"a100-80g", 312 * kTera, 2039 * kGiga, 80 * kGiga, 108, 8, 300 * kGiga, 32 * kGiga},
+    // The same data sheet, PCIe: 1,935 GB/s, NVLink bridge for two GPUs.
+    GpuSpec{"a100-80g-pcie", 312 * kTera, 1935 * kGiga, 80 * kGiga, 108, 2, 300 * kGiga,
+            32 * kGiga},
+    // NVIDIA A40 data sheet: 149.7 TFLOPS, 48 GB GDDR6 at 696 GB/s, NVLink bridge 112.5 GB/s both
+    // ways; 84 SMs.
+    GpuSpec{"a40", 149.7 * kTera, 696 * kGiga, 48 * kGiga, 84, 2, 56.25 * kGiga, 32 * kGiga},
+    // NVIDIA H100 data sheet, SXM5: 1,979 TFLOPS with sparsity, 80 GB at 3.35 TB/s, NVLink 900 GB/s
+    // both ways, PCIe 5.0; 132 SMs (H100 architecture whitepaper).
+    GpuSpec{"h100", 989.5 * kTera, 3350 * kGiga, 80 * kGiga, 132, 8, 450 * kGiga, 64 * kGiga},
+    // NVIDIA H200 data sheet, SXM: as H100 with 141 GB at 4.8 TB/s.
+    GpuSpec{"h200", 989.5 * kTera, 4800 * kGiga, 141 * kGiga, 132, 8, 450 * kGiga, 64 * kGiga},
+    // NVIDIA L40S data sheet: 362.05 TFLOPS, 48 GB GDDR6 at 864 GB/s, no NVLink; 142 SMs.
+    GpuSpec{"l40s", 362.05 * kTera, 864 * kGiga, 48 * kGiga, 142, 1, 0, 32 * kGiga},
+};
+
+constexpr std::array kStacks = {
+    // Graph replay and one upload of inputs; a scheduler of 50 ns per sequence
+    // (docs/scheduling.md).
+    HostStack{"native", 0, 50e-6, 0.1e-6},
+    // PyTorch runs Llama-7B on an A100 at 25.5 tokens per second when each operation is launched
+    // from Python: 1.2 ms for each of 32 layers ("Accelerating generative AI with PyTorch II",
+    // 2023). Serving engines of that time had half as many, fused, operations. Their scheduler
+    // took 2 to 2.5 ms a step, inputs and RPC as much again, and some 10 microseconds a sequence.
+    HostStack{"python", 0.6e-3, 5e-3, 10e-6},
+};
+
+template <class T>
+Result<T> find(std::string_view what, std::string_view name, std::span<const T> all) {
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const T& t) { return t.name == name; });
+  if (found != all.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const T& t : all) names.push_back(t.name);
+  return invalid_argument(
+      fmt::format("{} '{}' is unknown; known are {}", what, name, fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+std::span<const GpuSpec> gpu_specs() { return kGpus; }
+std::span<const HostStack> host_stacks() { return kStacks; }
+
+Result<GpuSpec> find_gpu(std::string_view name) { return find("GPU", name, gpu_specs()); }
+
+Result<HostStack> find_host_stack(std::string_view name) {
+  return find("host stack", name, host_stacks());
+}
+
+}  // namespace sluice

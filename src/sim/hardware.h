@@ -1,0 +1,63 @@
+// Hardware of the simulator: named GPUs by their data sheets, links between them, and what the
+// software above them costs the host. Numbers only; they were written down before the first
+// simulated figure and are not fitted to any (docs/simulator.md gives every source).
+// Constants; any thread. Units: bytes, seconds, operations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sluice {
+
+struct GpuSpec {
+  std::string_view name;
+  double flops = 0;          // dense BF16/FP16 tensor operations per second, FP32 accumulation
+  double bandwidth = 0;      // of the device memory, bytes per second
+  double memory_bytes = 0;   // of the device
+  std::int32_t num_sms = 0;  // streaming multiprocessors: thread blocks of a GEMM run on them
+  // GPUs that NVLink joins: all of a node (8), pairs by a bridge (2), none (1).
+  std::int32_t nvlink_group = 1;
+  double nvlink_bandwidth = 0;  // bytes per second and direction
+  double pcie_bandwidth = 0;    // bytes per second and direction
+};
+
+// What a step costs the host, besides the GPU's time. `python` is the kind of stack that papers of
+// 2023 and 2024 measured: PyTorch without graphs, a scheduler in Python, an RPC to each worker.
+// `native` is this engine: captured graphs, a scheduler of nanoseconds per sequence.
+struct HostStack {
+  std::string_view name;
+  // The host launches a layer's kernels one by one in this time. Launches run ahead of the GPU, so
+  // a step takes at least as long as its launches. 0: a graph is replayed.
+  double launch_per_layer = 0;
+  double step = 0;     // between two steps, when the GPU waits
+  double per_row = 0;  // and in addition for each sequence of the step
+};
+
+// How much of a data sheet's number well-written kernels reach, and fixed costs. One set for all
+// GPUs and models.
+struct Achievable {
+  double matmul_flops = 0.70;
+  double attention_flops = 0.50;
+  double bandwidth = 0.80;
+  double link_bandwidth = 0.75;     // NVLink and PCIe
+  double network_bandwidth = 0.40;  // sockets
+  double kernel = 2e-6;             // between two kernels on the GPU
+  double collective = 5e-6;         // start of a collective
+  double nvlink_hop = 3e-6;
+  double pcie_hop = 8e-6;
+  double network_hop = 50e-6;
+  double usable_memory = 0.90;  // as --gpu-memory-utilization elsewhere
+};
+
+inline constexpr Achievable kAchievable;
+
+std::span<const GpuSpec> gpu_specs();
+std::span<const HostStack> host_stacks();
+// kInvalidArgument listing the known names.
+Result<GpuSpec> find_gpu(std::string_view name);
+Result<HostStack> find_host_stack(std::string_view name);
+
+}  // namespace sluice

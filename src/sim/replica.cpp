@@ -1,0 +1,250 @@
+#include "sim/replica.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/hash128.h"
+#include "base/rng.h"
+#include "scheduler/policy.h"
+
+namespace sluice {
+namespace {
+
+constexpr TokenId kAnyToken = 1;  // the model is not there: all tokens are alike
+
+// Room for plans that cannot be made while all that could run are in flight; more empty plans in a
+// row with nothing in flight would be a policy that has stopped.
+constexpr int kMaxEmptyPlans = 4;
+
+SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t stages) {
+  return {.token_budget = options.token_budget,
+          .max_num_seqs = options.max_num_seqs,
+          .max_model_len = options.max_model_len,
+          .eos_ids = {},
+          .micro_batches = stages};
+}
+
+KvOptions kv_options(const ReplicaOptions& options) {
+  return {.block_size = options.block_size,
+          .group_windows = {options.window},
+          .num_blocks = options.num_blocks,
+          .max_blocks = 0,
+          .max_num_seqs = options.max_num_seqs,
+          .max_model_len = options.max_model_len,
+          .max_query_len = std::min(max_step_tokens(options), options.max_model_len)};
+}
+
+// Names for the full blocks of shared prefixes: equal when all pieces up to them are.
+void name_blocks(const WorkloadRequest& request, std::int32_t block_size,
+                 std::vector<Hash128>& out) {
+  out.clear();
+  std::uint64_t chain = 0;
+  const std::int32_t blocks = request.prompt_tokens / block_size;
+  for (std::int32_t b = 0; b < blocks; ++b) {
+    const std::int32_t last_token = (b + 1) * block_size - 1;
+    const auto piece = static_cast<std::size_t>(last_token / kPrefixPieceTokens);
+    if (piece >= request.prefix_pieces.size()) return;
+    const auto in_piece = static_cast<std::uint64_t>(last_token % kPrefixPieceTokens);
+    SplitMix64 mix(chain ^ request.prefix_pieces[piece]);
+    chain = mix() + in_piece;
+    out.push_back({chain, mix()});
+  }
+}
+
+}  // namespace
+
+// A request with its one sequence, and what its client has seen.
+struct Replica::LiveRequest : Sequence {
+  Request asked;
+  Duration arrival{0};
+  Duration first{0};
+  Duration last{0};
+};
+
+ReplicaStats& ReplicaStats::operator+=(const ReplicaStats& other) {
+  steps += other.steps;
+  tokens += other.tokens;
+  preemptions += other.preemptions;
+  cached_tokens += other.cached_tokens;
+  pipeline += other.pipeline;
+  return *this;
+}
+
+std::int32_t max_step_tokens(const ReplicaOptions& options) {
+  const auto policy = make_policy(options.scheduler);
+  CHECK(policy.has_value());
+  return std::max((*policy)->token_budget(scheduler_options(options, 1)), options.max_num_seqs);
+}
+
+Status check_replica_options(const ReplicaOptions& options) {
+  RETURN_IF_ERROR(make_policy(options.scheduler));
+  const auto positive = [](const char* name, std::int64_t value) -> Status {
+    if (value >= 1) return {};
+    return invalid_argument(fmt::format("{} must be at least 1, got {}", name, value));
+  };
+  RETURN_IF_ERROR(positive("token_budget", options.token_budget));
+  RETURN_IF_ERROR(positive("max_num_seqs", options.max_num_seqs));
+  RETURN_IF_ERROR(positive("block_size", options.block_size));
+  RETURN_IF_ERROR(positive("max_model_len", options.max_model_len - 1));
+  return positive("num_blocks", options.num_blocks - 1);
+}
+
+Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder& recorder)
+    : kv_(kv_options(options)),
+      scheduler_(scheduler_options(options, cost.num_stages()), kv_,
+                 make_policy(options.scheduler).value()),
+      executor_(cost),
+      recorder_(recorder),
+      plans_(static_cast<std::size_t>(cost.num_stages())) {}
+
+Replica::~Replica() = default;
+
+ReplicaStats Replica::stats() const {
+  ReplicaStats stats = stats_;
+  stats.pipeline = executor_.times();
+  stats.cached_tokens = kv_.prefix_stats().hit_tokens;
+  return stats;
+}
+
+Replica::LiveRequest& Replica::take_request(const WorkloadRequest& request) {
+  if (free_.empty()) {
+    pool_.push_back(std::make_unique<LiveRequest>());
+    free_.push_back(pool_.back().get());
+  }
+  LiveRequest& live = *free_.back();
+  free_.pop_back();
+  std::vector<TokenId> tokens = std::move(live.tokens);  // its memory
+  static_cast<Sequence&>(live) = Sequence{};
+  live.tokens = std::move(tokens);
+  live.tokens.assign(static_cast<std::size_t>(request.prompt_tokens), kAnyToken);
+  live.id = next_id_++;
+  live.prompt_len = request.prompt_tokens;
+  live.request = &live.asked;
+  live.asked.id = live.id;
+  live.asked.arrival = TimePoint{request.arrival};
+  live.asked.sampling.max_tokens = request.output_tokens;
+  name_blocks(request, kv_.block_size(), live.asked.block_hashes);
+  live.arrival = request.arrival;
+  return live;
+}
+
+void Replica::add(const WorkloadRequest& request) {
+  run_until(request.arrival);
+  CHECK(now_ <= request.arrival);
+  now_ = request.arrival;
+  LiveRequest& live = take_request(request);
+  ++load_;
+  blocked_ = false;
+  if (const Status queued = scheduler_.add(live); !queued) retire(live, queued.error().message);
+}
+
+bool Replica::may_plan() const {
+  return !blocked_ && executor_.in_flight() < executor_.max_in_flight() &&
+         executor_.ready_at() <= now_ && scheduler_.has_work();
+}
+
+// When something can happen next by itself.
+std::optional<Duration> Replica::next_event() const {
+  std::optional<Duration> next;
+  if (executor_.in_flight() > 0) next = executor_.done_at();
+  const bool will_plan =
+      !blocked_ && executor_.in_flight() < executor_.max_in_flight() && scheduler_.has_work();
+  if (will_plan) next = next ? std::min(*next, executor_.ready_at()) : executor_.ready_at();
+  return next;
+}
+
+void Replica::run_until(Duration limit) {
+  while (now_ < limit) {
+    while (executor_.in_flight() > 0 && executor_.done_at() <= now_) commit_step();
+    if (may_plan() && plan_step()) continue;
+    const std::optional<Duration> next = next_event();
+    if (!next) return;
+    if (*next >= limit) return;
+    now_ = std::max(now_, *next);
+  }
+}
+
+void Replica::finish() {
+  run_until(Duration::max());
+  CHECK(!scheduler_.has_work());
+}
+
+// False when nobody can run now: then all that could are in flight.
+bool Replica::plan_step() {
+  BatchPlan& plan = plans_[next_plan_];
+  for (int attempt = 0; attempt < kMaxEmptyPlans; ++attempt) {
+    scheduler_.plan(TimePoint{now_}, ResourceView{}, plan);
+    stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+    if (!plan.empty() || executor_.in_flight() > 0) break;
+  }
+  if (plan.empty()) {
+    CHECK(executor_.in_flight() > 0);
+    blocked_ = true;
+    return false;
+  }
+  executor_.set_now(now_);
+  CHECK(executor_.submit(plan).has_value());
+  next_plan_ = (next_plan_ + 1) % plans_.size();
+  ++stats_.steps;
+  stats_.tokens += static_cast<std::int64_t>(plan.token_ids.size());
+  return true;
+}
+
+void Replica::commit_step() {
+  const auto waiting = static_cast<std::size_t>(executor_.in_flight());
+  const std::size_t oldest = (next_plan_ + plans_.size() - waiting) % plans_.size();
+  previous_commit_ = last_commit_;
+  last_commit_ = executor_.done_at();
+  CHECK(executor_.collect(result_).has_value());
+  scheduler_.commit(plans_[oldest], result_, TimePoint{last_commit_}, commits_);
+  blocked_ = false;
+  even_gaps_ = 0;
+  for (const RowCommit& commit : commits_) record(commit);
+  if (even_gaps_ > 0)
+    recorder_.add_token(last_commit_, last_commit_ - previous_commit_, even_gaps_);
+}
+
+void Replica::record(const RowCommit& commit) {
+  CHECK(commit.sequence != nullptr);  // nobody cancels
+  LiveRequest& live = static_cast<LiveRequest&>(*commit.sequence);
+  if (commit.num_tokens > 0) record_tokens(live, commit.num_tokens);
+  if (commit.finished) retire(live, "");
+}
+
+void Replica::record_tokens(LiveRequest& live, std::int32_t count) {
+  CHECK(count == 1);  // nobody guesses
+  if (live.output_len() == 1) {
+    live.first = last_commit_;
+    recorder_.add_first_token(last_commit_);
+  } else if (live.last == previous_commit_) {
+    ++even_gaps_;
+  } else {
+    recorder_.add_token(last_commit_, last_commit_ - live.last);
+  }
+  live.last = last_commit_;
+}
+
+void Replica::retire(LiveRequest& live, const std::string& error) {
+  RequestRecord record;
+  record.arrival = live.arrival;
+  record.sent = live.arrival;
+  record.prompt_tokens = live.prompt_len;
+  record.error = error;
+  record.ended = live.arrival;
+  if (error.empty()) {
+    record.first_token = live.first;
+    record.last_token = live.last;
+    record.ended = live.last;
+    record.output_tokens = live.output_len();
+    record.finished = true;
+    record.scheduling_delay = live.first_scheduled.since_start - live.arrival;
+  }
+  recorder_.add_request(record);
+  last_end_ = std::max(last_end_, record.ended);
+  --load_;
+  free_.push_back(&live);
+}
+
+}  // namespace sluice

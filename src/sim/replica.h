@@ -1,0 +1,109 @@
+// Replica: one simulated engine on virtual time: the scheduler, policy and KV bookkeeping that
+// serve, driven as the engine drives them (plan, submit, later commit), with an executor that only
+// tells how long a step takes. Owner: the simulation. Threads: one.
+// Allocation: none per token; requests come from a pool that grows to the most alive at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "kv/kv_manager.h"
+#include "request/sequence.h"
+#include "scheduler/scheduler.h"
+#include "sim/simulated_executor.h"
+#include "sim/step_cost.h"
+#include "workload/serving_summary.h"
+#include "workload/workload.h"
+
+namespace sluice {
+
+struct ReplicaOptions {
+  std::string scheduler = "stall-free";
+  std::int32_t token_budget = 512;
+  std::int32_t max_num_seqs = 128;
+  std::int32_t max_model_len = 8192;
+  std::int32_t block_size = 16;
+  std::int32_t num_blocks = 0;  // the null block included
+  std::int32_t window = 0;      // of the model's attention; 0: all
+};
+
+struct ReplicaStats {
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;  // computed, in prompts and decodes
+  std::int64_t preemptions = 0;
+  std::int64_t cached_tokens = 0;  // of prompts, found in the prefix cache
+  PipelineTimes pipeline;
+
+  ReplicaStats& operator+=(const ReplicaStats& other);
+};
+
+class Replica {
+ public:
+  // REQUIRES: options are in range (check_replica_options); cost and recorder outlive it.
+  Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder& recorder);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  // Lives up to an arrival, then queues it. Arrivals come in order of time. A request that can
+  // never run is recorded as failed.
+  void add(const WorkloadRequest& request);
+  // Lives up to `limit`, what happens at it not included.
+  void run_until(Duration limit);
+  // Lives until nothing is left to do.
+  void finish();
+
+  // Requests that wait or run.
+  std::int32_t load() const { return load_; }
+  // When its last request ended.
+  Duration last_end() const { return last_end_; }
+  ReplicaStats stats() const;
+  void check_integrity() const { scheduler_.check_integrity(); }
+
+ private:
+  struct LiveRequest;
+
+  LiveRequest& take_request(const WorkloadRequest& request);
+  bool may_plan() const;
+  bool plan_step();
+  void commit_step();
+  void record(const RowCommit& commit);
+  void record_tokens(LiveRequest& live, std::int32_t count);
+  void retire(LiveRequest& live, const std::string& error);
+  std::optional<Duration> next_event() const;
+
+  KvManager kv_;
+  Scheduler scheduler_;
+  SimulatedExecutor executor_;
+  ServingRecorder& recorder_;
+
+  Duration now_{0};
+  Duration last_commit_{0};
+  Duration previous_commit_{0};
+  std::int64_t even_gaps_ = 0;  // tokens of this commit whose predecessors came with the one before
+  bool blocked_ = false;        // the last plan was empty, and nothing has changed since
+  Duration last_end_{0};
+  std::int32_t load_ = 0;
+  ReplicaStats stats_;
+
+  std::vector<BatchPlan> plans_;  // a ring, one per stage
+  std::size_t next_plan_ = 0;
+  StepResult result_;
+  std::vector<RowCommit> commits_;
+  std::vector<std::unique_ptr<LiveRequest>> pool_;
+  std::vector<LiveRequest*> free_;
+  SequenceId next_id_ = 1;
+};
+
+// kInvalidArgument for an unknown policy or a number out of range, by the option's name.
+Status check_replica_options(const ReplicaOptions& options);
+
+// Tokens of the largest step under these options.
+std::int32_t max_step_tokens(const ReplicaOptions& options);
+
+}  // namespace sluice
