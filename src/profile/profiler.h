@@ -1,0 +1,53 @@
+// Profiler: measures the grid of steps from which a machine profile is fitted, within a time
+// limit. Points come in random order, round after round, so that a machine that is busy for a
+// while does not bend one corner of the grid; a point's figure is the median of its runs.
+// Owner: a command. Threads: the executor's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "profile/machine_profile.h"
+#include "profile/step_runner.h"
+
+namespace sluice {
+
+struct ProfilerOptions {
+  Duration time_limit = std::chrono::seconds(120);
+  std::int32_t repeats = 9;  // of each point, at most
+  std::uint64_t seed = 1;    // of the order and of which points are held out
+};
+
+struct ProfilerProgress {
+  Duration elapsed{0};
+  std::int32_t points = 0;    // of the grid
+  std::int32_t measured = 0;  // of these, at least once
+  std::int32_t runs = 0;
+  std::int32_t all_runs = 0;  // if time were no limit
+};
+
+// A shape of the grid; the essential ones are measured first, since without them nothing can be
+// fitted.
+struct GridPoint {
+  StepShape shape;
+  bool essential = false;
+};
+
+// Prompts alone (with the neighbours that show tiles), decodes alone over batch and context,
+// chunks behind contexts, and both together, as far as the runner can run them.
+std::vector<GridPoint> profile_grid(const StepRunner& runner, const StepLimits& limits);
+
+// Told before each run; false ends measuring with kCancelled.
+using ProfilerObserver = FunctionRef<bool(const ProfilerProgress&)>;
+
+// The measured points: those of the grid that the time sufficed for. The limit is exceeded by at
+// most the step that is running, which is not begun when it is expected to.
+Result<std::vector<ProfilePoint>> measure_points(StepRunner& runner,
+                                                 const std::vector<GridPoint>& grid,
+                                                 const ProfilerOptions& options, const Clock& clock,
+                                                 ProfilerObserver observer);
+
+}  // namespace sluice
