@@ -1,0 +1,282 @@
+// Whole runs: determinism, conservation, and what a step time means for a request.
+#include "sim/simulation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "scheduler/policy.h"
+#include "sim/cost_model.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Every stage of every step takes a fixed time, and one more for each token.
+class EvenCost final : public StepCost {
+ public:
+  explicit EvenCost(std::int32_t stages = 1, Duration step = milliseconds(10),
+                    Duration token = Duration(0))
+      : stages_(stages), step_(step), token_(token) {}
+  std::int32_t num_stages() const override { return stages_; }
+  void stage_times(const BatchPlan& plan, std::span<Duration> stages) override {
+    std::int32_t tokens = 0;
+    for (const PlanRow& row : plan.rows) tokens += row.query_len;
+    for (Duration& stage : stages) stage = step_ + tokens * token_;
+    largest = std::max(largest, tokens);
+    for (const PlanRow& row : plan.rows) computed[row.sequence] += row.query_len;
+  }
+  Duration send_time(const BatchPlan&) const override { return Duration(0); }
+
+  std::int32_t largest = 0;
+  std::map<SequenceId, std::int32_t> computed;
+
+ private:
+  std::int32_t stages_;
+  Duration step_;
+  Duration token_;
+};
+
+SimulationOptions small_options(std::string_view scheduler = "stall-free") {
+  SimulationOptions options;
+  options.replica.scheduler = scheduler;
+  options.replica.token_budget = 64;
+  options.replica.max_num_seqs = 16;
+  options.replica.max_model_len = 512;
+  options.replica.num_blocks = 400;
+  return options;
+}
+
+Workload some_requests(std::int32_t count, Duration gap) {
+  Workload workload;
+  for (std::int32_t i = 0; i < count; ++i) {
+    workload.requests.push_back({.arrival = i * gap,
+                                 .prompt_tokens = 1 + (i * 37) % 250,
+                                 .output_tokens = 1 + (i * 11) % 60,
+                                 .prefix_pieces = {}});
+  }
+  return workload;
+}
+
+std::int64_t outputs(const Workload& workload) {
+  std::int64_t sum = 0;
+  for (const WorkloadRequest& r : workload.requests) sum += r.output_tokens;
+  return sum;
+}
+
+TEST(Simulation, OneRequestTakesItsSteps) {
+  Workload workload;
+  workload.requests.push_back(
+      {.arrival = milliseconds(5), .prompt_tokens = 200, .output_tokens = 21, .prefix_pieces = {}});
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, small_options(), cost).value();
+  // Four chunks of at most 64 tokens; the last gives the first token.
+  EXPECT_EQ(r.stats.steps, 4 + 20);
+  EXPECT_EQ(r.summary.completed, 1);
+  EXPECT_EQ(r.summary.ttft.greatest(), milliseconds(40));
+  EXPECT_EQ(r.summary.e2el.greatest(), milliseconds(240));
+  EXPECT_EQ(r.summary.duration, milliseconds(245));
+  EXPECT_EQ(r.summary.tbt.count(), 20);
+  EXPECT_EQ(r.summary.tbt.least(), milliseconds(10));
+  EXPECT_EQ(r.summary.tbt.greatest(), milliseconds(10));
+  EXPECT_EQ(r.summary.scheduling_delay.greatest(), Duration(0));
+  EXPECT_EQ(r.stats.tokens, 200 + 20);
+}
+
+// In a pipeline alone, a request's next token waits for the last one to leave.
+TEST(Simulation, OneRequestInAPipelineTakesTheSumOfItsStages) {
+  Workload workload;
+  workload.requests.push_back(
+      {.arrival = Duration(0), .prompt_tokens = 60, .output_tokens = 6, .prefix_pieces = {}});
+  EvenCost cost(3);
+  const SimulationResult r = simulate(workload, small_options(), cost).value();
+  EXPECT_EQ(r.summary.e2el.greatest(), milliseconds(6 * 30));
+  EXPECT_EQ(r.stats.pipeline.bubbles(), Duration(0));
+}
+
+// Requests that arrive during a step join the next one.
+TEST(Simulation, ArrivalsWaitForTheStepInFlight) {
+  Workload workload = some_requests(2, milliseconds(3));
+  for (WorkloadRequest& r : workload.requests) r.prompt_tokens = r.output_tokens = 4;
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, small_options(), cost).value();
+  EXPECT_EQ(r.summary.scheduling_delay.greatest(), milliseconds(7));
+  EXPECT_EQ(r.summary.duration, milliseconds(50));
+  EXPECT_EQ(r.stats.steps, 5);
+}
+
+TEST(Simulation, ArrivalsAtOneMomentShareAStep) {
+  Workload workload = some_requests(3, Duration(0));
+  for (WorkloadRequest& r : workload.requests) r.prompt_tokens = r.output_tokens = 4;
+  EvenCost cost;
+  EXPECT_EQ(simulate(workload, small_options(), cost).value().stats.steps, 4);
+}
+
+// Every policy, one and several stages, memory that is short: all requests end with their tokens.
+TEST(Simulation, NothingIsLost) {
+  const Workload workload = some_requests(120, milliseconds(4));
+  for (const std::string_view policy : policy_names()) {
+    for (const std::int32_t stages : {1, 2, 3}) {
+      SimulationOptions options = small_options(policy);
+      options.replica.num_blocks = 60;
+      EvenCost cost(stages, milliseconds(5), std::chrono::microseconds(20));
+      const SimulationResult r = simulate(workload, options, cost).value();
+      EXPECT_EQ(r.summary.completed, 120) << policy << stages;
+      EXPECT_EQ(r.summary.failed + r.summary.unfinished, 0) << policy << stages;
+      EXPECT_EQ(r.summary.total_output_tokens, outputs(workload)) << policy << stages;
+      EXPECT_EQ(r.summary.tbt.count(), outputs(workload) - 120) << policy << stages;
+      EXPECT_EQ(r.summary.ttft.count(), 120) << policy << stages;
+      EXPECT_LE(cost.largest, max_step_tokens(options.replica)) << policy << stages;
+      if (r.stats.preemptions > 0) continue;
+      for (const auto& [id, tokens] : cost.computed) {
+        const WorkloadRequest& asked = workload.requests[static_cast<std::size_t>(id - 1)];
+        EXPECT_EQ(tokens, asked.prompt_tokens + asked.output_tokens - 1) << policy << stages;
+      }
+    }
+  }
+}
+
+TEST(Simulation, SameSeedSameResult) {
+  const Workload workload = some_requests(200, milliseconds(3));
+  const auto text = [&] {
+    Deployment d;
+    d.gpu = find_gpu("a40").value();
+    d.model = find_model_shape("llama-3-8b").value();
+    d.pp = 2;
+    d.host = find_host_stack("native").value();
+    CostModel cost(d);
+    SimulationOptions options = small_options();
+    options.replicas = 2;
+    options.dispatch = Dispatch::kLeastLoaded;
+    const SimulationResult r = simulate(workload, options, cost).value();
+    return summary_json(r.summary, {50, 90, 99}, {}) +
+           std::to_string(r.stats.pipeline.busy.count()) + "," +
+           std::to_string(r.stats.pipeline.bubbles().count());
+  };
+  EXPECT_EQ(text(), text());
+}
+
+// A tiny run by hand: two prompts of 6 and 4 tokens, budget 4, each step 10 ms.
+TEST(Simulation, ATinyRunIsAsByHand) {
+  Workload workload;
+  workload.requests.push_back({Duration(0), 6, 3, {}});
+  workload.requests.push_back({milliseconds(1), 4, 2, {}});
+  SimulationOptions options = small_options();
+  options.replica.token_budget = 4;
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, options, cost).value();
+  // 0: A 4. 10: A 2 (first token at 20), B 2. 20: A 1, B 2 (first token at 30). 30: A 1, B 1.
+  EXPECT_EQ(r.stats.steps, 4);
+  EXPECT_EQ(r.stats.tokens, 4 + 4 + 3 + 2);
+  EXPECT_EQ(r.summary.duration, milliseconds(40));
+  EXPECT_EQ(r.summary.ttft.least(), milliseconds(20));
+  EXPECT_EQ(r.summary.ttft.greatest(), milliseconds(29));
+  EXPECT_EQ(r.summary.scheduling_delay.greatest(), milliseconds(9));
+  EXPECT_EQ(r.summary.tbt.count(), 3);
+}
+
+// The stall that the paper is about: a long prompt stops the decodes of prefill-first, not those
+// of stall-free.
+TEST(Simulation, StallFreeDoesNotStall) {
+  Workload workload;
+  for (int i = 0; i < 8; ++i) workload.requests.push_back({Duration(0), 10, 60, {}});
+  workload.requests.push_back({milliseconds(50), 480, 5, {}});
+  const auto longest_gap = [&](std::string_view policy) {
+    EvenCost cost(1, milliseconds(1), std::chrono::microseconds(100));
+    return simulate(workload, small_options(policy), cost).value().summary.tbt.greatest();
+  };
+  // The step of 480 prompt tokens, and then a decode; against a step of 64 tokens.
+  EXPECT_GE(longest_gap("prefill-first"), milliseconds(49));
+  EXPECT_LE(longest_gap("stall-free"), milliseconds(8));
+}
+
+Duration mean_ttft(const Workload& workload, std::int32_t replicas, Dispatch dispatch) {
+  SimulationOptions options = small_options();
+  options.replicas = replicas;
+  options.dispatch = dispatch;
+  EvenCost cost(1, milliseconds(5), std::chrono::microseconds(100));
+  const SimulationResult r = simulate(workload, options, cost).value();
+  EXPECT_EQ(r.summary.completed, static_cast<std::int64_t>(workload.requests.size()));
+  EXPECT_EQ(r.summary.total_output_tokens, outputs(workload));
+  return r.summary.ttft.mean();
+}
+
+TEST(Simulation, ReplicasShareTheRequests) {
+  const Workload workload = some_requests(200, milliseconds(2));
+  const Duration one = mean_ttft(workload, 1, Dispatch::kRoundRobin);
+  EXPECT_LT(mean_ttft(workload, 4, Dispatch::kRoundRobin), one / 4);
+  EXPECT_LT(mean_ttft(workload, 4, Dispatch::kLeastLoaded), one / 4);
+}
+
+// When every other request is long, taking turns gives all of those to one replica.
+TEST(Simulation, TheLeastLoadedReplicaIsTheOneWithLeastToDo) {
+  Workload workload = some_requests(200, milliseconds(40));
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    workload.requests[i].prompt_tokens = i % 2 == 0 ? 400 : 10;
+    workload.requests[i].output_tokens = i % 2 == 0 ? 100 : 2;
+  }
+  EXPECT_LT(mean_ttft(workload, 2, Dispatch::kLeastLoaded),
+            mean_ttft(workload, 2, Dispatch::kRoundRobin) * 3 / 4);
+}
+
+TEST(Simulation, SharedPrefixesAreComputedOnce) {
+  Workload workload;
+  for (int i = 0; i < 4; ++i) {
+    workload.requests.push_back({milliseconds(500 * i), 1200, 2, {7, 8, 100u + unsigned(i)}});
+  }
+  SimulationOptions options = small_options();
+  options.replica.max_model_len = 2048;
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, options, cost).value();
+  EXPECT_EQ(r.stats.cached_tokens, 3 * 1024);
+  workload.requests[1].prefix_pieces = {6, 8, 7};  // the same names behind another beginning
+  EXPECT_EQ(simulate(workload, options, cost).value().stats.cached_tokens, 2 * 1024);
+}
+
+TEST(Simulation, RequestsThatCannotRunAreFailures) {
+  Workload workload = some_requests(3, milliseconds(1));
+  workload.requests[1].prompt_tokens = 600;  // beyond the context
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, small_options(), cost).value();
+  EXPECT_EQ(r.summary.completed, 2);
+  EXPECT_EQ(r.summary.failed, 1);
+}
+
+TEST(Simulation, ItCanBeStopped) {
+  EvenCost cost;
+  const auto stopped = simulate(some_requests(3, milliseconds(1)), small_options(), cost,
+                                [](double) { return false; });
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+}
+
+TEST(Simulation, OptionsOutOfRangeAreNamed) {
+  EvenCost cost;
+  const auto message = [&](const SimulationOptions& options) {
+    return simulate(some_requests(1, Duration(0)), options, cost).error().message;
+  };
+  SimulationOptions options = small_options("fifo");
+  EXPECT_THAT(message(options), testing::HasSubstr("scheduler 'fifo' is unknown"));
+  options = small_options();
+  options.replica.max_num_seqs = 0;
+  EXPECT_THAT(message(options), testing::HasSubstr("max_num_seqs must be at least 1"));
+  options = small_options();
+  options.replicas = 0;
+  EXPECT_THAT(message(options), testing::HasSubstr("replicas must be at least 1"));
+  EXPECT_THAT(find_dispatch("random").error().message,
+              testing::HasSubstr("round-robin, least-loaded"));
+}
+
+TEST(Simulation, TheBudgetIsTheLargestWithinTheSlo) {
+  EvenCost cost(1, milliseconds(10), std::chrono::microseconds(100));
+  const std::vector<std::int32_t> candidates = {128, 256, 512, 1024};
+  EXPECT_EQ(budget_within(cost, milliseconds(61), 32, 4096, candidates), 256);
+  EXPECT_EQ(budget_within(cost, milliseconds(500), 32, 4096, candidates), 1024);
+  EXPECT_EQ(budget_within(cost, milliseconds(20), 32, 4096, candidates), std::nullopt);
+}
+
+}  // namespace
+}  // namespace sluice
