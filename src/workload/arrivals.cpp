@@ -50,8 +50,6 @@ double gap(SplitMix64& random, double shape) {
 // Below 0.01 nearly all requests come at once, above a million the gaps are equal.
 constexpr double kLeastBurstiness = 0.01;
 constexpr double kMostBurstiness = 1e6;
-// Thirty years, far from the end of Duration.
-constexpr double kLongestSeconds = 1e9;
 
 }  // namespace
 
@@ -76,7 +74,7 @@ Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::
   double seconds = 0;
   for (std::size_t i = 1; i < arrivals.size(); ++i) {
     seconds += gap(random, options.burstiness) / options.rate;
-    if (!(seconds <= kLongestSeconds)) {
+    if (!(seconds <= kLongestWorkloadSeconds)) {
       return invalid_argument(fmt::format(
           "request rate: at {} a second, {} requests would take more than thirty years; "
           "raise the rate or ask for fewer requests",

@@ -55,7 +55,8 @@ void ServingRecorder::change_second(Duration now) {
 
 void ServingRecorder::add_request(const RequestRecord& record) {
   sent_.push_back(record.sent);
-  ended_.push_back(record.ended);
+  // One that ended at once was there, too: its end may not come before its start.
+  ended_.push_back(std::max(record.ended, record.sent + Duration(1)));
   first_arrival_ = std::min(first_arrival_, record.arrival);
   last_arrival_ = std::max(last_arrival_, record.arrival);
   if (record.scheduling_delay) summary_.scheduling_delay.add(*record.scheduling_delay);

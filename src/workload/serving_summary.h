@@ -117,7 +117,9 @@ class ServingRecorder {
 std::string summary_json(const ServingSummary& summary, const std::vector<double>& percentiles,
                          const std::vector<std::pair<std::string, std::string>>& extra);
 
-// The table of vllm bench serve, for people.
-std::string summary_table(const ServingSummary& summary, const std::vector<double>& percentiles);
+// The table of vllm bench serve, for people. `metrics`: those to show, by their names in the keys
+// above (ttft, tpot, ...); none: all.
+std::string summary_table(const ServingSummary& summary, const std::vector<double>& percentiles,
+                          const std::vector<std::string>& metrics = {});
 
 }  // namespace sluice

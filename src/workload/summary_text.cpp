@@ -110,7 +110,8 @@ std::string summary_json(const ServingSummary& summary, const std::vector<double
   return text.append(ours, 1);
 }
 
-std::string summary_table(const ServingSummary& summary, const std::vector<double>& percentiles) {
+std::string summary_table(const ServingSummary& summary, const std::vector<double>& percentiles,
+                          const std::vector<std::string>& metrics) {
   Table table;
   table.title(" Serving Benchmark Result ", '=');
   table.line("Successful requests:", summary.completed);
@@ -128,6 +129,8 @@ std::string summary_table(const ServingSummary& summary, const std::vector<doubl
   table.line("Peak concurrent requests:", static_cast<double>(summary.max_concurrent_requests));
   table.line("Total token throughput (tok/s):", summary.total_token_throughput());
   for (const Figure& figure : figures_of(summary)) {
+    const bool asked = std::find(metrics.begin(), metrics.end(), figure.key) != metrics.end();
+    if (!metrics.empty() && !asked && figure.key != "scheduling_delay") continue;
     table.title(figure.title, '-');
     const auto line = [&](const std::string& what, Duration value) {
       table.line(fmt::format("{} {} (ms):", what, figure.name), to_milliseconds(value));

@@ -15,8 +15,6 @@ namespace {
 
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;
-// Thirty years, far from the end of Duration.
-constexpr double kLongestSeconds = 1e9;
 
 std::size_t pieces_of(std::int32_t prompt_tokens) {
   return static_cast<std::size_t>((prompt_tokens + kPrefixPieceTokens - 1) / kPrefixPieceTokens);
@@ -82,7 +80,7 @@ Result<RequestLengths> TraceBuilder::scaled(const TraceRequest& request) const {
 Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
   const Duration since_first = request.time - *first_time_;
   const double seconds = std::chrono::duration<double>(since_first).count() / options_.rate_scale;
-  if (seconds > kLongestSeconds) {
+  if (seconds > kLongestWorkloadSeconds) {
     return at_line(request.line,
                    fmt::format("{}: {} comes more than thirty years after the first request{}",
                                quote_field(request.time_field), quote_field(request.time_text),

@@ -24,6 +24,8 @@ struct WorkloadRequest {
 inline constexpr std::int32_t kPrefixPieceTokens = 512;  // as in Mooncake's traces
 // A prompt's or an output's; so the sum of both fits into 32 bits.
 inline constexpr std::int32_t kMaxRequestTokens = 1'000'000'000;
+// Thirty years: arrivals beyond it are refused, far from the end of Duration.
+inline constexpr double kLongestWorkloadSeconds = 1e9;
 // More would be 4 GB of requests, and are refused.
 inline constexpr std::int64_t kMaxWorkloadRequests = 100'000'000;
 
