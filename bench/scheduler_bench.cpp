@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,8 @@ std::vector<std::int64_t> policy_numbers() {
 
 struct Bench {
   Bench(std::string_view policy, std::int32_t seqs, std::int32_t prompt_len,
-        std::int32_t max_model_len, std::int32_t token_budget)
+        std::int32_t max_model_len, std::int32_t token_budget,
+        const std::optional<TimeBudget>& time_budget = std::nullopt)
       : kv({.block_size = kBlockSize,
             .group_windows = {0},
             .num_blocks = seqs * (max_model_len / kBlockSize + 1) + 2,
@@ -42,7 +44,9 @@ struct Bench {
         scheduler({.token_budget = token_budget,
                    .max_num_seqs = seqs,
                    .max_model_len = max_model_len,
-                   .eos_ids = {0}},
+                   .eos_ids = {0},
+                   .micro_batches = 1,
+                   .time_budget = time_budget},
                   kv, make_policy(policy).value()) {
     for (std::int32_t i = 0; i < seqs; ++i) {
       requests.push_back(std::make_unique<Request>());
@@ -106,12 +110,24 @@ class CallTimes {
   std::vector<double> times_;
 };
 
+TimeBudget time_budget() {
+  TimeBudget time;
+  for (std::int32_t i = 0; i < 10; ++i) {
+    time.predictor.knots[static_cast<std::size_t>(i)] = {i == 0 ? 0 : 4 << i, 1e6 + 1e6 * i};
+  }
+  time.predictor.num_knots = 10;
+  time.predictor.chunk_work_ns = 1;
+  time.tbt = std::chrono::milliseconds(50);
+  time.longest_step = time.tbt;
+  return time;
+}
+
 // Both halves of a decode step; `plan_ns` and `commit_ns` are per running sequence.
-void steady_decode(benchmark::State& state) {
-  const std::string_view policy = policy_name(state.range(0));
+void decode_steps(benchmark::State& state, std::string_view policy,
+                  const std::optional<TimeBudget>& time) {
   const auto seqs = static_cast<std::int32_t>(state.range(1));
   const auto depth = static_cast<std::size_t>(state.range(2));
-  auto bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32);
+  auto bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32, time);
   std::vector<BatchPlan> plans(depth);
   std::size_t planned = 0;
   std::size_t committed = 0;
@@ -120,7 +136,7 @@ void steady_decode(benchmark::State& state) {
   for (auto _ : state) {
     if (bench->sequences[0]->tokens.size() > 3900) {
       state.PauseTiming();
-      bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32);
+      bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32, time);
       planned = committed = 0;
       state.ResumeTiming();
     }
@@ -136,8 +152,20 @@ void steady_decode(benchmark::State& state) {
   state.counters["plan_ns"] = planning.median() / seqs;
   state.counters["commit_ns"] = committing.median() / seqs;
 }
+
+void steady_decode(benchmark::State& state) {
+  decode_steps(state, policy_name(state.range(0)), std::nullopt);
+}
 BENCHMARK(steady_decode)
     ->ArgsProduct({policy_numbers(), {16, 64, 256, 1024}, {1, 2}})
+    ->ArgNames({"policy", "running", "in_flight"});
+
+// `stall-free` with a time budget.
+void steady_decode_by_time(benchmark::State& state) {
+  decode_steps(state, "stall-free", time_budget());
+}
+BENCHMARK(steady_decode_by_time)
+    ->ArgsProduct({{0}, {16, 64, 256, 1024}, {1, 2}})
     ->ArgNames({"policy", "running", "in_flight"});
 
 // One request of 4,000 tokens comes, with all or none of its prompt cached, gets its first token

@@ -19,6 +19,8 @@ PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& res
       resources_(resources),
       plan_(plan),
       changes_(plan.block_changes()),
+      token_limit_(state.options.token_budget),
+      time_(state.options.time_budget ? &*state.options.time_budget : nullptr),
       overlap_(state.options.micro_batches == 1),
       max_rows_(
           share(static_cast<std::size_t>(state.options.max_num_seqs), state.options.micro_batches)),
@@ -61,13 +63,22 @@ RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> 
 
 RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
   const std::int32_t first = set().next[at(slot)];
-  const std::int32_t count = std::min(max_tokens, set().prefill_end[at(slot)] - first);
+  const std::int32_t end = set().prefill_end[at(slot)];
+  std::int32_t count = std::min(max_tokens, end - first);
   CHECK(count > 0);
+  if (time_ != nullptr) {
+    count = chunk_within_time(first, count, first + count == end);
+    if (count == 0) return RowOutcome::kWaits;
+  }
   if (!state_.kv.extend(slot, first, count, changes_)) {
     const RowOutcome outcome = make_room(slot, count);
     if (outcome != RowOutcome::kPlanned) return outcome;
   }
   append_chunk(slot, count);
+  if (time_ != nullptr) {
+    planned_.add_chunk(first, count, first + count == end, time_->predictor.window);
+    ++num_chunks_;
+  }
   return RowOutcome::kPlanned;
 }
 
@@ -146,7 +157,12 @@ bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) cons
 // How long the row of a whole prompt would be. Looks into the prefix cache only when that decides.
 std::int32_t PlanPass::tokens_to_compute(const Sequence& sequence) const {
   const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
-  if (num_tokens <= tokens_left()) return num_tokens;
+  return num_tokens <= tokens_left() ? num_tokens : tokens_missing(sequence);
+}
+
+// Tokens that no cached block and no sibling has.
+std::int32_t PlanPass::tokens_missing(const Sequence& sequence) const {
+  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
   if (may_fork(sequence, state_.group_of(sequence))) return num_tokens - sequence.prompt_len + 1;
   return num_tokens - state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1);
 }
@@ -203,6 +219,7 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (how.rows == PromptRows::kWhole && tokens_to_compute(*entry.sequence) > tokens_left()) {
     return false;
   }
+  if (time_ != nullptr && !time_for(entry)) return false;
   if (!try_admit(entry, how.reservation)) return false;
   state_.dequeue(position);
   // Its blocks are promised, so the first chunk cannot fail.

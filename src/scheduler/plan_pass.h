@@ -38,7 +38,7 @@ struct Admission {
 
 enum class RowOutcome : std::uint8_t {
   kPlanned,
-  kWaits,  // no memory now; keeps its blocks and its place
+  kWaits,  // no memory or no time now; keeps its blocks and its place
 };
 
 class PlanPass {
@@ -55,10 +55,10 @@ class PlanPass {
   // Slots of running sequences in service order (priority, arrival). Planning a row may preempt
   // sequences behind it in this order, never in front of it: walk by index.
   std::span<const std::int32_t> running() const { return state_.running.order; }
-  // Tokens of the budget that nobody has yet; 0 when decodes exceed it.
+  // Tokens of the budget that nobody has yet; 0 when decodes exceed it, or when the time budget
+  // leaves no time for one more chunk.
   std::int32_t tokens_left() const {
-    return std::max(
-        0, state_.options.token_budget - static_cast<std::int32_t>(plan_.token_ids.size()));
+    return std::max(0, token_limit_ - static_cast<std::int32_t>(plan_.token_ids.size()));
   }
   // Rows planned so far.
   std::span<const PlanRow> rows() const { return plan_.rows; }
@@ -104,7 +104,8 @@ class PlanPass {
   // Nothing more is planned for the slot before the commit. REQUIRES: decode_ready, idle(slot).
   RowOutcome decode_guessed(std::int32_t slot, std::span<const TokenId> guesses);
 
-  // Plans the next chunk, of at most max_tokens. REQUIRES: prefilling(slot), max_tokens > 0.
+  // Plans the next chunk, of at most max_tokens and, with a time budget, of what the time allows.
+  // REQUIRES: prefilling(slot), max_tokens > 0.
   RowOutcome prefill(std::int32_t slot, std::int32_t max_tokens);
 
   // Plans a decode for each running sequence that is ready, in service order. The token budget does
@@ -142,6 +143,9 @@ class PlanPass {
   // Admits choices whose leader runs and has computed their prompt, and nobody else.
   void admit_choices(const Admission& how);
 
+  // The plan is complete. With a time budget: notes when its step should end.
+  void note_end();
+
   // The clients' counters, for policies that admit by them.
   ClientLedger& clients() { return state_.clients; }
   std::int64_t served(std::int32_t client) const { return state_.clients.served(client); }
@@ -154,10 +158,16 @@ class PlanPass {
 
   void append_decode(std::int32_t slot, std::int32_t position);
   void append_chunk(std::int32_t slot, std::int32_t count);
+  TimePoint step_start() const;
+  void sum_up_decodes();
+  void begin_chunks();
+  std::int32_t chunk_within_time(std::int32_t context, std::int32_t wanted, bool ends_prompt);
+  bool time_for(const WaitingEntry& entry);
   PlanRow& append_row(std::int32_t slot, std::int32_t count);
   RowOutcome make_room(std::int32_t slot, std::int32_t count);
   bool may_fork(const Sequence& sequence, const ChoiceGroup* group) const;
   std::int32_t tokens_to_compute(const Sequence& sequence) const;
+  std::int32_t tokens_missing(const Sequence& sequence) const;
   bool try_admit(const WaitingEntry& entry, Reservation reservation);
   std::int32_t tokens_to_reserve(const Sequence& sequence, Reservation reservation) const;
   std::optional<std::int32_t> take_blocks(std::int32_t slot, const Sequence& sequence,
@@ -173,6 +183,15 @@ class PlanPass {
   std::size_t cursor_ = 0;  // in the waiting queue: those before it wait for their leaders
   bool short_of_memory_ = false;
   bool holds_victim_ = false;
+  std::int32_t token_limit_;  // of the step; 0 once its time is spent
+
+  // With a time budget, from the first chunk on: what is planned, and what it may take.
+  const TimeBudget* time_ = nullptr;
+  bool chunks_begun_ = false;
+  std::int32_t num_chunks_ = 0;
+  StepFeatures planned_;
+  double limit_ns_ = 0;
+
   // Of one of several micro-batches; otherwise no limits.
   bool overlap_;  // a decode may be planned behind a step in flight
   std::size_t max_rows_;

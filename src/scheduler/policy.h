@@ -22,6 +22,9 @@ class Policy {
   // when it never splits a prompt. A step has at most max(this, max_num_seqs) tokens, a row at most
   // min(this, max_model_len).
   virtual std::int32_t token_budget(const SchedulerOptions& options) const;
+  // Whether SchedulerOptions::time_budget makes sense: steps have all decodes first and chunks
+  // behind them, so that the time left for chunks is known.
+  virtual bool plans_by_time() const { return false; }
   // Fills the pass's plan. Everything planned is final: rows are never taken back.
   virtual void plan(PlanPass& pass) = 0;
 };

@@ -10,6 +10,7 @@ namespace sluice {
 class StallFreePolicy final : public Policy {
  public:
   std::string_view name() const override { return "stall-free"; }
+  bool plans_by_time() const override { return true; }
   void plan(PlanPass& pass) override;
 };
 

@@ -23,6 +23,7 @@ class VtcPolicy final : public Policy {
   explicit VtcPolicy(VtcWeights weights = {}) : weights_(weights) {}
 
   std::string_view name() const override { return "vtc"; }
+  bool plans_by_time() const override { return true; }
   void plan(PlanPass& pass) override;
 
  private:

@@ -31,6 +31,7 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
 
 SchedulerOptions planned_options(SchedulerOptions options, const Policy* policy) {
   CHECK(policy != nullptr);
+  CHECK(!options.time_budget || policy->plans_by_time());
   options.token_budget = policy->token_budget(options);
   return options;
 }
@@ -102,7 +103,9 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
   PlanPass pass(*state_, now, resources, plan);
   policy_->plan(pass);
-  if (!plan.empty()) ++state_->next_step;
+  if (plan.empty()) return;
+  pass.note_end();
+  ++state_->next_step;
 }
 
 std::int32_t Scheduler::num_waiting() const {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "scheduler/batch_plan.h"
 #include "scheduler/executor.h"
 #include "scheduler/resource_view.h"
+#include "scheduler/time_budget.h"
 
 namespace sluice {
 
@@ -38,6 +40,8 @@ struct SchedulerOptions {
   // ceil(running / micro_batches), and with those it admits ceil(max_num_seqs / micro_batches).
   // REQUIRES then: whoever plans fills the pipeline before the next commit, so all get their turn.
   std::int32_t micro_batches = 1;
+  // Chunks are planned by time, within token_budget. REQUIRES: Policy::plans_by_time().
+  std::optional<TimeBudget> time_budget = std::nullopt;
 };
 
 // What commit did to one row. The new tokens are the last `num_tokens` of sequence->tokens.

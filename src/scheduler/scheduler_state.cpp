@@ -37,6 +37,11 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
   CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
   CHECK(kv.options().max_model_len >= options.max_model_len);
   CHECK(options.micro_batches > 0);
+  if (options.time_budget) {
+    const TimeBudget& time = *options.time_budget;
+    CHECK(time.predictor.num_knots >= 2 && time.predictor.tile > 0 && time.min_chunk > 0);
+    CHECK(time.margin > 0 && time.tbt.count() > 0 && time.shortest_step <= time.longest_step);
+  }
   CHECK(kv.options().max_query_len >= std::min(options.token_budget, options.max_model_len));
   hashes.reserve(static_cast<std::size_t>(kv.max_blocks_per_seq()));
 }

@@ -73,6 +73,7 @@ struct SchedulerState {
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows
   std::uint64_t next_committed = 0;  // step
+  TimePoint busy_until;              // with a time budget: when the steps planned so far should end
   BlockHasher hasher;
   std::vector<Hash128> hashes;  // scratch
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct HarnessOptions {
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   std::uint64_t fail_one_in = 0;
   std::int32_t micro_batches = 1;
+  std::optional<TimeBudget> time_budget = std::nullopt;
 };
 
 class SchedulerHarness {
@@ -41,7 +43,8 @@ class SchedulerHarness {
                           .max_num_seqs = options.max_num_seqs,
                           .max_model_len = options.max_model_len,
                           .eos_ids = model.eos_ids,
-                          .micro_batches = options.micro_batches},
+                          .micro_batches = options.micro_batches,
+                          .time_budget = options.time_budget},
         kv_options{.block_size = options.block_size,
                    .group_windows = options.windows,
                    .num_blocks = options.num_blocks,

@@ -113,6 +113,25 @@ std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
   }
 }
 
+// A turn takes a millisecond, so some of these are kept easily and some never.
+TimeBudget pick_time_budget(SplitMix64& rng) {
+  TimeBudget time;
+  StepTimePredictor& p = time.predictor;
+  p.knots[1] = {pick(rng, 1, 40), 1e6 * rng.uniform()};
+  p.num_knots = 2;
+  p.tile = std::int32_t{1} << rng.below(5);
+  p.tile_ns = 1e5 * rng.uniform();
+  p.logits_ns = 1e5 * rng.uniform();
+  p.decode_context_ns = 1e3 * rng.uniform();
+  p.chunk_work_ns = 1e3 * rng.uniform();
+  time.tbt = Duration(pick(rng, 300'000, 3'000'000));
+  time.longest_step = time.tbt;
+  time.shortest_step = time.tbt / 4;
+  time.min_chunk = pick(rng, 1, 20);
+  time.margin = 1 + rng.uniform();
+  return time;
+}
+
 Setup make_setup(SplitMix64& rng, std::string_view policy) {
   Setup setup;
   const std::int32_t context = pick(rng, 8, 120);
@@ -149,6 +168,9 @@ Setup make_setup(SplitMix64& rng, std::string_view policy) {
   if (policy != kGuessing && setup.max_in_flight > 1 && chance(rng, 0.3)) {
     scheduler.micro_batches = setup.max_in_flight;
     setup.early_commit_rate = 0;
+  }
+  if (policy != kGuessing && make_policy(policy).value()->plans_by_time() && chance(rng, 0.4)) {
+    scheduler.time_budget = pick_time_budget(rng);
   }
   setup.arrival_rate = 0.05 + 0.5 * rng.uniform();
   setup.cancel_rate = chance(rng, 0.5) ? 0.1 * rng.uniform() : 0;
@@ -223,6 +245,7 @@ class Workload {
   void plan_step();
   void check_plan(const BatchPlan& plan);
   void check_rows(const BatchPlan& plan);
+  void check_time(const BatchPlan& plan) const;
   void check_micro_batch(const BatchPlan& plan) const;
   bool should_come_first(const LiveSequence& live, const LiveSequence& other) const;
   void check_closed_batch(const BatchPlan& plan) const;
@@ -406,6 +429,7 @@ void Workload::check_plan(const BatchPlan& plan) {
     live.prefill_end = static_cast<std::int32_t>(live.sequence.tokens.size());
   }
   check_rows(plan);
+  check_time(plan);
 }
 
 void Workload::check_rows(const BatchPlan& plan) {
@@ -429,6 +453,29 @@ void Workload::check_rows(const BatchPlan& plan) {
   CHECK((chunks == 0 && !promises_.limits_decodes) ||
         chunks + decodes <= setup_.scheduler.token_budget);
   CHECK(static_cast<std::int32_t>(plan.rows.size()) <= setup_.scheduler.max_num_seqs);
+}
+
+// A step with a chunk is within what any slack allows, unless the chunk is the least there may be.
+// (time_budget_test computes the slack itself.)
+void Workload::check_time(const BatchPlan& plan) const {
+  if (!setup_.scheduler.time_budget) return;
+  const TimeBudget& time = *setup_.scheduler.time_budget;
+  StepFeatures step;
+  std::int32_t decodes = 0;
+  std::int32_t chunks = 0;
+  for (const PlanRow& row : plan.rows) {
+    const LiveSequence& live = *live_.at(row.sequence);
+    if (row.context_len >= live.prefill_end) {
+      step.add_decode(row.context_len, time.predictor.window);
+      ++decodes;
+    } else {
+      step.add_chunk(row.context_len, row.query_len, row.num_logits > 0, time.predictor.window);
+      ++chunks;
+    }
+  }
+  if (decodes == 0 || chunks == 0) return;
+  CHECK((chunks == 1 && step.chunk_tokens <= time.min_chunk) ||
+        time.predictor.time_ns(step) <= time.limit_ns(time.longest_step) * (1 + 1e-9));
 }
 
 std::size_t Workload::count_running() const {

@@ -1,0 +1,78 @@
+// The time budget of a plan: what the decodes leave, and how long a chunk may be.
+#include <algorithm>
+
+#include "scheduler/plan_pass.h"
+
+namespace sluice {
+
+// Steps run one after the other: this one begins when those in flight have ended.
+TimePoint PlanPass::step_start() const {
+  const bool in_flight = state_.next_committed < state_.next_step;
+  return in_flight ? std::max(now_, state_.busy_until) : now_;
+}
+
+// Rows planned before the first chunk: decodes, and those with guesses.
+void PlanPass::sum_up_decodes() {
+  const std::int32_t window = time_->predictor.window;
+  for (const PlanRow& row : plan_.rows) {
+    if (row.query_len == 1) {
+      planned_.add_decode(row.context_len, window);
+    } else {
+      planned_.add_chunk(row.context_len, row.query_len, true, window);
+    }
+  }
+}
+
+// What the decodes take, and the slack of the stream that is due first. A stream whose first token
+// is not known yet (its step is in flight) has its next one due a TBT from now.
+void PlanPass::begin_chunks() {
+  chunks_begun_ = true;
+  const TimePoint start = step_start();
+  limit_ns_ = std::numeric_limits<double>::infinity();
+  for (const PlanRow& row : plan_.rows) {
+    const Sequence& stream = *set().sequence[at(row.slot)];
+    const TimePoint due = stream.output_len() > 0
+                              ? stream.first_token + time_->tbt * row.output_index
+                              : start + time_->tbt;
+    limit_ns_ = std::min(limit_ns_, time_->limit_ns(due - start));
+  }
+  sum_up_decodes();
+}
+
+// At most `wanted` tokens, 0 for none. Who gets less than wanted is the last of the step; it ends
+// at a tile where it can, since a tile begun is a tile paid. The first chunk has min_chunk tokens
+// whatever the time says; a further one with less would be split for nothing.
+std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t wanted,
+                                         bool ends_prompt) {
+  if (!chunks_begun_) begin_chunks();
+  const StepTimePredictor& predictor = time_->predictor;
+  const std::int32_t fits =
+      predictor.largest_chunk(planned_, context, wanted, ends_prompt, limit_ns_);
+  if (fits == wanted) return wanted;
+  token_limit_ = 0;
+  const std::int32_t least = std::min(time_->min_chunk, wanted);
+  if (fits < least) return num_chunks_ == 0 ? least : 0;
+  const std::int32_t beyond_tile = (planned_.tokens + fits) % predictor.tile;
+  return std::max(least, fits - beyond_tile);
+}
+
+// Whether a chunk of a prompt that waits would get time: asked before it is admitted.
+bool PlanPass::time_for(const WaitingEntry& entry) {
+  if (num_chunks_ == 0) return true;
+  const auto num_tokens = static_cast<std::int32_t>(entry.sequence->tokens.size());
+  const std::int32_t missing = tokens_missing(*entry.sequence);
+  const std::int32_t least = std::min({time_->min_chunk, missing, tokens_left()});
+  const bool fits = time_->predictor.largest_chunk(planned_, num_tokens - missing, least,
+                                                   least == missing, limit_ns_) == least;
+  if (!fits) token_limit_ = 0;
+  return fits;
+}
+
+void PlanPass::note_end() {
+  if (time_ == nullptr) return;
+  if (!chunks_begun_) sum_up_decodes();
+  const double ns = time_->predictor.time_ns(planned_) * time_->margin;
+  state_.busy_until = step_start() + Duration(static_cast<Duration::rep>(ns));
+}
+
+}  // namespace sluice

@@ -1,0 +1,271 @@
+#include "scheduler/time_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/rng.h"
+#include "tests/support/scheduler_harness.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A token costs 100 us, a step 1 ms, a thousand positions seen by one token 50 us.
+TimeBudget budget_of(Duration tbt) {
+  TimeBudget time;
+  time.predictor.knots[0] = {0, 1e6};
+  time.predictor.knots[1] = {100, 11e6};
+  time.predictor.num_knots = 2;
+  time.predictor.decode_context_ns = 50;
+  time.predictor.chunk_work_ns = 50;
+  time.tbt = tbt;
+  time.longest_step = tbt;
+  time.shortest_step = tbt / 4;
+  time.min_chunk = 4;
+  return time;
+}
+
+HarnessOptions options_with(const TimeBudget& time) {
+  HarnessOptions options;
+  options.token_budget = 256;
+  options.max_model_len = 4096;
+  options.block_size = 16;
+  options.num_blocks = 3000;
+  options.time_budget = time;
+  return options;
+}
+
+StepFeatures features_of(const BatchPlan& plan, std::int32_t window = 0) {
+  StepFeatures f;
+  for (const PlanRow& row : plan.rows) {
+    if (row.query_len == 1 && row.num_logits == 1) {
+      f.add_decode(row.context_len, window);
+    } else {
+      f.add_chunk(row.context_len, row.query_len, row.num_logits > 0, window);
+    }
+  }
+  return f;
+}
+
+// A step that takes as long as predicted, times `factor`. The plan stays readable until the next.
+const BatchPlan& timed_step(SchedulerHarness& h, double factor = 1) {
+  const BatchPlan& plan = h.plan();
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan)) * factor;
+  h.now = h.now + Duration(static_cast<Duration::rep>(ns));
+  h.commit();
+  return plan;
+}
+
+// Of the plan's only chunk; 0 without one.
+std::int32_t chunk_of(const BatchPlan& plan) {
+  std::int32_t chunk = 0;
+  for (const PlanRow& row : plan.rows) {
+    if (row.query_len > 1) {
+      EXPECT_EQ(chunk, 0);
+      chunk = row.query_len;
+    }
+  }
+  return chunk;
+}
+
+TEST(TimeBudgetTest, ChunksShrinkAsTheirAttentionGrowsAndStepsTakeEquallyLong) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(10))));
+  h.add(8, 200);
+  timed_step(h);
+  timed_step(h);
+  h.add(3000, 1);
+  std::vector<std::int32_t> chunks;
+  while (true) {
+    const BatchPlan& plan = timed_step(h);
+    const std::int32_t chunk = chunk_of(plan);
+    if (chunk == 0 || plan.rows.back().num_logits > 0) break;
+    const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+    EXPECT_LE(ns, 10e6);
+    EXPECT_GT(ns, 9.5e6);
+    if (!chunks.empty()) {
+      EXPECT_LE(chunk, chunks.back());
+    }
+    chunks.push_back(chunk);
+  }
+  ASSERT_GT(chunks.size(), 30U);
+  EXPECT_GT(chunks.front(), 2 * chunks.back());
+}
+
+TEST(TimeBudgetTest, WithoutStreamsTheTokenBudgetAloneHolds) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(10))));
+  h.add(1000, 4);
+  EXPECT_EQ(h.step(), "1:256@0");
+  EXPECT_EQ(h.step(), "1:256@256");
+}
+
+TEST(TimeBudgetTest, AStepThatTookTooLongIsMadeUpFor) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(10))));
+  h.add(8, 200);
+  timed_step(h);
+  timed_step(h);
+  h.add(3000, 1);
+  const std::int32_t usual = chunk_of(timed_step(h));
+  timed_step(h, 2.2);
+  // 12 ms too long; the stream was 9 ms ahead.
+  const std::int32_t after = chunk_of(timed_step(h));
+  EXPECT_LT(after, usual * 4 / 5);
+  EXPECT_GE(after, usual / 2);
+  // From then on each step takes the whole TBT again.
+  const BatchPlan& plan = timed_step(h);
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+  EXPECT_LE(ns, 10e6);
+  EXPECT_GT(ns, 9.5e6);
+}
+
+TEST(TimeBudgetTest, SlackThatStreamsHaveGatheredIsKeptForLaterAndNotSpentAtOnce) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(10))));
+  h.add(8, 200);
+  for (int i = 0; i < 50; ++i) timed_step(h);  // 1.1 ms each: far ahead
+  h.add(3000, 1);
+  const std::int32_t usual = chunk_of(timed_step(h));
+  EXPECT_LE(usual, 90);
+  // A hiccup of four deadlines costs nothing now.
+  timed_step(h, 5);
+  EXPECT_GT(chunk_of(timed_step(h)), usual * 9 / 10);
+}
+
+TEST(TimeBudgetTest, AStreamThatIsVeryLateDoesNotStopPrompts) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(20))));
+  h.add(8, 100);
+  timed_step(h);
+  h.now = h.now + std::chrono::seconds(5);
+  h.add(1000, 1);
+  const BatchPlan& plan = timed_step(h);
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+  EXPECT_LE(ns, 5e6);  // a quarter of the TBT
+  EXPECT_GT(ns, 4.5e6);
+}
+
+TEST(TimeBudgetTest, AGoalThatCannotBeKeptStillLeavesEachPromptItsLeastChunk) {
+  SchedulerHarness h(options_with(budget_of(microseconds(100))));
+  h.add(8, 1000);
+  timed_step(h);
+  const Sequence& prompt = h.add(400, 1);
+  int steps = 0;
+  while (prompt.state != SequenceState::kFinished) {
+    timed_step(h);
+    ++steps;
+  }
+  EXPECT_EQ(steps, 100);  // 400 tokens, 4 a step
+}
+
+TEST(TimeBudgetTest, AChunkThatIsCutEndsAtATile) {
+  TimeBudget time = budget_of(milliseconds(10));
+  time.predictor.tile = 16;
+  time.predictor.tile_ns = 2e5;
+  SchedulerHarness h(options_with(time));
+  for (int i = 0; i < 3; ++i) h.add(8, 200);
+  timed_step(h);
+  timed_step(h);
+  h.add(2000, 1);
+  for (int i = 0; i < 20; ++i) {
+    const BatchPlan& plan = timed_step(h);
+    EXPECT_EQ(plan.token_ids.size() % 16, 0U) << "step " << i;
+  }
+}
+
+TEST(TimeBudgetTest, ASecondPromptJoinsOnlyWhenItsLeastChunkFits) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(10))));
+  h.add(8, 200);
+  timed_step(h);
+  timed_step(h);
+  h.add(60, 1);
+  h.add(60, 1);
+  EXPECT_EQ(SchedulerHarness::describe(timed_step(h)), "1:1@9 2:60@0 3:27@0");
+  h.add(86, 1);
+  h.add(60, 1);
+  // 33 tokens end the third; of the fourth so many that no four tokens of a fifth would fit.
+  const BatchPlan& plan = timed_step(h);
+  EXPECT_EQ(SchedulerHarness::describe(plan), "1:1@10 3:33@27 4:54@0");
+}
+
+TEST(TimeBudgetTest, StepsInFlightTakeTheirTimeFirst) {
+  TimeBudget time = budget_of(milliseconds(10));
+  time.longest_step = milliseconds(30);
+  HarnessOptions options = options_with(time);
+  options.max_in_flight = 2;
+  SchedulerHarness h(options);
+  h.add(8, 200);
+  h.step();
+  h.step();
+  h.add(3000, 1);
+  const std::int32_t first = chunk_of(h.plan());
+  // Planned at the same moment behind it. The stream's next token is due 10 ms later, and the step
+  // before takes all the time until then.
+  const BatchPlan& behind = h.plan();
+  EXPECT_GT(first, 150);
+  EXPECT_LT(chunk_of(behind), 90);
+  EXPECT_LE(time.predictor.time_ns(features_of(behind)), 10e6);
+}
+
+// Random lives: streams come and go, steps take longer or shorter than predicted. Every step's
+// prediction is within the limit computed here from the streams' deadlines, unless its only chunk
+// is the least there may be.
+TEST(TimeBudgetTest, PredictionsKeepTheLimitWhateverHappens) {
+  SplitMix64 random(5);
+  int least_chunks = 0;
+  int checked = 0;
+  for (int life = 0; life < 12; ++life) {
+    TimeBudget time = budget_of(Duration(2'000'000 + static_cast<int>(random.below(20'000'000))));
+    time.margin = 1 + 0.3 * random.uniform();
+    time.predictor.tile = 1 + static_cast<std::int32_t>(random.below(20));
+    time.predictor.tile_ns = 1e5 * random.uniform();
+    time.min_chunk = 1 + static_cast<std::int32_t>(random.below(30));
+    SchedulerHarness h(options_with(time));
+    for (int step = 0; step < 150; ++step) {
+      if (random.below(12) == 0) {
+        h.add(1 + static_cast<std::int32_t>(random.below(600)),
+              1 + static_cast<std::int32_t>(random.below(80)));
+      }
+      if (!h.scheduler.has_work()) continue;
+      const TimePoint start = h.now;
+      const BatchPlan& plan = timed_step(h, 0.5 + random.uniform());
+      StepFeatures f;
+      Duration slack = milliseconds(1'000'000);
+      int chunks = 0;
+      int decodes = 0;
+      for (const PlanRow& row : plan.rows) {
+        const Sequence& s = *h.sequences[row.sequence - 1];
+        if (row.context_len < s.prompt_len) {
+          f.add_chunk(row.context_len, row.query_len, row.num_logits > 0);
+          ++chunks;
+          continue;
+        }
+        f.add_decode(row.context_len);
+        ++decodes;
+        slack = std::min(slack, s.first_token + time.tbt * row.output_index - start);
+      }
+      if (chunks == 0 || decodes == 0) continue;
+      ++checked;
+      const bool least = chunks == 1 && f.chunk_tokens <= time.min_chunk;
+      least_chunks += least ? 1 : 0;
+      if (!least) {
+        ASSERT_LE(time.predictor.time_ns(f), time.limit_ns(slack) * (1 + 1e-9));
+      }
+    }
+    h.run_to_end();
+  }
+  EXPECT_GT(checked, 400);
+  EXPECT_GT(least_chunks, 5);
+  EXPECT_LT(least_chunks, checked / 2);
+}
+
+TEST(TimeBudgetTest, PoliciesThatCannotPlanByTimeSaySo) {
+  std::vector<std::string_view> by_time;
+  for (const std::string_view name : policy_names()) {
+    if (make_policy(name).value()->plans_by_time()) by_time.push_back(name);
+  }
+  EXPECT_EQ(by_time, (std::vector<std::string_view>{"stall-free", "vtc"}));
+}
+
+}  // namespace
+}  // namespace sluice
