@@ -55,6 +55,18 @@ def test_what_cannot_start_says_why():
     assert done.returncode not in (0, None) and "nowhere" in done.stderr, done
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_model_loads_ends_at_once(number):
+    """Sent when the server has said that it listens, which it does before it loads."""
+    with subprocess.Popen([BINARY, "serve", MODEL, "--port", str(free_port())],
+                          stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        assert "loading" in line, line
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 0
+        assert "ready:" not in process.stderr.read()
+
+
 # ---------------------------------------------------------------- keys
 
 
