@@ -47,8 +47,9 @@ class Server {
     ASSIGN_OR_RETURN(http_, http::HttpServer::listen(loop_, arguments_.host, settings_.port,
                                                      settings_.limits, service_, clock_));
     timeline_.mark("listen");
-    fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
+    // Before the line: who reads it may send a signal.
     loop_.on_signals({SIGTERM, SIGINT}, [this](int signal) { signalled(signal); });
+    fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
     engine_.start([this] { return load(); });
     return {};
   }
