@@ -15,22 +15,23 @@ namespace {
 
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;
+constexpr double kMostLengthScale = 100;  // a longer prompt has more pieces, which take memory
 
 std::size_t pieces_of(std::int32_t prompt_tokens) {
   return static_cast<std::size_t>((prompt_tokens + kPrefixPieceTokens - 1) / kPrefixPieceTokens);
 }
 
-Status check_scale(std::string_view what, double scale) {
-  if (scale >= kLeastScale && scale <= kMostScale) return {};
-  return invalid_argument(fmt::format("{}: got {}, expected a number from {} to {}", what, scale,
-                                      kLeastScale, kMostScale));
+Status check_scale(std::string_view what, double scale, double most) {
+  if (scale >= kLeastScale && scale <= most) return {};
+  return invalid_argument(
+      fmt::format("{}: got {}, expected a number from {} to {}", what, scale, kLeastScale, most));
 }
 
 }  // namespace
 
 Status TraceBuilder::check_options() const {
-  RETURN_IF_ERROR(check_scale("rate scale", options_.rate_scale));
-  RETURN_IF_ERROR(check_scale("length scale", options_.length_scale));
+  RETURN_IF_ERROR(check_scale("rate scale", options_.rate_scale, kMostScale));
+  RETURN_IF_ERROR(check_scale("length scale", options_.length_scale, kMostLengthScale));
   if (options_.max_requests < 0) {
     return invalid_argument(
         fmt::format("number of requests: got {}, expected 0 (all) or more", options_.max_requests));

@@ -230,6 +230,8 @@ TEST(TraceFile, BadOptionsAreNamed) {
   EXPECT_THAT(message([](TraceOptions& o) { o.rate_scale = 0; }), HasSubstr("rate scale: got 0"));
   EXPECT_THAT(message([](TraceOptions& o) { o.length_scale = -1; }),
               HasSubstr("length scale: got -1"));
+  EXPECT_THAT(message([](TraceOptions& o) { o.length_scale = 101; }),
+              HasSubstr("length scale: got 101"));
   EXPECT_THAT(message([](TraceOptions& o) { o.max_total = 1; }), HasSubstr("context: got 1"));
   EXPECT_THAT(message([](TraceOptions& o) { o.max_requests = -1; }),
               HasSubstr("number of requests: got -1"));
@@ -237,9 +239,10 @@ TEST(TraceFile, BadOptionsAreNamed) {
 
 TEST(TraceFile, ScalesMayNotOverflow) {
   TraceOptions options;
-  options.length_scale = 1e6;
-  EXPECT_EQ(error_of_trace("{\"timestamp\":0,\"input_length\":2000,\"output_length\":1}", options),
-            "t:1: 2000 tokens times the length scale 1000000 are more than 1000000000; use a "
+  options.length_scale = 100;
+  const std::string line = R"({"timestamp":0,"input_length":10000001,"output_length":1})";
+  EXPECT_EQ(error_of_trace(line, options),
+            "t:1: 10000001 tokens times the length scale 100 are more than 1000000000; use a "
             "smaller scale");
   options = {};
   options.rate_scale = 1e-6;
