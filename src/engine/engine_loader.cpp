@@ -11,13 +11,9 @@
 #include "checkpoint/digest.h"
 #include "device/arena.h"
 #include "engine/model_runner.h"
-#include "kv/block_hash.h"
 #include "kv/kv_layout.h"
-#include "kv/kv_manager.h"
 #include "model/families.h"
 #include "model/weights.h"
-#include "scheduler/policy.h"
-#include "scheduler/scheduler.h"
 
 namespace sluice {
 namespace {
@@ -113,7 +109,7 @@ struct LoadPlan {
   std::unique_ptr<Policy> policy;
 };
 
-Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& options,
+Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
                            const ModelWeightsPlan& sources) {
   LoadPlan plan;
   plan.dtype = options.dtype.value_or(sources.dtype);
@@ -121,7 +117,12 @@ Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& opti
   ModelRunnerOptions& runner = plan.runner;
   ASSIGN_OR_RETURN(runner.max_model_len, choose_context(loaded.config, options));
   SchedulerOptions& scheduler = plan.scheduler;
+  if (options.budget_mode == BudgetMode::kAuto ||
+      (options.budget_mode == BudgetMode::kTime && !options.time_budget)) {
+    return internal_error("the token budget was not chosen before the engine was loaded");
+  }
   scheduler.token_budget = options.token_budget;
+  scheduler.time_budget = options.time_budget;
   scheduler.max_num_seqs = options.max_num_seqs;
   scheduler.max_model_len = runner.max_model_len;
   scheduler.eos_ids = loaded.eos_ids;
@@ -138,7 +139,7 @@ Result<LoadPlan> plan_load(const LoadedEngine& loaded, const EngineOptions& opti
 
 // Sizes KV by what the planned rest leaves free, reserves the range and backs all but weights.
 Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& device,
-                         LoadedEngine& loaded) {
+                         LoadedModel& loaded) {
   ArenaPlan without_kv = plan.arena;
   without_kv.finish(device.traits().granularity);
   const auto others = static_cast<std::int64_t>(without_kv.total_bytes());
@@ -155,23 +156,21 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
   return arena;
 }
 
-Result<std::unique_ptr<Engine>> assemble(LoadPlan& plan, const EngineOptions& options,
-                                         std::unique_ptr<Executor> executor,
-                                         const LoadedEngine& loaded, const Clock& clock) {
-  const std::int32_t context = plan.runner.max_model_len;
-  auto kv = std::make_unique<KvManager>(
-      kv_options(plan.layout, options, context, plan.runner.token_budget, loaded.kv_blocks));
-  auto scheduler = std::make_unique<Scheduler>(plan.scheduler, *kv, std::move(plan.policy));
-  return std::make_unique<Engine>(EngineLimits{loaded.config.vocab_size, context, 0},
-                                  std::move(executor), std::move(kv), std::move(scheduler), clock);
-}
-
 }  // namespace
 
-Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
-                                 Device& device, ThreadPool& pool, const Clock& clock,
-                                 StartupTimeline& timeline) {
-  LoadedEngine loaded;
+Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(directory));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  ASSIGN_OR_RETURN(const ModelWeightsPlan sources,
+                   resolve_weights(config, checkpoint, 0, config.num_layers));
+  ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
+  ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
+  return ModelIdentity{to_hex(digest), options.dtype.value_or(sources.dtype), context};
+}
+
+Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
+                                     Device& device, ThreadPool& pool, StartupTimeline& timeline) {
+  LoadedExecutor loaded;
   ASSIGN_OR_RETURN(loaded.config, load_model_config(directory));
   ASSIGN_OR_RETURN(loaded.generation,
                    load_generation_defaults(directory, loaded.config.vocab_size));
@@ -201,7 +200,25 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
   loaded.dtype = plan.dtype;
   loaded.block_size = options.block_size;
   loaded.kv_identity = kv_identity(digest, plan.dtype, plan.dtype, options.block_size);
-  ASSIGN_OR_RETURN(loaded.engine, assemble(plan, options, std::move(runner), loaded, clock));
+  loaded.kv = kv_options(plan.layout, options, plan.runner.max_model_len, plan.runner.token_budget,
+                         loaded.kv_blocks);
+  loaded.scheduler = std::move(plan.scheduler);
+  loaded.policy = std::move(plan.policy);
+  loaded.executor = std::move(runner);
+  return loaded;
+}
+
+Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
+                                 Device& device, ThreadPool& pool, const Clock& clock,
+                                 StartupTimeline& timeline) {
+  ASSIGN_OR_RETURN(LoadedExecutor parts, load_executor(directory, options, device, pool, timeline));
+  auto kv = std::make_unique<KvManager>(parts.kv);
+  auto scheduler = std::make_unique<Scheduler>(parts.scheduler, *kv, std::move(parts.policy));
+  const EngineLimits limits{parts.config.vocab_size, parts.scheduler.max_model_len, 0};
+  LoadedEngine loaded;
+  loaded.engine = std::make_unique<Engine>(limits, std::move(parts.executor), std::move(kv),
+                                           std::move(scheduler), clock);
+  static_cast<LoadedModel&>(loaded) = std::move(parts);
   timeline.mark("engine");
   return loaded;
 }

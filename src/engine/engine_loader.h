@@ -15,13 +15,16 @@
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
 #include "kv/block_hash.h"
+#include "kv/kv_manager.h"
 #include "model/generation_defaults.h"
 #include "model/model_config.h"
+#include "scheduler/executor.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
 
 namespace sluice {
 
-struct LoadedEngine {
-  std::unique_ptr<Engine> engine;
+struct LoadedModel {
   ModelConfig config;
   GenerationDefaults generation;
   std::vector<TokenId> eos_ids;  // those at which sequences end
@@ -32,6 +35,30 @@ struct LoadedEngine {
   std::int64_t kv_bytes = 0;
   std::int32_t kv_blocks = 0;
 };
+
+struct LoadedEngine : LoadedModel {
+  std::unique_ptr<Engine> engine;
+};
+
+// An executor without an engine, for whoever drives it by hand (the profiler).
+struct LoadedExecutor : LoadedModel {
+  std::unique_ptr<Executor> executor;
+  KvOptions kv;  // that it is made for
+  SchedulerOptions scheduler;
+  std::unique_ptr<Policy> policy;
+};
+
+// What tells one model's measurements from another's, found without loading weights.
+struct ModelIdentity {
+  std::string digest;  // hex
+  DType dtype = DType::kF32;
+  std::int32_t max_model_len = 0;  // as the engine will have it
+};
+Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options);
+
+// REQUIRES: device and pool outlive the executor. Errors name file, field or option.
+Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
+                                     Device& device, ThreadPool& pool, StartupTimeline& timeline);
 
 // REQUIRES: device, pool and clock outlive the engine. Errors name file, field or option.
 Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,

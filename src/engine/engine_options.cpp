@@ -15,14 +15,6 @@ namespace {
 
 // Not built: each is named with what works instead.
 Status refuse_unbuilt(const EngineOptionTexts& texts) {
-  if (!texts.tbt_slo_ms.empty()) {
-    return unsupported("--tbt-slo-ms is not built yet; set --token-budget to a number instead");
-  }
-  if (texts.token_budget == "auto" || texts.token_budget == "time") {
-    return unsupported(
-        fmt::format("--token-budget {} is not built yet; give a number of tokens per step",
-                    texts.token_budget));
-  }
   if (!texts.adapters.empty()) {
     return unsupported(
         fmt::format("--adapter {} is refused: adapters are not built yet", texts.adapters.front()));
@@ -67,6 +59,58 @@ Status parse_scheduler(const std::string& text, EngineOptions& options) {
   auto policy = make_policy(text);
   if (!policy) return with_context("--scheduler", std::move(policy).error());
   options.scheduler = text;
+  return {};
+}
+
+Result<Duration> parse_slo(const std::string& text) {
+  double ms = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, ms, std::chars_format::fixed);
+  // Up to a day; no step is shorter than a microsecond.
+  if (error == std::errc() && stop == end && ms >= 0.001 && ms <= 86'400'000) {
+    return Duration(static_cast<Duration::rep>(ms * 1e6));
+  }
+  return invalid_argument(fmt::format(
+      "--tbt-slo-ms must be milliseconds between two tokens, such as 100, got '{}'", text));
+}
+
+Status parse_plans_by_time(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const auto policy, make_policy(options.scheduler));
+  if (policy->plans_by_time()) return {};
+  return invalid_argument(fmt::format(
+      "--token-budget time does not go with --scheduler {}, which does not plan chunks behind all "
+      "decodes; use stall-free or vtc, or --token-budget auto",
+      options.scheduler));
+}
+
+// A number, `auto` or `time`; a goal alone means auto. REQUIRES: the scheduler is known.
+Status parse_budget(const EngineOptionTexts& texts, EngineOptions& options) {
+  const std::string& text = texts.token_budget;
+  if (!texts.tbt_slo_ms.empty()) {
+    ASSIGN_OR_RETURN(options.tbt_slo, parse_slo(texts.tbt_slo_ms));
+  }
+  if (text == "auto" || (text.empty() && options.tbt_slo)) {
+    options.budget_mode = BudgetMode::kAuto;
+    return {};
+  }
+  if (text == "time") {
+    options.budget_mode = BudgetMode::kTime;
+    return parse_plans_by_time(options);
+  }
+  if (options.tbt_slo) {
+    return invalid_argument(fmt::format(
+        "--tbt-slo-ms chooses the token budget, and --token-budget {} gives one; leave one of them "
+        "out, or use --token-budget auto or time",
+        text));
+  }
+  if (text.empty()) return {};
+  auto parsed = parse_integer("--token-budget", text, 1, 1 << 16);
+  if (!parsed) {
+    return invalid_argument(fmt::format(
+        "--token-budget must be auto, time or a whole number between 1 and {}, got '{}'", 1 << 16,
+        text));
+  }
+  options.token_budget = static_cast<std::int32_t>(*parsed);
   return {};
 }
 
@@ -130,8 +174,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(parse_dtype(texts.dtype, options));
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
-  RETURN_IF_ERROR(
-      parse_optional("--token-budget", texts.token_budget, 1, 1 << 16, options.token_budget));
+  RETURN_IF_ERROR(parse_budget(texts, options));
   RETURN_IF_ERROR(
       parse_optional("--max-num-seqs", texts.max_num_seqs, 1, 1 << 12, options.max_num_seqs));
   RETURN_IF_ERROR(

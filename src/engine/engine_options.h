@@ -9,9 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "engine/graph_cache.h"
 #include "kv/kv_manager.h"
+#include "scheduler/time_budget.h"
 #include "tensor/dtype.h"
 
 namespace sluice {
@@ -34,12 +36,22 @@ struct EngineOptionTexts {
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
+// Who sets the token budget. kAuto and kTime need a machine profile: whoever runs the command
+// chooses by it and fills in token_budget and time_budget before the engine is loaded.
+enum class BudgetMode : std::uint8_t {
+  kTokens,  // the user, or the default
+  kAuto,    // the largest that keeps the TBT goal
+  kTime,    // the same goal, step by step: chunks by predicted time
+};
+
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
   std::optional<DType> dtype;     // absent: as stored
   std::string scheduler = "stall-free";
+  BudgetMode budget_mode = BudgetMode::kTokens;
   std::int32_t token_budget = 512;  // tokens per step
+  std::optional<Duration> tbt_slo;  // absent with kAuto, kTime: the paper's strict goal
   std::int32_t max_num_seqs = 64;
   std::optional<std::int32_t> max_model_len;  // absent: the model's, at most kDefaultContext
   std::int32_t block_size = 16;               // tokens per KV block
@@ -47,6 +59,7 @@ struct EngineOptions {
   std::optional<std::int64_t> kv_cache_memory;
   std::int32_t threads = 0;  // 0: one per CPU
   // Not on the command line.
+  std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   GraphMode graphs = GraphMode::kReplay;
   std::int32_t steps_in_flight = 1;

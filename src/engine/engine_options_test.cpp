@@ -59,9 +59,6 @@ TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
   refused([](auto& t) { t.dtype = "int8"; }, "--dtype int8");
   refused([](auto& t) { t.dtype = "int4"; }, "--dtype int4");
   refused([](auto& t) { t.dtype = "fp8"; }, "--dtype fp8");
-  refused([](auto& t) { t.token_budget = "auto"; }, "--token-budget auto");
-  refused([](auto& t) { t.token_budget = "time"; }, "--token-budget time");
-  refused([](auto& t) { t.tbt_slo_ms = "50"; }, "--tbt-slo-ms");
   refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
   refused([](auto& t) { t.snapshot = "f"; }, "--snapshot f");
   refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
@@ -88,6 +85,40 @@ TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.block_size = "16x"; }, "--block-size");
   wrong([](auto& t) { t.threads = "0"; }, "--threads");
   wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
+}
+
+TEST(EngineOptionsTest, WhoSetsTheTokenBudget) {
+  const auto parse = [](const char* budget, const char* slo, const char* scheduler = "") {
+    EngineOptionTexts texts;
+    texts.token_budget = budget;
+    texts.tbt_slo_ms = slo;
+    texts.scheduler = scheduler;
+    return parse_engine_options(texts);
+  };
+  EXPECT_EQ(parse("300", "")->budget_mode, BudgetMode::kTokens);
+  EXPECT_EQ(parse("", "")->budget_mode, BudgetMode::kTokens);
+  const auto by_goal = parse("", "12.5");
+  ASSERT_TRUE(by_goal);
+  EXPECT_EQ(by_goal->budget_mode, BudgetMode::kAuto);
+  EXPECT_EQ(by_goal->tbt_slo, std::chrono::microseconds(12500));
+  EXPECT_EQ(parse("auto", "50")->budget_mode, BudgetMode::kAuto);
+  EXPECT_FALSE(parse("auto", "")->tbt_slo);
+  EXPECT_EQ(parse("time", "50")->budget_mode, BudgetMode::kTime);
+  EXPECT_TRUE(parse("time", "", "vtc"));
+  const auto refused = [&](const auto& options, const char* what) {
+    ASSERT_FALSE(options) << what;
+    EXPECT_EQ(options.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(options.error().message, HasSubstr(what));
+  };
+  refused(parse("256", "50"), "--token-budget 256");
+  refused(parse("sometimes", ""), "auto, time or a whole number");
+  for (const char* slo : {"0", "-1", "soon", "5ms", "nan", "inf", "1e3", "99999999999"}) {
+    refused(parse("auto", slo), "--tbt-slo-ms");
+  }
+  for (const char* scheduler : {"unified", "chunked-only", "hybrid", "prefill-first"}) {
+    refused(parse("time", "50", scheduler), scheduler);
+    EXPECT_TRUE(parse("auto", "50", scheduler));
+  }
 }
 
 TEST(EngineOptionsTest, MemorySizes) {

@@ -16,7 +16,7 @@ constexpr std::int32_t kPaperContext = 4096;
 constexpr std::int32_t kLeastChunk = 16;
 constexpr double kLargestMargin = 1.5;
 
-double as_ns(Duration d) { return static_cast<double>(d.count()); }
+double ns_of(Duration d) { return static_cast<double>(d.count()); }
 Duration from_ns(double ns) { return Duration(static_cast<Duration::rep>(ns)); }
 
 std::int32_t quantum(const MachineProfile& profile) {
@@ -33,7 +33,7 @@ std::int32_t largest_step(const MachineProfile& profile, const ReferenceLoad& lo
                           std::int32_t context, Duration goal) {
   const StepFeatures decodes = decodes_of(profile, load);
   const std::int32_t most = profile.max_tokens - load.decode_rows;
-  const double limit = as_ns(goal) / prediction_margin(profile);
+  const double limit = ns_of(goal) / prediction_margin(profile);
   const std::int32_t chunk = profile.predictor.largest_chunk(decodes, context, most, false, limit);
   const std::int32_t tokens = load.decode_rows + chunk;
   return chunk == 0 ? 0 : tokens - tokens % quantum(profile);
@@ -89,7 +89,7 @@ Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const Re
   if (tokens > load.decode_rows) return tokens;
   const double least = profile.predictor.with_chunk_ns(decodes_of(profile, load), load.context,
                                                        least_chunk(profile), false);
-  if (least * prediction_margin(profile) <= as_ns(goal)) return least_step(profile, load);
+  if (least * prediction_margin(profile) <= ns_of(goal)) return least_step(profile, load);
   return no_budget(profile, load, goal);
 }
 
