@@ -33,13 +33,15 @@ struct NamedLengths {
 };
 
 // Medians and P90 are those of Sarathi-Serve's table 2. The other points of the ShareGPT
-// distribution are rounded quantiles of the lengths that the paper's authors publish with their
-// simulator; of the arxiv one, whose 16k form is not public, they are chosen so that the deviations
-// come out as the table's (with the two output deviations, which look swapped there, exchanged).
-constexpr Quantile kShareGptPrompt[] = {{0, 4},       {0.1, 74},   {0.25, 580},  {0.5, 1730},
-                                        {0.75, 3735}, {0.9, 5696}, {0.99, 7434}, {1, 8100}};
-constexpr Quantile kShareGptOutput[] = {{0, 4},      {0.1, 84},  {0.25, 228}, {0.5, 415},
-                                        {0.75, 628}, {0.9, 834}, {1, 1024}};
+// distribution are quantiles of the lengths that the paper's authors publish beside their code; of
+// the arxiv one, whose 16k form is not public, they are chosen so that the deviations come out as
+// the table's (with the two output deviations, which look swapped there, exchanged).
+constexpr Quantile kShareGptPrompt[] = {
+    {0, 4},      {0.1, 74},   {0.2, 382},  {0.3, 777},   {0.4, 1203},  {0.5, 1730}, {0.6, 2401},
+    {0.7, 3235}, {0.8, 4278}, {0.9, 5696}, {0.95, 6563}, {0.99, 7434}, {1, 8100}};
+constexpr Quantile kShareGptOutput[] = {{0, 4},     {0.1, 84},  {0.2, 181},  {0.3, 271},
+                                        {0.4, 346}, {0.5, 415}, {0.6, 493},  {0.7, 581},
+                                        {0.8, 683}, {0.9, 834}, {0.99, 998}, {1, 1024}};
 constexpr Quantile kArxivPrompt[] = {{0, 600},     {0.1, 3050},  {0.25, 4850}, {0.5, 7059},
                                      {0.75, 9600}, {0.9, 12985}, {1, 15750}};
 constexpr Quantile kArxivOutput[] = {{0, 40},     {0.1, 112}, {0.25, 155}, {0.5, 208},
