@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "workload/lengths.h"
+
 namespace sluice {
 namespace {
 
@@ -98,6 +100,23 @@ TEST(Arrivals, SeedsDiffer) {
   const auto b = make_arrivals({2.0, 1.0, 1}, 10);
   ASSERT_TRUE(a && b);
   EXPECT_NE(*a, *b);
+}
+
+// One seed for both must not make long prompts come after long gaps.
+TEST(Arrivals, LengthsOfTheSameSeedDoNotDependOnTheGaps) {
+  constexpr std::int64_t kCount = 20'000;
+  const auto arrivals = make_arrivals({1.0, 1.0, 0}, kCount);
+  const auto lengths = make_lengths("uniform:1-1000,1-1000", kCount, 0, 0);
+  ASSERT_TRUE(arrivals && lengths);
+  for (const std::size_t shift : {0, 1}) {
+    double sum = 0;
+    for (std::size_t i = 1; i < arrivals->size(); ++i) {
+      const Duration gap = (*arrivals)[i] - (*arrivals)[i - 1];
+      sum += (std::chrono::duration<double>(gap).count() - 1) *
+             ((*lengths)[i - shift].prompt_tokens - 500.5) / 288.7;
+    }
+    EXPECT_NEAR(sum / kCount, 0, 0.03) << shift;
+  }
 }
 
 TEST(Arrivals, BadOptionsAreNamed) {
