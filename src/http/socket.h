@@ -116,9 +116,9 @@ class Connector {
   void connect(Duration timeout, Done done);
 
  private:
-  explicit Connector(std::shared_ptr<Impl> impl);
   // Shared with the attempts that are pending in the loop: they may end after the connector.
-  std::shared_ptr<Impl> impl_;
+  explicit Connector(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // see the constructor
 };
 
 }  // namespace sluice::http

@@ -1,0 +1,17 @@
+// Runs the program gnuplot over scripts and data that lie in a folder. No shell: the folder is the
+// program's working directory and the script a name in it.
+// Blocks its thread until gnuplot has ended.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace sluice {
+
+// kUnsupported, naming the package, when gnuplot is not installed; kInternal with what it said when
+// it failed. `program`: looked up in PATH.
+Status run_gnuplot(const std::string& folder, const std::string& script,
+                   const std::string& program = "gnuplot");
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// What a run reads from a server's /metrics (Prometheus text): how many requests run and wait, how
+// full the KV cache is, and how long requests have waited for their first step. Names are vLLM's
+// behind any namespace ("vllm:", "sluice:"). Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace sluice {
+
+struct QueueTimeBucket {
+  double upper = 0;  // seconds; the last is infinite
+  double count = 0;  // at or below `upper`
+};
+
+struct ServerMetrics {
+  std::optional<double> running;
+  std::optional<double> waiting;
+  std::optional<double> kv_usage;           // 0 to 1
+  std::vector<QueueTimeBucket> queue_time;  // in ascending order; empty: not there
+};
+
+// Lines it does not understand are passed over. Values of several engines or models are added (KV
+// usage: the greatest).
+ServerMetrics parse_metrics(std::string_view text);
+
+// The median of what was recorded between two readings. `unknown` more requests belong to the run
+// and were never recorded, because they had not run: they count as longer than all that were.
+// Nothing: the median is one of those, or there is nothing.
+std::optional<Duration> median_queue_time(const std::vector<QueueTimeBucket>& before,
+                                          const std::vector<QueueTimeBucket>& after,
+                                          std::int64_t unknown);
+
+// Recorded between two readings.
+std::int64_t queue_time_count(const std::vector<QueueTimeBucket>& before,
+                              const std::vector<QueueTimeBucket>& after);
+
+}  // namespace sluice
