@@ -9,14 +9,16 @@
 #include <string_view>
 
 #include "apps/exit_code.h"
+#include "apps/simulate_options.h"
 #include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 4> kCommands = {"serve", "generate", "tokenize", "doctor"};
-constexpr std::array<std::string_view, 8> kNotBuilt = {
-    "bench", "simulate", "profile", "snapshot", "gateway", "agent", "coordinator", "place"};
+constexpr std::array<std::string_view, 5> kCommands = {"serve", "generate", "tokenize", "simulate",
+                                                       "doctor"};
+constexpr std::array<std::string_view, 7> kNotBuilt = {
+    "bench", "profile", "snapshot", "gateway", "agent", "coordinator", "place"};
 
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
@@ -194,6 +196,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
+  const CLI::App* simulate = add_simulate(app, line.simulate);
   add_doctor(app, line.doctor);
   try {
     app.parse(argc, argv);
@@ -205,6 +208,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   line.command = serve->parsed()      ? Command::kServe
                  : generate->parsed() ? Command::kGenerate
                  : tokenize->parsed() ? Command::kTokenize
+                 : simulate->parsed() ? Command::kSimulate
                                       : Command::kDoctor;
   return std::nullopt;
 }

@@ -8,17 +8,19 @@
 #include "apps/doctor.h"
 #include "apps/generate.h"
 #include "apps/serve.h"
+#include "apps/simulate.h"
 #include "apps/tokenize.h"
 
 namespace sluice {
 
-enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kDoctor };
+enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kSimulate, kDoctor };
 
 struct CommandLine {
   Command command = Command::kDoctor;
   ServeArguments serve;
   GenerateArguments generate;
   TokenizeArguments tokenize;
+  SimulateArguments simulate;
   DoctorArguments doctor;
 };
 

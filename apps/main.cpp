@@ -13,6 +13,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kServe: return sluice::run_serve(line.serve);
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
+    case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
   }
   return sluice::kExitUsage;

@@ -71,7 +71,7 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
   for (const char* command :
-       {"bench", "simulate", "profile", "snapshot", "gateway", "agent", "coordinator", "place"}) {
+       {"bench", "profile", "snapshot", "gateway", "agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
 }

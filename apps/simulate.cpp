@@ -1,0 +1,383 @@
+#include "apps/simulate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "apps/exit_code.h"
+#include "apps/interrupt.h"
+#include "apps/simulate_setup.h"
+#include "sim/hardware.h"
+#include "sim/model_shapes.h"
+#include "workload/capacity_search.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kGB = 1e9;
+constexpr std::array<std::int32_t, 6> kSearchBudgets = {256, 512, 1024, 1536, 2048, 4096};
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+int exit_code_of(const Error& error) {
+  if (error.code == ErrorCode::kCancelled) return kExitInterrupted;
+  return error.code == ErrorCode::kInvalidArgument ? kExitUsage : kExitError;
+}
+
+// A bar on stderr, when that is a terminal.
+class Progress {
+ public:
+  explicit Progress(bool enabled) : enabled_(enabled && isatty(STDERR_FILENO) != 0) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void set_label(std::string label) { label_ = std::move(label); }
+  // False when the user has interrupted.
+  bool show(double share) {
+    if (enabled_) {
+      constexpr int kWidth = 30;
+      const auto done = static_cast<std::size_t>(share * kWidth);
+      fmt::print(stderr, "\r\x1b[K{} [{:<{}}] {:3.0f} %", label_, std::string(done, '#'), kWidth,
+                 100 * share);
+      drawn_ = true;
+    }
+    return !interrupted();
+  }
+  ProgressReport report() {
+    return [this](double share) { return show(share); };
+  }
+  void clear() {
+    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+    drawn_ = false;
+  }
+
+ private:
+  bool enabled_;
+  bool drawn_ = false;
+  std::string label_ = "simulating";
+};
+
+// ---------------------------------------------------------------- what is known
+
+void print_known_json() {
+  Json gpus = Json::array();
+  for (const GpuSpec& g : gpu_specs()) {
+    gpus.push_back({{"name", g.name},
+                    {"tflops", g.flops / 1e12},
+                    {"memory_gb", g.memory_bytes / kGB},
+                    {"bandwidth_gb_per_s", g.bandwidth / kGB},
+                    {"nvlink_group", g.nvlink_group},
+                    {"nvlink_gb_per_s", g.nvlink_bandwidth / kGB},
+                    {"pcie_gb_per_s", g.pcie_bandwidth / kGB}});
+  }
+  Json models = Json::array();
+  for (const ModelShape& m : model_shapes()) {
+    models.push_back({{"name", m.name},
+                      {"parameters_billion", m.parameters() / 1e9},
+                      {"layers", m.layers},
+                      {"hidden", m.hidden},
+                      {"heads", m.heads},
+                      {"kv_heads", m.kv_heads},
+                      {"window", m.window}});
+  }
+  fmt::print("{}\n", Json{{"gpus", gpus}, {"models", models}}.dump());
+}
+
+void print_known(bool json) {
+  if (json) return print_known_json();
+  fmt::print("{:<14} {:>8} {:>8} {:>10} {:>22} {:>10}\n", "GPU", "TFLOPS", "GB", "GB/s",
+             "NVLink GB/s (GPUs)", "PCIe GB/s");
+  for (const GpuSpec& g : gpu_specs()) {
+    const std::string nvlink =
+        g.nvlink_group > 1 ? fmt::format("{:.0f} ({})", g.nvlink_bandwidth / kGB, g.nvlink_group)
+                           : "-";
+    fmt::print("{:<14} {:>8.0f} {:>8.0f} {:>10.0f} {:>22} {:>10.0f}\n", g.name, g.flops / 1e12,
+               g.memory_bytes / kGB, g.bandwidth / kGB, nvlink, g.pcie_bandwidth / kGB);
+  }
+  fmt::print("\n{:<14} {:>8} {:>8} {:>8} {:>8} {:>10} {:>8}\n", "model", "10^9", "layers", "hidden",
+             "heads", "KV heads", "window");
+  for (const ModelShape& m : model_shapes()) {
+    fmt::print("{:<14} {:>8.1f} {:>8} {:>8} {:>8} {:>10} {:>8}\n", m.name, m.parameters() / 1e9,
+               m.layers, m.hidden, m.heads, m.kv_heads,
+               m.window > 0 ? std::to_string(m.window) : "-");
+  }
+}
+
+// ---------------------------------------------------------------- one run
+
+std::string json_text(std::string_view text) { return Json(text).dump(); }
+
+// What was run, in front of what came out.
+std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
+  std::vector<std::pair<std::string, std::string>> extra = {
+      {"gpu", json_text(m.deployment.gpu.name)},
+      {"model", json_text(m.deployment.model.name)},
+      {"tp", std::to_string(m.deployment.tp)},
+      {"pp", std::to_string(m.deployment.pp)},
+      {"replicas", std::to_string(m.options.replicas)},
+      {"host_stack", json_text(m.deployment.host.name)},
+      {"scheduler", json_text(m.options.replica.scheduler)},
+      {"token_budget", std::to_string(m.options.replica.token_budget)},
+      {"max_num_seqs", std::to_string(m.options.replica.max_num_seqs)},
+      {"max_model_len", std::to_string(m.options.replica.max_model_len)},
+      {"kv_blocks", std::to_string(m.memory.num_blocks)},
+      {"reference_decode_ms", Json(to_milliseconds(m.reference_decode)).dump()}};
+  if (m.tbt_slo) extra.emplace_back("tbt_slo_ms", Json(to_milliseconds(*m.tbt_slo)).dump());
+  return extra;
+}
+
+std::string pipeline_json(const PipelineTimes& t) {
+  return Json{{"busy_s", seconds(t.busy)},
+              {"prefill_lengths_s", seconds(t.prefill_lengths)},
+              {"prefill_decode_s", seconds(t.prefill_decode)},
+              {"context_s", seconds(t.context)},
+              {"link_s", seconds(t.link)},
+              {"unfilled_s", seconds(t.unfilled)}}
+      .dump();
+}
+
+void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workload& workload,
+               const SimulateSettings& settings, bool json) {
+  if (json) {
+    auto extra = facts(m);
+    extra.emplace_back("workload", json_text(workload.source));
+    extra.emplace_back("steps", std::to_string(r.stats.steps));
+    extra.emplace_back("computed_tokens", std::to_string(r.stats.tokens));
+    extra.emplace_back("cached_prompt_tokens", std::to_string(r.stats.cached_tokens));
+    extra.emplace_back("preemptions", std::to_string(r.stats.preemptions));
+    extra.emplace_back("stage_times", pipeline_json(r.stats.pipeline));
+    fmt::print("{}\n", summary_json(r.summary, settings.percentiles, extra));
+    return;
+  }
+  const Deployment& d = m.deployment;
+  fmt::print("{} on {} x {}, tp {}, pp {}; {}, token budget {}; {}\n", d.model.name,
+             d.num_gpus() * m.options.replicas, d.gpu.name, d.tp, d.pp, m.options.replica.scheduler,
+             m.options.replica.token_budget, workload.source);
+  fmt::print("{}", summary_table(r.summary, settings.percentiles));
+  const PipelineTimes& t = r.stats.pipeline;
+  fmt::print(
+      "{} steps of {:.1f} tokens, {} preemptions; a decode step of 32 at 4k takes {:.1f} ms\n",
+      r.stats.steps,
+      static_cast<double>(r.stats.tokens) /
+          static_cast<double>(std::max<std::int64_t>(1, r.stats.steps)),
+      r.stats.preemptions, to_milliseconds(m.reference_decode));
+  if (d.pp == 1) return;
+  const double all = seconds(t.busy + t.bubbles() + t.link + t.unfilled);
+  const auto percent = [&](Duration part) { return 100 * seconds(part) / all; };
+  fmt::print(
+      "stages: busy {:.1f} %, bubbles by prefill lengths {:.1f} %, by prefill beside decode "
+      "{:.1f} %, by context {:.1f} %, link {:.1f} %, nothing to run {:.1f} %\n",
+      percent(t.busy), percent(t.prefill_lengths), percent(t.prefill_decode), percent(t.context),
+      percent(t.link), percent(t.unfilled));
+}
+
+Status run_once(const SimulatedMachine& machine, const SimulatedLoad& load,
+                const SimulateSettings& settings, const SimulateArguments& a) {
+  Workload made;
+  if (!load.has_times()) {
+    if (!a.qps) return invalid_argument("--qps or --trace is needed, or --capacity or --search");
+    ASSIGN_OR_RETURN(made, load.at_rate(*a.qps));
+  }
+  const Workload& workload = load.has_times() ? load.trace() : made;
+  Progress progress(!a.no_progress);
+  auto result = simulate(workload, machine.options, *machine.cost, progress.report());
+  progress.clear();
+  if (!result) return std::move(result).error();
+  print_run(machine, *result, workload, settings, a.json);
+  return {};
+}
+
+// ---------------------------------------------------------------- capacity
+
+Result<CapacityResult> find_capacity(const SimulatedMachine& machine, const SimulatedLoad& load,
+                                     const SimulateArguments& a, Progress& progress) {
+  CapacityOptions options;
+  options.objective.p99_tbt = *machine.tbt_slo;
+  options.objective.median_scheduling_delay =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(a.scheduling_delay_s));
+  options.start_rate = a.start_rate;
+  options.resolution = a.resolution;
+  options.max_probes = a.max_probes;
+  return search_capacity(options, [&](double rate) -> Result<CapacityProbe> {
+    ASSIGN_OR_RETURN(const Workload workload, load.at_rate(rate));
+    ASSIGN_OR_RETURN(const SimulationResult r,
+                     simulate(workload, machine.options, *machine.cost, progress.report()));
+    CapacityProbe probe;
+    probe.p99_tbt = r.summary.tbt.percentile(99);
+    probe.median_scheduling_delay = r.summary.scheduling_delay.percentile(50);
+    return probe;
+  });
+}
+
+Status check_capacity_arguments(const SimulatedLoad& load, const SimulateArguments& a) {
+  if (load.has_times()) {
+    return invalid_argument(
+        "--capacity and --search choose the rate: --trace has times of its own");
+  }
+  if (a.qps) return invalid_argument("--capacity and --search choose the rate: leave out --qps");
+  if (!a.tbt_slo_ms && !a.tbt_slo_factor) {
+    return invalid_argument("--capacity and --search need --tbt-slo-ms or --tbt-slo-factor");
+  }
+  if (!(a.start_rate > 0) || !(a.resolution > 0) || a.max_probes < 1 || a.scheduling_delay_s < 0) {
+    return invalid_argument(
+        "--start-rate, --resolution and --max-probes must be above 0, --scheduling-delay-s at "
+        "least 0");
+  }
+  return {};
+}
+
+void print_capacity(const SimulatedMachine& machine, const CapacityResult& r, bool json) {
+  if (json) {
+    Json object;
+    for (const auto& [key, value] : facts(machine)) object[key] = Json::parse(value);
+    object["capacity"] = r.rate;
+    object["failing_rate"] = r.failing_rate;
+    object["exhausted"] = r.exhausted;
+    object["probes"] = Json::array();
+    for (const CapacityProbe& p : r.probes) {
+      object["probes"].push_back(
+          {{"rate", p.rate},
+           {"p99_tbt_ms", to_milliseconds(p.p99_tbt)},
+           {"median_scheduling_delay_ms", to_milliseconds(p.median_scheduling_delay)},
+           {"met", p.met}});
+    }
+    fmt::print("{}\n", object.dump());
+    return;
+  }
+  fmt::print("{:>10} {:>14} {:>26}\n", "requests/s", "P99 TBT (ms)", "median queue delay (ms)");
+  for (const CapacityProbe& p : r.probes) {
+    fmt::print("{:>10.3f} {:>14.1f} {:>26.1f}  {}\n", p.rate, to_milliseconds(p.p99_tbt),
+               to_milliseconds(p.median_scheduling_delay), p.met ? "met" : "missed");
+  }
+  fmt::print("capacity: {:.3f} requests per second within a P99 TBT of {:.1f} ms{}\n", r.rate,
+             to_milliseconds(*machine.tbt_slo), r.exhausted ? " (stopped by --max-probes)" : "");
+}
+
+Status run_capacity(const SimulatedMachine& machine, const SimulatedLoad& load,
+                    const SimulateArguments& a) {
+  RETURN_IF_ERROR(check_capacity_arguments(load, a));
+  Progress progress(!a.no_progress);
+  auto result = find_capacity(machine, load, a, progress);
+  progress.clear();
+  if (!result) return std::move(result).error();
+  print_capacity(machine, *result, a.json);
+  return {};
+}
+
+// ---------------------------------------------------------------- search
+
+struct Candidate {
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
+  std::int32_t token_budget = 0;
+  std::int32_t replicas = 1;
+  double capacity = 0;  // of all replicas
+};
+
+std::vector<Candidate> candidates(std::int32_t gpus) {
+  std::vector<Candidate> out;
+  for (std::int32_t tp = 1; tp <= gpus; tp *= 2) {
+    for (std::int32_t pp = 1; tp * pp <= gpus; pp *= 2) {
+      for (const std::int32_t budget : kSearchBudgets) {
+        out.push_back({tp, pp, budget, gpus / (tp * pp), 0});
+      }
+    }
+  }
+  return out;
+}
+
+void print_search(std::vector<Candidate> found, std::size_t tried, double slo_ms, bool json) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.capacity > b.capacity; });
+  if (json) {
+    Json list = Json::array();
+    for (const Candidate& c : found) {
+      list.push_back({{"tp", c.tp},
+                      {"pp", c.pp},
+                      {"token_budget", c.token_budget},
+                      {"replicas", c.replicas},
+                      {"capacity", c.capacity}});
+    }
+    fmt::print("{}\n",
+               Json{{"tbt_slo_ms", slo_ms}, {"tried", tried}, {"deployments", list}}.dump());
+    return;
+  }
+  fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22}\n", "tp", "pp", "replicas", "token budget",
+             "capacity (requests/s)");
+  for (const Candidate& c : found) {
+    fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22.3f}\n", c.tp, c.pp, c.replicas, c.token_budget,
+               c.capacity);
+  }
+  fmt::print("{} of {} deployments fit in memory; P99 TBT within {:.1f} ms\n", found.size(), tried,
+             slo_ms);
+}
+
+// A replica's capacity times the replicas that the GPUs hold: their arrivals are independent.
+Status run_search(const Deployment& deployment, const SimulatedLoad& load,
+                  const SimulateSettings& settings, const SimulateArguments& a) {
+  RETURN_IF_ERROR(check_capacity_arguments(load, a));
+  if (!a.tbt_slo_ms) {
+    return invalid_argument("--search compares deployments: give one --tbt-slo-ms for all of them");
+  }
+  const std::int32_t gpus = a.gpus.value_or(a.gpus_per_node);
+  if (gpus < 1) return invalid_argument(fmt::format("--gpus must be at least 1, got {}", gpus));
+  Progress progress(!a.no_progress);
+  std::vector<Candidate> all = candidates(gpus);
+  std::vector<Candidate> found;
+  std::optional<Error> last_misfit;
+  for (Candidate& c : all) {
+    progress.set_label(fmt::format("tp {} pp {} budget {}", c.tp, c.pp, c.token_budget));
+    Deployment split = deployment;
+    split.tp = c.tp;
+    split.pp = c.pp;
+    SimulateSettings own = settings;
+    own.choose_budget = false;
+    own.simulation.replicas = 1;
+    own.simulation.replica.token_budget = c.token_budget;
+    auto machine = make_machine(split, own, a);
+    if (!machine) {
+      last_misfit = std::move(machine).error();
+      continue;
+    }
+    ASSIGN_OR_RETURN(const CapacityResult result, find_capacity(*machine, load, a, progress));
+    c.capacity = result.rate * c.replicas;
+    found.push_back(c);
+  }
+  progress.clear();
+  if (found.empty()) return *last_misfit;
+  print_search(std::move(found), all.size(), *a.tbt_slo_ms, a.json);
+  return {};
+}
+
+Status run(const SimulateArguments& a) {
+  if (a.list) {
+    print_known(a.json);
+    return {};
+  }
+  if (a.capacity && a.search) {
+    return invalid_argument("--capacity and --search exclude each other");
+  }
+  ASSIGN_OR_RETURN(const Deployment deployment, parse_deployment(a));
+  ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a));
+  ASSIGN_OR_RETURN(const SimulatedLoad load,
+                   SimulatedLoad::make(a, settings.simulation.replica.max_model_len));
+  catch_interrupts();
+  if (a.search) return run_search(deployment, load, settings, a);
+  ASSIGN_OR_RETURN(const SimulatedMachine machine, make_machine(deployment, settings, a));
+  return a.capacity ? run_capacity(machine, load, a) : run_once(machine, load, settings, a);
+}
+
+}  // namespace
+
+int run_simulate(const SimulateArguments& arguments) {
+  const Status done = run(arguments);
+  return done ? kExitSuccess : report_error(done.error(), exit_code_of(done.error()));
+}
+
+}  // namespace sluice

@@ -1,0 +1,59 @@
+// `sluice simulate`: the scheduler that serves, on virtual time and a model of the hardware. A run,
+// a capacity search, a search for the best deployment, or the list of what is known. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace sluice {
+
+// As given; absent or empty = not given.
+struct SimulateArguments {
+  // What runs.
+  std::string gpu;
+  std::string model;
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
+  std::int32_t gpus_per_node = 8;
+  double network_gbps = 100;
+  std::string host_stack = "native";
+  std::int32_t replicas = 1;
+  std::string dispatch = "round-robin";
+  // How it schedules.
+  std::string scheduler = "stall-free";
+  std::string token_budget = "512";
+  std::int32_t max_num_seqs = 128;
+  std::optional<std::int32_t> max_model_len;
+  std::int32_t block_size = 16;
+  // What is asked of it.
+  std::optional<double> qps;
+  double burstiness = 1;
+  std::optional<std::int64_t> num_requests;
+  std::string lengths;
+  std::string trace;
+  std::string too_long = "refuse";
+  double rate_scale = 1;
+  double length_scale = 1;
+  std::uint64_t seed = 0;
+  // What is looked for.
+  bool capacity = false;
+  bool search = false;
+  bool list = false;
+  std::optional<double> tbt_slo_ms;
+  std::optional<double> tbt_slo_factor;
+  double scheduling_delay_s = 2;
+  double start_rate = 1;
+  double resolution = 0.025;
+  int max_probes = 20;
+  std::optional<std::int32_t> gpus;
+  // What comes out.
+  std::string metric_percentiles = "99";
+  bool json = false;
+  bool no_progress = false;
+};
+
+// Returns the exit code.
+int run_simulate(const SimulateArguments& arguments);
+
+}  // namespace sluice

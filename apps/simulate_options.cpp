@@ -1,0 +1,132 @@
+#include "apps/simulate_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "scheduler/policy.h"
+#include "workload/lengths.h"
+
+namespace sluice {
+namespace {
+
+void add_deployment_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "What runs";
+  command.add_option("--gpu", a.gpu, "by name; --list shows them")->group(group);
+  command.add_option("--model", a.model, "by name; --list shows them")->group(group);
+  command.add_option("--tp", a.tp, "GPUs that share each layer (default 1)")->group(group);
+  command.add_option("--pp", a.pp, "stages of a pipeline (default 1)")->group(group);
+  command.add_option("--replicas", a.replicas, "copies of it all (default 1)")->group(group);
+  command
+      .add_option("--dispatch", a.dispatch,
+                  "requests to replicas: round-robin (default) or least-loaded")
+      ->group(group);
+  command
+      .add_option("--gpus-per-node", a.gpus_per_node, "beyond, a network joins them (default 8)")
+      ->group(group);
+  command.add_option("--network-gbps", a.network_gbps, "between nodes, in Gbit/s (default 100)")
+      ->group(group);
+  command
+      .add_option("--host-stack", a.host_stack,
+                  "what a step costs the host: native (this engine, default) or python (engines "
+                  "of 2023 to 2024)")
+      ->group(group);
+}
+
+void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "How it schedules";
+  command
+      .add_option("--scheduler", a.scheduler,
+                  fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
+      ->group(group);
+  command
+      .add_option("--token-budget", a.token_budget,
+                  "tokens per step, or auto: the largest within the SLO (default 512)")
+      ->group(group);
+  command.add_option("--max-num-seqs", a.max_num_seqs, "that run at once, per replica (128)")
+      ->group(group);
+  command
+      .add_option("--max-model-len", a.max_model_len,
+                  "context, prompt and output (default 8192; 16384 with arxiv lengths)")
+      ->group(group);
+  command.add_option("--block-size", a.block_size, "tokens per KV block (default 16)")
+      ->group(group);
+}
+
+void add_load_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "What is asked of it";
+  command.add_option("--qps", a.qps, "requests per second, Poisson; inf: all at once")
+      ->group(group);
+  command
+      .add_option("--burstiness", a.burstiness,
+                  "shape of the gaps' gamma distribution: 1 Poisson (default), below 1 burstier")
+      ->group(group);
+  command
+      .add_option("--num-requests", a.num_requests,
+                  "default 2048; of a trace: the first ones (default all)")
+      ->group(group);
+  command
+      .add_option(
+          "--lengths", a.lengths,
+          fmt::format("{} or a csv file (default sharegpt)", fmt::join(length_names(), ", ")))
+      ->group(group);
+  command.add_option("--trace", a.trace, "Azure LLM csv or Mooncake jsonl, with its times")
+      ->group(group);
+  command
+      .add_option("--too-long", a.too_long,
+                  "requests of a trace beyond the context: refuse (default), shorten or skip")
+      ->group(group);
+  command.add_option("--rate-scale", a.rate_scale, "2: the trace arrives twice as fast")
+      ->group(group);
+  command.add_option("--length-scale", a.length_scale, "0.25: a quarter of the trace's tokens")
+      ->group(group);
+  command.add_option("--seed", a.seed, "of arrivals and lengths (default 0)")->group(group);
+}
+
+void add_question_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "What is looked for";
+  command
+      .add_flag("--capacity", a.capacity,
+                "the largest rate with P99 TBT within the SLO and a bounded queue")
+      ->group(group);
+  command
+      .add_flag("--search", a.search,
+                "token budget, tp and pp of the highest capacity on --gpus GPUs")
+      ->group(group);
+  command.add_flag("--list", a.list, "the GPUs and models that are known")->group(group);
+  command.add_option("--tbt-slo-ms", a.tbt_slo_ms, "bound of P99 TBT")->group(group);
+  command
+      .add_option("--tbt-slo-factor", a.tbt_slo_factor,
+                  "the same as a multiple of a decode step of 32 sequences at 4k context (the "
+                  "paper: 5 strict, 25 relaxed)")
+      ->group(group);
+  command
+      .add_option("--scheduling-delay-s", a.scheduling_delay_s,
+                  "bound of the median delay until a request first runs (default 2)")
+      ->group(group);
+  command.add_option("--start-rate", a.start_rate, "first rate to try (default 1)")->group(group);
+  command
+      .add_option("--resolution", a.resolution, "of the capacity, as a share of it (default 0.025)")
+      ->group(group);
+  command.add_option("--max-probes", a.max_probes, "runs per capacity (default 20)")->group(group);
+  command.add_option("--gpus", a.gpus, "of --search (default: those of a node)")->group(group);
+}
+
+}  // namespace
+
+CLI::App* add_simulate(CLI::App& root, SimulateArguments& arguments) {
+  CLI::App* command =
+      root.add_subcommand("simulate", "The scheduler on virtual time and a model of the hardware");
+  add_deployment_options(*command, arguments);
+  add_scheduler_options(*command, arguments);
+  add_load_options(*command, arguments);
+  add_question_options(*command, arguments);
+  command->add_option("--metric-percentiles", arguments.metric_percentiles,
+                      "such as 50,90,99 (default 99)");
+  command->add_flag("--json", arguments.json, "one JSON object on stdout, nothing else");
+  command->add_flag("--no-progress", arguments.no_progress, "no bar on stderr");
+  return command;
+}
+
+}  // namespace sluice

@@ -1,0 +1,15 @@
+// The options of `sluice simulate`, as CLI11 sees them: apps/command_line.cpp's part for it. One
+// thread.
+#pragma once
+
+#include "apps/simulate.h"
+
+namespace CLI {
+class App;
+}
+
+namespace sluice {
+
+CLI::App* add_simulate(CLI::App& root, SimulateArguments& arguments);
+
+}  // namespace sluice
