@@ -15,10 +15,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 5> kCommands = {"serve", "generate", "tokenize", "simulate",
-                                                       "doctor"};
-constexpr std::array<std::string_view, 7> kNotBuilt = {
-    "bench", "profile", "snapshot", "gateway", "agent", "coordinator", "place"};
+constexpr std::array<std::string_view, 6> kCommands = {"serve",    "generate", "tokenize",
+                                                       "simulate", "profile",  "doctor"};
+constexpr std::array<std::string_view, 6> kNotBuilt = {"bench", "snapshot",    "gateway",
+                                                       "agent", "coordinator", "place"};
 
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
@@ -29,9 +29,15 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       .add_option("--scheduler", texts.scheduler,
                   fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
       ->group(group);
-  command.add_option("--token-budget", texts.token_budget, "tokens per step (default 512)")
+  command
+      .add_option("--token-budget", texts.token_budget,
+                  "tokens per step, or auto or time: by --tbt-slo-ms (default 512)")
       ->group(group);
-  command.add_option("--tbt-slo-ms", texts.tbt_slo_ms, "not built yet")->group(group);
+  command
+      .add_option("--tbt-slo-ms", texts.tbt_slo_ms,
+                  "goal for the time between two tokens of a stream (default: none; with auto and "
+                  "time 5 decode steps)")
+      ->group(group);
   command
       .add_option("--max-num-seqs", texts.max_num_seqs, "sequences that run at once (default 64)")
       ->group(group);
@@ -163,6 +169,22 @@ CLI::App* add_tokenize(CLI::App& root, TokenizeArguments& arguments) {
   return command;
 }
 
+CLI::App* add_profile(CLI::App& root, ProfileArguments& arguments) {
+  const std::string group = "Profile options";
+  CLI::App* command =
+      root.add_subcommand("profile", "Measure what steps cost here; find token budgets");
+  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  command->add_option("--output", arguments.output, "file (default: one in ~/.cache/sluice)")
+      ->group(group);
+  command->add_option("--report", arguments.report, "folder for a page with plots (gnuplot)")
+      ->group(group);
+  command->add_option("--time-limit", arguments.time_limit, "seconds of measuring (default 120)")
+      ->group(group);
+  command->add_flag("--json", arguments.json, "one JSON object on stdout")->group(group);
+  add_engine_options(*command, arguments.engine);
+  return command;
+}
+
 CLI::App* add_doctor(CLI::App& root, DoctorArguments& arguments) {
   CLI::App* command = root.add_subcommand("doctor", "What this machine offers, what is missing");
   command->add_flag("--json", arguments.json, "one JSON object on stdout");
@@ -197,6 +219,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
   const CLI::App* simulate = add_simulate(app, line.simulate);
+  const CLI::App* profile = add_profile(app, line.profile);
   add_doctor(app, line.doctor);
   try {
     app.parse(argc, argv);
@@ -208,6 +231,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   line.command = serve->parsed()      ? Command::kServe
                  : generate->parsed() ? Command::kGenerate
                  : tokenize->parsed() ? Command::kTokenize
+                 : profile->parsed()  ? Command::kProfile
                  : simulate->parsed() ? Command::kSimulate
                                       : Command::kDoctor;
   return std::nullopt;

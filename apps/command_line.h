@@ -7,13 +7,14 @@
 
 #include "apps/doctor.h"
 #include "apps/generate.h"
+#include "apps/profile.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
 #include "apps/tokenize.h"
 
 namespace sluice {
 
-enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kSimulate, kDoctor };
+enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kProfile, kSimulate, kDoctor };
 
 struct CommandLine {
   Command command = Command::kDoctor;
@@ -21,6 +22,7 @@ struct CommandLine {
   GenerateArguments generate;
   TokenizeArguments tokenize;
   SimulateArguments simulate;
+  ProfileArguments profile;
   DoctorArguments doctor;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/make_device.h"
+#include "apps/tbt_goal.h"
 #include "base/unix_time.h"
 #include "engine/engine_loader.h"
 
@@ -40,8 +41,11 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   pool_ = make_pool(options);
   ASSIGN_OR_RETURN(device_, make_device(options, *pool_));
   timeline.mark("device");
+  ASSIGN_OR_RETURN(const EngineOptions chosen,
+                   with_token_budget(directory, options, *device_, *pool_, clock));
+  if (options.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
   ASSIGN_OR_RETURN(LoadedEngine loaded,
-                   load_engine(directory, options, *device_, *pool_, clock, timeline));
+                   load_engine(directory, chosen, *device_, *pool_, clock, timeline));
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));

@@ -14,6 +14,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
     case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
+    case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
   }
   return sluice::kExitUsage;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -70,8 +71,7 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 }
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command :
-       {"bench", "profile", "snapshot", "gateway", "agent", "coordinator", "place"}) {
+  for (const char* command : {"bench", "snapshot", "gateway", "agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
 }
@@ -104,10 +104,8 @@ TEST_F(CliTest, WhatKeepsServeFromStartingIsSaid) {
 
 TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
   const std::vector<std::vector<std::string>> cases = {
-      {"--dtype", "int8"},   {"--dtype", "int4"},        {"--dtype", "fp8"},
-      {"--snapshot", "x"},   {"--adapter", "a=b"},       {"--scheduler", "fair"},
-      {"--tbt-slo-ms", "9"}, {"--token-budget", "auto"}, {"--token-budget", "time"},
-      {"--model-name", "a"}};
+      {"--dtype", "int8"},  {"--dtype", "int4"},     {"--dtype", "fp8"},   {"--snapshot", "x"},
+      {"--adapter", "a=b"}, {"--scheduler", "fair"}, {"--model-name", "a"}};
   for (const auto& option : cases) {
     std::vector<std::string> arguments = {"--prompt-ids", "1"};
     arguments.insert(arguments.end(), option.begin(), option.end());
@@ -116,6 +114,43 @@ TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
     EXPECT_THAT(result.err, HasSubstr("not built yet")) << option[0];
   }
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
+}
+
+// The profile that is measured and kept is what budgets are chosen by.
+TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
+  const std::string cache = tiny_.path() + "/cache";
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  const auto profile = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"profile", tiny_.path(), "--threads", "1", "--max-num-seqs",
+                                     "4", "--time-limit", "1"});
+    return sluice_run(std::move(options));
+  };
+  const ProcessResult measured = profile({"--json"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  const json found = json::parse(measured.out);
+  EXPECT_GT(found["decode_step_ms"], 0);
+  EXPECT_EQ(found["recommendations"].size(), 2U);
+  EXPECT_TRUE(std::filesystem::exists(found["profile"].get<std::string>()));
+  EXPECT_TRUE(found["profile"].get<std::string>().starts_with(cache));
+
+  const auto with = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"--prompt-ids", "1,2,3", "--max-tokens", "4", "--max-num-seqs",
+                                     "4", "--temperature", "0", "--json"});
+    return generate(tiny_.path(), std::move(options));
+  };
+  const ProcessResult plain = with({});
+  for (const std::string mode : {"auto", "time"}) {
+    const ProcessResult result = with({"--token-budget", mode, "--tbt-slo-ms", "60000"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("token budget: "), HasSubstr("60000"), HasSubstr(cache)));
+    EXPECT_EQ(json::parse(result.out)["output_tokens"], json::parse(plain.out)["output_tokens"]);
+  }
+  expect_error(with({"--tbt-slo-ms", "0.001"}), 1, "the smallest that can be kept is");
+  expect_error(with({"--token-budget", "time", "--scheduler", "unified"}), 2, "unified");
+  expect_error(with({"--token-budget", "64", "--tbt-slo-ms", "5"}), 2, "--token-budget 64");
+  expect_error(profile({"--token-budget", "auto"}), 2, "--token-budget");
+  ::unsetenv("XDG_CACHE_HOME");
 }
 
 TEST_F(CliTest, WrongValuesAreWrongUsage) {

@@ -1,0 +1,34 @@
+// Measures a machine profile of a model: loads an executor as the engine options say, but with room
+// for the grid of steps, and runs the profiler on it.
+// Owner: a command. Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "engine/engine_options.h"
+#include "profile/profiler.h"
+
+namespace sluice {
+
+struct MeasureOptions {
+  ProfilerOptions profiler;
+  std::int32_t max_tokens = 2048;                     // of a step, at most the context
+  std::int64_t max_kv_bytes = std::int64_t{8} << 30;  // unless --kv-cache-memory says otherwise
+};
+
+// Whose figures a profile for these options holds; found without loading weights.
+Result<ProfileIdentity> profile_identity(const std::string& directory, const EngineOptions& options,
+                                         const Device& device, const ThreadPool& pool);
+
+// Progress goes to stderr: a line that is rewritten on a terminal, else one every ten seconds.
+// SIGINT ends it with kCancelled when catch_interrupts() was called.
+Result<MachineProfile> measure_machine(const std::string& directory, const EngineOptions& options,
+                                       Device& device, ThreadPool& pool, const Clock& clock,
+                                       const MeasureOptions& measure);
+
+}  // namespace sluice

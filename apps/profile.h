@@ -1,0 +1,23 @@
+// `sluice profile`: measures what steps cost on this machine with a model, tells what TBT goals and
+// token budgets follow, and keeps the profile for `--token-budget auto` and `time`. One thread.
+#pragma once
+
+#include <string>
+
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+struct ProfileArguments {
+  std::string model;
+  std::string output;      // file; empty: in the user's cache folder
+  std::string report;      // folder; empty: no plots
+  std::string time_limit;  // seconds; empty: 120
+  bool json = false;
+  EngineOptionTexts engine;
+};
+
+// Returns the exit code.
+int run_profile(const ProfileArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,92 @@
+#include "apps/tbt_goal.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "apps/measure_machine.h"
+#include "base/log.h"
+#include "engine/engine_loader.h"
+#include "profile/token_budget.h"
+
+namespace sluice {
+namespace {
+
+// A start should not take long, nor much memory: fewer, shorter steps than `sluice profile`.
+constexpr Duration kQuickTime = std::chrono::seconds(10);
+constexpr std::int32_t kQuickTokens = 512;
+constexpr std::int64_t kQuickKvBytes = std::int64_t{1} << 30;
+
+Result<MachineProfile> measure_quickly(const std::string& directory, const EngineOptions& options,
+                                       Device& device, ThreadPool& pool, const Clock& clock,
+                                       const std::string& path) {
+  log_info(
+      fmt::format("there is no profile of this model on this machine yet: measuring one now, about "
+                  "{} s; `sluice profile {}` makes a better one",
+                  std::chrono::duration_cast<std::chrono::seconds>(kQuickTime).count(), directory));
+  MeasureOptions measure;
+  measure.profiler.time_limit = kQuickTime;
+  measure.max_tokens = kQuickTokens;
+  measure.max_kv_bytes = kQuickKvBytes;
+  auto profile = measure_machine(directory, options, device, pool, clock, measure);
+  if (!profile) {
+    return with_context("--token-budget auto or time needs a profile (sluice profile makes one)",
+                        std::move(profile).error());
+  }
+  const Status saved =
+      path.empty() ? Status(not_found("HOME is not set")) : save_profile(*profile, path);
+  if (!saved) log_warning(fmt::format("the profile is not kept: {}", saved.error().message));
+  return profile;
+}
+
+Result<MachineProfile> find_profile(const std::string& directory, const EngineOptions& options,
+                                    Device& device, ThreadPool& pool, const Clock& clock) {
+  ASSIGN_OR_RETURN(const ProfileIdentity identity,
+                   profile_identity(directory, options, device, pool));
+  const std::string path = default_profile_path(identity);
+  if (!path.empty()) {
+    auto profile = load_profile(path);
+    if (profile && profile->identity == identity) {
+      log_info(fmt::format("profile: {}", path));
+      return profile;
+    }
+    if (profile) {
+      return invalid_argument(
+          fmt::format("{}: is a profile of another model or machine; remove it", path));
+    }
+    if (profile.error().code != ErrorCode::kNotFound) return profile.error();
+  }
+  return measure_quickly(directory, options, device, pool, clock, path);
+}
+
+}  // namespace
+
+Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
+                                        Device& device, ThreadPool& pool, const Clock& clock) {
+  if (options.budget_mode == BudgetMode::kTokens) return options;
+  ASSIGN_OR_RETURN(const MachineProfile profile,
+                   find_profile(directory, options, device, pool, clock));
+  ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
+  const ReferenceLoad load = reference_load(options.max_num_seqs, model.max_model_len);
+  const Duration goal = options.tbt_slo.value_or(paper_goals(profile).strict);
+  EngineOptions chosen = options;
+  std::string what;
+  if (options.budget_mode == BudgetMode::kTime) {
+    ASSIGN_OR_RETURN(TimeBudgetChoice choice, choose_time_budget(profile, load, goal));
+    chosen.token_budget = choice.token_budget;
+    chosen.time_budget = choice.time;
+    what = fmt::format("time, at most {} tokens", choice.token_budget);
+  } else {
+    ASSIGN_OR_RETURN(chosen.token_budget, choose_token_budget(profile, load, goal));
+    chosen.budget_mode = BudgetMode::kTokens;
+    what = fmt::format("{}", chosen.token_budget);
+  }
+  log_info(
+      fmt::format("token budget: {} (TBT goal {:.6g} ms{}; {} decodes with contexts of {}; "
+                  "predictions x {:.2f})",
+                  what, to_milliseconds(goal), options.tbt_slo ? "" : ", 5 decode steps",
+                  load.decode_rows, load.context, prediction_margin(profile)));
+  return chosen;
+}
+
+}  // namespace sluice
