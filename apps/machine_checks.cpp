@@ -97,10 +97,20 @@ MachineCheck check_huge_pages() {
           "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
+// What there is, and, by making one, whether each device can be used: a GPU without code in this
+// build, say, is found but refused.
 MachineCheck check_cuda() {
-  auto device = make_cuda_device(0);
-  if (device) return {"cuda", CheckLevel::kOk, (*device)->traits().description, ""};
-  return {"cuda", CheckLevel::kNote, device.error().message, ""};
+  const auto machine = inspect_cuda();
+  if (!machine) return {"cuda", CheckLevel::kNote, machine.error().message, ""};
+  MachineCheck check{"cuda", CheckLevel::kOk, machine->driver, ""};
+  for (std::size_t i = 0; i < machine->devices.size(); ++i) {
+    check.found += "; " + machine->devices[i];
+    const auto device = make_cuda_device(static_cast<int>(i));
+    if (device) continue;
+    check.level = CheckLevel::kWarning;
+    check.advice = device.error().message;
+  }
+  return check;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "apps/make_device.h"
 
+#include "base/log.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda_device.h"
 
@@ -11,7 +12,15 @@ std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options) {
 
 Result<std::unique_ptr<Device>> make_device(const EngineOptions& options, ThreadPool& pool) {
   switch (options.device) {
-    case DeviceKind::kCuda: return make_cuda_device(options.device_index);
+    case DeviceKind::kCuda: {
+      auto device = make_cuda_device(options.device_index);
+      if (device) {
+        log_warning((*device)->traits().name +
+                    ": the CUDA backend is new and has not been verified on a GPU; compare its "
+                    "results with --device cpu");
+      }
+      return device;
+    }
     case DeviceKind::kCpu: break;
   }
   CpuDeviceOptions cpu;

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/cuda_device.h"
-
 namespace sluice {
 namespace {
 
@@ -208,13 +206,6 @@ TEST(Arena, ReleasesEverythingOnceAlsoAfterMoves) {
   }
   EXPECT_EQ(device.reserved_ranges, 0);
   EXPECT_TRUE(device.backed.empty());
-}
-
-TEST(CudaAbsent, SaysWhatToDo) {
-  const auto device = make_cuda_device(0);
-  if (device) GTEST_SKIP() << "this build has CUDA";
-  EXPECT_EQ(device.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(device.error().message, testing::HasSubstr("--device cpu"));
 }
 
 }  // namespace

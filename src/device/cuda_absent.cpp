@@ -3,11 +3,20 @@
 #include "device/cuda_device.h"
 
 namespace sluice {
+namespace {
+
+Error not_built() {
+  return unsupported(
+      "this build has no CUDA support; use --device cpu, or a build made where the CUDA toolkit "
+      "(nvcc) is installed");
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(int index) {
-  return unsupported("cuda:" + std::to_string(index) +
-                     ": this build has no CUDA support; use --device cpu, or a build made where "
-                     "the CUDA toolkit (nvcc) is installed");
+  return with_context("cuda:" + std::to_string(index), not_built());
 }
+
+Result<CudaMachine> inspect_cuda() { return with_context("cuda", not_built()); }
 
 }  // namespace sluice

@@ -1,15 +1,27 @@
-// The CUDA device's factory. Where the build has no CUDA, the same function is there and says so.
+// The CUDA device's factory. Where the build has no CUDA, the same functions are there and say so.
 // Owner: apps. Threads: any.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "device/device.h"
 
 namespace sluice {
 
-// The GPU with this index, as the driver counts. kUnsupported without CUDA in the build.
+// The GPU with this index, as the driver counts. kUnsupported, with what to do, without CUDA in the
+// build, without a driver, with one that is too old, with none or an unsuitable GPU;
+// kInvalidArgument for an index beyond the last.
 Result<std::unique_ptr<Device>> make_cuda_device(int index);
+
+// What the machine has, for people: no context is made.
+struct CudaMachine {
+  std::string driver;                // "driver 580.65.06, CUDA 13.0"
+  std::vector<std::string> devices;  // "cuda:0 NVIDIA H200, capability 9.0, ..."
+};
+// Errors as above.
+Result<CudaMachine> inspect_cuda();
 
 }  // namespace sluice

@@ -5,8 +5,6 @@
 
 #include <fmt/core.h>
 
-#include "base/check.h"
-
 namespace sluice {
 namespace {
 
@@ -36,22 +34,9 @@ Params read_params(const GraphNode& node) {
 
 }  // namespace
 
-GraphNode CpuGraph::node(std::size_t index) const {
-  CHECK(index < nodes_.size());
-  const Node& node = nodes_[index];
-  return {node.op, std::span(params_).subspan(node.offset, node.bytes)};
-}
-
-void CpuGraph::append_bytes(OpId op, const void* params, std::size_t bytes) {
-  const std::size_t offset = params_.size();
-  params_.resize(offset + bytes);
-  std::memcpy(params_.data() + offset, params, bytes);
-  nodes_.push_back({op, offset, bytes});
-}
-
 Status RecordingOps::begin_capture() {
   if (capturing()) return internal_error("capture: one is on already, and captures do not nest");
-  graph_ = std::make_unique<CpuGraph>();
+  graph_ = std::make_unique<RecordedOps>();
   return {};
 }
 

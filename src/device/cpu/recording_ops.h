@@ -4,37 +4,14 @@
 // Owner: the CPU device. Threads: the engine's thread only.
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "base/result.h"
 #include "device/graph.h"
 #include "device/ops.h"
+#include "device/recorded_ops.h"
 
 namespace sluice {
-
-class CpuGraph final : public Graph {
- public:
-  std::size_t num_nodes() const override { return nodes_.size(); }
-  GraphNode node(std::size_t index) const override;
-
-  template <class Params>
-  void append(OpId op, const Params& params) {
-    append_bytes(op, &params, sizeof(Params));
-  }
-
- private:
-  struct Node {
-    OpId op;
-    std::size_t offset;
-    std::size_t bytes;
-  };
-  void append_bytes(OpId op, const void* params, std::size_t bytes);
-
-  std::vector<Node> nodes_;
-  std::vector<std::byte> params_;
-};
 
 class RecordingOps final : public Ops {
  public:
@@ -63,7 +40,7 @@ class RecordingOps final : public Ops {
   void run_node(const GraphNode& node);
 
   std::unique_ptr<Ops> target_;
-  std::unique_ptr<CpuGraph> graph_;  // while capturing
+  std::unique_ptr<RecordedOps> graph_;  // while capturing
 };
 
 }  // namespace sluice

@@ -63,24 +63,24 @@ TEST(RecordingOps, CapturesDoNotNestAndMustBeOn) {
   EXPECT_FALSE(ops.end_capture());
   ASSERT_TRUE(ops.begin_capture());
   EXPECT_FALSE(ops.begin_capture());
-  EXPECT_FALSE(ops.replay(CpuGraph{})) << "not while capturing";
+  EXPECT_FALSE(ops.replay(RecordedOps{})) << "not while capturing";
   ASSERT_TRUE(ops.end_capture());
   EXPECT_FALSE(ops.end_capture());
-  EXPECT_TRUE(ops.replay(CpuGraph{}));
+  EXPECT_TRUE(ops.replay(RecordedOps{}));
 }
 
 TEST(RecordingOps, RefusesGraphsThatAreNotOfItsOps) {
   RecordingOps ops(std::make_unique<ReferenceOps>());
   Doubling doubling(1);
   doubling.count = 1;
-  CpuGraph unknown;
+  RecordedOps unknown;
   unknown.append(OpId::kRmsNorm, doubling.params());
   unknown.append(static_cast<OpId>(999), 5);
   const auto status = ops.replay(unknown);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, testing::HasSubstr("node 1 has op id 999"));
   EXPECT_EQ(doubling.residual[0], 1.0F) << "nothing ran, not even the good node";
-  CpuGraph misshapen;
+  RecordedOps misshapen;
   misshapen.append(OpId::kMatmul, 5);
   EXPECT_FALSE(ops.replay(misshapen));
 }

@@ -1,0 +1,183 @@
+#include "device/cuda/device_impl.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_ops.h"
+#include "device/cuda/gpu.h"
+#include "device/cuda/kernel_set.h"
+#include "device/cuda/staging_ring.h"
+#include "device/cuda/virtual_memory.h"
+
+namespace sluice::cuda {
+namespace {
+
+CUdeviceptr device_address(const void* pointer) {
+  return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<StagingRing> staging,
+             std::unique_ptr<KernelSet> kernels);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const DeviceTraits& traits() const override { return traits_; }
+  Result<MemoryInfo> memory_info() const override { return gpu_->memory_info(); }
+
+  Result<AddressRange> reserve(std::size_t bytes) override { return memory_.reserve(bytes); }
+  void release(AddressRange range) override { memory_.release(range); }
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes) override;
+  Status back_with_file(AddressRange, std::size_t, int, std::size_t) override {
+    return unsupported(gpu_->name() + ": files cannot be mapped into device memory");
+  }
+  void unback(AddressRange range, std::size_t offset, std::size_t bytes) override {
+    memory_.unback(range, offset, bytes);
+  }
+  Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
+                 Protection protection) override {
+    return memory_.protect(range, offset, bytes, protection);
+  }
+
+  Status copy_to_device(void* target, const void* source, std::size_t bytes) override;
+  Status copy_to_host(void* target, const void* source, std::size_t bytes) override;
+  Status synchronize() override;
+
+  Ops& ops() override { return ops_; }
+  Status begin_capture() override;
+  Result<std::unique_ptr<Graph>> end_capture() override;
+  Status replay(const Graph& graph) override;
+
+ private:
+  // Before anything is submitted: no capture on, no error before, the context current.
+  Status prepare(std::string_view what);
+
+  std::unique_ptr<Gpu> gpu_;
+  VirtualMemory memory_;
+  std::unique_ptr<StagingRing> staging_;
+  std::unique_ptr<KernelSet> kernels_;
+  CudaOps ops_;
+  DeviceTraits traits_;
+};
+
+CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
+                       std::unique_ptr<StagingRing> staging, std::unique_ptr<KernelSet> kernels)
+    : gpu_(std::move(gpu)),
+      memory_(std::move(memory)),
+      staging_(std::move(staging)),
+      kernels_(std::move(kernels)),
+      ops_(*gpu_, *kernels_) {
+  traits_.name = gpu_->name();
+  traits_.description = describe(gpu_->info());
+  traits_.granularity = memory_.chunk_bytes();
+  traits_.residual_dtype = DType::kF32;
+}
+
+CudaDevice::~CudaDevice() {
+  // What was submitted still uses memory and code; members free them with the context current.
+  static_cast<void>(gpu_->synchronize());
+}
+
+Status CudaDevice::prepare(std::string_view what) {
+  if (ops_.recording())
+    return internal_error(fmt::format("{}: not possible while capturing", what));
+  RETURN_IF_ERROR(gpu_->health());
+  return gpu_->make_current();
+}
+
+Status CudaDevice::back(AddressRange range, std::size_t offset, std::size_t bytes) {
+  RETURN_IF_ERROR(prepare("backing memory"));
+  return memory_.back(range, offset, bytes);
+}
+
+Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
+  RETURN_IF_ERROR(prepare("copy"));
+  for (std::size_t done = 0; done < bytes;) {
+    ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
+    std::memcpy(piece.data(), static_cast<const std::byte*>(source) + done, piece.size());
+    gpu_->submitted(gpu_->api().cuMemcpyHtoDAsync(device_address(target) + done, piece.data(),
+                                                  piece.size(), gpu_->stream()),
+                    "copy to the device");
+    RETURN_IF_ERROR(gpu_->health());
+    done += piece.size();
+  }
+  return {};
+}
+
+Status CudaDevice::copy_to_host(void* target, const void* source, std::size_t bytes) {
+  RETURN_IF_ERROR(prepare("copy"));
+  for (std::size_t done = 0; done < bytes;) {
+    ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
+    gpu_->submitted(gpu_->api().cuMemcpyDtoHAsync(piece.data(), device_address(source) + done,
+                                                  piece.size(), gpu_->stream()),
+                    "copy to the host");
+    RETURN_IF_ERROR(synchronize());
+    std::memcpy(static_cast<std::byte*>(target) + done, piece.data(), piece.size());
+    done += piece.size();
+  }
+  return {};
+}
+
+Status CudaDevice::synchronize() {
+  if (ops_.recording()) return internal_error("synchronize: not possible while capturing");
+  RETURN_IF_ERROR(gpu_->synchronize());
+  staging_->drained();
+  return {};
+}
+
+Status CudaDevice::begin_capture() {
+  if (ops_.recording()) {
+    return internal_error("capture: one is on already, and captures do not nest");
+  }
+  RETURN_IF_ERROR(prepare("capture"));
+  RETURN_IF_ERROR(gpu_->check(
+      gpu_->api().cuStreamBeginCapture(gpu_->stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+      "beginning a capture"));
+  ops_.start_recording();
+  return {};
+}
+
+Result<std::unique_ptr<Graph>> CudaDevice::end_capture() {
+  if (!ops_.recording()) return internal_error("capture: none is on");
+  std::unique_ptr<RecordedOps> record = ops_.take_record();
+  RETURN_IF_ERROR(gpu_->make_current());
+  CUgraph graph = nullptr;
+  const auto ended =
+      gpu_->check(gpu_->api().cuStreamEndCapture(gpu_->stream(), &graph), "ending a capture");
+  // An op that could not be captured says more than the broken capture it leaves.
+  if (auto health = gpu_->health(); !health || !ended) {
+    if (graph != nullptr) static_cast<void>(gpu_->api().cuGraphDestroy(graph));
+    return health ? ended.error() : health.error();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaGraph> made,
+                   CudaGraph::create(*gpu_, graph, std::move(record)));
+  return std::unique_ptr<Graph>(std::move(made));
+}
+
+Status CudaDevice::replay(const Graph& graph) {
+  RETURN_IF_ERROR(prepare("replay"));
+  const auto* captured = dynamic_cast<const CudaGraph*>(&graph);
+  if (captured == nullptr || &captured->gpu() != gpu_.get()) {
+    return invalid_argument(gpu_->name() + ": replay: the graph was captured elsewhere");
+  }
+  gpu_->submitted(gpu_->api().cuGraphLaunch(captured->executable(), gpu_->stream()), "a graph");
+  return gpu_->health();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Gpu> gpu, Gpu::open(api, index));
+  ASSIGN_OR_RETURN(VirtualMemory memory, VirtualMemory::create(*gpu));
+  ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging, StagingRing::create(*gpu));
+  ASSIGN_OR_RETURN(std::unique_ptr<KernelSet> kernels, KernelSet::load(*gpu));
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
+      std::move(gpu), std::move(memory), std::move(staging), std::move(kernels)));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,16 @@
+// CudaDevice: Device on one GPU, over a driver table. make_cuda_device (device/cuda_device.h) gives
+// it the real driver, tests a fake one.
+// Owner: the caller. Threads: as device.h.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+namespace sluice::cuda {
+
+Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index);
+
+}  // namespace sluice::cuda

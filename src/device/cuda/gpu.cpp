@@ -1,0 +1,136 @@
+#include "device/cuda/gpu.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "base/log.h"
+
+namespace sluice::cuda {
+namespace {
+
+Result<int> attribute(const DriverApi& api, CUdevice device, CUdevice_attribute which,
+                      std::string_view what) {
+  int value = 0;
+  RETURN_IF_ERROR(check(api, api.cuDeviceGetAttribute(&value, which, device), what));
+  return value;
+}
+
+Result<CUdevice> find_device(const DriverApi& api, int index) {
+  int count = 0;
+  RETURN_IF_ERROR(check(api, api.cuDeviceGetCount(&count), "cuda"));
+  if (index < 0 || index >= count) {
+    return invalid_argument(fmt::format("cuda:{}: no such device; this machine has {}: cuda:0{}",
+                                        index, count,
+                                        count > 1 ? fmt::format(" to cuda:{}", count - 1) : ""));
+  }
+  CUdevice device = 0;
+  RETURN_IF_ERROR(check(api, api.cuDeviceGet(&device, index), fmt::format("cuda:{}", index)));
+  return device;
+}
+
+}  // namespace
+
+std::string describe(const GpuInfo& info) {
+  return fmt::format("{}, capability {}.{}, {} multiprocessors, {:.1f} GiB", info.name, info.major,
+                     info.minor, info.multiprocessors,
+                     static_cast<double>(info.memory_bytes) / 0x1p30);
+}
+
+Result<GpuInfo> inspect_gpu(const DriverApi& api, int index) {
+  ASSIGN_OR_RETURN(const CUdevice device, find_device(api, index));
+  const std::string name = fmt::format("cuda:{}", index);
+  GpuInfo info;
+  std::array<char, 256> text = {};
+  RETURN_IF_ERROR(check(
+      api, api.cuDeviceGetName(text.data(), static_cast<int>(text.size()) - 1, device), name));
+  info.name = text.data();
+  ASSIGN_OR_RETURN(info.major,
+                   attribute(api, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, name));
+  ASSIGN_OR_RETURN(info.minor,
+                   attribute(api, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, name));
+  ASSIGN_OR_RETURN(info.multiprocessors,
+                   attribute(api, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, name));
+  std::size_t bytes = 0;
+  RETURN_IF_ERROR(check(api, api.cuDeviceTotalMem(&bytes, device), name));
+  info.memory_bytes = static_cast<std::int64_t>(bytes);
+  return info;
+}
+
+Result<std::unique_ptr<Gpu>> Gpu::open(const DriverApi& api, int index) {
+  ASSIGN_OR_RETURN(const CUdevice device, find_device(api, index));
+  ASSIGN_OR_RETURN(GpuInfo info, inspect_gpu(api, index));
+  std::unique_ptr<Gpu> gpu(new Gpu(api, index, device, std::move(info)));
+  ASSIGN_OR_RETURN(
+      const int virtual_memory,
+      attribute(api, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu->name_));
+  if (virtual_memory == 0) {
+    return unsupported(fmt::format("{}: {} cannot map virtual memory; use --device cpu", gpu->name_,
+                                   gpu->info_.name));
+  }
+  RETURN_IF_ERROR(gpu->check(api.cuDevicePrimaryCtxRetain(&gpu->context_, device), "its context"));
+  RETURN_IF_ERROR(gpu->make_current());
+  RETURN_IF_ERROR(
+      gpu->check(api.cuStreamCreate(&gpu->stream_, CU_STREAM_NON_BLOCKING), "its stream"));
+  return gpu;
+}
+
+Gpu::Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info)
+    : api_(api), name_(fmt::format("cuda:{}", index)), device_(device), info_(std::move(info)) {}
+
+Gpu::~Gpu() {
+  if (context_ == nullptr) return;
+  // After a fault these fail too, and there is nobody left to tell.
+  static_cast<void>(api_.cuCtxSetCurrent(context_));
+  if (stream_ != nullptr) static_cast<void>(api_.cuStreamDestroy(stream_));
+  static_cast<void>(api_.cuDevicePrimaryCtxRelease(device_));
+}
+
+Status Gpu::make_current() const {
+  return cuda::check(api_, api_.cuCtxSetCurrent(context_), name_);
+}
+
+Result<MemoryInfo> Gpu::memory_info() const {
+  RETURN_IF_ERROR(make_current());
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  RETURN_IF_ERROR(cuda::check(api_, api_.cuMemGetInfo(&free_bytes, &total_bytes),
+                              fmt::format("{}: free memory", name_)));
+  return MemoryInfo{static_cast<std::int64_t>(total_bytes), static_cast<std::int64_t>(free_bytes)};
+}
+
+Status Gpu::check(CUresult result, std::string_view what) {
+  if (result == CUDA_SUCCESS) return {};
+  Error error = driver_error(api_, result, fmt::format("{}: {}", name_, what));
+  if (is_sticky(result)) keep(error);
+  return error;
+}
+
+void Gpu::submitted(CUresult result, std::string_view what) {
+  last_submitted_ = what;
+  if (result == CUDA_SUCCESS) return;
+  keep(driver_error(api_, result, fmt::format("{}: {}", name_, what)));
+}
+
+void Gpu::refuse(Error error) { keep(with_context(name_, std::move(error))); }
+
+void Gpu::keep(Error error) {
+  if (!health_) return;
+  log_error(error.message);
+  health_ = std::move(error);
+}
+
+Status Gpu::synchronize() {
+  RETURN_IF_ERROR(make_current());
+  const CUresult result = api_.cuStreamSynchronize(stream_);
+  if (result != CUDA_SUCCESS) {
+    keep(driver_error(api_, result,
+                      fmt::format("{}: found when waiting, last submitted was {} (with "
+                                  "CUDA_LAUNCH_BLOCKING=1 the error names its op)",
+                                  name_, last_submitted_)));
+  }
+  return health_;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,110 @@
+#include "device/cuda/kernel_set.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+// Where the build put the device code (cmake/cuda.cmake).
+extern "C" {
+extern const std::byte sluice_device_code_rows[];
+extern const std::byte sluice_device_code_rows_end[];
+extern const std::byte sluice_device_code_attention[];
+extern const std::byte sluice_device_code_attention_end[];
+extern const std::byte sluice_device_code_matmul[];
+extern const std::byte sluice_device_code_matmul_end[];
+}
+
+namespace sluice::cuda {
+namespace {
+
+enum CodeIndex : std::size_t { kRows, kAttention, kMatmul };
+
+constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
+    {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
+    {"rms_norm", "sluice_rms_norm", kRows, sizeof(RmsNormParams)},
+    {"matmul", "sluice_matmul", kMatmul, sizeof(MatmulParams)},
+    {"rope_write_kv", "sluice_rope_write_kv", kAttention, sizeof(RopeWriteKvParams)},
+    {"attention", "sluice_attention", kAttention, sizeof(AttentionParams)},
+    {"gated_activation", "sluice_gated_activation", kRows, sizeof(GatedActivationParams)},
+    {"gather_rows", "sluice_gather_rows", kRows, sizeof(GatherRowsParams)},
+    {"copy_blocks", "sluice_copy_blocks", kRows, sizeof(CopyBlocksParams)},
+}};
+
+}  // namespace
+
+std::array<DeviceCode, kNumDeviceCodes> device_codes() {
+  const auto between = [](const std::byte* begin, const std::byte* end) {
+    return std::span<const std::byte>(begin, end);
+  };
+  return {{{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
+           {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
+           {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)}}};
+}
+
+const KernelInfo& kernel_info(KernelId id) {
+  const auto index = static_cast<std::size_t>(id);
+  CHECK(index < kNumKernels);
+  return kKernels[index];
+}
+
+Result<std::unique_ptr<KernelSet>> KernelSet::load(Gpu& gpu) {
+  std::unique_ptr<KernelSet> set(new KernelSet(gpu));
+  RETURN_IF_ERROR(set->load_modules());
+  for (std::size_t i = 0; i < kNumKernels; ++i) {
+    RETURN_IF_ERROR(set->load_function(kKernels[i], set->functions_[i]));
+  }
+  return set;
+}
+
+KernelSet::~KernelSet() {
+  for (CUmodule module : modules_) static_cast<void>(gpu_.api().cuModuleUnload(module));
+}
+
+Status KernelSet::load_modules() {
+  for (const DeviceCode& code : device_codes()) {
+    CUmodule module = nullptr;
+    const CUresult result = gpu_.api().cuModuleLoadData(&module, code.bytes.data());
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) {
+      return unsupported(fmt::format(
+          "{}: {} has capability {}.{}, and this build has device code for {} only; build with "
+          "-DSLUICE_CUDA_ARCHITECTURES={}{}, or use --device cpu",
+          gpu_.name(), gpu_.info().name, gpu_.info().major, gpu_.info().minor,
+          SLUICE_CUDA_ARCHITECTURES_TEXT, gpu_.info().major, gpu_.info().minor));
+    }
+    RETURN_IF_ERROR(gpu_.check(result, fmt::format("loading the device code '{}'", code.name)));
+    modules_.push_back(module);
+  }
+  return {};
+}
+
+Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
+  const DriverApi& api = gpu_.api();
+  RETURN_IF_ERROR(gpu_.check(api.cuModuleGetFunction(&function, modules_[info.code], info.symbol),
+                             info.symbol));
+  // Now, and not at the first launch, which may be part of a capture.
+  RETURN_IF_ERROR(gpu_.check(api.cuFuncLoad(function), info.symbol));
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+  RETURN_IF_ERROR(gpu_.check(api.cuFuncGetParamInfo(function, 0, &offset, &bytes), info.symbol));
+  if (offset != 0 || bytes != info.parameter_bytes) {
+    return internal_error(
+        fmt::format("{}: the parameter of {} has {} bytes at {} on the device, {} at 0 on the host",
+                    gpu_.name(), info.symbol, bytes, offset, info.parameter_bytes));
+  }
+  return {};
+}
+
+void KernelSet::launch(KernelId id, const LaunchShape& shape, const void* params,
+                       std::size_t bytes) {
+  const KernelInfo& info = kernel_info(id);
+  CHECK(bytes == info.parameter_bytes);
+  if (shape.empty()) return;
+  // The driver copies what it points to before the call returns.
+  void* parameters[] = {const_cast<void*>(params)};
+  const CUresult result = gpu_.api().cuLaunchKernel(
+      functions_[static_cast<std::size_t>(id)], shape.grid_x, shape.grid_y, 1, shape.block, 1, 1,
+      shape.shared_bytes, gpu_.stream(), parameters, nullptr);
+  gpu_.submitted(result, info.op);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,74 @@
+// KernelSet: the device code of this build, loaded into a GPU's context, and the one way to run it.
+//
+// Every kernel takes one parameter: a copy of its op's params struct. When code is loaded, the
+// driver is asked how large each kernel's parameter is: a struct that the device compiler lays out
+// otherwise than the host's is found then, and not by a wrong result.
+// Owner: the CUDA device. Threads: the engine's thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "device/cuda/gpu.h"
+#include "device/cuda/launch_shapes.h"
+
+namespace sluice::cuda {
+
+enum class KernelId : std::uint8_t {
+  kEmbed,
+  kRmsNorm,
+  kMatmul,
+  kRopeWriteKv,
+  kAttention,
+  kGatedActivation,
+  kGatherRows,
+  kCopyBlocks,
+};
+inline constexpr std::size_t kNumKernels = 8;
+
+// A fat binary of this build: the code of one file of kernels/ for each architecture.
+struct DeviceCode {
+  std::string_view name;
+  std::span<const std::byte> bytes;
+};
+inline constexpr std::size_t kNumDeviceCodes = 3;
+std::array<DeviceCode, kNumDeviceCodes> device_codes();
+
+struct KernelInfo {
+  std::string_view op;          // "embed"
+  const char* symbol;           // "sluice_embed"
+  std::size_t code;             // index into device_codes()
+  std::size_t parameter_bytes;  // of the params struct
+};
+const KernelInfo& kernel_info(KernelId id);
+
+class KernelSet {
+ public:
+  // kUnsupported, naming the GPU's capability and the build option, where no code fits the GPU.
+  // REQUIRES: the GPU's context is current, here and for launches, and it outlives the set.
+  static Result<std::unique_ptr<KernelSet>> load(Gpu& gpu);
+  ~KernelSet();
+  KernelSet(const KernelSet&) = delete;
+  KernelSet& operator=(const KernelSet&) = delete;
+
+  // Submits a kernel with a copy of `params`. A failure is kept by the GPU. An empty shape submits
+  // nothing. REQUIRES: `bytes` is the size of the kernel's struct.
+  void launch(KernelId id, const LaunchShape& shape, const void* params, std::size_t bytes);
+
+ private:
+  explicit KernelSet(Gpu& gpu) : gpu_(gpu) {}
+  Status load_modules();
+  Status load_function(const KernelInfo& info, CUfunction& function);
+
+  Gpu& gpu_;
+  std::vector<CUmodule> modules_;  // as device_codes()
+  std::array<CUfunction, kNumKernels> functions_ = {};
+};
+
+}  // namespace sluice::cuda

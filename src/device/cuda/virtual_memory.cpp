@@ -1,0 +1,217 @@
+#include "device/cuda/virtual_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace sluice::cuda {
+namespace {
+
+std::size_t round_up(std::size_t n, std::size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+CUdeviceptr address_of(const std::byte* pointer) {
+  return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
+
+}  // namespace
+
+Result<VirtualMemory> VirtualMemory::create(Gpu& gpu) {
+  const DriverApi& api = gpu.api();
+  int exportable = 0;
+  RETURN_IF_ERROR(gpu.check(
+      api.cuDeviceGetAttribute(&exportable,
+                               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                               gpu.device()),
+      "whether its memory can be exported"));
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = gpu.device();
+  if (exportable != 0) {
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  } else {
+    log_warning(gpu.name() + ": its memory cannot be shared with other processes here");
+  }
+  std::size_t granularity = 0;
+  RETURN_IF_ERROR(gpu.check(api.cuMemGetAllocationGranularity(&granularity, &properties,
+                                                              CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                            "the granularity of its memory"));
+  if (granularity == 0) return internal_error(gpu.name() + ": a granularity of 0 bytes");
+  return VirtualMemory(gpu, round_up(kChunkBytes, granularity), properties);
+}
+
+Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
+  if (bytes == 0) return invalid_argument("reserving device addresses: 0 bytes asked for");
+  RETURN_IF_ERROR(gpu_->make_current());
+  const DriverApi& api = gpu_->api();
+  bytes = round_up(bytes, chunk_bytes_);
+  CUdeviceptr elsewhere = 0;
+  std::string refusal;
+  for (const std::size_t area : kAreas) {
+    for (std::size_t slot = 0; slot < kSlotsOfArea; ++slot) {
+      const CUdeviceptr wanted = area + slot * kSlotBytes;
+      CUdeviceptr got = 0;
+      // The address is a hint to the driver: what it gives may lie elsewhere.
+      const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
+      if (result == CUDA_SUCCESS && got == wanted) {
+        const AddressRange range{reinterpret_cast<std::byte*>(got), bytes};
+        ranges_[range.base].resize(bytes / chunk_bytes_, Chunk{0});
+        return range;
+      }
+      if (result == CUDA_SUCCESS) {
+        elsewhere = got;
+        RETURN_IF_ERROR(gpu_->check(api.cuMemAddressFree(got, bytes), "freeing addresses"));
+      } else {
+        Error error = driver_error(api, result, "the driver");
+        if (is_sticky(result)) return error;
+        refusal = std::move(error).message;
+      }
+    }
+  }
+  return unavailable(
+      fmt::format("{}: reserving {} bytes of device addresses: none of {} slots is free{}{}",
+                  gpu_->name(), bytes, kSlotsOfArea * static_cast<int>(std::size(kAreas)),
+                  elsewhere == 0 ? "" : fmt::format(", the driver offers {:#x}", elsewhere),
+                  refusal.empty() ? "" : "; " + refusal));
+}
+
+void VirtualMemory::release(AddressRange range) {
+  const auto found = ranges_.find(range.base);
+  CHECK(found != ranges_.end());
+  CHECK(found->second.size() * chunk_bytes_ == range.bytes);
+  for (const Chunk chunk : found->second) CHECK(chunk == 0);
+  ranges_.erase(found);
+  if (!gpu_->make_current()) return;
+  static_cast<void>(gpu_->check(gpu_->api().cuMemAddressFree(address_of(range.base), range.bytes),
+                                "freeing addresses"));
+}
+
+std::vector<VirtualMemory::Chunk>& VirtualMemory::chunks_of(AddressRange range, std::size_t offset,
+                                                            std::size_t bytes) {
+  const auto found = ranges_.find(range.base);
+  CHECK(found != ranges_.end());
+  CHECK(offset % chunk_bytes_ == 0 && bytes % chunk_bytes_ == 0 && bytes > 0);
+  CHECK(offset <= range.bytes && bytes <= range.bytes - offset);
+  CHECK(found->second.size() * chunk_bytes_ == range.bytes);
+  return found->second;
+}
+
+Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t bytes) {
+  std::vector<Chunk>& chunks = chunks_of(range, offset, bytes);
+  RETURN_IF_ERROR(gpu_->health());
+  RETURN_IF_ERROR(gpu_->make_current());
+  const CUdeviceptr base = address_of(range.base);
+  Status status;
+  std::size_t done = offset;
+  for (; done < offset + bytes; done += chunk_bytes_) {
+    Chunk& chunk = chunks[done / chunk_bytes_];
+    CHECK(chunk == 0);
+    status = back_chunk(base + done, chunk);
+    if (!status) break;
+  }
+  if (status) status = set_access(base + offset, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  if (status) {
+    status = gpu_->check(gpu_->api().cuMemsetD8Async(base + offset, 0, bytes, gpu_->stream()),
+                         "zeroing memory");
+  }
+  if (status) return {};
+  for (std::size_t at = offset; at < done; at += chunk_bytes_) {
+    unback_chunk(base + at, chunks[at / chunk_bytes_]);
+  }
+  if (status.error().code == ErrorCode::kResourceExhausted) return out_of_memory(bytes);
+  return status;
+}
+
+Status VirtualMemory::back_chunk(CUdeviceptr address, Chunk& chunk) {
+  const DriverApi& api = gpu_->api();
+  Chunk made = 0;
+  RETURN_IF_ERROR(
+      gpu_->check(api.cuMemCreate(&made, chunk_bytes_, &properties_, 0), "taking memory"));
+  if (auto status = gpu_->check(api.cuMemMap(address, chunk_bytes_, 0, made, 0), "mapping memory");
+      !status) {
+    static_cast<void>(gpu_->check(api.cuMemRelease(made), "giving memory back"));
+    return status;
+  }
+  chunk = made;
+  return {};
+}
+
+// A failure here is a fault of the device, which is kept, or a bug of ours, which the driver names;
+// either way the chunk counts as given back.
+void VirtualMemory::unback_chunk(CUdeviceptr address, Chunk& chunk) {
+  const DriverApi& api = gpu_->api();
+  if (auto status = gpu_->check(api.cuMemUnmap(address, chunk_bytes_), "unmapping memory");
+      !status) {
+    log_error(status.error().message);
+  }
+  if (auto status = gpu_->check(api.cuMemRelease(chunk), "giving memory back"); !status) {
+    log_error(status.error().message);
+  }
+  chunk = 0;
+}
+
+void VirtualMemory::unback(AddressRange range, std::size_t offset, std::size_t bytes) {
+  std::vector<Chunk>& chunks = chunks_of(range, offset, bytes);
+  // What runs may use the memory. After a fault nothing runs, and the memory still goes.
+  static_cast<void>(gpu_->synchronize());
+  static_cast<void>(gpu_->make_current());
+  for (std::size_t at = offset; at < offset + bytes; at += chunk_bytes_) {
+    Chunk& chunk = chunks[at / chunk_bytes_];
+    CHECK(chunk != 0);
+    unback_chunk(address_of(range.base) + at, chunk);
+  }
+}
+
+Status VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, CUmemAccess_flags flags) {
+  CUmemAccessDesc access = {};
+  access.location = properties_.location;
+  access.flags = flags;
+  return gpu_->check(gpu_->api().cuMemSetAccess(address, bytes, &access, 1),
+                     "setting the access to memory");
+}
+
+Status VirtualMemory::protect(AddressRange range, std::size_t offset, std::size_t bytes,
+                              Protection protection) {
+  static_cast<void>(chunks_of(range, offset, bytes));  // checks the place
+  // Copies in flight still write.
+  RETURN_IF_ERROR(gpu_->synchronize());
+  const CUdeviceptr address = address_of(range.base) + offset;
+  if (protection == Protection::kReadWrite) {
+    return set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  }
+  auto status = set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  if (status || status.error().code == ErrorCode::kUnavailable) return status;
+  // A guard against our own bugs, not something results depend on: without it all else works.
+  if (!told_of_protection_) {
+    log_warning(status.error().message + "; weights stay writable");
+    told_of_protection_ = true;
+  }
+  return {};
+}
+
+Error VirtualMemory::out_of_memory(std::size_t wanted) const {
+  const auto info = gpu_->memory_info();
+  if (!info) {
+    return resource_exhausted(fmt::format("{}: {:.2f} GiB of device memory asked for, not there",
+                                          gpu_->name(), gib(wanted)));
+  }
+  const auto free_bytes = static_cast<std::size_t>(std::max<std::int64_t>(info->free_bytes, 0));
+  const std::string missing = wanted > free_bytes
+                                  ? fmt::format("{:.2f} GiB are missing", gib(wanted - free_bytes))
+                                  : "free memory is in too small pieces";
+  return resource_exhausted(fmt::format(
+      "{}: {:.2f} GiB of device memory asked for, {:.2f} GiB free of {:.2f} GiB: {}; lower "
+      "--kv-cache-memory, --max-num-seqs or --max-model-len, or stop what else uses the GPU",
+      gpu_->name(), gib(wanted), gib(free_bytes), gib(static_cast<std::size_t>(info->total_bytes)),
+      missing));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,60 @@
+// VirtualMemory: ranges of a GPU's address space at fixed bases, backed chunk by chunk with memory
+// that can be exported to other processes.
+//
+// A chunk is one physical allocation and the unit of everything here: the device's granularity is
+// the chunk's size, so that whatever is given back is given back whole. Bases are a fixed series,
+// the same in every process: slots of 256 GiB, first where other work on frozen addresses found the
+// driver willing, then in two areas elsewhere.
+// Owner: the CUDA device. Threads: the engine's thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "base/result.h"
+#include "device/cuda/gpu.h"
+#include "device/device.h"
+
+namespace sluice::cuda {
+
+class VirtualMemory {
+ public:
+  static constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kSlotBytes = std::size_t{256} << 30;
+  static constexpr int kSlotsOfArea = 6;
+  static constexpr std::size_t kAreas[] = {0x600000000000, 0x300000000000, 0x100000000000};
+
+  static Result<VirtualMemory> create(Gpu& gpu);
+
+  // Bytes of a chunk: kChunkBytes, rounded up to what the driver can map.
+  std::size_t chunk_bytes() const { return chunk_bytes_; }
+
+  // As in device.h. back() zeroes on the stream, so ops submitted after it see zeros; unback()
+  // waits for the stream.
+  Result<AddressRange> reserve(std::size_t bytes);
+  void release(AddressRange range);
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes);
+  void unback(AddressRange range, std::size_t offset, std::size_t bytes);
+  Status protect(AddressRange range, std::size_t offset, std::size_t bytes, Protection protection);
+
+ private:
+  using Chunk = CUmemGenericAllocationHandle;  // 0: not backed
+
+  VirtualMemory(Gpu& gpu, std::size_t chunk_bytes, CUmemAllocationProp properties)
+      : gpu_(&gpu), chunk_bytes_(chunk_bytes), properties_(properties) {}
+  // The chunks of [offset, offset + bytes) of a range. CHECKs that they are its own.
+  std::vector<Chunk>& chunks_of(AddressRange range, std::size_t offset, std::size_t bytes);
+  Status back_chunk(CUdeviceptr address, Chunk& chunk);
+  void unback_chunk(CUdeviceptr address, Chunk& chunk);
+  Status set_access(CUdeviceptr address, std::size_t bytes, CUmemAccess_flags flags);
+  Error out_of_memory(std::size_t wanted) const;
+
+  Gpu* gpu_;
+  std::size_t chunk_bytes_;
+  CUmemAllocationProp properties_;
+  std::map<const std::byte*, std::vector<Chunk>> ranges_;
+  bool told_of_protection_ = false;
+};
+
+}  // namespace sluice::cuda
