@@ -23,17 +23,8 @@ SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t s
           .max_num_seqs = options.max_num_seqs,
           .max_model_len = options.max_model_len,
           .eos_ids = {},
-          .micro_batches = stages};
-}
-
-KvOptions kv_options(const ReplicaOptions& options) {
-  return {.block_size = options.block_size,
-          .group_windows = {options.window},
-          .num_blocks = options.num_blocks,
-          .max_blocks = 0,
-          .max_num_seqs = options.max_num_seqs,
-          .max_model_len = options.max_model_len,
-          .max_query_len = std::min(max_step_tokens(options), options.max_model_len)};
+          .micro_batches = stages,
+          .time_budget = options.time_budget};
 }
 
 // Names for the full blocks of shared prefixes: equal when all pieces up to them are.
@@ -78,8 +69,22 @@ std::int32_t max_step_tokens(const ReplicaOptions& options) {
   return std::max((*policy)->token_budget(scheduler_options(options, 1)), options.max_num_seqs);
 }
 
+KvOptions replica_kv_options(const ReplicaOptions& options) {
+  return {.block_size = options.block_size,
+          .group_windows = {options.window},
+          .num_blocks = options.num_blocks,
+          .max_blocks = 0,
+          .max_num_seqs = options.max_num_seqs,
+          .max_model_len = options.max_model_len,
+          .max_query_len = std::min(max_step_tokens(options), options.max_model_len)};
+}
+
 Status check_replica_options(const ReplicaOptions& options) {
-  RETURN_IF_ERROR(make_policy(options.scheduler));
+  ASSIGN_OR_RETURN(const auto policy, make_policy(options.scheduler));
+  if (options.time_budget && !policy->plans_by_time()) {
+    return invalid_argument(
+        fmt::format("scheduler '{}' cannot plan by time; stall-free and vtc can", policy->name()));
+  }
   const auto positive = [](const char* name, std::int64_t value) -> Status {
     if (value >= 1) return {};
     return invalid_argument(fmt::format("{} must be at least 1, got {}", name, value));
@@ -92,7 +97,7 @@ Status check_replica_options(const ReplicaOptions& options) {
 }
 
 Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder& recorder)
-    : kv_(kv_options(options)),
+    : kv_(replica_kv_options(options)),
       scheduler_(scheduler_options(options, cost.num_stages()), kv_,
                  make_policy(options.scheduler).value()),
       executor_(cost),

@@ -15,6 +15,7 @@
 #include "kv/kv_manager.h"
 #include "request/sequence.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/time_budget.h"
 #include "sim/simulated_executor.h"
 #include "sim/step_cost.h"
 #include "workload/serving_summary.h"
@@ -30,6 +31,8 @@ struct ReplicaOptions {
   std::int32_t block_size = 16;
   std::int32_t num_blocks = 0;  // the null block included
   std::int32_t window = 0;      // of the model's attention; 0: all
+  // Chunks by time, within token_budget; for policies that can (Policy::plans_by_time).
+  std::optional<TimeBudget> time_budget = std::nullopt;
 };
 
 struct ReplicaStats {
@@ -105,5 +108,8 @@ Status check_replica_options(const ReplicaOptions& options);
 
 // Tokens of the largest step under these options.
 std::int32_t max_step_tokens(const ReplicaOptions& options);
+
+// The KV bookkeeping of an engine with these options.
+KvOptions replica_kv_options(const ReplicaOptions& options);
 
 }  // namespace sluice

@@ -1,0 +1,25 @@
+#include "sim/profile_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+
+StepFeatures step_features(const BatchPlan& plan, std::int32_t window) {
+  StepFeatures features;
+  for (const PlanRow& row : plan.rows) {
+    if (row.query_len == 1 && row.num_logits > 0) {
+      features.add_decode(row.context_len, window);
+    } else {
+      features.add_chunk(row.context_len, row.query_len, row.num_logits > 0, window);
+    }
+  }
+  return features;
+}
+
+void ProfileCost::stage_times(const BatchPlan& plan, std::span<Duration> stages) {
+  const double ns = predictor_.time_ns(step_features(plan, predictor_.window));
+  stages[0] = Duration(std::llround(std::max(ns, 1.0)));
+}
+
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// ProfileCost: step times of a machine as its measured profile predicts them (src/profile), in
+// place of a hardware model. One stage. Owner: the simulation. Threads: one.
+#pragma once
+
+#include "scheduler/step_time_predictor.h"
+#include "sim/step_cost.h"
+
+namespace sluice {
+
+class ProfileCost final : public StepCost {
+ public:
+  explicit ProfileCost(const StepTimePredictor& predictor) : predictor_(predictor) {}
+
+  std::int32_t num_stages() const override { return 1; }
+  void stage_times(const BatchPlan& plan, std::span<Duration> stages) override;
+  Duration send_time(const BatchPlan&) const override { return Duration(0); }
+
+ private:
+  StepTimePredictor predictor_;
+};
+
+// A plan's rows as predictors see them.
+StepFeatures step_features(const BatchPlan& plan, std::int32_t window);
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+#include "sim/simulated_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "profile/profiler.h"
+#include "profile/step_runner.h"
+#include "scheduler/executor.h"
+
+namespace sluice {
+namespace {
+
+constexpr TokenId kAnyToken = 1;
+constexpr std::int32_t kVocab = 32000;  // of the token ids that the profiler makes up
+
+// Runs a step in no time and moves the clock by as long as it would have taken.
+class NoisyMachine final : public Executor {
+ public:
+  NoisyMachine(StepCost& cost, ManualClock& clock, double noise, std::uint64_t seed)
+      : cost_(cost), clock_(clock), noise_(noise), random_(seed) {}
+
+  int max_in_flight() const override { return 1; }
+
+  Status submit(const BatchPlan& plan) override {
+    plan_ = &plan;
+    const auto time = static_cast<double>(step_latency(cost_, plan).count());
+    const double factor = 1 + noise_ * (2 * random_.uniform() - 1);
+    clock_.advance(Duration(std::llround(time * factor)));
+    return {};
+  }
+
+  Status collect(StepResult& out) override {
+    out.clear();
+    out.tokens.assign(plan_->logit_positions.size(), kAnyToken);
+    for (const PlanRow& row : plan_->rows) {
+      RowResult& result = out.rows.emplace_back();
+      result.first_token = row.first_logit;
+      result.num_tokens = row.num_logits;
+    }
+    return {};
+  }
+
+ private:
+  StepCost& cost_;
+  ManualClock& clock_;
+  double noise_;
+  SplitMix64 random_;
+  const BatchPlan* plan_ = nullptr;
+};
+
+}  // namespace
+
+Result<MachineProfile> profile_simulated(StepCost& cost, const SimulatedProfileOptions& options) {
+  ManualClock clock;
+  NoisyMachine machine(cost, clock, options.noise, options.seed);
+  const StepLimits limits{options.kv, options.max_tokens, kVocab};
+  StepRunner runner(limits, machine, clock);
+  ProfilerOptions profiler;
+  profiler.time_limit = std::chrono::hours(24);  // of virtual time
+  profiler.seed = options.seed + 1;
+  MachineProfile profile;
+  profile.identity.device = "simulated";
+  profile.max_num_seqs = options.kv.max_num_seqs;
+  profile.max_model_len = options.kv.max_model_len;
+  profile.max_tokens = options.max_tokens;
+  ASSIGN_OR_RETURN(profile.points,
+                   measure_points(runner, profile_grid(runner, limits), profiler, clock,
+                                  [](const ProfilerProgress&) { return true; }));
+  profile.predictor.window =
+      *std::max_element(options.kv.group_windows.begin(), options.kv.group_windows.end());
+  RETURN_IF_ERROR(fit_profile(profile));
+  return profile;
+}
+
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// The profile that `sluice profile` would have measured if the simulated machine were real: the
+// same grid, the same fit, steps of the cost model with noise. So a predictor tried in simulation
+// errs as one does that was fitted to a machine. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "kv/kv_manager.h"
+#include "profile/machine_profile.h"
+#include "sim/step_cost.h"
+
+namespace sluice {
+
+struct SimulatedProfileOptions {
+  KvOptions kv;                 // of the engine: slots, context, blocks
+  std::int32_t max_tokens = 0;  // of the largest step to measure
+  double noise = 0.05;          // each step takes up to so much more or less, relative
+  std::uint64_t seed = 0;
+};
+
+// Steps go through all stages: a pipeline's step takes the sum of its stages.
+Result<MachineProfile> profile_simulated(StepCost& cost, const SimulatedProfileOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,126 @@
+// Profiles: step times from a measured one, and one measured on the simulated machine.
+#include "sim/simulated_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "profile/token_budget.h"
+#include "sim/cost_model.h"
+#include "sim/profile_cost.h"
+#include "sim/simulation.h"
+
+namespace sluice {
+namespace {
+
+StepTimePredictor linear_law() {
+  StepTimePredictor law;
+  law.knots[0] = {0, 5e6};
+  law.knots[1] = {512, 105e6};
+  law.num_knots = 2;
+  law.logit_row_ns = 100e3;
+  law.decode_context_ns = 1e3;
+  law.chunk_work_ns = 10;
+  return law;
+}
+
+TEST(ProfileCost, StepsTakeWhatThePredictorSays) {
+  ProfileCost cost(linear_law());
+  ASSERT_EQ(cost.num_stages(), 1);
+  StepFeatures expected;
+  for (int i = 0; i < 8; ++i) expected.add_decode(1000);
+  expected.add_chunk(300, 100, true);
+  EXPECT_EQ(step_latency(cost, sample_step(8, 1000, 100, 300)).count(),
+            static_cast<std::int64_t>(linear_law().time_ns(expected) + 0.5));
+}
+
+TEST(ProfileCost, ALoneLastTokenOfAPromptIsADecode) {
+  EXPECT_EQ(step_features(sample_step(0, 0, 1, 50), 0).decode_context, 50);
+  EXPECT_EQ(step_features(sample_step(1, 5000, 0, 0), 4096).decode_context, 4096);
+  EXPECT_EQ(step_features(sample_step(0, 0, 10, 5000), 4096).chunk_context, 4096);
+}
+
+SimulatedProfileOptions options_for(const SimulationOptions& simulation, double noise) {
+  SimulatedProfileOptions options;
+  options.kv = replica_kv_options(simulation.replica);
+  options.max_tokens = 2048;
+  options.noise = noise;
+  options.seed = 3;
+  return options;
+}
+
+class SimulatedProfileTest : public testing::Test {
+ protected:
+  SimulatedProfileTest() : cost_(deployment()) {
+    simulation_.replica.max_num_seqs = 64;
+    simulation_.replica.max_model_len = 8192;
+    simulation_.replica.num_blocks = 20000;
+    simulation_.replica.token_budget = 2048;
+  }
+
+  static Deployment deployment() {
+    Deployment d;
+    d.gpu = find_gpu("a100-80g").value();
+    d.model = find_model_shape("llama-3-8b").value();
+    d.host = find_host_stack("native").value();
+    return d;
+  }
+
+  CostModel cost_;
+  SimulationOptions simulation_;
+};
+
+// The hardware model is no straight line, and measurements are noisy: the fit is near, not exact.
+TEST_F(SimulatedProfileTest, ThePredictorIsNearTheModelAndNotTheModel) {
+  const MachineProfile profile = profile_simulated(cost_, options_for(simulation_, 0.05)).value();
+  EXPECT_GT(profile.error.points, 5);
+  EXPECT_LT(profile.error.median, 0.10);
+  EXPECT_GT(profile.error.largest, 0.01);
+  const auto close = [&](const BatchPlan& plan) {
+    const auto real = static_cast<double>(step_latency(cost_, plan).count());
+    EXPECT_NEAR(profile.predictor.time_ns(step_features(plan, 0)), real, 0.25 * real);
+  };
+  close(sample_step(32, 4096, 0, 0));
+  close(sample_step(16, 1024, 512, 1024));
+  close(sample_step(0, 0, 1024, 0));
+}
+
+TEST_F(SimulatedProfileTest, NoiseMakesItWorseAndASeedRepeatsIt) {
+  const auto error = [&](double noise) {
+    return profile_simulated(cost_, options_for(simulation_, noise)).value().error.p90;
+  };
+  EXPECT_GT(error(0.4), error(0.0));
+  EXPECT_EQ(error(0.2), error(0.2));
+}
+
+// Chunks by time keep the goal where a budget of tokens that is as large does not.
+TEST_F(SimulatedProfileTest, ChunksByTimeKeepTheGoal) {
+  const MachineProfile profile = profile_simulated(cost_, options_for(simulation_, 0.05)).value();
+  const Duration goal = 5 * reference_decode(cost_);
+  const TimeBudgetChoice choice =
+      choose_time_budget(profile, reference_load(64, 8192), goal).value();
+  Workload workload;
+  for (int i = 0; i < 150; ++i) {
+    workload.requests.push_back(
+        {i * std::chrono::milliseconds(350), 1000 + (i * 977) % 6000, 150, {}});
+  }
+  simulation_.replica.token_budget = choice.token_budget;
+  const auto p99 = [&] {
+    return simulate(workload, simulation_, cost_).value().summary.tbt.percentile(99);
+  };
+  const Duration by_tokens = p99();
+  simulation_.replica.time_budget = choice.time;
+  EXPECT_LE(p99(), goal);
+  EXPECT_LT(p99(), by_tokens);
+}
+
+TEST_F(SimulatedProfileTest, PoliciesThatCannotPlanByTimeAreRefused) {
+  simulation_.replica.time_budget = TimeBudget{};
+  simulation_.replica.scheduler = "hybrid";
+  EXPECT_THAT(simulate({}, simulation_, cost_).error().message,
+              testing::HasSubstr("'hybrid' cannot plan by time"));
+}
+
+}  // namespace
+}  // namespace sluice
