@@ -8,6 +8,7 @@
 #include <array>
 #include <string_view>
 
+#include "apps/bench_commands.h"
 #include "apps/exit_code.h"
 #include "apps/simulate_options.h"
 #include "scheduler/policy.h"
@@ -15,10 +16,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 6> kCommands = {"serve",    "generate", "tokenize",
+constexpr std::array<std::string_view, 7> kCommands = {"serve",    "generate", "tokenize", "bench",
                                                        "simulate", "profile",  "doctor"};
-constexpr std::array<std::string_view, 6> kNotBuilt = {"bench", "snapshot",    "gateway",
-                                                       "agent", "coordinator", "place"};
+constexpr std::array<std::string_view, 5> kNotBuilt = {"snapshot", "gateway", "agent",
+                                                       "coordinator", "place"};
 
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
@@ -211,6 +212,10 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   if (const auto error = refuse_command(argc > 1 ? argv[1] : "")) {
     return report_error(*error, kExitUsage);
   }
+  if (argc > 2 && std::string_view(argv[1]) == "bench") {
+    const Status known = check_bench_command(argv[2]);
+    if (!known) return report_error(known.error(), kExitUsage);
+  }
   CLI::App app{"Sluice serves large language models elastically."};
   app.name("sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -218,6 +223,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
+  const BenchCommands bench = add_bench(app, line.bench);
   const CLI::App* simulate = add_simulate(app, line.simulate);
   const CLI::App* profile = add_profile(app, line.profile);
   add_doctor(app, line.doctor);
@@ -228,12 +234,14 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   } catch (const CLI::ParseError& error) {
     return report_error(invalid_argument(fmt::format("{} (see --help)", error.what())), kExitUsage);
   }
-  line.command = serve->parsed()      ? Command::kServe
-                 : generate->parsed() ? Command::kGenerate
-                 : tokenize->parsed() ? Command::kTokenize
-                 : profile->parsed()  ? Command::kProfile
-                 : simulate->parsed() ? Command::kSimulate
-                                      : Command::kDoctor;
+  line.command = serve->parsed()            ? Command::kServe
+                 : generate->parsed()       ? Command::kGenerate
+                 : tokenize->parsed()       ? Command::kTokenize
+                 : profile->parsed()        ? Command::kProfile
+                 : bench.serve->parsed()    ? Command::kBenchServe
+                 : bench.capacity->parsed() ? Command::kBenchCapacity
+                 : simulate->parsed()       ? Command::kSimulate
+                                            : Command::kDoctor;
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "apps/bench_options.h"
 #include "apps/doctor.h"
 #include "apps/generate.h"
 #include "apps/profile.h"
@@ -14,13 +15,23 @@
 
 namespace sluice {
 
-enum class Command : std::uint8_t { kServe, kGenerate, kTokenize, kProfile, kSimulate, kDoctor };
+enum class Command : std::uint8_t {
+  kServe,
+  kGenerate,
+  kTokenize,
+  kProfile,
+  kBenchServe,
+  kBenchCapacity,
+  kSimulate,
+  kDoctor,
+};
 
 struct CommandLine {
   Command command = Command::kDoctor;
   ServeArguments serve;
   GenerateArguments generate;
   TokenizeArguments tokenize;
+  BenchArguments bench;
   SimulateArguments simulate;
   ProfileArguments profile;
   DoctorArguments doctor;

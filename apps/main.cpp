@@ -1,6 +1,8 @@
 // The one binary: parses the command line and runs the command, each in a file of its own.
 #include <exception>
 
+#include "apps/bench_capacity.h"
+#include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/exit_code.h"
 
@@ -13,6 +15,8 @@ int run(int argc, char** argv) {
     case sluice::Command::kServe: return sluice::run_serve(line.serve);
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
+    case sluice::Command::kBenchServe: return sluice::run_bench_serve(line.bench);
+    case sluice::Command::kBenchCapacity: return sluice::run_bench_capacity(line.bench);
     case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);

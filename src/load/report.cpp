@@ -26,7 +26,8 @@ constexpr std::string_view kStyle =
     "set xlabel textcolor rgb '#808080'\nset ylabel textcolor rgb '#808080'\n";
 
 constexpr std::string_view kPageStyle = R"(
-:root { color-scheme: light dark; --ink: #1c1c1e; --paper: #ffffff; --soft: #6b6b70; --line: #d8d8dc }
+:root { color-scheme: light dark; --ink: #1c1c1e; --paper: #ffffff; --soft: #6b6b70;
+  --line: #d8d8dc }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #ececee; --paper: #16161a; --soft: #a0a0a8; --line: #38383e } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);

@@ -29,9 +29,9 @@ ClientRequest RequestWriter::write(const WorkloadRequest& request, std::int64_t 
     for (const TokenId id : ids_) fmt::format_to(std::back_inserter(out.body), "{},", id);
     out.body.back() = ']';
   }
-  out.body += fmt::format(
-      R"(,"max_tokens":{},"temperature":{},"stream":true,"stream_options":{{"include_usage":true}})",
-      request.output_tokens, form_.temperature);
+  out.body +=
+      fmt::format(R"(,"max_tokens":{},"temperature":{})", request.output_tokens, form_.temperature);
+  out.body += R"(,"stream":true,"stream_options":{"include_usage":true})";
   // An end token that is passed over has no text otherwise, and what has no text may not be sent:
   // the gap that its client sees would be that of two steps.
   if (form_.ignore_eos) out.body += R"(,"ignore_eos":true,"skip_special_tokens":false)";

@@ -1,0 +1,23 @@
+// The options of `sluice bench`'s commands, as CLI11 sees them: apps/command_line.cpp's part for
+// them. One thread.
+#pragma once
+
+#include "apps/bench_options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace sluice {
+
+struct BenchCommands {
+  CLI::App* serve = nullptr;
+  CLI::App* capacity = nullptr;
+};
+
+BenchCommands add_bench(CLI::App& root, BenchArguments& arguments);
+
+// What `sluice bench NAME` is refused with, when NAME is no command of it.
+Status check_bench_command(std::string_view name);
+
+}  // namespace sluice

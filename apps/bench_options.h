@@ -1,0 +1,98 @@
+// `sluice bench serve` and `sluice bench capacity` as data, and what the two have in common: from
+// arguments to a run against a server. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "load/load_run.h"
+#include "load/server_facts.h"
+#include "load/workload_spec.h"
+
+namespace sluice {
+
+// As given; absent = not given.
+struct BenchArguments {
+  // The server.
+  std::string base_url = "http://127.0.0.1:8000";
+  std::string endpoint = "/v1/completions";
+  std::string model;
+  std::string api_key;
+  std::vector<std::string> headers;
+  std::optional<std::int32_t> vocab_size;
+  std::optional<std::int32_t> max_model_len;
+  // The requests.
+  std::optional<std::int64_t> num_prompts;
+  std::string trace;
+  std::string too_long = "refuse";
+  double rate_scale = 1;
+  double length_scale = 1;
+  std::string lengths;
+  std::optional<std::int32_t> input_len;
+  std::optional<std::int32_t> output_len;
+  std::uint64_t seed = 0;
+  double temperature = 0;
+  bool ignore_eos = false;
+  // Their times.
+  std::string request_rate = "inf";
+  double burstiness = 1;
+  std::string ramp_up;
+  std::optional<double> ramp_up_start;
+  std::optional<double> ramp_up_end;
+  std::optional<std::int32_t> max_concurrency;
+  std::int64_t num_warmups = 1;
+  std::optional<double> duration;  // seconds
+  double request_timeout = 600;    // seconds
+  // What comes out.
+  std::vector<std::string> goodput;
+  std::string percentile_metrics = "ttft,tpot,itl";
+  std::string metric_percentiles = "99";
+  bool json = false;
+  bool no_progress = false;
+  std::string report;
+  bool save_result = false;
+  std::string result_dir;
+  std::string result_filename;
+  // Capacity.
+  std::optional<double> tbt_slo_ms;
+  double scheduling_delay_s = 2;
+  double start_rate = 1;
+  double resolution = 0.025;
+  int max_probes = 20;
+  double probe_seconds = 30;
+};
+
+// Of a probe, unless its rate needs more to last probe_seconds.
+inline constexpr std::int64_t kProbeRequests = 128;
+
+// What a run against this server needs, checked; the workload's rate is still to choose.
+struct BenchPlan {
+  LoadOptions load;
+  WorkloadSpec workload;
+  ServerFacts server;
+  std::vector<TokenId> token_ids;  // that prompts are made of; empty: texts
+  std::vector<double> percentiles;
+  std::vector<std::string> metrics;
+};
+
+// Asks the server what it must know. Errors name the option.
+Result<BenchPlan> make_bench_plan(const BenchArguments& arguments);
+
+// The workload, with a warning when requests had to be shortened.
+Result<Workload> make_bench_workload(const WorkloadSpec& spec);
+
+// Sends `count` requests like the workload's first, with other prompts; the first failure is the
+// error.
+Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t count);
+
+// 2 for what the user can put right on the command line, 130 for an interrupt.
+int bench_exit_code(const Error& error);
+
+// "20261121-205640", UTC.
+std::string timestamp_text();
+
+}  // namespace sluice

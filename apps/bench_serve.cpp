@@ -1,0 +1,157 @@
+#include "apps/bench_serve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench_progress.h"
+#include "apps/exit_code.h"
+#include "base/log.h"
+#include "load/report.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string_view end_name(LoadEnd end) {
+  switch (end) {
+    case LoadEnd::kAllEnded: return "all_ended";
+    case LoadEnd::kTimeLimit: return "time_limit";
+    case LoadEnd::kInterrupted: return "interrupted";
+    case LoadEnd::kServerGone: return "server_gone";
+  }
+  return "";
+}
+
+std::string json_text(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// vLLM's names for what was asked, and ours.
+std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,
+                                                          const Workload& workload,
+                                                          const LoadResult& result) {
+  ordered_json rate = "inf";
+  if (std::isfinite(plan.workload.rate)) rate = plan.workload.rate;
+  if (!plan.workload.trace.empty() || plan.workload.ramp_up != RampUp::kNone) rate = nullptr;
+  ordered_json concurrency = nullptr;
+  if (plan.load.max_concurrency > 0) concurrency = plan.load.max_concurrency;
+  ordered_json errors = ordered_json::array();
+  for (const auto& [message, count] : result.errors) {
+    errors.push_back({{"message", message}, {"count", count}});
+  }
+  return {{"date", json_text(timestamp_text())},
+          {"endpoint", json_text(endpoint_path(plan.load.form.endpoint))},
+          {"model_id", json_text(plan.server.model)},
+          {"workload", json_text(workload.source)},
+          {"num_prompts", json_text(workload.requests.size())},
+          {"request_rate", json_text(rate)},
+          {"burstiness", json_text(plan.workload.burstiness)},
+          {"max_concurrency", json_text(concurrency)},
+          {"seed", json_text(plan.workload.seed)},
+          {"ended_by", json_text(end_name(result.end))},
+          {"not_sent", json_text(result.not_sent)},
+          {"errors", json_text(errors)}};
+}
+
+void tell_what_went_wrong(const LoadResult& result) {
+  for (const auto& [message, count] : result.errors) {
+    log_error(fmt::format("{} requests failed: {}", count, message));
+  }
+  if (result.summary.unfinished > 0) {
+    log_warning(
+        fmt::format("{} requests had not ended; they count with the time that they had waited",
+                    result.summary.unfinished));
+  }
+  if (result.end == LoadEnd::kServerGone) {
+    log_error(fmt::format(
+        "the server is gone: {} requests in a row had no answer; {} were not sent any more",
+        kGoneAfter, result.not_sent));
+  } else if (result.not_sent > 0) {
+    log_warning(fmt::format("{} requests had not arrived when the run ended", result.not_sent));
+  }
+}
+
+Result<std::string> save_result(const BenchArguments& arguments, const BenchPlan& plan,
+                                const std::string& json) {
+  std::string name = arguments.result_filename;
+  if (name.empty()) {
+    std::string model = plan.server.model;
+    std::replace(model.begin(), model.end(), '/', '-');
+    name = fmt::format("sluice-{}qps-{}-{}.json", plan.workload.rate, model, timestamp_text());
+  }
+  const std::filesystem::path path = std::filesystem::path(arguments.result_dir) / name;
+  std::error_code ignored;  // writing tells
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  std::ofstream out(path, std::ios::binary);
+  out << json << '\n';
+  if (!out.flush()) {
+    return unavailable(fmt::format("--save-result: cannot write {}", path.string()));
+  }
+  return path.string();
+}
+
+Status make_report(const BenchArguments& arguments, const BenchPlan& plan, const Workload& workload,
+                   const LoadResult& result) {
+  ReportInput input;
+  input.title = "sluice bench serve";
+  input.facts = {{"Server", arguments.base_url},
+                 {"Model", plan.server.model},
+                 {"Endpoint", std::string(endpoint_path(plan.load.form.endpoint))},
+                 {"Workload", workload.source},
+                 {"Requests", fmt::format("{}", workload.requests.size())},
+                 {"Date", timestamp_text() + " UTC"},
+                 {"Ended by", std::string(end_name(result.end))}};
+  input.table = summary_table(result.summary, plan.percentiles);
+  input.run = &result;
+  ASSIGN_OR_RETURN(const ReportFiles files, write_report(arguments.report, input));
+  if (!files.plot_problem.empty()) log_error(files.plot_problem);
+  log_info(fmt::format("report: {}", files.page));
+  return {};
+}
+
+Result<int> bench_serve(const BenchArguments& arguments) {
+  ASSIGN_OR_RETURN(BenchPlan plan, make_bench_plan(arguments));
+  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(plan.workload));
+  if (!arguments.report.empty()) RETURN_IF_ERROR(prepare_report(arguments.report));
+  RETURN_IF_ERROR(warm_up(plan, workload, arguments.num_warmups));
+  BenchProgress progress(!arguments.no_progress);
+  progress.attach(plan.load);
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(
+      const LoadResult result,
+      run_load(plan.load, workload, PromptMaker(plan.token_ids, plan.load.seed), clock));
+  progress.end();
+  const std::string json =
+      summary_json(result.summary, plan.percentiles, facts_of(plan, workload, result));
+  const std::string table = summary_table(result.summary, plan.percentiles, plan.metrics);
+  fmt::print("{}", arguments.json ? json + "\n" : table);
+  std::fflush(stdout);
+  tell_what_went_wrong(result);
+  if (arguments.save_result) {
+    ASSIGN_OR_RETURN(const std::string path, save_result(arguments, plan, json));
+    log_info(fmt::format("result: {}", path));
+  }
+  if (!arguments.report.empty()) {
+    RETURN_IF_ERROR(make_report(arguments, plan, workload, result));
+  }
+  if (result.end == LoadEnd::kInterrupted) return kExitInterrupted;
+  return result.summary.failed > 0 || result.end == LoadEnd::kServerGone ? kExitError
+                                                                         : kExitSuccess;
+}
+
+}  // namespace
+
+int run_bench_serve(const BenchArguments& arguments) {
+  const auto code = bench_serve(arguments);
+  if (!code) return report_error(code.error(), bench_exit_code(code.error()));
+  return *code;
+}
+
+}  // namespace sluice

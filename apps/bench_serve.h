@@ -1,0 +1,11 @@
+// `sluice bench serve`: load on a server, and what its clients saw. One thread.
+#pragma once
+
+#include "apps/bench_options.h"
+
+namespace sluice {
+
+// Returns the exit code: 0 only when no request failed.
+int run_bench_serve(const BenchArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+#include "apps/capacity_prober.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "base/log.h"
+#include "load/fetch.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kUnloadedRequests = 8;
+// After its requests were to arrive a probe has half of that time again, and this, to end.
+constexpr double kGraceSeconds = 30;
+constexpr int kIdlePatienceSeconds = 60;
+
+const ClientRequest kMetricsRequest{"GET", "/metrics", {}};
+
+}  // namespace
+
+CapacityProber::CapacityProber(const BenchArguments& arguments, BenchPlan& plan,
+                               BenchProgress& progress)
+    : arguments_(arguments), plan_(plan), progress_(progress) {}
+
+std::string_view CapacityProber::delay_source() const {
+  return has_histogram_ ? "server histogram" : "TTFT above the unloaded one";
+}
+
+Result<std::vector<QueueTimeBucket>> CapacityProber::queue_times() const {
+  ASSIGN_OR_RETURN(const Answer answer, fetch(plan_.load.http, kMetricsRequest));
+  if (answer.status != 200) return std::vector<QueueTimeBucket>();
+  return parse_metrics(answer.body).queue_time;
+}
+
+Status CapacityProber::prepare() {
+  ASSIGN_OR_RETURN(const auto buckets, queue_times());
+  has_histogram_ = !buckets.empty();
+  if (has_histogram_) {
+    log_info("scheduling delay: from the server's histogram request_queue_time_seconds");
+    return {};
+  }
+  RETURN_IF_ERROR(measure_unloaded());
+  log_warning(fmt::format(
+      "scheduling delay: ESTIMATED. The server's /metrics has no request_queue_time_seconds, so "
+      "the delay of a probe is its median TTFT less {:.1f} ms, the median TTFT of requests sent "
+      "one at a time",
+      to_milliseconds(unloaded_ttft_)));
+  return {};
+}
+
+Status CapacityProber::measure_unloaded() {
+  WorkloadSpec spec = plan_.workload;
+  spec.count = kUnloadedRequests;
+  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(spec));
+  LoadOptions options = plan_.load;
+  options.max_concurrency = 1;
+  options.closed_loop = true;
+  options.keep_details = false;
+  options.first_number = next_number_;
+  next_number_ += kUnloadedRequests;
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(
+      const LoadResult run,
+      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.load.seed), clock));
+  if (!run.errors.empty()) return unavailable(run.errors.front().first);
+  if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
+  unloaded_ttft_ = run.summary.ttft.percentile(50);
+  return {};
+}
+
+// What an overloaded probe leaves behind must not run into the next one.
+void CapacityProber::await_idle() const {
+  for (int turn = 0; turn < 10 * kIdlePatienceSeconds; ++turn) {
+    const auto answer = fetch(plan_.load.http, kMetricsRequest);
+    if (!answer || answer->status != 200) return;
+    const ServerMetrics metrics = parse_metrics(answer->body);
+    if (metrics.running.value_or(0) + metrics.waiting.value_or(0) == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  log_warning(fmt::format("the server is still busy {} s after a probe; does somebody else use it?",
+                          kIdlePatienceSeconds));
+}
+
+Result<Duration> CapacityProber::median_delay(const LoadResult& run,
+                                              const std::vector<QueueTimeBucket>& before) const {
+  const Duration ttft = run.summary.ttft.percentile(50);
+  if (!has_histogram_) return std::max(Duration(0), ttft - unloaded_ttft_);
+  ASSIGN_OR_RETURN(const auto after, queue_times());
+  const auto ours = static_cast<std::int64_t>(run.records.size());
+  const std::int64_t recorded = queue_time_count(before, after);
+  if (recorded > ours) {
+    log_warning(fmt::format(
+        "the server ran {} requests during a probe of {}: somebody else uses it, and the result "
+        "is worth little",
+        recorded, ours));
+  }
+  const auto median = median_queue_time(before, after, std::max<std::int64_t>(0, ours - recorded));
+  // Half of them never ran: their median is at least what their clients have waited.
+  return median.value_or(ttft);
+}
+
+Result<CapacityProbe> CapacityProber::probe(double rate) {
+  WorkloadSpec spec = plan_.workload;
+  spec.rate = rate;
+  spec.count = std::max<std::int64_t>(
+      spec.count, static_cast<std::int64_t>(std::ceil(rate * arguments_.probe_seconds)));
+  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(spec));
+  LoadOptions options = plan_.load;
+  if (!arguments_.duration) {
+    const Duration arrivals = workload.requests.back().arrival;
+    options.time_limit =
+        arrivals + arrivals / 2 +
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kGraceSeconds));
+  }
+  options.first_number = next_number_;
+  next_number_ += spec.count;
+  options.keep_details = false;
+  progress_.attach(options);
+  await_idle();
+  std::vector<QueueTimeBucket> before;
+  if (has_histogram_) {
+    ASSIGN_OR_RETURN(before, queue_times());
+  }
+  log_info(fmt::format("probe {}: {:.3f} requests/s, {} requests", outcomes_.size() + 1, rate,
+                       workload.requests.size()));
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(
+      const LoadResult run,
+      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.load.seed), clock));
+  progress_.end();
+  if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
+  if (run.end == LoadEnd::kServerGone) {
+    return unavailable(fmt::format("the server is gone: {}", run.errors.empty()
+                                                                 ? std::string("no answers")
+                                                                 : run.errors.front().first));
+  }
+  if (run.summary.completed == 0 && run.summary.failed > 0) {
+    return unavailable(fmt::format("every request failed: {}", run.errors.front().first));
+  }
+  await_idle();
+  CapacityProbe probe;
+  probe.rate = rate;
+  probe.p99_tbt = run.summary.tbt.percentile(99);
+  ASSIGN_OR_RETURN(probe.median_scheduling_delay, median_delay(run, before));
+  if (run.summary.failed > 0) {
+    log_warning(fmt::format("{} requests failed ({}), so this rate does not meet the objectives",
+                            run.summary.failed, run.errors.front().first));
+  }
+  Outcome outcome;
+  outcome.point.rate = rate;
+  outcome.point.realised = run.summary.realised_rate;
+  outcome.point.output_throughput = run.summary.output_throughput();
+  outcome.point.p99_tbt_ms = to_milliseconds(probe.p99_tbt);
+  outcome.point.median_ttft_ms = to_milliseconds(run.summary.ttft.percentile(50));
+  outcome.point.median_delay_ms = to_milliseconds(probe.median_scheduling_delay);
+  outcome.json = summary_json(
+      run.summary, plan_.percentiles,
+      {{"request_rate", fmt::format("{}", rate)},
+       {"median_scheduling_delay_s", fmt::format("{}", outcome.point.median_delay_ms / 1000)}});
+  outcomes_.push_back(std::move(outcome));
+  if (run.summary.failed > 0) probe.median_scheduling_delay = Duration::max();
+  return probe;
+}
+
+}  // namespace sluice
