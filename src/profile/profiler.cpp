@@ -140,7 +140,7 @@ class Measuring {
   // Prompts four times as long as the one before, thrown away: they warm caches and graphs and
   // tell what longer steps may be expected to take.
   Status probe() {
-    const double enough = as_ns(options_.time_limit) / 10;
+    const double enough = longest_step_ns();
     for (std::int32_t tokens = 1; tokens <= 1024; tokens *= 4) {
       const StepShape shape{0, 0, tokens, 0};
       if (!runner_.can_run(shape) || expected_ns(shape) > enough) return {};
@@ -168,7 +168,7 @@ class Measuring {
     const StepShape& shape = grid_[i].shape;
     const double left = as_ns(options_.time_limit - elapsed());
     const double expected = samples_[i].empty() ? expected_ns(shape) : samples_[i].back();
-    if (left <= 0 || expected > left) return {};
+    if (left <= 0 || expected > left || expected > longest_step_ns()) return {};
     RETURN_IF_ERROR(tell());
     ASSIGN_OR_RETURN(const Duration taken, runner_.run(shape));
     const double ns = std::max(1.0, as_ns(taken));
@@ -179,16 +179,26 @@ class Measuring {
     return {};
   }
 
-  // A guess from the longest step so far; 0 before the first.
+  // One point must not eat the time of all the others.
+  double longest_step_ns() const { return as_ns(options_.time_limit) / 40; }
+
+  // A guess: the shortest step, tokens as in the longest prompt so far, and more for a context as
+  // the chunks so far took more. 0 before the first.
   double expected_ns(const StepShape& shape) const {
-    if (known_tokens_ == 0) return 0;
-    const double ratio = static_cast<double>(shape.tokens()) / known_tokens_;
-    return known_ns_ * std::max(1.0, ratio);
+    const double behind = 1 + context_share_ * shape.chunk_context;
+    return shortest_ns_ + token_ns_ * shape.tokens() * behind;
   }
   void learn(const StepShape& shape, double ns) {
-    if (shape.tokens() < known_tokens_) return;
-    known_tokens_ = shape.tokens();
-    known_ns_ = ns;
+    if (shortest_ns_ == 0 || ns < shortest_ns_) shortest_ns_ = ns;
+    if (shape.decode_rows > 0) return;
+    if (shape.chunk_context == 0) {
+      if (shape.chunk_tokens < longest_prompt_) return;
+      longest_prompt_ = shape.chunk_tokens;
+      token_ns_ = (ns - shortest_ns_) / shape.chunk_tokens;
+      return;
+    }
+    const double alone = shortest_ns_ + token_ns_ * shape.chunk_tokens;
+    context_share_ = std::max(context_share_, (ns / alone - 1) / shape.chunk_context);
   }
 
   Status tell() {
@@ -208,8 +218,10 @@ class Measuring {
   std::vector<std::uint8_t> held_out_;        // by point
   std::int32_t measured_ = 0;
   std::int32_t runs_ = 0;
-  std::int32_t known_tokens_ = 0;
-  double known_ns_ = 0;
+  double shortest_ns_ = 0;
+  std::int32_t longest_prompt_ = 0;
+  double token_ns_ = 0;
+  double context_share_ = 0;  // of what a chunk takes alone, per token of its context
 };
 
 }  // namespace

@@ -142,6 +142,21 @@ TEST(ProfilerTest, StaysWithinItsTimeAndKeepsWhatMatters) {
   }
 }
 
+// A step that turned out too long is not taken for a sign that all the others are.
+TEST(ProfilerTest, OneLongStepDoesNotEndMeasuring) {
+  ManualClock clock;
+  LawExecutor executor(clock, nullptr);
+  executor.law.chunk_work_ns = 600;  // 512 tokens behind 4,000: 1.3 s
+  const StepLimits l = limits(8, 8192, 512);
+  StepRunner runner(l, executor, clock);
+  const auto grid = profile_grid(runner, l);
+  const auto points =
+      measure_points(runner, grid, {.time_limit = seconds(40), .repeats = 2}, clock, go_on);
+  ASSERT_TRUE(points);
+  EXPECT_GT(points->size(), grid.size() / 2);
+  for (const ProfilePoint& point : *points) EXPECT_LT(point.median_ns, 3e9);
+}
+
 TEST(ProfilerTest, TheSameSeedGivesTheSameOrder) {
   const auto measure = [](std::uint64_t seed) {
     ManualClock clock;
