@@ -116,19 +116,24 @@ std::string json_text(std::string_view text) { return Json(text).dump(); }
 // What was run, in front of what came out.
 std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
   std::vector<std::pair<std::string, std::string>> extra = {
-      {"gpu", json_text(m.deployment.gpu.name)},
-      {"model", json_text(m.deployment.model.name)},
-      {"tp", std::to_string(m.deployment.tp)},
-      {"pp", std::to_string(m.deployment.pp)},
+      {"gpu", json_text(m.gpu)},
+      {"model", json_text(m.model)},
+      {"tp", std::to_string(m.tp)},
+      {"pp", std::to_string(m.pp)},
       {"replicas", std::to_string(m.options.replicas)},
-      {"host_stack", json_text(m.deployment.host.name)},
+      {"host_stack", json_text(m.host_stack)},
       {"scheduler", json_text(m.options.replica.scheduler)},
       {"token_budget", std::to_string(m.options.replica.token_budget)},
       {"max_num_seqs", std::to_string(m.options.replica.max_num_seqs)},
       {"max_model_len", std::to_string(m.options.replica.max_model_len)},
-      {"kv_blocks", std::to_string(m.memory.num_blocks)},
+      {"kv_blocks", std::to_string(m.options.replica.num_blocks)},
       {"reference_decode_ms", Json(to_milliseconds(m.reference_decode)).dump()}};
   if (m.tbt_slo) extra.emplace_back("tbt_slo_ms", Json(to_milliseconds(*m.tbt_slo)).dump());
+  if (m.predictor) {
+    const PredictionError& e = *m.predictor;
+    extra.emplace_back("predictor_error",
+                       Json{{"median", e.median}, {"p90", e.p90}, {"largest", e.largest}}.dump());
+  }
   return extra;
 }
 
@@ -155,9 +160,8 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
     fmt::print("{}\n", summary_json(r.summary, settings.percentiles, extra));
     return;
   }
-  const Deployment& d = m.deployment;
-  fmt::print("{} on {} x {}, tp {}, pp {}; {}, token budget {}; {}\n", d.model.name,
-             d.num_gpus() * m.options.replicas, d.gpu.name, d.tp, d.pp, m.options.replica.scheduler,
+  fmt::print("{} on {} x {}, tp {}, pp {}; {}, token budget {}; {}\n", m.model,
+             m.tp * m.pp * m.options.replicas, m.gpu, m.tp, m.pp, m.options.replica.scheduler,
              m.options.replica.token_budget, workload.source);
   fmt::print("{}", summary_table(r.summary, settings.percentiles));
   const PipelineTimes& t = r.stats.pipeline;
@@ -167,7 +171,7 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
       static_cast<double>(r.stats.tokens) /
           static_cast<double>(std::max<std::int64_t>(1, r.stats.steps)),
       r.stats.preemptions, to_milliseconds(m.reference_decode));
-  if (d.pp == 1) return;
+  if (m.pp == 1) return;
   const double all = seconds(t.busy + t.bubbles() + t.link + t.unfilled);
   const auto percent = [&](Duration part) { return 100 * seconds(part) / all; };
   fmt::print(
@@ -337,7 +341,7 @@ Status run_search(const Deployment& deployment, const SimulatedLoad& load,
     split.tp = c.tp;
     split.pp = c.pp;
     SimulateSettings own = settings;
-    own.choose_budget = false;
+    own.budget = SimulateSettings::Budget::kTokens;
     own.simulation.replicas = 1;
     own.simulation.replica.token_budget = c.token_budget;
     auto machine = make_machine(split, own, a);
@@ -355,6 +359,20 @@ Status run_search(const Deployment& deployment, const SimulatedLoad& load,
   return {};
 }
 
+Status run_profile(const SimulateArguments& a) {
+  if (!a.gpu.empty() || !a.model.empty() || a.search || a.tp != 1 || a.pp != 1) {
+    return invalid_argument(
+        "--profile is a machine with its model: leave out --gpu, --model, --tp, --pp and --search");
+  }
+  auto profile = load_profile(a.profile);
+  if (!profile) return with_context("--profile", std::move(profile).error());
+  ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a, &*profile));
+  ASSIGN_OR_RETURN(const SimulatedLoad load,
+                   SimulatedLoad::make(a, settings.simulation.replica.max_model_len));
+  ASSIGN_OR_RETURN(const SimulatedMachine machine, make_profiled_machine(*profile, settings, a));
+  return a.capacity ? run_capacity(machine, load, a) : run_once(machine, load, settings, a);
+}
+
 Status run(const SimulateArguments& a) {
   if (a.list) {
     print_known(a.json);
@@ -363,11 +381,13 @@ Status run(const SimulateArguments& a) {
   if (a.capacity && a.search) {
     return invalid_argument("--capacity and --search exclude each other");
   }
+  catch_interrupts();
+  if (!a.profile.empty()) return run_profile(a);
+  if (a.kv_tokens) return invalid_argument("--kv-tokens is for --profile; a GPU has what it has");
   ASSIGN_OR_RETURN(const Deployment deployment, parse_deployment(a));
-  ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a));
+  ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a, nullptr));
   ASSIGN_OR_RETURN(const SimulatedLoad load,
                    SimulatedLoad::make(a, settings.simulation.replica.max_model_len));
-  catch_interrupts();
   if (a.search) return run_search(deployment, load, settings, a);
   ASSIGN_OR_RETURN(const SimulatedMachine machine, make_machine(deployment, settings, a));
   return a.capacity ? run_capacity(machine, load, a) : run_once(machine, load, settings, a);

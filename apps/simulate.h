@@ -18,14 +18,17 @@ struct SimulateArguments {
   std::int32_t gpus_per_node = 8;
   double network_gbps = 100;
   std::string host_stack = "native";
+  std::string profile;  // instead of a GPU and a model
+  std::optional<std::int64_t> kv_tokens;
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
   // How it schedules.
   std::string scheduler = "stall-free";
   std::string token_budget = "512";
-  std::int32_t max_num_seqs = 128;
+  std::optional<std::int32_t> max_num_seqs;
   std::optional<std::int32_t> max_model_len;
   std::int32_t block_size = 16;
+  double predictor_noise = 0.05;
   // What is asked of it.
   std::optional<double> qps;
   double burstiness = 1;

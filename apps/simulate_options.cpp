@@ -32,6 +32,14 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
                   "what a step costs the host: native (this engine, default) or python (engines "
                   "of 2023 to 2024)")
       ->group(group);
+  command
+      .add_option("--profile", a.profile,
+                  "a machine's measured profile (sluice profile) instead of --gpu and --model")
+      ->group(group);
+  command
+      .add_option("--kv-tokens", a.kv_tokens,
+                  "KV memory in tokens, with --profile (default: enough for all that may run)")
+      ->group(group);
 }
 
 void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
@@ -42,13 +50,21 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
       ->group(group);
   command
       .add_option("--token-budget", a.token_budget,
-                  "tokens per step, or auto: the largest within the SLO (default 512)")
+                  "tokens per step (default 512); auto: the largest within the SLO; time: chunks "
+                  "by time, with a predictor fitted to noisy measurements of this machine")
       ->group(group);
-  command.add_option("--max-num-seqs", a.max_num_seqs, "that run at once, per replica (128)")
+  command
+      .add_option("--predictor-noise", a.predictor_noise,
+                  "of those measurements, relative (default 0.05)")
+      ->group(group);
+  command
+      .add_option("--max-num-seqs", a.max_num_seqs,
+                  "that run at once, per replica (default 128, or the profile's)")
       ->group(group);
   command
       .add_option("--max-model-len", a.max_model_len,
-                  "context, prompt and output (default 8192; 16384 with arxiv lengths)")
+                  "context, prompt and output (default 8192; 16384 with arxiv lengths; the "
+                  "profile's)")
       ->group(group);
   command.add_option("--block-size", a.block_size, "tokens per KV block (default 16)")
       ->group(group);

@@ -7,8 +7,11 @@
 #include <cmath>
 #include <string_view>
 
+#include "profile/token_budget.h"
 #include "scheduler/policy.h"
 #include "sim/cost_model.h"
+#include "sim/profile_cost.h"
+#include "sim/simulated_profile.h"
 #include "workload/arrivals.h"
 
 namespace sluice {
@@ -17,7 +20,10 @@ namespace {
 constexpr std::int32_t kContext = 8192;        // as the paper cuts its chats
 constexpr std::int32_t kArxivContext = 16384;  // and its papers
 constexpr std::int64_t kRequests = 2048;       // as its capacity searches
+constexpr std::int32_t kSeqs = 128;            // as it runs at once
 constexpr std::int32_t kMaxContext = 1 << 24;
+constexpr std::int32_t kMaxTokens = 1 << 24;
+constexpr double kMaxKvTokens = 1e9;
 constexpr std::int32_t kMaxSeqs = 1 << 16;
 constexpr std::int32_t kMaxRanks = 1024;
 constexpr double kBytesPerGbit = 1e9 / 8;
@@ -70,10 +76,7 @@ std::vector<std::int32_t> budget_candidates() {
   return candidates;
 }
 
-Status choose_budget(SimulatedMachine& machine) {
-  if (!machine.tbt_slo) {
-    return invalid_argument("--token-budget auto needs --tbt-slo-ms or --tbt-slo-factor");
-  }
+Status choose_token_budget(SimulatedMachine& machine) {
   const auto budget = budget_within(*machine.cost, *machine.tbt_slo, kBudgetDecodes, kBudgetContext,
                                     budget_candidates());
   if (budget) {
@@ -87,6 +90,73 @@ Status choose_budget(SimulatedMachine& machine) {
       "decodes and a chunk takes {:.1f} ms",
       to_milliseconds(*machine.tbt_slo), kBudgetStep, kBudgetDecodes,
       to_milliseconds(step_latency(*machine.cost, least))));
+}
+
+// Chunks by time, as the predictor of `profile` has it.
+Status plan_by_time(const MachineProfile& profile, SimulatedMachine& machine) {
+  ReplicaOptions& replica = machine.options.replica;
+  const ReferenceLoad load = reference_load(replica.max_num_seqs, replica.max_model_len);
+  ASSIGN_OR_RETURN(const TimeBudgetChoice choice,
+                   choose_time_budget(profile, load, *machine.tbt_slo));
+  replica.token_budget = choice.token_budget;
+  replica.time_budget = choice.time;
+  machine.predictor = profile.error;
+  return {};
+}
+
+// What the simulated machine's profile would be, were it measured; for steps of at most a context.
+Result<MachineProfile> measure(SimulatedMachine& machine, const Deployment& deployment,
+                               const SimulateSettings& settings) {
+  SimulatedProfileOptions options;
+  ReplicaOptions replica = machine.options.replica;
+  replica.token_budget = std::min(kMaxBudget, replica.max_model_len);
+  ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(deployment, max_step_tokens(replica),
+                                                        replica.max_model_len, replica.block_size));
+  replica.num_blocks = memory.num_blocks;
+  replica.window = deployment.model.window;
+  options.kv = replica_kv_options(replica);
+  options.max_tokens = replica.token_budget;
+  options.noise = settings.predictor_noise;
+  options.seed = settings.seed;
+  return profile_simulated(*machine.cost, options);
+}
+
+Status set_slo(const SimulateArguments& a, const SimulateSettings& settings,
+               SimulatedMachine& machine) {
+  machine.reference_decode = reference_decode(*machine.cost);
+  if (a.tbt_slo_ms) {
+    machine.tbt_slo = Duration(std::llround(*a.tbt_slo_ms * 1e6));
+  } else if (a.tbt_slo_factor) {
+    const auto decode = static_cast<double>(machine.reference_decode.count());
+    machine.tbt_slo = Duration(std::llround(*a.tbt_slo_factor * decode));
+  } else if (settings.budget != SimulateSettings::Budget::kTokens) {
+    return invalid_argument(
+        fmt::format("--token-budget {} needs --tbt-slo-ms or --tbt-slo-factor", a.token_budget));
+  }
+  return {};
+}
+
+Status parse_budget(const SimulateArguments& a, SimulateSettings& settings) {
+  using Budget = SimulateSettings::Budget;
+  settings.budget = a.token_budget == "auto"   ? Budget::kAuto
+                    : a.token_budget == "time" ? Budget::kTime
+                                               : Budget::kTokens;
+  if (settings.budget != Budget::kTokens) return {};
+  std::int32_t& tokens = settings.simulation.replica.token_budget;
+  const char* end = a.token_budget.data() + a.token_budget.size();
+  const auto [stop, error] = std::from_chars(a.token_budget.data(), end, tokens);
+  if (error == std::errc() && stop == end && tokens >= 1 && tokens <= kMaxTokens) return {};
+  return invalid_argument(
+      fmt::format("--token-budget must be auto, time or a whole number between 1 and {}, got '{}'",
+                  kMaxTokens, a.token_budget));
+}
+
+// The numbers are in range; the policy may not suit them.
+Status check_replica_policy(ReplicaOptions replica) {
+  replica.num_blocks = 2;  // not known yet
+  auto checked = check_replica_options(replica);
+  if (!checked) return with_context("--token-budget", std::move(checked).error());
+  return {};
 }
 
 Status check_slo(const SimulateArguments& a) {
@@ -113,11 +183,13 @@ Result<SimulatedLoad> SimulatedLoad::make(const SimulateArguments& a, std::int32
           "--trace has lengths and times of its own; leave out --lengths and --qps (--rate-scale "
           "and --length-scale change them)");
     }
-    ASSIGN_OR_RETURN(load.trace_, read_trace(a.trace, {.max_requests = a.num_requests.value_or(0),
-                                                       .max_total = context,
-                                                       .too_long = too_long,
-                                                       .rate_scale = a.rate_scale,
-                                                       .length_scale = a.length_scale}));
+    auto trace = read_trace(a.trace, {.max_requests = a.num_requests.value_or(0),
+                                      .max_total = context,
+                                      .too_long = too_long,
+                                      .rate_scale = a.rate_scale,
+                                      .length_scale = a.length_scale});
+    if (!trace) return with_context("--trace", std::move(trace).error());
+    load.trace_ = *std::move(trace);
     return load;
   }
   load.spec_ = a.lengths.empty() ? "sharegpt" : a.lengths;
@@ -132,48 +204,43 @@ Result<Workload> SimulatedLoad::at_rate(double rate) const {
   options.rate = rate;
   options.burstiness = burstiness_;
   options.seed = seed_;
-  ASSIGN_OR_RETURN(const std::vector<Duration> times,
-                   make_arrivals(options, static_cast<std::int64_t>(lengths_.size())));
+  const auto times = make_arrivals(options, static_cast<std::int64_t>(lengths_.size()));
+  if (!times) return with_context("--qps, --burstiness", times.error());
   Workload workload;
   workload.source = fmt::format("{} lengths, {:.4g} requests per second", spec_, rate);
-  workload.requests.reserve(times.size());
-  for (std::size_t i = 0; i < times.size(); ++i) {
+  workload.requests.reserve(times->size());
+  for (std::size_t i = 0; i < times->size(); ++i) {
     workload.requests.push_back(
-        {times[i], lengths_[i].prompt_tokens, lengths_[i].output_tokens, {}});
+        {(*times)[i], lengths_[i].prompt_tokens, lengths_[i].output_tokens, {}});
   }
   return workload;
 }
 
-Result<std::int32_t> simulated_context(const SimulateArguments& a) {
-  const std::int32_t context =
-      a.max_model_len.value_or(a.lengths == "arxiv" ? kArxivContext : kContext);
-  RETURN_IF_ERROR(in_range("--max-model-len", context, 2, kMaxContext));
-  return context;
-}
-
-Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a) {
+Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
+                                                 const MachineProfile* profile) {
   SimulateSettings settings;
   ReplicaOptions& replica = settings.simulation.replica;
   if (auto policy = make_policy(a.scheduler); !policy) {
     return with_context("--scheduler", std::move(policy).error());
   }
   replica.scheduler = a.scheduler;
-  settings.choose_budget = a.token_budget == "auto";
-  if (!settings.choose_budget) {
-    const char* end = a.token_budget.data() + a.token_budget.size();
-    const auto [stop, error] = std::from_chars(a.token_budget.data(), end, replica.token_budget);
-    if (error != std::errc() || stop != end || replica.token_budget < 1) {
-      return invalid_argument(fmt::format(
-          "--token-budget must be auto or a whole number of at least 1, got '{}'", a.token_budget));
-    }
-  }
-  RETURN_IF_ERROR(in_range("--max-num-seqs", a.max_num_seqs, 1, kMaxSeqs));
+  RETURN_IF_ERROR(parse_budget(a, settings));
+  const std::int32_t context = a.lengths == "arxiv" ? kArxivContext : kContext;
+  replica.max_num_seqs =
+      a.max_num_seqs.value_or(profile != nullptr ? profile->max_num_seqs : kSeqs);
+  replica.max_model_len =
+      a.max_model_len.value_or(profile != nullptr ? profile->max_model_len : context);
+  replica.block_size = a.block_size;
+  RETURN_IF_ERROR(in_range("--max-num-seqs", replica.max_num_seqs, 1,
+                           profile != nullptr ? profile->max_num_seqs : kMaxSeqs));
+  RETURN_IF_ERROR(in_range("--max-model-len", replica.max_model_len, 2,
+                           profile != nullptr ? profile->max_model_len : kMaxContext));
   RETURN_IF_ERROR(in_range("--block-size", a.block_size, 1, 1024));
   RETURN_IF_ERROR(in_range("--replicas", a.replicas, 1, 10000));
+  RETURN_IF_ERROR(in_range("--predictor-noise", a.predictor_noise, 0, 0.9));
   RETURN_IF_ERROR(check_slo(a));
-  replica.max_num_seqs = a.max_num_seqs;
-  replica.block_size = a.block_size;
-  ASSIGN_OR_RETURN(replica.max_model_len, simulated_context(a));
+  settings.predictor_noise = a.predictor_noise;
+  settings.seed = a.seed;
   settings.simulation.replicas = a.replicas;
   auto dispatch = find_dispatch(a.dispatch);
   if (!dispatch) return with_context("--dispatch", std::move(dispatch).error());
@@ -183,6 +250,9 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a) {
 }
 
 Result<Deployment> parse_deployment(const SimulateArguments& a) {
+  if (a.gpu.empty() || a.model.empty()) {
+    return invalid_argument("--gpu and --model are needed, or --profile; --list shows the names");
+  }
   Deployment deployment;
   auto gpu = find_gpu(a.gpu);
   if (!gpu) return with_context("--gpu", std::move(gpu).error());
@@ -207,24 +277,61 @@ Result<Deployment> parse_deployment(const SimulateArguments& a) {
 Result<SimulatedMachine> make_machine(const Deployment& deployment,
                                       const SimulateSettings& settings,
                                       const SimulateArguments& a) {
-  RETURN_IF_ERROR(check_deployment(deployment));
+  if (auto splits = check_deployment(deployment); !splits) {
+    return with_context("--tp, --pp", std::move(splits).error());
+  }
   SimulatedMachine machine;
-  machine.deployment = deployment;
+  machine.gpu = deployment.gpu.name;
+  machine.model = deployment.model.name;
+  machine.host_stack = deployment.host.name;
+  machine.tp = deployment.tp;
+  machine.pp = deployment.pp;
   machine.options = settings.simulation;
   machine.cost = std::make_unique<CostModel>(deployment);
-  machine.reference_decode = reference_decode(*machine.cost);
-  if (a.tbt_slo_ms) {
-    machine.tbt_slo = Duration(std::llround(*a.tbt_slo_ms * 1e6));
-  } else if (a.tbt_slo_factor) {
-    const auto decode = static_cast<double>(machine.reference_decode.count());
-    machine.tbt_slo = Duration(std::llround(*a.tbt_slo_factor * decode));
-  }
-  if (settings.choose_budget) RETURN_IF_ERROR(choose_budget(machine));
+  RETURN_IF_ERROR(set_slo(a, settings, machine));
   ReplicaOptions& replica = machine.options.replica;
-  ASSIGN_OR_RETURN(machine.memory, plan_memory(deployment, max_step_tokens(replica),
-                                               replica.max_model_len, replica.block_size));
-  replica.num_blocks = machine.memory.num_blocks;
   replica.window = deployment.model.window;
+  if (settings.budget == SimulateSettings::Budget::kAuto) {
+    RETURN_IF_ERROR(choose_token_budget(machine));
+  } else if (settings.budget == SimulateSettings::Budget::kTime) {
+    ASSIGN_OR_RETURN(const MachineProfile profile, measure(machine, deployment, settings));
+    RETURN_IF_ERROR(plan_by_time(profile, machine));
+  }
+  RETURN_IF_ERROR(check_replica_policy(replica));
+  ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(deployment, max_step_tokens(replica),
+                                                        replica.max_model_len, replica.block_size));
+  replica.num_blocks = memory.num_blocks;
+  return machine;
+}
+
+Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
+                                               const SimulateSettings& settings,
+                                               const SimulateArguments& a) {
+  SimulatedMachine machine;
+  machine.gpu = profile.identity.device;
+  machine.model = profile.model_name;
+  machine.host_stack = "measured";
+  machine.options = settings.simulation;
+  machine.cost = std::make_unique<ProfileCost>(profile.predictor);
+  RETURN_IF_ERROR(set_slo(a, settings, machine));
+  ReplicaOptions& replica = machine.options.replica;
+  replica.window = profile.predictor.window;
+  if (settings.budget == SimulateSettings::Budget::kAuto) {
+    const ReferenceLoad load = reference_load(replica.max_num_seqs, replica.max_model_len);
+    ASSIGN_OR_RETURN(replica.token_budget,
+                     sluice::choose_token_budget(profile, load, *machine.tbt_slo));
+  } else if (settings.budget == SimulateSettings::Budget::kTime) {
+    RETURN_IF_ERROR(plan_by_time(profile, machine));
+  }
+  RETURN_IF_ERROR(check_replica_policy(replica));
+  const std::int64_t all = std::int64_t{replica.max_num_seqs} * replica.max_model_len;
+  const std::int64_t tokens = a.kv_tokens.value_or(all);
+  RETURN_IF_ERROR(in_range("--kv-tokens", static_cast<double>(tokens), 1, kMaxKvTokens));
+  replica.num_blocks = static_cast<std::int32_t>(tokens / replica.block_size + 1);
+  if (replica.num_blocks < 2) {
+    return invalid_argument(fmt::format("--kv-tokens {} is not one block of {}; give more", tokens,
+                                        replica.block_size));
+  }
   return machine;
 }
 

@@ -8,6 +8,7 @@
 
 #include "apps/simulate.h"
 #include "base/result.h"
+#include "profile/machine_profile.h"
 #include "sim/deployment.h"
 #include "sim/simulation.h"
 #include "workload/lengths.h"
@@ -37,28 +38,38 @@ class SimulatedLoad {
 // The scheduler's side of a run, before the deployment is known.
 struct SimulateSettings {
   SimulationOptions simulation;  // without num_blocks and window
-  bool choose_budget = false;    // --token-budget auto
+  enum class Budget : std::uint8_t { kTokens, kAuto, kTime };
+  Budget budget = Budget::kTokens;
+  double predictor_noise = 0;
+  std::uint64_t seed = 0;
   std::vector<double> percentiles;
 };
 
-// Tokens of the longest request: --max-model-len, or what suits the lengths.
-Result<std::int32_t> simulated_context(const SimulateArguments& arguments);
-Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& arguments);
+// `profile`: the one that --profile names, or null.
+Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& arguments,
+                                                 const MachineProfile* profile);
 // As given, not split yet and not checked for fitting.
 Result<Deployment> parse_deployment(const SimulateArguments& arguments);
 
-// One deployment, ready to run: sized memory, a token budget, its cost model.
+// One deployment or profiled machine, ready to run: sized memory, a token budget, step times.
 struct SimulatedMachine {
-  Deployment deployment;
-  MemoryPlan memory;
+  std::string gpu;    // or the profiled device
+  std::string model;  // its name
+  std::string host_stack;
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
   SimulationOptions options;
   std::unique_ptr<StepCost> cost;
   Duration reference_decode{0};
   std::optional<Duration> tbt_slo;  // as asked: in milliseconds, or as a multiple of a decode step
+  std::optional<PredictionError> predictor;  // of --token-budget time, on held-out points
 };
 
 Result<SimulatedMachine> make_machine(const Deployment& deployment,
                                       const SimulateSettings& settings,
                                       const SimulateArguments& arguments);
+Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
+                                               const SimulateSettings& settings,
+                                               const SimulateArguments& arguments);
 
 }  // namespace sluice
