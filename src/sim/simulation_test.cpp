@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "scheduler/policy.h"
 #include "sim/cost_model.h"
@@ -157,6 +158,25 @@ TEST(Simulation, SameSeedSameResult) {
            std::to_string(r.stats.pipeline.bubbles().count());
   };
   EXPECT_EQ(text(), text());
+}
+
+// Figures of one run to the nanosecond: whoever changes the hardware model, a policy or the loop
+// sees it here and says so in the commit.
+TEST(Simulation, ARunOnHardwareIsTheRecordedOne) {
+  const Workload workload = some_requests(60, milliseconds(20));
+  const auto run = [&](std::string_view gpu, std::int32_t pp) {
+    Deployment d;
+    d.gpu = find_gpu(gpu).value();
+    d.model = find_model_shape("mistral-7b").value();
+    d.pp = pp;
+    d.host = find_host_stack("python").value();
+    CostModel cost(d);
+    const SimulationResult r = simulate(workload, small_options(), cost).value();
+    return std::vector<std::int64_t>{r.stats.steps, r.summary.duration.count(),
+                                     r.stats.pipeline.bubbles().count()};
+  };
+  EXPECT_THAT(run("a100-80g", 1), testing::ElementsAre(192, 4666100000, 0));
+  EXPECT_THAT(run("a40", 2), testing::ElementsAre(318, 6071123801, 158276558));
 }
 
 // A tiny run by hand: two prompts of 6 and 4 tokens, budget 4, each step 10 ms.
