@@ -163,6 +163,7 @@ Result<ReportFiles> write_report(const std::string& folder, const ReportInput& i
   if (input.run != nullptr) plots = run_plots(*input.run);
   for (Plot& plot : capacity_plots(input.probes, input.tbt_slo_ms))
     plots.push_back(std::move(plot));
+  plots.insert(plots.end(), input.plots.begin(), input.plots.end());
   ReportFiles files;
   files.page = folder + "/index.html";
   std::string drawn;

@@ -19,6 +19,7 @@ struct ReportInput {
   std::string table;                                       // as on the terminal
   const LoadResult* run = nullptr;                         // of bench serve
   std::vector<CapacityPoint> probes;                       // of bench capacity
+  std::vector<Plot> plots;                                 // others, as they are
   double tbt_slo_ms = 0;
 };
 

@@ -1,0 +1,146 @@
+#include "apps/profile_plots.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+double seconds_of(double ns) { return ns / 1e9; }
+
+class Table {
+ public:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+double time_of(const MachineProfile& p, const StepShape& shape) {
+  return p.predictor.time_ns(shape.features(p.predictor.window));
+}
+
+// The context of decodes that most points were measured with, at most a thousand or so.
+std::int32_t usual_context(const MachineProfile& p) {
+  std::int32_t context = 1;
+  for (const ProfilePoint& point : p.points) {
+    const StepShape& s = point.shape;
+    if (s.decode_rows > 1 && s.chunk_tokens == 0 && s.decode_context <= 1024) {
+      context = std::max(context, s.decode_context);
+    }
+  }
+  return context;
+}
+
+Plot throughput(const MachineProfile& p) {
+  const std::int32_t context = usual_context(p);
+  Table measured;
+  Table decodes;
+  for (const ProfilePoint& point : p.points) {
+    const StepShape& s = point.shape;
+    const double rate = s.tokens() / seconds_of(point.median_ns);
+    if (s.decode_rows == 0 && s.chunk_context == 0) measured.add("{} {}", s.tokens(), rate);
+    if (s.chunk_tokens == 0 && s.decode_context == context) decodes.add("{} {}", s.tokens(), rate);
+  }
+  Table lines;
+  for (std::int32_t n = 1; n <= p.max_tokens; n += std::max(1, n / 16)) {
+    const double prompts = n / seconds_of(time_of(p, {0, 0, n, 0}));
+    if (n <= p.max_num_seqs) {
+      lines.add("{} {} {}", n, prompts, n / seconds_of(time_of(p, {n, context, 0, 0})));
+    } else {
+      lines.add("{} {} NaN", n, prompts);
+    }
+  }
+  Plot plot;
+  plot.name = "throughput";
+  plot.title = "Throughput against tokens in a step";
+  plot.caption = fmt::format(
+      "A prompt fills the machine by itself; decodes (contexts of {}) need company: that is the "
+      "room "
+      "which chunks fill.",
+      context);
+  plot.commands =
+      "set logscale x 2\nset autoscale xfix\nset xlabel 'tokens in a step'\nset ylabel 'tokens per "
+      "second'\n"
+      "set yrange [0:*]\n"
+      "plot 'throughput.dat' using 1:2 with lines ls 1 title 'prompt', "
+      "'throughput_prompts.dat' using 1:2 with points ls 1 notitle, "
+      "'throughput.dat' using 1:3 with lines ls 3 title 'decodes', "
+      "'throughput_decodes.dat' using 1:2 with points ls 3 notitle\n";
+  plot.data = {{"throughput.dat", lines.take()},
+               {"throughput_prompts.dat", measured.take()},
+               {"throughput_decodes.dat", decodes.take()}};
+  return plot;
+}
+
+// Linear operators and attention, in milliseconds.
+void add_split(Table& table, const MachineProfile& p, std::int32_t x, const StepShape& shape) {
+  const StepFeatures f = shape.features(p.predictor.window);
+  table.add("{} {} {}", x, p.predictor.linear_ns(f) / 1e6, p.predictor.attention_ns(f) / 1e6);
+}
+
+Plot time_split(const MachineProfile& p, bool prompts) {
+  Table table;
+  const std::int32_t rows = std::min(32, p.max_num_seqs);
+  const std::int32_t last = prompts ? std::min(p.max_tokens, p.max_model_len) : p.max_model_len - 1;
+  for (std::int32_t x = std::max(1, last / 32); x <= last; x += std::max(1, last / 32)) {
+    add_split(table, p, x, prompts ? StepShape{0, 0, x, 0} : StepShape{rows, x, 0, 0});
+  }
+  Plot plot;
+  plot.name = prompts ? "split_prompt" : "split_decode";
+  plot.title = prompts ? "What a prompt's step is made of" : "What a decode step is made of";
+  plot.caption =
+      prompts ? "Matrix products and the like count tokens; attention grows with their square."
+              : fmt::format("{} decodes: attention reads the context, all else is the same.", rows);
+  plot.commands = fmt::format(
+      "set autoscale xfix\nset xlabel '{}'\nset ylabel 'milliseconds'\nset style fill solid 0.5\n"
+      "plot '{}.dat' using 1:($2+$3) with filledcurves y1=0 ls 3 title 'attention', "
+      "'{}.dat' using 1:2 with filledcurves y1=0 ls 1 title 'linear'\n",
+      prompts ? "tokens of the prompt" : "context", plot.name, plot.name);
+  plot.data = {{plot.name + ".dat", table.take()}};
+  return plot;
+}
+
+Plot joining(const MachineProfile& p, std::int32_t token_budget) {
+  const std::int32_t rows = std::min(32, p.max_num_seqs);
+  const std::int32_t context = std::min(1024, p.max_model_len - 1);
+  const StepFeatures decodes = StepShape{rows, context, 0, 0}.features(p.predictor.window);
+  const double alone = p.predictor.time_ns(decodes);
+  const std::int32_t chunk = std::max(1, token_budget - rows);
+  Table table;
+  for (std::int32_t length = 128; length <= p.max_model_len; length += std::max(1, length / 4)) {
+    const std::int32_t last = std::min(chunk, length);
+    table.add("{} {} {}", length, p.predictor.with_chunk_ns(decodes, 0, length, true) / alone,
+              p.predictor.with_chunk_ns(decodes, length - last, last, true) / alone);
+  }
+  Plot plot;
+  plot.name = "joining";
+  plot.title = "What a prompt that joins costs the decodes";
+  plot.caption = fmt::format(
+      "The longest step of {} decodes (contexts of {}) when a prompt joins whole, or in chunks of "
+      "{} tokens, as a multiple of their step alone.",
+      rows, context, chunk);
+  plot.commands =
+      "set logscale xy\nset autoscale xfix\nset xlabel 'tokens of the prompt'\nset ylabel 'times a "
+      "decode step'\n"
+      "plot 'joining.dat' using 1:2 with lines ls 3 title 'whole', "
+      "'joining.dat' using 1:3 with lines ls 2 title 'in chunks'\n";
+  plot.data = {{"joining.dat", table.take()}};
+  return plot;
+}
+
+}  // namespace
+
+std::vector<Plot> profile_plots(const MachineProfile& profile, std::int32_t token_budget) {
+  return {throughput(profile), time_split(profile, true), time_split(profile, false),
+          joining(profile, token_budget)};
+}
+
+}  // namespace sluice
