@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -74,17 +75,16 @@ class Bench {
       RETURN_IF_ERROR(add(kStreamPrompt, options_.output));
     }
     std::int64_t tokens = 0;
-    TimePoint arrival;
+    std::optional<TimePoint> steady;  // all streams decode; the long prompt arrives
     while (engine_->has_work()) {
-      if (with_long_prompt && long_id_ == 0 &&
-          tokens >= std::int64_t{kTokensBeforeIt} * options_.streams) {
+      if (!steady && tokens >= std::int64_t{kTokensBeforeIt} * options_.streams) {
+        steady = clock_.now();
         long_id_ = next_id_;
-        arrival = clock_.now();
-        RETURN_IF_ERROR(add(options_.prompt, kLongOutput));
+        if (with_long_prompt) RETURN_IF_ERROR(add(options_.prompt, kLongOutput));
       }
       ASSIGN_OR_RETURN(const auto outputs, engine_->step());
       const TimePoint now = clock_.now();
-      for (const ChoiceOutput& output : outputs) tokens += note(output, now, arrival, run);
+      for (const ChoiceOutput& output : outputs) tokens += note(output, now, steady, run);
     }
     run.makespan = clock_.now() - start;
     return run;
@@ -107,14 +107,15 @@ class Bench {
     return engine_->add_request(std::move(request));
   }
 
-  std::int64_t note(const ChoiceOutput& output, TimePoint now, TimePoint arrival, Run& run) {
+  std::int64_t note(const ChoiceOutput& output, TimePoint now, std::optional<TimePoint> steady,
+                    Run& run) {
     if (output.tokens.empty()) return 0;
     if (output.request == long_id_) {
-      if (run.ttft == Duration{0}) run.ttft = now - arrival;
+      if (run.ttft == Duration{0}) run.ttft = now - *steady;
       return 0;
     }
     const auto [last, first] = last_token_.try_emplace(output.request, now);
-    if (!first) run.longest_gap = std::max(run.longest_gap, now - last->second);
+    if (!first && steady) run.longest_gap = std::max(run.longest_gap, now - last->second);
     last->second = now;
     return static_cast<std::int64_t>(output.tokens.size());
   }
