@@ -26,7 +26,7 @@ void BenchProgress::attach(LoadOptions& options) {
 
 void BenchProgress::show(const LoadProgress& progress) {
   // Without a terminal the first one says nothing yet.
-  if (!terminal_ && progress.elapsed < kRedraw) return;
+  if (!terminal_ && progress.elapsed < kRedraw && progress.completed + progress.failed == 0) return;
   const std::string line = progress_line(progress, terminal_);
   std::fprintf(stderr, terminal_ ? "\r\x1b[K%s" : "%s\n", line.c_str());
   std::fflush(stderr);

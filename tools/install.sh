@@ -34,6 +34,7 @@ ca-certificates     PyPI over https
 chromium            tests of the server's page (tests/client)
 chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
+gnuplot-nox         plots of sluice bench --report; its tests draw them
 EOF
     ;;
     fuzz) cat <<'EOF'

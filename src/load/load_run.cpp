@@ -114,7 +114,9 @@ class LoadRun final : public FlightEvents {
     if (landed_ == workload_.requests.size()) end(LoadEnd::kAllEnded);
   }
 
+  // Where nobody answers, the last ones out decide whether the server is gone.
   bool has_place() const {
+    if (unanswered_ >= kGoneAfter) return false;
     return options_.max_concurrency == 0 ||
            flying_.size() < static_cast<std::size_t>(options_.max_concurrency);
   }

@@ -179,13 +179,14 @@ TEST(LoadRun, AServerThatDiesEndsTheRunAndKeepsWhatWasMeasured) {
     TestOpenAiServer::stream_tokens(*exchange, 4, 4);
   };
   LoadOptions options = options_against(server);
-  options.max_concurrency = 1;
+  options.max_concurrency = 4;
   options.closed_loop = true;
   const LoadResult result = run_against(options, even_workload(1000, Duration(0)));
   EXPECT_EQ(result.end, LoadEnd::kServerGone);
-  EXPECT_EQ(result.summary.completed, 5);
-  EXPECT_EQ(result.summary.failed, kGoneAfter);
-  EXPECT_EQ(result.not_sent, 1000 - 5 - kGoneAfter);
+  EXPECT_GE(result.summary.completed, 1);
+  EXPECT_GE(result.summary.failed, kGoneAfter);
+  EXPECT_LE(result.summary.failed, kGoneAfter + 8);
+  EXPECT_EQ(result.summary.completed + result.summary.failed + result.not_sent, 1000);
   EXPECT_THAT(result.errors.front().first, HasSubstr("refused"));
 }
 

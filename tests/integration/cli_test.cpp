@@ -71,9 +71,47 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 }
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"bench", "snapshot", "gateway", "agent", "coordinator", "place"}) {
+  for (const char* command : {"snapshot", "gateway", "agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
+  expect_error(sluice_run({"bench", "offline"}), 2, "bench offline is not built yet");
+}
+
+TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
+  expect_error(sluice_run({"bench"}), 2, "--help");
+  expect_error(sluice_run({"bench", "frobnicate"}), 2, "bench frobnicate");
+  EXPECT_EQ(sluice_run({"bench", "serve", "--help"}).exit_code, 0);
+  const std::vector<std::vector<std::string>> serve = {
+      {"--base-url", "https://h:1", "https is not supported"},
+      {"--base-url", "127.0.0.1:8000", "http://"},
+      {"--endpoint", "/v1/embeddings", "/v1/completions"},
+      {"--header", "no value", "NAME=VALUE"},
+      {"--header", "Host=x", "generator's own"},
+      {"--request-rate", "0", "--request-rate '0'"},
+      {"--request-rate", "fast", "--request-rate 'fast'"},
+      {"--num-prompts", "0", "--num-prompts"},
+      {"--max-concurrency", "-1", "--max-concurrency"},
+      {"--goodput", "itl:5", "--goodput 'itl:5'"},
+      {"--goodput", "ttft:-1", "--goodput 'ttft:-1'"},
+      {"--metric-percentiles", "101", "--metric-percentiles"},
+      {"--percentile-metrics", "tbt", "--percentile-metrics 'tbt'"},
+      {"--too-long", "cut", "--too-long 'cut'"},
+      {"--ramp-up-strategy", "steep", "linear and exponential"},
+      {"--ramp-up-strategy", "linear", "--ramp-up-start-rps"},
+      {"--ramp-up-end-rps", "3", "--ramp-up-strategy"},
+      {"--result-dir", "x", "--save-result"},
+      {"--duration", "0", "--duration"},
+      {"--no-such-option", "1", "--no-such-option"},
+  };
+  for (const auto& one : serve) {
+    expect_error(sluice_run({"bench", "serve", one[0], one[1]}), 2, one[2]);
+  }
+  expect_error(sluice_run({"bench", "serve", "--trace", "t.csv", "--request-rate", "2"}), 2,
+               "--trace has lengths and times of its own");
+  expect_error(sluice_run({"bench", "serve", "--lengths", "arxiv", "--random-input-len", "2"}), 2,
+               "exclude each other");
+  expect_error(sluice_run({"bench", "capacity"}), 2, "--tbt-slo-ms is missing");
+  expect_error(sluice_run({"bench", "capacity", "--tbt-slo-ms", "-5"}), 2, "--tbt-slo-ms");
 }
 
 TEST_F(CliTest, WrongOptionsOfServeAreWrongUsage) {
