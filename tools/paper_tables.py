@@ -238,7 +238,7 @@ def run_all(binary):
         "bubbles": bubbles(simulator, capacities),
     }
     results["runs"] = simulator.runs
-    results["seconds"] = time.monotonic() - started
+    results["elapsed_s"] = time.monotonic() - started
     return results
 
 
@@ -421,8 +421,9 @@ def plot_capacities(plt, results, folder):
             axis.tick_params(labelsize=8)
             if column == 0:
                 axis.set_ylabel("requests per second", fontsize=8)
-    axes[0][0].legend(fontsize=7, frameon=False)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="upper center", ncol=3, fontsize=8,
+                  frameon=False)
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
     figure.savefig(f"{folder}/sarathi-capacity.png", dpi=80)
 
 
