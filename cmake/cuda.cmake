@@ -4,7 +4,7 @@
 # line says what was decided. The C++ sources of the backend need the toolkit's header cuda.h and
 # nothing else of it: the driver is opened at run time, so the binary starts on machines without one.
 set(SLUICE_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
-set(SLUICE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures to make device code for: 90a;80;100")
+set(SLUICE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to make device code for, e.g. 80;90a;100")
 
 function(sluice_find_cuda)
   set(SLUICE_HAS_CUDA OFF PARENT_SCOPE)

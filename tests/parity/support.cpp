@@ -10,6 +10,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/cpu/reference/elements.h"
 #include "device/cuda_device.h"
+#include "tests/parity/emulated_cuda.h"
 
 namespace sluice::parity {
 namespace {
@@ -37,11 +38,13 @@ std::size_t round_up(std::size_t n, std::size_t multiple) {
 void PrintTo(const DeviceCase& device, std::ostream* os) { *os << device.name; }
 
 std::vector<DeviceCase> available_devices() {
-  return {{"cpu_reference", make_cpu<CpuIsa::kReference>, true},
-          {"cpu_avx2", make_cpu<CpuIsa::kAvx2>, true},
-          {"cpu_avx512", make_cpu<CpuIsa::kAvx512>, true},
-          {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>, true},
-          {"cuda", make_cuda, false}};
+  std::vector<DeviceCase> devices = {{"cpu_reference", make_cpu<CpuIsa::kReference>, true},
+                                     {"cpu_avx2", make_cpu<CpuIsa::kAvx2>, true},
+                                     {"cpu_avx512", make_cpu<CpuIsa::kAvx512>, true},
+                                     {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>, true},
+                                     {"cuda", make_cuda, true}};
+  for (const DeviceCase& device : emulated_cuda_devices()) devices.push_back(device);
+  return devices;
 }
 
 std::string case_name(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }

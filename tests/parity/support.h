@@ -17,12 +17,14 @@
 
 namespace sluice::parity {
 
-// A kind of device to test: every instruction set of the CPU, and CUDA.
+// A kind of device to test: every instruction set of the CPU, CUDA, and CUDA's kernels on the host.
 struct DeviceCase {
   std::string name;  // "cpu_avx2", ..., "cuda"
   Result<std::unique_ptr<Device>> (*make)(int threads);
   // Rows are bitwise independent of the batch.
   bool exact = false;
+  // Long random tests take a few seeds only.
+  bool slow = false;
 };
 void PrintTo(const DeviceCase& device, std::ostream* os);
 

@@ -144,16 +144,13 @@ Status VirtualMemory::back_chunk(CUdeviceptr address, Chunk& chunk) {
   return {};
 }
 
-// A failure here is a fault of the device, which is kept, or a bug of ours, which the driver names;
+// A failure here is a fault of the device, told already, or a bug of ours, which the driver names;
 // either way the chunk counts as given back.
 void VirtualMemory::unback_chunk(CUdeviceptr address, Chunk& chunk) {
   const DriverApi& api = gpu_->api();
-  if (auto status = gpu_->check(api.cuMemUnmap(address, chunk_bytes_), "unmapping memory");
-      !status) {
-    log_error(status.error().message);
-  }
-  if (auto status = gpu_->check(api.cuMemRelease(chunk), "giving memory back"); !status) {
-    log_error(status.error().message);
+  for (const auto& status : {gpu_->check(api.cuMemUnmap(address, chunk_bytes_), "unmapping memory"),
+                             gpu_->check(api.cuMemRelease(chunk), "giving memory back")}) {
+    if (!status && gpu_->health()) log_error(status.error().message);
   }
   chunk = 0;
 }

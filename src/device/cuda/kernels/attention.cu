@@ -13,6 +13,20 @@ __device__ std::int64_t kv_index(const KvLayerView& kv, std::int64_t block, std:
   return block * kv.block_stride + head * kv.head_stride + offset * kv.token_stride;
 }
 
+__device__ std::int64_t position_index(const KvLayerView& kv, const std::int32_t* table,
+                                       std::int32_t position, std::int32_t head) {
+  return kv_index(kv, table[position / kv.block_size], position % kv.block_size, head);
+}
+
+// The scaled product of a query and the key at `index`.
+__device__ float score_of(const AttentionParams& p, const float* query, std::int64_t index) {
+  float score = 0.0F;
+  for (std::int32_t d = 0; d < p.head_dim; ++d) {
+    score = fmaf(query[d], load_element(p.kv.k_base, p.kv.dtype, index + d), score);
+  }
+  return score * p.scale;
+}
+
 // The last row whose first token is not behind `token`: the one that has it, as rows without tokens
 // lie in front. REQUIRES: some row has it.
 __device__ std::int32_t row_of_token(const std::int32_t* cu_seqlens, std::int32_t rows,
@@ -88,10 +102,14 @@ extern "C" __global__ void sluice_rope_write_kv(const RopeWriteKvParams p) {
   }
 }
 
-// One warp a token and query head: positions one after the other, with a running maximum, sum and
-// output. A lane holds every 32nd element of the head. The order is fixed by absolute positions
-// alone, so a token's output does not depend on its batch or on how its prompt was cut.
+// One warp a token and query head. Positions are taken 32 at a time, from multiples of 32 on: each
+// lane scores one of them, then each lane adds its elements of their values, one position after the
+// other, with a running maximum and sum. The order is fixed by absolute positions alone, so a
+// token's output does not depend on its batch or on how its prompt was cut. Values of positions
+// that are not seen are not read: they may be anything.
 extern "C" __global__ void __launch_bounds__(kWarp) sluice_attention(const AttentionParams p) {
+  __shared__ float query[kMaxHeadDim];
+  __shared__ float weights[kWarp];
   const std::int32_t rows = rows_in_use(p.seqs);
   const std::int32_t token = static_cast<std::int32_t>(blockIdx.x);
   if (rows == 0 || token >= p.cu_seqlens_q[rows]) return;
@@ -106,36 +124,37 @@ extern "C" __global__ void __launch_bounds__(kWarp) sluice_attention(const Atten
   const std::int64_t column = static_cast<std::int64_t>(head) * p.head_dim;
   const int lane = static_cast<int>(threadIdx.x);
 
-  float query[kMaxPerLane];
-  float sum[kMaxPerLane];
-  for (int i = 0; i < kMaxPerLane; ++i) {
-    const int d = lane + i * kWarp;
-    query[i] = d < p.head_dim ? load_element(p.q, token, column + d) : 0.0F;
-    sum[i] = 0.0F;
-  }
+  for (int d = lane; d < p.head_dim; d += kWarp) query[d] = load_element(p.q, token, column + d);
+  __syncwarp();
+  float sum[kMaxPerLane] = {};  // of elements lane, lane + 32, ...
   float largest = -INFINITY;
   float total = 0.0F;
-  for (std::int32_t position = first; position <= last; ++position) {
-    const std::int64_t at =
-        kv_index(p.kv, table[position / p.kv.block_size], position % p.kv.block_size, kv_head);
-    float score = 0.0F;
-    for (int i = 0; i < kMaxPerLane; ++i) {
-      const int d = lane + i * kWarp;
-      if (d < p.head_dim)
-        score = fmaf(query[i], load_element(p.kv.k_base, p.kv.dtype, at + d), score);
-    }
-    score = warp_sum(score) * p.scale;
-    const float now_largest = fmaxf(largest, score);
+  for (std::int32_t begin = first - first % kWarp; begin <= last; begin += kWarp) {
+    const std::int32_t own = begin + lane;
+    const bool seen = own >= first && own <= last;
+    const float score =
+        seen ? score_of(p, query, position_index(p.kv, table, own, kv_head)) : -INFINITY;
+    const float now_largest = fmaxf(largest, warp_max(score));
     const float fade = largest == now_largest ? 1.0F : expf(largest - now_largest);
-    const float weight = expf(score - now_largest);
+    const float weight = seen ? expf(score - now_largest) : 0.0F;
     largest = now_largest;
-    total = fmaf(total, fade, weight);
-    for (int i = 0; i < kMaxPerLane; ++i) {
-      const int d = lane + i * kWarp;
-      if (d < p.head_dim) {
-        sum[i] = fmaf(weight, load_element(p.kv.v_base, p.kv.dtype, at + d), sum[i] * fade);
+    total = fmaf(total, fade, warp_sum(weight));
+    weights[lane] = weight;
+    __syncwarp();
+    for (int i = 0; i < kMaxPerLane; ++i) sum[i] *= fade;
+    const std::int32_t from = begin < first ? first : begin;
+    const std::int32_t to = begin + kWarp - 1 < last ? begin + kWarp - 1 : last;
+    for (std::int32_t position = from; position <= to; ++position) {
+      const std::int64_t at = position_index(p.kv, table, position, kv_head);
+      const float share = weights[position - begin];
+      for (int i = 0; i < kMaxPerLane; ++i) {
+        const int d = lane + i * kWarp;
+        if (d < p.head_dim) {
+          sum[i] = fmaf(share, load_element(p.kv.v_base, p.kv.dtype, at + d), sum[i]);
+        }
       }
     }
+    __syncwarp();  // all have read the weights
   }
   for (int i = 0; i < kMaxPerLane; ++i) {
     const int d = lane + i * kWarp;

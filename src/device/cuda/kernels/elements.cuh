@@ -26,15 +26,27 @@ __device__ inline std::uint16_t f32_to_bf16(float value) {
 }
 
 __device__ inline float f16_to_f32(std::uint16_t bits) {
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-  return value;
+  const unsigned sign = (bits & 0x8000U) << 16;
+  const unsigned magnitude = bits & 0x7FFFU;
+  if (magnitude >= 0x7C00U) return __uint_as_float(sign | 0x7F800000U | (magnitude << 13));
+  // Exact, subnormals too: the exponent's bias differs by 112.
+  return __uint_as_float(sign | __float_as_uint(__uint_as_float(magnitude << 13) * 0x1p112F));
 }
 
 __device__ inline std::uint16_t f32_to_f16(float value) {
-  std::uint16_t bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
+  const unsigned bits = __float_as_uint(value);
+  const unsigned sign = (bits >> 16) & 0x8000U;
+  const unsigned magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
+  if (magnitude >= 0x47800000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // overflow
+  if (magnitude < 0x38800000U) {  // subnormal result: a multiple of 2^-24
+    // Adding 1/2 leaves the multiple in the low bits, rounded to nearest even by the addition.
+    const float shifted = __uint_as_float(magnitude) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (__float_as_uint(shifted) - 0x3F000000U));
+  }
+  const unsigned rebased = magnitude - 0x38000000U;
+  const unsigned rounded = rebased + 0xFFFU + ((rebased >> 13) & 1U);
+  return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
 __device__ inline float load_element(const void* data, DType dtype, std::int64_t index) {
@@ -86,6 +98,14 @@ __device__ inline std::int32_t rows_in_use(const RowCount& rows) {
 __device__ inline float warp_sum(float value) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xFFFFFFFFU, value, distance);
+  }
+  return value;
+}
+
+// The largest of a warp's lanes, in every lane; NaN counts only where all lanes have it.
+__device__ inline float warp_max(float value) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));
   }
   return value;
 }

@@ -1,0 +1,220 @@
+#include "device/cuda/device_impl.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "device/arena.h"
+#include "device/cuda/fake_driver.h"
+#include "device/recorded_ops.h"
+
+namespace sluice::cuda {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.runs_kernels = true;
+    auto device = make_device(FakeDriver::api(), 0);
+    ASSERT_TRUE(device) << device.error().message;
+    device_ = std::move(*device);
+    const auto range = device_->reserve(1);
+    ASSERT_TRUE(range);
+    range_ = *range;
+    ASSERT_TRUE(device_->back(range_, 0, range_.bytes));
+  }
+  // Takes everything down; the books are even.
+  void TearDown() override {
+    device_->unback(range_, 0, range_.bytes);
+    device_->release(range_);
+    device_.reset();
+    EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+    if (fake_.fault != CUDA_SUCCESS) return;  // then the driver gives nothing back
+    EXPECT_EQ(fake_.contexts, 0);
+    EXPECT_EQ(fake_.streams, 0);
+    EXPECT_EQ(fake_.events, 0);
+    EXPECT_EQ(fake_.pinned, 0);
+    EXPECT_EQ(fake_.modules, 0);
+    EXPECT_THAT(fake_.graphs, testing::IsEmpty());
+    EXPECT_THAT(fake_.executables, testing::IsEmpty());
+    EXPECT_THAT(fake_.allocations, testing::IsEmpty());
+    EXPECT_THAT(fake_.reserved, testing::IsEmpty());
+  }
+
+  // Rows of a table of 4 by 8, which holds its indices.
+  EmbedParams embed(std::vector<std::int32_t> ids) {
+    std::vector<float> table(32);
+    std::iota(table.begin(), table.end(), 0.0F);
+    EXPECT_TRUE(device_->copy_to_device(range_.base, table.data(), 128));
+    EXPECT_TRUE(device_->copy_to_device(range_.base + 1024, ids.data(), ids.size() * 4));
+    const auto rows = static_cast<std::int32_t>(ids.size());
+    return {matrix_view(range_.base, DType::kF32, 4, 8),
+            reinterpret_cast<const std::int32_t*>(range_.base + 1024),
+            matrix_view(range_.base + 4096, DType::kF32, rows, 8),
+            {nullptr, rows}};
+  }
+  float first_of_row(std::size_t row) {
+    float value = -1.0F;
+    EXPECT_TRUE(device_->copy_to_host(&value, range_.base + 4096 + row * 32, 4));
+    return value;
+  }
+
+  FakeDriver fake_;
+  std::unique_ptr<Device> device_;
+  AddressRange range_;
+};
+
+TEST_F(CudaDeviceTest, DescribesItself) {
+  const DeviceTraits& traits = device_->traits();
+  EXPECT_EQ(traits.name, "cuda:0");
+  EXPECT_THAT(traits.description, HasSubstr("Fake GPU, capability 9.0"));
+  EXPECT_FALSE(traits.host_accessible);
+  EXPECT_FALSE(traits.maps_files);
+  EXPECT_EQ(traits.granularity, std::size_t{64} << 20);
+  EXPECT_EQ(device_->back_with_file(range_, 0, 0, 1).error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(CudaDeviceTest, CopiesLargerThanAllStagingBuffersGoThereAndBack) {
+  std::vector<std::uint32_t> numbers((std::size_t{40} << 20) / 4 + 3);
+  std::iota(numbers.begin(), numbers.end(), 7U);
+  ASSERT_TRUE(device_->copy_to_device(range_.base + 4, numbers.data(), numbers.size() * 4));
+  std::vector<std::uint32_t> back(numbers.size());
+  ASSERT_TRUE(device_->copy_to_host(back.data(), range_.base + 4, back.size() * 4));
+  EXPECT_TRUE(back == numbers);
+  EXPECT_GE(fake_.calls["cuMemcpyHtoDAsync"], 5);
+  ASSERT_TRUE(device_->copy_to_device(range_.base, numbers.data(), 0));
+}
+
+TEST_F(CudaDeviceTest, ArenasLieOnIt) {
+  ArenaPlan plan;
+  plan.add(RegionKind::kWeights, "m/w", 100);
+  plan.reserve(RegionKind::kKv, std::size_t{256} << 20);
+  plan.finish(device_->traits().granularity);
+  auto arena = Arena::create(*device_, std::move(plan));
+  ASSERT_TRUE(arena) << arena.error().message;
+  ASSERT_TRUE(arena->grow(RegionKind::kWeights, 100));
+  ASSERT_TRUE(arena->grow(RegionKind::kKv, std::size_t{200} << 20));
+  EXPECT_EQ(arena->backed_bytes(RegionKind::kKv), std::size_t{256} << 20);
+  arena->shrink(RegionKind::kKv, std::size_t{100} << 20);
+  EXPECT_EQ(arena->backed_bytes(RegionKind::kKv), std::size_t{128} << 20);
+  ASSERT_TRUE(arena->protect(RegionKind::kWeights, Protection::kReadOnly));
+}
+
+TEST_F(CudaDeviceTest, OpsRunOnTheStream) {
+  device_->ops().embed(embed({2, 1}));
+  EXPECT_EQ(first_of_row(0), 16.0F);
+  EXPECT_EQ(first_of_row(1), 8.0F);
+}
+
+TEST_F(CudaDeviceTest, ACaptureRecordsAndAReplayRuns) {
+  const EmbedParams params = embed({2, 1});
+  {
+    ASSERT_TRUE(device_->begin_capture());
+    device_->ops().embed(params);
+    device_->ops().all_reduce({params.out, 1, params.rows});
+    auto graph = device_->end_capture();
+    ASSERT_TRUE(graph) << graph.error().message;
+    EXPECT_THAT(fake_.launches, testing::IsEmpty());
+    ASSERT_EQ((*graph)->num_nodes(), 2U);
+    EXPECT_EQ((*graph)->node(0).op, OpId::kEmbed);
+    EXPECT_EQ((*graph)->node(0).params.size(), sizeof(EmbedParams));
+    EXPECT_EQ((*graph)->node(1).op, OpId::kAllReduce) << "an op without a kernel is a node too";
+    EXPECT_EQ(first_of_row(0), 0.0F);
+    ASSERT_TRUE(device_->replay(**graph));
+    EXPECT_EQ(first_of_row(0), 16.0F);
+  }
+  EXPECT_THAT(fake_.executables, testing::IsEmpty());
+}
+
+TEST_F(CudaDeviceTest, NothingElseWorksWhileCapturing) {
+  ASSERT_TRUE(device_->begin_capture());
+  int word = 0;
+  EXPECT_EQ(device_->copy_to_device(range_.base, &word, 4).error().code, ErrorCode::kInternal);
+  EXPECT_EQ(device_->copy_to_host(&word, range_.base, 4).error().code, ErrorCode::kInternal);
+  EXPECT_FALSE(device_->begin_capture());
+  EXPECT_FALSE(device_->synchronize());
+  EXPECT_FALSE(device_->replay(RecordedOps{}));
+  ASSERT_TRUE(device_->end_capture());
+  EXPECT_FALSE(device_->end_capture());
+  EXPECT_TRUE(device_->synchronize()) << "none of it harms the device";
+}
+
+TEST_F(CudaDeviceTest, GraphsOfOthersAreRefused) {
+  const auto status = device_->replay(RecordedOps{});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(CudaDeviceTest, ATrapFailsTheDeviceForEver) {
+  device_->ops().embed(embed({4}));  // the table has 4 rows
+  const auto status = device_->synchronize();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(status.error().message,
+              AllOf(HasSubstr("embed"), HasSubstr("CUDA_ERROR_LAUNCH_FAILED")));
+  const std::size_t launches = fake_.launches.size();
+  device_->ops().embed({});
+  EXPECT_EQ(fake_.launches.size(), launches) << "nothing is submitted any more";
+  int word = 0;
+  EXPECT_EQ(device_->copy_to_host(&word, range_.base, 4).error().message, status.error().message);
+  EXPECT_EQ(device_->begin_capture().error().message, status.error().message);
+}
+
+TEST_F(CudaDeviceTest, AnOpThatCannotRunIsAnErrorNotAWrongResult) {
+  device_->ops().all_reduce({{}, 2, {}});
+  const auto status = device_->synchronize();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(status.error().message, HasSubstr("cuda:0: all_reduce: 2 ranks"));
+}
+
+TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
+  EmbedParams params = embed({2, 1});
+  params.table.dtype = DType::kI8;
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().embed(params);
+  const auto graph = device_->end_capture();
+  ASSERT_FALSE(graph);
+  EXPECT_THAT(graph.error().message, HasSubstr("embed: dtype i8"));
+  EXPECT_FALSE(fake_.capturing);
+}
+
+TEST_F(CudaDeviceTest, ADriverThatBreaksACaptureIsToldByName) {
+  ASSERT_TRUE(device_->begin_capture());
+  fake_.fails["cuStreamEndCapture"] = CUDA_ERROR_INVALID_VALUE;
+  const auto graph = device_->end_capture();
+  ASSERT_FALSE(graph);
+  EXPECT_THAT(graph.error().message, HasSubstr("ending a capture: CUDA_ERROR_INVALID_VALUE"));
+  fake_.fails.clear();
+  fake_.fails["cuGraphInstantiate"] = CUDA_ERROR_OUT_OF_MEMORY;
+  ASSERT_TRUE(device_->begin_capture());
+  EXPECT_EQ(device_->end_capture().error().code, ErrorCode::kResourceExhausted);
+}
+
+TEST(MakeCudaDevice, GivesEverythingBackWhateverStepFails) {
+  for (const char* function :
+       {"cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuMemGetAllocationGranularity",
+        "cuMemHostAlloc", "cuEventCreate", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad",
+        "cuFuncGetParamInfo"}) {
+    FakeDriver fake;
+    fake.fails[function] = CUDA_ERROR_INVALID_VALUE;
+    fake.works[function] = 0;
+    const auto device = make_device(FakeDriver::api(), 0);
+    ASSERT_FALSE(device) << function;
+    EXPECT_THAT(device.error().message,
+                AllOf(HasSubstr("cuda:0"), HasSubstr("CUDA_ERROR_INVALID_VALUE")))
+        << function;
+    EXPECT_EQ(fake.contexts, 0) << function;
+    EXPECT_EQ(fake.streams, 0) << function;
+    EXPECT_EQ(fake.pinned, 0) << function;
+    EXPECT_EQ(fake.events, 0) << function;
+    EXPECT_EQ(fake.modules, 0) << function;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cuda

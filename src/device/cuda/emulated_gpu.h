@@ -1,0 +1,64 @@
+// A GPU's threads on one thread of the host, so that kernels run where there is no GPU: the very
+// .cu files, compiled as C++ with this header in front. Each thread of a block is a fiber; fibers
+// run one after the other from barrier to barrier, forwards in one launch and backwards in the
+// next, so that a missing barrier shows. Slow, and silent about speed and about the memory model of
+// a real GPU; what it shows is whether a kernel computes what it should. Owner: tests. Threads:
+// one.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace sluice::cuda::emulation {
+
+struct Index {
+  unsigned x = 0;
+  unsigned y = 0;
+  unsigned z = 0;
+};
+
+// Of the fiber that runs.
+extern Index thread_index;
+extern Index block_index;
+extern Index block_dim;
+
+void wait_for_block();
+void wait_for_warp();
+// The value that the lane at `distance` (by exclusive or) of the warp gave. All lanes take part.
+float exchange(float value, int distance);
+[[noreturn]] void trap();
+
+inline float float_of(unsigned bits) {
+  float value = 0.0F;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline unsigned bits_of(float value) {
+  unsigned bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+struct alignas(16) Int4 {
+  int x, y, z, w;
+};
+
+}  // namespace sluice::cuda::emulation
+
+// The words of the language that kernels use. __shared__ memory is static: blocks take turns.
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+#define threadIdx (::sluice::cuda::emulation::thread_index)
+#define blockIdx (::sluice::cuda::emulation::block_index)
+#define blockDim (::sluice::cuda::emulation::block_dim)
+#define __syncthreads() ::sluice::cuda::emulation::wait_for_block()
+#define __syncwarp() ::sluice::cuda::emulation::wait_for_warp()
+#define __shfl_xor_sync(mask, value, distance) \
+  ::sluice::cuda::emulation::exchange((value), (distance))
+#define __trap() ::sluice::cuda::emulation::trap()
+#define __uint_as_float(bits) ::sluice::cuda::emulation::float_of(bits)
+#define __float_as_uint(value) ::sluice::cuda::emulation::bits_of(value)
+#define int4 ::sluice::cuda::emulation::Int4

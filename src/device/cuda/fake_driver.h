@@ -1,0 +1,79 @@
+// FakeDriver: a CUDA driver made of host memory and books, for machines without a GPU. It holds the
+// rules that our calls must keep (addresses reserved before they are mapped, whole allocations
+// unmapped, access set before use, no copies in a capture) and says so by failing the call. Device
+// addresses are real pages of this process, so copies copy; launches are noted and, if wanted, run
+// on the host (run_emulated.h), where a trap is a fault that stays.
+// Owner: a test. Threads: the test's. One at a time: the driver's functions have no context
+// argument.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device/cuda/driver.h"
+#include "device/cuda/kernel_set.h"
+
+namespace sluice::cuda {
+
+class FakeDriver {
+ public:
+  FakeDriver();
+  ~FakeDriver();
+  FakeDriver(const FakeDriver&) = delete;
+  FakeDriver& operator=(const FakeDriver&) = delete;
+
+  // The table; all functions work on this fake.
+  static DriverApi api();
+  // For load_driver: finds the table's functions by the driver's symbols, but `missing`.
+  static void* lookup(void* library, const char* symbol);
+
+  struct Launch {
+    KernelId kernel = KernelId::kEmbed;
+    LaunchShape shape;
+    std::vector<std::byte> params;
+  };
+  void run(const Launch& launch);
+
+  // Settings.
+  bool runs_kernels = false;
+  int driver_version = 13000;
+  int devices = 1;
+  int virtual_memory = 1;
+  int exportable = 1;
+  std::size_t granularity = std::size_t{2} << 20;
+  std::size_t free_memory = std::size_t{1} << 30;
+  std::string missing;                    // a symbol that lookup() does not find
+  std::map<std::string, CUresult> fails;  // by function: the result of its next calls
+  std::map<std::string, int> works;       // so many calls still succeed before `fails` counts
+  std::map<std::string, std::size_t> parameter_bytes;  // of kernels; default: what we pass
+  std::vector<CUdeviceptr> taken;                      // bases that others hold
+
+  // Books.
+  std::map<std::string, int> calls;
+  std::map<CUdeviceptr, std::size_t> reserved;
+  struct Mapping {
+    std::size_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  };
+  std::map<CUdeviceptr, Mapping> mapped;
+  std::map<CUmemGenericAllocationHandle, std::size_t> allocations;
+  std::vector<Launch> launches;  // outside captures
+  std::vector<Launch> captured;  // of the capture that is on
+  std::map<std::size_t, std::vector<Launch>> graphs;
+  std::map<std::size_t, std::vector<Launch>> executables;
+  int contexts = 0;
+  int streams = 0;
+  int events = 0;
+  int pinned = 0;
+  int modules = 0;
+  bool current = false;
+  bool capturing = false;
+  CUmemAllocationProp last_properties = {};
+  CUresult fault = CUDA_SUCCESS;  // what every call gives from a trap on
+  std::vector<std::string> broken_rules;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,214 @@
+#include "device/cuda/run_emulated.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "device/cuda/emulated_gpu.h"
+
+extern "C" {
+void sluice_embed(sluice::EmbedParams p);
+void sluice_rms_norm(sluice::RmsNormParams p);
+void sluice_matmul(sluice::MatmulParams p);
+void sluice_rope_write_kv(sluice::RopeWriteKvParams p);
+void sluice_attention(sluice::AttentionParams p);
+void sluice_gated_activation(sluice::GatedActivationParams p);
+void sluice_gather_rows(sluice::GatherRowsParams p);
+void sluice_copy_blocks(sluice::CopyBlocksParams p);
+}
+
+namespace sluice::cuda {
+namespace emulation {
+
+Index thread_index;
+Index block_index;
+Index block_dim;
+
+namespace {
+
+constexpr unsigned kMaxThreads = 256;
+constexpr unsigned kWarp = 32;
+constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+
+enum class State : std::uint8_t { kReady, kAtWarp, kAtBlock, kDone };
+
+struct Fiber {
+  ucontext_t first = {};
+  jmp_buf here = {};
+  bool started = false;
+  State state = State::kDone;
+  float given[2] = {};  // to the other lanes, by turns: all have read one before it is given anew
+  unsigned exchanges = 0;
+};
+
+// Its fibers live as long as the process: making one costs system calls, switching does not.
+struct Scheduler {
+  std::vector<Fiber> fibers{kMaxThreads};
+  std::byte* stacks = nullptr;
+  jmp_buf here = {};
+  std::function<void()> body;
+  unsigned running = 0;
+  unsigned launches = 0;
+  bool trapped = false;
+};
+
+Scheduler& scheduler() {
+  static Scheduler only;
+  return only;
+}
+
+void leave(State state) {
+  Fiber& fiber = scheduler().fibers[scheduler().running];
+  fiber.state = state;
+  if (_setjmp(fiber.here) == 0) _longjmp(scheduler().here, 1);
+}
+
+void run_fiber() {
+  while (true) {
+    scheduler().body();
+    leave(State::kDone);
+  }
+}
+
+void resume(unsigned thread) {
+  Scheduler& s = scheduler();
+  Fiber& fiber = s.fibers[thread];
+  s.running = thread;
+  thread_index = {thread, 0, 0};
+  if (_setjmp(s.here) != 0) return;
+  if (fiber.started) _longjmp(fiber.here, 1);
+  fiber.started = true;
+  CHECK(getcontext(&fiber.first) == 0);
+  fiber.first.uc_stack.ss_sp = s.stacks + thread * kStackBytes;
+  fiber.first.uc_stack.ss_size = kStackBytes;
+  fiber.first.uc_link = nullptr;
+  makecontext(&fiber.first, run_fiber, 0);
+  setcontext(&fiber.first);
+}
+
+// Lets go on who waits at a barrier that all have reached; returns whether anyone did.
+bool release(unsigned threads) {
+  std::vector<Fiber>& fibers = scheduler().fibers;
+  const auto all = [&](unsigned begin, unsigned end, State state) {
+    return std::all_of(fibers.begin() + begin, fibers.begin() + end, [&](const Fiber& fiber) {
+      return fiber.state == state || fiber.state == State::kDone;
+    });
+  };
+  const auto free = [&](unsigned begin, unsigned end) {
+    bool any = false;
+    for (unsigned t = begin; t < end; ++t) {
+      if (fibers[t].state == State::kDone) continue;
+      fibers[t].state = State::kReady;
+      any = true;
+    }
+    return any;
+  };
+  bool any = false;
+  for (unsigned warp = 0; warp < threads; warp += kWarp) {
+    const unsigned end = std::min(warp + kWarp, threads);
+    if (all(warp, end, State::kAtWarp)) any = free(warp, end) || any;
+  }
+  return any || (all(0, threads, State::kAtBlock) && free(0, threads));
+}
+
+void run_block(unsigned threads) {
+  Scheduler& s = scheduler();
+  for (unsigned t = 0; t < threads; ++t) {
+    s.fibers[t].state = State::kReady;
+    s.fibers[t].exchanges = 0;
+  }
+  const bool backwards = s.launches % 2 == 1;
+  do {
+    for (unsigned i = 0; i < threads; ++i) {
+      const unsigned t = backwards ? threads - 1 - i : i;
+      if (s.fibers[t].state == State::kReady) resume(t);
+    }
+    if (s.trapped) break;
+  } while (release(threads));
+  if (s.trapped) {
+    // Those that still wait are in the middle of the kernel: they start anew.
+    for (Fiber& fiber : s.fibers) fiber = {};
+    return;
+  }
+  // Whoever still waits does so at a barrier that others have left, or never come to.
+  for (unsigned t = 0; t < threads; ++t) CHECK(s.fibers[t].state == State::kDone);
+}
+
+}  // namespace
+
+void wait_for_block() { leave(State::kAtBlock); }
+
+void wait_for_warp() { leave(State::kAtWarp); }
+
+float exchange(float value, int distance) {
+  Scheduler& s = scheduler();
+  const unsigned thread = s.running;
+  const unsigned turn = s.fibers[thread].exchanges++ % 2;
+  s.fibers[thread].given[turn] = value;
+  leave(State::kAtWarp);
+  return s.fibers[thread ^ static_cast<unsigned>(distance)].given[turn];
+}
+
+void trap() {
+  scheduler().trapped = true;
+  leave(State::kDone);
+  check_failed(__FILE__, __LINE__, "a trapped thread goes on");
+}
+
+bool run_grid(const LaunchShape& shape, std::function<void()> body) {
+  Scheduler& s = scheduler();
+  CHECK(shape.block <= kMaxThreads && shape.block % kWarp == 0);
+  if (s.stacks == nullptr) {
+    void* stacks = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(stacks != MAP_FAILED);
+    s.stacks = static_cast<std::byte*>(stacks);
+  }
+  s.body = std::move(body);
+  s.trapped = false;
+  ++s.launches;
+  block_dim = {shape.block, 1, 1};
+  for (unsigned y = 0; y < shape.grid_y && !s.trapped; ++y) {
+    for (unsigned x = 0; x < shape.grid_x && !s.trapped; ++x) {
+      block_index = {x, y, 0};
+      run_block(shape.block);
+    }
+  }
+  return !s.trapped;
+}
+
+}  // namespace emulation
+
+namespace {
+
+template <class Params>
+bool run(void (*kernel)(Params), const LaunchShape& shape, const void* bytes) {
+  Params params;
+  std::memcpy(static_cast<void*>(&params), bytes, sizeof(params));
+  return emulation::run_grid(shape, [&] { kernel(params); });
+}
+
+}  // namespace
+
+bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
+  switch (id) {
+    case KernelId::kEmbed: return run(sluice_embed, shape, params);
+    case KernelId::kRmsNorm: return run(sluice_rms_norm, shape, params);
+    case KernelId::kMatmul: return run(sluice_matmul, shape, params);
+    case KernelId::kRopeWriteKv: return run(sluice_rope_write_kv, shape, params);
+    case KernelId::kAttention: return run(sluice_attention, shape, params);
+    case KernelId::kGatedActivation: return run(sluice_gated_activation, shape, params);
+    case KernelId::kGatherRows: return run(sluice_gather_rows, shape, params);
+    case KernelId::kCopyBlocks: return run(sluice_copy_blocks, shape, params);
+  }
+  CHECK(!"no such kernel");
+  return false;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,23 @@
+#include "tests/parity/emulated_cuda.h"
+
+#include "device/cuda/device_impl.h"
+#include "device/cuda/fake_driver.h"
+
+namespace sluice::parity {
+namespace {
+
+Result<std::unique_ptr<Device>> make_emulated(int) {
+  static cuda::FakeDriver driver;
+  driver.runs_kernels = true;
+  driver.free_memory = std::size_t{2} << 30;
+  driver.launches.clear();
+  return cuda::make_device(cuda::FakeDriver::api(), 0);
+}
+
+}  // namespace
+
+std::vector<DeviceCase> emulated_cuda_devices() {
+  return {{"cuda_emulated", make_emulated, true, true}};
+}
+
+}  // namespace sluice::parity

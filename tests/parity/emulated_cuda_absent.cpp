@@ -1,0 +1,7 @@
+#include "tests/parity/emulated_cuda.h"
+
+namespace sluice::parity {
+
+std::vector<DeviceCase> emulated_cuda_devices() { return {}; }
+
+}  // namespace sluice::parity
