@@ -240,16 +240,16 @@ void print_capacity(const SimulatedMachine& machine, const CapacityResult& r, bo
   if (json) {
     Json object;
     for (const auto& [key, value] : facts(machine)) object[key] = Json::parse(value);
-    object["capacity"] = r.rate;
-    object["failing_rate"] = r.failing_rate;
+    object["capacity_request_rate"] = r.rate;
+    object["failing_request_rate"] = r.failing_rate > 0 ? Json(r.failing_rate) : Json(nullptr);
     object["exhausted"] = r.exhausted;
     object["probes"] = Json::array();
     for (const CapacityProbe& p : r.probes) {
       object["probes"].push_back(
-          {{"rate", p.rate},
-           {"p99_tbt_ms", to_milliseconds(p.p99_tbt)},
-           {"median_scheduling_delay_ms", to_milliseconds(p.median_scheduling_delay)},
-           {"met", p.met}});
+          {{"met", p.met},
+           {"request_rate", p.rate},
+           {"p99_itl_ms", to_milliseconds(p.p99_tbt)},
+           {"median_scheduling_delay_ms", to_milliseconds(p.median_scheduling_delay)}});
     }
     fmt::print("{}\n", object.dump());
     return;
@@ -306,7 +306,7 @@ void print_search(std::vector<Candidate> found, std::size_t tried, double slo_ms
                       {"pp", c.pp},
                       {"token_budget", c.token_budget},
                       {"replicas", c.replicas},
-                      {"capacity", c.capacity}});
+                      {"capacity_request_rate", c.capacity}});
     }
     fmt::print("{}\n",
                Json{{"tbt_slo_ms", slo_ms}, {"tried", tried}, {"deployments", list}}.dump());

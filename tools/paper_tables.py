@@ -3,7 +3,8 @@
 what the paper states: figures 10 to 14 and table 4.
 
     python3 tools/paper_tables.py --sluice build/release/apps/sluice --results build/paper.json
-    python3 tools/paper_tables.py --from build/paper.json --page docs/sarathi.md --images docs/images
+    python3 tools/paper_tables.py --from build/paper.json --page docs/sarathi.md
+        --images docs/images
 
 The first line runs the simulations (minutes on one core); the second writes the tables between the
 markers of the page, and with --images the plots, for which it needs matplotlib
@@ -109,7 +110,7 @@ def scheduling(system, model, lengths, slo, batch=128, budget=None):
 def capacity(simulator, model, lengths, slo_arguments, system_arguments, **kwargs):
     found = simulator.run(*deployment(model, **kwargs), "--lengths", lengths, "--max-model-len",
                           CONTEXT[lengths], "--capacity", *slo_arguments, *system_arguments)
-    return {"capacity": found["capacity"], "slo_ms": found["tbt_slo_ms"],
+    return {"capacity": found["capacity_request_rate"], "slo_ms": found["tbt_slo_ms"],
             "decode_ms": found["reference_decode_ms"], "probes": len(found["probes"])}
 
 

@@ -97,12 +97,12 @@ TEST(SimulateCli, CapacityMeetsTheSloAndTheProbeAboveDoesNot) {
   const json r = result_of(simulate_on("a100-80g", "mistral-7b",
                                        {"--capacity", "--tbt-slo-factor", "5", "--num-requests",
                                         "200", "--resolution", "0.1", "--json"}));
-  const double capacity = r["capacity"];
+  const double capacity = r["capacity_request_rate"];
   EXPECT_GT(capacity, 0.5);
-  EXPECT_GT(r["failing_rate"].get<double>(), capacity);
+  EXPECT_GT(r["failing_request_rate"].get<double>(), capacity);
   EXPECT_NEAR(r["tbt_slo_ms"].get<double>(), 5 * r["reference_decode_ms"].get<double>(), 1e-3);
   for (const json& probe : r["probes"]) {
-    EXPECT_EQ(probe["met"].get<bool>(), probe["rate"].get<double>() <= capacity);
+    EXPECT_EQ(probe["met"].get<bool>(), probe["request_rate"].get<double>() <= capacity);
   }
 }
 
@@ -127,7 +127,8 @@ TEST(SimulateCli, TheSearchSortsByCapacity) {
                                        {"--search", "--gpus", "2", "--tbt-slo-ms", "150",
                                         "--num-requests", "60", "--resolution", "0.2", "--json"}));
   ASSERT_EQ(r["deployments"].size(), 3 * 6u);
-  EXPECT_GT(r["deployments"][0]["capacity"], r["deployments"][17]["capacity"]);
+  EXPECT_GT(r["deployments"][0]["capacity_request_rate"],
+            r["deployments"][17]["capacity_request_rate"]);
   EXPECT_EQ(r["tried"], 18);
 }
 
@@ -176,7 +177,7 @@ TEST(SimulateCli, AProfileIsAMachine) {
                 .get<double>(),
             0);
   EXPECT_GT(result_of(run({"--capacity", "--tbt-slo-ms", "200", "--token-budget", "auto",
-                           "--resolution", "0.2"}))["capacity"]
+                           "--resolution", "0.2"}))["capacity_request_rate"]
                 .get<double>(),
             0);
   expect_refused(run({"--qps", "1", "--max-num-seqs", "64"}), 2, "--max-num-seqs must be between");
