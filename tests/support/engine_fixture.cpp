@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "kv/block_hash.h"
@@ -21,8 +22,9 @@ T must(Result<T> result) {
 }  // namespace
 
 EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
-                             int threads)
-    : pool_(threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
+                             int threads, std::unique_ptr<Device> device)
+    : pool_(threads),
+      device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
   StartupTimeline timeline(clock_);
   loaded_ = must(load_engine(directory, options, *device_, pool_, clock_, timeline));
 }

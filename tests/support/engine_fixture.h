@@ -1,5 +1,5 @@
-// An engine on the CPU device for tests: loads a checkpoint directory, runs requests to their end,
-// and collects what came. Owner: a test. Threads: one.
+// An engine for tests, on the CPU device unless it is given another: loads a checkpoint directory,
+// runs requests to their end, and collects what came. Owner: a test. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ using Results = std::map<std::pair<RequestId, std::int32_t>, ChoiceResult>;
 class EngineFixture {
  public:
   // CHECKs that the model loads.
-  EngineFixture(const std::string& directory, const EngineOptions& options, int threads);
+  EngineFixture(const std::string& directory, const EngineOptions& options, int threads,
+                std::unique_ptr<Device> device = nullptr);
 
   Engine& engine() { return *loaded_.engine; }
   const LoadedEngine& loaded() const { return loaded_; }

@@ -49,12 +49,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) sluice_matmul(const Matmu
 
   const int ty = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int tx = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
+  // A decode step has few rows: most threads only help to load.
+  const bool has_rows = row0 + ty * kPerThread < rows;
   float sum[kPerThread][kPerThread] = {};
   for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
     load_tile(p.x, row0, rows, k0, depth, x_tile);
     load_tile(segment.weight, column0, width, k0, depth, w_tile);
     __syncthreads();
-    const int steps = depth - k0 < kDepth ? static_cast<int>(depth - k0) : kDepth;
+    int steps = depth - k0 < kDepth ? static_cast<int>(depth - k0) : kDepth;
+    if (!has_rows) steps = 0;
     for (int k = 0; k < steps; ++k) {
       for (int i = 0; i < kPerThread; ++i) {
         for (int j = 0; j < kPerThread; ++j) {
