@@ -140,7 +140,7 @@ class Measuring {
   // Prompts four times as long as the one before, thrown away: they warm caches and graphs and
   // tell what longer steps may be expected to take.
   Status probe() {
-    const double enough = longest_step_ns();
+    const double enough = longest_step_ns(true);
     for (std::int32_t tokens = 1; tokens <= 1024; tokens *= 4) {
       const StepShape shape{0, 0, tokens, 0};
       if (!runner_.can_run(shape) || expected_ns(shape) > enough) return {};
@@ -168,7 +168,7 @@ class Measuring {
     const StepShape& shape = grid_[i].shape;
     const double left = as_ns(options_.time_limit - elapsed());
     const double expected = samples_[i].empty() ? expected_ns(shape) : samples_[i].back();
-    if (left <= 0 || expected > left || expected > longest_step_ns()) return {};
+    if (left <= 0 || expected > std::min(left, longest_step_ns(grid_[i].essential))) return {};
     RETURN_IF_ERROR(tell());
     ASSIGN_OR_RETURN(const Duration taken, runner_.run(shape));
     const double ns = std::max(1.0, as_ns(taken));
@@ -180,7 +180,9 @@ class Measuring {
   }
 
   // One point must not eat the time of all the others.
-  double longest_step_ns() const { return as_ns(options_.time_limit) / 40; }
+  double longest_step_ns(bool essential) const {
+    return as_ns(options_.time_limit) / (essential ? 8 : 40);
+  }
 
   // A guess: the shortest step, tokens as in the longest prompt so far, and more for a context as
   // the chunks so far took more. 0 before the first.

@@ -74,5 +74,41 @@ TEST(Allocation, NoneUnderAnyPolicy) {
   }
 }
 
+// Chunks of a long prompt beside streams, cut by time.
+TEST(Allocation, NoneWithATimeBudget) {
+  TimeBudget time;
+  time.predictor.knots[1] = {100, 1e7};
+  time.predictor.num_knots = 2;
+  time.tbt = std::chrono::milliseconds(2);
+  time.longest_step = time.tbt;
+  time.min_chunk = 4;
+  SchedulerHarness h({.token_budget = 512,
+                      .max_num_seqs = 16,
+                      .max_model_len = 4000,
+                      .block_size = 16,
+                      .num_blocks = 5000,
+                      .time_budget = time});
+  for (int i = 0; i < 10; ++i) h.add(40, 1000);
+  BatchPlan plan;
+  StepResult result;
+  std::size_t chunks = 0;
+  const auto step = [&] {
+    h.scheduler.plan(h.now, ResourceView{}, plan);
+    chunks += plan.token_ids.size() > plan.rows.size() ? 1 : 0;
+    answer(plan, result);
+    h.scheduler.commit(plan, result, h.now, h.commits);
+    h.now = h.now + std::chrono::milliseconds(1);
+  };
+  for (int i = 0; i < 20; ++i) step();
+  Sequence& prompt = h.add(3000, 1);
+  step();  // admits it
+  chunks = 0;
+  const std::size_t before = allocation_count();
+  for (int i = 0; i < 200; ++i) step();
+  EXPECT_EQ(allocation_count() - before, 0U);
+  EXPECT_EQ(chunks, 200U);
+  EXPECT_LT(prompt.computed, 3000);
+}
+
 }  // namespace
 }  // namespace sluice

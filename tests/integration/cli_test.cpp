@@ -101,6 +101,8 @@ TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
       {"--ramp-up-end-rps", "3", "--ramp-up-strategy"},
       {"--result-dir", "x", "--save-result"},
       {"--duration", "0", "--duration"},
+      {"--request-timeout", "nan", "--request-timeout"},
+      {"--goodput", "ttft:inf", "--goodput 'ttft:inf'"},
       {"--no-such-option", "1", "--no-such-option"},
   };
   for (const auto& one : serve) {
@@ -170,6 +172,14 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   EXPECT_EQ(found["recommendations"].size(), 2U);
   EXPECT_TRUE(std::filesystem::exists(found["profile"].get<std::string>()));
   EXPECT_TRUE(found["profile"].get<std::string>().starts_with(cache));
+
+  const std::string page = tiny_.path() + "/report/index.html";
+  const ProcessResult reported =
+      profile({"--report", tiny_.path() + "/report", "--output", tiny_.path() + "/p.json"});
+  ASSERT_EQ(reported.exit_code, 0) << reported.err;
+  EXPECT_THAT(reported.out, AllOf(HasSubstr("TBT goals"), HasSubstr(tiny_.path() + "/p.json")));
+  EXPECT_GT(std::filesystem::file_size(page), 1000U);
+  expect_error(profile({"--report", tiny_.path() + "/config.json"}), 1, "--report");
 
   const auto with = [&](std::vector<std::string> options) {
     options.insert(options.begin(), {"--prompt-ids", "1,2,3", "--max-tokens", "4", "--max-num-seqs",
