@@ -17,14 +17,14 @@
 namespace sluice {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using SimulateJson = nlohmann::ordered_json;
 
 constexpr double kGB = 1e9;
 constexpr std::array<std::int32_t, 6> kSearchBudgets = {256, 512, 1024, 1536, 2048, 4096};
 
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+double in_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-int exit_code_of(const Error& error) {
+int simulate_exit_code(const Error& error) {
   if (error.code == ErrorCode::kCancelled) return kExitInterrupted;
   return error.code == ErrorCode::kInvalidArgument ? kExitUsage : kExitError;
 }
@@ -66,7 +66,7 @@ class Progress {
 // ---------------------------------------------------------------- what is known
 
 void print_known_json() {
-  Json gpus = Json::array();
+  SimulateJson gpus = SimulateJson::array();
   for (const GpuSpec& g : gpu_specs()) {
     gpus.push_back({{"name", g.name},
                     {"tflops", g.flops / 1e12},
@@ -76,7 +76,7 @@ void print_known_json() {
                     {"nvlink_gb_per_s", g.nvlink_bandwidth / kGB},
                     {"pcie_gb_per_s", g.pcie_bandwidth / kGB}});
   }
-  Json models = Json::array();
+  SimulateJson models = SimulateJson::array();
   for (const ModelShape& m : model_shapes()) {
     models.push_back({{"name", m.name},
                       {"parameters_billion", m.parameters() / 1e9},
@@ -86,7 +86,7 @@ void print_known_json() {
                       {"kv_heads", m.kv_heads},
                       {"window", m.window}});
   }
-  fmt::print("{}\n", Json{{"gpus", gpus}, {"models", models}}.dump());
+  fmt::print("{}\n", SimulateJson{{"gpus", gpus}, {"models", models}}.dump());
 }
 
 void print_known(bool json) {
@@ -111,7 +111,7 @@ void print_known(bool json) {
 
 // ---------------------------------------------------------------- one run
 
-std::string json_text(std::string_view text) { return Json(text).dump(); }
+std::string json_text(std::string_view text) { return SimulateJson(text).dump(); }
 
 // What was run, in front of what came out.
 std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
@@ -127,23 +127,24 @@ std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m
       {"max_num_seqs", std::to_string(m.options.replica.max_num_seqs)},
       {"max_model_len", std::to_string(m.options.replica.max_model_len)},
       {"kv_blocks", std::to_string(m.options.replica.num_blocks)},
-      {"reference_decode_ms", Json(to_milliseconds(m.reference_decode)).dump()}};
-  if (m.tbt_slo) extra.emplace_back("tbt_slo_ms", Json(to_milliseconds(*m.tbt_slo)).dump());
+      {"reference_decode_ms", SimulateJson(to_milliseconds(m.reference_decode)).dump()}};
+  if (m.tbt_slo) extra.emplace_back("tbt_slo_ms", SimulateJson(to_milliseconds(*m.tbt_slo)).dump());
   if (m.predictor) {
     const PredictionError& e = *m.predictor;
-    extra.emplace_back("predictor_error",
-                       Json{{"median", e.median}, {"p90", e.p90}, {"largest", e.largest}}.dump());
+    extra.emplace_back(
+        "predictor_error",
+        SimulateJson{{"median", e.median}, {"p90", e.p90}, {"largest", e.largest}}.dump());
   }
   return extra;
 }
 
 std::string pipeline_json(const PipelineTimes& t) {
-  return Json{{"busy_s", seconds(t.busy)},
-              {"prefill_lengths_s", seconds(t.prefill_lengths)},
-              {"prefill_decode_s", seconds(t.prefill_decode)},
-              {"context_s", seconds(t.context)},
-              {"link_s", seconds(t.link)},
-              {"unfilled_s", seconds(t.unfilled)}}
+  return SimulateJson{{"busy_s", in_seconds(t.busy)},
+                      {"prefill_lengths_s", in_seconds(t.prefill_lengths)},
+                      {"prefill_decode_s", in_seconds(t.prefill_decode)},
+                      {"context_s", in_seconds(t.context)},
+                      {"link_s", in_seconds(t.link)},
+                      {"unfilled_s", in_seconds(t.unfilled)}}
       .dump();
 }
 
@@ -172,8 +173,8 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
           static_cast<double>(std::max<std::int64_t>(1, r.stats.steps)),
       r.stats.preemptions, to_milliseconds(m.reference_decode));
   if (m.pp == 1) return;
-  const double all = seconds(t.busy + t.bubbles() + t.link + t.unfilled);
-  const auto percent = [&](Duration part) { return 100 * seconds(part) / all; };
+  const double all = in_seconds(t.busy + t.bubbles() + t.link + t.unfilled);
+  const auto percent = [&](Duration part) { return 100 * in_seconds(part) / all; };
   fmt::print(
       "stages: busy {:.1f} %, bubbles by prefill lengths {:.1f} %, by prefill beside decode "
       "{:.1f} %, by context {:.1f} %, link {:.1f} %, nothing to run {:.1f} %\n",
@@ -238,12 +239,13 @@ Status check_capacity_arguments(const SimulatedLoad& load, const SimulateArgumen
 
 void print_capacity(const SimulatedMachine& machine, const CapacityResult& r, bool json) {
   if (json) {
-    Json object;
-    for (const auto& [key, value] : facts(machine)) object[key] = Json::parse(value);
+    SimulateJson object;
+    for (const auto& [key, value] : facts(machine)) object[key] = SimulateJson::parse(value);
     object["capacity_request_rate"] = r.rate;
-    object["failing_request_rate"] = r.failing_rate > 0 ? Json(r.failing_rate) : Json(nullptr);
+    object["failing_request_rate"] =
+        r.failing_rate > 0 ? SimulateJson(r.failing_rate) : SimulateJson(nullptr);
     object["exhausted"] = r.exhausted;
-    object["probes"] = Json::array();
+    object["probes"] = SimulateJson::array();
     for (const CapacityProbe& p : r.probes) {
       object["probes"].push_back(
           {{"met", p.met},
@@ -300,7 +302,7 @@ void print_search(std::vector<Candidate> found, std::size_t tried, double slo_ms
   std::stable_sort(found.begin(), found.end(),
                    [](const Candidate& a, const Candidate& b) { return a.capacity > b.capacity; });
   if (json) {
-    Json list = Json::array();
+    SimulateJson list = SimulateJson::array();
     for (const Candidate& c : found) {
       list.push_back({{"tp", c.tp},
                       {"pp", c.pp},
@@ -308,8 +310,9 @@ void print_search(std::vector<Candidate> found, std::size_t tried, double slo_ms
                       {"replicas", c.replicas},
                       {"capacity_request_rate", c.capacity}});
     }
-    fmt::print("{}\n",
-               Json{{"tbt_slo_ms", slo_ms}, {"tried", tried}, {"deployments", list}}.dump());
+    fmt::print(
+        "{}\n",
+        SimulateJson{{"tbt_slo_ms", slo_ms}, {"tried", tried}, {"deployments", list}}.dump());
     return;
   }
   fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22}\n", "tp", "pp", "replicas", "token budget",
@@ -397,7 +400,7 @@ Status run(const SimulateArguments& a) {
 
 int run_simulate(const SimulateArguments& arguments) {
   const Status done = run(arguments);
-  return done ? kExitSuccess : report_error(done.error(), exit_code_of(done.error()));
+  return done ? kExitSuccess : report_error(done.error(), simulate_exit_code(done.error()));
 }
 
 }  // namespace sluice

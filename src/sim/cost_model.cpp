@@ -6,7 +6,6 @@
 namespace sluice {
 namespace {
 
-constexpr double kBytes = 2;   // of a BF16 or FP16 number
 constexpr double kTile = 128;  // rows and columns of a GEMM's tile
 constexpr std::int64_t kTileRows = 128;
 // Kernels of a layer besides its four GEMMs, attention and all-reduces: two norms, rotary
@@ -62,7 +61,7 @@ double CostModel::compute_time(const Matmul& op, std::int64_t tile_rows) const {
 }
 
 double CostModel::matmul_time(const Matmul& op, double tokens) const {
-  const double bytes = kBytes * (op.n * op.k + tokens * (op.n + op.k));
+  const double bytes = kNumberBytes * (op.n * op.k + tokens * (op.n + op.k));
   const auto tile_rows = static_cast<std::int64_t>(round_up(tokens, kTile));
   return std::max(compute_time(op, tile_rows), bytes / bandwidth_) + kAchievable.kernel;
 }
@@ -79,7 +78,7 @@ double CostModel::layer_matmul_time(std::int64_t tokens) {
   double sum = 0;
   for (std::size_t i = 0; i < layer_ops_.size(); ++i) {
     const Matmul& op = layer_ops_[i];
-    const double bytes = kBytes * (op.n * op.k + static_cast<double>(tokens) * (op.n + op.k));
+    const double bytes = kNumberBytes * (op.n * op.k + static_cast<double>(tokens) * (op.n + op.k));
     sum += std::max(compute[i], bytes / bandwidth_) + kAchievable.kernel;
   }
   return sum;
@@ -144,9 +143,9 @@ LayerTime CostModel::layer_time(const BatchPlan& plan) {
   // write touch queries, keys and values twice; the activation reads what the MLP is wide.
   const double qkv = layer_ops_[0].n;
   const double inner = (m.gated ? 3.0 : 2.0) * m.mlp / d.tp;
-  const double bytes = (8.0 * m.hidden + 2.0 * qkv + inner) * kBytes;
+  const double bytes = (8.0 * m.hidden + 2.0 * qkv + inner) * kNumberBytes;
   time.other = tokens * bytes / bandwidth_ + kSmallKernels * kAchievable.kernel;
-  time.all_reduce = (m.parallel ? 1 : 2) * all_reduce_time(tokens * m.hidden * kBytes);
+  time.all_reduce = (m.parallel ? 1 : 2) * all_reduce_time(tokens * m.hidden * kNumberBytes);
   return time;
 }
 
@@ -175,7 +174,7 @@ void CostModel::stage_times(const BatchPlan& plan, std::span<Duration> stages) {
 Duration CostModel::send_time(const BatchPlan& plan) const {
   const Deployment& d = deployment_;
   if (d.pp == 1) return Duration(0);
-  const double bytes = static_cast<double>(plan.token_ids.size()) * d.model.hidden * kBytes;
+  const double bytes = static_cast<double>(plan.token_ids.size()) * d.model.hidden * kNumberBytes;
   if (d.num_gpus() > d.gpus_per_node) {
     return from_seconds(kAchievable.network_hop +
                         bytes / (d.network_bandwidth * kAchievable.network_bandwidth));

@@ -8,7 +8,6 @@
 namespace sluice {
 namespace {
 
-constexpr double kBytes = 2;  // of a BF16 or FP16 number
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 double weight_bytes(const Deployment& d, std::int32_t stage) {
@@ -18,7 +17,7 @@ double weight_bytes(const Deployment& d, std::int32_t stage) {
   if (has_head && (!d.model.tied_embeddings || stage > 0)) {
     parameters += d.model.embedding_parameters();
   }
-  return parameters * kBytes / d.tp;
+  return parameters * kNumberBytes / d.tp;
 }
 
 // What a layer's buffers hold at once: the residual stream, a normalised copy and two results of
@@ -27,7 +26,7 @@ double activation_bytes_per_token(const Deployment& d) {
   const ModelShape& m = d.model;
   const double qkv = (static_cast<double>(m.heads) / d.tp + 2.0 * d.rank_kv_heads()) * m.head_dim;
   const double inner = (m.gated ? 3.0 : 2.0) * m.mlp / d.tp;
-  return (4.0 * m.hidden + qkv + inner) * kBytes;
+  return (4.0 * m.hidden + qkv + inner) * kNumberBytes;
 }
 
 }  // namespace

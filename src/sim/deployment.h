@@ -10,6 +10,8 @@
 
 namespace sluice {
 
+inline constexpr double kNumberBytes = 2;  // BF16 and FP16: weights, activations, KV
+
 struct Deployment {
   GpuSpec gpu;
   ModelShape model;
@@ -27,7 +29,7 @@ struct Deployment {
   // Of one rank; when there are more ranks than heads, they hold copies.
   std::int32_t rank_kv_heads() const { return model.kv_heads > tp ? model.kv_heads / tp : 1; }
   // K and V of one token in one layer on one rank.
-  double kv_bytes() const { return 2.0 * rank_kv_heads() * model.head_dim * 2.0; }
+  double kv_bytes() const { return 2.0 * rank_kv_heads() * model.head_dim * kNumberBytes; }
 };
 
 // kInvalidArgument when the model cannot be split that way.

@@ -12,8 +12,6 @@
 namespace sluice {
 namespace {
 
-constexpr TokenId kAnyToken = 1;  // the model is not there: all tokens are alike
-
 // Room for plans that cannot be made while all that could run are in flight; more empty plans in a
 // row with nothing in flight would be a policy that has stopped.
 constexpr int kMaxEmptyPlans = 4;
@@ -123,7 +121,7 @@ Replica::LiveRequest& Replica::take_request(const WorkloadRequest& request) {
   std::vector<TokenId> tokens = std::move(live.tokens);  // its memory
   static_cast<Sequence&>(live) = Sequence{};
   live.tokens = std::move(tokens);
-  live.tokens.assign(static_cast<std::size_t>(request.prompt_tokens), kAnyToken);
+  live.tokens.assign(static_cast<std::size_t>(request.prompt_tokens), kSimulatedToken);
   live.id = next_id_++;
   live.prompt_len = request.prompt_tokens;
   live.request = &live.asked;

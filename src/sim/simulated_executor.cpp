@@ -3,12 +3,15 @@
 #include "base/check.h"
 
 namespace sluice {
-namespace {
-
-// Any token that ends no sequence: lengths are the workload's.
-constexpr TokenId kAnyToken = 1;
-
-}  // namespace
+void answer_step(const BatchPlan& plan, StepResult& out) {
+  out.clear();
+  out.tokens.assign(plan.logit_positions.size(), kSimulatedToken);
+  for (const PlanRow& row : plan.rows) {
+    RowResult& result = out.rows.emplace_back();
+    result.first_token = row.first_logit;
+    result.num_tokens = row.num_logits;
+  }
+}
 
 SimulatedExecutor::SimulatedExecutor(StepCost& cost)
     : cost_(cost),
@@ -29,14 +32,7 @@ Status SimulatedExecutor::submit(const BatchPlan& plan) {
 
 Status SimulatedExecutor::collect(StepResult& out) {
   CHECK(pipeline_.in_flight() > 0);
-  const BatchPlan& plan = *flights_[oldest_].plan;
-  out.clear();
-  out.tokens.assign(plan.logit_positions.size(), kAnyToken);
-  for (const PlanRow& row : plan.rows) {
-    RowResult& result = out.rows.emplace_back();
-    result.first_token = row.first_logit;
-    result.num_tokens = row.num_logits;
-  }
+  answer_step(*flights_[oldest_].plan, out);
   oldest_ = (oldest_ + 1) % flights_.size();
   pipeline_.finish();
   return {};

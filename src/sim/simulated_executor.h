@@ -12,6 +12,12 @@
 
 namespace sluice {
 
+// The token of every row: one that ends no sequence. Lengths are the workload's.
+inline constexpr TokenId kSimulatedToken = 1;
+
+// What a step gives: one token for each row that wants logits. `out` is cleared first.
+void answer_step(const BatchPlan& plan, StepResult& out);
+
 class SimulatedExecutor final : public Executor {
  public:
   // REQUIRES: cost outlives it.

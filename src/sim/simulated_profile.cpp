@@ -9,11 +9,11 @@
 #include "profile/profiler.h"
 #include "profile/step_runner.h"
 #include "scheduler/executor.h"
+#include "sim/simulated_executor.h"
 
 namespace sluice {
 namespace {
 
-constexpr TokenId kAnyToken = 1;
 constexpr std::int32_t kVocab = 32000;  // of the token ids that the profiler makes up
 
 // Runs a step in no time and moves the clock by as long as it would have taken.
@@ -33,13 +33,7 @@ class NoisyMachine final : public Executor {
   }
 
   Status collect(StepResult& out) override {
-    out.clear();
-    out.tokens.assign(plan_->logit_positions.size(), kAnyToken);
-    for (const PlanRow& row : plan_->rows) {
-      RowResult& result = out.rows.emplace_back();
-      result.first_token = row.first_logit;
-      result.num_tokens = row.num_logits;
-    }
+    answer_step(*plan_, out);
     return {};
   }
 
