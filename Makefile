@@ -21,6 +21,7 @@ step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECON
 help:
 	@echo "make demo      install packages, build, serve the demo model and chat with it"
 	@echo "make build     the release binary at build/sluice"
+	@echo "make dist      build/sluice-gpu: binary, GPU tests and libraries for a machine with a GPU"
 	@echo "make test      every unit, parity, golden and integration test, tidy, format check,"
 	@echo "               on the binary and the libraries that make build makes"
 	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
@@ -54,6 +55,15 @@ DEMO_PROMPT ?= Tell me a story about a little boat and the sea.
 demo: build
 	@tools/demo.sh build/sluice models/demo "$(DEMO_PROMPT)"
 
+# ---------------------------------------------------------------- for a machine with a GPU
+
+.PHONY: dist
+dist: packages-test
+	$(call step,configure dist,cmake --preset dist >/dev/null)
+	$(call step,build dist,cmake --build --preset dist -j$(JOBS) --target sluice parity_test \
+	  cuda_models_test device_cuda_test)
+	@tools/make_dist.sh build/dist build/sluice-gpu
+
 # ---------------------------------------------------------------- tests
 
 # $(call preset_tests,PRESET,TARGET,CTEST OPTIONS)
@@ -86,7 +96,7 @@ fuzz: packages-fuzz
 .PHONY: tidy format format-check lint
 tidy:
 	@python3 tools/tidy.py
-	@cd tools && python3 -m unittest -q tidy_test
+	@cd tools && python3 -m unittest -q tidy_test gpu_check_test
 
 # The files git tracks, so that a scratch file breaks nobody's build.
 CPP_FILES = git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh'

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <ostream>
+#include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 #include "device/cpu/cpu_device.h"
@@ -29,6 +32,14 @@ Result<std::unique_ptr<Device>> make_cuda(int) {
   return device;
 }
 
+// Nothing can be tested without it: the reason is what counts then.
+template <class T>
+T must(Result<T> result) {
+  if (!result) std::fprintf(stderr, "%s\n", result.error().message.c_str());
+  CHECK(result.has_value());
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
 std::size_t round_up(std::size_t n, std::size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
@@ -50,13 +61,10 @@ std::vector<DeviceCase> available_devices() {
 std::string case_name(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t bytes) : device_(device) {
-  auto range = device_.reserve(bytes);
-  CHECK(range.has_value());
-  range_ = *range;
-  CHECK(device_.back(range_, 0, range_.bytes).has_value());
+  range_ = must(device_.reserve(bytes));
+  must(device_.back(range_, 0, range_.bytes));
   const std::vector<std::byte> poison(range_.bytes, std::byte{0xFF});
   upload(range_.base, poison);
-  CHECK(device_.synchronize().has_value());
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -74,14 +82,14 @@ void* DeviceMemory::take(std::size_t bytes, std::size_t misalignment) {
 
 void DeviceMemory::upload(void* target, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  CHECK(device_.copy_to_device(target, bytes.data(), bytes.size()).has_value());
-  CHECK(device_.synchronize().has_value());
+  must(device_.copy_to_device(target, bytes.data(), bytes.size()));
+  must(device_.synchronize());
 }
 
 std::vector<std::byte> DeviceMemory::download(const void* source, std::size_t bytes) {
   std::vector<std::byte> copy(bytes);
-  if (bytes > 0) CHECK(device_.copy_to_host(copy.data(), source, bytes).has_value());
-  CHECK(device_.synchronize().has_value());
+  if (bytes > 0) must(device_.copy_to_host(copy.data(), source, bytes));
+  must(device_.synchronize());
   return copy;
 }
 

@@ -14,8 +14,7 @@ Result<std::unique_ptr<CudaGraph>> CudaGraph::create(Gpu& gpu, CUgraph graph,
 }
 
 CudaGraph::~CudaGraph() {
-  // A launch of it may still run; destruction is deferred by the driver until it ends.
-  static_cast<void>(gpu_.make_current());
+  static_cast<void>(gpu_.synchronize());  // a launch of it may still run
   if (executable_ != nullptr) static_cast<void>(gpu_.api().cuGraphExecDestroy(executable_));
   static_cast<void>(gpu_.api().cuGraphDestroy(graph_));
 }
