@@ -44,8 +44,8 @@ std::vector<GridPoint> profile_grid(const StepRunner& runner, const StepLimits& 
 using ProfilerObserver = FunctionRef<bool(const ProfilerProgress&)>;
 
 // The measured points: those of the grid that the time sufficed for, and none that is expected to
-// take more than a fortieth of it (an essential one: an eighth). The limit is exceeded by at most the step that is running, which
-// is not begun when it is expected to.
+// take more than a fortieth of it (an essential one: an eighth). The limit is exceeded by at most
+// the step that is running, which is not begun when it is expected to.
 Result<std::vector<ProfilePoint>> measure_points(StepRunner& runner,
                                                  const std::vector<GridPoint>& grid,
                                                  const ProfilerOptions& options, const Clock& clock,
