@@ -30,6 +30,14 @@ Result<CUdevice> find_device(const DriverApi& api, int index) {
   return device;
 }
 
+// Faults show late: at any call that follows the kernel's.
+std::string blame(std::string_view call, std::string_view submitted) {
+  return fmt::format(
+      "{}, or what was submitted before it, {} last (with CUDA_LAUNCH_BLOCKING=1 "
+      "it is the first named)",
+      call, submitted);
+}
+
 }  // namespace
 
 std::string describe(const GpuInfo& info) {
@@ -108,9 +116,10 @@ Status Gpu::check(CUresult result, std::string_view what) {
 }
 
 void Gpu::submitted(CUresult result, std::string_view what) {
-  last_submitted_ = what;
+  const std::string_view before = std::exchange(last_submitted_, what);
   if (result == CUDA_SUCCESS) return;
-  keep(driver_error(api_, result, fmt::format("{}: {}", name_, what)));
+  const std::string place = is_sticky(result) ? blame(what, before) : std::string(what);
+  keep(driver_error(api_, result, fmt::format("{}: {}", name_, place)));
 }
 
 void Gpu::refuse(Error error) { keep(with_context(name_, std::move(error))); }
@@ -126,9 +135,7 @@ Status Gpu::synchronize() {
   const CUresult result = api_.cuStreamSynchronize(stream_);
   if (result != CUDA_SUCCESS) {
     keep(driver_error(api_, result,
-                      fmt::format("{}: found when waiting, last submitted was {} (with "
-                                  "CUDA_LAUNCH_BLOCKING=1 the error names its op)",
-                                  name_, last_submitted_)));
+                      fmt::format("{}: {}", name_, blame("waiting", last_submitted_))));
   }
   return health_;
 }

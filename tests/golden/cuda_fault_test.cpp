@@ -1,0 +1,77 @@
+// What an engine on the CUDA backend does when its GPU fails, with the faults planted in a fake
+// driver: requests end, the process lives, the message says where to look.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device/cuda/device_impl.h"
+#include "device/cuda/fake_driver.h"
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/engine_fixture.h"
+
+namespace sluice {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CudaFaultTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden_case("tests/golden/models", "llama-gqa-tied-f32");
+    write_golden_checkpoint(golden_, checkpoint_.path());
+    fake_.runs_kernels = true;
+    auto device = cuda::make_device(cuda::FakeDriver::api(), 0);
+    ASSERT_TRUE(device) << device.error().message;
+    device_ = std::move(*device);
+    options_.max_num_seqs = 2;
+  }
+
+  cuda::FakeDriver fake_;
+  TempDirectory checkpoint_;
+  GoldenCase golden_;
+  std::unique_ptr<Device> device_;
+  EngineOptions options_;
+};
+
+TEST_F(CudaFaultTest, AKernelsFaultEndsTheRequestsAndNotTheProcess) {
+  Device& device = *device_;
+  test::EngineFixture fixture(checkpoint_.path(), options_, 1, std::move(device_));
+  fixture.add(test::greedy_request(1, golden_.prompts[0].ids, 8));
+  test::Results results;
+  fixture.step(results);
+  // A token id no table has: the kernel traps.
+  const std::int32_t beyond = 1 << 30;
+  const auto range = device.reserve(1);
+  ASSERT_TRUE(range && device.back(*range, 0, range->bytes));
+  ASSERT_TRUE(device.copy_to_device(range->base, &beyond, sizeof(beyond)));
+  const TensorView row = matrix_view(range->base + 64, DType::kF32, 1, 4);
+  device.ops().embed({row, reinterpret_cast<const std::int32_t*>(range->base), row, {nullptr, 1}});
+
+  const auto step = fixture.engine().step();
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(step.error().message, AllOf(HasSubstr("submitted before it, embed last"),
+                                          HasSubstr("CUDA_ERROR_LAUNCH_FAILED")));
+  const auto added = fixture.engine().add_request(test::greedy_request(2, {1, 2}, 1));
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kUnavailable);
+  device.unback(*range, 0, range->bytes);
+  device.release(*range);
+}
+
+TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
+  options_.kv_cache_memory = std::int64_t{3} << 30;
+  ThreadPool pool(1);
+  SystemClock clock;
+  StartupTimeline timeline(clock);
+  const auto loaded = load_engine(checkpoint_.path(), options_, *device_, pool, clock, timeline);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(loaded.error().message, HasSubstr("--kv-cache-memory"));
+  EXPECT_THAT(fake_.allocations, testing::IsEmpty()) << "what was taken is given back";
+  EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice
