@@ -111,7 +111,7 @@ ordered_json choice_json(const ChoiceRecord& choice) {
 }
 
 // Choice 0 at the top; with several choices, all of them under "choices" as well.
-void print_json(const std::vector<TokenId>& prompt, const RequestRecord& record) {
+void print_json(const std::vector<TokenId>& prompt, const GenerationRecord& record) {
   ordered_json object = {{"prompt_tokens", prompt}};
   object.update(choice_json(record.choices.front()));
   if (record.choices.size() > 1) {
@@ -125,13 +125,13 @@ void print_json(const std::vector<TokenId>& prompt, const RequestRecord& record)
 }
 
 // The first choice has been streamed.
-void print_other_choices(const RequestRecord& record) {
+void print_other_choices(const GenerationRecord& record) {
   for (std::size_t i = 1; i < record.choices.size(); ++i) {
     fmt::print("--- choice {}\n{}\n", i, record.choices[i].text);
   }
 }
 
-std::string timing_line(std::size_t prompt_len, const RequestRecord& record) {
+std::string timing_line(std::size_t prompt_len, const GenerationRecord& record) {
   std::size_t tokens = 0;
   for (const ChoiceRecord& choice : record.choices) tokens += choice.tokens.size();
   std::string line = fmt::format("TTFT {:.1f} ms ({} prompt tokens)",
@@ -159,7 +159,7 @@ Request make_request(const LoadedEngine& loaded, std::vector<TokenId> prompt,
   return request;
 }
 
-int exit_code_of(const RequestRecord& record) {
+int exit_code_of(const GenerationRecord& record) {
   if (record.interrupted) return kExitInterrupted;
   for (const ChoiceRecord& choice : record.choices) {
     if (choice.finish_reason != FinishReason::kError) continue;
@@ -197,7 +197,7 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
     std::fflush(stdout);
   };
   ASSIGN_OR_RETURN(
-      const RequestRecord record,
+      const GenerationRecord record,
       run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()),
                   tokenizer ? &*tokenizer : nullptr, clock, Progress::kReport, stream));
   if (arguments.json) {

@@ -17,13 +17,13 @@
 namespace sluice {
 namespace {
 
-struct Settings {
+struct ProfileSettings {
   EngineOptions engine;
   MeasureOptions measure;
 };
 
-Result<Settings> parse_settings(const ProfileArguments& arguments) {
-  Settings settings;
+Result<ProfileSettings> parse_profile_settings(const ProfileArguments& arguments) {
+  ProfileSettings settings;
   if (arguments.engine.token_budget == "auto" || arguments.engine.token_budget == "time") {
     return invalid_argument(
         "--token-budget: sluice profile finds the budget; give a number to limit the longest step "
@@ -45,7 +45,7 @@ Result<Settings> parse_settings(const ProfileArguments& arguments) {
   return settings;
 }
 
-Result<std::string> keep(const MachineProfile& profile, const std::string& output) {
+Result<std::string> keep_profile(const MachineProfile& profile, const std::string& output) {
   std::string path = output.empty() ? default_profile_path(profile.identity) : output;
   if (path.empty()) {
     return invalid_argument(
@@ -56,7 +56,7 @@ Result<std::string> keep(const MachineProfile& profile, const std::string& outpu
   return path;
 }
 
-Status report(const Findings& findings, const std::string& folder) {
+Status write_profile_report(const Findings& findings, const std::string& folder) {
   ReportInput input;
   const MachineProfile& profile = findings.profile;
   input.title = fmt::format("Profile of {}", profile.model_name);
@@ -73,7 +73,7 @@ Status report(const Findings& findings, const std::string& folder) {
   return {};
 }
 
-Status profile(const ProfileArguments& arguments, const Settings& settings) {
+Status measure_and_tell(const ProfileArguments& arguments, const ProfileSettings& settings) {
   if (!arguments.report.empty()) RETURN_IF_ERROR(prepare_report(arguments.report));
   const SystemClock clock;
   const auto pool = make_pool(settings.engine);
@@ -84,19 +84,19 @@ Status profile(const ProfileArguments& arguments, const Settings& settings) {
       measure_machine(arguments.model, settings.engine, *device, *pool, clock, settings.measure));
   Findings findings =
       conclude(std::move(measured), settings.engine.max_num_seqs, settings.engine.tbt_slo);
-  ASSIGN_OR_RETURN(findings.path, keep(findings.profile, arguments.output));
+  ASSIGN_OR_RETURN(findings.path, keep_profile(findings.profile, arguments.output));
   fmt::print("{}", arguments.json ? findings_json(findings) : findings_text(findings));
   std::fflush(stdout);
-  if (!arguments.report.empty()) RETURN_IF_ERROR(report(findings, arguments.report));
+  if (!arguments.report.empty()) RETURN_IF_ERROR(write_profile_report(findings, arguments.report));
   return {};
 }
 
 }  // namespace
 
 int run_profile(const ProfileArguments& arguments) {
-  auto settings = parse_settings(arguments);
+  auto settings = parse_profile_settings(arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
-  const Status status = profile(arguments, *settings);
+  const Status status = measure_and_tell(arguments, *settings);
   if (status) return kExitSuccess;
   const bool stopped = status.error().code == ErrorCode::kCancelled;
   return report_error(status.error(), stopped ? kExitInterrupted : kExitError);

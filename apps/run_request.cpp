@@ -54,7 +54,7 @@ class Recorder {
     if (!text.empty()) on_text_(output.choice, text);
   }
 
-  RequestRecord record;
+  GenerationRecord record;
 
  private:
   Engine& engine_;
@@ -87,8 +87,8 @@ class PromptProgress {
 
 }  // namespace
 
-Result<RequestRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
-                                  const Clock& clock, Progress progress, TextSink on_text) {
+Result<GenerationRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
+                                     const Clock& clock, Progress progress, TextSink on_text) {
   const RequestId id = request.id;
   const TimePoint start = clock.now();
   Recorder recorder(engine, id, on_text);

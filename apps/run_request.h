@@ -23,7 +23,7 @@ struct ChoiceRecord {
   FinishReason finish_reason = FinishReason::kNone;
 };
 
-struct RequestRecord {
+struct GenerationRecord {
   std::vector<ChoiceRecord> choices;
   Duration first_token{0};  // since the request was given to the engine
   Duration total{0};
@@ -33,8 +33,8 @@ struct RequestRecord {
 // `on_text` gets choice and new text. `tokenizer` may be null: then there is no text. With
 // `report_progress`, a prompt that takes long is reported on stderr each second.
 enum class Progress : std::uint8_t { kQuiet, kReport };
-Result<RequestRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
-                                  const Clock& clock, Progress progress,
-                                  FunctionRef<void(std::int32_t, std::string_view)> on_text);
+Result<GenerationRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
+                                     const Clock& clock, Progress progress,
+                                     FunctionRef<void(std::int32_t, std::string_view)> on_text);
 
 }  // namespace sluice
