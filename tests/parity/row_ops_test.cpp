@@ -150,18 +150,20 @@ TEST_P(RowOpsTest, AllReduceOfOneRankChangesNothing) {
 
 TEST_P(RowOpsTest, CopyBlocksCopiesWholeBlocks) {
   SplitMix64 rng(6);
-  const auto values = random_floats(rng, 6 * 1000);
-  const TensorView blocks = memory_->put_matrix(values, 6, 1000, DType::kF32);
-  CopyBlocksParams p;
-  p.kv_base = blocks.data;
-  p.block_bytes = 4000;
-  p.pairs = memory_->put(std::vector<std::int32_t>{0, 3, 5, 1, 2, 2, 4, 4});
-  p.rows = count_of(*memory_, 3);
-  ops().copy_blocks(p);
-  auto want = values;
-  std::copy_n(values.begin(), 1000, want.begin() + 3000);
-  std::copy_n(values.begin() + 5000, 1000, want.begin() + 1000);
-  expect_same(result(blocks), want, "blocks");
+  for (const std::int64_t floats : {1000, 1001, 3}) {  // also where wide copies would be misaligned
+    const auto values = random_floats(rng, static_cast<std::size_t>(6 * floats));
+    const TensorView blocks = memory_->put_matrix(values, 6, floats, DType::kF32);
+    CopyBlocksParams p;
+    p.kv_base = blocks.data;
+    p.block_bytes = 4 * floats;
+    p.pairs = memory_->put(std::vector<std::int32_t>{0, 3, 5, 1, 2, 2, 4, 4});
+    p.rows = count_of(*memory_, 3);
+    ops().copy_blocks(p);
+    auto want = values;
+    std::copy_n(values.begin(), floats, want.begin() + 3 * floats);
+    std::copy_n(values.begin() + 5 * floats, floats, want.begin() + floats);
+    expect_same(result(blocks), want, "blocks of " + std::to_string(floats));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RowOpsTest, testing::ValuesIn(available_devices()), case_name);

@@ -40,8 +40,15 @@ inline unsigned bits_of(float value) {
   return bits;
 }
 
-struct alignas(16) Int4 {
+// As on a GPU, and not as on the host, an address that is no multiple of 16 is a fault.
+struct Int4 {
   int x, y, z, w;
+  Int4& operator=(const Int4& other) {
+    if (reinterpret_cast<std::uintptr_t>(this) % 16 != 0) trap();
+    if (reinterpret_cast<std::uintptr_t>(&other) % 16 != 0) trap();
+    std::memcpy(static_cast<void*>(this), static_cast<const void*>(&other), sizeof(Int4));
+    return *this;
+  }
 };
 
 }  // namespace sluice::cuda::emulation
