@@ -15,7 +15,7 @@ namespace {
 // A start should not take long, nor much memory: fewer, shorter steps than `sluice profile`.
 constexpr Duration kQuickTime = std::chrono::seconds(10);
 constexpr std::int32_t kQuickTokens = 512;
-constexpr std::int64_t kQuickKvBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kQuickKvBytes = std::int64_t{512} << 20;
 
 Result<MachineProfile> measure_quickly(const std::string& directory, const EngineOptions& options,
                                        Device& device, ThreadPool& pool, const Clock& clock,
