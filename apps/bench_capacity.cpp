@@ -96,9 +96,9 @@ std::string result_json(const BenchArguments& arguments, const CapacityProber& p
   return json.dump();
 }
 
-Status make_report(const BenchArguments& arguments, const BenchPlan& plan,
-                   const CapacityProber& prober, const Outcomes& outcomes,
-                   const std::string& text) {
+Status report_probes(const BenchArguments& arguments, const BenchPlan& plan,
+                     const CapacityProber& prober, const Outcomes& outcomes,
+                     const std::string& text) {
   ReportInput input;
   input.title = "sluice bench capacity";
   input.facts = {{"Server", arguments.base_url},
@@ -141,7 +141,7 @@ Result<int> bench_capacity(const BenchArguments& arguments) {
   fmt::print("{}", arguments.json ? result_json(arguments, prober, *found, outcomes) + "\n" : text);
   std::fflush(stdout);
   if (!arguments.report.empty()) {
-    RETURN_IF_ERROR(make_report(arguments, plan, prober, outcomes, text));
+    RETURN_IF_ERROR(report_probes(arguments, plan, prober, outcomes, text));
   }
   return found->rate > 0 ? kExitSuccess : kExitError;
 }

@@ -4,12 +4,28 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <string_view>
 
 #include "workload/lengths.h"
 
 namespace sluice {
 namespace {
+
+// CLI::Range lets nan pass.
+CLI::Validator between(double least, double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && stop == text.data() + text.size();
+    if (whole && value >= least && value <= most) return {};
+    return fmt::format("'{}' is no number from {} to {}", text, least, most);
+  };
+  return {check, "NUMBER", "bounded number"};
+}
+
+// What a number of seconds, milliseconds or requests per second can sensibly be.
+CLI::Validator above_zero() { return between(1e-6, 1e9); }
 
 void add_server_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Server options";
@@ -39,7 +55,7 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
       .add_option("--request-timeout", a.request_timeout,
                   "seconds without a byte after which a request has failed (600)")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
 }
 
 void add_request_options(CLI::App& command, BenchArguments& a) {
@@ -65,7 +81,7 @@ void add_request_options(CLI::App& command, BenchArguments& a) {
   command.add_option("--seed", a.seed, "of lengths, times and prompts (0)")->group(group);
   command.add_option("--temperature", a.temperature, "0 = greedy (0)")
       ->group(group)
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(between(0, 100));
   command
       .add_flag("--ignore-eos", a.ignore_eos,
                 "every answer has its full length (servers other than Sluice and vLLM may refuse)")
@@ -81,7 +97,7 @@ void add_request_options(CLI::App& command, BenchArguments& a) {
       .add_option("--duration", a.duration,
                   "seconds after which a run ends; what has not ended stays in the figures")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
 }
 
 void add_output_options(CLI::App& command, BenchArguments& a) {
@@ -114,18 +130,21 @@ void add_serve_options(CLI::App& command, BenchArguments& a) {
       ->check(CLI::Range(1, 100'000));
   command.add_option("--ramp-up-strategy", a.ramp_up, "linear or exponential")->group(times);
   command.add_option("--ramp-up-start-rps", a.ramp_up_start, "rate at the first request")
-      ->group(times);
-  command.add_option("--ramp-up-end-rps", a.ramp_up_end, "rate at the last request")->group(times);
+      ->group(times)
+      ->check(above_zero());
+  command.add_option("--ramp-up-end-rps", a.ramp_up_end, "rate at the last request")
+      ->group(times)
+      ->check(above_zero());
   command
       .add_option("--trace", a.trace,
                   "a file with times and lengths: Azure LLM inference csv, Mooncake jsonl")
       ->group(times);
   command.add_option("--rate-scale", a.rate_scale, "of a trace: 2 = arrives twice as fast (1)")
       ->group(times)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--length-scale", a.length_scale, "of a trace: 0.25 = a quarter (1)")
       ->group(times)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       .add_option("--too-long", a.too_long,
                   "a trace's requests beyond the context: refuse, shorten or skip (refuse)")
@@ -146,18 +165,18 @@ void add_capacity_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Search options";
   command.add_option("--tbt-slo-ms", a.tbt_slo_ms, "the P99 TBT to meet; required")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       .add_option("--scheduling-delay-s", a.scheduling_delay_s,
                   "the median scheduling delay to meet (2)")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--start-rate", a.start_rate, "requests per second of the first probe (1)")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--resolution", a.resolution, "of the rate, as a share (0.025)")
       ->group(group)
-      ->check(CLI::Range(0.001, 1.0));
+      ->check(between(0.001, 1));
   command.add_option("--max-probes", a.max_probes, "at most (20)")
       ->group(group)
       ->check(CLI::Range(1, 1000));
@@ -166,7 +185,7 @@ void add_capacity_options(CLI::App& command, BenchArguments& a) {
                   "a probe has --num-prompts (128) requests, and more where its rate needs them to "
                   "last so long (30)")
       ->group(group)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
 }
 
 }  // namespace

@@ -14,18 +14,20 @@
 #include "apps/exit_code.h"
 #include "base/log.h"
 #include "http/ascii.h"
+#include "http/open_files.h"
 
 namespace sluice {
 namespace {
 
 // Prompts of warm-ups, which the run's requests must not find in a prefix cache.
+constexpr double kMostMilliseconds = 1e9;
 constexpr std::int64_t kWarmUpNumber = std::int64_t{1} << 40;
 
 Duration seconds_to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
-std::optional<double> number(std::string_view text) {
+std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -149,7 +151,7 @@ Result<WorkloadSpec> workload_of(const BenchArguments& arguments) {
   spec.burstiness = arguments.burstiness;
   spec.seed = arguments.seed;
   const auto rate = arguments.request_rate == "inf" ? std::numeric_limits<double>::infinity()
-                                                    : number(arguments.request_rate);
+                                                    : parse_number(arguments.request_rate);
   if (!rate || !(*rate > 0)) {
     return invalid_argument(fmt::format(
         "--request-rate '{}': write requests per second above 0, or inf", arguments.request_rate));
@@ -167,12 +169,12 @@ Result<Goodput> goodput_of(const std::vector<std::string>& objectives) {
     const std::string name = text.substr(0, colon);
     const std::string_view digits =
         colon == std::string::npos ? std::string_view() : std::string_view(text).substr(colon + 1);
-    const double value = number(digits).value_or(0);
+    const double value = parse_number(digits).value_or(0);
     auto* limit = name == "ttft"   ? &goodput.ttft
                   : name == "tpot" ? &goodput.tpot
                   : name == "e2el" ? &goodput.e2el
                                    : nullptr;
-    if (limit == nullptr || !(value > 0)) {
+    if (limit == nullptr || !(value > 0 && value <= kMostMilliseconds)) {
       return invalid_argument(fmt::format(
           "--goodput '{}': write ttft:MS, tpot:MS or e2el:MS with milliseconds above 0", text));
     }
@@ -184,7 +186,7 @@ Result<Goodput> goodput_of(const std::vector<std::string>& objectives) {
 Result<std::vector<double>> percentiles_of(const std::string& list) {
   std::vector<double> percentiles;
   for (const std::string& text : split_list(list)) {
-    const auto value = number(text);
+    const auto value = parse_number(text);
     if (!value || !(*value >= 0 && *value <= 100)) {
       return invalid_argument(
           fmt::format("--metric-percentiles '{}': write numbers from 0 to 100: 50,90,99.9", list));
@@ -229,6 +231,7 @@ Result<RequestForm> form_of(const BenchArguments& arguments) {
 }  // namespace
 
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
+  http::raise_open_files_limit();  // each request in flight is a connection
   BenchPlan plan;
   ASSIGN_OR_RETURN(plan.load.http, client_options(arguments));
   ASSIGN_OR_RETURN(plan.load.form, form_of(arguments));
@@ -237,7 +240,6 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   ASSIGN_OR_RETURN(plan.percentiles, percentiles_of(arguments.metric_percentiles));
   ASSIGN_OR_RETURN(plan.metrics, metrics_of(arguments.percentile_metrics));
   RETURN_IF_ERROR(check_outputs(arguments));
-  plan.load.seed = arguments.seed;
   plan.load.max_concurrency = arguments.max_concurrency.value_or(0);
   plan.load.closed_loop = plan.load.max_concurrency > 0 && plan.workload.trace.empty() &&
                           plan.workload.ramp_up == RampUp::kNone && std::isinf(plan.workload.rate);
@@ -282,7 +284,7 @@ Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t cou
   options.progress_every = Duration(0);
   const SystemClock clock;
   ASSIGN_OR_RETURN(const LoadResult result,
-                   run_load(options, few, PromptMaker(plan.token_ids, plan.load.seed), clock));
+                   run_load(options, few, PromptMaker(plan.token_ids, plan.workload.seed), clock));
   if (!result.errors.empty()) {
     return with_context("warm-up request", unavailable(result.errors.front().first));
   }

@@ -29,7 +29,7 @@ std::string_view end_name(LoadEnd end) {
   return "";
 }
 
-std::string json_text(const ordered_json& value) {
+std::string json_of(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
@@ -46,18 +46,18 @@ std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,
   for (const auto& [message, count] : result.errors) {
     errors.push_back({{"message", message}, {"count", count}});
   }
-  return {{"date", json_text(timestamp_text())},
-          {"endpoint", json_text(endpoint_path(plan.load.form.endpoint))},
-          {"model_id", json_text(plan.server.model)},
-          {"workload", json_text(workload.source)},
-          {"num_prompts", json_text(workload.requests.size())},
-          {"request_rate", json_text(rate)},
-          {"burstiness", json_text(plan.workload.burstiness)},
-          {"max_concurrency", json_text(concurrency)},
-          {"seed", json_text(plan.workload.seed)},
-          {"ended_by", json_text(end_name(result.end))},
-          {"not_sent", json_text(result.not_sent)},
-          {"errors", json_text(errors)}};
+  return {{"date", json_of(timestamp_text())},
+          {"endpoint", json_of(endpoint_path(plan.load.form.endpoint))},
+          {"model_id", json_of(plan.server.model)},
+          {"workload", json_of(workload.source)},
+          {"num_prompts", json_of(workload.requests.size())},
+          {"request_rate", json_of(rate)},
+          {"burstiness", json_of(plan.workload.burstiness)},
+          {"max_concurrency", json_of(concurrency)},
+          {"seed", json_of(plan.workload.seed)},
+          {"ended_by", json_of(end_name(result.end))},
+          {"not_sent", json_of(result.not_sent)},
+          {"errors", json_of(errors)}};
 }
 
 void tell_what_went_wrong(const LoadResult& result) {
@@ -97,8 +97,8 @@ Result<std::string> save_result(const BenchArguments& arguments, const BenchPlan
   return path.string();
 }
 
-Status make_report(const BenchArguments& arguments, const BenchPlan& plan, const Workload& workload,
-                   const LoadResult& result) {
+Status report_run(const BenchArguments& arguments, const BenchPlan& plan, const Workload& workload,
+                  const LoadResult& result) {
   ReportInput input;
   input.title = "sluice bench serve";
   input.facts = {{"Server", arguments.base_url},
@@ -126,7 +126,7 @@ Result<int> bench_serve(const BenchArguments& arguments) {
   const SystemClock clock;
   ASSIGN_OR_RETURN(
       const LoadResult result,
-      run_load(plan.load, workload, PromptMaker(plan.token_ids, plan.load.seed), clock));
+      run_load(plan.load, workload, PromptMaker(plan.token_ids, plan.workload.seed), clock));
   progress.end();
   const std::string json =
       summary_json(result.summary, plan.percentiles, facts_of(plan, workload, result));
@@ -139,7 +139,7 @@ Result<int> bench_serve(const BenchArguments& arguments) {
     log_info(fmt::format("result: {}", path));
   }
   if (!arguments.report.empty()) {
-    RETURN_IF_ERROR(make_report(arguments, plan, workload, result));
+    RETURN_IF_ERROR(report_run(arguments, plan, workload, result));
   }
   if (result.end == LoadEnd::kInterrupted) return kExitInterrupted;
   return result.summary.failed > 0 || result.end == LoadEnd::kServerGone ? kExitError

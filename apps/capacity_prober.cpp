@@ -64,7 +64,7 @@ Status CapacityProber::measure_unloaded() {
   const SystemClock clock;
   ASSIGN_OR_RETURN(
       const LoadResult run,
-      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.load.seed), clock));
+      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.workload.seed), clock));
   if (!run.errors.empty()) return unavailable(run.errors.front().first);
   if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
   unloaded_ttft_ = run.summary.ttft.percentile(50);
@@ -129,7 +129,7 @@ Result<CapacityProbe> CapacityProber::probe(double rate) {
   const SystemClock clock;
   ASSIGN_OR_RETURN(
       const LoadResult run,
-      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.load.seed), clock));
+      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.workload.seed), clock));
   progress_.end();
   if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
   if (run.end == LoadEnd::kServerGone) {

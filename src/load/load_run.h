@@ -36,7 +36,6 @@ struct LoadProgress {
 struct LoadOptions {
   HttpClientOptions http;
   RequestForm form;
-  std::uint64_t seed = 0;
   std::int32_t max_concurrency = 0;  // 0: no limit; others wait at the client
   // Arrivals are when a place becomes free, not the workload's times; needs max_concurrency.
   bool closed_loop = false;

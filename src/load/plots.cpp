@@ -87,8 +87,8 @@ Plot tbt_over_time(const std::vector<ChunkMark>& chunks, Duration run) {
   }
   Plot plot{"tbt_over_time",
             "TBT over time",
-            "Gaps between tokens of a request, by the second in "
-            "which they ended: a stall shows as a peak.",
+            "Gaps between tokens of a request, by the moment in which they ended: a stall shows as "
+            "a peak.",
             {},
             {}};
   if (!any) return plot;
@@ -128,9 +128,8 @@ Plot requests_over_time(const LoadResult& result) {
   }
   Plot plot{"requests_over_time",
             "Requests over time",
-            "As the clients see them: waiting for "
-            "their first token (queue and prefill), and receiving tokens (decode); and tokens "
-            "received.",
+            "As the clients see them: waiting for their first token (queue and prefill), and "
+            "receiving tokens (decode); and how many chunks of tokens came.",
             {},
             {}};
   if (result.records.empty()) return plot;
