@@ -1,5 +1,6 @@
 """`sluice bench` against `sluice serve`: what it counts, and what it says when things go wrong."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -175,36 +176,78 @@ def test_a_full_queue_fails_requests_and_the_run():
         assert any(error["message"].startswith("HTTP 429") for error in result["errors"])
 
 
-class Silent(http.server.BaseHTTPRequestHandler):
-    """Knows a model, and never answers what it is asked."""
+class Plain(http.server.BaseHTTPRequestHandler):
+    """Another OpenAI server: HTTP/1.0, streams without usage, no /tokenize, no /metrics."""
 
     def do_GET(self):
-        body = b'{"data":[{"id":"mute"}]}'
-        self.send_response(200)
+        body = b'{"data":[{"id":"plain"}]}' if self.path == "/v1/models" else b""
+        self.send_response(200 if body else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def do_POST(self):
-        self.server.never.wait()
+        request = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path != "/v1/completions":
+            self.send_error(404)
+            return
+        self.answer(json.loads(request))
+
+    def answer(self, request):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for i in range(request["max_tokens"]):
+            end = "length" if i + 1 == request["max_tokens"] else None
+            chunk = {"choices": [{"text": "x", "finish_reason": end}]}
+            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
     def log_message(self, *_):
         pass
 
 
+class Silent(Plain):
+    """Never answers what it is asked."""
+
+    def answer(self, request):
+        self.server.never.wait()
+
+
+@contextlib.contextmanager
+def serving(handler):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as one:
+        one.never = threading.Event()
+        one.daemon_threads = True
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{one.server_port}"
+        one.never.set()
+        one.shutdown()
+
+
+def test_another_server_needs_to_say_its_vocabulary_and_its_delay_is_estimated():
+    options = ["--input-len", "5", "--output-len", "3", "--num-prompts", "5"]
+    with serving(Plain) as base:
+        refused = bench(base, *options)
+        result = result_of(bench(base, *options, "--vocab-size", "1000", "--json"))
+        done = bench(base, *options, "--vocab-size", "1000", "--probe-seconds", "0.01",
+                     "--start-rate", "100", "--max-probes", "2", "--tbt-slo-ms", "60000", "--json",
+                     command="capacity")
+    assert refused.returncode == 1
+    assert "/tokenize" in refused.stderr and "--vocab-size" in refused.stderr
+    # Without usage an event counts as a token, and the prompt as it was asked for.
+    assert (result["total_input_tokens"], result["total_output_tokens"]) == (25, 15)
+    assert "ESTIMATED" in done.stderr
+    capacity = result_of(done)
+    assert capacity["scheduling_delay_source"] == "TTFT above the unloaded one"
+    assert capacity["capacity_request_rate"] >= 100
+
+
 def test_requests_that_are_never_answered_stay_in_the_figures():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent) as silent:
-        silent.never = threading.Event()
-        silent.daemon_threads = True
-        thread = threading.Thread(target=silent.serve_forever, daemon=True)
-        thread.start()
-        base = f"http://127.0.0.1:{silent.server_port}"
+    with serving(Silent) as base:
         result = result_of(bench(base, *SMALL, "--num-prompts", "5", "--num-warmups", "0",
                                  "--vocab-size", "1000", "--duration", "0.5", "--json"))
         failed = bench(base, *SMALL, "--num-prompts", "5", "--vocab-size", "1000",
                        "--request-timeout", "0.3")
-        silent.never.set()
-        silent.shutdown()
     assert result["unfinished"] == 5 and result["completed"] == 0
     assert result["ended_by"] == "time_limit" and result["median_ttft_ms"] >= 490
     assert failed.returncode == 1 and "warm-up" in failed.stderr
