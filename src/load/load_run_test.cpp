@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <atomic>
 #include <chrono>
 #include <set>
+#include <thread>
 
 #include "load/test_openai_server.h"
 
@@ -63,8 +63,8 @@ TEST(LoadRun, TokensAreCountedByUsageGapsByChunk) {
 }
 
 TEST(LoadRun, ArrivalsDoNotWaitForAnswers) {
+  std::vector<TestOpenAiServer::ExchangePtr> held;  // of the server's thread, which ends first
   TestOpenAiServer server;
-  std::vector<TestOpenAiServer::ExchangePtr> held;
   server.answer = [&](const auto& exchange, int) {
     held.push_back(exchange);
     if (held.size() < 10) return;
@@ -82,8 +82,7 @@ TEST(LoadRun, ArrivalsDoNotWaitForAnswers) {
 
 TEST(LoadRun, OpenLoopCountsTheWaitForAPlaceClosedLoopDoesNot) {
   TestOpenAiServer server;
-  server.answer = [&server](const auto& exchange, int) {
-    (void)server;
+  server.answer = [](const auto& exchange, int) {
     std::this_thread::sleep_for(milliseconds(10));
     TestOpenAiServer::stream_tokens(*exchange, 2, 2);
   };
@@ -146,8 +145,8 @@ TEST(LoadRun, WhatFailsFailsAloneAndSaysWhy) {
 }
 
 TEST(LoadRun, AtTheTimeLimitWhatHasNotEndedStaysInTheFigures) {
+  std::vector<TestOpenAiServer::ExchangePtr> held;  // of the server's thread, which ends first
   TestOpenAiServer server;
-  std::vector<TestOpenAiServer::ExchangePtr> held;
   server.answer = [&](const auto& exchange, int number) {
     if (number == 0) return TestOpenAiServer::stream_tokens(*exchange, 4, 4);
     held.push_back(exchange);
@@ -191,8 +190,8 @@ TEST(LoadRun, AServerThatDiesEndsTheRunAndKeepsWhatWasMeasured) {
 }
 
 TEST(LoadRun, AnInterruptEndsTheRun) {
+  std::vector<TestOpenAiServer::ExchangePtr> held;  // of the server's thread, which ends first
   TestOpenAiServer server;
-  std::vector<TestOpenAiServer::ExchangePtr> held;
   server.answer = [&](const auto& exchange, int) {
     held.push_back(exchange);
     raise(SIGINT);
