@@ -4,7 +4,7 @@
 
 #include "apps/simulate.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library calls itself so
 class App;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "profile/token_budget.h"
 #include "sim/cost_model.h"
@@ -32,7 +33,7 @@ TEST(ProfileCost, StepsTakeWhatThePredictorSays) {
   for (int i = 0; i < 8; ++i) expected.add_decode(1000);
   expected.add_chunk(300, 100, true);
   EXPECT_EQ(step_latency(cost, sample_step(8, 1000, 100, 300)).count(),
-            static_cast<std::int64_t>(linear_law().time_ns(expected) + 0.5));
+            std::llround(linear_law().time_ns(expected)));
 }
 
 TEST(ProfileCost, ALoneLastTokenOfAPromptIsADecode) {

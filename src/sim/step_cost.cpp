@@ -31,7 +31,7 @@ BatchPlan sample_step(std::int32_t decodes, std::int32_t decode_context, std::in
                          .first_logit = decodes,
                          .num_logits = 1});
   }
-  plan.token_ids.assign(static_cast<std::size_t>(decodes + chunk), 1);
+  plan.token_ids.assign(static_cast<std::size_t>(decodes) + static_cast<std::size_t>(chunk), 1);
   plan.logit_positions.assign(plan.rows.size(), 0);
   return plan;
 }
