@@ -76,7 +76,7 @@ void CapacityProber::await_idle() const {
   for (int turn = 0; turn < 10 * kIdlePatienceSeconds; ++turn) {
     const auto answer = fetch(plan_.load.http, kMetricsRequest);
     if (!answer || answer->status != 200) return;
-    const ServerMetrics metrics = parse_metrics(answer->body);
+    const ScrapedMetrics metrics = parse_metrics(answer->body);
     if (metrics.running.value_or(0) + metrics.waiting.value_or(0) == 0) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -42,7 +42,7 @@ class MetricsWatch final : private ResponseSink {
   }
   void on_end(Status status) override {
     if (!status || status_ != 200) return;
-    const ServerMetrics metrics = parse_metrics(body_);
+    const ScrapedMetrics metrics = parse_metrics(body_);
     if (!metrics.running) return;
     samples_.push_back({asked_, *metrics.running, metrics.waiting.value_or(0), metrics.kv_usage});
     loop_.after(std::max(Duration(0), asked_ + seconds(1) - time_.now()), [this] { ask(); });

@@ -88,8 +88,8 @@ std::vector<QueueTimeBucket> difference(const std::vector<QueueTimeBucket>& befo
 
 }  // namespace
 
-ServerMetrics parse_metrics(std::string_view text) {
-  ServerMetrics metrics;
+ScrapedMetrics parse_metrics(std::string_view text) {
+  ScrapedMetrics metrics;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const auto sample = parse_sample(text.substr(0, end));

@@ -17,7 +17,7 @@ struct QueueTimeBucket {
   double count = 0;  // at or below `upper`
 };
 
-struct ServerMetrics {
+struct ScrapedMetrics {
   std::optional<double> running;
   std::optional<double> waiting;
   std::optional<double> kv_usage;           // 0 to 1
@@ -26,7 +26,7 @@ struct ServerMetrics {
 
 // Lines it does not understand are passed over. Values of several engines or models are added (KV
 // usage: the greatest).
-ServerMetrics parse_metrics(std::string_view text);
+ScrapedMetrics parse_metrics(std::string_view text);
 
 // The median of what was recorded between two readings. `unknown` more requests belong to the run
 // and were never recorded, because they had not run: they count as longer than all that were.
