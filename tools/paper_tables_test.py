@@ -1,5 +1,5 @@
-"""Tests of tools/paper_tables.py: its runs against a simulator that answers by rule, its ratios, and
-what it does to a page."""
+"""Tests of tools/paper_tables.py: its runs against a simulator that answers by rule, its ratios,
+and what it does to a page."""
 
 import contextlib
 import io
