@@ -488,6 +488,32 @@ def check_cmake_lists(files):
             yield Finding(file.path, 1, "cmake", f"{name} is in no list of {where}")
 
 
+_NAMESPACE = re.compile(r"^(?:inline )?namespace(?: ([\w:]+))? \{|^\}  // namespace")
+_TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)(?: final)?(?: : [^;]*)? \{")
+
+
+def check_type_names(files):
+    """Two types of one name in one namespace are one type to the linker, which tells nobody."""
+    seen = {}
+    for file in files:
+        if not file.is_cpp or file.is_test or not file.path.startswith(("src/", "apps/")):
+            continue
+        namespaces = []
+        for number, line in enumerate(file.lines, 1):
+            border = _NAMESPACE.match(line)
+            if border and line.startswith("}"):
+                namespaces = namespaces[:-1]
+            elif border:
+                namespaces.append(border.group(1) or "(unnamed)")
+            match = _TYPE.match(line)
+            if not match or "(unnamed)" in namespaces:
+                continue
+            name = "::".join(namespaces + [match.group(1)])
+            other = seen.setdefault(name, file.path)
+            if other != file.path and not file.allows(number, "type-name"):
+                yield Finding(file.path, number, "type-name", f"{other} has a {name} too; rename")
+
+
 def check_tree(root, paths):
     """All findings of the files `paths` (relative, with /) below `root`, sorted."""
     findings = []
@@ -520,6 +546,7 @@ def check_tree(root, paths):
                 if not file.allows(line, rule):
                     findings.append(Finding(file.path, line, rule, message))
     findings.extend(check_cmake_lists(files))
+    findings.extend(check_type_names(files))
     return sorted(findings, key=lambda f: (f.path, f.line, f.rule))
 
 

@@ -201,6 +201,16 @@ class HeaderAndTreeRules(TreeTest):
         shared = {"src/kv/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/tests/support/a.cpp)\n"}
         self.assert_quiet("cmake", "tests/support/a.cpp", "", shared)
 
+    def test_type_names(self):
+        body = "namespace sluice {\n%s\n}  // namespace sluice\n"
+        twice = "struct Twice {\n  int a = 0;\n};"
+        other = {"src/base/b.cpp": body % twice}
+        self.assert_fires("type-name", "src/kv/a.cpp", body % twice, other)
+        self.assert_quiet("type-name", "src/kv/a.cpp", body % "struct Twice;", other)
+        unnamed = body % f"namespace {{\n{twice}\n}}  // namespace"
+        self.assert_quiet("type-name", "src/kv/a.cpp", unnamed, other)
+        self.assert_quiet("type-name", "src/kv/a.cpp", "namespace a {\n%s\n}" % twice, other)
+
     def test_shared_ptr(self):
         self.assert_fires("shared-ptr", "src/kv/a.cpp", "int x;\nstd::shared_ptr<int> p;\n")
         self.assert_quiet("shared-ptr", "src/kv/a.cpp", "std::shared_ptr<int> p;  // two owners\n")
