@@ -1,8 +1,11 @@
 #include "apps/bench_progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
 #include <utility>
 
 #include "load/progress_line.h"
@@ -12,6 +15,13 @@ namespace {
 
 constexpr Duration kRedraw = std::chrono::milliseconds(250);
 constexpr Duration kPlainLine = std::chrono::seconds(10);
+
+// A line that wraps cannot be drawn again in its place.
+std::size_t terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - 1U : 200U;
+}
 
 }  // namespace
 
@@ -27,7 +37,8 @@ void BenchProgress::attach(LoadOptions& options) {
 void BenchProgress::show(const LoadProgress& progress) {
   // Without a terminal the first one says nothing yet.
   if (!terminal_ && progress.elapsed < kRedraw && progress.completed + progress.failed == 0) return;
-  const std::string line = progress_line(progress, terminal_);
+  std::string line = progress_line(progress, terminal_);
+  if (terminal_) line.resize(std::min(line.size(), terminal_columns()));
   std::fprintf(stderr, terminal_ ? "\r\x1b[K%s" : "%s\n", line.c_str());
   std::fflush(stderr);
   drawn_ = true;
