@@ -39,11 +39,13 @@ inline constexpr std::string_view kNeededDriver = "580";
   F(cuGraphExecDestroy) F(cuGraphDestroy)
 // clang-format on
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the driver's
 struct DriverApi {
 #define SLUICE_CUDA_FIELD(name) decltype(&::name) name = nullptr;
   SLUICE_CUDA_FUNCTIONS(SLUICE_CUDA_FIELD)
 #undef SLUICE_CUDA_FIELD
 };
+// NOLINTEND(readability-identifier-naming)
 
 // Looks a symbol up; null when there is none.
 using SymbolLookup = void* (*)(void* library, const char* symbol);
