@@ -54,6 +54,7 @@ struct Int4 {
 }  // namespace sluice::cuda::emulation
 
 // The words of the language that kernels use. __shared__ memory is static: blocks take turns.
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
 #define __global__
 #define __device__
 #define __shared__ static
@@ -69,3 +70,4 @@ struct Int4 {
 #define __uint_as_float(bits) ::sluice::cuda::emulation::float_of(bits)
 #define __float_as_uint(value) ::sluice::cuda::emulation::bits_of(value)
 #define int4 ::sluice::cuda::emulation::Int4
+// NOLINTEND(bugprone-reserved-identifier)

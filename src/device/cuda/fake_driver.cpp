@@ -10,6 +10,9 @@
 #include "base/check.h"
 #include "device/cuda/run_emulated.h"
 
+// Device addresses and handles are numbers; here they are places of this process as well.
+// NOLINTBEGIN(performance-no-int-to-ptr)
+
 namespace sluice::cuda {
 namespace {
 
@@ -250,8 +253,9 @@ CUresult memory_unmap(CUdeviceptr address, std::size_t bytes) {
     return broken("unmap: not a whole mapping");
   }
   fake().mapped.erase(found);
-  mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  auto* const place = reinterpret_cast<void*>(address);
+  CHECK(mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == place);
   return CUDA_SUCCESS;
 }
 
@@ -571,10 +575,10 @@ void* FakeDriver::lookup(void*, const char* symbol) {
   if (fake().missing == symbol) return nullptr;
   static DriverApi table = api();
   void* found = nullptr;
-#define MATCH(name)                                  \
-  if (std::strcmp(symbol, TEXT(name)) == 0) {        \
-    CHECK(table.name != nullptr);                    \
-    std::memcpy(&found, &table.name, sizeof(found)); \
+#define MATCH(name)                              \
+  if (std::strcmp(symbol, TEXT(name)) == 0) {    \
+    CHECK(table.name != nullptr);                \
+    found = reinterpret_cast<void*>(table.name); \
   }
   SLUICE_CUDA_FUNCTIONS(MATCH)
 #undef MATCH
@@ -582,3 +586,4 @@ void* FakeDriver::lookup(void*, const char* symbol) {
 }
 
 }  // namespace sluice::cuda
+// NOLINTEND(performance-no-int-to-ptr)

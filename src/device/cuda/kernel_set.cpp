@@ -5,6 +5,7 @@
 #include "base/check.h"
 
 // Where the build put the device code (cmake/cuda.cmake).
+// NOLINTBEGIN(readability-identifier-naming): symbols of the linker
 extern "C" {
 extern const std::byte sluice_device_code_rows[];
 extern const std::byte sluice_device_code_rows_end[];
@@ -13,6 +14,7 @@ extern const std::byte sluice_device_code_attention_end[];
 extern const std::byte sluice_device_code_matmul[];
 extern const std::byte sluice_device_code_matmul_end[];
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace sluice::cuda {
 namespace {

@@ -62,6 +62,7 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
       // The address is a hint to the driver: what it gives may lie elsewhere.
       const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
       if (result == CUDA_SUCCESS && got == wanted) {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers
         const AddressRange range{reinterpret_cast<std::byte*>(got), bytes};
         ranges_[range.base].resize(bytes / chunk_bytes_, Chunk{0});
         return range;
