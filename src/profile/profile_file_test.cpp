@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +19,8 @@ using testing::StartsWith;
 class ProfileFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "sluice_profile_file_test";
+    // Tests run at the same time, each in a process of its own.
+    folder_ = testing::TempDir() + "sluice_profile_file_" + std::to_string(getpid());
     std::filesystem::remove_all(folder_);
     if (const char* cache = std::getenv("XDG_CACHE_HOME")) cache_ = cache;
   }
