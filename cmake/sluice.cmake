@@ -12,7 +12,7 @@ function(sluice_library)
     add_library(${target} STATIC ${ARG_SRCS})
     set(scope PUBLIC)
     target_compile_options(${target} PRIVATE ${SLUICE_WARNINGS})
-    sluice_unity(${target} library "${ARG_ALONE}")
+    sluice_unity(${target} "${ARG_ALONE}")
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -29,11 +29,11 @@ function(sluice_library)
 endfunction()
 
 # With SLUICE_UNITY, eight sources are compiled as one, so that their headers are parsed once, which
-# halves the time: `all` for builds that only CI makes, `tests` for test sources alone. Elsewhere
-# files stay apart, so that each one includes what it uses. `alone` are sources whose names (of
-# helpers in unnamed namespaces) clash with those of others, and which stay by themselves.
-function(sluice_unity target kind alone)
-  if(SLUICE_UNITY STREQUAL "all" OR SLUICE_UNITY STREQUAL kind)
+# halves the time of a build from scratch. The preset `dev` keeps files apart, so that each one
+# includes what it uses. `alone` are sources whose names (of helpers in unnamed namespaces) clash
+# with those of others, and which stay by themselves.
+function(sluice_unity target alone)
+  if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       # A type of one source may hold types of its unnamed namespace; here it looks like a header's.
@@ -96,7 +96,7 @@ function(sluice_test)
   endforeach()
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
   sluice_test_headers(${target})
-  sluice_unity(${target} tests "${ARG_ALONE}")
+  sluice_unity(${target} "${ARG_ALONE}")
   if("threads" IN_LIST ARG_LABELS OR ARG_THREAD_CASES)
     if(NOT TARGET thread_tests)
       add_custom_target(thread_tests)
