@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/check.h"
 #include "http/ascii.h"
+#include "http/message_grammar.h"
 
 namespace sluice::http {
 namespace {
@@ -15,21 +15,6 @@ namespace {
 // Bodies up to this length get their memory at once. Longer ones grow as they come, so that a
 // promised length alone costs nothing.
 constexpr std::uint64_t kReserveAtOnce = 64 << 10;
-
-// What may stand in a field's value: no control character but the tab.
-bool is_field_text(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte >= 0x20 && byte != 0x7f) || c == '\t';
-  });
-}
-
-// "name: value".
-bool is_field(std::string_view line) {
-  const std::size_t colon = line.find(':');
-  return colon != std::string_view::npos && is_token(line.substr(0, colon)) &&
-         is_field_text(line.substr(colon + 1));
-}
 
 bool is_visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -151,8 +136,7 @@ bool RequestParser::field(std::string_view line) {
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
     return refuse(400, "a header line is not 'name: value' (folded lines are not supported)");
   }
-  const std::string_view name = line.substr(0, colon);
-  const std::string_view value = trimmed(line.substr(colon + 1));
+  const auto [name, value] = split_field(line);
   if (!is_field_text(value)) {
     return refuse(400, fmt::format("header '{}' has control characters", name));
   }
@@ -172,7 +156,8 @@ bool RequestParser::known_field(std::string_view name, std::string_view value) {
     }
     chunked_ = true;
   } else if (equals_ignoring_case(name, "connection")) {
-    connection_field(value);
+    wants_close_ = wants_close_ || list_has(value, "close");
+    wants_keep_alive_ = wants_keep_alive_ || list_has(value, "keep-alive");
   } else if (equals_ignoring_case(name, "host")) {
     if (++hosts_ > 1) return refuse(400, "Host is given twice");
   } else if (equals_ignoring_case(name, "content-encoding")) {
@@ -189,29 +174,14 @@ bool RequestParser::known_field(std::string_view name, std::string_view value) {
 }
 
 bool RequestParser::length_field(std::string_view value) {
-  std::uint64_t length = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, length);
-  // from_chars takes no sign for unsigned numbers and no blanks.
-  if (value.empty() || error != std::errc() || stop != end) {
-    return refuse(400, "Content-Length is not a number");
-  }
-  if (has_length_ && length != content_length_) {
+  const auto length = parse_length(value);
+  if (!length) return refuse(400, "Content-Length is not a number");
+  if (has_length_ && *length != content_length_) {
     return refuse(400, "Content-Length is given twice, with different values");
   }
   has_length_ = true;
-  content_length_ = length;
+  content_length_ = *length;
   return true;
-}
-
-void RequestParser::connection_field(std::string_view value) {
-  while (!value.empty()) {
-    const std::size_t comma = std::min(value.find(','), value.size());
-    const std::string_view word = trimmed(value.substr(0, comma));
-    if (equals_ignoring_case(word, "close")) wants_close_ = true;
-    if (equals_ignoring_case(word, "keep-alive")) wants_keep_alive_ = true;
-    value.remove_prefix(std::min(comma + 1, value.size()));
-  }
 }
 
 bool RequestParser::end_of_head() {
@@ -232,21 +202,14 @@ bool RequestParser::end_of_head() {
 }
 
 bool RequestParser::chunk_size(std::string_view line) {
-  std::uint64_t size = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
-  const std::string_view extensions =
-      trimmed(line.substr(static_cast<std::size_t>(stop - line.data())));
-  const bool has_end = extensions.empty() || extensions.front() == ';';
-  if (line.empty() || error != std::errc() || !has_end || !is_field_text(extensions)) {
-    return refuse(400, "a chunk's size is not a hexadecimal number");
-  }
+  const auto size = parse_chunk_size(line);
+  if (!size) return refuse(400, "a chunk's size is not a hexadecimal number");
   // The sum cannot overflow: what is already read is within the limit.
-  if (size > limits_.body_bytes - request_.body.size()) {
+  if (*size > limits_.body_bytes - request_.body.size()) {
     return refuse(413, fmt::format("the body is longer than {} bytes", limits_.body_bytes));
   }
-  remaining_ = size;
-  part_ = size > 0 ? Part::kChunkData : Part::kTrailers;
+  remaining_ = *size;
+  part_ = *size > 0 ? Part::kChunkData : Part::kTrailers;
   return true;
 }
 

@@ -74,7 +74,6 @@ class RequestParser {
   bool field(std::string_view line);
   bool known_field(std::string_view name, std::string_view value);
   bool length_field(std::string_view value);
-  void connection_field(std::string_view value);
   bool end_of_head();
   bool chunk_size(std::string_view line);
   // True when `waiting` bytes without a line's end are already too many.

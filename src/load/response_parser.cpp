@@ -8,27 +8,17 @@
 
 #include "base/check.h"
 #include "http/ascii.h"
+#include "http/message_grammar.h"
+#include "http/response_head.h"
 
 namespace sluice {
 namespace {
 
 using http::equals_ignoring_case;
-using http::is_token;
-using http::trimmed;
-
-// What may stand in a field's value: no control character but the tab.
-bool is_field_text(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte >= 0x20 && byte != 0x7f) || c == '\t';
-  });
-}
-
-bool is_field(std::string_view line) {
-  const std::size_t colon = line.find(':');
-  return colon != std::string_view::npos && is_token(line.substr(0, colon)) &&
-         is_field_text(line.substr(colon + 1));
-}
+using http::is_field;
+using http::is_field_text;
+using http::parse_chunk_size;
+using http::parse_length;
 
 }  // namespace
 
@@ -143,9 +133,7 @@ bool ResponseParser::field(std::string_view line) {
   if (head_.headers.size() >= kMaxFields) {
     return refuse(fmt::format("more than {} headers", kMaxFields));
   }
-  const std::size_t colon = line.find(':');
-  const std::string_view name = line.substr(0, colon);
-  const std::string_view value = trimmed(line.substr(colon + 1));
+  const auto [name, value] = http::split_field(line);
   head_.headers.push_back({std::string(name), std::string(value)});
   return known_field(name, value);
 }
@@ -163,33 +151,20 @@ bool ResponseParser::known_field(std::string_view name, std::string_view value) 
       return refuse(fmt::format("Content-Encoding '{}', though none was asked for", value));
     }
   } else if (equals_ignoring_case(name, "connection")) {
-    connection_field(value);
+    keep_alive_ = keep_alive_ && !http::list_has(value, "close");
   }
   return true;
 }
 
 bool ResponseParser::length_field(std::string_view value) {
-  std::uint64_t length = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, length);
-  if (value.empty() || error != std::errc() || stop != end) {
-    return refuse("Content-Length is not a number");
-  }
-  if (has_length_ && length != content_length_) {
+  const auto length = parse_length(value);
+  if (!length) return refuse("Content-Length is not a number");
+  if (has_length_ && *length != content_length_) {
     return refuse("Content-Length is given twice, with different values");
   }
   has_length_ = true;
-  content_length_ = length;
+  content_length_ = *length;
   return true;
-}
-
-void ResponseParser::connection_field(std::string_view value) {
-  while (!value.empty()) {
-    const std::size_t comma = std::min(value.find(','), value.size());
-    const std::string_view word = trimmed(value.substr(0, comma));
-    if (equals_ignoring_case(word, "close")) keep_alive_ = false;
-    value.remove_prefix(std::min(comma + 1, value.size()));
-  }
 }
 
 bool ResponseParser::end_of_head() {
@@ -206,7 +181,7 @@ bool ResponseParser::end_of_head() {
     return refuse("Content-Length and Transfer-Encoding exclude each other");
   }
   if (chunked_ && !http_1_1_) return refuse("HTTP/1.0 has no Transfer-Encoding");
-  const bool bodiless = head_.status == 204 || head_.status == 304;
+  const bool bodiless = !http::has_body(head_.status);
   until_close_ = !bodiless && !chunked_ && !has_length_;
   remaining_ = content_length_;
   part_ = bodiless         ? Part::kDone
@@ -218,17 +193,10 @@ bool ResponseParser::end_of_head() {
 }
 
 bool ResponseParser::chunk_size(std::string_view line) {
-  std::uint64_t size = 0;
-  const char* end = line.data() + line.size();
-  const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
-  const std::string_view extensions =
-      trimmed(line.substr(static_cast<std::size_t>(stop - line.data())));
-  const bool has_end = extensions.empty() || extensions.front() == ';';
-  if (line.empty() || error != std::errc() || !has_end || !is_field_text(extensions)) {
-    return refuse("a chunk's size is not a hexadecimal number");
-  }
-  remaining_ = size;
-  part_ = size > 0 ? Part::kChunkData : Part::kTrailers;
+  const auto size = parse_chunk_size(line);
+  if (!size) return refuse("a chunk's size is not a hexadecimal number");
+  remaining_ = *size;
+  part_ = *size > 0 ? Part::kChunkData : Part::kTrailers;
   return true;
 }
 

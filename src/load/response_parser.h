@@ -75,7 +75,6 @@ class ResponseParser {
   bool field(std::string_view line);
   bool known_field(std::string_view name, std::string_view value);
   bool length_field(std::string_view value);
-  void connection_field(std::string_view value);
   bool end_of_head();
   bool chunk_size(std::string_view line);
   bool line_fits(std::size_t bytes);

@@ -1,0 +1,59 @@
+#include "http/message_grammar.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "http/ascii.h"
+
+namespace sluice::http {
+
+bool is_field_text(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte >= 0x20 && byte != 0x7f) || c == '\t';
+  });
+}
+
+bool is_field(std::string_view line) {
+  const std::size_t colon = line.find(':');
+  return colon != std::string_view::npos && is_token(line.substr(0, colon)) &&
+         is_field_text(line.substr(colon + 1));
+}
+
+Field split_field(std::string_view line) {
+  const std::size_t colon = line.find(':');
+  return {line.substr(0, colon), trimmed(line.substr(colon + 1))};
+}
+
+std::optional<std::uint64_t> parse_length(std::string_view value) {
+  std::uint64_t length = 0;
+  const char* end = value.data() + value.size();
+  // from_chars takes no sign for unsigned numbers and no blanks.
+  const auto [stop, error] = std::from_chars(value.data(), end, length);
+  if (value.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return length;
+}
+
+std::optional<std::uint64_t> parse_chunk_size(std::string_view line) {
+  std::uint64_t size = 0;
+  const char* end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
+  const std::string_view extensions =
+      trimmed(line.substr(static_cast<std::size_t>(stop - line.data())));
+  const bool has_end = extensions.empty() || extensions.front() == ';';
+  if (line.empty() || error != std::errc() || !has_end || !is_field_text(extensions)) {
+    return std::nullopt;
+  }
+  return size;
+}
+
+bool list_has(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (equals_ignoring_case(trimmed(list.substr(0, comma)), word)) return true;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return false;
+}
+
+}  // namespace sluice::http

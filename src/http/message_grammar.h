@@ -1,0 +1,34 @@
+// The parts of HTTP/1.1 that requests and responses share (RFC 9112): header fields, lists in them,
+// lengths and chunk sizes. Strict: what has two readings is no field and no number.
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace sluice::http {
+
+// What may stand in a field's value: no control character but the tab.
+bool is_field_text(std::string_view text);
+
+// "name: value", the name a token directly before the colon.
+bool is_field(std::string_view line);
+
+// Of a field; REQUIRES: the line has a colon.
+struct Field {
+  std::string_view name;
+  std::string_view value;  // without blanks around it
+};
+Field split_field(std::string_view line);
+
+// Content-Length: digits alone.
+std::optional<std::uint64_t> parse_length(std::string_view value);
+
+// The line before a chunk: a hexadecimal size, and extensions, which are ignored.
+std::optional<std::uint64_t> parse_chunk_size(std::string_view line);
+
+// Whether a list such as Connection's has the word, compared without case.
+bool list_has(std::string_view list, std::string_view word);
+
+}  // namespace sluice::http
