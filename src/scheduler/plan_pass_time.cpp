@@ -13,14 +13,7 @@ TimePoint PlanPass::step_start() const {
 
 // Rows planned before the first chunk: decodes, and those with guesses.
 void PlanPass::sum_up_decodes() {
-  const std::int32_t window = time_->predictor.window;
-  for (const PlanRow& row : plan_.rows) {
-    if (row.query_len == 1) {
-      planned_.add_decode(row.context_len, window);
-    } else {
-      planned_.add_chunk(row.context_len, row.query_len, true, window);
-    }
-  }
+  for (const PlanRow& row : plan_.rows) planned_.add(row, time_->predictor.window);
 }
 
 // What the decodes take, and the slack of the stream that is due first. A stream whose first token

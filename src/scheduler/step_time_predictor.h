@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "scheduler/batch_plan.h"
+
 namespace sluice {
 
 // Sums over a step's rows, to which rows are added one by one.
@@ -48,6 +50,15 @@ struct StepFeatures {
     logit_rows += ends_prompt ? 1 : 0;
     chunk_work += count * seen(context + count / 2, window);
     chunk_context += seen(context, window);
+  }
+  // As the plan has it: one token with logits is a decode (or the lone last token of a prompt,
+  // which costs the same), all else a chunk.
+  void add(const PlanRow& row, std::int32_t window = 0) {
+    if (row.query_len == 1 && row.num_logits > 0) {
+      add_decode(row.context_len, window);
+    } else {
+      add_chunk(row.context_len, row.query_len, row.num_logits > 0, window);
+    }
   }
 };
 

@@ -41,13 +41,7 @@ HarnessOptions options_with(const TimeBudget& time) {
 
 StepFeatures features_of(const BatchPlan& plan, std::int32_t window = 0) {
   StepFeatures f;
-  for (const PlanRow& row : plan.rows) {
-    if (row.query_len == 1 && row.num_logits == 1) {
-      f.add_decode(row.context_len, window);
-    } else {
-      f.add_chunk(row.context_len, row.query_len, row.num_logits > 0, window);
-    }
-  }
+  for (const PlanRow& row : plan.rows) f.add(row, window);
   return f;
 }
 

@@ -7,13 +7,7 @@ namespace sluice {
 
 StepFeatures step_features(const BatchPlan& plan, std::int32_t window) {
   StepFeatures features;
-  for (const PlanRow& row : plan.rows) {
-    if (row.query_len == 1 && row.num_logits > 0) {
-      features.add_decode(row.context_len, window);
-    } else {
-      features.add_chunk(row.context_len, row.query_len, row.num_logits > 0, window);
-    }
-  }
+  for (const PlanRow& row : plan.rows) features.add(row, window);
   return features;
 }
 
