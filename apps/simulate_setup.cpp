@@ -208,11 +208,7 @@ Result<Workload> SimulatedLoad::at_rate(double rate) const {
   if (!times) return with_context("--qps, --burstiness", times.error());
   Workload workload;
   workload.source = fmt::format("{} lengths, {:.4g} requests per second", spec_, rate);
-  workload.requests.reserve(times->size());
-  for (std::size_t i = 0; i < times->size(); ++i) {
-    workload.requests.push_back(
-        {(*times)[i], lengths_[i].prompt_tokens, lengths_[i].output_tokens, {}});
-  }
+  workload.requests = requests_of(lengths_, *times);
   return workload;
 }
 

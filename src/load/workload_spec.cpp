@@ -33,19 +33,11 @@ std::string source_of(const WorkloadSpec& spec) {
 Result<MadeWorkload> synthetic(const WorkloadSpec& spec) {
   const std::int64_t count = spec.count > 0 ? spec.count : kDefaultRequests;
   ASSIGN_OR_RETURN(const auto arrivals, arrivals_of(spec, count));
-  ASSIGN_OR_RETURN(const auto lengths,
-                   make_lengths(spec.lengths, count, spec.max_total, spec.seed));
-  ASSIGN_OR_RETURN(const auto asked, make_lengths(spec.lengths, count, 0, spec.seed));
   MadeWorkload made;
+  ASSIGN_OR_RETURN(const auto lengths,
+                   make_lengths(spec.lengths, count, spec.max_total, spec.seed, &made.shortened));
   made.workload.source = source_of(spec);
-  made.workload.requests.reserve(lengths.size());
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    made.workload.requests.push_back(
-        {arrivals[i], lengths[i].prompt_tokens, lengths[i].output_tokens, {}});
-    const bool same = lengths[i].prompt_tokens == asked[i].prompt_tokens &&
-                      lengths[i].output_tokens == asked[i].output_tokens;
-    made.shortened += same ? 0 : 1;
-  }
+  made.workload.requests = requests_of(lengths, arrivals);
   return made;
 }
 

@@ -180,7 +180,8 @@ RequestLengths shorten(RequestLengths lengths, std::int32_t max_total) {
 }
 
 Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int64_t count,
-                                                 std::int32_t max_total, std::uint64_t seed) {
+                                                 std::int32_t max_total, std::uint64_t seed,
+                                                 std::int64_t* shortened) {
   if (count < 1 || count > kMaxWorkloadRequests) {
     return invalid_argument(
         fmt::format("number of requests: got {}, expected 1 to {}", count, kMaxWorkloadRequests));
@@ -189,6 +190,7 @@ Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int
     return invalid_argument(fmt::format(
         "context: got {} tokens, expected at least 2, one of prompt and one of output", max_total));
   }
+  std::int64_t too_long = 0;
   std::vector<RequestLengths> lengths(static_cast<std::size_t>(count));
   SplitMix64 random = workload_random(seed, WorkloadPart::kLengths);
   ASSIGN_OR_RETURN(const auto ranges, parse_ranges(spec));
@@ -205,9 +207,25 @@ Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int
     ASSIGN_OR_RETURN(lengths, from_csv(std::string(spec), lengths.size(), seed));
   }
   if (max_total != 0) {
-    for (RequestLengths& one : lengths) one = shorten(one, max_total);
+    for (RequestLengths& one : lengths) {
+      const bool fits = std::int64_t{one.prompt_tokens} + one.output_tokens <= max_total;
+      too_long += fits ? 0 : 1;
+      one = shorten(one, max_total);
+    }
   }
+  if (shortened != nullptr) *shortened = too_long;
   return lengths;
+}
+
+std::vector<WorkloadRequest> requests_of(const std::vector<RequestLengths>& lengths,
+                                         const std::vector<Duration>& arrivals) {
+  CHECK(lengths.size() == arrivals.size());
+  std::vector<WorkloadRequest> requests;
+  requests.reserve(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    requests.push_back({arrivals[i], lengths[i].prompt_tokens, lengths[i].output_tokens, {}});
+  }
+  return requests;
 }
 
 }  // namespace sluice
