@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/golden/expect_greedy.h"
 #include "tests/golden/golden_case.h"
 #include "tests/parity/support.h"
 #include "tests/support/checkpoint_files.h"
@@ -66,15 +67,7 @@ TEST_P(CudaModelsTest, GreedyTokensAreEqual) {
   options.block_size = 4;
   options.max_num_seqs = 4;
   test::EngineFixture fixture(checkpoint_.path(), options, 1, std::move(device_));
-  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
-    const GoldenPrompt& prompt = golden_.prompts[i];
-    fixture.add(
-        test::greedy_request(i, prompt.ids, static_cast<std::int32_t>(prompt.greedy.size())));
-  }
-  const test::Results results = fixture.run_to_end();
-  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
-    EXPECT_EQ(results.at({i, 0}).tokens, golden_.prompts[i].greedy) << "prompt " << i;
-  }
+  test::expect_greedy_tokens(fixture, golden_);
 }
 
 std::string test_name(const testing::TestParamInfo<ModelOnDevice>& info) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/golden/expect_greedy.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/decoder_harness.h"
@@ -76,15 +77,7 @@ TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
   options.block_size = 4;
   options.max_num_seqs = 4;
   test::EngineFixture fixture(checkpoint_.path(), options, 1);
-  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
-    const GoldenPrompt& prompt = golden_.prompts[i];
-    fixture.add(
-        test::greedy_request(i, prompt.ids, static_cast<std::int32_t>(prompt.greedy.size())));
-  }
-  const test::Results results = fixture.run_to_end();
-  for (std::size_t i = 0; i < golden_.prompts.size(); ++i) {
-    EXPECT_EQ(results.at({i, 0}).tokens, golden_.prompts[i].greedy) << "prompt " << i;
-  }
+  test::expect_greedy_tokens(fixture, golden_);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
