@@ -111,10 +111,7 @@ Status report_probes(const BenchArguments& arguments, const BenchPlan& plan,
   input.table = text;
   input.tbt_slo_ms = *arguments.tbt_slo_ms;
   for (const auto& outcome : outcomes) input.probes.push_back(outcome.point);
-  ASSIGN_OR_RETURN(const ReportFiles files, write_report(arguments.report, input));
-  if (!files.plot_problem.empty()) log_error(files.plot_problem);
-  log_info(fmt::format("report: {}", files.page));
-  return {};
+  return write_bench_report(arguments.report, input);
 }
 
 Result<int> bench_capacity(const BenchArguments& arguments) {

@@ -313,4 +313,11 @@ std::string timestamp_text() {
   return fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
 }
 
+Status write_bench_report(const std::string& folder, const ReportInput& input) {
+  ASSIGN_OR_RETURN(const ReportFiles files, write_report(folder, input));
+  if (!files.plot_problem.empty()) log_error(files.plot_problem);
+  log_info(fmt::format("report: {}", files.page));
+  return {};
+}
+
 }  // namespace sluice

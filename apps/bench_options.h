@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "load/load_run.h"
+#include "load/report.h"
 #include "load/server_facts.h"
 #include "load/workload_spec.h"
 
@@ -94,5 +95,8 @@ int bench_exit_code(const Error& error);
 
 // "20261121-205640", UTC.
 std::string timestamp_text();
+
+// The page of --report, and in the log where it is and what it lacks.
+Status write_bench_report(const std::string& folder, const ReportInput& input);
 
 }  // namespace sluice

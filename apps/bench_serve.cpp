@@ -110,10 +110,7 @@ Status report_run(const BenchArguments& arguments, const BenchPlan& plan, const 
                  {"Ended by", std::string(end_name(result.end))}};
   input.table = summary_table(result.summary, plan.percentiles);
   input.run = &result;
-  ASSIGN_OR_RETURN(const ReportFiles files, write_report(arguments.report, input));
-  if (!files.plot_problem.empty()) log_error(files.plot_problem);
-  log_info(fmt::format("report: {}", files.page));
-  return {};
+  return write_bench_report(arguments.report, input);
 }
 
 Result<int> bench_serve(const BenchArguments& arguments) {
