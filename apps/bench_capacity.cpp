@@ -147,7 +147,7 @@ Result<int> bench_capacity(const BenchArguments& arguments) {
 
 int run_bench_capacity(const BenchArguments& arguments) {
   const auto code = bench_capacity(arguments);
-  if (!code) return report_error(code.error(), bench_exit_code(code.error()));
+  if (!code) return report_error(code.error(), exit_code_for(code.error()));
   return *code;
 }
 

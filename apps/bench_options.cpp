@@ -11,7 +11,6 @@
 #include <limits>
 #include <string_view>
 
-#include "apps/exit_code.h"
 #include "base/log.h"
 #include "http/ascii.h"
 #include "http/open_files.h"
@@ -298,15 +297,6 @@ Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t cou
         count - result.summary.completed, count));
   }
   return {};
-}
-
-int bench_exit_code(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported: return kExitUsage;
-    case ErrorCode::kCancelled: return kExitInterrupted;
-    default: return kExitError;
-  }
 }
 
 std::string timestamp_text() {

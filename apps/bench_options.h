@@ -90,9 +90,6 @@ Result<Workload> make_bench_workload(const WorkloadSpec& spec);
 // error.
 Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t count);
 
-// 2 for what the user can put right on the command line, 130 for an interrupt.
-int bench_exit_code(const Error& error);
-
 // "20261121-205640", UTC.
 std::string timestamp_text();
 

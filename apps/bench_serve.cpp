@@ -147,7 +147,7 @@ Result<int> bench_serve(const BenchArguments& arguments) {
 
 int run_bench_serve(const BenchArguments& arguments) {
   const auto code = bench_serve(arguments);
-  if (!code) return report_error(code.error(), bench_exit_code(code.error()));
+  if (!code) return report_error(code.error(), exit_code_for(code.error()));
   return *code;
 }
 

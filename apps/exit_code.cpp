@@ -6,6 +6,15 @@
 
 namespace sluice {
 
+int exit_code_for(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported: return kExitUsage;
+    case ErrorCode::kCancelled: return kExitInterrupted;
+    default: return kExitError;
+  }
+}
+
 int report_error(const Error& error, int code) {
   std::string line = error.message;
   std::replace(line.begin(), line.end(), '\n', ' ');

@@ -24,11 +24,6 @@ constexpr std::array<std::int32_t, 6> kSearchBudgets = {256, 512, 1024, 1536, 20
 
 double in_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-int simulate_exit_code(const Error& error) {
-  if (error.code == ErrorCode::kCancelled) return kExitInterrupted;
-  return error.code == ErrorCode::kInvalidArgument ? kExitUsage : kExitError;
-}
-
 // A bar on stderr, when that is a terminal.
 class Progress {
  public:
@@ -400,7 +395,7 @@ Status run(const SimulateArguments& a) {
 
 int run_simulate(const SimulateArguments& arguments) {
   const Status done = run(arguments);
-  return done ? kExitSuccess : report_error(done.error(), simulate_exit_code(done.error()));
+  return done ? kExitSuccess : report_error(done.error(), exit_code_for(done.error()));
 }
 
 }  // namespace sluice
