@@ -83,8 +83,10 @@ std::string folder_name(const std::string& directory) {
   return path.has_filename() ? path.filename() : path.parent_path().filename();
 }
 
-ProfileIdentity identity_of(const ModelIdentity& model, const Device& device,
-                            const ThreadPool& pool) {
+}  // namespace
+
+ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
+                                 const ThreadPool& pool) {
   ProfileIdentity identity;
   identity.model_digest = model.digest;
   identity.dtype = dtype_name(model.dtype);
@@ -92,14 +94,6 @@ ProfileIdentity identity_of(const ModelIdentity& model, const Device& device,
   identity.device_description = device.traits().description;
   identity.threads = pool.size();
   return identity;
-}
-
-}  // namespace
-
-Result<ProfileIdentity> profile_identity(const std::string& directory, const EngineOptions& options,
-                                         const Device& device, const ThreadPool& pool) {
-  ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
-  return identity_of(model, device, pool);
 }
 
 Result<MachineProfile> measure_machine(const std::string& directory, const EngineOptions& options,
@@ -130,7 +124,7 @@ Result<MachineProfile> measure_machine(const std::string& directory, const Engin
                    measure_points(runner, profile_grid(runner, limits), measure.profiler, clock,
                                   [&](const ProfilerProgress& p) { return line.show(p, limit); }));
   ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
-  profile.identity = identity_of(model, device, pool);
+  profile.identity = profile_identity(model, device, pool);
   profile.model_name = folder_name(directory);
   profile.max_num_seqs = loaded.kv.max_num_seqs;
   profile.max_model_len = loaded.kv.max_model_len;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "engine/engine_loader.h"
 #include "engine/engine_options.h"
 #include "profile/profiler.h"
 
@@ -21,9 +22,9 @@ struct MeasureOptions {
   std::int64_t max_kv_bytes = std::int64_t{8} << 30;  // unless --kv-cache-memory says otherwise
 };
 
-// Whose figures a profile for these options holds; found without loading weights.
-Result<ProfileIdentity> profile_identity(const std::string& directory, const EngineOptions& options,
-                                         const Device& device, const ThreadPool& pool);
+// Whose figures a profile of the model here holds (the model: identify_model()).
+ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
+                                 const ThreadPool& pool);
 
 // Progress goes to stderr: a line that is rewritten on a terminal, else one every ten seconds.
 // SIGINT ends it with kCancelled when catch_interrupts() was called.

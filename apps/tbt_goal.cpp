@@ -39,10 +39,10 @@ Result<MachineProfile> measure_quickly(const std::string& directory, const Engin
   return profile;
 }
 
-Result<MachineProfile> find_profile(const std::string& directory, const EngineOptions& options,
-                                    Device& device, ThreadPool& pool, const Clock& clock) {
-  ASSIGN_OR_RETURN(const ProfileIdentity identity,
-                   profile_identity(directory, options, device, pool));
+Result<MachineProfile> find_profile(const std::string& directory, const ModelIdentity& model,
+                                    const EngineOptions& options, Device& device, ThreadPool& pool,
+                                    const Clock& clock) {
+  const ProfileIdentity identity = profile_identity(model, device, pool);
   const std::string path = default_profile_path(identity);
   if (!path.empty()) {
     auto profile = load_profile(path);
@@ -64,9 +64,9 @@ Result<MachineProfile> find_profile(const std::string& directory, const EngineOp
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
                                         Device& device, ThreadPool& pool, const Clock& clock) {
   if (options.budget_mode == BudgetMode::kTokens) return options;
-  ASSIGN_OR_RETURN(const MachineProfile profile,
-                   find_profile(directory, options, device, pool, clock));
   ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
+  ASSIGN_OR_RETURN(const MachineProfile profile,
+                   find_profile(directory, model, options, device, pool, clock));
   const ReferenceLoad load = reference_load(options.max_num_seqs, model.max_model_len);
   const Duration goal = options.tbt_slo.value_or(paper_goals(profile).strict);
   EngineOptions chosen = options;
