@@ -23,12 +23,14 @@ struct RowCount {
   std::int32_t capacity = 0;
 };
 
-// out[t] = table[token_ids[t]], widened to out's dtype.
+// out[t] = table[id], widened to out's dtype; id is token_ids[t], or, where that is negative, the
+// token sampled last in slot s = -1 - token_ids[t]: last_tokens[s].
 struct EmbedParams {
   TensorView table;                         // [V, hidden] weight dtype
   const std::int32_t* token_ids = nullptr;  // [T]
   TensorView out;                           // [T, hidden]
   RowCount rows;
+  const std::int32_t* last_tokens = nullptr;  // [slots]; null where no id is negative
 };
 
 // residual += add (when add is not empty); out = residual / rms(residual) * weight.
@@ -154,7 +156,32 @@ struct CopyBlocksParams {
   RowCount rows;                        // count
 };
 
+// How one row's token is chosen; what is off keeps every token.
+struct RowSampling {
+  double uniform = 0.0;      // in [0, 1): the row's draw
+  float temperature = 0.0F;  // 0: the best token
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  std::int32_t top_k = 0;
+  std::int32_t slot = -1;  // of last_tokens; negative: the row is not sampled here
+};
+
+// tokens[i] = last_tokens[slot] = a token drawn from logits[i]; where these are not all finite,
+// tokens[i] is -1 and last_tokens[slot] 0, which a step already submitted may read. Weights are
+// exp((logit - best) / temperature). Kept are those of at least min_p, of these the top_k best, of
+// these the fewest best whose weights sum to top_p of what is left; of equal logits the lower id is
+// the better. The draw is the first kept token, by id, with a sum of weights up to its own above
+// uniform * (sum of all kept).
+struct SampleParams {
+  TensorView logits;                      // [L, V] F32
+  const RowSampling* sampling = nullptr;  // [L]
+  std::int32_t* last_tokens = nullptr;    // [slots]
+  std::int32_t* tokens = nullptr;         // [L]
+  RowCount rows;
+};
+
 static_assert(std::is_trivially_copyable_v<EmbedParams>);
+static_assert(std::is_trivially_copyable_v<SampleParams>);
 static_assert(std::is_trivially_copyable_v<RmsNormParams>);
 static_assert(std::is_trivially_copyable_v<MatmulParams>);
 static_assert(std::is_trivially_copyable_v<RopeWriteKvParams>);

@@ -24,6 +24,7 @@ enum class OpId : std::uint16_t {
   kGatherRows = 7,
   kAllReduce = 8,
   kCopyBlocks = 9,
+  kSample = 10,
 };
 
 class Ops {
@@ -39,6 +40,7 @@ class Ops {
   virtual void gather_rows(const GatherRowsParams& p) = 0;
   virtual void all_reduce(const AllReduceParams& p) = 0;
   virtual void copy_blocks(const CopyBlocksParams& p) = 0;
+  virtual void sample(const SampleParams& p) = 0;
 
   // Host work, never captured. The bytes a plan needs for at most so many tokens and rows.
   virtual std::int64_t attention_plan_bytes(std::int32_t max_tokens,

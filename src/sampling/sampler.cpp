@@ -59,6 +59,17 @@ void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int3
   }
 }
 
+std::optional<DrawParams> Sampler::draw_params(const SampleRow& row) const {
+  const Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
+  if (slot.edits(row) || slot.logprobs >= 0) return std::nullopt;
+  return DrawParams{uniform_of(slot, row), slot.greedy() ? 0.0F : slot.temperature, slot.top_p,
+                    slot.min_p, slot.top_k};
+}
+
+double Sampler::uniform_of(const Slot& slot, const SampleRow& row) {
+  return sampling_uniform(slot.seed, slot.choice, static_cast<std::uint64_t>(row.output_index));
+}
+
 void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
   CHECK(rows.size() == out.size());
   const int tasks = static_cast<int>(std::min(rows.size(), scratch_.size()));
@@ -143,8 +154,7 @@ TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, 
   if (slot.top_p < 1.0F) {
     drop_behind(nucleus_end(logits, weights, slot.top_p, scratch.tokens), logits, weights);
   }
-  return draw(weights, sampling_uniform(slot.seed, slot.choice,
-                                        static_cast<std::uint64_t>(row.output_index)));
+  return draw(weights, uniform_of(slot, row));
 }
 
 void Sampler::add_logprobs(std::span<const float> logits, float max, std::int32_t alternatives,

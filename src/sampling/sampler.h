@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,6 +48,16 @@ struct SampleRow {
   const std::uint32_t* allowed = nullptr;  // bit i = token i may be chosen; null = all may
 };
 
+// The parameters of a row that takes steps 5 to 7 alone, for a device that samples such rows itself
+// by the same rules.
+struct DrawParams {
+  double uniform = 0.0;
+  float temperature = 0.0F;  // 0: the best token
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  std::int32_t top_k = 0;
+};
+
 inline constexpr std::int32_t kMaxRowLogprobs = kMaxLogprobs + 1;
 
 struct SampledRow {
@@ -66,6 +77,9 @@ class Sampler {
   // before (when it was preempted).
   void assign(std::int32_t slot, const SamplingParams& params, std::int32_t choice,
               std::span<const TokenId> prompt, std::span<const TokenId> output);
+
+  // Nothing where the row needs more. Of `row` the logits are not looked at.
+  std::optional<DrawParams> draw_params(const SampleRow& row) const;
 
   // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();
   // no slot twice.
@@ -106,6 +120,7 @@ class Sampler {
 
   void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
   void edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const;
+  static double uniform_of(const Slot& slot, const SampleRow& row);
   static TokenId draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch);
   static void add_logprobs(std::span<const float> logits, float max, std::int32_t alternatives,
                            Scratch& scratch, SampledRow& out);

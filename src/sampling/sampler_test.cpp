@@ -222,6 +222,46 @@ TEST(SamplerTest, MinTokensForbidsEosAndStopIdsUntilThen) {
   EXPECT_EQ(run_sampler(c).token, 0);
 }
 
+TEST(SamplerTest, ARowThatOnlyDrawsIsNamedByItsDraw) {
+  ThreadPool pool(1);
+  Sampler sampler(options_for(8), pool);
+  const auto draw_of = [&](const SamplingParams& params, std::int32_t output_index) {
+    sampler.assign(0, params, 3, {}, {});
+    return sampler.draw_params({0, output_index, nullptr, nullptr});
+  };
+  SamplingParams params;
+  params.seed = 77;
+  params.temperature = 0.5F;
+  params.top_p = 0.9F;
+  params.min_p = 0.1F;
+  params.top_k = 5;
+  const auto draw = draw_of(params, 12);
+  ASSERT_TRUE(draw);
+  EXPECT_EQ(draw->uniform, sampling_uniform(77, 3, 12));
+  EXPECT_EQ(draw->temperature, 0.5F);
+  EXPECT_EQ(draw->top_p, 0.9F);
+  EXPECT_EQ(draw->min_p, 0.1F);
+  EXPECT_EQ(draw->top_k, 5);
+  params.temperature = 1e-6F;
+  EXPECT_EQ(draw_of(params, 0)->temperature, 0.0F);
+
+  params.min_tokens = 2;
+  EXPECT_FALSE(draw_of(params, 1)) << "some ids are forbidden";
+  EXPECT_TRUE(draw_of(params, 2));
+  const std::uint32_t mask = 1;
+  EXPECT_FALSE(sampler.draw_params({0, 2, nullptr, &mask}));
+  using Change = void (*)(SamplingParams&);
+  for (const Change change : {Change([](SamplingParams& p) { p.logprobs = 0; }),
+                              Change([](SamplingParams& p) { p.logit_bias = {{1, 0.5F}}; }),
+                              Change([](SamplingParams& p) { p.repetition_penalty = 1.1F; }),
+                              Change([](SamplingParams& p) { p.presence_penalty = 0.1F; }),
+                              Change([](SamplingParams& p) { p.frequency_penalty = -0.1F; })}) {
+    SamplingParams more = params;
+    change(more);
+    EXPECT_FALSE(draw_of(more, 2));
+  }
+}
+
 TEST(SamplerTest, NonFiniteLogitsFailTheirRowAlone) {
   ThreadPool pool(1);
   Sampler sampler(options_for(4), pool);

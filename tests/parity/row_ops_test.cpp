@@ -38,6 +38,23 @@ TEST_P(RowOpsTest, EmbedWidensRowsOfTheTable) {
   }
 }
 
+TEST_P(RowOpsTest, EmbedLooksUpTheLastTokensOfSlots) {
+  SplitMix64 rng(7);
+  const auto table = random_floats(rng, 9 * 20);
+  EmbedParams p;
+  p.table = memory_->put_matrix(table, 9, 20, DType::kF32);
+  p.token_ids = memory_->put(std::vector<std::int32_t>{-1, 8, -3, -3, 0});
+  p.last_tokens = memory_->put(std::vector<std::int32_t>{5, -1, 0});
+  p.out = memory_->take_matrix(5, 20, DType::kF32);
+  p.rows = count_of(*memory_, 5);
+  ops().embed(p);
+  std::vector<float> want;
+  for (const int id : {5, 8, 0, 0, 0}) {
+    want.insert(want.end(), table.begin() + id * 20, table.begin() + (id + 1) * 20);
+  }
+  expect_same(result(p.out), want, "tokens of slots");
+}
+
 TEST_P(RowOpsTest, GatherRowsCopiesAndConverts) {
   SplitMix64 rng(2);
   for (const DType to : kFloats) {

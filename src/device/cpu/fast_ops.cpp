@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "device/cpu/attention_plan.h"
+#include "device/cpu/kernels/token_of.h"
+#include "device/cpu/reference/reference_ops.h"
 #include "device/cpu/row_count.h"
 
 namespace sluice {
@@ -74,7 +76,8 @@ void FastOps::embed(const EmbedParams& p) {
   CHECK(is_float(p.table.dtype) && is_float(p.out.dtype) && p.table.dims[1] == p.out.dims[1]);
   const std::int32_t rows = rows_in_use(p.rows);
   for (std::int32_t t = 0; t < rows; ++t) {
-    CHECK(p.token_ids[t] >= 0 && p.token_ids[t] < p.table.dims[0]);
+    const std::int32_t id = kernels::token_of(p, t);
+    CHECK(id >= 0 && id < p.table.dims[0]);
   }
   split_rows(rows, rows * (row_bytes(p.table) + row_bytes(p.out)),
              [&](std::int32_t begin, std::int32_t end) { kernels_.embed(p, begin, end); });
@@ -240,6 +243,9 @@ void FastOps::copy_blocks(const CopyBlocksParams& p) {
     }
   });
 }
+
+// The engine samples on the host here; this serves tests.
+void FastOps::sample(const SampleParams& p) { ReferenceOps().sample(p); }
 
 std::int64_t FastOps::attention_plan_bytes(std::int32_t max_tokens, std::int32_t) const {
   return attention_plan_size(max_tokens);

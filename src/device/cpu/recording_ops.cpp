@@ -20,6 +20,7 @@ std::size_t params_bytes(OpId op) {
     case OpId::kGatherRows: return sizeof(GatherRowsParams);
     case OpId::kAllReduce: return sizeof(AllReduceParams);
     case OpId::kCopyBlocks: return sizeof(CopyBlocksParams);
+    case OpId::kSample: return sizeof(SampleParams);
   }
   return 0;
 }
@@ -73,6 +74,7 @@ void RecordingOps::run_node(const GraphNode& node) {
     case OpId::kGatherRows: return target_->gather_rows(read_params<GatherRowsParams>(node));
     case OpId::kAllReduce: return target_->all_reduce(read_params<AllReduceParams>(node));
     case OpId::kCopyBlocks: return target_->copy_blocks(read_params<CopyBlocksParams>(node));
+    case OpId::kSample: return target_->sample(read_params<SampleParams>(node));
   }
 }
 
@@ -102,6 +104,9 @@ void RecordingOps::all_reduce(const AllReduceParams& p) {
 }
 void RecordingOps::copy_blocks(const CopyBlocksParams& p) {
   capturing() ? graph_->append(OpId::kCopyBlocks, p) : target_->copy_blocks(p);
+}
+void RecordingOps::sample(const SampleParams& p) {
+  capturing() ? graph_->append(OpId::kSample, p) : target_->sample(p);
 }
 
 std::int64_t RecordingOps::attention_plan_bytes(std::int32_t max_tokens,

@@ -33,6 +33,7 @@ class RecordingOps final : public Ops {
   void gather_rows(const GatherRowsParams& p) override;
   void all_reduce(const AllReduceParams& p) override;
   void copy_blocks(const CopyBlocksParams& p) override;
+  void sample(const SampleParams& p) override;
   std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
   void plan_attention(const AttentionPlanParams& p) override;
 

@@ -36,6 +36,7 @@ void CudaOps::gather_rows(const GatherRowsParams& p) {
 void CudaOps::copy_blocks(const CopyBlocksParams& p) {
   submit(OpId::kCopyBlocks, KernelId::kCopyBlocks, p);
 }
+void CudaOps::sample(const SampleParams& p) { submit(OpId::kSample, KernelId::kSample, p); }
 
 void CudaOps::all_reduce(const AllReduceParams& p) {
   if (recording()) record_->append(OpId::kAllReduce, p);

@@ -13,13 +13,15 @@ extern const std::byte sluice_device_code_attention[];
 extern const std::byte sluice_device_code_attention_end[];
 extern const std::byte sluice_device_code_matmul[];
 extern const std::byte sluice_device_code_matmul_end[];
+extern const std::byte sluice_device_code_sampling[];
+extern const std::byte sluice_device_code_sampling_end[];
 }
 // NOLINTEND(readability-identifier-naming)
 
 namespace sluice::cuda {
 namespace {
 
-enum CodeIndex : std::size_t { kRows, kAttention, kMatmul };
+enum CodeIndex : std::size_t { kRows, kAttention, kMatmul, kSampling };
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
@@ -30,6 +32,7 @@ constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"gated_activation", "sluice_gated_activation", kRows, sizeof(GatedActivationParams)},
     {"gather_rows", "sluice_gather_rows", kRows, sizeof(GatherRowsParams)},
     {"copy_blocks", "sluice_copy_blocks", kRows, sizeof(CopyBlocksParams)},
+    {"sample", "sluice_sample", kSampling, sizeof(SampleParams)},
 }};
 
 }  // namespace
@@ -40,7 +43,8 @@ std::array<DeviceCode, kNumDeviceCodes> device_codes() {
   };
   return {{{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
            {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
-           {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)}}};
+           {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)},
+           {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)}}};
 }
 
 const KernelInfo& kernel_info(KernelId id) {

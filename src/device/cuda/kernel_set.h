@@ -29,15 +29,16 @@ enum class KernelId : std::uint8_t {
   kGatedActivation,
   kGatherRows,
   kCopyBlocks,
+  kSample,
 };
-inline constexpr std::size_t kNumKernels = 8;
+inline constexpr std::size_t kNumKernels = 9;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {
   std::string_view name;
   std::span<const std::byte> bytes;
 };
-inline constexpr std::size_t kNumDeviceCodes = 3;
+inline constexpr std::size_t kNumDeviceCodes = 4;
 std::array<DeviceCode, kNumDeviceCodes> device_codes();
 
 struct KernelInfo {

@@ -14,6 +14,7 @@ constexpr std::int64_t kMatmulTile = 64;
 constexpr std::uint32_t kMatmulThreads = 256;
 constexpr std::int32_t kMaxHeadDim = 256;
 constexpr std::int64_t kCopyBytes = 16;  // of a thread
+constexpr std::uint32_t kSampleThreads = 512;
 
 constexpr std::uint32_t kRowThreads = 256;
 constexpr std::uint32_t kRopeThreads = 128;
@@ -158,6 +159,18 @@ Result<LaunchShape> launch_shape(const CopyBlocksParams& p) {
   if (p.rows.capacity == 0) return LaunchShape{0, 1, kRowThreads, 0};
   return make_shape("copy_blocks", divide_up(p.block_bytes, kCopyBytes * kRowThreads), 1,
                     kRowThreads);
+}
+
+Result<LaunchShape> launch_shape(const SampleParams& p) {
+  constexpr std::string_view kOp = "sample";
+  if (p.logits.dtype != DType::kF32) {
+    return unsupported(
+        fmt::format("{}: logits of dtype {}, expected f32", kOp, dtype_name(p.logits.dtype)));
+  }
+  if (p.logits.dims[1] < 1 || p.logits.dims[1] > kMaxGridX) {
+    return internal_error(fmt::format("{}: a vocabulary of {}", kOp, p.logits.dims[1]));
+  }
+  return make_shape(kOp, p.rows.capacity, 1, kSampleThreads);
 }
 
 }  // namespace sluice::cuda

@@ -31,5 +31,6 @@ Result<LaunchShape> launch_shape(const AttentionParams& p);
 Result<LaunchShape> launch_shape(const GatedActivationParams& p);
 Result<LaunchShape> launch_shape(const GatherRowsParams& p);
 Result<LaunchShape> launch_shape(const CopyBlocksParams& p);
+Result<LaunchShape> launch_shape(const SampleParams& p);
 
 }  // namespace sluice::cuda

@@ -42,6 +42,17 @@ TEST(LaunchShapes, RowOpsTakeABlockOfThreadsARow) {
             (LaunchShape{24, 1, 256, 0}));
 }
 
+TEST(LaunchShapes, SamplingTakesALargeBlockARow) {
+  SampleParams p;
+  p.logits = matrix(5, 128256);
+  p.rows = {nullptr, 5};
+  EXPECT_EQ(shape_of(p), (LaunchShape{5, 1, 512, 0}));
+  p.logits.dtype = DType::kBF16;
+  expect_error(p, ErrorCode::kUnsupported, "sample: logits of dtype bf16, expected f32");
+  p.logits = matrix(5, 0);
+  expect_error(p, ErrorCode::kInternal, "sample: a vocabulary of 0");
+}
+
 TEST(LaunchShapes, NoRowsNoLaunch) {
   const RowCount none{nullptr, 0};
   EXPECT_TRUE(shape_of(EmbedParams{matrix(50, 8), nullptr, matrix(0, 8), none}).empty());

@@ -21,6 +21,7 @@ void sluice_attention(sluice::AttentionParams p);
 void sluice_gated_activation(sluice::GatedActivationParams p);
 void sluice_gather_rows(sluice::GatherRowsParams p);
 void sluice_copy_blocks(sluice::CopyBlocksParams p);
+void sluice_sample(sluice::SampleParams p);
 }
 
 namespace sluice::cuda {
@@ -32,7 +33,7 @@ Index block_dim;
 
 namespace {
 
-constexpr unsigned kMaxThreads = 256;
+constexpr unsigned kMaxThreads = 512;
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 
@@ -206,6 +207,7 @@ bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
     case KernelId::kGatedActivation: return run(sluice_gated_activation, shape, params);
     case KernelId::kGatherRows: return run(sluice_gather_rows, shape, params);
     case KernelId::kCopyBlocks: return run(sluice_copy_blocks, shape, params);
+    case KernelId::kSample: return run(sluice_sample, shape, params);
   }
   CHECK(!"no such kernel");
   return false;

@@ -7,6 +7,7 @@
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/token_of.h"
 
 namespace sluice::kernels {
 
@@ -52,7 +53,7 @@ void convert_row(const TensorView& from, std::int64_t from_row, const TensorView
 
 template <class S>
 void embed_rows(const EmbedParams& p, std::int32_t begin, std::int32_t end) {
-  for (std::int32_t t = begin; t < end; ++t) convert_row<S>(p.table, p.token_ids[t], p.out, t);
+  for (std::int32_t t = begin; t < end; ++t) convert_row<S>(p.table, token_of(p, t), p.out, t);
 }
 
 template <class S>

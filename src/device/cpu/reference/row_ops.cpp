@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "device/cpu/kernels/token_of.h"
 #include "device/cpu/reference/elements.h"
 #include "device/cpu/reference/reference_ops.h"
 #include "device/cpu/row_count.h"
@@ -15,7 +16,7 @@ using reference::store_element;
 void ReferenceOps::embed(const EmbedParams& p) {
   const std::int64_t hidden = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
-    const std::int32_t id = p.token_ids[t];
+    const std::int32_t id = kernels::token_of(p, t);
     CHECK(id >= 0 && id < p.table.dims[0]);
     for (std::int64_t i = 0; i < hidden; ++i)
       store_element(p.out, t, i, load_element(p.table, id, i));

@@ -6,7 +6,8 @@ namespace sluice::cuda {
 extern "C" __global__ void sluice_embed(const EmbedParams p) {
   const std::int32_t row = static_cast<std::int32_t>(blockIdx.x);
   if (row >= rows_in_use(p.rows)) return;
-  const std::int32_t id = p.token_ids[row];
+  std::int32_t id = p.token_ids[row];
+  if (id < 0 && p.last_tokens != nullptr) id = p.last_tokens[-1 - id];
   if (id < 0 || id >= p.table.dims[0]) __trap();
   for (std::int64_t i = threadIdx.x; i < p.out.dims[1]; i += blockDim.x) {
     store_element(p.out, row, i, load_element(p.table, id, i));
