@@ -61,6 +61,7 @@ function(sluice_device_code target)
       OUTPUT "${image}"
       COMMAND "${SLUICE_NVCC}" -fatbin ${gencode} -std=c++17 -O3 -fmad=false
               -Werror all-warnings -I "${PROJECT_SOURCE_DIR}/src"
+              -include device/cuda/kernels/tensor_core_ptx.cuh
               -MD -MF "${image}.d" "${CMAKE_CURRENT_SOURCE_DIR}/${source}" -o "${image}"
       DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
       DEPFILE "${image}.d"

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -28,6 +29,28 @@ void wait_for_warp();
 // The value that the lane at `distance` (by exclusive or) of the warp gave. All lanes take part.
 float exchange(float value, int distance);
 [[noreturn]] void trap();
+
+// What a lane brings to an instruction of the whole warp.
+struct Registers {
+  const char* instruction = nullptr;
+  const void* address = nullptr;
+  unsigned values[6] = {};
+};
+// What all lanes of the warp brought, valid until the lane's next exchange. A trap where a lane has
+// ended or is at another instruction.
+struct WarpRegisters {
+  const Registers* lanes[32];
+};
+WarpRegisters exchange_registers(const Registers& own);
+
+// The block's dynamic shared memory: poison (NaN) when a block starts.
+unsigned char* dynamic_shared_memory();
+
+// Copies to shared memory. Until it is waited for, the target holds poison: whoever reads too
+// early, or still reads what was there, gets NaN.
+void start_copy(void* target, const void* source, bool present);
+void commit_copies();
+void wait_for_copies(std::size_t groups_left);
 
 inline float float_of(unsigned bits) {
   float value = 0.0F;
@@ -53,12 +76,13 @@ struct Int4 {
 
 }  // namespace sluice::cuda::emulation
 
-// The words of the language that kernels use. __shared__ memory is static: blocks take turns.
-// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
+// The words of the language that kernels use; kernels/tensor_core.cuh has its own. __shared__
+// memory is static: blocks take turns. NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names
 #define __global__
 #define __device__
+#define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define threadIdx (::sluice::cuda::emulation::thread_index)
 #define blockIdx (::sluice::cuda::emulation::block_index)
 #define blockDim (::sluice::cuda::emulation::block_dim)

@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,16 +37,30 @@ namespace {
 constexpr unsigned kMaxThreads = 512;
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+constexpr std::size_t kMaxShared = std::size_t{227} << 10;  // of a block, capability 9.0
+constexpr std::size_t kGuardBytes = 256;
+constexpr std::size_t kCopyBytes = 16;
+constexpr unsigned char kPoison = 0xFF;
+
+alignas(128) unsigned char shared_memory[kMaxShared + kGuardBytes];
 
 enum class State : std::uint8_t { kReady, kAtWarp, kAtBlock, kDone };
+
+struct Copy {
+  void* target;
+  const void* source;  // null: zeros
+  std::size_t group;   // 0: the oldest that is not waited for
+};
 
 struct Fiber {
   ucontext_t first = {};
   jmp_buf here = {};
   bool started = false;
   State state = State::kDone;
-  float given[2] = {};  // to the other lanes, by turns: all have read one before it is given anew
+  Registers given[2];  // to the other lanes, by turns: all have read one before it is given anew
   unsigned exchanges = 0;
+  std::vector<Copy> copies;  // not waited for
+  std::size_t groups = 0;    // of copies, committed and not waited for
 };
 
 // Its fibers live as long as the process: making one costs system calls, switching does not.
@@ -118,12 +133,14 @@ bool release(unsigned threads) {
   return any || (all(0, threads, State::kAtBlock) && free(0, threads));
 }
 
-void run_block(unsigned threads) {
+void run_block(unsigned threads, std::size_t shared_bytes) {
   Scheduler& s = scheduler();
   for (unsigned t = 0; t < threads; ++t) {
     s.fibers[t].state = State::kReady;
     s.fibers[t].exchanges = 0;
+    s.fibers[t].groups = 0;
   }
+  std::memset(shared_memory, kPoison, shared_bytes + kGuardBytes);
   const bool backwards = s.launches % 2 == 1;
   do {
     for (unsigned i = 0; i < threads; ++i) {
@@ -138,7 +155,12 @@ void run_block(unsigned threads) {
     return;
   }
   // Whoever still waits does so at a barrier that others have left, or never come to.
-  for (unsigned t = 0; t < threads; ++t) CHECK(s.fibers[t].state == State::kDone);
+  for (unsigned t = 0; t < threads; ++t) {
+    CHECK(s.fibers[t].state == State::kDone);
+    CHECK(s.fibers[t].copies.empty());  // a copy that nobody waits for
+  }
+  CHECK(std::all_of(shared_memory + shared_bytes, shared_memory + shared_bytes + kGuardBytes,
+                    [](unsigned char byte) { return byte == kPoison; }));
 }
 
 }  // namespace
@@ -147,13 +169,59 @@ void wait_for_block() { leave(State::kAtBlock); }
 
 void wait_for_warp() { leave(State::kAtWarp); }
 
-float exchange(float value, int distance) {
+WarpRegisters exchange_registers(const Registers& own) {
   Scheduler& s = scheduler();
   const unsigned thread = s.running;
-  const unsigned turn = s.fibers[thread].exchanges++ % 2;
-  s.fibers[thread].given[turn] = value;
+  const unsigned count = s.fibers[thread].exchanges++;
+  s.fibers[thread].given[count % 2] = own;
   leave(State::kAtWarp);
-  return s.fibers[thread ^ static_cast<unsigned>(distance)].given[turn];
+  WarpRegisters all = {};
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    // Another lane may have gone on by one exchange, and no further.
+    const Fiber& other = s.fibers[thread / kWarp * kWarp + lane];
+    all.lanes[lane] = &other.given[count % 2];
+    const bool took_part = other.exchanges == count + 1 || other.exchanges == count + 2;
+    if (!took_part || all.lanes[lane]->instruction != own.instruction) trap();
+  }
+  return all;
+}
+
+float exchange(float value, int distance) {
+  static constexpr const char* kShuffle = "shuffle";
+  const unsigned lane = thread_index.x % kWarp;
+  const WarpRegisters all = exchange_registers({kShuffle, nullptr, {bits_of(value)}});
+  return float_of(all.lanes[lane ^ static_cast<unsigned>(distance)]->values[0]);
+}
+
+unsigned char* dynamic_shared_memory() { return shared_memory; }
+
+void start_copy(void* target, const void* source, bool present) {
+  if (reinterpret_cast<std::uintptr_t>(target) % kCopyBytes != 0) trap();
+  if (reinterpret_cast<std::uintptr_t>(source) % kCopyBytes != 0) trap();
+  std::memset(target, kPoison, kCopyBytes);
+  Fiber& fiber = scheduler().fibers[scheduler().running];
+  fiber.copies.push_back({target, present ? source : nullptr, fiber.groups});
+}
+
+void commit_copies() { ++scheduler().fibers[scheduler().running].groups; }
+
+void wait_for_copies(std::size_t groups_left) {
+  Fiber& fiber = scheduler().fibers[scheduler().running];
+  if (fiber.groups <= groups_left) return;
+  const std::size_t done = fiber.groups - groups_left;
+  std::vector<Copy> left;
+  for (Copy copy : fiber.copies) {
+    if (copy.group >= done) {
+      copy.group -= done;
+      left.push_back(copy);
+    } else if (copy.source == nullptr) {
+      std::memset(copy.target, 0, kCopyBytes);
+    } else {
+      std::memcpy(copy.target, copy.source, kCopyBytes);
+    }
+  }
+  fiber.copies = std::move(left);
+  fiber.groups = groups_left;
 }
 
 void trap() {
@@ -165,6 +233,7 @@ void trap() {
 bool run_grid(const LaunchShape& shape, std::function<void()> body) {
   Scheduler& s = scheduler();
   CHECK(shape.block <= kMaxThreads && shape.block % kWarp == 0);
+  CHECK(shape.shared_bytes <= kMaxShared);
   if (s.stacks == nullptr) {
     void* stacks = mmap(nullptr, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,7 +247,7 @@ bool run_grid(const LaunchShape& shape, std::function<void()> body) {
   for (unsigned y = 0; y < shape.grid_y && !s.trapped; ++y) {
     for (unsigned x = 0; x < shape.grid_x && !s.trapped; ++x) {
       block_index = {x, y, 0};
-      run_block(shape.block);
+      run_block(shape.block, shape.shared_bytes);
     }
   }
   return !s.trapped;
