@@ -1,0 +1,168 @@
+#include "device/cuda/library_matmul.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "base/log.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::uint32_t kMostAlignment = 256;  // the library asks for no more
+
+std::uint32_t alignment_of(const void* address) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | kMostAlignment;
+  return std::uint32_t{1} << std::countr_zero(bits);
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return CUDA_R_16F;
+    case DType::kBF16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
+  }
+}
+
+const std::byte* element(const TensorView& matrix, std::int64_t index) {
+  return static_cast<const std::byte*>(matrix.data) +
+         index * static_cast<std::int64_t>(size_of(matrix.dtype));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& api, Gpu& gpu,
+                                                             VirtualMemory& memory) {
+  std::unique_ptr<LibraryMatmul> made(new LibraryMatmul(api, gpu, memory));
+  if (const cublasStatus_t status = api.cublasLtCreate(&made->handle_);
+      status != CUBLAS_STATUS_SUCCESS) {
+    made->handle_ = nullptr;
+    return unsupported(fmt::format("cuBLASLt cannot be started: status {}", int{status}));
+  }
+  ASSIGN_OR_RETURN(const AddressRange range, memory.reserve(kWorkspaceBytes));
+  if (auto backed = memory.back(range, 0, range.bytes); !backed) {
+    memory.release(range);
+    return std::move(backed).error();
+  }
+  made->workspace_ = range;
+  return made;
+}
+
+LibraryMatmul::~LibraryMatmul() {
+  for (const auto& [shape, way] : ways_) {
+    if (way.product != nullptr) api_.cublasLtMatmulDescDestroy(way.product);
+    for (cublasLtMatrixLayout_t layout : {way.weight, way.x, way.out}) {
+      if (layout != nullptr) api_.cublasLtMatrixLayoutDestroy(layout);
+    }
+  }
+  if (handle_ != nullptr) api_.cublasLtDestroy(handle_);
+  if (workspace_.base == nullptr) return;
+  memory_.unback(workspace_, 0, workspace_.bytes);
+  memory_.release(workspace_);
+}
+
+LibraryMatmul::Way LibraryMatmul::describe(const Shape& shape) const {
+  Way way;
+  const auto ok = [](cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; };
+  const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  // Matrices lie by columns for the library: a row-major [N, K] is its K x N.
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  way.found =
+      ok(api_.cublasLtMatmulDescCreate(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
+      ok(api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                             sizeof(transposed))) &&
+      ok(api_.cublasLtMatrixLayoutCreate(&way.weight, type_of(shape.in), unsigned_of(shape.depth),
+                                         unsigned_of(shape.columns), shape.weight_stride)) &&
+      ok(api_.cublasLtMatrixLayoutCreate(&way.x, type_of(shape.in), unsigned_of(shape.depth),
+                                         unsigned_of(shape.rows), shape.x_stride)) &&
+      ok(api_.cublasLtMatrixLayoutCreate(&way.out, type_of(shape.out), unsigned_of(shape.columns),
+                                         unsigned_of(shape.rows), shape.out_stride));
+  return way;
+}
+
+void LibraryMatmul::choose(const Shape& shape, Way& way) const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  if (api_.cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return;
+  const std::uint64_t workspace = kWorkspaceBytes;
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value,
+                                                     sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  };
+  // What it is not told, it takes for 256.
+  const bool told = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
+                    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment) &&
+                    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment) &&
+                    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.out_alignment) &&
+                    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment);
+  cublasLtMatmulHeuristicResult_t best = {};
+  int count = 0;
+  way.found =
+      told &&
+      api_.cublasLtMatmulAlgoGetHeuristic(handle_, way.product, way.weight, way.x, way.out, way.out,
+                                          preference, 1, &best, &count) == CUBLAS_STATUS_SUCCESS &&
+      count == 1 && best.state == CUBLAS_STATUS_SUCCESS;
+  way.algorithm = best.algo;
+  api_.cublasLtMatmulPreferenceDestroy(preference);
+}
+
+LibraryMatmul::Way& LibraryMatmul::way_for(const Shape& shape) {
+  const auto known = ways_.find(shape);
+  if (known != ways_.end()) return known->second;
+  Way way = describe(shape);
+  if (way.found) choose(shape, way);
+  if (!way.found) {
+    log_info(fmt::format("{}: cuBLASLt has no way for {} x {} x {}: an own kernel does it",
+                         gpu_.name(), shape.rows, shape.depth, shape.columns));
+  }
+  return ways_.emplace(shape, way).first->second;
+}
+
+bool LibraryMatmul::run(const Way& way, const void* weight, const void* x, void* out) {
+  const float one = 1.0F;
+  const float zero = 0.0F;
+  const cublasStatus_t status = api_.cublasLtMatmul(
+      handle_, way.product, &one, weight, way.weight, x, way.x, &zero, out, way.out, out, way.out,
+      &way.algorithm, workspace_.base, kWorkspaceBytes, gpu_.stream());
+  if (status == CUBLAS_STATUS_SUCCESS) return true;
+  gpu_.refuse(unavailable(fmt::format("matmul: cuBLASLt fails with status {}", int{status})));
+  return false;
+}
+
+bool LibraryMatmul::submit(const MatmulParams& p) {
+  const std::int64_t rows = p.rows.capacity;
+  if (p.x.dims[0] < rows || p.out.dims[0] < rows) return false;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    if (!p.segments[s].bias.empty()) return false;
+  }
+  std::array<const Way*, MatmulParams::kMaxSegments> ways = {};
+  std::int64_t column = 0;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(p.num_segments); ++s) {
+    const TensorView& weight = p.segments[s].weight;
+    Shape shape;
+    shape.in = p.x.dtype;
+    shape.out = p.out.dtype;
+    shape.columns = weight.dims[0];
+    shape.rows = rows;
+    shape.depth = weight.dims[1];
+    shape.weight_stride = weight.strides[0];
+    shape.x_stride = p.x.strides[0];
+    shape.out_stride = p.out.strides[0];
+    shape.weight_alignment = alignment_of(weight.data);
+    shape.x_alignment = alignment_of(p.x.data);
+    shape.out_alignment = alignment_of(element(p.out, column));
+    ways[s] = &way_for(shape);
+    if (!ways[s]->found) return false;
+    column += shape.columns;
+  }
+  column = 0;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(p.num_segments); ++s) {
+    auto* out = const_cast<std::byte*>(element(p.out, column));
+    if (!run(*ways[s], p.segments[s].weight.data, p.x.data, out)) break;
+    column += p.segments[s].weight.dims[0];
+  }
+  return true;
+}
+
+}  // namespace sluice::cuda
