@@ -13,7 +13,7 @@ Error not_built() {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_cuda_device(int index) {
+Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions&) {
   return with_context("cuda:" + std::to_string(index), not_built());
 }
 

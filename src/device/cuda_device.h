@@ -11,10 +11,17 @@
 
 namespace sluice {
 
+struct CudaOptions {
+  // A row's result is bitwise the same whatever else is in the batch, as it always is on the CPU;
+  // otherwise the number of rows a step has room for may change its last bits. docs/gpu.md says
+  // what it costs.
+  bool deterministic = false;
+};
+
 // The GPU with this index, as the driver counts. kUnsupported, with what to do, without CUDA in the
 // build, without a driver, with one that is too old, with none or an unsuitable GPU;
 // kInvalidArgument for an index beyond the last.
-Result<std::unique_ptr<Device>> make_cuda_device(int index);
+Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& options = {});
 
 // What the machine has, for people: no context is made.
 struct CudaMachine {

@@ -23,11 +23,16 @@ struct DeviceTraits {
   std::string description;       // model name and instruction set, or GPU name and capability
   bool host_accessible = false;  // pointers into its memory may be used by the host
   bool maps_files = false;       // back_with_file works: weights need no copy
-  std::size_t granularity = 0;   // bytes; every offset and size given to back() is a multiple
-  // Dtype of the residual stream and of the inputs of a matmul with weights of this dtype.
+  // What is submitted runs while the host goes on: the engine then plans a step ahead, and rows are
+  // sampled on the device where that is possible.
+  bool asynchronous = false;
+  std::size_t granularity = 0;  // bytes; every offset and size given to back() is a multiple
   DType residual_dtype = DType::kF32;
+  bool f16_inputs = false;  // matmuls with F16 weights take F16 inputs, as they do with BF16
+  // Dtype of the inputs of a matmul with weights of this dtype.
   DType matmul_input_dtype(DType weights) const {
-    return residual_dtype == DType::kF32 && weights != DType::kBF16 ? DType::kF32 : weights;
+    const bool as_weights = weights == DType::kBF16 || (weights == DType::kF16 && f16_inputs);
+    return as_weights ? weights : residual_dtype;
   }
 };
 
@@ -67,9 +72,20 @@ class Device {
   virtual Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                          Protection protection) = 0;
 
-  // Copies on the compute stream. Host memory must stay valid until synchronize().
+  // Memory of the host for copies that run while the host goes on; see HostBuffer.
+  virtual Result<std::byte*> take_host_memory(std::size_t bytes) = 0;
+  virtual void give_host_memory(std::byte* memory) = 0;
+
+  // Copies on the compute stream. Host memory must stay valid, what is copied unchanged, until the
+  // copy has run: until synchronize(), or wait() for a later mark. Other memory than
+  // take_host_memory's works too, but the host may wait for the copy.
   virtual Status copy_to_device(void* target, const void* source, std::size_t bytes) = 0;
   virtual Status copy_to_host(void* target, const void* source, std::size_t bytes) = 0;
+  // Marks what has been submitted so far, by one of kMarks numbers that are used in turn, and waits
+  // for what was marked last by a number. Errors as synchronize().
+  static constexpr std::size_t kMarks = 4;
+  virtual Status mark(std::size_t number) = 0;
+  virtual Status wait(std::size_t number) = 0;
   // Waits for everything submitted; the first error of anything submitted is returned, for ever.
   virtual Status synchronize() = 0;
 

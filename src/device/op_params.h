@@ -7,7 +7,8 @@
 //
 // Letters in shapes: T tokens of the step, S rows (sequences) of the step, L positions whose
 // logits are wanted, H query heads, G KV heads, D head_dim, V vocabulary. T, S and L are
-// capacities; rows past the real count are neither read nor written.
+// capacities; rows past the real count are neither read nor written, but that a matmul may compute
+// them from whatever lies in x and leave anything there in out (cuda/library_matmul.h).
 #pragma once
 
 #include <cstdint>
@@ -99,7 +100,7 @@ struct AttentionParams {
   const std::int32_t* block_tables = nullptr;  // [slots, table_stride] block ids
   const std::int32_t* row_slots = nullptr;     // [S]: row of block_tables
   std::int64_t table_stride = 0;
-  const void* plan = nullptr;  // written by plan_attention for this group
+  void* plan = nullptr;  // of this group: AttentionPlanSize::device_bytes, see there
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -109,18 +110,32 @@ struct AttentionParams {
   RowCount seqs;
 };
 
-// Host side of attention: split the step's work, as plain integers, into `plan` (device-visible
-// memory of at least attention_plan_bytes). Called once per step and group, before the step runs.
-struct AttentionPlanParams {
-  const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1], host
-  const std::int32_t* seq_lens = nullptr;      // [S], host
-  std::int32_t num_seqs = 0;
+// The largest steps that attention of one KV group will see.
+struct AttentionPlanLimits {
+  std::int32_t max_tokens = 0;
+  std::int32_t max_seqs = 0;
+  std::int32_t max_positions = 0;  // context + query of a row
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;
-  void* plan = nullptr;
-  std::int64_t plan_bytes = 0;
+};
+
+// A plan is made in host memory and copied to the start of its place on the device. What lies
+// behind it there is the op's own, for partial results.
+struct AttentionPlanSize {
+  std::int64_t plan_bytes = 0;    // in host memory, at a multiple of 16
+  std::int64_t device_bytes = 0;  // plan_bytes or more, at a multiple of 64
+};
+
+// Host side of attention: split the step's work, as plain integers. Called once per step and group,
+// before the step runs.
+struct AttentionPlanParams {
+  AttentionPlanLimits limits;
+  const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1], host
+  const std::int32_t* seq_lens = nullptr;      // [S], host
+  std::int32_t num_seqs = 0;
+  void* plan = nullptr;  // host, of AttentionPlanSize::plan_bytes for `limits`
 };
 
 // out = activation(gate) * up for gate_up = [gate | up].

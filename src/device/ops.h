@@ -42,10 +42,10 @@ class Ops {
   virtual void copy_blocks(const CopyBlocksParams& p) = 0;
   virtual void sample(const SampleParams& p) = 0;
 
-  // Host work, never captured. The bytes a plan needs for at most so many tokens and rows.
-  virtual std::int64_t attention_plan_bytes(std::int32_t max_tokens,
-                                            std::int32_t max_seqs) const = 0;
-  virtual void plan_attention(const AttentionPlanParams& p) = 0;
+  // Host work, never captured. plan_attention returns how many bytes it wrote: those must be on
+  // the device when attention runs.
+  virtual AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const = 0;
+  virtual std::int64_t plan_attention(const AttentionPlanParams& p) = 0;
 };
 
 }  // namespace sluice

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -25,22 +27,32 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   seq_lens_ = add_staged(bytes_of_ints(most.seqs));
   row_slots_ = add_staged(bytes_of_ints(most.seqs));
   logit_indices_ = add_staged(bytes_of_ints(most.logits));
+  sampling_ = add_staged(static_cast<std::size_t>(most.logits) * sizeof(RowSampling));
   const std::int64_t table_entries = std::int64_t{options.max_slots} * options.table_width;
-  attention_plan_bytes_ = ops.attention_plan_bytes(most.tokens, most.seqs);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].slot_mapping_offset =
         add_staged(static_cast<std::size_t>(most.tokens) * sizeof(std::int64_t));
+  }
+  step_bytes_ = staging_bytes_;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].tables.resize(static_cast<std::size_t>(table_entries), 0);
     arena.add(RegionKind::kInputs, buffer_name(fmt::format("block_tables{}", g)),
               bytes_of_ints(table_entries));
+    const GroupAttention& a = options.groups[g];
+    groups_[g].plan_limits = {most.tokens, most.seqs,      options.table_width * options.block_size,
+                              a.num_heads, a.num_kv_heads, a.head_dim,
+                              a.window};
+    const AttentionPlanSize plan = ops.attention_plan_size(groups_[g].plan_limits);
+    groups_[g].plan_offset = add_staged(static_cast<std::size_t>(plan.plan_bytes));
     arena.add(RegionKind::kInputs, buffer_name(fmt::format("attention_plan{}", g)),
-              static_cast<std::size_t>(std::max<std::int64_t>(attention_plan_bytes_, 1)));
+              static_cast<std::size_t>(std::max<std::int64_t>(plan.device_bytes, 1)));
   }
-  arena.add(RegionKind::kInputs, buffer_name("step"), staging_.size());
+  arena.add(RegionKind::kInputs, buffer_name("step"), step_bytes_);
+  arena.add(RegionKind::kInputs, buffer_name("last_tokens"), bytes_of_ints(options.max_slots));
   // One shared block per row and group is what a step usually copies; more go in several calls.
   max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
   const std::int64_t copy_ints = 1 + 2 * std::int64_t{max_copies_};
-  copies_.resize(static_cast<std::size_t>(copy_ints));
+  copies_ = add_staged(bytes_of_ints(copy_ints));
   arena.add(RegionKind::kInputs, buffer_name("block_copies"), bytes_of_ints(copy_ints));
 }
 
@@ -50,13 +62,20 @@ std::string BatchInputs::buffer_name(std::string_view name) const {
 
 std::size_t BatchInputs::add_staged(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;  // pieces do not share cache lines
-  const std::size_t offset = staging_.size();
-  staging_.resize((offset + bytes + kAlignment - 1) / kAlignment * kAlignment);
+  const std::size_t offset = staging_bytes_;
+  staging_bytes_ = (offset + bytes + kAlignment - 1) / kAlignment * kAlignment;
   return offset;
 }
 
-void BatchInputs::bind(const Arena& arena, Device& device) {
+Status BatchInputs::bind(const Arena& arena, Device& device) {
   device_ = &device;
+  for (std::int32_t i = 0; i < options_.steps_in_flight; ++i) {
+    ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::create(device, staging_bytes_));
+    std::memset(buffer.data(), 0, staging_bytes_);
+    staging_.push_back(std::move(buffer));
+  }
+  device_last_tokens_ = reinterpret_cast<std::int32_t*>(
+      arena.address(RegionKind::kInputs, buffer_name("last_tokens")));
   device_base_ = arena.address(RegionKind::kInputs, buffer_name("step"));
   device_copies_ = reinterpret_cast<std::int32_t*>(
       arena.address(RegionKind::kInputs, buffer_name("block_copies")));
@@ -68,12 +87,14 @@ void BatchInputs::bind(const Arena& arena, Device& device) {
         arena.address(RegionKind::kInputs, buffer_name(fmt::format("attention_plan{}", g)));
     group.device_slot_mapping = on_device<std::int64_t>(group.slot_mapping_offset);
   }
+  return {};
 }
 
 DecoderInputs BatchInputs::decoder_inputs() const {
   CHECK(device_ != nullptr);
   DecoderInputs inputs;
   inputs.token_ids = on_device<std::int32_t>(token_ids_);
+  inputs.last_tokens = device_last_tokens_;
   inputs.positions = on_device<std::int32_t>(positions_);
   inputs.cu_seqlens_q = on_device<std::int32_t>(cu_seqlens_q_);
   inputs.seq_lens = on_device<std::int32_t>(seq_lens_);
@@ -81,7 +102,7 @@ DecoderInputs BatchInputs::decoder_inputs() const {
   inputs.logit_indices = on_device<std::int32_t>(logit_indices_);
   inputs.num_tokens = on_device<std::int32_t>(counts_);
   inputs.num_seqs = inputs.num_tokens + 1;
-  inputs.num_logits = inputs.num_tokens + 2;
+  inputs.num_logits = num_logits();
   for (const Group& group : groups_) {
     inputs.groups.push_back(
         {group.device_slot_mapping, group.device_tables, options_.table_width, group.device_plan});
@@ -89,12 +110,16 @@ DecoderInputs BatchInputs::decoder_inputs() const {
   return inputs;
 }
 
-Status BatchInputs::fill(const BatchPlan& plan, std::span<const TokenId> last_tokens) {
+Status BatchInputs::fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
+                         std::span<const RowSampling> sampling) {
+  ++filled_;
   RETURN_IF_ERROR(update_tables(plan));
   fill_rows(plan, last_tokens);
+  CHECK(sampling.size() <= static_cast<std::size_t>(options_.capacity.logits));
+  std::copy(sampling.begin(), sampling.end(), staged<RowSampling>(sampling_));
   fill_slot_mapping(plan);
-  plan_attention(plan);
-  return device_->copy_to_device(device_base_, staging_.data(), staging_.size());
+  RETURN_IF_ERROR(plan_attention(plan));
+  return device_->copy_to_device(device_base_, staged<std::byte>(0), step_bytes_);
 }
 
 Status BatchInputs::update_tables(const BatchPlan& plan) {
@@ -167,37 +192,37 @@ void BatchInputs::fill_slot_mapping(const BatchPlan& plan) {
   }
 }
 
-void BatchInputs::plan_attention(const BatchPlan& plan) {
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupAttention& a = options_.groups[g];
+Status BatchInputs::plan_attention(const BatchPlan& plan) {
+  for (Group& group : groups_) {
     AttentionPlanParams params;
+    params.limits = group.plan_limits;
     params.cu_seqlens_q = staged<std::int32_t>(cu_seqlens_q_);
     params.seq_lens = staged<std::int32_t>(seq_lens_);
     params.num_seqs = static_cast<std::int32_t>(plan.rows.size());
-    params.num_heads = a.num_heads;
-    params.num_kv_heads = a.num_kv_heads;
-    params.head_dim = a.head_dim;
-    params.window = a.window;
-    params.plan = groups_[g].device_plan;
-    params.plan_bytes = attention_plan_bytes_;
-    device_->ops().plan_attention(params);
+    params.plan = staged<std::byte>(group.plan_offset);
+    const std::int64_t bytes = device_->ops().plan_attention(params);
+    if (bytes == 0) continue;
+    RETURN_IF_ERROR(
+        device_->copy_to_device(group.device_plan, params.plan, static_cast<std::size_t>(bytes)));
   }
+  return {};
 }
 
 Status BatchInputs::copy_blocks(const BatchPlan& plan, std::byte* kv_base,
                                 std::int64_t block_bytes) {
   const std::size_t total = plan.copies.size();
+  auto* copies = staged<std::int32_t>(copies_);
   for (std::size_t first = 0; first < total; first += static_cast<std::size_t>(max_copies_)) {
     // The pairs before these must have been read before they are overwritten.
     if (first > 0) RETURN_IF_ERROR(device_->synchronize());
     const std::size_t count = std::min(total - first, static_cast<std::size_t>(max_copies_));
-    copies_[0] = static_cast<std::int32_t>(count);
+    copies[0] = static_cast<std::int32_t>(count);
     for (std::size_t i = 0; i < count; ++i) {
-      copies_[1 + 2 * i] = plan.copies[first + i].source;
-      copies_[2 + 2 * i] = plan.copies[first + i].target;
+      copies[1 + 2 * i] = plan.copies[first + i].source;
+      copies[2 + 2 * i] = plan.copies[first + i].target;
     }
-    RETURN_IF_ERROR(device_->copy_to_device(device_copies_, copies_.data(),
-                                            (1 + 2 * count) * sizeof(std::int32_t)));
+    RETURN_IF_ERROR(
+        device_->copy_to_device(device_copies_, copies, (1 + 2 * count) * sizeof(std::int32_t)));
     device_->ops().copy_blocks(
         {kv_base, block_bytes, device_copies_ + 1, {device_copies_, max_copies_}});
   }

@@ -3,6 +3,9 @@
 // keys and values go, lengths, rows' slots, logit positions, and the counts that tell ops how much
 // of each buffer is real. Block tables persist on the device, and only changed entries travel.
 //
+// Copies to the device run while the host goes on, so that each step in flight has staging memory
+// of its own.
+//
 // Owner: the model runner. Threads: the engine's thread. fill() allocates nothing.
 #pragma once
 
@@ -16,6 +19,7 @@
 #include "base/result.h"
 #include "device/arena.h"
 #include "device/device.h"
+#include "device/host_buffer.h"
 #include "model/decoder.h"
 #include "scheduler/batch_plan.h"
 
@@ -35,6 +39,7 @@ struct BatchInputsOptions {
   std::int32_t table_width = 0;  // blocks of the longest sequence
   std::int32_t block_size = 0;
   std::vector<GroupAttention> groups;
+  std::int32_t steps_in_flight = 1;  // filled and not known to have run
   std::string model_id = "model";
 };
 
@@ -44,14 +49,21 @@ class BatchInputs {
   BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena);
 
   // Once the arena's inputs are backed.
-  void bind(const Arena& arena, Device& device);
+  Status bind(const Arena& arena, Device& device);
 
   // Everything but `layers`.
   DecoderInputs decoder_inputs() const;
+  const std::int32_t* num_logits() const { return on_device<std::int32_t>(counts_) + 2; }
+  const RowSampling* sampling() const { return on_device<RowSampling>(sampling_); }
+  std::int32_t* last_tokens() const { return device_last_tokens_; }
 
-  // Writes the step's inputs. `last_tokens` by slot stands in for kTokenFromLastStep.
-  // REQUIRES: the plan stays unchanged until the step has run.
-  Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens);
+  // Writes the step's inputs. `last_tokens` by slot stands in for kTokenFromLastStep: a token, or
+  // the embedding's name for one that the device alone knows (EmbedParams). `sampling`: by logit
+  // position, for the rows that the device samples.
+  // REQUIRES: the plan stays unchanged until the step has run, and so many steps as may be in
+  // flight before it have.
+  Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
+              std::span<const RowSampling> sampling);
 
   // Runs the plan's block copies, ahead of its rows.
   Status copy_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
@@ -61,6 +73,8 @@ class BatchInputs {
     std::vector<std::int32_t> tables;  // host copy, [slots, table_width]
     std::int32_t* device_tables = nullptr;
     std::int64_t* device_slot_mapping = nullptr;
+    AttentionPlanLimits plan_limits;
+    std::size_t plan_offset = 0;  // in the staging memory
     void* device_plan = nullptr;
     std::size_t slot_mapping_offset = 0;  // in the staging memory
   };
@@ -70,12 +84,12 @@ class BatchInputs {
   Status update_tables(const BatchPlan& plan);
   void fill_rows(const BatchPlan& plan, std::span<const TokenId> last_tokens);
   void fill_slot_mapping(const BatchPlan& plan);
-  void plan_attention(const BatchPlan& plan);
+  Status plan_attention(const BatchPlan& plan);
 
   // A piece of the staging memory, the device's copy of which has the same layout.
   template <class T>
   T* staged(std::size_t offset) {
-    return reinterpret_cast<T*>(staging_.data() + offset);
+    return reinterpret_cast<T*>(staging_[filled_ % staging_.size()].data() + offset);
   }
   template <class T>
   T* on_device(std::size_t offset) const {
@@ -84,15 +98,17 @@ class BatchInputs {
 
   BatchInputsOptions options_;
   Device* device_ = nullptr;
-  std::int64_t attention_plan_bytes_ = 0;
   std::int32_t max_copies_ = 0;
   std::vector<Group> groups_;
 
-  // Per-step inputs lie in one piece, so that one copy moves them all.
-  std::vector<std::byte> staging_;
+  // Inputs that every step has lie in one piece at the front, so that one copy moves them all.
+  std::vector<HostBuffer> staging_;  // used in turn
+  std::size_t filled_ = 0;           // steps so far
+  std::size_t staging_bytes_ = 0;
+  std::size_t step_bytes_ = 0;  // of the piece
   std::byte* device_base_ = nullptr;
   std::int32_t* device_copies_ = nullptr;  // [1 + 2 * max_copies]: count, then pairs
-  std::vector<std::int32_t> copies_;
+  std::int32_t* device_last_tokens_ = nullptr;
   // Offsets of the pieces.
   std::size_t counts_ = 0;  // tokens, sequences, logits
   std::size_t token_ids_ = 0;
@@ -101,6 +117,8 @@ class BatchInputs {
   std::size_t seq_lens_ = 0;
   std::size_t row_slots_ = 0;
   std::size_t logit_indices_ = 0;
+  std::size_t sampling_ = 0;
+  std::size_t copies_ = 0;
 };
 
 }  // namespace sluice

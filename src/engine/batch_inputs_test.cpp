@@ -23,7 +23,7 @@ class BatchInputsTest : public testing::Test {
     arena_ = std::make_unique<Arena>(*Arena::create(*device_, std::move(plan)));
     const std::size_t bytes = arena_->plan().region(RegionKind::kInputs).reserved;
     EXPECT_TRUE(arena_->grow(RegionKind::kInputs, bytes));
-    inputs_->bind(*arena_, *device_);
+    EXPECT_TRUE(inputs_->bind(*arena_, *device_));
     view_ = inputs_->decoder_inputs();
   }
 
@@ -65,7 +65,7 @@ TEST_F(BatchInputsTest, APlanBecomesTheInputsOfEveryOp) {
   plan.block_ids = {7, 8, 0, 9, 1, 2, 3, 4, 5, 6};
   plan.table_updates = {{2, 0, 0, 2, 0}, {2, 1, 0, 2, 2}, {0, 0, 0, 3, 4}, {0, 1, 0, 3, 7}};
   const std::vector<TokenId> last = {0, 0, 42};
-  ASSERT_TRUE(inputs_->fill(plan, last));
+  ASSERT_TRUE(inputs_->fill(plan, last, {}));
 
   EXPECT_EQ(*view_.num_tokens, 4);
   EXPECT_EQ(*view_.num_seqs, 2);
@@ -83,6 +83,28 @@ TEST_F(BatchInputsTest, APlanBecomesTheInputsOfEveryOp) {
   EXPECT_EQ(read(view_.groups[1].block_tables + 0 * 5, 3), (Ints{4, 5, 6}));
 }
 
+TEST_F(BatchInputsTest, WhatTheDeviceAloneKnowsIsNamedAndWhatItSamplesIsListed) {
+  BatchPlan plan;
+  PlanRow row;
+  row.slot = 2;
+  row.context_len = 1;
+  row.query_len = 1;
+  row.num_logits = 1;
+  plan.rows = {row};
+  plan.token_ids = {kTokenFromLastStep};
+  plan.logit_positions = {0};
+  plan.block_ids = {1, 2};
+  plan.table_updates = {{2, 0, 0, 1, 0}, {2, 1, 0, 1, 1}};
+  RowSampling sampling;
+  sampling.uniform = 0.25;
+  sampling.slot = 2;
+  ASSERT_TRUE(inputs_->fill(plan, std::vector<TokenId>{0, 0, -1 - 2}, std::span(&sampling, 1)));
+  EXPECT_EQ(read(view_.token_ids, 1), (Ints{-3}));
+  EXPECT_EQ(view_.last_tokens, inputs_->last_tokens());
+  EXPECT_EQ(inputs_->sampling()->uniform, 0.25);
+  EXPECT_EQ(inputs_->sampling()->slot, 2);
+}
+
 TEST_F(BatchInputsTest, BlockTablesPersistAndOnlyChangesTravel) {
   BatchPlan plan;
   PlanRow row;
@@ -92,7 +114,7 @@ TEST_F(BatchInputsTest, BlockTablesPersistAndOnlyChangesTravel) {
   plan.token_ids = {1, 2, 3, 4};
   plan.block_ids = {5, 6};
   plan.table_updates = {{1, 0, 0, 1, 0}, {1, 1, 0, 1, 1}};
-  ASSERT_TRUE(inputs_->fill(plan, {}));
+  ASSERT_TRUE(inputs_->fill(plan, {}, {}));
   EXPECT_EQ(*view_.num_logits, 0);
 
   plan.clear();
@@ -102,7 +124,7 @@ TEST_F(BatchInputsTest, BlockTablesPersistAndOnlyChangesTravel) {
   plan.token_ids = {9};
   plan.block_ids = {7, 8};
   plan.table_updates = {{1, 0, 1, 1, 0}, {1, 1, 1, 1, 1}};
-  ASSERT_TRUE(inputs_->fill(plan, {}));
+  ASSERT_TRUE(inputs_->fill(plan, {}, {}));
   EXPECT_EQ(read(view_.groups[0].block_tables + 5, 2), (Ints{5, 7}));
   EXPECT_EQ(read(view_.groups[1].block_tables + 5, 2), (Ints{6, 8}));
   EXPECT_EQ(*view_.groups[0].slot_mapping, 7 * 4);

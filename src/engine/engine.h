@@ -121,6 +121,7 @@ class Engine {
 
   EngineLimits limits_;
   const Clock& clock_;
+  BatchPlan plans_[kMaxInFlight];  // a ring: the oldest in flight first; outlive the executor
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -133,7 +134,6 @@ class Engine {
   std::vector<const Sequence*> ended_;  // outside a step, not reported yet
   SequenceId next_sequence_ = 1;
 
-  BatchPlan plans_[kMaxInFlight];  // a ring: the oldest in flight first
   int first_plan_ = 0;
   int in_flight_ = 0;
   StepResult result_;

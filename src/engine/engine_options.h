@@ -62,7 +62,7 @@ struct EngineOptions {
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   GraphMode graphs = GraphMode::kReplay;
-  std::int32_t steps_in_flight = 1;
+  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
 };
 
 inline constexpr std::int32_t kDefaultContext = 8192;

@@ -18,6 +18,15 @@ std::vector<GroupAttention> group_attention(const ModelConfig& config, const KvL
   return groups;
 }
 
+constexpr const char* kSampledTokens = "model/sampled_tokens";
+
+ModelRunnerOptions with_defaults(ModelRunnerOptions options, const Device& device) {
+  if (options.steps_in_flight == 0) {
+    options.steps_in_flight = device.traits().asynchronous ? 2 : 1;
+  }
+  return options;
+}
+
 StepCapacity step_capacity(const ModelRunnerOptions& options) {
   // Decodes are never cut, so a step may have one token per sequence whatever the budget says.
   return {std::max(options.token_budget, options.max_num_seqs), options.max_num_seqs,
@@ -32,6 +41,7 @@ BatchInputsOptions inputs_options(const ModelConfig& config, const KvLayout& lay
   inputs.table_width = options.table_width;
   inputs.block_size = layout.block_size;
   inputs.groups = group_attention(config, layout);
+  inputs.steps_in_flight = options.steps_in_flight;
   return inputs;
 }
 
@@ -50,32 +60,43 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, D
                          ArenaPlan& arena_plan)
     : config_(std::move(config)),
       layout_(std::move(layout)),
-      options_(options),
+      options_(with_defaults(options, device)),
       device_(device),
       capacity_(step_capacity(options)),
       decoder_(*config_, decoder_options(*config_, options), weights_dtype, device.traits(),
                arena_plan),
-      inputs_(inputs_options(*config_, layout_, options), device.ops(), arena_plan),
+      inputs_(inputs_options(*config_, layout_, options_), device.ops(), arena_plan),
       graphs_(options.graphs, capacity_),
       sampler_({config_->vocab_size, options.max_num_seqs, options.max_model_len, options.eos_ids},
                pool) {
-  CHECK(options.steps_in_flight >= 1 &&
-        options.steps_in_flight <= static_cast<int>(results_.size()));
+  CHECK(options_.steps_in_flight >= 1 &&
+        options_.steps_in_flight <= static_cast<int>(steps_.size()));
   const auto slots = static_cast<std::size_t>(options.max_num_seqs);
   const auto rows = static_cast<std::size_t>(capacity_.logits);
   last_tokens_.resize(slots, kTokenFromLastStep);
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
-  for (StepResult& result : results_) {
-    result.rows.reserve(static_cast<std::size_t>(capacity_.seqs));
-    result.tokens.reserve(rows);
-    result.logprobs.reserve(rows * kMaxRowLogprobs);
+  arena_plan.add(RegionKind::kWorkspace, kSampledTokens, rows * sizeof(std::int32_t));
+  for (Step& step : steps_) {
+    step.sampling.reserve(rows);
+    step.result.rows.reserve(static_cast<std::size_t>(capacity_.seqs));
+    step.result.tokens.reserve(rows);
+    step.result.logprobs.reserve(rows * kMaxRowLogprobs);
   }
 }
 
+ModelRunner::~ModelRunner() { static_cast<void>(device_.synchronize()); }
+
 Status ModelRunner::start(Arena arena, DecoderWeights weights) {
   arena_ = std::make_unique<Arena>(std::move(arena));
-  inputs_.bind(*arena_, device_);
+  RETURN_IF_ERROR(inputs_.bind(*arena_, device_));
+  device_tokens_ =
+      reinterpret_cast<std::int32_t*>(arena_->address(RegionKind::kWorkspace, kSampledTokens));
+  for (Step& step : steps_) {
+    ASSIGN_OR_RETURN(step.tokens,
+                     HostBuffer::create(device_, static_cast<std::size_t>(capacity_.logits) *
+                                                     sizeof(std::int32_t)));
+  }
   if (!device_.traits().host_accessible) {
     logits_copy_.resize(static_cast<std::size_t>(capacity_.logits) *
                         static_cast<std::size_t>(config_->vocab_size));
@@ -101,25 +122,33 @@ DecoderInputs ModelRunner::decoder_inputs() const {
 }
 
 Status ModelRunner::submit(const BatchPlan& plan) {
-  CHECK(!plan.empty() && num_results_ < options_.steps_in_flight);
+  CHECK(!plan.empty() && num_steps_ < static_cast<std::size_t>(options_.steps_in_flight));
+  if (num_steps_ > 0) {
+    Step& last = steps_[(first_step_ + num_steps_ - 1) % steps_.size()];
+    if (last.needs_host) RETURN_IF_ERROR(finish(last));
+  }
   assign_slots(plan);
-  RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_));
+  Step& step = steps_[(first_step_ + num_steps_) % steps_.size()];
+  step.plan = &plan;
+  step.finished = false;
+  choose_sampling(step);
+  RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_, step.sampling));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
-  RETURN_IF_ERROR(graphs_.run(
-      device_, static_cast<std::int32_t>(plan.token_ids.size()),
-      [&](const StepCapacity& capacity) { decoder_.forward(device_.ops(), capacity); }));
-  const auto next = static_cast<std::size_t>(first_result_ + num_results_) % results_.size();
-  RETURN_IF_ERROR(sample(plan, results_[next]));
-  ++num_results_;
+  RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),
+                              [&](const StepCapacity& capacity) { forward(capacity); }));
+  RETURN_IF_ERROR(fetch_tokens(step));
+  ++num_steps_;
   return {};
 }
 
 Status ModelRunner::collect(StepResult& out) {
-  CHECK(num_results_ > 0);
-  std::swap(out, results_[static_cast<std::size_t>(first_result_)]);
-  first_result_ = (first_result_ + 1) % static_cast<int>(results_.size());
-  --num_results_;
+  CHECK(num_steps_ > 0);
+  Step& step = steps_[first_step_];
+  RETURN_IF_ERROR(finish(step));
+  std::swap(out, step.result);
+  first_step_ = (first_step_ + 1) % steps_.size();
+  --num_steps_;
   return {};
 }
 
@@ -133,46 +162,119 @@ void ModelRunner::assign_slots(const BatchPlan& plan) {
   }
 }
 
-// Waits for the forward pass; the logits of `rows` positions, readable by the host.
-Result<const float*> ModelRunner::host_logits(std::size_t rows) {
-  const float* logits = decoder_.logits().as<const float>();
-  if (!device_.traits().host_accessible) {
-    const std::size_t bytes = rows * static_cast<std::size_t>(config_->vocab_size) * sizeof(float);
-    RETURN_IF_ERROR(device_.copy_to_host(logits_copy_.data(), logits, bytes));
-    logits = logits_copy_.data();
-  }
-  RETURN_IF_ERROR(device_.synchronize());
-  return logits;
-}
-
-Status ModelRunner::sample(const BatchPlan& plan, StepResult& result) {
-  ASSIGN_OR_RETURN(const float* logits, host_logits(plan.logit_positions.size()));
-  sample_rows_.clear();
-  for (const PlanRow& row : plan.rows) {
+// What the device does itself is decided here; the rest is left to the host.
+void ModelRunner::choose_sampling(Step& step) const {
+  step.sampling.clear();
+  step.needs_host = false;
+  for (const PlanRow& row : step.plan->rows) {
     // Several positions per row are speculation's, which needs a verifying sampler.
     CHECK(row.num_logits <= 1);
     if (row.num_logits == 0) continue;
-    // Constrained decoding will put its mask in the last place.
-    sample_rows_.push_back({row.slot, row.output_index,
-                            logits + std::int64_t{row.first_logit} * config_->vocab_size, nullptr});
+    CHECK(static_cast<std::size_t>(row.first_logit) == step.sampling.size());
+    RowSampling sampling;
+    if (device_.traits().asynchronous) {
+      if (const auto draw = sampler_.draw_params({row.slot, row.output_index, nullptr, nullptr})) {
+        sampling = {draw->uniform, draw->temperature, draw->top_p,
+                    draw->min_p,   draw->top_k,       row.slot};
+      }
+    }
+    step.needs_host = step.needs_host || sampling.slot < 0;
+    step.sampling.push_back(sampling);
   }
-  sampler_.sample(sample_rows_, std::span(sampled_).first(sample_rows_.size()));
-  result.clear();
+}
+
+void ModelRunner::forward(const StepCapacity& capacity) {
+  Ops& ops = device_.ops();
+  decoder_.forward(ops, capacity);
+  if (!device_.traits().asynchronous) return;
+  const TensorView& logits = decoder_.logits();
+  ops.sample({matrix_view(logits.data, logits.dtype, capacity.logits, config_->vocab_size),
+              inputs_.sampling(),
+              inputs_.last_tokens(),
+              device_tokens_,
+              {inputs_.num_logits(), capacity.logits}});
+}
+
+// Submits the copy of what the device samples, and marks the step's end.
+Status ModelRunner::fetch_tokens(Step& step) {
+  bool any = false;
+  for (const RowSampling& sampling : step.sampling) {
+    if (sampling.slot < 0) continue;
+    any = true;
+    last_tokens_[static_cast<std::size_t>(sampling.slot)] = -1 - sampling.slot;
+  }
+  if (any) {
+    RETURN_IF_ERROR(device_.copy_to_host(step.tokens.data(), device_tokens_,
+                                         step.sampling.size() * sizeof(std::int32_t)));
+  }
+  return device_.mark(mark_of(step));
+}
+
+std::size_t ModelRunner::mark_of(const Step& step) const {
+  return static_cast<std::size_t>(&step - steps_.data());
+}
+
+// Waits for the step and makes its result.
+Status ModelRunner::finish(Step& step) {
+  if (step.finished) return {};
+  RETURN_IF_ERROR(device_.wait(mark_of(step)));
+  if (step.needs_host) RETURN_IF_ERROR(sample_on_host(step));
+  const auto* tokens = reinterpret_cast<const TokenId*>(step.tokens.data());
+  step.result.clear();
   std::size_t next = 0;
-  for (const PlanRow& row : plan.rows) {
-    append_result(row, row.num_logits > 0 ? &sampled_[next++] : nullptr, result);
+  for (const PlanRow& row : step.plan->rows) {
+    const auto logit = static_cast<std::size_t>(row.first_logit);
+    if (row.num_logits == 0) {
+      append_result(nullptr, step.result);
+    } else if (step.sampling[logit].slot < 0) {
+      append_result(&sampled_[next++], step.result);
+    } else {
+      SampledRow sampled;
+      sampled.token = tokens[logit];
+      sampled.failed = sampled.token < 0;
+      append_result(&sampled, step.result);
+    }
+  }
+  step.finished = true;
+  return {};
+}
+
+Status ModelRunner::sample_on_host(const Step& step) {
+  sample_rows_.clear();
+  for (const PlanRow& row : step.plan->rows) {
+    if (row.num_logits == 0) continue;
+    if (step.sampling[static_cast<std::size_t>(row.first_logit)].slot >= 0) continue;
+    ASSIGN_OR_RETURN(const float* logits, host_logits(row.first_logit));
+    // Constrained decoding will put its mask in the last place.
+    sample_rows_.push_back({row.slot, row.output_index, logits, nullptr});
+  }
+  RETURN_IF_ERROR(device_.synchronize());
+  const std::span<SampledRow> sampled = std::span(sampled_).first(sample_rows_.size());
+  sampler_.sample(sample_rows_, sampled);
+  for (std::size_t i = 0; i < sampled.size(); ++i) {
+    // A step planned behind this one may still run a failed row: with any token that exists.
+    last_tokens_[static_cast<std::size_t>(sample_rows_[i].slot)] = std::max(sampled[i].token, 0);
   }
   return {};
 }
 
-void ModelRunner::append_result(const PlanRow& row, const SampledRow* sampled, StepResult& result) {
+// Where the host finds a position's logits, once the device is synchronized.
+Result<const float*> ModelRunner::host_logits(std::int32_t row) {
+  const std::int64_t offset = std::int64_t{row} * config_->vocab_size;
+  const float* logits = decoder_.logits().as<const float>() + offset;
+  if (device_.traits().host_accessible) return logits;
+  float* copy = logits_copy_.data() + offset;
+  RETURN_IF_ERROR(device_.copy_to_host(
+      copy, logits, static_cast<std::size_t>(config_->vocab_size) * sizeof(float)));
+  return copy;
+}
+
+void ModelRunner::append_result(const SampledRow* sampled, StepResult& result) {
   RowResult out;
   out.first_token = static_cast<std::int32_t>(result.tokens.size());
   out.first_logprob = static_cast<std::int32_t>(result.logprobs.size());
   if (sampled != nullptr) {
     out.failed = sampled->failed;
-    // A step planned behind this one may still run a failed row: with any token that exists.
-    last_tokens_[static_cast<std::size_t>(row.slot)] = std::max(sampled->token, 0);
     if (!sampled->failed) {
       out.num_tokens = 1;
       result.tokens.push_back(sampled->token);

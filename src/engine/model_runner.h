@@ -3,6 +3,11 @@
 // Steps run in the order of submission; up to two may be submitted and not collected, and then
 // the later one may contain kTokenFromLastStep where the earlier one's tokens go.
 //
+// An asynchronous device samples the rows that need nothing but a draw itself, and keeps their
+// tokens: submit() then waits for nothing, and collect() once. Rows with penalties, biases, masks
+// or log-probabilities are sampled on the host, which needs the step's end: that is waited for by
+// whichever comes first, the step's collect() or the next submit().
+//
 // It holds everything the forward pass touches: configuration, arena, decoder, inputs, graphs,
 // sampler. Owner: the engine. Threads: the engine's thread. Steps allocate nothing once every
 // graph is captured and every slot has been used.
@@ -33,8 +38,8 @@ struct ModelRunnerOptions {
   std::int32_t token_budget = 0;
   std::int32_t max_num_seqs = 0;
   std::int32_t max_model_len = 0;
-  std::int32_t table_width = 0;  // blocks of the longest sequence
-  std::int32_t steps_in_flight = 1;
+  std::int32_t table_width = 0;      // blocks of the longest sequence
+  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
   GraphMode graphs = GraphMode::kReplay;
   DType kv_dtype = DType::kF32;
   std::vector<TokenId> eos_ids;
@@ -48,6 +53,11 @@ class ModelRunner final : public Executor {
               const ModelRunnerOptions& options, Device& device, ThreadPool& pool,
               ArenaPlan& arena_plan);
 
+  // Waits for what was submitted.
+  ~ModelRunner() override;
+  ModelRunner(const ModelRunner&) = delete;
+  ModelRunner& operator=(const ModelRunner&) = delete;
+
   // Takes the arena, in which weights are loaded and inputs, workspace and KV are backed.
   Status start(Arena arena, DecoderWeights weights);
 
@@ -58,11 +68,26 @@ class ModelRunner final : public Executor {
   const GraphCache& graphs() const { return graphs_; }
 
  private:
+  // A step that was submitted and not collected.
+  struct Step {
+    const BatchPlan* plan = nullptr;
+    std::vector<RowSampling> sampling;  // by logit position; without a slot: the host samples it
+    HostBuffer tokens;                  // what the device sampled, by logit position
+    StepResult result;                  // once `finished`
+    bool needs_host = false;            // to sample some of its rows
+    bool finished = false;
+  };
+
   DecoderInputs decoder_inputs() const;
+  std::size_t mark_of(const Step& step) const;
   void assign_slots(const BatchPlan& plan);
-  Result<const float*> host_logits(std::size_t rows);
-  Status sample(const BatchPlan& plan, StepResult& result);
-  void append_result(const PlanRow& row, const SampledRow* sampled, StepResult& result);
+  void choose_sampling(Step& step) const;
+  void forward(const StepCapacity& capacity);
+  Status fetch_tokens(Step& step);
+  Status finish(Step& step);
+  Status sample_on_host(const Step& step);
+  Result<const float*> host_logits(std::int32_t row);
+  static void append_result(const SampledRow* sampled, StepResult& result);
 
   std::unique_ptr<ModelConfig> config_;
   KvLayout layout_;
@@ -75,15 +100,16 @@ class ModelRunner final : public Executor {
   Sampler sampler_;
   std::unique_ptr<Arena> arena_;
 
-  std::vector<TokenId> last_tokens_;  // by slot
-  std::vector<SampleRow> sample_rows_;
+  // By slot: the token sampled last, or the embedding's name for one that the device keeps.
+  std::vector<TokenId> last_tokens_;
+  std::int32_t* device_tokens_ = nullptr;  // of the step that runs, by logit position
+  std::vector<SampleRow> sample_rows_;     // of the host, with what it sampled
   std::vector<SampledRow> sampled_;
   std::vector<float> logits_copy_;  // where the device's memory is not the host's
 
-  // Results of steps that ran and were not collected, oldest first.
-  std::array<StepResult, 2> results_;
-  int first_result_ = 0;
-  int num_results_ = 0;
+  std::array<Step, 2> steps_;  // a ring, the oldest first
+  std::size_t first_step_ = 0;
+  std::size_t num_steps_ = 0;
 };
 
 }  // namespace sluice

@@ -117,7 +117,7 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView residual = slice(buffers_.residual, capacity.tokens, config_.hidden_size);
   if (options_.first_layer == 0) {
-    ops.embed({weights_.embedding, inputs_.token_ids, residual, rows});
+    ops.embed({weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens});
   }
   // Every norm but the first adds what the block before it projected.
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);

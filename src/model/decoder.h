@@ -37,7 +37,7 @@ struct DecoderGroupInputs {
   const std::int64_t* slot_mapping = nullptr;  // [T]
   const std::int32_t* block_tables = nullptr;  // [slots, table_stride]
   std::int64_t table_stride = 0;
-  const void* attention_plan = nullptr;
+  void* attention_plan = nullptr;
 };
 
 struct DecoderLayerKv {
@@ -48,6 +48,7 @@ struct DecoderLayerKv {
 // Device addresses, fixed for the life of the decoder.
 struct DecoderInputs {
   const std::int32_t* token_ids = nullptr;      // [T]
+  const std::int32_t* last_tokens = nullptr;    // [slots]: see EmbedParams
   const std::int32_t* positions = nullptr;      // [T]
   const std::int32_t* cu_seqlens_q = nullptr;   // [S + 1]
   const std::int32_t* seq_lens = nullptr;       // [S]

@@ -48,7 +48,7 @@ std::vector<ModelOnDevice> models_on_devices() {
 class CudaModelsTest : public testing::TestWithParam<ModelOnDevice> {
  protected:
   void SetUp() override {
-    auto device = GetParam().device.make(1);
+    auto device = GetParam().device.make(1, false);
     if (!device) GTEST_SKIP() << device.error().message;
     device_ = std::move(*device);
     golden_ = read_golden_case(kDirectory, GetParam().model);

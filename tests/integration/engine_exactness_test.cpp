@@ -9,6 +9,7 @@
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/late_device.h"
 
 namespace sluice {
 namespace {
@@ -129,6 +130,85 @@ TEST_P(EngineExactnessTest, WithTwoStepsInFlight) {
   expect_same(options, 2, 2);
 }
 
+// On a device that runs behind the host, which samples some rows there and some here.
+class EngineExactnessLateTest : public EngineExactnessTest {
+ protected:
+  void SetUp() override {
+    EngineExactnessTest::SetUp();
+    for (Request& request : requests_) {
+      if (request.id % 3 == 0) continue;
+      request.sampling.logprobs = -1;  // then only some rows of a step need the host
+      for (auto& [key, result] : expected_) {
+        if (key.first == request.id) result.logprobs.clear();
+      }
+    }
+  }
+
+  std::unique_ptr<EngineFixture> make_fixture(const EngineOptions& options) {
+    auto device = std::make_unique<test::LateDevice>(*make_cpu_device({.threads = 1}));
+    device_ = device.get();
+    return std::make_unique<EngineFixture>(checkpoint_.path(), options, 1, std::move(device));
+  }
+
+  test::LateDevice* device_ = nullptr;  // the fixture's
+};
+
+TEST_P(EngineExactnessLateTest, WithOneStepInFlightAndTwo) {
+  for (const std::int32_t in_flight : {1, 2}) {
+    for (const GraphMode graphs : {GraphMode::kReplay, GraphMode::kEager}) {
+      EngineOptions options = base_options();
+      options.steps_in_flight = in_flight;
+      options.graphs = graphs;
+      options.token_budget = 24;
+      run_and_compare(*make_fixture(options), 0);
+      run_and_compare(*make_fixture(options), 2);
+    }
+  }
+}
+
+TEST_P(EngineExactnessLateTest, AfterPreemptionAndFromThePrefixCache) {
+  EngineOptions options = base_options();
+  options.prefix_caching = PrefixCaching::kOn;
+  const auto plenty = make_fixture(options);
+  run_and_compare(*plenty, 0);
+  run_and_compare(*plenty, 1);
+  EngineOptions scarce = options;
+  const std::int64_t per_block =
+      plenty->loaded().kv_bytes / std::max(plenty->loaded().kv_blocks, 1);
+  scarce.kv_cache_memory = (plenty->engine().kv().blocks_needed(81) + 5) * per_block;
+  run_and_compare(*make_fixture(scarce), 0);
+}
+
+TEST_P(EngineExactnessLateTest, OneWaitAStepAndTheNextIsSubmittedBefore) {
+  const auto fixture = make_fixture(base_options());
+  Results results;
+  for (RequestId id = 1; id <= 4; ++id) {
+    Request request = make_request(id);
+    request.sampling.max_tokens = 30;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = -1;
+    request.sampling.repetition_penalty = 1.0F;
+    request.sampling.frequency_penalty = 0.0F;
+    fixture->add(request);
+  }
+  for (int i = 0; i < 5; ++i) fixture->step(results);
+  for (int i = 0; i < 15; ++i) {
+    const int waits = device_->waits();
+    fixture->step(results);
+    EXPECT_EQ(device_->waits(), waits + 1);
+    EXPECT_GT(device_->outstanding(), 0U) << "the device has nothing to do";
+  }
+  while (fixture->engine().has_work()) fixture->step(results);
+  EXPECT_EQ(device_->outstanding(), 0U);
+}
+
+TEST_P(EngineExactnessLateTest, AnEngineMayEndWithStepsInFlight) {
+  const auto fixture = make_fixture(base_options());
+  Results results;
+  for (const Request& request : requests_) fixture->add(request);
+  for (int i = 0; i < 3; ++i) fixture->step(results);
+}
+
 TEST_P(EngineExactnessTest, FromThePrefixCache) {
   EngineOptions options = base_options();
   options.prefix_caching = PrefixCaching::kOn;
@@ -235,10 +315,10 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineExactnessTest,
-                         testing::Values("llama-mha", "llama-gqa-tied-f32", "mistral-window",
-                                         "qwen3-layer-types-biases"),
-                         test_name);
+const auto kModels = testing::Values("llama-mha", "llama-gqa-tied-f32", "mistral-window",
+                                     "qwen3-layer-types-biases");
+INSTANTIATE_TEST_SUITE_P(Models, EngineExactnessTest, kModels, test_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineExactnessLateTest, kModels, test_name);
 
 }  // namespace
 }  // namespace sluice

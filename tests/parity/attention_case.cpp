@@ -32,7 +32,7 @@ AttentionSequence random_sequence(const AttentionConfig& config, std::int32_t le
                                   SplitMix64& rng) {
   const auto q_count = static_cast<std::size_t>(length * config.num_heads * config.head_dim);
   const auto kv_count = static_cast<std::size_t>(length * config.num_kv_heads * config.head_dim);
-  return {length, random_floats(rng, q_count, 2.0F),
+  return {length, round_to(config.kv, random_floats(rng, q_count, 2.0F)),
           round_to(config.kv, random_floats(rng, kv_count)),
           round_to(config.kv, random_floats(rng, kv_count))};
 }
@@ -75,33 +75,48 @@ AttentionBatch::AttentionBatch(Device& device, DeviceMemory& memory, const Atten
     seq_lens_.push_back(row.context + row.query);
   }
 
-  const std::int64_t tokens = tokens_of(rows);
-  const std::int64_t width = std::int64_t{config.num_heads} * config.head_dim;
+  limits_ = {static_cast<std::int32_t>(tokens_of(rows)),
+             num_rows,
+             longest * config.block_size,
+             config.num_heads,
+             config.num_kv_heads,
+             config.head_dim,
+             config.window};
+  put_params(queries, slots);
+}
+
+void AttentionBatch::put_params(const std::vector<float>& queries,
+                                const std::vector<std::int32_t>& slots) {
+  const std::int64_t tokens = limits_.max_tokens;
+  const std::int64_t width = std::int64_t{config_.num_heads} * config_.head_dim;
+  const std::int64_t half =
+      std::int64_t{config_.num_kv_heads} * config_.block_size * config_.head_dim;
   const TensorView cache =
-      memory.put_matrix(cache_, 1, static_cast<std::int64_t>(cache_.size()), config.kv);
-  params_.q = memory.put_matrix(queries, tokens, width, DType::kF32, width + 16);
+      memory_.put_matrix(cache_, 1, static_cast<std::int64_t>(cache_.size()), config_.kv);
+  params_.q = memory_.put_matrix(queries, tokens, width, DType::kF32, width + 16);
   params_.kv = {.k_base = cache.data,
                 .v_base = static_cast<std::byte*>(cache.data) +
-                          half * static_cast<std::int64_t>(size_of(config.kv)),
-                .dtype = config.kv,
-                .block_size = config.block_size,
+                          half * static_cast<std::int64_t>(size_of(config_.kv)),
+                .dtype = config_.kv,
+                .block_size = config_.block_size,
                 .block_stride = 2 * half,
-                .head_stride = std::int64_t{config.block_size} * config.head_dim,
-                .token_stride = config.head_dim};
-  params_.cu_seqlens_q = memory.put(cu_seqlens_q_);
-  params_.seq_lens = memory.put(seq_lens_);
-  params_.block_tables = memory.put(tables_);
-  params_.row_slots = memory.put(slots);
-  plan_bytes_ = device.ops().attention_plan_bytes(static_cast<std::int32_t>(tokens), num_rows);
-  params_.plan = memory.take(static_cast<std::size_t>(plan_bytes_));
-  params_.num_heads = config.num_heads;
-  params_.num_kv_heads = config.num_kv_heads;
-  params_.head_dim = config.head_dim;
-  params_.window = config.window;
-  params_.scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim));
-  params_.out = memory.take_matrix(tokens, width, config.out);
-  count_ = memory.put(std::vector<std::int32_t>{0});
-  params_.seqs = {count_, num_rows + 2};
+                .head_stride = std::int64_t{config_.block_size} * config_.head_dim,
+                .token_stride = config_.head_dim};
+  params_.cu_seqlens_q = memory_.put(cu_seqlens_q_);
+  params_.seq_lens = memory_.put(seq_lens_);
+  params_.block_tables = memory_.put(tables_);
+  params_.row_slots = memory_.put(slots);
+  const AttentionPlanSize plan = device_.ops().attention_plan_size(limits_);
+  plan_.resize(static_cast<std::size_t>(plan.plan_bytes));
+  params_.plan = memory_.take(static_cast<std::size_t>(plan.device_bytes));
+  params_.num_heads = config_.num_heads;
+  params_.num_kv_heads = config_.num_kv_heads;
+  params_.head_dim = config_.head_dim;
+  params_.window = config_.window;
+  params_.scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+  params_.out = memory_.take_matrix(tokens, width, config_.out);
+  count_ = memory_.put(std::vector<std::int32_t>{0});
+  params_.seqs = {count_, limits_.max_seqs + 2};
 }
 
 void AttentionBatch::place_blocks(const AttentionRow& row, std::int32_t slot,
@@ -136,15 +151,12 @@ void AttentionBatch::fill_block(std::int64_t block, const AttentionRow& row,
 
 void AttentionBatch::set_rows(std::int32_t num_rows) {
   memory_.upload(count_, std::as_bytes(std::span(&num_rows, 1)));
-  device_.ops().plan_attention({.cu_seqlens_q = cu_seqlens_q_.data(),
-                                .seq_lens = seq_lens_.data(),
-                                .num_seqs = num_rows,
-                                .num_heads = config_.num_heads,
-                                .num_kv_heads = config_.num_kv_heads,
-                                .head_dim = config_.head_dim,
-                                .window = config_.window,
-                                .plan = const_cast<void*>(params_.plan),
-                                .plan_bytes = plan_bytes_});
+  const std::int64_t bytes = device_.ops().plan_attention({.limits = limits_,
+                                                           .cu_seqlens_q = cu_seqlens_q_.data(),
+                                                           .seq_lens = seq_lens_.data(),
+                                                           .num_seqs = num_rows,
+                                                           .plan = plan_.data()});
+  memory_.upload(params_.plan, std::span(plan_).first(static_cast<std::size_t>(bytes)));
 }
 
 std::vector<float> run_attention(Device& device, DeviceMemory& memory,
@@ -159,11 +171,14 @@ std::vector<float> run_attention(Device& device, DeviceMemory& memory,
   return memory.read_matrix(batch.params().out);
 }
 
-std::vector<double> expected_attention(const AttentionConfig& config,
-                                       const std::vector<AttentionRow>& rows) {
+ExpectedAttention expected_attention(const AttentionConfig& config,
+                                     const std::vector<AttentionRow>& rows) {
   const std::int64_t dim = config.head_dim;
   const double scale = static_cast<double>(1.0F / std::sqrt(static_cast<float>(dim)));
-  std::vector<double> out;
+  // Of a weight, at most: relative, and what is too small for a half float.
+  const double unit = config.kv == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  const double least = config.kv == DType::kBF16 ? 0.0 : 0x1p-25;
+  ExpectedAttention out;
   std::vector<double> weights;
   for (const AttentionRow& row : rows) {
     for (std::int64_t i = 0; i < row.query; ++i) {
@@ -190,10 +205,15 @@ std::vector<double> expected_attention(const AttentionConfig& config,
         for (double& weight : weights) total += weight = std::exp(weight - largest);
         for (std::int64_t d = 0; d < dim; ++d) {
           double sum = 0.0;
+          double slack = 0.0;
           for (std::int64_t pos = first; pos <= last; ++pos) {
-            sum += weights[static_cast<std::size_t>(pos - first)] * kv_at(row.sequence->v, pos)[d];
+            const double weight = weights[static_cast<std::size_t>(pos - first)];
+            const double value = kv_at(row.sequence->v, pos)[d];
+            sum += weight * value;
+            slack += (weight * unit + least) * std::abs(value);
           }
-          out.push_back(sum / total);
+          out.values.push_back(sum / total);
+          out.rounded_weights.push_back(2 * slack / total);  // in the sum and in the total
         }
       }
     }

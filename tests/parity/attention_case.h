@@ -25,8 +25,8 @@ struct AttentionConfig {
 // Queries, keys and values of a whole sequence.
 struct AttentionSequence {
   std::int32_t length = 0;
-  std::vector<float> q;  // [length, H, D]
-  std::vector<float> k;  // [length, G, D], representable in the KV dtype
+  std::vector<float> q;  // [length, H, D], representable in the KV dtype, as are
+  std::vector<float> k;  // [length, G, D]
   std::vector<float> v;
 };
 AttentionSequence random_sequence(const AttentionConfig& config, std::int32_t length,
@@ -49,6 +49,7 @@ class AttentionBatch {
   void set_rows(std::int32_t num_rows);
 
  private:
+  void put_params(const std::vector<float>& queries, const std::vector<std::int32_t>& slots);
   void place_blocks(const AttentionRow& row, std::int32_t slot, SplitMix64& placement);
   void fill_block(std::int64_t block, const AttentionRow& row, std::int32_t first_position);
 
@@ -62,7 +63,8 @@ class AttentionBatch {
   std::vector<std::int32_t> cu_seqlens_q_;
   std::vector<std::int32_t> seq_lens_;
   std::int32_t* count_ = nullptr;
-  std::int64_t plan_bytes_ = 0;
+  AttentionPlanLimits limits_;
+  std::vector<std::byte> plan_;
 };
 
 // The outputs [tokens, H * D] of all rows.
@@ -70,8 +72,13 @@ std::vector<float> run_attention(Device& device, DeviceMemory& memory,
                                  const AttentionConfig& config,
                                  const std::vector<AttentionRow>& rows, SplitMix64& placement);
 
-// What they should be, in double.
-std::vector<double> expected_attention(const AttentionConfig& config,
-                                       const std::vector<AttentionRow>& rows);
+// What they should be, in double; and how far they may be off where weights are rounded to the KV
+// dtype before they are added up.
+struct ExpectedAttention {
+  std::vector<double> values;
+  std::vector<double> rounded_weights;
+};
+ExpectedAttention expected_attention(const AttentionConfig& config,
+                                     const std::vector<AttentionRow>& rows);
 
 }  // namespace sluice::parity

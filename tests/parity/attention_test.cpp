@@ -12,6 +12,10 @@ namespace {
 
 class AttentionTest : public DeviceTest {
  protected:
+  static bool on_tensor_cores(const AttentionConfig& config) {
+    return GetParam().tensor_cores && config.kv != DType::kF32 && config.head_dim % 8 == 0;
+  }
+
   // Parts of sequences given as (context, query).
   void check(const AttentionConfig& config,
              const std::vector<std::pair<std::int32_t, std::int32_t>>& parts, SplitMix64& rng) {
@@ -25,8 +29,11 @@ class AttentionTest : public DeviceTest {
     }
     const auto want = expected_attention(config, rows);
     std::vector<double> tolerance;
-    for (const double x : want) tolerance.push_back(2e-5 + rounding_error(config.out, x));
-    expect_close(run_attention(*device_, *memory_, config, rows, rng), want, tolerance,
+    for (std::size_t i = 0; i < want.values.size(); ++i) {
+      tolerance.push_back(2e-5 + rounding_error(config.out, want.values[i]) +
+                          (on_tensor_cores(config) ? want.rounded_weights[i] : 0.0));
+    }
+    expect_close(run_attention(*device_, *memory_, config, rows, rng), want.values, tolerance,
                  "heads " + std::to_string(config.num_heads) + "/" +
                      std::to_string(config.num_kv_heads) + " of " +
                      std::to_string(config.head_dim) + ", block " +
@@ -89,6 +96,80 @@ TEST_P(AttentionTest, WindowsShorterThanThePrompt) {
   }
 }
 
+// Steps of 32 keys, parts of 256, spans of 1024; tiles of 16 and 64 (token, head) pairs: what a GPU
+// cuts attention into, a little less of each and a little more.
+TEST_P(AttentionTest, BordersOfStepsPartsSpansAndTiles) {
+  SplitMix64 rng(14);
+  const std::pair<std::int32_t, std::int32_t> heads[] = {{2, 2}, {4, 1}, {8, 1}};
+  const std::int32_t contexts[] = {0, 30, 31, 32, 254, 255, 256, 1022, 1023, 1024, 1500};
+  int i = 0;
+  for (const auto& [h, g] : heads) {
+    for (const std::int32_t pairs : {15, 16, 17, 63, 64, 65}) {
+      const AttentionConfig config{.num_heads = h,
+                                   .num_kv_heads = g,
+                                   .head_dim = i % 3 == 0 ? 128 : 32,
+                                   .block_size = i % 2 == 0 ? 16 : 32,
+                                   .window = i % 5 == 4 ? 300 : 0,
+                                   .kv = i % 2 == 0 ? DType::kBF16 : DType::kF16,
+                                   .out = DType::kBF16};
+      const std::int32_t query = (pairs + h / g - 1) / (h / g);
+      check(config, {{contexts[i % 11], query}, {contexts[(i + 5) % 11], 1}}, rng);
+      ++i;
+    }
+  }
+}
+
+TEST_P(AttentionTest, LongContextsAloneAndTogether) {
+  SplitMix64 rng(15);
+  AttentionConfig config{
+      .num_heads = 4, .num_kv_heads = 1, .head_dim = 64, .block_size = 16, .kv = DType::kBF16};
+  check(config, {{3333, 1}}, rng);
+  check(config, {{2047, 18}}, rng);
+  check(config, {{2600, 1}, {5, 1}, {0, 70}, {1030, 3}, {300, 1}, {0, 1}}, rng);
+  config.window = 1100;
+  check(config, {{2600, 1}, {1030, 30}}, rng);
+}
+
+// Layers share a plan: what a kernel keeps in it is as it was when the next one starts.
+TEST_P(AttentionTest, APlanServesManyLayers) {
+  SplitMix64 rng(16);
+  const AttentionConfig config{
+      .num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .kv = DType::kBF16};
+  const auto sequence = random_sequence(config, 1400, rng);
+  AttentionBatch batch(*device_, *memory_, config, {{&sequence, 1399, 1}, {&sequence, 40, 20}},
+                       rng);
+  batch.set_rows(2);
+  ops().attention(batch.params());
+  const auto first = result(batch.params().out);
+  for (int layer = 0; layer < 3; ++layer) {
+    memory_->upload(batch.params().out.data,
+                    std::vector<std::byte>(first.size() * sizeof(float), std::byte{0xFF}));
+    ops().attention(batch.params());
+    expect_same(result(batch.params().out), first, "the next layer");
+  }
+}
+
+// On tensor cores a query counts as rounded to the KV dtype: as models hold it anyway.
+TEST_P(AttentionTest, QueriesThatTheKvDtypeCannotHold) {
+  SplitMix64 rng(17);
+  const AttentionConfig config{
+      .num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .kv = DType::kBF16};
+  auto sequence = random_sequence(config, 50, rng);
+  for (float& q : sequence.q) q *= 1.01F;
+  auto rounded = sequence;
+  rounded.q = round_to(DType::kBF16, sequence.q);
+  const auto want = expected_attention(config, {{&rounded, 30, 20}});
+  std::vector<double> tolerance;
+  for (const double slack : want.rounded_weights) tolerance.push_back(2e-5 + slack);
+  const auto got = run_attention(*device_, *memory_, config, {{&sequence, 30, 20}}, rng);
+  if (on_tensor_cores(config)) {
+    expect_close(got, want.values, tolerance, "rounded queries");
+  } else {
+    const auto exact = expected_attention(config, {{&sequence, 30, 20}}).values;
+    expect_close(got, exact, std::vector<double>(exact.size(), 2e-5), "queries as they are");
+  }
+}
+
 TEST_P(AttentionTest, MoreHeadsThanAPieceHolds) {
   SplitMix64 rng(5);
   const AttentionConfig config{
@@ -109,7 +190,7 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   auto sequence = random_sequence(config, 100, rng);
   for (float& q : sequence.q) q *= 50.0F;
   const std::vector<AttentionRow> rows = {{&sequence, 80, 20}};
-  const auto want = expected_attention(config, rows);
+  const auto want = expected_attention(config, rows).values;
   expect_close(run_attention(*device_, *memory_, config, rows, rng), want,
                std::vector<double>(want.size(), 2e-3), "large scores");
 }

@@ -6,12 +6,13 @@
 namespace sluice::parity {
 namespace {
 
-Result<std::unique_ptr<Device>> make_emulated(int) {
+Result<std::unique_ptr<Device>> make_emulated(int, bool deterministic) {
   static cuda::FakeDriver driver;
   driver.runs_kernels = true;
+  driver.multiprocessors = 4;  // so that small shapes fill them
   driver.free_memory = std::size_t{2} << 30;
   driver.launches.clear();
-  return cuda::make_device(cuda::FakeDriver::api(), 0);
+  return cuda::make_device(cuda::FakeDriver::api(), 0, {.deterministic = deterministic});
 }
 
 }  // namespace

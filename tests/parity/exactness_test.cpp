@@ -1,6 +1,6 @@
 // A row's result is bitwise the same whatever else is in the batch, however its prompt is cut,
-// wherever its blocks lie and however many threads work: for every CPU instruction set, and on
-// CUDA.
+// wherever its blocks lie and however many threads work: for every CPU instruction set, and on CUDA
+// where it is asked for (--deterministic).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,9 +31,8 @@ class ExactnessTest : public testing::TestWithParam<DeviceCase> {
 
   // One device for each of 1, 2 and 3 threads.
   void SetUp() override {
-    if (!GetParam().exact) GTEST_SKIP() << GetParam().name << " does not promise exactness";
     for (int threads = 1; threads <= 3; ++threads) {
-      auto device = GetParam().make(threads);
+      auto device = GetParam().make(threads, true);
       if (!device) GTEST_SKIP() << device.error().message;
       places_.push_back({std::move(*device), nullptr});
       places_.back().memory = std::make_unique<DeviceMemory>(*places_.back().device);
@@ -121,6 +120,43 @@ TEST_P(ExactnessTest, MatmulRowsAreIndependentOfTheBatch) {
                     std::span(whole).subspan(order[i] * cols + begin, width), "row");
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// Rows of 16-bit elements at whole addresses, which CUDA gives to tensor cores: by several kernels,
+// chosen by how many rows there is room for.
+TEST_P(ExactnessTest, MatmulOfHalvesIsIndependentOfTheCapacity) {
+  constexpr std::size_t kRows = 150;
+  constexpr std::size_t kDepth = 136;
+  constexpr std::int64_t kCols = 131;
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    SplitMix64 rng(91);
+    const auto x = random_floats(rng, kRows * kDepth);
+    const auto w = random_floats(rng, kDepth * kCols);
+    const auto run = [&](const std::vector<std::size_t>& order) {
+      Place& place = any_place(rng);
+      DeviceMemory& memory = *place.memory;
+      memory.clear();
+      const auto count = static_cast<std::int32_t>(order.size());
+      MatmulParams p;
+      p.x = memory.put_matrix(pick_rows(x, kDepth, order), count, kDepth,
+                              place.device->traits().matmul_input_dtype(type));
+      p.segments[0].weight = memory.put_matrix(w, kCols, kDepth, type);
+      p.num_segments = 1;
+      p.out = memory.take_matrix(count, kCols, DType::kF32);
+      p.rows = {memory.put_count(count), count};
+      place.device->ops().matmul(p);
+      return memory.read_matrix(p.out);
+    };
+    std::vector<std::size_t> all(kRows);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    const auto whole = run(all);
+    for (const std::size_t count : {1, 8, 9, 16, 17, 65, 150}) {
+      std::vector<std::size_t> order(count);
+      for (std::size_t& row : order) row = rng.below(kRows);
+      expect_same(run(order), pick_rows(whole, kCols, order), std::to_string(count) + " rows");
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -315,6 +351,27 @@ TEST_P(ExactnessTest, AttentionIsIndependentOfChunksBatchAndBlocks) {
       if (HasFatalFailure()) return;
       context += chunk;
     }
+  }
+}
+
+// Contexts that a GPU cuts where a step has little else to do, and not where it has much.
+TEST_P(ExactnessTest, AttentionOfLongContextsIsIndependentOfTheBatch) {
+  SplitMix64 rng(5);
+  const AttentionConfig config{
+      .num_heads = 4, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .kv = DType::kBF16};
+  constexpr std::int32_t kLength = 1100;
+  const auto sequence = random_sequence(config, kLength, rng);
+  const auto run = [&](const std::vector<AttentionRow>& rows) {
+    Place& place = any_place(rng);
+    return run_attention(*place.device, *place.memory, config, rows, rng);
+  };
+  constexpr std::size_t kWidth = 4 * 72;
+  const auto alone = run({{&sequence, kLength - 1, 1}});
+  const auto in_chunk = run({{&sequence, kLength - 20, 20}});
+  expect_same(std::span(in_chunk).last(kWidth), alone, "the last of a chunk");
+  const auto among_many = run(std::vector<AttentionRow>(17, {&sequence, kLength - 1, 1}));
+  for (std::size_t i = 0; i < 17; ++i) {
+    expect_same(std::span(among_many).subspan(i * kWidth, kWidth), alone, "one of many");
   }
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -14,6 +15,7 @@ struct Shape {
   std::int64_t rows;
   std::int64_t depth;
   std::vector<std::int64_t> cols;  // of each segment
+  std::int64_t x_stride = 0;       // elements; 0: three behind the end of a row
 };
 
 struct Types {
@@ -44,7 +46,8 @@ void MatmulTest::check(const Shape& shape, Types types, bool with_bias, std::siz
   const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
   const auto x = round_to(types.x, random_floats(rng, count(shape.rows, shape.depth)));
   MatmulParams p;
-  p.x = memory_->put_matrix(x, shape.rows, shape.depth, types.x, shape.depth + 3);
+  p.x = memory_->put_matrix(x, shape.rows, shape.depth, types.x,
+                            shape.x_stride == 0 ? shape.depth + 3 : shape.x_stride);
   p.out = memory_->take_matrix(shape.rows, total_cols, DType::kF32, total_cols + 5);
   p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
             static_cast<std::int32_t>(shape.rows) + 7};
@@ -99,6 +102,86 @@ TEST_P(MatmulTest, OddShapes) {
   }
 }
 
+// Rows of 16-bit elements at multiples of 16 bytes, which is what tensor cores take: numbers of
+// rows and columns around the borders of their tiles.
+TEST_P(MatmulTest, HalvesAtWholeAddresses) {
+  SplitMix64 rng(6);
+  const Shape shapes[] = {{1, 64, {16}, 64},           {3, 8, {5}, 16},
+                          {8, 520, {17, 31}, 528},     {9, 72, {33, 1}, 72},
+                          {16, 1000, {32}, 1000},      {17, 64, {65}, 64},
+                          {30, 456, {5, 130, 7}, 464}, {57, 16, {64}, 24},
+                          {64, 392, {66}, 392},        {121, 88, {300, 131}, 96}};
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    for (const Shape& shape : shapes) {
+      check(shape, {device_->traits().matmul_input_dtype(type), type}, shape.rows % 2 != 0, 0, rng);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The kernels for few rows: fixed orders too, whatever is asked for.
+TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
+  constexpr std::int64_t kDepth = 1000;
+  constexpr std::int64_t kCols = 50;
+  for (const std::int64_t capacity : {8, 16}) {
+    SplitMix64 rng(9);
+    const auto w = random_floats(rng, kDepth * kCols);
+    auto x = random_floats(rng, static_cast<std::size_t>(capacity * kDepth));
+    const auto run = [&] {
+      MatmulParams p;
+      p.x = memory_->put_matrix(x, capacity, kDepth, DType::kBF16);
+      p.segments[0].weight = memory_->put_matrix(w, kCols, kDepth, DType::kBF16);
+      p.num_segments = 1;
+      p.out = memory_->take_matrix(capacity, kCols, DType::kF32);
+      p.rows = {nullptr, static_cast<std::int32_t>(capacity)};
+      ops().matmul(p);
+      return result(p.out);
+    };
+    const auto want = run();
+    std::rotate(x.begin(), x.begin() + 3 * kDepth, x.end());
+    auto got = run();
+    std::rotate(got.begin(), got.end() - 3 * kCols, got.end());
+    expect_same(got, want, "capacity " + std::to_string(capacity));
+  }
+}
+
+// Enough tiles of 128 by 128 for every multiprocessor of a real GPU.
+TEST_P(MatmulTest, ManyLargeTiles) {
+  if (GetParam().name != "cuda") GTEST_SKIP() << "only GPUs are that wide";
+  SplitMix64 rng(7);
+  check({1030, 200, {2100, 700}, 200}, {DType::kBF16, DType::kBF16}, true, 0, rng);
+  check({1030, 200, {2800}, 200}, {DType::kF16, DType::kF16}, false, 0, rng);
+}
+
+// Whatever lies behind the rows in use, in x and in out: capacities are larger than counts.
+TEST_P(MatmulTest, RowsBehindTheCountChangeNothing) {
+  SplitMix64 rng(8);
+  const auto w = random_floats(rng, 40 * 64);
+  for (const std::int64_t capacity : {8, 16, 64, 200}) {
+    const std::int64_t rows = capacity / 2 + 1;
+    auto x = random_floats(rng, static_cast<std::size_t>(capacity) * 64);
+    const auto run = [&] {
+      memory_->clear();
+      MatmulParams p;
+      p.x = memory_->put_matrix(x, capacity, 64, DType::kBF16);
+      p.segments[0].weight = memory_->put_matrix(w, 40, 64, DType::kBF16);
+      p.num_segments = 1;
+      p.out = memory_->take_matrix(capacity, 40, DType::kF32);
+      p.rows = {memory_->put_count(static_cast<std::int32_t>(rows)),
+                static_cast<std::int32_t>(capacity)};
+      ops().matmul(p);
+      auto out = result(p.out);
+      out.resize(static_cast<std::size_t>(rows) * 40);
+      return out;
+    };
+    const auto want = run();
+    for (std::size_t i = static_cast<std::size_t>(rows) * 64; i < x.size(); ++i) {
+      x[i] = i % 2 == 0 ? INFINITY : std::nanf("");
+    }
+    expect_same(run(), want, "capacity " + std::to_string(capacity));
+  }
+}
+
 TEST_P(MatmulTest, WeightsAtOddAddresses) {
   SplitMix64 rng(2);
   for (const Types types : kTypes) {
@@ -124,23 +207,28 @@ TEST_P(MatmulTest, NoRows) {
 
 TEST_P(MatmulTest, InfinityAndNanStayInTheirRowsAndColumns) {
   SplitMix64 rng(5);
-  const std::int64_t depth = 70;
-  for (const Types types : kTypes) {
-    auto x = random_floats(rng, 5 * 70);
-    auto w = random_floats(rng, 9 * 70);
-    x[1 * 70 + 69] = std::nanf("");
-    w[4 * 70 + 3] = INFINITY;
-    MatmulParams p;
-    p.x = memory_->put_matrix(x, 5, depth, types.x);
-    p.segments[0].weight = memory_->put_matrix(w, 9, depth, types.weight);
-    p.num_segments = 1;
-    p.out = memory_->take_matrix(5, 9, DType::kF32);
-    p.rows = {nullptr, 5};
-    ops().matmul(p);
-    const auto out = result(p.out);
-    for (std::size_t r = 0; r < 5; ++r) {
-      for (std::size_t c = 0; c < 9; ++c) {
-        EXPECT_EQ(std::isfinite(out[r * 9 + c]), r != 1 && c != 4) << r << "," << c;
+  for (const std::size_t depth : {70, 72}) {
+    for (const Types types : kTypes) {
+      for (const std::size_t rows : {5, 20}) {
+        const auto cols = static_cast<std::int64_t>(depth);
+        const auto count = static_cast<std::int32_t>(rows);
+        auto x = random_floats(rng, rows * depth);
+        auto w = random_floats(rng, 9 * depth);
+        x[2 * depth - 1] = std::nanf("");
+        w[4 * depth + 3] = INFINITY;
+        MatmulParams p;
+        p.x = memory_->put_matrix(x, count, cols, types.x);
+        p.segments[0].weight = memory_->put_matrix(w, 9, cols, types.weight);
+        p.num_segments = 1;
+        p.out = memory_->take_matrix(count, 9, DType::kF32);
+        p.rows = {nullptr, count};
+        ops().matmul(p);
+        const auto out = result(p.out);
+        for (std::size_t r = 0; r < rows; ++r) {
+          for (std::size_t c = 0; c < 9; ++c) {
+            EXPECT_EQ(std::isfinite(out[r * 9 + c]), r != 1 && c != 4) << r << "," << c;
+          }
+        }
       }
     }
   }

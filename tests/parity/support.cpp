@@ -22,12 +22,12 @@ constexpr std::size_t kGuardBytes = 256;
 constexpr std::size_t kAlignment = 64;
 
 template <CpuIsa isa>
-Result<std::unique_ptr<Device>> make_cpu(int threads) {
+Result<std::unique_ptr<Device>> make_cpu(int threads, bool) {
   return make_cpu_device({.threads = threads, .isa = isa});
 }
 
-Result<std::unique_ptr<Device>> make_cuda(int) {
-  auto device = make_cuda_device(0);
+Result<std::unique_ptr<Device>> make_cuda(int, bool deterministic) {
+  auto device = make_cuda_device(0, {.deterministic = deterministic});
   if (!device) return unsupported("no CUDA device: " + device.error().message);
   return device;
 }
@@ -49,10 +49,10 @@ std::size_t round_up(std::size_t n, std::size_t multiple) {
 void PrintTo(const DeviceCase& device, std::ostream* os) { *os << device.name; }
 
 std::vector<DeviceCase> available_devices() {
-  std::vector<DeviceCase> devices = {{"cpu_reference", make_cpu<CpuIsa::kReference>, true},
-                                     {"cpu_avx2", make_cpu<CpuIsa::kAvx2>, true},
-                                     {"cpu_avx512", make_cpu<CpuIsa::kAvx512>, true},
-                                     {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>, true},
+  std::vector<DeviceCase> devices = {{"cpu_reference", make_cpu<CpuIsa::kReference>},
+                                     {"cpu_avx2", make_cpu<CpuIsa::kAvx2>},
+                                     {"cpu_avx512", make_cpu<CpuIsa::kAvx512>},
+                                     {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>},
                                      {"cuda", make_cuda, true}};
   for (const DeviceCase& device : emulated_cuda_devices()) devices.push_back(device);
   return devices;
@@ -174,7 +174,7 @@ std::vector<float> random_floats(SplitMix64& rng, std::size_t count, float scale
 }
 
 void DeviceTest::SetUp() {
-  auto device = GetParam().make(2);
+  auto device = GetParam().make(2, false);
   if (!device) GTEST_SKIP() << device.error().message;
   device_ = std::move(*device);
   memory_ = std::make_unique<DeviceMemory>(*device_);

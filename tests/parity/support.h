@@ -20,9 +20,11 @@ namespace sluice::parity {
 // A kind of device to test: every instruction set of the CPU, CUDA, and CUDA's kernels on the host.
 struct DeviceCase {
   std::string name;  // "cpu_avx2", ..., "cuda"
-  Result<std::unique_ptr<Device>> (*make)(int threads);
-  // Rows are bitwise independent of the batch.
-  bool exact = false;
+  // `deterministic`: rows are bitwise independent of the batch, where that is a choice (on the CPU
+  // they always are).
+  Result<std::unique_ptr<Device>> (*make)(int threads, bool deterministic);
+  // Attention with a 16-bit KV cache rounds queries and weights to its dtype.
+  bool tensor_cores = false;
   // Long random tests take a few seeds only.
   bool slow = false;
 };

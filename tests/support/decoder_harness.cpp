@@ -75,7 +75,7 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
     must(arena_->grow(kind, arena_->plan().region(kind).reserved));
   }
   DecoderWeights weights = must(weights_layout.load(*arena_, *device_, pool_));
-  inputs_->bind(*arena_, *device_);
+  must(inputs_->bind(*arena_, *device_));
   DecoderInputs decoder_inputs = inputs_->decoder_inputs();
   std::byte* kv_base = arena_->region_base(RegionKind::kKv);
   for (std::int32_t i = options.first_layer; i < last; ++i) {
@@ -110,7 +110,7 @@ std::vector<std::vector<float>> DecoderHarness::run(const std::vector<HarnessRow
       for (std::int32_t i = 0; i < table_width_; ++i) plan.block_ids.push_back(first + i);
     }
   }
-  must(inputs_->fill(plan, {}));
+  must(inputs_->fill(plan, {}, {}));
   must(graphs_->run(*device_, static_cast<std::int32_t>(plan.token_ids.size()),
                     [&](const StepCapacity& c) { decoder_->forward(device_->ops(), c); }));
   must(device_->synchronize());

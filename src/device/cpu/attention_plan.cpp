@@ -22,17 +22,15 @@ bool goes_first(const AttentionItem& a, const AttentionItem& b) {
 
 }  // namespace
 
-std::int64_t attention_plan_size(std::int32_t max_tokens) {
+std::int64_t attention_plan_bytes(std::int32_t max_tokens) {
   return kItemsOffset + std::int64_t{max_tokens} * static_cast<std::int64_t>(sizeof(AttentionItem));
 }
 
-void write_attention_plan(const AttentionPlanParams& p) {
-  CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
-  CHECK(p.plan_bytes >= kItemsOffset);
+std::int64_t write_attention_plan(const AttentionPlanParams& p) {
+  const AttentionPlanLimits& limits = p.limits;
+  CHECK(limits.num_kv_heads > 0 && limits.num_heads % limits.num_kv_heads == 0);
   auto* plan = static_cast<AttentionPlan*>(p.plan);
-  const std::int64_t room =
-      (p.plan_bytes - kItemsOffset) / static_cast<std::int64_t>(sizeof(AttentionItem));
-  const std::int32_t heads_per_group = p.num_heads / p.num_kv_heads;
+  const std::int32_t heads_per_group = limits.num_heads / limits.num_kv_heads;
   const std::int32_t max_queries = std::max(1, kernels::kMaxAttentionRows / heads_per_group);
   std::int32_t count = 0;
   std::int64_t total = 0;
@@ -43,8 +41,9 @@ void write_attention_plan(const AttentionPlanParams& p) {
     for (std::int32_t first = 0; first < query_len; first += max_queries) {
       const std::int32_t queries = std::min(max_queries, query_len - first);
       const std::int32_t end = context + first + queries;
-      const std::int32_t begin = p.window > 0 ? std::max(0, context + first - p.window + 1) : 0;
-      CHECK(count < room);
+      const std::int32_t begin =
+          limits.window > 0 ? std::max(0, context + first - limits.window + 1) : 0;
+      CHECK(count < limits.max_tokens);
       plan->items[count++] = {seq, first, queries, end - begin};
       total += end - begin;
     }
@@ -53,6 +52,7 @@ void write_attention_plan(const AttentionPlanParams& p) {
   plan->num_items = count;
   plan->reserved = 0;
   plan->total_keys = total;
+  return attention_plan_bytes(count);
 }
 
 }  // namespace sluice

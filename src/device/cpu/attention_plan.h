@@ -24,9 +24,9 @@ struct AttentionPlan {
 };
 
 // Enough for any rows with `max_tokens` tokens in all: an item has one at least.
-std::int64_t attention_plan_size(std::int32_t max_tokens);
+std::int64_t attention_plan_bytes(std::int32_t max_tokens);
 
-// CHECKs that the plan fits.
-void write_attention_plan(const AttentionPlanParams& p);
+// CHECKs that the step keeps its limits; returns how many bytes of the plan are used.
+std::int64_t write_attention_plan(const AttentionPlanParams& p);
 
 }  // namespace sluice

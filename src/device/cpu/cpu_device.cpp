@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,8 @@ std::string cpu_model_name() {
   return "unknown CPU";
 }
 
+constexpr std::align_val_t kHostAlignment{64};
+
 class CpuDevice final : public Device {
  public:
   CpuDevice(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Ops> ops, DeviceTraits traits)
@@ -53,6 +56,11 @@ class CpuDevice final : public Device {
     return space_.protect(range, offset, bytes, protection);
   }
 
+  Result<std::byte*> take_host_memory(std::size_t bytes) override {
+    return static_cast<std::byte*>(::operator new(bytes, kHostAlignment));
+  }
+  void give_host_memory(std::byte* memory) override { ::operator delete(memory, kHostAlignment); }
+
   Status copy_to_device(void* target, const void* source, std::size_t bytes) override {
     return copy(target, source, bytes);
   }
@@ -60,6 +68,8 @@ class CpuDevice final : public Device {
     return copy(target, source, bytes);
   }
   // Ops run when they are called: nothing is ever outstanding.
+  Status mark(std::size_t) override { return {}; }
+  Status wait(std::size_t) override { return {}; }
   Status synchronize() override { return {}; }
 
   Ops& ops() override { return ops_; }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "device/arena.h"
+#include "device/host_buffer.h"
 
 namespace sluice {
 namespace {
@@ -90,6 +91,26 @@ TEST(CpuDevice, CarriesAnArena) {
   arena->shrink(RegionKind::kKv, 0);
   ASSERT_TRUE(arena->grow(RegionKind::kKv, 4 << 20));
   EXPECT_EQ(arena->region_base(RegionKind::kKv)[999], std::byte{0});
+}
+
+TEST(CpuDevice, HostBuffersAreAlignedAndMove) {
+  const auto device = device_with({.threads = 1});
+  ASSERT_NE(device, nullptr);
+  EXPECT_FALSE(device->traits().asynchronous);
+  auto first = HostBuffer::create(*device, 100);
+  auto second = HostBuffer::create(*device, 100);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first->data()) % 64, 0U);
+  std::memset(first->data(), 3, 100);
+  std::byte* const place = first->data();
+  HostBuffer moved(*std::move(first));
+  EXPECT_EQ(moved.data(), place);
+  moved = *std::move(second);
+  EXPECT_NE(moved.data(), place);
+  HostBuffer empty;
+  EXPECT_EQ(empty.data(), nullptr);
+  ASSERT_TRUE(device->mark(0));
+  ASSERT_TRUE(device->wait(0));
 }
 
 }  // namespace

@@ -247,10 +247,13 @@ void FastOps::copy_blocks(const CopyBlocksParams& p) {
 // The engine samples on the host here; this serves tests.
 void FastOps::sample(const SampleParams& p) { ReferenceOps().sample(p); }
 
-std::int64_t FastOps::attention_plan_bytes(std::int32_t max_tokens, std::int32_t) const {
-  return attention_plan_size(max_tokens);
+AttentionPlanSize FastOps::attention_plan_size(const AttentionPlanLimits& limits) const {
+  const std::int64_t bytes = attention_plan_bytes(limits.max_tokens);
+  return {bytes, bytes};
 }
 
-void FastOps::plan_attention(const AttentionPlanParams& p) { write_attention_plan(p); }
+std::int64_t FastOps::plan_attention(const AttentionPlanParams& p) {
+  return write_attention_plan(p);
+}
 
 }  // namespace sluice

@@ -30,8 +30,8 @@ class FastOps final : public Ops {
   void all_reduce(const AllReduceParams& p) override;
   void copy_blocks(const CopyBlocksParams& p) override;
   void sample(const SampleParams& p) override;
-  std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
-  void plan_attention(const AttentionPlanParams& p) override;
+  AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
+  std::int64_t plan_attention(const AttentionPlanParams& p) override;
 
  private:
   struct FreeAligned {

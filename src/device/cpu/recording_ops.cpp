@@ -109,11 +109,12 @@ void RecordingOps::sample(const SampleParams& p) {
   capturing() ? graph_->append(OpId::kSample, p) : target_->sample(p);
 }
 
-std::int64_t RecordingOps::attention_plan_bytes(std::int32_t max_tokens,
-                                                std::int32_t max_seqs) const {
-  return target_->attention_plan_bytes(max_tokens, max_seqs);
+AttentionPlanSize RecordingOps::attention_plan_size(const AttentionPlanLimits& limits) const {
+  return target_->attention_plan_size(limits);
 }
 
-void RecordingOps::plan_attention(const AttentionPlanParams& p) { target_->plan_attention(p); }
+std::int64_t RecordingOps::plan_attention(const AttentionPlanParams& p) {
+  return target_->plan_attention(p);
+}
 
 }  // namespace sluice

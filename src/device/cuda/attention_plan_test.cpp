@@ -210,7 +210,7 @@ TEST(AttentionPlan, WherePartialResultsHaveNoRoomTheShorterTilesStayWhole) {
   expect_sound(plan, rows);
   EXPECT_LE(plan.size.device_bytes - plan.size.plan_bytes, (std::int64_t{64} << 20) + 64);
   EXPECT_EQ(count_cut(plan), 0) << "where one length fits no more, none of it is cut";
-  std::vector<StepRow> uneven(255, {10000, 1});
+  std::vector<StepRow> uneven(255, {20000, 1});
   uneven.push_back({127000, 1});
   const Plan second(limits_of(256, 256, 128000), uneven, 100000);
   expect_sound(second, uneven);

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/log.h"
+#include "device/cuda/cublas_lt.h"
 #include "device/cuda/device_impl.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
@@ -28,10 +30,16 @@ std::string driver_release() {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_cuda_device(int index) {
+Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& options) {
   auto api = cuda::open_driver();
   if (!api) return with_context(fmt::format("cuda:{}", index), std::move(api).error());
-  return cuda::make_device(*api, index);
+  if (options.deterministic) return cuda::make_device(*api, index, options);
+  auto library = cuda::open_cublas_lt();
+  if (!library) {
+    log_info(fmt::format("cuda:{}: no cuBLASLt here ({}); own kernels do all matrix products",
+                         index, library.error().message));
+  }
+  return cuda::make_device(*api, index, options, library ? &*library : nullptr);
 }
 
 Result<CudaMachine> inspect_cuda() {

@@ -2,30 +2,50 @@
 
 #include <string>
 
+#include "base/log.h"
+#include "device/cuda/attention_launch.h"
+#include "device/cuda/attention_plan.h"
 #include "device/cuda/launch_shapes.h"
 
 namespace sluice::cuda {
 
 template <class Params>
-void CudaOps::submit(OpId op, KernelId kernel, const Params& p) {
+bool CudaOps::begin(OpId op, const Params& p) {
   if (recording()) record_->append(op, p);
-  if (!gpu_.health()) return;  // the step has failed; its caller learns when it waits
+  if (!gpu_.health()) return false;  // its caller learns when it waits
+  auto current = gpu_.make_current();
+  if (!current) gpu_.refuse(std::move(current).error());
+  return current.has_value();
+}
+
+template <class Params>
+void CudaOps::submit(OpId op, KernelId kernel, const Params& p) {
+  if (!begin(op, p)) return;
   auto shape = launch_shape(p);
   if (!shape) return gpu_.refuse(std::move(shape).error());
-  if (auto current = gpu_.make_current(); !current) {
-    return gpu_.refuse(std::move(current).error());
-  }
   kernels_.launch(kernel, *shape, &p, sizeof(p));
 }
 
 void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
 void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
-void CudaOps::matmul(const MatmulParams& p) { submit(OpId::kMatmul, KernelId::kMatmul, p); }
+void CudaOps::matmul(const MatmulParams& p) {
+  if (!begin(OpId::kMatmul, p)) return;
+  auto plan = plan_matmul(p, matmul_);
+  if (!plan) return gpu_.refuse(std::move(plan).error());
+  if (plan->many_rows && library_ != nullptr && library_->submit(p)) return;
+  kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
+}
 void CudaOps::rope_write_kv(const RopeWriteKvParams& p) {
   submit(OpId::kRopeWriteKv, KernelId::kRopeWriteKv, p);
 }
 void CudaOps::attention(const AttentionParams& p) {
-  submit(OpId::kAttention, KernelId::kAttention, p);
+  if (!begin(OpId::kAttention, p)) return;
+  auto launch = launch_attention(p, gpu_.info());
+  if (!launch) return gpu_.refuse(std::move(launch).error());
+  if (!launch->why_plain.empty() && !std::exchange(told_plain_, true)) {
+    log_warning(gpu_.name() + ": attention runs without tensor cores: " + launch->why_plain);
+  }
+  kernels_.launch(launch->kernel, launch->shape, &p, sizeof(p));
 }
 void CudaOps::gated_activation(const GatedActivationParams& p) {
   submit(OpId::kGatedActivation, KernelId::kGatedActivation, p);
@@ -46,8 +66,12 @@ void CudaOps::all_reduce(const AllReduceParams& p) {
                           " ranks; this backend runs on one GPU"));
 }
 
-std::int64_t CudaOps::attention_plan_bytes(std::int32_t, std::int32_t) const { return 0; }
+AttentionPlanSize CudaOps::attention_plan_size(const AttentionPlanLimits& limits) const {
+  return cuda::attention_plan_size(limits);
+}
 
-void CudaOps::plan_attention(const AttentionPlanParams&) {}
+std::int64_t CudaOps::plan_attention(const AttentionPlanParams& p) {
+  return write_attention_plan(p, attention_blocks(gpu_.info(), p.limits.head_dim));
+}
 
 }  // namespace sluice::cuda

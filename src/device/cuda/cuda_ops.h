@@ -9,6 +9,8 @@
 
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel_set.h"
+#include "device/cuda/library_matmul.h"
+#include "device/cuda/matmul_plan.h"
 #include "device/ops.h"
 #include "device/recorded_ops.h"
 
@@ -16,7 +18,11 @@ namespace sluice::cuda {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(Gpu& gpu, KernelSet& kernels) : gpu_(gpu), kernels_(kernels) {}
+  CudaOps(Gpu& gpu, KernelSet& kernels, bool deterministic)
+      : gpu_(gpu), kernels_(kernels), matmul_{deterministic, gpu.info().multiprocessors} {}
+
+  // From now on, for matrix products of many rows. It must outlive this.
+  void use_library(LibraryMatmul& library) { library_ = &library; }
 
   bool recording() const { return record_ != nullptr; }
   void start_recording() { record_ = std::make_unique<RecordedOps>(); }
@@ -32,16 +38,21 @@ class CudaOps final : public Ops {
   void all_reduce(const AllReduceParams& p) override;
   void copy_blocks(const CopyBlocksParams& p) override;
   void sample(const SampleParams& p) override;
-  // Attention finds its work from the lengths alone: no plan yet.
-  std::int64_t attention_plan_bytes(std::int32_t max_tokens, std::int32_t max_seqs) const override;
-  void plan_attention(const AttentionPlanParams& p) override;
+  AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
+  std::int64_t plan_attention(const AttentionPlanParams& p) override;
 
  private:
+  // Lists the op while capturing. False when nothing can be submitted: the step has failed.
+  template <class Params>
+  bool begin(OpId op, const Params& p);
   template <class Params>
   void submit(OpId op, KernelId kernel, const Params& p);
 
   Gpu& gpu_;
   KernelSet& kernels_;
+  LibraryMatmul* library_ = nullptr;
+  MatmulChoice matmul_;
+  bool told_plain_ = false;              // that attention is slow, and why
   std::unique_ptr<RecordedOps> record_;  // while capturing
 };
 

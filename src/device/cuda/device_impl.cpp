@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <utility>
 
+#include "base/log.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel_set.h"
+#include "device/cuda/library_matmul.h"
 #include "device/cuda/staging_ring.h"
 #include "device/cuda/virtual_memory.h"
 
@@ -22,7 +26,9 @@ CUdeviceptr device_address(const void* pointer) {
 class CudaDevice final : public Device {
  public:
   CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<StagingRing> staging,
-             std::unique_ptr<KernelSet> kernels);
+             std::unique_ptr<KernelSet> kernels, const CudaOptions& options);
+  // Own kernels do what it would where it does not start.
+  void start_library(const CublasLtApi& api);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -44,8 +50,12 @@ class CudaDevice final : public Device {
     return memory_.protect(range, offset, bytes, protection);
   }
 
+  Result<std::byte*> take_host_memory(std::size_t bytes) override;
+  void give_host_memory(std::byte* memory) override;
   Status copy_to_device(void* target, const void* source, std::size_t bytes) override;
   Status copy_to_host(void* target, const void* source, std::size_t bytes) override;
+  Status mark(std::size_t number) override;
+  Status wait(std::size_t number) override;
   Status synchronize() override;
 
   Ops& ops() override { return ops_; }
@@ -56,31 +66,48 @@ class CudaDevice final : public Device {
  private:
   // Before anything is submitted: no capture on, no error before, the context current.
   Status prepare(std::string_view what);
+  bool is_pinned(const void* memory, std::size_t bytes) const;
 
   std::unique_ptr<Gpu> gpu_;
   VirtualMemory memory_;
   std::unique_ptr<StagingRing> staging_;
   std::unique_ptr<KernelSet> kernels_;
+  std::unique_ptr<LibraryMatmul> library_;  // or null
   CudaOps ops_;
   DeviceTraits traits_;
+  std::map<const std::byte*, std::size_t> pinned_;  // what take_host_memory gave: bytes
 };
 
 CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
-                       std::unique_ptr<StagingRing> staging, std::unique_ptr<KernelSet> kernels)
+                       std::unique_ptr<StagingRing> staging, std::unique_ptr<KernelSet> kernels,
+                       const CudaOptions& options)
     : gpu_(std::move(gpu)),
       memory_(std::move(memory)),
       staging_(std::move(staging)),
       kernels_(std::move(kernels)),
-      ops_(*gpu_, *kernels_) {
+      ops_(*gpu_, *kernels_, options.deterministic) {
   traits_.name = gpu_->name();
   traits_.description = describe(gpu_->info());
   traits_.granularity = memory_.chunk_bytes();
+  traits_.asynchronous = true;
   traits_.residual_dtype = DType::kF32;
+  traits_.f16_inputs = true;
 }
 
 CudaDevice::~CudaDevice() {
   // What was submitted still uses memory and code; members free them with the context current.
   static_cast<void>(gpu_->synchronize());
+}
+
+void CudaDevice::start_library(const CublasLtApi& api) {
+  auto library = LibraryMatmul::create(api, *gpu_, memory_);
+  if (!library) {
+    log_warning(fmt::format("{}: {}; own kernels do all matrix products", traits_.name,
+                            library.error().message));
+    return;
+  }
+  library_ = std::move(*library);
+  ops_.use_library(*library_);
 }
 
 Status CudaDevice::prepare(std::string_view what) {
@@ -95,8 +122,37 @@ Status CudaDevice::back(AddressRange range, std::size_t offset, std::size_t byte
   return memory_.back(range, offset, bytes);
 }
 
+Result<std::byte*> CudaDevice::take_host_memory(std::size_t bytes) {
+  RETURN_IF_ERROR(gpu_->make_current());
+  void* memory = nullptr;
+  RETURN_IF_ERROR(
+      gpu_->check(gpu_->api().cuMemHostAlloc(&memory, bytes, 0), "pinned memory of the host"));
+  pinned_[static_cast<std::byte*>(memory)] = bytes;
+  return static_cast<std::byte*>(memory);
+}
+
+void CudaDevice::give_host_memory(std::byte* memory) {
+  pinned_.erase(memory);
+  static_cast<void>(gpu_->make_current());
+  static_cast<void>(gpu_->api().cuMemFreeHost(memory));
+}
+
+bool CudaDevice::is_pinned(const void* memory, std::size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(memory);
+  const auto behind = pinned_.upper_bound(begin);
+  if (behind == pinned_.begin()) return false;
+  const auto& [base, size] = *std::prev(behind);
+  return begin + bytes <= base + size;
+}
+
 Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
   RETURN_IF_ERROR(prepare("copy"));
+  if (is_pinned(source, bytes)) {
+    gpu_->submitted(
+        gpu_->api().cuMemcpyHtoDAsync(device_address(target), source, bytes, gpu_->stream()),
+        "copy to the device");
+    return gpu_->health();
+  }
   for (std::size_t done = 0; done < bytes;) {
     ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
     std::memcpy(piece.data(), static_cast<const std::byte*>(source) + done, piece.size());
@@ -111,6 +167,12 @@ Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t 
 
 Status CudaDevice::copy_to_host(void* target, const void* source, std::size_t bytes) {
   RETURN_IF_ERROR(prepare("copy"));
+  if (is_pinned(target, bytes)) {
+    gpu_->submitted(
+        gpu_->api().cuMemcpyDtoHAsync(target, device_address(source), bytes, gpu_->stream()),
+        "copy to the host");
+    return gpu_->health();
+  }
   for (std::size_t done = 0; done < bytes;) {
     ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
     gpu_->submitted(gpu_->api().cuMemcpyDtoHAsync(piece.data(), device_address(source) + done,
@@ -121,6 +183,16 @@ Status CudaDevice::copy_to_host(void* target, const void* source, std::size_t by
     done += piece.size();
   }
   return {};
+}
+
+Status CudaDevice::mark(std::size_t number) {
+  RETURN_IF_ERROR(prepare("mark"));
+  return gpu_->mark(number);
+}
+
+Status CudaDevice::wait(std::size_t number) {
+  if (ops_.recording()) return internal_error("wait: not possible while capturing");
+  return gpu_->wait(number);
 }
 
 Status CudaDevice::synchronize() {
@@ -135,9 +207,12 @@ Status CudaDevice::begin_capture() {
     return internal_error("capture: one is on already, and captures do not nest");
   }
   RETURN_IF_ERROR(prepare("capture"));
-  RETURN_IF_ERROR(gpu_->check(
-      gpu_->api().cuStreamBeginCapture(gpu_->stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-      "beginning a capture"));
+  // The library loads its code when it first needs it, which may be now, and which the driver takes
+  // for unsafe in the stricter modes.
+  const CUstreamCaptureMode mode =
+      library_ == nullptr ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_RELAXED;
+  RETURN_IF_ERROR(
+      gpu_->check(gpu_->api().cuStreamBeginCapture(gpu_->stream(), mode), "beginning a capture"));
   ops_.start_recording();
   return {};
 }
@@ -171,13 +246,17 @@ Status CudaDevice::replay(const Graph& graph) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index) {
+Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,
+                                            const CudaOptions& options,
+                                            const CublasLtApi* library) {
   ASSIGN_OR_RETURN(std::unique_ptr<Gpu> gpu, Gpu::open(api, index));
   ASSIGN_OR_RETURN(VirtualMemory memory, VirtualMemory::create(*gpu));
   ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging, StagingRing::create(*gpu));
   ASSIGN_OR_RETURN(std::unique_ptr<KernelSet> kernels, KernelSet::load(*gpu));
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
-      std::move(gpu), std::move(memory), std::move(staging), std::move(kernels)));
+  auto device = std::make_unique<CudaDevice>(std::move(gpu), std::move(memory), std::move(staging),
+                                             std::move(kernels), options);
+  if (library != nullptr && !options.deterministic) device->start_library(*library);
+  return std::unique_ptr<Device>(std::move(device));
 }
 
 }  // namespace sluice::cuda

@@ -6,11 +6,16 @@
 #include <memory>
 
 #include "base/result.h"
+#include "device/cuda/cublas_lt.h"
 #include "device/cuda/driver.h"
+#include "device/cuda_device.h"
 #include "device/device.h"
 
 namespace sluice::cuda {
 
-Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index);
+// `library`: for matrix products of many rows, unless they are to be deterministic; null: none.
+Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,
+                                            const CudaOptions& options = {},
+                                            const CublasLtApi* library = nullptr);
 
 }  // namespace sluice::cuda

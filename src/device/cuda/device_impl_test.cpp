@@ -7,6 +7,7 @@
 
 #include "device/arena.h"
 #include "device/cuda/fake_driver.h"
+#include "device/host_buffer.h"
 #include "device/recorded_ops.h"
 
 namespace sluice::cuda {
@@ -87,6 +88,55 @@ TEST_F(CudaDeviceTest, CopiesLargerThanAllStagingBuffersGoThereAndBack) {
   EXPECT_TRUE(back == numbers);
   EXPECT_GE(fake_.calls["cuMemcpyHtoDAsync"], 5);
   ASSERT_TRUE(device_->copy_to_device(range_.base, numbers.data(), 0));
+}
+
+TEST_F(CudaDeviceTest, CopiesOfHostMemoryRunWhileTheHostGoesOn) {
+  EXPECT_TRUE(device_->traits().asynchronous);
+  fake_.runs_late = true;
+  auto source = HostBuffer::create(*device_, 64);
+  auto target = HostBuffer::create(*device_, 64);
+  ASSERT_TRUE(source && target);
+  const auto number = [](const HostBuffer& buffer) {
+    return reinterpret_cast<std::int32_t*>(buffer.data());
+  };
+  *number(*target) = -1;
+  *number(*source) = 1;
+  ASSERT_TRUE(device_->copy_to_device(range_.base, source->data(), 4));
+  ASSERT_TRUE(device_->copy_to_host(target->data(), range_.base, 4));
+  ASSERT_TRUE(device_->mark(0));
+  ASSERT_TRUE(device_->copy_to_device(range_.base, source->data() + 4, 4));
+  ASSERT_TRUE(device_->mark(1));
+  EXPECT_EQ(*number(*target), -1) << "nothing has been waited for";
+  ASSERT_TRUE(device_->wait(0));
+  EXPECT_EQ(*number(*target), 1);
+  EXPECT_EQ(fake_.queue.size(), 1U) << "what was submitted behind the mark still runs";
+  EXPECT_EQ(fake_.calls["cuStreamSynchronize"], 0);
+  ASSERT_TRUE(device_->wait(1));
+  EXPECT_TRUE(fake_.queue.empty());
+}
+
+TEST_F(CudaDeviceTest, CopiesOfOtherMemoryLeaveItToTheCaller) {
+  fake_.runs_late = true;
+  std::int32_t value = 7;
+  ASSERT_TRUE(device_->copy_to_device(range_.base, &value, 4));
+  value = 8;
+  std::int32_t back = 0;
+  ASSERT_TRUE(device_->copy_to_host(&back, range_.base, 4));
+  EXPECT_EQ(back, 7);
+}
+
+TEST_F(CudaDeviceTest, AFaultShowsAtTheWaitForItsMark) {
+  const EmbedParams good = embed({3});
+  const EmbedParams bad = embed({4});  // the table has 4 rows
+  fake_.runs_late = true;
+  device_->ops().embed(bad);
+  ASSERT_TRUE(device_->mark(2));
+  device_->ops().embed(good);
+  const auto waited = device_->wait(2);
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(waited.error().message, HasSubstr("CUDA_ERROR_LAUNCH_FAILED"));
+  EXPECT_FALSE(device_->synchronize());
 }
 
 TEST_F(CudaDeviceTest, ArenasLieOnIt) {

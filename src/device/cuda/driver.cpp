@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstring>
-
 namespace sluice::cuda {
 namespace {
 
@@ -13,15 +11,6 @@ constexpr const char* kLibrary = "libcuda.so.1";
 #define SLUICE_CUDA_TEXT_OF(name) #name
 // By one more step, so that versioned names are looked up.
 #define SLUICE_CUDA_TEXT(name) SLUICE_CUDA_TEXT_OF(name)
-
-// Functions are looked up as data pointers: POSIX gives both the same size.
-template <class Function>
-bool find(Function& function, SymbolLookup lookup, void* library, const char* symbol) {
-  void* found = lookup(library, symbol);
-  static_assert(sizeof(function) == sizeof(found));
-  std::memcpy(static_cast<void*>(&function), static_cast<const void*>(&found), sizeof(found));
-  return found != nullptr;
-}
 
 Error too_old(std::string_view found) {
   return unsupported(
@@ -33,9 +22,9 @@ Error too_old(std::string_view found) {
 // The first of our functions that the driver lacks; null when it has all.
 const char* fill(DriverApi& api, SymbolLookup lookup, void* library) {
   const char* missing = nullptr;
-#define SLUICE_CUDA_FIND(name)                                                \
-  if (!find(api.name, lookup, library, SLUICE_CUDA_TEXT(name)) && !missing) { \
-    missing = SLUICE_CUDA_TEXT(name);                                         \
+#define SLUICE_CUDA_FIND(name)                                                       \
+  if (!find_symbol(api.name, lookup, library, SLUICE_CUDA_TEXT(name)) && !missing) { \
+    missing = SLUICE_CUDA_TEXT(name);                                                \
   }
   SLUICE_CUDA_FUNCTIONS(SLUICE_CUDA_FIND)
 #undef SLUICE_CUDA_FIND

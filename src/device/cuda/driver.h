@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "device/cuda/symbol_lookup.h"
 
 namespace sluice::cuda {
 
@@ -34,7 +35,7 @@ inline constexpr std::string_view kNeededDriver = "580";
   F(cuStreamBeginCapture) F(cuStreamEndCapture)                                           \
   F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord) F(cuEventSynchronize)               \
   F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction)                            \
-  F(cuFuncLoad) F(cuFuncGetParamInfo) F(cuLaunchKernel)                                   \
+  F(cuFuncLoad) F(cuFuncGetParamInfo) F(cuFuncSetAttribute) F(cuLaunchKernel)             \
   F(cuGraphInstantiate) F(cuGraphUpload) F(cuGraphLaunch)                                 \
   F(cuGraphExecDestroy) F(cuGraphDestroy)
 // clang-format on
@@ -46,9 +47,6 @@ struct DriverApi {
 #undef SLUICE_CUDA_FIELD
 };
 // NOLINTEND(readability-identifier-naming)
-
-// Looks a symbol up; null when there is none.
-using SymbolLookup = void* (*)(void* library, const char* symbol);
 
 // Fills the table, initializes the driver and checks its version. kUnsupported, with what to do:
 // a function is missing, the driver is too old, or it finds no GPU.

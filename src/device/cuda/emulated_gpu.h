@@ -23,6 +23,7 @@ struct Index {
 extern Index thread_index;
 extern Index block_index;
 extern Index block_dim;
+extern Index grid_dim;
 
 void wait_for_block();
 void wait_for_warp();
@@ -42,6 +43,20 @@ struct WarpRegisters {
   const Registers* lanes[32];
 };
 WarpRegisters exchange_registers(const Registers& own);
+
+// The value that lane `lane` of the warp gave, and whether any lane gave true. All lanes take part.
+long long value_of_lane(long long value, int lane);
+bool any_of_warp(bool value);
+
+// Blocks take turns, so nothing comes between.
+inline int add_atomically(int* sum, int value) {
+  const int before = *sum;
+  *sum += value;
+  return before;
+}
+
+// Loads of eight rows by load_matrices of which some lie in the same banks and wait for each other.
+extern std::uint64_t bank_conflicts;
 
 // The block's dynamic shared memory: poison (NaN) when a block starts.
 unsigned char* dynamic_shared_memory();
@@ -83,13 +98,19 @@ struct Int4 {
 #define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define threadIdx (::sluice::cuda::emulation::thread_index)
 #define blockIdx (::sluice::cuda::emulation::block_index)
 #define blockDim (::sluice::cuda::emulation::block_dim)
+#define gridDim (::sluice::cuda::emulation::grid_dim)
 #define __syncthreads() ::sluice::cuda::emulation::wait_for_block()
 #define __syncwarp() ::sluice::cuda::emulation::wait_for_warp()
 #define __shfl_xor_sync(mask, value, distance) \
   ::sluice::cuda::emulation::exchange((value), (distance))
+#define __shfl_sync(mask, value, lane) ::sluice::cuda::emulation::value_of_lane((value), (lane))
+#define __any_sync(mask, value) ::sluice::cuda::emulation::any_of_warp((value))
+#define __threadfence() static_cast<void>(0)
+#define atomicAdd(sum, value) ::sluice::cuda::emulation::add_atomically((sum), (value))
 #define __trap() ::sluice::cuda::emulation::trap()
 #define __uint_as_float(bits) ::sluice::cuda::emulation::float_of(bits)
 #define __float_as_uint(value) ::sluice::cuda::emulation::bits_of(value)

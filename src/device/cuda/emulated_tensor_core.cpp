@@ -23,6 +23,18 @@ std::uint16_t half_of(unsigned word, unsigned index) {
   return static_cast<std::uint16_t>(word >> (16 * index));
 }
 
+// Rows of 16 bytes share banks where their addresses differ by a multiple of 128.
+void count_bank_conflicts(const WarpRegisters& warp) {
+  for (unsigned matrix = 0; matrix < 4; ++matrix) {
+    unsigned seen = 0;
+    for (unsigned row = 0; row < 8; ++row) {
+      const auto address = reinterpret_cast<std::uintptr_t>(warp.lanes[8 * matrix + row]->address);
+      seen |= 1U << (address / 16 % 8);
+    }
+    if (seen != 0xFF) ++emulation::bank_conflicts;
+  }
+}
+
 // ldmatrix: "for .x4, threads 8 i to 8 i + 7 give the row addresses of matrix i"; "each row of a
 // matrix is held by four threads, thread 4 r having the first two elements of row r". With .trans
 // the matrix is stored transposed: what would be rows are its columns.
@@ -30,6 +42,7 @@ void load(unsigned (&to)[4], const void* row, bool transposed, const char* instr
   if (!is_aligned(row)) emulation::trap();
   const WarpRegisters warp = emulation::exchange_registers({instruction, row, {}});
   const unsigned lane = threadIdx.x % kWarp;
+  if (lane == 0) count_bank_conflicts(warp);
   for (unsigned matrix = 0; matrix < 4; ++matrix) {
     std::uint16_t pair[2];
     for (unsigned i = 0; i < 2; ++i) {
@@ -102,6 +115,8 @@ unsigned pack(float low, float high, std::uint16_t (*round)(float)) {
 }
 
 }  // namespace
+
+std::uint64_t emulation::bank_conflicts = 0;
 
 unsigned char* dynamic_shared() { return emulation::dynamic_shared_memory(); }
 

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "device/cuda/fake_calls.h"
 #include "device/cuda/run_emulated.h"
 
 // Device addresses and handles are numbers; here they are places of this process as well.
@@ -18,12 +19,17 @@ namespace {
 
 FakeDriver* active = nullptr;
 
+std::size_t next_number = 100;
+
+}  // namespace
+
+namespace fakes {
+
 FakeDriver& fake() {
   CHECK(active != nullptr);
   return *active;
 }
 
-// Counts the call and decides whether it fails as a test wants.
 CUresult enter(const char* function) {
   ++fake().calls[function];
   const auto found = fake().fails.find(function);
@@ -41,29 +47,13 @@ CUresult broken(const std::string& rule) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// The name in the first step, before a version is added to it.
-#define ENTER(function)                                                                   \
-  if (const CUresult result_ = enter(#function); result_ != CUDA_SUCCESS) return result_; \
-  static_cast<void>(0)
-#define ENTER_CURRENT(function)                                                           \
-  if (const CUresult result_ = enter(#function); result_ != CUDA_SUCCESS) return result_; \
-  if (!fake().current) return CUDA_ERROR_INVALID_CONTEXT;                                 \
-  if (fake().fault != CUDA_SUCCESS) return fake().fault
+std::size_t next_handle() { return next_number++; }
 
-template <class Handle>
-Handle handle_of(std::size_t number) {
-  return reinterpret_cast<Handle>(number);
-}
+}  // namespace fakes
 
-template <class Handle>
-std::size_t number_of(Handle handle) {
-  return reinterpret_cast<std::size_t>(handle);
-}
+namespace {
 
-std::size_t next_handle() {
-  static std::size_t next = 100;
-  return next++;
-}
+using namespace fakes;  // NOLINT(google-build-using-namespace): these are its words
 
 // ---- errors, devices, context
 
@@ -119,7 +109,12 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return CUDA_SUCCESS;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = fake().multiprocessors;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *value = fake().shared_bytes_optin;
+      return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       *value = fake().virtual_memory;
       return CUDA_SUCCESS;
@@ -162,171 +157,7 @@ CUresult memory_info(std::size_t* free_bytes, std::size_t* total) {
   return CUDA_SUCCESS;
 }
 
-// ---- virtual memory
-
-CUresult granularity(std::size_t* bytes, const CUmemAllocationProp*,
-                     CUmemAllocationGranularity_flags) {
-  ENTER(cuMemGetAllocationGranularity);
-  *bytes = fake().granularity;
-  return CUDA_SUCCESS;
-}
-
-// A hint, as with the real one: a base that is taken gives another address.
-CUresult address_reserve(CUdeviceptr* address, std::size_t bytes, std::size_t, CUdeviceptr wanted,
-                         unsigned long long) {
-  ENTER_CURRENT(cuMemAddressReserve);
-  if (bytes % fake().granularity != 0) return broken("reserve: not a multiple");
-  const auto& taken = fake().taken;
-  const bool is_taken = std::find(taken.begin(), taken.end(), wanted) != taken.end();
-  void* const hint = is_taken ? nullptr : reinterpret_cast<void*>(wanted);
-  void* got = mmap(
-      hint, bytes, PROT_NONE,
-      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (is_taken ? 0 : MAP_FIXED_NOREPLACE), -1, 0);
-  if (got == MAP_FAILED) {
-    got = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *address = reinterpret_cast<CUdeviceptr>(got);
-  fake().reserved[*address] = bytes;
-  return CUDA_SUCCESS;
-}
-
-CUresult address_free(CUdeviceptr address, std::size_t bytes) {
-  ENTER_CURRENT(cuMemAddressFree);
-  const auto found = fake().reserved.find(address);
-  if (found == fake().reserved.end() || found->second != bytes)
-    return broken("free: no such range");
-  for (const auto& [at, mapping] : fake().mapped) {
-    if (at >= address && at < address + bytes) return broken("free: still mapped");
-  }
-  fake().reserved.erase(found);
-  munmap(reinterpret_cast<void*>(address), bytes);
-  return CUDA_SUCCESS;
-}
-
-CUresult memory_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
-                       const CUmemAllocationProp* properties, unsigned long long) {
-  ENTER_CURRENT(cuMemCreate);
-  if (bytes == 0 || bytes % fake().granularity != 0) return broken("create: not a multiple");
-  if (bytes > fake().free_memory) return CUDA_ERROR_OUT_OF_MEMORY;
-  fake().free_memory -= bytes;
-  fake().last_properties = *properties;
-  *handle = next_handle();
-  fake().allocations[*handle] = bytes;
-  return CUDA_SUCCESS;
-}
-
-CUresult memory_release(CUmemGenericAllocationHandle handle) {
-  ENTER_CURRENT(cuMemRelease);
-  const auto found = fake().allocations.find(handle);
-  if (found == fake().allocations.end()) return broken("release: no such allocation");
-  for (const auto& [at, mapping] : fake().mapped) {
-    if (mapping.handle == handle) return broken("release: still mapped");
-  }
-  fake().free_memory += found->second;
-  fake().allocations.erase(found);
-  return CUDA_SUCCESS;
-}
-
-CUresult memory_map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
-                    CUmemGenericAllocationHandle handle, unsigned long long) {
-  ENTER_CURRENT(cuMemMap);
-  const auto allocation = fake().allocations.find(handle);
-  if (offset != 0 || allocation == fake().allocations.end() || allocation->second != bytes) {
-    return broken("map: not a whole allocation");
-  }
-  const auto range = fake().reserved.upper_bound(address);
-  if (range == fake().reserved.begin()) return broken("map: not reserved");
-  const auto& [base, size] = *std::prev(range);
-  if (address + bytes > base + size) return broken("map: not reserved");
-  for (const auto& [at, mapping] : fake().mapped) {
-    if (at < address + bytes && address < at + mapping.bytes) return broken("map: mapped already");
-  }
-  fake().mapped[address] = {bytes, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
-  return CUDA_SUCCESS;
-}
-
-CUresult memory_unmap(CUdeviceptr address, std::size_t bytes) {
-  ENTER_CURRENT(cuMemUnmap);
-  const auto found = fake().mapped.find(address);
-  if (found == fake().mapped.end() || found->second.bytes != bytes) {
-    return broken("unmap: not a whole mapping");
-  }
-  fake().mapped.erase(found);
-  auto* const place = reinterpret_cast<void*>(address);
-  CHECK(mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) == place);
-  return CUDA_SUCCESS;
-}
-
-// Whether every byte of a range is mapped, with access where it is wanted.
-bool is_mapped(CUdeviceptr address, std::size_t bytes, bool with_access) {
-  for (std::size_t done = 0; done < bytes;) {
-    auto found = fake().mapped.upper_bound(address + done);
-    if (found == fake().mapped.begin()) return false;
-    const auto& [at, mapping] = *std::prev(found);
-    if (address + done >= at + mapping.bytes) return false;
-    if (with_access && mapping.access == CU_MEM_ACCESS_FLAGS_PROT_NONE) return false;
-    done = at + mapping.bytes - address;
-  }
-  return true;
-}
-
-CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
-                    std::size_t count) {
-  ENTER_CURRENT(cuMemSetAccess);
-  if (count != 1 || !is_mapped(address, bytes, false)) return broken("access: not mapped");
-  for (auto& [at, mapping] : fake().mapped) {
-    if (at < address || at >= address + bytes) continue;
-    mapping.access = access->flags;
-  }
-  mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE);
-  return CUDA_SUCCESS;
-}
-
-// ---- copies, streams, events: everything happens when it is called
-
-CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
-  ENTER_CURRENT(cuMemHostAlloc);
-  *memory = std::malloc(bytes);
-  ++fake().pinned;
-  return CUDA_SUCCESS;
-}
-
-CUresult host_free(void* memory) {
-  ENTER_CURRENT(cuMemFreeHost);
-  std::free(memory);
-  --fake().pinned;
-  return CUDA_SUCCESS;
-}
-
-CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
-  if (fake().capturing) return broken("copy: while capturing");
-  if (!is_mapped(address, bytes, true)) return broken("copy: not mapped");
-  return CUDA_SUCCESS;
-}
-
-CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes, CUstream) {
-  ENTER_CURRENT(cuMemcpyHtoDAsync);
-  if (const CUresult result = may_copy(target, bytes); result != CUDA_SUCCESS) return result;
-  std::memcpy(reinterpret_cast<void*>(target), source, bytes);
-  return CUDA_SUCCESS;
-}
-
-CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes, CUstream) {
-  ENTER_CURRENT(cuMemcpyDtoHAsync);
-  if (const CUresult result = may_copy(source, bytes); result != CUDA_SUCCESS) return result;
-  std::memcpy(target, reinterpret_cast<const void*>(source), bytes);
-  return CUDA_SUCCESS;
-}
-
-// Small pieces only: fresh pages are zero anyway, and tests should not touch gigabytes.
-CUresult set_memory(CUdeviceptr address, unsigned char value, std::size_t bytes, CUstream) {
-  ENTER_CURRENT(cuMemsetD8Async);
-  if (const CUresult result = may_copy(address, bytes); result != CUDA_SUCCESS) return result;
-  if (value != 0) std::memset(reinterpret_cast<void*>(address), value, bytes);
-  return CUDA_SUCCESS;
-}
+// ---- streams and events
 
 CUresult stream_create(CUstream* stream, unsigned) {
   ENTER_CURRENT(cuStreamCreate);
@@ -343,7 +174,9 @@ CUresult stream_destroy(CUstream) {
 
 CUresult stream_synchronize(CUstream) {
   ENTER_CURRENT(cuStreamSynchronize);
-  return fake().capturing ? broken("synchronize: while capturing") : CUDA_SUCCESS;
+  if (fake().capturing) return broken("synchronize: while capturing");
+  fake().catch_up(fake().submitted);
+  return fake().fault;
 }
 
 CUresult begin_capture(CUstream, CUstreamCaptureMode) {
@@ -367,7 +200,7 @@ CUresult end_capture(CUstream, CUgraph* graph) {
 CUresult event_create(CUevent* event, unsigned) {
   ENTER_CURRENT(cuEventCreate);
   ++fake().events;
-  *event = handle_of<CUevent>(static_cast<std::size_t>(fake().events));
+  *event = handle_of<CUevent>(next_handle());
   return CUDA_SUCCESS;
 }
 
@@ -377,14 +210,18 @@ CUresult event_destroy(CUevent) {
   return CUDA_SUCCESS;
 }
 
-CUresult event_record(CUevent, CUstream) {
+CUresult event_record(CUevent event, CUstream) {
   ENTER_CURRENT(cuEventRecord);
+  if (fake().capturing) return broken("record: while capturing");
+  fake().recorded[number_of(event)] = fake().submitted;
   return CUDA_SUCCESS;
 }
 
-CUresult event_synchronize(CUevent) {
+CUresult event_synchronize(CUevent event) {
   ENTER_CURRENT(cuEventSynchronize);
-  return CUDA_SUCCESS;
+  if (fake().capturing) return broken("synchronize: while capturing");
+  fake().catch_up(fake().recorded[number_of(event)]);
+  return fake().fault;
 }
 
 // ---- code and launches
@@ -433,23 +270,30 @@ CUresult function_parameter(CUfunction function, std::size_t index, std::size_t*
   return CUDA_SUCCESS;
 }
 
+CUresult function_attribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  ENTER_CURRENT(cuFuncSetAttribute);
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  fake().shared_bytes[number_of(function)] = static_cast<unsigned>(value);
+  return CUDA_SUCCESS;
+}
+
 CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                unsigned block_x, unsigned block_y, unsigned block_z, unsigned, CUstream,
-                void** parameters, void** extra) {
+                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                CUstream, void** parameters, void** extra) {
   ENTER_CURRENT(cuLaunchKernel);
   if (grid_x == 0 || grid_y == 0 || grid_z != 1 || block_x == 0 || block_x > 1024 || block_y != 1 ||
       block_z != 1 || parameters == nullptr || extra != nullptr) {
     return broken("launch: shape");
   }
-  FakeDriver::Launch noted{kernel_of(function), {grid_x, grid_y, block_x, 0}, {}};
+  if (shared_bytes > std::max(48U << 10, fake().shared_bytes[number_of(function)])) {
+    return broken("launch: more shared memory than was asked for");
+  }
+  FakeDriver::Launch noted{kernel_of(function), {grid_x, grid_y, block_x, shared_bytes}, {}, {}};
   noted.params.resize(kernel_info(noted.kernel).parameter_bytes);
   std::memcpy(noted.params.data(), parameters[0], noted.params.size());
-  if (fake().capturing) {
-    fake().captured.push_back(std::move(noted));
-    return CUDA_SUCCESS;
-  }
-  fake().run(noted);
-  fake().launches.push_back(std::move(noted));
+  fake().take(std::move(noted));
   return CUDA_SUCCESS;
 }
 
@@ -474,7 +318,9 @@ CUresult graph_launch(CUgraphExec executable, CUstream) {
   ENTER_CURRENT(cuGraphLaunch);
   const auto found = fake().executables.find(number_of(executable));
   if (found == fake().executables.end()) return broken("launch: no such graph");
-  for (const FakeDriver::Launch& launch : found->second) fake().run(launch);
+  fake().submit([number = found->first] {
+    for (const FakeDriver::Launch& launch : fake().executables.at(number)) fake().run(launch);
+  });
   return CUDA_SUCCESS;
 }
 
@@ -488,23 +334,6 @@ CUresult graph_destroy(CUgraph graph) {
   ENTER_CURRENT(cuGraphDestroy);
   return fake().graphs.erase(number_of(graph)) == 1 ? CUDA_SUCCESS
                                                     : broken("destroy: no such graph");
-}
-
-void fill_memory_functions(DriverApi& api) {
-  api.cuMemGetInfo = memory_info;
-  api.cuMemGetAllocationGranularity = granularity;
-  api.cuMemAddressReserve = address_reserve;
-  api.cuMemAddressFree = address_free;
-  api.cuMemCreate = memory_create;
-  api.cuMemRelease = memory_release;
-  api.cuMemMap = memory_map;
-  api.cuMemUnmap = memory_unmap;
-  api.cuMemSetAccess = set_access;
-  api.cuMemHostAlloc = host_alloc;
-  api.cuMemFreeHost = host_free;
-  api.cuMemcpyHtoDAsync = copy_to_device;
-  api.cuMemcpyDtoHAsync = copy_to_host;
-  api.cuMemsetD8Async = set_memory;
 }
 
 void fill_stream_functions(DriverApi& api) {
@@ -522,6 +351,7 @@ void fill_stream_functions(DriverApi& api) {
   api.cuModuleGetFunction = module_function;
   api.cuFuncLoad = function_load;
   api.cuFuncGetParamInfo = function_parameter;
+  api.cuFuncSetAttribute = function_attribute;
   api.cuLaunchKernel = launch;
   api.cuGraphInstantiate = graph_instantiate;
   api.cuGraphUpload = graph_upload;
@@ -556,13 +386,38 @@ DriverApi FakeDriver::api() {
   api.cuDevicePrimaryCtxRetain = retain_context;
   api.cuDevicePrimaryCtxRelease = release_context;
   api.cuCtxSetCurrent = set_current;
+  api.cuMemGetInfo = memory_info;
   fill_memory_functions(api);
   fill_stream_functions(api);
   return api;
 }
 
+void FakeDriver::submit(std::function<void()> work) {
+  ++submitted;
+  queue.push_back(std::move(work));
+  if (!runs_late) catch_up(submitted);
+}
+
+void FakeDriver::catch_up(std::size_t count) {
+  while (submitted - queue.size() < count) {
+    const std::function<void()> work = std::move(queue.front());
+    queue.pop_front();
+    work();
+  }
+}
+
+void FakeDriver::take(Launch launch) {
+  if (capturing) {
+    captured.push_back(std::move(launch));
+    return;
+  }
+  launches.push_back(launch);
+  submit([launch = std::move(launch)] { fake().run(launch); });
+}
+
 void FakeDriver::run(const Launch& launch) {
   if (!runs_kernels || fault != CUDA_SUCCESS) return;
+  if (launch.library) return launch.library();
   if (!run_emulated(launch.kernel, launch.shape, launch.params.data())) {
     fault = CUDA_ERROR_LAUNCH_FAILED;
   }

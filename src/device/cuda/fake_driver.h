@@ -5,9 +5,14 @@
 // on the host (run_emulated.h), where a trap is a fault that stays.
 // Owner: a test. Threads: the test's. One at a time: the driver's functions have no context
 // argument.
+//
+// What is submitted to a stream runs at once; or, if wanted, as late as it may: when something that
+// was submitted behind it is waited for. A missing wait then shows.
 #pragma once
 
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,13 +38,23 @@ class FakeDriver {
     KernelId kernel = KernelId::kEmbed;
     LaunchShape shape;
     std::vector<std::byte> params;
+    std::function<void()> library;  // not a kernel of ours, but this
   };
+  // Of a capture that is on, or submitted and noted.
+  void take(Launch launch);
   void run(const Launch& launch);
+  // Does `work` when the stream comes to it.
+  void submit(std::function<void()> work);
+  // Does what was submitted, up to a count of what was submitted since the start.
+  void catch_up(std::size_t count);
 
   // Settings.
   bool runs_kernels = false;
+  bool runs_late = false;  // what is submitted waits until it is waited for
   int driver_version = 13000;
   int devices = 1;
+  int multiprocessors = 132;
+  int shared_bytes_optin = 227 << 10;
   int virtual_memory = 1;
   int exportable = 1;
   std::size_t granularity = std::size_t{2} << 20;
@@ -64,6 +79,10 @@ class FakeDriver {
   std::vector<Launch> captured;  // of the capture that is on
   std::map<std::size_t, std::vector<Launch>> graphs;
   std::map<std::size_t, std::vector<Launch>> executables;
+  std::map<std::size_t, unsigned> shared_bytes;  // by function, what was asked for
+  std::deque<std::function<void()>> queue;       // submitted and not run
+  std::size_t submitted = 0;
+  std::map<std::size_t, std::size_t> recorded;  // by event: `submitted` when it was recorded
   int contexts = 0;
   int streams = 0;
   int events = 0;

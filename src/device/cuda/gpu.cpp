@@ -60,6 +60,9 @@ Result<GpuInfo> inspect_gpu(const DriverApi& api, int index) {
                    attribute(api, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, name));
   ASSIGN_OR_RETURN(info.multiprocessors,
                    attribute(api, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, name));
+  ASSIGN_OR_RETURN(
+      info.shared_bytes,
+      attribute(api, device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, name));
   std::size_t bytes = 0;
   RETURN_IF_ERROR(check(api, api.cuDeviceTotalMem(&bytes, device), name));
   info.memory_bytes = static_cast<std::int64_t>(bytes);
@@ -81,6 +84,9 @@ Result<std::unique_ptr<Gpu>> Gpu::open(const DriverApi& api, int index) {
   RETURN_IF_ERROR(gpu->make_current());
   RETURN_IF_ERROR(
       gpu->check(api.cuStreamCreate(&gpu->stream_, CU_STREAM_NON_BLOCKING), "its stream"));
+  for (CUevent& mark : gpu->marks_) {
+    RETURN_IF_ERROR(gpu->check(api.cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING), "an event"));
+  }
   return gpu;
 }
 
@@ -91,6 +97,9 @@ Gpu::~Gpu() {
   if (context_ == nullptr) return;
   // After a fault these fail too, and there is nobody left to tell.
   static_cast<void>(api_.cuCtxSetCurrent(context_));
+  for (CUevent mark : marks_) {
+    if (mark != nullptr) static_cast<void>(api_.cuEventDestroy(mark));
+  }
   if (stream_ != nullptr) static_cast<void>(api_.cuStreamDestroy(stream_));
   static_cast<void>(api_.cuDevicePrimaryCtxRelease(device_));
 }
@@ -130,9 +139,22 @@ void Gpu::keep(Error error) {
   health_ = std::move(error);
 }
 
+Status Gpu::mark(std::size_t number) {
+  submitted(api_.cuEventRecord(marks_[number], stream_), last_submitted_);
+  return health_;
+}
+
+Status Gpu::wait(std::size_t number) {
+  RETURN_IF_ERROR(make_current());
+  return waited(api_.cuEventSynchronize(marks_[number]));
+}
+
 Status Gpu::synchronize() {
   RETURN_IF_ERROR(make_current());
-  const CUresult result = api_.cuStreamSynchronize(stream_);
+  return waited(api_.cuStreamSynchronize(stream_));
+}
+
+Status Gpu::waited(CUresult result) {
   if (result != CUDA_SUCCESS) {
     keep(driver_error(api_, result,
                       fmt::format("{}: {}", name_, blame("waiting", last_submitted_))));

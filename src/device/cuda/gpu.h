@@ -4,6 +4,7 @@
 // context current first, since that is a property of the calling thread.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct GpuInfo {
   int major = 0;     // compute capability
   int minor = 0;
   int multiprocessors = 0;
+  int shared_bytes = 0;  // of a block of threads at most
   std::int64_t memory_bytes = 0;
 };
 
@@ -55,6 +57,10 @@ class Gpu {
   // The first error kept, for ever.
   Status health() const { return health_; }
 
+  // Device::mark and Device::wait.
+  Status mark(std::size_t number);
+  Status wait(std::size_t number);
+
   // Waits for the stream, also after an error, and returns the first error kept. One of what ran is
   // named by what was submitted last.
   Status synchronize();
@@ -62,6 +68,8 @@ class Gpu {
  private:
   Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info);
   void keep(Error error);
+  // Of a call that waits: an error is one of what ran.
+  Status waited(CUresult result);
 
   DriverApi api_;
   std::string name_;
@@ -69,6 +77,7 @@ class Gpu {
   GpuInfo info_;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
+  std::array<CUevent, Device::kMarks> marks_ = {};
   Status health_;
   std::string_view last_submitted_ = "nothing";
 };

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "device/cuda/kernels/attention_work.h"
+#include "device/cuda/kernels/matmul_tiles.h"
 
 // Where the build put the device code (cmake/cuda.cmake).
 // NOLINTBEGIN(readability-identifier-naming): symbols of the linker
@@ -13,6 +15,12 @@ extern const std::byte sluice_device_code_attention[];
 extern const std::byte sluice_device_code_attention_end[];
 extern const std::byte sluice_device_code_matmul[];
 extern const std::byte sluice_device_code_matmul_end[];
+extern const std::byte sluice_device_code_matmul_stream[];
+extern const std::byte sluice_device_code_matmul_stream_end[];
+extern const std::byte sluice_device_code_matmul_tile[];
+extern const std::byte sluice_device_code_matmul_tile_end[];
+extern const std::byte sluice_device_code_paged_attention[];
+extern const std::byte sluice_device_code_paged_attention_end[];
 extern const std::byte sluice_device_code_sampling[];
 extern const std::byte sluice_device_code_sampling_end[];
 }
@@ -21,7 +29,9 @@ extern const std::byte sluice_device_code_sampling_end[];
 namespace sluice::cuda {
 namespace {
 
-enum CodeIndex : std::size_t { kRows, kAttention, kMatmul, kSampling };
+constexpr int kSharedWithoutAsking = 48 << 10;
+
+enum CodeIndex : std::size_t { kRows, kAttention, kMatmul, kSampling, kMatmulStream, kMatmulTile, kPagedAttention };
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
@@ -33,6 +43,22 @@ constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"gather_rows", "sluice_gather_rows", kRows, sizeof(GatherRowsParams)},
     {"copy_blocks", "sluice_copy_blocks", kRows, sizeof(CopyBlocksParams)},
     {"sample", "sluice_sample", kSampling, sizeof(SampleParams)},
+    {"matmul_8", "sluice_matmul_8", kMatmulStream, sizeof(MatmulParams)},
+    {"matmul_16", "sluice_matmul_16", kMatmulStream, sizeof(MatmulParams)},
+    {"matmul_64", "sluice_matmul_64", kMatmulTile, sizeof(MatmulParams), kTile64.shared_bytes()},
+    {"matmul_128", "sluice_matmul_128", kMatmulTile, sizeof(MatmulParams), kTile128.shared_bytes()},
+    {"attention_bf16_64", "sluice_attention_bf16_64", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(64)},
+    {"attention_bf16_128", "sluice_attention_bf16_128", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(128)},
+    {"attention_bf16_256", "sluice_attention_bf16_256", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(256)},
+    {"attention_f16_64", "sluice_attention_f16_64", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(64)},
+    {"attention_f16_128", "sluice_attention_f16_128", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(128)},
+    {"attention_f16_256", "sluice_attention_f16_256", kPagedAttention, sizeof(AttentionParams),
+     attention_shared_bytes(256)},
 }};
 
 }  // namespace
@@ -44,7 +70,13 @@ std::array<DeviceCode, kNumDeviceCodes> device_codes() {
   return {{{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
            {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
            {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)},
-           {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)}}};
+           {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)},
+           {"matmul_stream",
+            between(sluice_device_code_matmul_stream, sluice_device_code_matmul_stream_end)},
+           {"matmul_tile",
+            between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
+           {"paged_attention", between(sluice_device_code_paged_attention,
+                                       sluice_device_code_paged_attention_end)}}};
 }
 
 const KernelInfo& kernel_info(KernelId id) {
@@ -89,6 +121,13 @@ Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
                              info.symbol));
   // Now, and not at the first launch, which may be part of a capture.
   RETURN_IF_ERROR(gpu_.check(api.cuFuncLoad(function), info.symbol));
+  // A kernel that the GPU has too little for is not chosen.
+  if (info.shared_bytes > kSharedWithoutAsking && info.shared_bytes <= gpu_.info().shared_bytes) {
+    RETURN_IF_ERROR(gpu_.check(
+        api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               info.shared_bytes),
+        fmt::format("{}, {} KiB of shared memory", info.symbol, info.shared_bytes / 1024)));
+  }
   std::size_t offset = 0;
   std::size_t bytes = 0;
   RETURN_IF_ERROR(gpu_.check(api.cuFuncGetParamInfo(function, 0, &offset, &bytes), info.symbol));
@@ -104,6 +143,7 @@ void KernelSet::launch(KernelId id, const LaunchShape& shape, const void* params
                        std::size_t bytes) {
   const KernelInfo& info = kernel_info(id);
   CHECK(bytes == info.parameter_bytes);
+  CHECK(shape.shared_bytes <= static_cast<std::uint32_t>(info.shared_bytes));
   if (shape.empty()) return;
   // The driver copies what it points to before the call returns.
   void* parameters[] = {const_cast<void*>(params)};

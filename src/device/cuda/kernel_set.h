@@ -30,15 +30,25 @@ enum class KernelId : std::uint8_t {
   kGatherRows,
   kCopyBlocks,
   kSample,
+  kMatmul8,
+  kMatmul16,
+  kMatmul64,
+  kMatmul128,
+  kAttentionBf16D64,
+  kAttentionBf16D128,
+  kAttentionBf16D256,
+  kAttentionF16D64,
+  kAttentionF16D128,
+  kAttentionF16D256,
 };
-inline constexpr std::size_t kNumKernels = 9;
+inline constexpr std::size_t kNumKernels = 19;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {
   std::string_view name;
   std::span<const std::byte> bytes;
 };
-inline constexpr std::size_t kNumDeviceCodes = 4;
+inline constexpr std::size_t kNumDeviceCodes = 7;
 std::array<DeviceCode, kNumDeviceCodes> device_codes();
 
 struct KernelInfo {
@@ -46,6 +56,7 @@ struct KernelInfo {
   const char* symbol;           // "sluice_embed"
   std::size_t code;             // index into device_codes()
   std::size_t parameter_bytes;  // of the params struct
+  int shared_bytes = 0;         // dynamic, at most: asked for where it is more than 48 KiB
 };
 const KernelInfo& kernel_info(KernelId id);
 

@@ -17,8 +17,18 @@ extern "C" {
 void sluice_embed(sluice::EmbedParams p);
 void sluice_rms_norm(sluice::RmsNormParams p);
 void sluice_matmul(sluice::MatmulParams p);
+void sluice_matmul_8(sluice::MatmulParams p);
+void sluice_matmul_16(sluice::MatmulParams p);
+void sluice_matmul_64(sluice::MatmulParams p);
+void sluice_matmul_128(sluice::MatmulParams p);
 void sluice_rope_write_kv(sluice::RopeWriteKvParams p);
 void sluice_attention(sluice::AttentionParams p);
+void sluice_attention_bf16_64(sluice::AttentionParams p);
+void sluice_attention_bf16_128(sluice::AttentionParams p);
+void sluice_attention_bf16_256(sluice::AttentionParams p);
+void sluice_attention_f16_64(sluice::AttentionParams p);
+void sluice_attention_f16_128(sluice::AttentionParams p);
+void sluice_attention_f16_256(sluice::AttentionParams p);
 void sluice_gated_activation(sluice::GatedActivationParams p);
 void sluice_gather_rows(sluice::GatherRowsParams p);
 void sluice_copy_blocks(sluice::CopyBlocksParams p);
@@ -31,6 +41,7 @@ namespace emulation {
 Index thread_index;
 Index block_index;
 Index block_dim;
+Index grid_dim;
 
 namespace {
 
@@ -193,6 +204,22 @@ float exchange(float value, int distance) {
   return float_of(all.lanes[lane ^ static_cast<unsigned>(distance)]->values[0]);
 }
 
+long long value_of_lane(long long value, int lane) {
+  static constexpr const char* kShuffle = "shuffle";
+  const auto bits = static_cast<unsigned long long>(value);
+  const WarpRegisters all = exchange_registers(
+      {kShuffle, nullptr, {static_cast<unsigned>(bits), static_cast<unsigned>(bits >> 32)}});
+  const unsigned* given = all.lanes[static_cast<unsigned>(lane) % kWarp]->values;
+  return static_cast<long long>(given[0] | static_cast<unsigned long long>(given[1]) << 32);
+}
+
+bool any_of_warp(bool value) {
+  static constexpr const char* kVote = "vote";
+  const WarpRegisters all = exchange_registers({kVote, nullptr, {value ? 1U : 0U}});
+  return std::any_of(std::begin(all.lanes), std::end(all.lanes),
+                     [](const Registers* lane) { return lane->values[0] != 0; });
+}
+
 unsigned char* dynamic_shared_memory() { return shared_memory; }
 
 void start_copy(void* target, const void* source, bool present) {
@@ -244,6 +271,7 @@ bool run_grid(const LaunchShape& shape, std::function<void()> body) {
   s.trapped = false;
   ++s.launches;
   block_dim = {shape.block, 1, 1};
+  grid_dim = {shape.grid_x, shape.grid_y, 1};
   for (unsigned y = 0; y < shape.grid_y && !s.trapped; ++y) {
     for (unsigned x = 0; x < shape.grid_x && !s.trapped; ++x) {
       block_index = {x, y, 0};
@@ -271,11 +299,21 @@ bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
     case KernelId::kEmbed: return run(sluice_embed, shape, params);
     case KernelId::kRmsNorm: return run(sluice_rms_norm, shape, params);
     case KernelId::kMatmul: return run(sluice_matmul, shape, params);
+    case KernelId::kMatmul8: return run(sluice_matmul_8, shape, params);
+    case KernelId::kMatmul16: return run(sluice_matmul_16, shape, params);
+    case KernelId::kMatmul64: return run(sluice_matmul_64, shape, params);
+    case KernelId::kMatmul128: return run(sluice_matmul_128, shape, params);
     case KernelId::kRopeWriteKv: return run(sluice_rope_write_kv, shape, params);
     case KernelId::kAttention: return run(sluice_attention, shape, params);
     case KernelId::kGatedActivation: return run(sluice_gated_activation, shape, params);
     case KernelId::kGatherRows: return run(sluice_gather_rows, shape, params);
     case KernelId::kCopyBlocks: return run(sluice_copy_blocks, shape, params);
+    case KernelId::kAttentionBf16D64: return run(sluice_attention_bf16_64, shape, params);
+    case KernelId::kAttentionBf16D128: return run(sluice_attention_bf16_128, shape, params);
+    case KernelId::kAttentionBf16D256: return run(sluice_attention_bf16_256, shape, params);
+    case KernelId::kAttentionF16D64: return run(sluice_attention_f16_64, shape, params);
+    case KernelId::kAttentionF16D128: return run(sluice_attention_f16_128, shape, params);
+    case KernelId::kAttentionF16D256: return run(sluice_attention_f16_256, shape, params);
     case KernelId::kSample: return run(sluice_sample, shape, params);
   }
   CHECK(!"no such kernel");

@@ -124,8 +124,8 @@ void ReferenceOps::attention(const AttentionParams& p) {
   }
 }
 
-std::int64_t ReferenceOps::attention_plan_bytes(std::int32_t, std::int32_t) const { return 0; }
+AttentionPlanSize ReferenceOps::attention_plan_size(const AttentionPlanLimits&) const { return {}; }
 
-void ReferenceOps::plan_attention(const AttentionPlanParams&) {}
+std::int64_t ReferenceOps::plan_attention(const AttentionPlanParams&) { return 0; }
 
 }  // namespace sluice

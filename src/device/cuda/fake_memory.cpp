@@ -1,0 +1,207 @@
+// The fake driver's memory: device addresses are pages of this process, reserved, mapped and given
+// access to as the real driver has it.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "base/check.h"
+#include "device/cuda/fake_calls.h"
+
+// Device addresses are numbers; here they are places of this process as well.
+// NOLINTBEGIN(performance-no-int-to-ptr)
+
+namespace sluice::cuda {
+namespace {
+
+using namespace fakes;  // NOLINT(google-build-using-namespace): these are its words
+
+CUresult granularity(std::size_t* bytes, const CUmemAllocationProp*,
+                     CUmemAllocationGranularity_flags) {
+  ENTER(cuMemGetAllocationGranularity);
+  *bytes = fake().granularity;
+  return CUDA_SUCCESS;
+}
+
+// A hint, as with the real one: a base that is taken gives another address.
+CUresult address_reserve(CUdeviceptr* address, std::size_t bytes, std::size_t, CUdeviceptr wanted,
+                         unsigned long long) {
+  ENTER_CURRENT(cuMemAddressReserve);
+  if (bytes % fake().granularity != 0) return broken("reserve: not a multiple");
+  const auto& taken = fake().taken;
+  const bool is_taken = std::find(taken.begin(), taken.end(), wanted) != taken.end();
+  void* const hint = is_taken ? nullptr : reinterpret_cast<void*>(wanted);
+  void* got = mmap(
+      hint, bytes, PROT_NONE,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (is_taken ? 0 : MAP_FIXED_NOREPLACE), -1, 0);
+  if (got == MAP_FAILED) {
+    got = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *address = reinterpret_cast<CUdeviceptr>(got);
+  fake().reserved[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult address_free(CUdeviceptr address, std::size_t bytes) {
+  ENTER_CURRENT(cuMemAddressFree);
+  const auto found = fake().reserved.find(address);
+  if (found == fake().reserved.end() || found->second != bytes)
+    return broken("free: no such range");
+  for (const auto& [at, mapping] : fake().mapped) {
+    if (at >= address && at < address + bytes) return broken("free: still mapped");
+  }
+  fake().reserved.erase(found);
+  munmap(reinterpret_cast<void*>(address), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult memory_create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                       const CUmemAllocationProp* properties, unsigned long long) {
+  ENTER_CURRENT(cuMemCreate);
+  if (bytes == 0 || bytes % fake().granularity != 0) return broken("create: not a multiple");
+  if (bytes > fake().free_memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  fake().free_memory -= bytes;
+  fake().last_properties = *properties;
+  *handle = next_handle();
+  fake().allocations[*handle] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult memory_release(CUmemGenericAllocationHandle handle) {
+  ENTER_CURRENT(cuMemRelease);
+  const auto found = fake().allocations.find(handle);
+  if (found == fake().allocations.end()) return broken("release: no such allocation");
+  for (const auto& [at, mapping] : fake().mapped) {
+    if (mapping.handle == handle) return broken("release: still mapped");
+  }
+  fake().free_memory += found->second;
+  fake().allocations.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult memory_map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long) {
+  ENTER_CURRENT(cuMemMap);
+  const auto allocation = fake().allocations.find(handle);
+  if (offset != 0 || allocation == fake().allocations.end() || allocation->second != bytes) {
+    return broken("map: not a whole allocation");
+  }
+  const auto range = fake().reserved.upper_bound(address);
+  if (range == fake().reserved.begin()) return broken("map: not reserved");
+  const auto& [base, size] = *std::prev(range);
+  if (address + bytes > base + size) return broken("map: not reserved");
+  for (const auto& [at, mapping] : fake().mapped) {
+    if (at < address + bytes && address < at + mapping.bytes) return broken("map: mapped already");
+  }
+  fake().mapped[address] = {bytes, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  return CUDA_SUCCESS;
+}
+
+CUresult memory_unmap(CUdeviceptr address, std::size_t bytes) {
+  ENTER_CURRENT(cuMemUnmap);
+  const auto found = fake().mapped.find(address);
+  if (found == fake().mapped.end() || found->second.bytes != bytes) {
+    return broken("unmap: not a whole mapping");
+  }
+  if (!fake().queue.empty()) return broken("unmap: something submitted has not run");
+  fake().mapped.erase(found);
+  auto* const place = reinterpret_cast<void*>(address);
+  CHECK(mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == place);
+  return CUDA_SUCCESS;
+}
+
+// Whether every byte of a range is mapped, with access where it is wanted.
+bool is_mapped(CUdeviceptr address, std::size_t bytes, bool with_access) {
+  for (std::size_t done = 0; done < bytes;) {
+    auto found = fake().mapped.upper_bound(address + done);
+    if (found == fake().mapped.begin()) return false;
+    const auto& [at, mapping] = *std::prev(found);
+    if (address + done >= at + mapping.bytes) return false;
+    if (with_access && mapping.access == CU_MEM_ACCESS_FLAGS_PROT_NONE) return false;
+    done = at + mapping.bytes - address;
+  }
+  return true;
+}
+
+CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
+                    std::size_t count) {
+  ENTER_CURRENT(cuMemSetAccess);
+  if (count != 1 || !is_mapped(address, bytes, false)) return broken("access: not mapped");
+  for (auto& [at, mapping] : fake().mapped) {
+    if (at < address || at >= address + bytes) continue;
+    mapping.access = access->flags;
+  }
+  mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE);
+  return CUDA_SUCCESS;
+}
+
+// ---- pinned memory and copies
+
+CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
+  ENTER_CURRENT(cuMemHostAlloc);
+  *memory = std::malloc(bytes);
+  ++fake().pinned;
+  return CUDA_SUCCESS;
+}
+
+CUresult host_free(void* memory) {
+  ENTER_CURRENT(cuMemFreeHost);
+  if (!fake().queue.empty()) return broken("free of pinned memory: something has not run");
+  std::free(memory);
+  --fake().pinned;
+  return CUDA_SUCCESS;
+}
+
+CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
+  if (fake().capturing) return broken("copy: while capturing");
+  if (!is_mapped(address, bytes, true)) return broken("copy: not mapped");
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes, CUstream) {
+  ENTER_CURRENT(cuMemcpyHtoDAsync);
+  if (const CUresult result = may_copy(target, bytes); result != CUDA_SUCCESS) return result;
+  fake().submit([=] { std::memcpy(reinterpret_cast<void*>(target), source, bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes, CUstream) {
+  ENTER_CURRENT(cuMemcpyDtoHAsync);
+  if (const CUresult result = may_copy(source, bytes); result != CUDA_SUCCESS) return result;
+  fake().submit([=] { std::memcpy(target, reinterpret_cast<const void*>(source), bytes); });
+  return CUDA_SUCCESS;
+}
+
+// Small pieces only: fresh pages are zero anyway, and tests should not touch gigabytes.
+CUresult set_memory(CUdeviceptr address, unsigned char value, std::size_t bytes, CUstream) {
+  ENTER_CURRENT(cuMemsetD8Async);
+  if (const CUresult result = may_copy(address, bytes); result != CUDA_SUCCESS) return result;
+  if (value == 0) return CUDA_SUCCESS;
+  fake().submit([=] { std::memset(reinterpret_cast<void*>(address), value, bytes); });
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void fakes::fill_memory_functions(DriverApi& api) {
+  api.cuMemGetAllocationGranularity = granularity;
+  api.cuMemAddressReserve = address_reserve;
+  api.cuMemAddressFree = address_free;
+  api.cuMemCreate = memory_create;
+  api.cuMemRelease = memory_release;
+  api.cuMemMap = memory_map;
+  api.cuMemUnmap = memory_unmap;
+  api.cuMemSetAccess = set_access;
+  api.cuMemHostAlloc = host_alloc;
+  api.cuMemFreeHost = host_free;
+  api.cuMemcpyHtoDAsync = copy_to_device;
+  api.cuMemcpyDtoHAsync = copy_to_host;
+  api.cuMemsetD8Async = set_memory;
+}
+
+}  // namespace sluice::cuda
+// NOLINTEND(performance-no-int-to-ptr)

@@ -1,0 +1,103 @@
+// Steps in flight on the CUDA backend: what is submitted runs as late as it may, rows are sampled
+// on the device and on the host, and every request gets what it gets from a device that hides
+// nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "device/cuda/device_impl.h"
+#include "device/cuda/fake_driver.h"
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/engine_fixture.h"
+
+namespace sluice {
+namespace {
+
+class CudaStepsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden_case("tests/golden/models", "llama-gqa-tied-f32");
+    write_golden_checkpoint(golden_, checkpoint_.path());
+    fake_.runs_kernels = true;
+  }
+
+  std::unique_ptr<test::EngineFixture> make_fixture(std::int32_t steps_in_flight, bool late) {
+    fake_.runs_late = late;
+    auto device = cuda::make_device(cuda::FakeDriver::api(), 0);
+    EXPECT_TRUE(device) << device.error().message;
+    EngineOptions options;
+    options.max_num_seqs = 6;
+    options.max_model_len = 64;
+    options.token_budget = 12;
+    options.block_size = 4;
+    options.steps_in_flight = steps_in_flight;
+    return std::make_unique<test::EngineFixture>(checkpoint_.path(), options, 1,
+                                                 std::move(*device));
+  }
+
+  // Greedy, drawn, and in every third request with something that only the host can do.
+  Request make_request(RequestId id) const {
+    std::vector<TokenId> prompt = golden_.prompts[id % golden_.prompts.size()].ids;
+    prompt.resize(std::min<std::size_t>(prompt.size(), 20));
+    Request request = test::greedy_request(id, std::move(prompt), 6);
+    SamplingParams& p = request.sampling;
+    p.seed = id;
+    if (id % 2 == 0) p.temperature = 0.9F;
+    if (id % 4 == 0) p.top_k = 20;
+    if (id % 4 == 2) p.top_p = 0.8F;
+    if (id % 3 == 0) p.repetition_penalty = 1.3F;
+    return request;
+  }
+
+  test::Results run(std::int32_t steps_in_flight, bool late) {
+    const auto fixture = make_fixture(steps_in_flight, late);
+    for (RequestId id = 1; id <= 6; ++id) fixture->add(make_request(id));
+    return fixture->run_to_end();
+  }
+
+  cuda::FakeDriver fake_;
+  TempDirectory checkpoint_;
+  GoldenCase golden_;
+};
+
+TEST_F(CudaStepsTest, RequestsGetTheSameHoweverLateTheDeviceRuns) {
+  const test::Results expected = run(1, false);
+  ASSERT_EQ(expected.size(), 6U);
+  for (const std::int32_t steps_in_flight : {0, 1}) {
+    const test::Results results = run(steps_in_flight, true);
+    ASSERT_EQ(results.size(), expected.size());
+    for (const auto& [key, result] : results) {
+      EXPECT_EQ(result.tokens, expected.at(key).tokens)
+          << "request " << key.first << ", steps in flight " << steps_in_flight;
+    }
+  }
+  EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
+}
+
+TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
+  const auto fixture = make_fixture(0, true);
+  test::Results results;
+  for (RequestId id = 1; id <= 2; ++id) {
+    fixture->add(test::greedy_request(id, {1, 2, 3}, 20));
+  }
+  for (int i = 0; i < 3; ++i) fixture->step(results);
+  for (int i = 0; i < 8; ++i) {
+    const int waits = fake_.calls["cuEventSynchronize"];
+    const int drains = fake_.calls["cuStreamSynchronize"];
+    const int launches = fake_.calls["cuGraphLaunch"];
+    fixture->step(results);
+    EXPECT_EQ(fake_.calls["cuEventSynchronize"], waits + 1);
+    EXPECT_EQ(fake_.calls["cuStreamSynchronize"], drains);
+    EXPECT_EQ(fake_.calls["cuGraphLaunch"], launches + 1);
+    EXPECT_FALSE(fake_.queue.empty()) << "the GPU has nothing to do while the host plans";
+  }
+  while (fixture->engine().has_work()) fixture->step(results);
+  EXPECT_EQ(results.at({1, 0}).tokens.size(), 20U);
+  EXPECT_EQ(results.at({1, 0}).tokens, results.at({2, 0}).tokens);
+}
+
+}  // namespace
+}  // namespace sluice
