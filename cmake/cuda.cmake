@@ -1,8 +1,9 @@
 # Whether the CUDA backend is built, and how device code gets into the library.
 #
 # SLUICE_CUDA: AUTO builds it where nvcc is found, ON insists, OFF leaves it out; either way one
-# line says what was decided. The C++ sources of the backend need the toolkit's header cuda.h and
-# and nothing else of it: the driver is opened at run time, so the binary starts without one.
+# line says what was decided. The C++ sources of the backend need the toolkit's headers cuda.h and
+# cublasLt.h and nothing else of it: the driver and the library are opened at run time, so the binary
+# starts without them.
 set(SLUICE_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set(SLUICE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to make device code for, e.g. 80;90a;100")
 
@@ -23,14 +24,14 @@ function(sluice_find_cuda)
     file(REAL_PATH "${SLUICE_NVCC}" nvcc)
     cmake_path(GET nvcc PARENT_PATH bin)
     cmake_path(GET bin PARENT_PATH toolkit)
-    if(EXISTS "${toolkit}/include/cuda.h")
+    if(EXISTS "${toolkit}/include/cuda.h" AND EXISTS "${toolkit}/include/cublasLt.h")
       file(STRINGS "${toolkit}/include/cuda.h" line REGEX "^#define CUDA_VERSION [0-9]+")
       string(REGEX MATCH "[0-9]+" version "${line}")
       if(NOT version OR version LESS 13000)
         set(problem "${nvcc} is of CUDA ${version}, and 13000 (CUDA 13.0) or later is needed")
       endif()
     else()
-      set(problem "${nvcc} has no ${toolkit}/include/cuda.h beside it")
+      set(problem "${nvcc} lacks cuda.h or cublasLt.h in ${toolkit}/include")
     endif()
   endif()
   if(problem STREQUAL "")
