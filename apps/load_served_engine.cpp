@@ -38,7 +38,7 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline) {
-  pool_ = make_pool(options);
+  pool_ = make_pool(options, urgent_);
   ASSIGN_OR_RETURN(device_, make_device(options, *pool_));
   timeline.mark("device");
   ASSIGN_OR_RETURN(const EngineOptions chosen,

@@ -22,6 +22,9 @@ namespace sluice {
 
 class ServedEngine {
  public:
+  // `urgent`: what the engine's threads give way to; null = nothing. REQUIRES: it outlives this.
+  explicit ServedEngine(const UrgentWork* urgent = nullptr) : urgent_(urgent) {}
+
   // Once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
@@ -30,6 +33,7 @@ class ServedEngine {
   const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
+  const UrgentWork* urgent_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   std::optional<ServedModel> model_;

@@ -6,14 +6,16 @@
 
 namespace sluice {
 
-std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options) {
-  return std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cpus());
+std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options, const UrgentWork* urgent) {
+  const int threads = options.threads > 0 ? options.threads : available_cpus();
+  return std::make_unique<ThreadPool>(threads, urgent);
 }
 
 Result<std::unique_ptr<Device>> make_device(const EngineOptions& options, ThreadPool& pool) {
   switch (options.device) {
     case DeviceKind::kCuda: {
-      auto device = make_cuda_device(options.device_index);
+      auto device =
+          make_cuda_device(options.device_index, {.deterministic = options.deterministic});
       if (device) {
         log_warning((*device)->traits().name +
                     ": the CUDA backend is new and has not been verified on a GPU; compare its "

@@ -11,8 +11,10 @@
 
 namespace sluice {
 
-// The pool that owns the cores: as many threads as asked for, or one per CPU.
-std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options);
+// The pool that owns the cores: as many threads as asked for, or one per CPU. They give way to
+// `urgent` work; null = none. REQUIRES: it outlives the pool.
+std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options,
+                                      const UrgentWork* urgent = nullptr);
 
 // REQUIRES: the pool outlives the device.
 Result<std::unique_ptr<Device>> make_device(const EngineOptions& options, ThreadPool& pool);

@@ -78,6 +78,7 @@ class Server {
     options.model_name = settings_.model_name;
     options.version = SLUICE_VERSION;
     options.workers = settings_.workers;
+    options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     return options;
   }
@@ -165,10 +166,11 @@ class Server {
   const ServeSettings& settings_;
   const SystemClock clock_;
   StartupTimeline timeline_;  // the engine's thread has it until set_model()
-  http::EventLoop loop_;
+  UrgentWork urgent_;         // before all that mark it or give way
+  http::EventLoop loop_{&urgent_};
   std::optional<ApiKeys> keys_;
   std::unique_ptr<AccessLog> access_log_;
-  ServedEngine loaded_;
+  ServedEngine loaded_{&urgent_};
   EngineLoop engine_;
   ServerMetrics metrics_;
   ApiService service_;

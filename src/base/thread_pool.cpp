@@ -27,15 +27,17 @@ void cpu_relax() {
 #endif
 }
 
-// Spins until done() or kSpinTime is over; returns done(). The clock is read every 64 turns only.
+// Spins until done(), until urgent work comes or until kSpinTime is over; returns done(). The clock
+// is read every 64 turns only.
 template <class Done>
-bool spin_until(const Done& done) {
+bool spin_until(const Done& done, const UrgentWork* urgent = nullptr) {
   const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 64; ++i) {
       if (done()) return true;
       cpu_relax();
     }
+    if (urgent != nullptr && urgent->pending()) break;
   } while (std::chrono::steady_clock::now() < deadline);
   return done();
 }
@@ -50,7 +52,8 @@ int available_cpus() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
+    : urgent_(urgent), callers_give_way_(urgent) {
   CHECK(threads >= 1);
   // Workers handle no signals: those belong to the main thread.
   sigset_t all;
@@ -80,7 +83,8 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::parallel_for(int n_tasks, Task task) {
   if (n_tasks <= 0) return;
-  if (n_tasks == 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
+  if (workers_.empty()) return run_alone(n_tasks, task);
+  if (n_tasks == 1 || busy_.exchange(true, std::memory_order_acquire)) {
     for (int i = 0; i < n_tasks; ++i) task(i);
     return;
   }
@@ -90,7 +94,7 @@ void ThreadPool::parallel_for(int n_tasks, Task task) {
   open_.store(true);
   epoch_.fetch_add(1);
   wake_workers(n_tasks - 1);
-  run_tasks(task, n_tasks);
+  while (work_on_job(callers_give_way_)) sched_yield();
   // A worker enters (active_ + 1) before it looks at open_; we close before we look at active_.
   // Both are sequentially consistent, so a worker either finds the job closed or is waited for.
   // All tasks were handed out above, so once nobody is inside, all are done.
@@ -99,28 +103,46 @@ void ThreadPool::parallel_for(int n_tasks, Task task) {
   busy_.store(false, std::memory_order_release);
 }
 
+void ThreadPool::run_alone(int n_tasks, const Task& task) {
+  for (int i = 0; i < n_tasks; ++i) {
+    task(i);
+    if (callers_give_way_.due()) sched_yield();
+  }
+}
+
 void ThreadPool::run_worker() {
   // Ignored on failure: the name only helps a reader of top or gdb.
   static_cast<void>(pthread_setname_np(pthread_self(), "sluice-pool"));
+  GiveWay give_way(urgent_);
   std::uint32_t seen = 0;
+  bool gives_way = false;
   while (true) {
-    seen = wait_for_job(seen);
+    // A worker that gives way is outside of the job meanwhile: nobody waits for it.
+    if (gives_way) {
+      sched_yield();
+    } else {
+      seen = wait_for_job(seen);
+    }
     if (stop_.load()) return;
     active_.fetch_add(1);
-    if (open_.load()) run_tasks(*task_, n_tasks_);
+    gives_way = open_.load() && work_on_job(give_way);
     if (active_.fetch_sub(1) == 1) active_.notify_one();
   }
 }
 
-void ThreadPool::run_tasks(const Task& task, int n_tasks) noexcept {
+bool ThreadPool::work_on_job(GiveWay& give_way) noexcept {
+  const Task& task = *task_;
+  const int n_tasks = n_tasks_;
   for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < n_tasks;
        i = next_.fetch_add(1, std::memory_order_relaxed)) {
     task(i);
+    if (give_way.due()) return true;
   }
+  return false;
 }
 
 std::uint32_t ThreadPool::wait_for_job(std::uint32_t seen) const {
-  if (!spin_until([&] { return epoch_.load(std::memory_order_relaxed) != seen; })) {
+  if (!spin_until([&] { return epoch_.load(std::memory_order_relaxed) != seen; }, urgent_)) {
     epoch_.wait(seen);
   }
   return epoch_.load();

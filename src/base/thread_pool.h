@@ -2,8 +2,8 @@
 // thread takes part. Created once by the composition root and passed down by reference.
 // Threads: parallel_for may be called from any thread; while one call runs, any other call,
 // nested or from another thread, runs inline on its caller. Workers spin for tens of microseconds
-// after a job and then sleep, so that an idle pool uses no CPU.
-// Allocation: none after construction. Tasks must not throw.
+// after a job and then sleep, so that an idle pool uses no CPU. Between two tasks a thread gives
+// way to urgent work. Allocation: none after construction. Tasks must not throw.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/urgent_work.h"
 
 namespace sluice {
 
@@ -24,7 +25,8 @@ class ThreadPool {
 
   // `threads` >= 1 counts the caller: 1 means no worker threads and every loop inline. If the
   // system refuses a thread, the pool logs a warning and works with those it has: see size().
-  explicit ThreadPool(int threads);
+  // `urgent`: what tasks give way to; null = nothing. REQUIRES: it outlives the pool.
+  explicit ThreadPool(int threads, const UrgentWork* urgent = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -39,12 +41,17 @@ class ThreadPool {
 
  private:
   void start_workers(int count);
+  void run_alone(int n_tasks, const Task& task);
   void run_worker();
-  void run_tasks(const Task& task, int n_tasks) noexcept;
+  // True when it left tasks to others, to give way.
+  bool work_on_job(GiveWay& give_way) noexcept;
   // Blocks until the epoch differs from `seen`; returns the new one.
   std::uint32_t wait_for_job(std::uint32_t seen) const;
   void wake_workers(int count);
   void wait_for_workers();
+
+  const UrgentWork* const urgent_;
+  GiveWay callers_give_way_;
 
   // The current job. Written by the caller only while no worker is inside (active_ == 0) and
   // open_ is false.

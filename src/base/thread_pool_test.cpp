@@ -69,6 +69,19 @@ TEST_P(ThreadPoolSizes, ConcurrentCallersAllFinish) {
   EXPECT_EQ(total.load(), 4 * 200 * 7);
 }
 
+// Giving way all the time costs time and nothing else.
+TEST_P(ThreadPoolSizes, UrgentWorkWithoutEndLosesNoTask) {
+  UrgentWork urgent;
+  const UrgentWork::Mark mark(&urgent);
+  ThreadPool pool(GetParam(), &urgent);
+  const auto begin = steady_clock::now();
+  do {
+    std::vector<int> runs(40, 0);
+    pool.parallel_for(40, [&](int i) { ++runs[static_cast<std::size_t>(i)]; });
+    EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int r) { return r == 1; }));
+  } while (steady_clock::now() - begin < 20 * GiveWay::kInterval);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPool, IgnoresEmptyLoops) {

@@ -48,7 +48,7 @@ class SignalWatch : public std::enable_shared_from_this<SignalWatch> {
 EventLoop::Impl::Impl() : context(std::make_unique<boost::asio::io_context>()) {}
 EventLoop::Impl::~Impl() = default;
 
-EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}
+EventLoop::EventLoop(UrgentWork* urgent) : impl_(std::make_unique<Impl>()), urgent_(urgent) {}
 EventLoop::~EventLoop() = default;
 
 void EventLoop::run() {
@@ -60,7 +60,8 @@ void EventLoop::run() {
 void EventLoop::stop() { impl_->context->stop(); }
 
 void EventLoop::post(std::function<void()> task) {
-  boost::asio::post(*impl_->context, std::move(task));
+  boost::asio::post(*impl_->context,
+                    [mark = UrgentWork::Mark(urgent_), task = std::move(task)] { task(); });
 }
 
 void EventLoop::after(Duration delay, std::function<void()> task) {

@@ -10,12 +10,15 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/urgent_work.h"
 
 namespace sluice::http {
 
 class EventLoop {
  public:
-  EventLoop();
+  // `urgent`: where posted tasks are marked until they have run; null = nowhere. REQUIRES: it
+  // outlives the loop.
+  explicit EventLoop(UrgentWork* urgent = nullptr);
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -38,6 +41,7 @@ class EventLoop {
 
  private:
   std::unique_ptr<Impl> impl_;
+  UrgentWork* const urgent_;
 };
 
 }  // namespace sluice::http

@@ -44,6 +44,20 @@ TEST(EventLoop, TakesTasksFromOtherThreads) {
   EXPECT_EQ(done, 2 * kTasks);
 }
 
+TEST(EventLoop, PostedTasksAreUrgentUntilTheyHaveRun) {
+  UrgentWork urgent;
+  EventLoop loop(&urgent);
+  EXPECT_FALSE(urgent.pending());
+  loop.post([&] { EXPECT_TRUE(urgent.pending()); });
+  EXPECT_TRUE(urgent.pending());
+  loop.after(std::chrono::milliseconds(1), [&] {
+    EXPECT_FALSE(urgent.pending());  // timers are not
+    loop.stop();
+  });
+  loop.run();
+  EXPECT_FALSE(urgent.pending());
+}
+
 TEST(EventLoop, ReportsSignalsEachTime) {
   EventLoop loop;
   std::vector<int> seen;

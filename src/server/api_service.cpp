@@ -46,7 +46,7 @@ ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& lo
       generations_(engine, clock, log, metrics),
       started_(clock.now()),
       prompt_workers_(static_cast<std::size_t>(options_.workers)),
-      pool_(options_.workers, options_.max_waiting_calls) {}
+      pool_(options_.workers, options_.max_waiting_calls, options_.urgent) {}
 
 ApiService::~ApiService() = default;
 

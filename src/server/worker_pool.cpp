@@ -4,7 +4,8 @@
 
 namespace sluice {
 
-WorkerPool::WorkerPool(int threads, std::size_t max_pending) : max_pending_(max_pending) {
+WorkerPool::WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent)
+    : max_pending_(max_pending), urgent_(urgent) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
 }
 
@@ -14,7 +15,7 @@ bool WorkerPool::try_submit(Job job) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_ || jobs_.size() >= max_pending_) return false;
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({std::move(job), UrgentWork::Mark(urgent_)});
   }
   wake_.notify_one();
   return true;
@@ -26,7 +27,7 @@ std::size_t WorkerPool::pending() const {
 }
 
 void WorkerPool::stop() {
-  std::deque<Job> dropped;
+  std::deque<MarkedJob> dropped;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -40,15 +41,15 @@ void WorkerPool::stop() {
 
 void WorkerPool::run(int worker) {
   while (true) {
-    Job job;
+    MarkedJob next;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
       if (stopping_) return;
-      job = std::move(jobs_.front());
+      next = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    job(worker);
+    next.job(worker);
   }
 }
 

@@ -12,14 +12,17 @@
 #include <thread>
 #include <vector>
 
+#include "base/urgent_work.h"
+
 namespace sluice {
 
 class WorkerPool {
  public:
   using Job = std::function<void(int worker)>;
 
-  // `max_pending`: jobs that may wait.
-  WorkerPool(int threads, std::size_t max_pending);
+  // `max_pending`: jobs that may wait. `urgent`: where jobs are marked until they have run; null =
+  // nowhere. REQUIRES: it outlives the pool.
+  WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent = nullptr);
   ~WorkerPool();  // stops
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -32,12 +35,18 @@ class WorkerPool {
   void stop();
 
  private:
+  struct MarkedJob {
+    Job job;
+    UrgentWork::Mark mark;
+  };
+
   void run(int worker);
 
   const std::size_t max_pending_;
+  UrgentWork* const urgent_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job> jobs_;
+  std::deque<MarkedJob> jobs_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

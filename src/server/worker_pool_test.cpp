@@ -56,6 +56,22 @@ TEST(WorkerPool, OneLongJobDoesNotStallTheOtherWorker) {
   release.set_value();
 }
 
+TEST(WorkerPool, JobsAreUrgentUntilTheyHaveRun) {
+  UrgentWork urgent;
+  WorkerPool pool(1, 10, &urgent);
+  EXPECT_FALSE(urgent.pending());
+  std::promise<void> release;
+  std::promise<void> started;
+  auto released = release.get_future().share();
+  ASSERT_TRUE(pool.try_submit([released](int) { released.wait(); }));
+  ASSERT_TRUE(pool.try_submit([&started](int) { started.set_value(); }));
+  EXPECT_TRUE(urgent.pending());
+  release.set_value();
+  started.get_future().wait();
+  pool.stop();
+  EXPECT_FALSE(urgent.pending());
+}
+
 TEST(WorkerPool, StopDropsWhatWaitsAndEndsWhatRuns) {
   auto token = std::make_shared<int>(0);
   std::atomic<int> ran{0};

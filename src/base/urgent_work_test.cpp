@@ -1,0 +1,50 @@
+#include "base/urgent_work.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+TEST(UrgentWork, IsPendingWhileAnyMarkLives) {
+  UrgentWork work;
+  EXPECT_FALSE(work.pending());
+  UrgentWork::Mark first(&work);
+  {
+    const UrgentWork::Mark second(&work);
+    EXPECT_TRUE(work.pending());
+  }
+  EXPECT_TRUE(work.pending());
+  UrgentWork::Mark moved = std::move(first);
+  first = UrgentWork::Mark();  // what was moved from counts for nothing
+  EXPECT_TRUE(work.pending());
+  moved = UrgentWork::Mark(&work);
+  EXPECT_TRUE(work.pending());
+  moved = UrgentWork::Mark(nullptr);
+  EXPECT_FALSE(work.pending());
+}
+
+TEST(GiveWay, IsDueAtMostOnceAnInterval) {
+  UrgentWork work;
+  GiveWay give_way(&work);
+  EXPECT_FALSE(give_way.due());
+  const UrgentWork::Mark mark(&work);
+  const auto begin = std::chrono::steady_clock::now();
+  int times = 0;
+  while (std::chrono::steady_clock::now() - begin < 10 * GiveWay::kInterval) {
+    times += give_way.due() ? 1 : 0;
+  }
+  const auto intervals = (std::chrono::steady_clock::now() - begin) / GiveWay::kInterval;
+  EXPECT_GE(times, 1);
+  EXPECT_LE(times, intervals + 1);
+}
+
+TEST(GiveWay, IsNeverDueToNothing) {
+  GiveWay give_way(nullptr);
+  EXPECT_FALSE(give_way.due());
+}
+
+}  // namespace
+}  // namespace sluice
