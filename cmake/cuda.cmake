@@ -2,8 +2,8 @@
 #
 # SLUICE_CUDA: AUTO builds it where nvcc is found, ON insists, OFF leaves it out; either way one
 # line says what was decided. The C++ sources of the backend need the toolkit's headers cuda.h and
-# cublasLt.h and nothing else of it: the driver and the library are opened at run time, so the binary
-# starts without them.
+# cublasLt.h and nothing else of it: the driver and the library are opened at run time, so the
+# binary starts without them.
 set(SLUICE_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
 set(SLUICE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to make device code for, e.g. 80;90a;100")
 

@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-GraphCache::GraphCache(GraphMode mode, const StepCapacity& largest) : largest_(largest) {
-  if (mode == GraphMode::kEager) return;
+GraphCache::GraphCache(GraphMode mode, const StepCapacity& largest)
+    : mode_(mode), largest_(largest) {
   for (std::int32_t tokens = 1; tokens < largest.tokens; tokens *= 2) {
     capacities_.push_back(tokens);
   }
@@ -22,12 +22,12 @@ StepCapacity GraphCache::capacity_for(std::int32_t tokens) const {
 
 Status GraphCache::run(Device& device, std::int32_t num_tokens,
                        FunctionRef<void(const StepCapacity&)> forward) {
-  if (capacities_.empty()) {
-    forward(largest_);
-    return {};
-  }
   const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), num_tokens);
   CHECK(found != capacities_.end());
+  if (mode_ == GraphMode::kEager) {
+    forward(capacity_for(*found));
+    return {};
+  }
   std::unique_ptr<Graph>& graph = graphs_[static_cast<std::size_t>(found - capacities_.begin())];
   if (graph == nullptr) {
     RETURN_IF_ERROR(device.begin_capture());

@@ -1,6 +1,7 @@
 // GraphCache: one captured forward per token capacity (1, 2, 4, ... up to the largest step), made
 // when it is first wanted. A step runs from the graph of the smallest capacity that holds its
-// tokens; what it computes is the same bit for bit as without graphs.
+// tokens. Eagerly it runs the forward for the same capacity, so that both compute the same bit for
+// bit, also where a device chooses kernels by capacity.
 // Owner: the model runner. Threads: the engine's thread. Allocates only when it captures.
 #pragma once
 
@@ -26,13 +27,14 @@ class GraphCache {
   Status run(Device& device, std::int32_t num_tokens,
              FunctionRef<void(const StepCapacity&)> forward);
 
-  // Token counts that graphs are made for, ascending; empty when eager.
+  // Token counts that forwards are made for, ascending.
   std::span<const std::int32_t> capacities() const { return capacities_; }
   std::int32_t num_captured() const { return num_captured_; }
 
  private:
   StepCapacity capacity_for(std::int32_t tokens) const;
 
+  GraphMode mode_;
   StepCapacity largest_;
   std::vector<std::int32_t> capacities_;
   std::vector<std::unique_ptr<Graph>> graphs_;

@@ -31,7 +31,15 @@ namespace {
 
 constexpr int kSharedWithoutAsking = 48 << 10;
 
-enum CodeIndex : std::size_t { kRows, kAttention, kMatmul, kSampling, kMatmulStream, kMatmulTile, kPagedAttention };
+enum CodeIndex : std::size_t {
+  kRows,
+  kAttention,
+  kMatmul,
+  kSampling,
+  kMatmulStream,
+  kMatmulTile,
+  kPagedAttention
+};
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
@@ -67,16 +75,16 @@ std::array<DeviceCode, kNumDeviceCodes> device_codes() {
   const auto between = [](const std::byte* begin, const std::byte* end) {
     return std::span<const std::byte>(begin, end);
   };
-  return {{{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
-           {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
-           {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)},
-           {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)},
-           {"matmul_stream",
-            between(sluice_device_code_matmul_stream, sluice_device_code_matmul_stream_end)},
-           {"matmul_tile",
-            between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
-           {"paged_attention", between(sluice_device_code_paged_attention,
-                                       sluice_device_code_paged_attention_end)}}};
+  return {
+      {{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
+       {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
+       {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)},
+       {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)},
+       {"matmul_stream",
+        between(sluice_device_code_matmul_stream, sluice_device_code_matmul_stream_end)},
+       {"matmul_tile", between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
+       {"paged_attention",
+        between(sluice_device_code_paged_attention, sluice_device_code_paged_attention_end)}}};
 }
 
 const KernelInfo& kernel_info(KernelId id) {
