@@ -36,11 +36,13 @@ help:
 
 # ---------------------------------------------------------------- release and demo
 
-.PHONY: packages-build packages-test packages-fuzz
+.PHONY: packages-build packages-test packages-dist packages-fuzz
 packages-build:
 	@tools/install.sh build
 packages-test:
 	@tools/install.sh build test
+packages-dist:
+	@tools/install.sh build test bench
 packages-fuzz:
 	@tools/install.sh build fuzz
 
@@ -58,10 +60,10 @@ demo: build
 # ---------------------------------------------------------------- for a machine with a GPU
 
 .PHONY: dist
-dist: packages-test
+dist: packages-dist
 	$(call step,configure dist,cmake --preset dist >/dev/null)
 	$(call step,build dist,cmake --build --preset dist -j$(JOBS) --target sluice parity_test \
-	  cuda_models_test device_cuda_test)
+	  cuda_models_test device_cuda_test ops_bench)
 	@tools/make_dist.sh build/dist build/sluice-gpu
 
 # ---------------------------------------------------------------- tests

@@ -53,6 +53,10 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
                   "such as 4GiB (default: half of what is free after weights)")
       ->group(group);
   command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
+  command
+      .add_flag("--deterministic", texts.deterministic,
+                "the same bits whatever else is in the batch, on a GPU too, at some cost")
+      ->group(group);
   command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);
   command.add_option("--snapshot", texts.snapshot, "not built yet")->group(group);
 }

@@ -1,5 +1,6 @@
 // Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
 // can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
+// Any device, as a table (device_table.h): ops_bench --device cuda:0
 // SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16 takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic.
 #include <benchmark/benchmark.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
+#include "bench/device_table.h"
 #include "bench/machine_probe.h"
 #include "device/cpu/cpu_device.h"
 
@@ -175,11 +178,10 @@ void bench_attention(benchmark::State& state, DType kv_type) {
     std::swap(tables[i], tables[rng.below(i + 1)]);
   std::vector<std::int32_t> slots(static_cast<std::size_t>(rows));
   std::iota(slots.begin(), slots.end(), 0);
-  const std::int64_t plan_bytes =
-      device->ops().attention_plan_bytes(static_cast<std::int32_t>(tokens), rows);
-  auto* plan = memory.take<std::byte>(plan_bytes);
-  device->ops().plan_attention(
-      {cu_seqlens.data(), seq_lens.data(), rows, kHeads, kKvHeads, dim, 0, plan, plan_bytes});
+  const AttentionPlanLimits limits = {
+      static_cast<std::int32_t>(tokens), rows, context + query, kHeads, kKvHeads, dim, 0};
+  auto* plan = memory.take<std::byte>(device->ops().attention_plan_size(limits).device_bytes);
+  device->ops().plan_attention({limits, cu_seqlens.data(), seq_lens.data(), rows, plan});
   AttentionParams p;
   p.q = matrix_view(memory.take_numbers(tokens * width, DType::kF32), DType::kF32, tokens, width);
   p.kv = {base,     base + half * static_cast<std::int64_t>(size_of(kv_type)),
@@ -298,6 +300,12 @@ void add_all() {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
+  if (argc >= 3 && std::string(argv[1]) == "--device") {
+    const bool small = argc == 4 && std::string(argv[3]) == "--small";
+    if (argc == 3 || small) return sluice::bench::print_device_table(argv[2], small);
+    std::fprintf(stderr, "usage: ops_bench --device cpu|cuda:N [--small]\n");
+    return 2;
+  }
   sluice::bench::add_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian 12 packages that a group of targets needs. Prints each missing one with the
 # reason, removes nothing, asks nothing. Works as root or through sudo; does nothing, quickly, when
-# all are there. Usage: tools/install.sh GROUP..., GROUP = build | test | fuzz | dev
+# all are there. Usage: tools/install.sh GROUP..., GROUP = build | test | fuzz | bench | dev
 # SLUICE_NO_INSTALL=1 only reports what is missing and goes on.
 set -eu
 
@@ -42,12 +42,15 @@ clang-16            libFuzzer needs clang; clang 14 fails on libstdc++ ranges
 libclang-rt-16-dev  libFuzzer and sanitizer run-times
 EOF
     ;;
+    bench) cat <<'EOF'
+libbenchmark-dev    micro-benchmarks (-DSLUICE_BENCH=ON, and make dist)
+EOF
+    ;;
     dev) cat <<'EOF'
-libbenchmark-dev    micro-benchmarks (-DSLUICE_BENCH=ON)
 gdb                 debugger
 EOF
     ;;
-    *) echo "install.sh: unknown group '$1' (build, test, fuzz, dev)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown group '$1' (build, test, fuzz, bench, dev)" >&2; exit 2 ;;
   esac
 }
 
@@ -55,7 +58,7 @@ installed() {
   dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^.i'
 }
 
-[ $# -gt 0 ] || { echo "usage: tools/install.sh build|test|fuzz|dev ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: tools/install.sh build|test|fuzz|bench|dev ..." >&2; exit 2; }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install.sh: not a Debian system; see docs/building.md for the libraries needed" >&2

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Makes a folder that runs on a machine with a GPU and none of our Debian libraries: the binary, the
-# GPU tests with their data, the demo model, every shared library they need, and gpu_check, which
-# runs it all. The libraries of glibc and its loader lie apart, for machines with an older one.
-# CUDA's driver is the machine's own.
+# GPU tests with their data, the op benchmark, the demo model, every shared library they need, and
+# gpu_check, which runs it all. The libraries of glibc and its loader lie apart, for machines with
+# an older one. CUDA's driver is the machine's own.
 # Usage: tools/make_dist.sh BUILD_DIR OUTPUT_DIR
 set -eu -o pipefail
 [ $# -eq 2 ] || { echo "usage: tools/make_dist.sh BUILD_DIR OUTPUT_DIR" >&2; exit 2; }
 build=$1 out=$2
 programs="apps/sluice tests/parity/parity_test tests/golden/cuda_models_test
-          src/device/cuda/device_cuda_test"
+          src/device/cuda/device_cuda_test bench/ops_bench"
 
 rm -rf "$out"
 mkdir -p "$out/lib/glibc" "$out/tests/golden" "$out/models"
@@ -36,7 +36,7 @@ chmod +x "$out/gpu_check"
 { git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >"$out/COMMIT"
 
 # Every program finds its libraries in the folder, as on a machine that has none of them.
-for program in "$out"/sluice "$out"/*_test; do
+for program in "$out"/sluice "$out"/ops_bench "$out"/*_test; do
   if ldd "$program" | grep -v "$(cd "$out" && pwd)/lib/" |
      grep -Ev 'linux-vdso|/lib(64)?/.*(libc|libm|libdl|libpthread|librt|ld-linux-x86-64)\.so'; then
     echo "make_dist: $program takes a library from outside the folder" >&2

@@ -32,6 +32,7 @@ struct EngineOptionTexts {
   std::string threads;
   std::vector<std::string> adapters;
   std::string snapshot;
+  bool deterministic = false;
 };
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
@@ -57,7 +58,8 @@ struct EngineOptions {
   std::int32_t block_size = 16;               // tokens per KV block
   // Bytes. Absent: half of what is free after weights, at most what max_num_seqs contexts need.
   std::optional<std::int64_t> kv_cache_memory;
-  std::int32_t threads = 0;  // 0: one per CPU
+  std::int32_t threads = 0;    // 0: one per CPU
+  bool deterministic = false;  // rows do not depend on the batch on a GPU either
   // Not on the command line.
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;

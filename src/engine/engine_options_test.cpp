@@ -20,6 +20,7 @@ TEST(EngineOptionsTest, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(options->block_size, 16);
   EXPECT_FALSE(options->kv_cache_memory);
   EXPECT_EQ(options->threads, 0);
+  EXPECT_FALSE(options->deterministic);
 }
 
 TEST(EngineOptionsTest, ReadsEveryOption) {
@@ -33,6 +34,7 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   texts.block_size = "32";
   texts.kv_cache_memory = "4GiB";
   texts.threads = "2";
+  texts.deterministic = true;
   const auto options = parse_engine_options(texts);
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->device, DeviceKind::kCuda);
@@ -45,6 +47,7 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options->block_size, 32);
   EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
   EXPECT_EQ(options->threads, 2);
+  EXPECT_TRUE(options->deterministic);
 }
 
 TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
