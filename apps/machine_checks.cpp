@@ -102,7 +102,7 @@ MachineCheck check_huge_pages() {
 MachineCheck check_cuda() {
   const auto machine = inspect_cuda();
   if (!machine) return {"cuda", CheckLevel::kNote, machine.error().message, ""};
-  MachineCheck check{"cuda", CheckLevel::kOk, machine->driver, ""};
+  MachineCheck check{"cuda", CheckLevel::kOk, machine->driver + ", " + machine->library, ""};
   for (std::size_t i = 0; i < machine->devices.size(); ++i) {
     check.found += "; " + machine->devices[i];
     const auto device = make_cuda_device(static_cast<int>(i));

@@ -26,6 +26,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& o
 // What the machine has, for people: no context is made.
 struct CudaMachine {
   std::string driver;                // "driver 580.65.06, CUDA 13.0"
+  std::string library;               // "cuBLASLt", or why there is none
   std::vector<std::string> devices;  // "cuda:0 NVIDIA H200, capability 9.0, ..."
 };
 // Errors as above.

@@ -16,6 +16,7 @@ struct Shape {
   std::int64_t depth;
   std::vector<std::int64_t> cols;  // of each segment
   std::int64_t x_stride = 0;       // elements; 0: three behind the end of a row
+  std::int32_t spare_rows = 7;     // of the capacity, of which x and out have none
 };
 
 struct Types {
@@ -50,7 +51,7 @@ void MatmulTest::check(const Shape& shape, Types types, bool with_bias, std::siz
                             shape.x_stride == 0 ? shape.depth + 3 : shape.x_stride);
   p.out = memory_->take_matrix(shape.rows, total_cols, DType::kF32, total_cols + 5);
   p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
-            static_cast<std::int32_t>(shape.rows) + 7};
+            static_cast<std::int32_t>(shape.rows) + shape.spare_rows};
 
   std::vector<double> want(count(shape.rows, total_cols));
   std::vector<double> tolerance(want.size());
@@ -151,6 +152,11 @@ TEST_P(MatmulTest, ManyLargeTiles) {
   SplitMix64 rng(7);
   check({1030, 200, {2100, 700}, 200}, {DType::kBF16, DType::kBF16}, true, 0, rng);
   check({1030, 200, {2800}, 200}, {DType::kF16, DType::kF16}, false, 0, rng);
+  // With rows for the whole capacity and without biases: what a library takes.
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    check({1030, 200, {2100, 700}, 200, 0}, {type, type}, false, 0, rng);
+    check({33, 4096, {384, 72}, 4096, 0}, {type, type}, false, 0, rng);
+  }
 }
 
 // Whatever lies behind the rows in use, in x and in out: capacities are larger than counts.
