@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "device/graph.h"
 #include "device/ops.h"
@@ -83,9 +84,11 @@ class Device {
   virtual Status copy_to_host(void* target, const void* source, std::size_t bytes) = 0;
   // Marks what has been submitted so far, by one of kMarks numbers that are used in turn, and waits
   // for what was marked last by a number. Errors as synchronize().
-  static constexpr std::size_t kMarks = 4;
+  static constexpr std::size_t kMarks = 8;
   virtual Status mark(std::size_t number) = 0;
   virtual Status wait(std::size_t number) = 0;
+  // Time on the device between two marks that it has reached, the second no earlier.
+  virtual Result<Duration> time_between(std::size_t first, std::size_t second) = 0;
   // Waits for everything submitted; the first error of anything submitted is returned, for ever.
   virtual Status synchronize() = 0;
 

@@ -73,6 +73,7 @@ Status Engine::plan_and_submit() {
 Status Engine::collect_and_commit() {
   if (in_flight_ == 0) return {};
   RETURN_IF_ERROR(executor_->collect(result_));
+  stats_.device = executor_->device_time();
   scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;
   --in_flight_;

@@ -62,6 +62,7 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
+  DeviceTime device;
 };
 
 class Engine {

@@ -131,7 +131,10 @@ Status ModelRunner::submit(const BatchPlan& plan) {
   Step& step = steps_[(first_step_ + num_steps_) % steps_.size()];
   step.plan = &plan;
   step.finished = false;
+  step.follows = num_steps_ > 0;
+  step.number = submitted_++;
   choose_sampling(step);
+  RETURN_IF_ERROR(device_.mark(start_mark(step.number)));
   RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_, step.sampling));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
@@ -207,17 +210,14 @@ Status ModelRunner::fetch_tokens(Step& step) {
     RETURN_IF_ERROR(device_.copy_to_host(step.tokens.data(), device_tokens_,
                                          step.sampling.size() * sizeof(std::int32_t)));
   }
-  return device_.mark(mark_of(step));
-}
-
-std::size_t ModelRunner::mark_of(const Step& step) const {
-  return static_cast<std::size_t>(&step - steps_.data());
+  return device_.mark(end_mark(step.number));
 }
 
 // Waits for the step and makes its result.
 Status ModelRunner::finish(Step& step) {
   if (step.finished) return {};
-  RETURN_IF_ERROR(device_.wait(mark_of(step)));
+  RETURN_IF_ERROR(device_.wait(end_mark(step.number)));
+  if (device_.traits().asynchronous) RETURN_IF_ERROR(measure(step));
   if (step.needs_host) RETURN_IF_ERROR(sample_on_host(step));
   const auto* tokens = reinterpret_cast<const TokenId*>(step.tokens.data());
   step.result.clear();
@@ -236,6 +236,17 @@ Status ModelRunner::finish(Step& step) {
     }
   }
   step.finished = true;
+  return {};
+}
+
+Status ModelRunner::measure(const Step& step) {
+  ASSIGN_OR_RETURN(const Duration busy,
+                   device_.time_between(start_mark(step.number), end_mark(step.number)));
+  device_time_.busy += busy;
+  if (!step.follows) return {};
+  ASSIGN_OR_RETURN(const Duration idle,
+                   device_.time_between(end_mark(step.number - 1), start_mark(step.number)));
+  device_time_.idle += idle;
   return {};
 }
 

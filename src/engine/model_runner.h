@@ -65,6 +65,8 @@ class ModelRunner final : public Executor {
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
 
+  DeviceTime device_time() const override { return device_time_; }
+
   const GraphCache& graphs() const { return graphs_; }
 
  private:
@@ -76,15 +78,21 @@ class ModelRunner final : public Executor {
     StepResult result;                  // once `finished`
     bool needs_host = false;            // to sample some of its rows
     bool finished = false;
+    bool follows = false;    // another step was in flight when it was submitted
+    std::size_t number = 0;  // of all steps
   };
+  // The marks of a step: those of the step before it must last until it has been timed.
+  static constexpr std::size_t kMarkSets = 3;
+  static std::size_t start_mark(std::size_t number) { return number % kMarkSets; }
+  static std::size_t end_mark(std::size_t number) { return kMarkSets + number % kMarkSets; }
 
   DecoderInputs decoder_inputs() const;
-  std::size_t mark_of(const Step& step) const;
   void assign_slots(const BatchPlan& plan);
   void choose_sampling(Step& step) const;
   void forward(const StepCapacity& capacity);
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
+  Status measure(const Step& step);
   Status sample_on_host(const Step& step);
   Result<const float*> host_logits(std::int32_t row);
   static void append_result(const SampledRow* sampled, StepResult& result);
@@ -110,6 +118,8 @@ class ModelRunner final : public Executor {
   std::array<Step, 2> steps_;  // a ring, the oldest first
   std::size_t first_step_ = 0;
   std::size_t num_steps_ = 0;
+  std::size_t submitted_ = 0;  // since the start
+  DeviceTime device_time_;
 };
 
 }  // namespace sluice

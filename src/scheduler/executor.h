@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/token_id.h"
 #include "scheduler/batch_plan.h"
@@ -41,6 +42,12 @@ struct StepResult {
   }
 };
 
+// Sums since the start, of an executor whose device runs while the host goes on; else zero.
+struct DeviceTime {
+  Duration busy{0};  // from a step's start to its end
+  Duration idle{0};  // between steps that followed one another without a wait for requests
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -55,6 +62,9 @@ class Executor {
   // Waits for the oldest submitted step and writes its result, `out` cleared first.
   // REQUIRES: one waits. An error is final: the engine has failed.
   virtual Status collect(StepResult& out) = 0;
+
+  // Of collected steps.
+  virtual DeviceTime device_time() const { return {}; }
 };
 
 }  // namespace sluice

@@ -155,6 +155,11 @@ void ServerMetrics::write_engine(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(gauges_.totals.preemptions));
   writer.counter("engine_steps_total", "Steps of the engine.");
   write_number(writer, static_cast<double>(gauges_.totals.steps));
+  writer.counter("device_busy_seconds_total", "Time in which the device ran steps; 0 on the CPU.");
+  write_number(writer, seconds(gauges_.totals.device.busy));
+  writer.counter("device_idle_seconds_total",
+                 "Time in which the device waited between steps for the next one.");
+  write_number(writer, seconds(gauges_.totals.device.idle));
   writer.gauge("engine_up", "1 while the engine takes requests, else 0: loading, failed, stopped.");
   write_number(writer, state_ == EngineState::kReady ? 1 : 0);
 }

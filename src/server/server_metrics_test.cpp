@@ -113,7 +113,10 @@ TEST(ServerMetricsTest, TheEnginesStateIsWhatItReportedLast) {
   gauges.kv_blocks_cached = 30;
   gauges.prefix_queried_tokens = 1000;
   gauges.prefix_hit_tokens = 400;
-  gauges.totals = {.steps = 70, .computed_tokens = 900, .preemptions = 2};
+  gauges.totals.steps = 70;
+  gauges.totals.computed_tokens = 900;
+  gauges.totals.preemptions = 2;
+  gauges.totals.device = {1500ms, 250ms};
   metrics.engine(EngineState::kReady, gauges, 9);
   const StepRecord steps[] = {{at(1s), 2ms, 512}, {at(2s), 4ms, 3}};
   metrics.steps(steps);
@@ -128,6 +131,8 @@ TEST(ServerMetricsTest, TheEnginesStateIsWhatItReportedLast) {
   EXPECT_EQ(m.at("sluice:prefix_cache_hits_total").value(), 400);
   EXPECT_EQ(m.at("sluice:num_preemptions_total").value(), 2);
   EXPECT_EQ(m.at("sluice:engine_steps_total").value(), 70);
+  EXPECT_EQ(m.at("sluice:device_busy_seconds_total").value(), 1.5);
+  EXPECT_EQ(m.at("sluice:device_idle_seconds_total").value(), 0.25);
   EXPECT_EQ(m.at("sluice:engine_up").value(), 1);
   EXPECT_EQ(m.at("sluice:unfinished_requests").value(), 9);
   EXPECT_EQ(m.at("sluice:max_unfinished_requests").value(), 1024);

@@ -94,6 +94,11 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
     EXPECT_EQ(fake_.calls["cuGraphLaunch"], launches + 1);
     EXPECT_FALSE(fake_.queue.empty()) << "the GPU has nothing to do while the host plans";
   }
+  // The fake comes to the next step when it is waited for: that long it had nothing to do.
+  EXPECT_EQ(fixture->engine().stats().device.idle, Duration(0));
+  fake_.milliseconds = 7.0F;
+  fixture->step(results);
+  EXPECT_EQ(fixture->engine().stats().device.idle, std::chrono::milliseconds(7));
   while (fixture->engine().has_work()) fixture->step(results);
   EXPECT_EQ(results.at({1, 0}).tokens.size(), 20U);
   EXPECT_EQ(results.at({1, 0}).tokens, results.at({2, 0}).tokens);

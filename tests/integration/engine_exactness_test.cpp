@@ -200,6 +200,7 @@ TEST_P(EngineExactnessLateTest, OneWaitAStepAndTheNextIsSubmittedBefore) {
   }
   while (fixture->engine().has_work()) fixture->step(results);
   EXPECT_EQ(device_->outstanding(), 0U);
+  EXPECT_GT(fixture->engine().stats().device.busy, Duration(0));
 }
 
 TEST_P(EngineExactnessLateTest, AnEngineMayEndWithStepsInFlight) {

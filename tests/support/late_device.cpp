@@ -86,8 +86,15 @@ Status LateDevice::copy_to_host(void* target, const void* source, std::size_t by
 }
 
 Status LateDevice::mark(std::size_t number) {
+  submit([this, number] { CHECK(inner_->mark(number)); });
   marks_.at(number) = submitted_;
   return {};
+}
+
+Result<Duration> LateDevice::time_between(std::size_t first, std::size_t second) {
+  const std::size_t done = submitted_ - queue_.size();
+  CHECK(marks_.at(first) <= done && marks_.at(second) <= done);
+  return inner_->time_between(first, second);
 }
 
 Status LateDevice::wait(std::size_t number) {

@@ -47,6 +47,8 @@ class LateDevice final : public Device {
   Status copy_to_host(void* target, const void* source, std::size_t bytes) override;
   Status mark(std::size_t number) override;
   Status wait(std::size_t number) override;
+  // CHECKs that both have been reached.
+  Result<Duration> time_between(std::size_t first, std::size_t second) override;
   Status synchronize() override;
   Ops& ops() override { return *ops_; }
   Status begin_capture() override;

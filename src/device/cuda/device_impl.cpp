@@ -56,6 +56,7 @@ class CudaDevice final : public Device {
   Status copy_to_host(void* target, const void* source, std::size_t bytes) override;
   Status mark(std::size_t number) override;
   Status wait(std::size_t number) override;
+  Result<Duration> time_between(std::size_t first, std::size_t second) override;
   Status synchronize() override;
 
   Ops& ops() override { return ops_; }
@@ -193,6 +194,11 @@ Status CudaDevice::mark(std::size_t number) {
 Status CudaDevice::wait(std::size_t number) {
   if (ops_.recording()) return internal_error("wait: not possible while capturing");
   return gpu_->wait(number);
+}
+
+Result<Duration> CudaDevice::time_between(std::size_t first, std::size_t second) {
+  RETURN_IF_ERROR(prepare("time"));
+  return gpu_->time_between(first, second);
 }
 
 Status CudaDevice::synchronize() {

@@ -34,6 +34,7 @@ inline constexpr std::string_view kNeededDriver = "580";
   F(cuStreamCreate) F(cuStreamDestroy) F(cuStreamSynchronize)                             \
   F(cuStreamBeginCapture) F(cuStreamEndCapture)                                           \
   F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord) F(cuEventSynchronize)               \
+  F(cuEventElapsedTime)                                                                   \
   F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction)                            \
   F(cuFuncLoad) F(cuFuncGetParamInfo) F(cuFuncSetAttribute) F(cuLaunchKernel)             \
   F(cuGraphInstantiate) F(cuGraphUpload) F(cuGraphLaunch)                                 \

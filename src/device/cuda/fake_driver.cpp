@@ -213,7 +213,9 @@ CUresult event_destroy(CUevent) {
 CUresult event_record(CUevent event, CUstream) {
   ENTER_CURRENT(cuEventRecord);
   if (fake().capturing) return broken("record: while capturing");
-  fake().recorded[number_of(event)] = fake().submitted;
+  const std::size_t number = number_of(event);
+  fake().submit([number] { fake().reached[number] = fake().milliseconds; });
+  fake().recorded[number] = fake().submitted;
   return CUDA_SUCCESS;
 }
 
@@ -222,6 +224,19 @@ CUresult event_synchronize(CUevent event) {
   if (fake().capturing) return broken("synchronize: while capturing");
   fake().catch_up(fake().recorded[number_of(event)]);
   return fake().fault;
+}
+
+CUresult event_elapsed(float* milliseconds, CUevent first, CUevent second) {
+  ENTER_CURRENT(cuEventElapsedTime);
+  const FakeDriver& driver = fake();
+  for (const std::size_t number : {number_of(first), number_of(second)}) {
+    const auto recorded = driver.recorded.find(number);
+    if (recorded == driver.recorded.end()) return broken("elapsed: an event was not recorded");
+    const std::size_t done = driver.submitted - driver.queue.size();
+    if (recorded->second > done) return CUDA_ERROR_NOT_READY;
+  }
+  *milliseconds = driver.reached.at(number_of(second)) - driver.reached.at(number_of(first));
+  return CUDA_SUCCESS;
 }
 
 // ---- code and launches
@@ -346,6 +361,7 @@ void fill_stream_functions(DriverApi& api) {
   api.cuEventDestroy = event_destroy;
   api.cuEventRecord = event_record;
   api.cuEventSynchronize = event_synchronize;
+  api.cuEventElapsedTime = event_elapsed;
   api.cuModuleLoadData = module_load;
   api.cuModuleUnload = module_unload;
   api.cuModuleGetFunction = module_function;

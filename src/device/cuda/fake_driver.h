@@ -51,6 +51,7 @@ class FakeDriver {
   // Settings.
   bool runs_kernels = false;
   bool runs_late = false;  // what is submitted waits until it is waited for
+  float milliseconds = 0;  // the time that events note
   int driver_version = 13000;
   int devices = 1;
   int multiprocessors = 132;
@@ -83,6 +84,7 @@ class FakeDriver {
   std::deque<std::function<void()>> queue;       // submitted and not run
   std::size_t submitted = 0;
   std::map<std::size_t, std::size_t> recorded;  // by event: `submitted` when it was recorded
+  std::map<std::size_t, float> reached;  // by event: `milliseconds` when the stream came to it
   int contexts = 0;
   int streams = 0;
   int events = 0;

@@ -85,7 +85,7 @@ Result<std::unique_ptr<Gpu>> Gpu::open(const DriverApi& api, int index) {
   RETURN_IF_ERROR(
       gpu->check(api.cuStreamCreate(&gpu->stream_, CU_STREAM_NON_BLOCKING), "its stream"));
   for (CUevent& mark : gpu->marks_) {
-    RETURN_IF_ERROR(gpu->check(api.cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING), "an event"));
+    RETURN_IF_ERROR(gpu->check(api.cuEventCreate(&mark, CU_EVENT_DEFAULT), "an event"));
   }
   return gpu;
 }
@@ -147,6 +147,13 @@ Status Gpu::mark(std::size_t number) {
 Status Gpu::wait(std::size_t number) {
   RETURN_IF_ERROR(make_current());
   return waited(api_.cuEventSynchronize(marks_[number]));
+}
+
+Result<Duration> Gpu::time_between(std::size_t first, std::size_t second) {
+  float milliseconds = 0.0F;
+  RETURN_IF_ERROR(check(api_.cuEventElapsedTime(&milliseconds, marks_[first], marks_[second]),
+                        "the time between two marks"));
+  return Duration(static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6));
 }
 
 Status Gpu::synchronize() {

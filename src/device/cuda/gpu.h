@@ -57,9 +57,10 @@ class Gpu {
   // The first error kept, for ever.
   Status health() const { return health_; }
 
-  // Device::mark and Device::wait.
+  // Device::mark, Device::wait and Device::time_between.
   Status mark(std::size_t number);
   Status wait(std::size_t number);
+  Result<Duration> time_between(std::size_t first, std::size_t second);
 
   // Waits for the stream, also after an error, and returns the first error kept. One of what ran is
   // named by what was submitted last.
