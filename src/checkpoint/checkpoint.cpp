@@ -138,6 +138,12 @@ Result<Checkpoint> Checkpoint::open(const std::string& directory) {
   return result;
 }
 
+Checkpoint Checkpoint::without_files(const std::string& directory) {
+  Checkpoint result;
+  result.directory_ = directory;
+  return result;
+}
+
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto found =
       std::lower_bound(tensors_.begin(), tensors_.end(), name,

@@ -22,6 +22,8 @@ namespace sluice {
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& directory);
+  // No files and no tensors: of a model whose weights are made up.
+  static Checkpoint without_files(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
   std::span<const SafetensorsFile> files() const { return files_; }

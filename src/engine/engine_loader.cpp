@@ -12,11 +12,35 @@
 #include "device/arena.h"
 #include "engine/model_runner.h"
 #include "kv/kv_layout.h"
+#include "model/dummy_weights.h"
 #include "model/families.h"
 #include "model/weights.h"
 
 namespace sluice {
 namespace {
+
+// Where a model's weights come from.
+struct WeightFiles {
+  Checkpoint checkpoint;
+  ModelWeightsPlan plan;
+  Sha256Digest digest{};
+};
+
+// With dummy weights the digest is of config.json alone, and so no checkpoint's.
+Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
+                                 const EngineOptions& options) {
+  if (options.load_format == LoadFormat::kDummy) {
+    const DType dtype = options.dtype.value_or(config.dtype.value_or(DType::kBF16));
+    Checkpoint none = Checkpoint::without_files(directory);
+    ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(none));
+    return WeightFiles{std::move(none), plan_dummy_weights(config, dtype), digest};
+  }
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(directory));
+  ASSIGN_OR_RETURN(ModelWeightsPlan plan,
+                   resolve_weights(config, checkpoint, 0, config.num_layers));
+  ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
+  return WeightFiles{std::move(checkpoint), std::move(plan), digest};
+}
 
 Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptions& options) {
   const std::int32_t longest = config.max_position_embeddings;
@@ -160,12 +184,9 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
 
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options) {
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(directory));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
-  ASSIGN_OR_RETURN(const ModelWeightsPlan sources,
-                   resolve_weights(config, checkpoint, 0, config.num_layers));
-  ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
+  ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, config, options));
   ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
-  return ModelIdentity{to_hex(digest), options.dtype.value_or(sources.dtype), context};
+  return ModelIdentity{to_hex(files.digest), options.dtype.value_or(files.plan.dtype), context};
 }
 
 Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
@@ -178,20 +199,23 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                                         : loaded.generation.eos_tokens;
   timeline.mark("config");
 
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
-  ASSIGN_OR_RETURN(const ModelWeightsPlan sources,
-                   resolve_weights(loaded.config, checkpoint, 0, loaded.config.num_layers));
-  ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
+  ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, loaded.config, options));
   timeline.mark("open");
 
-  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, sources));
-  const WeightsLayout weights_layout =
-      WeightsLayout::plan(checkpoint, sources, options.dtype, device.traits(), "model", plan.arena);
+  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, files.plan));
+  const WeightsLayout weights_layout = WeightsLayout::plan(
+      files.checkpoint, files.plan, options.dtype, device.traits(), "model", plan.arena);
   auto runner =
       std::make_unique<ModelRunner>(std::make_unique<ModelConfig>(loaded.config), plan.layout,
                                     plan.dtype, plan.runner, device, pool, plan.arena);
   ASSIGN_OR_RETURN(Arena arena, make_arena(plan, options, device, loaded));
   timeline.mark("arena");
+  if (options.load_format == LoadFormat::kDummy) {
+    log_warning(fmt::format(
+        "--load-format dummy: the weights are RANDOM ({} MiB of {}), whatever {} holds; what comes "
+        "out means nothing",
+        weights_layout.copied_bytes() >> 20, dtype_name(plan.dtype), directory));
+  }
 
   ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights)));
@@ -199,7 +223,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
 
   loaded.dtype = plan.dtype;
   loaded.block_size = options.block_size;
-  loaded.kv_identity = kv_identity(digest, plan.dtype, plan.dtype, options.block_size);
+  loaded.kv_identity = kv_identity(files.digest, plan.dtype, plan.dtype, options.block_size);
   loaded.kv = kv_options(plan.layout, options, plan.runner.max_model_len, plan.runner.token_budget,
                          loaded.kv_blocks);
   loaded.scheduler = std::move(plan.scheduler);

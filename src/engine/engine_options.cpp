@@ -54,6 +54,15 @@ Status parse_dtype(const std::string& text, EngineOptions& options) {
   return invalid_argument(fmt::format("--dtype must be auto, bf16, f16 or f32, got '{}'", text));
 }
 
+Status parse_load_format(const std::string& text, EngineOptions& options) {
+  if (text.empty() || text == "auto") return {};
+  if (text == "dummy") {
+    options.load_format = LoadFormat::kDummy;
+    return {};
+  }
+  return invalid_argument(fmt::format("--load-format must be auto or dummy, got '{}'", text));
+}
+
 Status parse_scheduler(const std::string& text, EngineOptions& options) {
   if (text.empty()) return {};
   auto policy = make_policy(text);
@@ -172,6 +181,9 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(refuse_unbuilt(texts));
   RETURN_IF_ERROR(parse_device(texts.device, options));
   RETURN_IF_ERROR(parse_dtype(texts.dtype, options));
+  RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
+  if (texts.enforce_eager) options.graphs = GraphMode::kEager;
+  options.deterministic = texts.deterministic;
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   RETURN_IF_ERROR(parse_budget(texts, options));
@@ -181,7 +193,6 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
       parse_optional("--max-model-len", texts.max_model_len, 2, kLargest, options.max_model_len));
   RETURN_IF_ERROR(parse_optional("--block-size", texts.block_size, 1, 1024, options.block_size));
   RETURN_IF_ERROR(parse_optional("--threads", texts.threads, 1, 1024, options.threads));
-  options.deterministic = texts.deterministic;
   if (!texts.kv_cache_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_cache_memory,
                      parse_memory_size("--kv-cache-memory", texts.kv_cache_memory));

@@ -22,6 +22,7 @@ namespace sluice {
 struct EngineOptionTexts {
   std::string device;
   std::string dtype;
+  std::string load_format;
   std::string scheduler;
   std::string token_budget;
   std::string tbt_slo_ms;
@@ -32,10 +33,16 @@ struct EngineOptionTexts {
   std::string threads;
   std::vector<std::string> adapters;
   std::string snapshot;
+  bool enforce_eager = false;
   bool deterministic = false;
 };
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+enum class LoadFormat : std::uint8_t {
+  kAuto,   // the checkpoint's weights
+  kDummy,  // random ones; of the checkpoint only config.json is needed
+};
 
 // Who sets the token budget. kAuto and kTime need a machine profile: whoever runs the command
 // chooses by it and fills in token_budget and time_budget before the engine is loaded.
@@ -48,7 +55,9 @@ enum class BudgetMode : std::uint8_t {
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
-  std::optional<DType> dtype;     // absent: as stored
+  std::optional<DType> dtype;     // absent: as stored; of dummy weights, as config.json says
+  LoadFormat load_format = LoadFormat::kAuto;
+  GraphMode graphs = GraphMode::kReplay;
   std::string scheduler = "stall-free";
   BudgetMode budget_mode = BudgetMode::kTokens;
   std::int32_t token_budget = 512;  // tokens per step
@@ -63,7 +72,6 @@ struct EngineOptions {
   // Not on the command line.
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
-  GraphMode graphs = GraphMode::kReplay;
   std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
 };
 

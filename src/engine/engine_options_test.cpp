@@ -20,7 +20,8 @@ TEST(EngineOptionsTest, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(options->block_size, 16);
   EXPECT_FALSE(options->kv_cache_memory);
   EXPECT_EQ(options->threads, 0);
-  EXPECT_FALSE(options->deterministic);
+  EXPECT_EQ(options->load_format, LoadFormat::kAuto);
+  EXPECT_EQ(options->graphs, GraphMode::kReplay);
 }
 
 TEST(EngineOptionsTest, ReadsEveryOption) {
@@ -34,7 +35,6 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   texts.block_size = "32";
   texts.kv_cache_memory = "4GiB";
   texts.threads = "2";
-  texts.deterministic = true;
   const auto options = parse_engine_options(texts);
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->device, DeviceKind::kCuda);
@@ -47,7 +47,15 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   EXPECT_EQ(options->block_size, 32);
   EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
   EXPECT_EQ(options->threads, 2);
-  EXPECT_TRUE(options->deterministic);
+  texts.load_format = "dummy";
+  texts.enforce_eager = true;
+  texts.deterministic = true;
+  const auto others = parse_engine_options(texts);
+  ASSERT_TRUE(others) << others.error().message;
+  EXPECT_EQ(others->load_format, LoadFormat::kDummy);
+  EXPECT_EQ(others->graphs, GraphMode::kEager);
+  EXPECT_TRUE(others->deterministic);
+  EXPECT_FALSE(options->deterministic);
 }
 
 TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
@@ -79,6 +87,7 @@ TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.device = "gpu"; }, "--device");
   wrong([](auto& t) { t.device = "cuda:x"; }, "--device");
   wrong([](auto& t) { t.dtype = "f64"; }, "--dtype");
+  wrong([](auto& t) { t.load_format = "gguf"; }, "--load-format");
   wrong([](auto& t) { t.scheduler = "magic"; }, "--scheduler");
   wrong([](auto& t) { t.token_budget = "0"; }, "--token-budget");
   wrong([](auto& t) { t.token_budget = "1.5"; }, "--token-budget");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -63,7 +65,8 @@ void WeightsLayout::place(const WeightSource& source, std::optional<DType> dtype
   Placement placement{&source, dtype.value_or(source.dtype), false, 0};
   // Kernels load whole elements; vectors of them need no alignment.
   const bool aligned = tensor.offset % size_of(source.dtype) == 0;
-  placement.mapped = traits.maps_files && aligned && placement.dtype == source.dtype;
+  placement.mapped =
+      !is_dummy(source) && traits.maps_files && aligned && placement.dtype == source.dtype;
   if (placement.mapped) {
     file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
     mapped_bytes_ += tensor.bytes;
@@ -86,11 +89,14 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
                                  static_cast<std::size_t>(file.size()));
     if (!mapped) return with_context(file.path(), std::move(mapped).error());
   }
+  DummyValues values;
   for (const auto& [name, placement] : placements_) {
     if (placement.mapped) continue;
-    auto copied = copy(placement, arena, device, pool);
+    auto copied = is_dummy(*placement.source) ? fill(placement, values, arena, device, pool)
+                                              : copy(placement, arena, device, pool);
     if (!copied) return with_context(name, std::move(copied).error());
   }
+  RETURN_IF_ERROR(device.synchronize());  // dummy values must outlive their copies
   RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
 
   DecoderWeights weights;
@@ -131,6 +137,33 @@ Status WeightsLayout::copy(const Placement& placement, Arena& arena, Device& dev
   if (direct) return {};
   RETURN_IF_ERROR(device.copy_to_device(to, staging.data(), staging.size()));
   return device.synchronize();  // the staging memory must outlive the copy
+}
+
+Status WeightsLayout::fill(const Placement& placement, DummyValues& values, Arena& arena,
+                           Device& device, ThreadPool& pool) const {
+  const TensorInfo& tensor = placement.source->tensor;
+  struct Piece {
+    std::byte* to = nullptr;
+    std::span<const std::byte> from;
+  };
+  std::vector<Piece> pieces;
+  std::byte* to = arena.region_base(RegionKind::kWeights) + placement.offset;
+  values.for_each_piece(tensor.name, placement.dtype, element_count(tensor),
+                        [&](std::span<const std::byte> from) {
+                          pieces.push_back({to, from});
+                          to += from.size();
+                        });
+  if (device.traits().host_accessible) {
+    pool.parallel_for(static_cast<int>(pieces.size()), [&](int i) {
+      const Piece& piece = pieces[static_cast<std::size_t>(i)];
+      std::memcpy(piece.to, piece.from.data(), piece.from.size());
+    });
+    return {};
+  }
+  for (const Piece& piece : pieces) {
+    RETURN_IF_ERROR(device.copy_to_device(piece.to, piece.from.data(), piece.from.size()));
+  }
+  return {};
 }
 
 TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) const {

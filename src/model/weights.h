@@ -1,6 +1,7 @@
 // Weights in the arena. Planning decides for every weight of a model whether it is used as it lies
 // in its mapped file (the rule) or copied and converted (another dtype is wanted, the device maps
 // no files, or the file aligns it badly); loading then maps and copies. Nothing is held twice.
+// Dummy weights (dummy_weights.h) are copied from values made up on the way.
 //
 // Weights region: [ copied weights, one named buffer each | mapped files, whole ]
 //
@@ -20,6 +21,7 @@
 #include "checkpoint/checkpoint.h"
 #include "device/arena.h"
 #include "device/device.h"
+#include "model/dummy_weights.h"
 #include "model/families.h"
 #include "tensor/tensor_view.h"
 
@@ -75,6 +77,8 @@ class WeightsLayout {
   void place(const WeightSource& source, std::optional<DType> dtype, const DeviceTraits& traits,
              std::string_view model_id, ArenaPlan& arena);
   Status copy(const Placement& placement, Arena& arena, Device& device, ThreadPool& pool) const;
+  Status fill(const Placement& placement, DummyValues& values, Arena& arena, Device& device,
+              ThreadPool& pool) const;
   TensorView view(const WeightSource& source, const Arena& arena) const;
   LayerWeights layer_views(const LayerWeightSources& sources, const Arena& arena) const;
 

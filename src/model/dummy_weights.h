@@ -1,0 +1,41 @@
+// Weights of a model whose files are not there: small random values, for tests of speed and load.
+// One buffer of values per dtype is drawn once and copied again and again, so that filling many
+// gigabytes takes about as long as copying them. A tensor's values depend on its name, its dtype
+// and nothing else; no two rows of a matrix are alike.
+// Owner: the engine's loader. One thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "model/families.h"
+#include "model/model_config.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+// The plan that resolve_weights() would make of a checkpoint of `dtype` that has every weight
+// config.json asks for; its tensors lie in no file. REQUIRES: dtype is F32, F16 or BF16.
+ModelWeightsPlan plan_dummy_weights(const ModelConfig& config, DType dtype);
+
+// Whether the weight is one of those.
+inline bool is_dummy(const WeightSource& source) { return source.tensor.file < 0; }
+
+class DummyValues {
+ public:
+  // Calls `take` with the values of a tensor, in order, piece by piece; a piece stays as long as
+  // this object. `count`: elements.
+  void for_each_piece(std::string_view tensor, DType dtype, std::size_t count,
+                      FunctionRef<void(std::span<const std::byte>)> take);
+
+ private:
+  const std::vector<std::byte>& values_of(DType dtype);
+
+  std::map<DType, std::vector<std::byte>> values_;
+};
+
+}  // namespace sluice
