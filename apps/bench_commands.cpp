@@ -7,6 +7,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "apps/engine_flags.h"
 #include "workload/lengths.h"
 
 namespace sluice {
@@ -58,7 +59,8 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
       ->check(above_zero());
 }
 
-void add_request_options(CLI::App& command, BenchArguments& a) {
+// What is asked, of a server or of an engine.
+void add_workload_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Request options";
   command.add_option("--num-prompts", a.num_prompts, "requests")
       ->group(group)
@@ -82,6 +84,10 @@ void add_request_options(CLI::App& command, BenchArguments& a) {
   command.add_option("--temperature", a.temperature, "0 = greedy (0)")
       ->group(group)
       ->check(between(0, 100));
+}
+
+void add_request_options(CLI::App& command, BenchArguments& a) {
+  const std::string group = "Request options";
   command
       .add_flag("--ignore-eos", a.ignore_eos,
                 "every answer has its full length (servers other than Sluice and vLLM may refuse)")
@@ -100,20 +106,25 @@ void add_request_options(CLI::App& command, BenchArguments& a) {
       ->check(above_zero());
 }
 
-void add_output_options(CLI::App& command, BenchArguments& a) {
+// What every benchmark says.
+void add_common_outputs(CLI::App& command, BenchArguments& a) {
   const std::string group = "Output options";
   command.add_flag("--json", a.json, "one JSON object on stdout, nothing else")->group(group);
   command
       .add_option("--metric-percentiles", a.metric_percentiles,
                   "beside mean and median: 90,99.9 (99)")
       ->group(group);
+  command.add_flag("--no-progress,--disable-tqdm", a.no_progress, "no progress on stderr")
+      ->group(group);
+}
+
+void add_output_options(CLI::App& command, BenchArguments& a) {
+  const std::string group = "Output options";
   command
       .add_option("--goodput", a.goodput,
                   "objectives in ms, of ttft, tpot and e2el: ttft:500 tpot:50")
       ->group(group);
   command.add_option("--report", a.report, "a folder for an HTML page with plots, also as PNG")
-      ->group(group);
-  command.add_flag("--no-progress,--disable-tqdm", a.no_progress, "no progress on stderr")
       ->group(group);
 }
 
@@ -188,21 +199,44 @@ void add_capacity_options(CLI::App& command, BenchArguments& a) {
       ->check(above_zero());
 }
 
+CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
+  CLI::App* command = bench.add_subcommand("offline", "An engine without a server");
+  const std::string group = "Request options";
+  command->add_option("MODEL", a.model, "checkpoint directory")->required();
+  add_workload_options(*command, a.bench);
+  command
+      ->add_option("--batch-size", a.batch_size,
+                   "run in batches of so many, each when the one before has ended (all at once)")
+      ->group(group)
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--num-warmups", a.num_warmups,
+                   "short requests before, not counted (as many as run at once)")
+      ->group(group)
+      ->check(CLI::Range(0, 100'000));
+  add_common_outputs(*command, a.bench);
+  command->add_option("--output-json", a.output_json, "write the JSON object to this file as well")
+      ->group("Output options");
+  add_engine_options(*command, a.engine);
+  return command;
+}
+
 }  // namespace
 
 Status check_bench_command(std::string_view name) {
-  if (name == "serve" || name == "capacity" || name.empty() || name.front() == '-') return {};
-  if (name == "offline") {
-    return unsupported(
-        "command bench offline is not built yet; there are bench serve and bench capacity");
+  for (const std::string_view known : {"serve", "capacity", "offline", ""}) {
+    if (name == known) return {};
   }
+  if (name.front() == '-') return {};
   return invalid_argument(fmt::format(
-      "there is no command 'bench {}'; there are bench serve and bench capacity (see --help)",
+      "there is no command 'bench {}'; there are bench serve, bench capacity and bench offline "
+      "(see --help)",
       name));
 }
 
-BenchCommands add_bench(CLI::App& root, BenchArguments& arguments) {
-  CLI::App* bench = root.add_subcommand("bench", "Load on a server, and what its clients see");
+BenchCommands add_bench(CLI::App& root, BenchArguments& arguments, OfflineArguments& offline) {
+  CLI::App* bench = root.add_subcommand(
+      "bench", "Load on a server and what its clients see, or on an engine without one");
   bench->require_subcommand(1);
   BenchCommands commands;
   commands.serve = bench->add_subcommand("serve", "Latencies and throughput under a load");
@@ -210,11 +244,14 @@ BenchCommands add_bench(CLI::App& root, BenchArguments& arguments) {
       bench->add_subcommand("capacity", "The largest request rate that meets an objective");
   for (CLI::App* command : {commands.serve, commands.capacity}) {
     add_server_options(*command, arguments);
+    add_workload_options(*command, arguments);
     add_request_options(*command, arguments);
+    add_common_outputs(*command, arguments);
     add_output_options(*command, arguments);
   }
   add_serve_options(*commands.serve, arguments);
   add_capacity_options(*commands.capacity, arguments);
+  commands.offline = add_offline(*bench, offline);
   return commands;
 }
 

@@ -2,6 +2,7 @@
 // them. One thread.
 #pragma once
 
+#include "apps/bench_offline.h"
 #include "apps/bench_options.h"
 
 namespace CLI {
@@ -13,9 +14,10 @@ namespace sluice {
 struct BenchCommands {
   CLI::App* serve = nullptr;
   CLI::App* capacity = nullptr;
+  CLI::App* offline = nullptr;
 };
 
-BenchCommands add_bench(CLI::App& root, BenchArguments& arguments);
+BenchCommands add_bench(CLI::App& root, BenchArguments& arguments, OfflineArguments& offline);
 
 // What `sluice bench NAME` is refused with, when NAME is no command of it.
 Status check_bench_command(std::string_view name);

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 #include <limits>
 #include <string_view>
 
+#include "apps/option_lists.h"
 #include "base/log.h"
 #include "http/ascii.h"
 #include "http/open_files.h"
@@ -18,30 +18,10 @@
 namespace sluice {
 namespace {
 
-// Prompts of warm-ups, which the run's requests must not find in a prefix cache.
 constexpr double kMostMilliseconds = 1e9;
-constexpr std::int64_t kWarmUpNumber = std::int64_t{1} << 40;
 
 Duration seconds_to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
-std::optional<double> parse_number(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
-
-std::vector<std::string> split_list(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    parts.emplace_back(http::trimmed(text.substr(0, comma)));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return parts;
 }
 
 // ---------------------------------------------------------------- the server
@@ -84,18 +64,6 @@ Result<HttpClientOptions> client_options(const BenchArguments& arguments) {
 }
 
 // ---------------------------------------------------------------- the requests
-
-Result<std::string> lengths_of(const BenchArguments& arguments) {
-  if (!arguments.input_len && !arguments.output_len) {
-    return arguments.lengths.empty() ? WorkloadSpec().lengths : arguments.lengths;
-  }
-  if (!arguments.lengths.empty()) {
-    return invalid_argument(
-        "--lengths and --random-input-len, --random-output-len exclude each other");
-  }
-  return fmt::format("fixed:{},{}", arguments.input_len.value_or(1024),
-                     arguments.output_len.value_or(128));
-}
 
 Status set_trace(const BenchArguments& arguments, WorkloadSpec& spec) {
   spec.trace = arguments.trace;
@@ -145,7 +113,7 @@ Result<WorkloadSpec> workload_of(const BenchArguments& arguments) {
   WorkloadSpec spec;
   RETURN_IF_ERROR(set_trace(arguments, spec));
   RETURN_IF_ERROR(set_ramp_up(arguments, spec));
-  ASSIGN_OR_RETURN(spec.lengths, lengths_of(arguments));
+  ASSIGN_OR_RETURN(spec.lengths, lengths_option(arguments));
   spec.count = arguments.num_prompts.value_or(0);
   spec.burstiness = arguments.burstiness;
   spec.seed = arguments.seed;
@@ -182,19 +150,6 @@ Result<Goodput> goodput_of(const std::vector<std::string>& objectives) {
   return goodput;
 }
 
-Result<std::vector<double>> percentiles_of(const std::string& list) {
-  std::vector<double> percentiles;
-  for (const std::string& text : split_list(list)) {
-    const auto value = parse_number(text);
-    if (!value || !(*value >= 0 && *value <= 100)) {
-      return invalid_argument(
-          fmt::format("--metric-percentiles '{}': write numbers from 0 to 100: 50,90,99.9", list));
-    }
-    percentiles.push_back(*value);
-  }
-  return percentiles;
-}
-
 Result<std::vector<std::string>> metrics_of(const std::string& list) {
   std::vector<std::string> metrics = split_list(list);
   for (const std::string& name : metrics) {
@@ -229,6 +184,18 @@ Result<RequestForm> form_of(const BenchArguments& arguments) {
 
 }  // namespace
 
+Result<std::string> lengths_option(const BenchArguments& arguments) {
+  if (!arguments.input_len && !arguments.output_len) {
+    return arguments.lengths.empty() ? WorkloadSpec().lengths : arguments.lengths;
+  }
+  if (!arguments.lengths.empty()) {
+    return invalid_argument(
+        "--lengths and --random-input-len, --random-output-len exclude each other");
+  }
+  return fmt::format("fixed:{},{}", arguments.input_len.value_or(1024),
+                     arguments.output_len.value_or(128));
+}
+
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   http::raise_open_files_limit();  // each request in flight is a connection
   BenchPlan plan;
@@ -236,7 +203,7 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   ASSIGN_OR_RETURN(plan.load.form, form_of(arguments));
   ASSIGN_OR_RETURN(plan.workload, workload_of(arguments));
   ASSIGN_OR_RETURN(plan.load.goodput, goodput_of(arguments.goodput));
-  ASSIGN_OR_RETURN(plan.percentiles, percentiles_of(arguments.metric_percentiles));
+  ASSIGN_OR_RETURN(plan.percentiles, parse_percentiles(arguments.metric_percentiles));
   ASSIGN_OR_RETURN(plan.metrics, metrics_of(arguments.percentile_metrics));
   RETURN_IF_ERROR(check_outputs(arguments));
   plan.load.max_concurrency = arguments.max_concurrency.value_or(0);

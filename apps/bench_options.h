@@ -67,6 +67,9 @@ struct BenchArguments {
   double probe_seconds = 30;
 };
 
+// The first of the prompts of warm-ups, which the run's requests must not find in a prefix cache.
+inline constexpr std::int64_t kWarmUpNumber = std::int64_t{1} << 40;
+
 // Of a probe, unless its rate needs more to last probe_seconds.
 inline constexpr std::int64_t kProbeRequests = 128;
 
@@ -79,6 +82,9 @@ struct BenchPlan {
   std::vector<double> percentiles;
   std::vector<std::string> metrics;
 };
+
+// --lengths, or what --random-input-len and --random-output-len say instead.
+Result<std::string> lengths_option(const BenchArguments& arguments);
 
 // Asks the server what it must know. Errors name the option.
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments);

@@ -28,10 +28,9 @@ std::size_t terminal_columns() {
 BenchProgress::BenchProgress(bool enabled)
     : enabled_(enabled), terminal_(isatty(STDERR_FILENO) != 0) {}
 
-void BenchProgress::attach(LoadOptions& options) {
-  if (!enabled_) return;
-  options.progress_every = terminal_ ? kRedraw : kPlainLine;
-  options.progress = [this](const LoadProgress& progress) { show(progress); };
+Duration BenchProgress::every() const {
+  if (!enabled_) return Duration(0);
+  return terminal_ ? kRedraw : kPlainLine;
 }
 
 void BenchProgress::show(const LoadProgress& progress) {

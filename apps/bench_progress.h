@@ -11,11 +11,16 @@ class BenchProgress {
   explicit BenchProgress(bool enabled);
 
   // Makes the run tell it. REQUIRES: this outlives the run.
-  void attach(LoadOptions& options);
+  template <class Options>
+  void attach(Options& options) {
+    options.progress_every = every();
+    options.progress = [this](const LoadProgress& progress) { show(progress); };
+  }
   // Ends the line, so that others may write.
   void end();
 
  private:
+  Duration every() const;  // 0: never
   void show(const LoadProgress& progress);
 
   bool enabled_;

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "apps/bench_commands.h"
+#include "apps/engine_flags.h"
 #include "apps/exit_code.h"
 #include "apps/simulate_options.h"
-#include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
@@ -20,46 +20,6 @@ constexpr std::array<std::string_view, 7> kCommands = {"serve",    "generate", "
                                                        "simulate", "profile",  "doctor"};
 constexpr std::array<std::string_view, 5> kNotBuilt = {"snapshot", "gateway", "agent",
                                                        "coordinator", "place"};
-
-void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
-  const std::string group = "Engine options";
-  command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
-  command.add_option("--dtype", texts.dtype, "auto, bf16, f16 or f32 (default auto: as stored)")
-      ->group(group);
-  command
-      .add_option("--scheduler", texts.scheduler,
-                  fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
-      ->group(group);
-  command
-      .add_option("--token-budget", texts.token_budget,
-                  "tokens per step, or auto or time: by --tbt-slo-ms (default 512)")
-      ->group(group);
-  command
-      .add_option("--tbt-slo-ms", texts.tbt_slo_ms,
-                  "goal for the time between two tokens of a stream (default: none; with auto and "
-                  "time 5 decode steps)")
-      ->group(group);
-  command
-      .add_option("--max-num-seqs", texts.max_num_seqs, "sequences that run at once (default 64)")
-      ->group(group);
-  command
-      .add_option("--max-model-len", texts.max_model_len,
-                  "context, prompt and output (default: the model's, at most 8192)")
-      ->group(group);
-  command.add_option("--block-size", texts.block_size, "tokens per KV block (default 16)")
-      ->group(group);
-  command
-      .add_option("--kv-cache-memory", texts.kv_cache_memory,
-                  "such as 4GiB (default: half of what is free after weights)")
-      ->group(group);
-  command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
-  command
-      .add_flag("--deterministic", texts.deterministic,
-                "the same bits whatever else is in the batch, on a GPU too, at some cost")
-      ->group(group);
-  command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);
-  command.add_option("--snapshot", texts.snapshot, "not built yet")->group(group);
-}
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -227,7 +187,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
-  const BenchCommands bench = add_bench(app, line.bench);
+  const BenchCommands bench = add_bench(app, line.bench, line.offline);
   const CLI::App* simulate = add_simulate(app, line.simulate);
   const CLI::App* profile = add_profile(app, line.profile);
   add_doctor(app, line.doctor);
@@ -244,6 +204,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : profile->parsed()        ? Command::kProfile
                  : bench.serve->parsed()    ? Command::kBenchServe
                  : bench.capacity->parsed() ? Command::kBenchCapacity
+                 : bench.offline->parsed()  ? Command::kBenchOffline
                  : simulate->parsed()       ? Command::kSimulate
                                             : Command::kDoctor;
   return std::nullopt;

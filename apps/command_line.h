@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "apps/bench_offline.h"
 #include "apps/bench_options.h"
 #include "apps/doctor.h"
 #include "apps/generate.h"
@@ -22,6 +23,7 @@ enum class Command : std::uint8_t {
   kProfile,
   kBenchServe,
   kBenchCapacity,
+  kBenchOffline,
   kSimulate,
   kDoctor,
 };
@@ -32,6 +34,7 @@ struct CommandLine {
   GenerateArguments generate;
   TokenizeArguments tokenize;
   BenchArguments bench;
+  OfflineArguments offline;
   SimulateArguments simulate;
   ProfileArguments profile;
   DoctorArguments doctor;

@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "apps/bench_capacity.h"
+#include "apps/bench_offline.h"
 #include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/exit_code.h"
@@ -17,6 +18,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
     case sluice::Command::kBenchServe: return sluice::run_bench_serve(line.bench);
     case sluice::Command::kBenchCapacity: return sluice::run_bench_capacity(line.bench);
+    case sluice::Command::kBenchOffline: return sluice::run_bench_offline(line.offline);
     case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "apps/option_lists.h"
 #include "profile/token_budget.h"
 #include "scheduler/policy.h"
 #include "sim/cost_model.h"
@@ -38,28 +39,6 @@ Status in_range(const char* option, double value, double low, double high) {
   if (value >= low && value <= high) return {};
   return invalid_argument(
       fmt::format("{} must be between {:.6g} and {:.6g}, got {:.6g}", option, low, high, value));
-}
-
-Result<double> percentile(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (!text.empty() && error == std::errc() && stop == end && value > 0 && value < 100) {
-    return value;
-  }
-  return invalid_argument(fmt::format(
-      "--metric-percentiles: '{}' is not a percentage between 0 and 100; write 50,90,99", text));
-}
-
-Result<std::vector<double>> parse_percentiles(std::string_view list) {
-  std::vector<double> out;
-  while (true) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    ASSIGN_OR_RETURN(const double value, percentile(list.substr(0, comma)));
-    out.push_back(value);
-    if (comma == list.size()) return out;
-    list.remove_prefix(comma + 1);
-  }
 }
 
 Result<TooLong> parse_too_long(const std::string& text) {

@@ -75,9 +75,17 @@ Status Engine::collect_and_commit() {
   RETURN_IF_ERROR(executor_->collect(result_));
   stats_.device = executor_->device_time();
   scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
+  count_tokens(plans_[first_plan_]);
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;
   --in_flight_;
   return {};
+}
+
+void Engine::count_tokens(const BatchPlan& plan) {
+  for (const PlanRow& row : plan.rows) {
+    const bool decode = row.query_len == 1 && row.num_logits > 0 && row.output_index > 0;
+    (decode ? stats_.decode_tokens : stats_.prefill_tokens) += row.query_len;
+  }
 }
 
 void Engine::report() {

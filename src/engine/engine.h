@@ -63,6 +63,10 @@ struct EngineStats {
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
   DeviceTime device;
+  // Of committed steps: tokens of prompts (and of what is computed again after preemption), and
+  // newest tokens of answers, one a row.
+  std::int64_t prefill_tokens = 0;
+  std::int64_t decode_tokens = 0;
 };
 
 class Engine {
@@ -115,6 +119,7 @@ class Engine {
   void end_sequence(Sequence& sequence, FinishReason reason);
   Status plan_and_submit();
   Status collect_and_commit();
+  void count_tokens(const BatchPlan& plan);
   void report();
   void report_row(const RowCommit& commit);
   void retire(const Sequence& sequence);

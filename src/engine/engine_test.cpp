@@ -111,6 +111,18 @@ TEST_P(EngineTest, EveryChoiceGetsTheTokensOfTheModel) {
   EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
 }
 
+TEST_P(EngineTest, TokensAreCountedByWhatTheyAreComputedFor) {
+  Request long_one = request(1, 40, 10);  // three chunks; its first token comes with the last
+  Request short_one = request(2, 1, 4);
+  for (Request* r : {&long_one, &short_one}) {
+    r->sampling.ignore_eos = true;
+    ASSERT_TRUE(engine_->add_request(*r));
+  }
+  run();
+  EXPECT_EQ(engine_->stats().prefill_tokens, 41);
+  EXPECT_EQ(engine_->stats().decode_tokens, 9 + 3);
+}
+
 TEST_P(EngineTest, HugeMaxTokensEndsAtTheContextWithLength) {
   Request r = request(1, 10, std::numeric_limits<std::int32_t>::max());
   r.sampling.ignore_eos = true;

@@ -74,7 +74,6 @@ TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
   for (const char* command : {"snapshot", "gateway", "agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
-  expect_error(sluice_run({"bench", "offline"}), 2, "bench offline is not built yet");
 }
 
 TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
@@ -112,6 +111,10 @@ TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
                "--trace has lengths and times of its own");
   expect_error(sluice_run({"bench", "serve", "--lengths", "arxiv", "--random-input-len", "2"}), 2,
                "exclude each other");
+  expect_error(sluice_run({"bench", "offline"}), 2, "MODEL");
+  expect_error(sluice_run({"bench", "offline", kDemo, "--lengths", "fixed:0,1"}), 2, "fixed:0,1");
+  expect_error(sluice_run({"bench", "offline", kDemo, "--batch-size", "0"}), 2, "--batch-size");
+  expect_error(sluice_run({"bench", "offline", kDemo, "--device", "tpu"}), 2, "--device");
   expect_error(sluice_run({"bench", "capacity"}), 2, "--tbt-slo-ms is missing");
   expect_error(sluice_run({"bench", "capacity", "--tbt-slo-ms", "-5"}), 2, "--tbt-slo-ms");
 }
@@ -240,6 +243,64 @@ TEST_F(CliTest, PromptIdsWithoutATokenizerGiveTheGoldenTokens) {
     EXPECT_EQ(object.at("finish_reason"), "length");
     EXPECT_THAT(result.err, HasSubstr("no text will come"));
   }
+}
+
+TEST_F(CliTest, DummyWeightsNeedNoFilesAndAreRepeatable) {
+  const TempDirectory bare;
+  std::filesystem::copy_file(tiny_.file("config.json"), bare.file("config.json"));
+  expect_error(generate(bare.path(), {"--prompt-ids", "1,2"}), 1, "model.safetensors");
+  const std::vector<std::string> arguments = {"--prompt-ids",  "1,2,3", "--max-tokens", "8",
+                                              "--load-format", "dummy", "--ignore-eos", "--json"};
+  const ProcessResult first = generate(bare.path(), arguments);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("the weights are RANDOM"));
+  const auto tokens = json::parse(first.out)["output_tokens"];
+  EXPECT_EQ(tokens.size(), 8U);
+  EXPECT_EQ(json::parse(generate(bare.path(), arguments).out)["output_tokens"], tokens);
+  // The checkpoint's own weights, where it has some, are not what runs.
+  EXPECT_EQ(json::parse(generate(tiny_.path(), arguments).out)["output_tokens"], tokens);
+}
+
+TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
+  const std::string saved = tiny_.file("saved.json");
+  const ProcessResult result = sluice_run({"bench",
+                                           "offline",
+                                           tiny_.path(),
+                                           "--load-format",
+                                           "dummy",
+                                           "--dtype",
+                                           "bf16",
+                                           "--threads",
+                                           "1",
+                                           "--num-prompts",
+                                           "6",
+                                           "--input-len",
+                                           "40",
+                                           "--output-len",
+                                           "5",
+                                           "--batch-size",
+                                           "3",
+                                           "--max-model-len",
+                                           "64",
+                                           "--json",
+                                           "--output-json",
+                                           saved});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("the weights are RANDOM"), HasSubstr("6/6")));
+  const json object = json::parse(result.out);
+  EXPECT_EQ(object["num_requests"], 6);
+  EXPECT_EQ(object["total_num_tokens"], 6 * 45);
+  EXPECT_EQ(object["latencies"].size(), 2U);
+  EXPECT_EQ(object["load_format"], "dummy");
+  EXPECT_EQ(object["dtype"], "bf16");
+  EXPECT_EQ(object["ended_by"], "all_ended");
+  std::ifstream file(saved);
+  EXPECT_EQ(json::parse(file), object);
+  // A request that cannot be run, and a file that cannot be written, are errors.
+  EXPECT_EQ(sluice_run({"bench", "offline", kDemo, "--num-prompts", "1", "--input-len", "9",
+                        "--output-len", "1", "--output-json", "/nonexistent/x"})
+                .exit_code,
+            1);
 }
 
 TEST_F(CliTest, JsonHasExactlyTheKeysPromised) {

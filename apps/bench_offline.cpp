@@ -1,0 +1,169 @@
+#include "apps/bench_offline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apps/bench_progress.h"
+#include "apps/exit_code.h"
+#include "apps/interrupt.h"
+#include "apps/make_device.h"
+#include "apps/offline_report.h"
+#include "apps/offline_run.h"
+#include "apps/option_lists.h"
+#include "apps/tbt_goal.h"
+#include "base/log.h"
+#include "engine/engine_loader.h"
+#include "load/workload_spec.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Enough to capture graphs and touch every weight.
+constexpr std::int32_t kWarmUpTokens = 8;
+
+struct OfflineSettings {
+  EngineOptions engine;
+  WorkloadSpec workload;
+  OfflineOptions run;
+  OfflineReport report;
+};
+
+Result<OfflineSettings> parse_offline_settings(const OfflineArguments& arguments) {
+  const BenchArguments& bench = arguments.bench;
+  OfflineSettings settings;
+  ASSIGN_OR_RETURN(settings.engine, parse_engine_options(arguments.engine));
+  ASSIGN_OR_RETURN(settings.workload.lengths, lengths_option(bench));
+  settings.workload.count = bench.num_prompts.value_or(0);
+  settings.workload.seed = bench.seed;
+  ASSIGN_OR_RETURN(settings.report.percentiles, parse_percentiles(bench.metric_percentiles));
+  settings.report.batches = arguments.batch_size.has_value();
+  settings.run.batch_size = arguments.batch_size.value_or(0);
+  settings.run.max_waiting = settings.engine.max_num_seqs;
+  settings.run.temperature = bench.temperature;
+  settings.run.seed = bench.seed;
+  // Lengths that cannot be read are wrong usage, known before gigabytes are loaded.
+  WorkloadSpec probe = settings.workload;
+  probe.count = 1;
+  ASSIGN_OR_RETURN(const MadeWorkload ignored, make_workload(probe));
+  static_cast<void>(ignored);
+  return settings;
+}
+
+Result<Workload> workload_within(const WorkloadSpec& spec) {
+  ASSIGN_OR_RETURN(Workload workload, make_bench_workload(spec));
+  workload.source = fmt::format("{} lengths", spec.lengths);
+  return workload;
+}
+
+// As many requests as run at once, or as asked: the graphs of the run's sizes are captured, and
+// every buffer has been touched.
+Status warm_up_engine(Engine& engine, const OfflineArguments& arguments,
+                      const OfflineSettings& settings, const Workload& workload,
+                      const PromptMaker& prompts, const Clock& clock) {
+  std::int64_t count = std::min<std::int64_t>(settings.engine.max_num_seqs,
+                                              static_cast<std::int64_t>(workload.requests.size()));
+  if (arguments.batch_size) count = std::min<std::int64_t>(count, *arguments.batch_size);
+  count = arguments.num_warmups.value_or(static_cast<std::int32_t>(count));
+  Workload few;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::size_t>(i) % workload.requests.size();
+    few.requests.push_back(workload.requests[index]);
+    few.requests.back().output_tokens = std::min(few.requests.back().output_tokens, kWarmUpTokens);
+  }
+  OfflineOptions options = settings.run;
+  options.batch_size = 0;
+  options.first_number = kWarmUpNumber;
+  options.progress_every = Duration(0);
+  ASSIGN_OR_RETURN(const OfflineResult result, run_offline(engine, options, few, prompts, clock));
+  if (result.interrupted) return Error{ErrorCode::kCancelled, "interrupted while warming up"};
+  return {};
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(
+    const OfflineArguments& arguments, const OfflineSettings& settings, const LoadedModel& model,
+    const Device& device, const Workload& workload, const OfflineResult& result) {
+  const auto text = [](const ordered_json& value) {
+    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
+  const bool dummy = settings.engine.load_format == LoadFormat::kDummy;
+  ordered_json batch = nullptr;
+  if (arguments.batch_size) batch = *arguments.batch_size;
+  return {{"date", text(timestamp_text())},
+          {"model_id", text(arguments.model)},
+          {"device", text(device.traits().name)},
+          {"dtype", text(dtype_name(model.dtype))},
+          {"load_format", text(dummy ? "dummy" : "auto")},
+          {"enforce_eager", text(settings.engine.graphs == GraphMode::kEager)},
+          {"workload", text(workload.source)},
+          {"num_prompts", text(workload.requests.size())},
+          {"batch_size", text(batch)},
+          {"seed", text(arguments.bench.seed)},
+          {"ended_by", text(result.interrupted ? "interrupted" : "all_ended")}};
+}
+
+Status write_json(const std::string& path, const std::string& json) {
+  std::ofstream out(path, std::ios::binary);
+  out << json << '\n';
+  if (!out.flush()) return unavailable(fmt::format("--output-json: cannot write {}", path));
+  log_info(fmt::format("result: {}", path));
+  return {};
+}
+
+Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& settings) {
+  const SystemClock clock;
+  StartupTimeline timeline(clock);
+  const auto pool = make_pool(settings.engine);
+  ASSIGN_OR_RETURN(const auto device, make_device(settings.engine, *pool));
+  timeline.mark("device");
+  ASSIGN_OR_RETURN(const EngineOptions chosen,
+                   with_token_budget(arguments.model, settings.engine, *device, *pool, clock));
+  if (settings.engine.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
+  ASSIGN_OR_RETURN(LoadedEngine loaded,
+                   load_engine(arguments.model, chosen, *device, *pool, clock, timeline));
+  catch_interrupts();
+  settings.workload.max_total = loaded.engine->limits().max_model_len;
+  ASSIGN_OR_RETURN(const Workload workload, workload_within(settings.workload));
+  const PromptMaker prompts(middle_ids(loaded.config.vocab_size), settings.workload.seed);
+  RETURN_IF_ERROR(warm_up_engine(*loaded.engine, arguments, settings, workload, prompts, clock));
+  timeline.mark("warm-up");
+  fmt::print(stderr, "{}\n", timeline.line());
+
+  BenchProgress progress(!arguments.bench.no_progress);
+  progress.attach(settings.run);
+  auto result = run_offline(*loaded.engine, settings.run, workload, prompts, clock);
+  progress.end();
+  RETURN_IF_ERROR(result);
+  settings.report.facts = facts_of(arguments, settings, loaded, *device, workload, *result);
+  const std::string json = offline_json(*result, settings.report);
+  fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
+  std::fflush(stdout);
+  if (!arguments.output_json.empty()) RETURN_IF_ERROR(write_json(arguments.output_json, json));
+  if (result->summary.failed > 0) {
+    log_error(fmt::format("{} requests failed: the model gave logits that are not finite",
+                          result->summary.failed));
+  }
+  if (result->interrupted) return kExitInterrupted;
+  return result->summary.failed > 0 ? kExitError : kExitSuccess;
+}
+
+}  // namespace
+
+int run_bench_offline(const OfflineArguments& arguments) {
+  auto settings = parse_offline_settings(arguments);
+  if (!settings) return report_error(settings.error(), exit_code_for(settings.error()));
+  const auto code = bench_offline(arguments, *settings);
+  if (!code) {
+    const bool stopped = code.error().code == ErrorCode::kCancelled;
+    return report_error(code.error(), stopped ? kExitInterrupted : kExitError);
+  }
+  return *code;
+}
+
+}  // namespace sluice

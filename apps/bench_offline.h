@@ -1,0 +1,27 @@
+// `sluice bench offline`: what an engine can do without a server: throughput of a workload, latency
+// of batches, and prefill and decode by themselves. One thread, and the engine's pool.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/bench_options.h"
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+// As given; absent = not given.
+struct OfflineArguments {
+  std::string model;
+  BenchArguments bench;  // of it the requests, and what comes out
+  std::optional<std::int32_t> batch_size;
+  std::optional<std::int32_t> num_warmups;
+  std::string output_json;
+  EngineOptionTexts engine;
+};
+
+// Returns the exit code: 0 only when no request failed.
+int run_bench_offline(const OfflineArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,150 @@
+#include "apps/offline_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Those of vllm bench latency.
+constexpr int kBatchPercentiles[] = {10, 25, 50, 75, 90, 99};
+
+double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+double ratio(double over, double under) { return under > 0 ? over / under : 0; }
+
+// Latencies of batches in seconds, ascending; there are few, so they are kept exactly.
+struct BatchLatencies {
+  explicit BatchLatencies(const std::vector<Duration>& latencies) {
+    for (const Duration latency : latencies) sorted.push_back(seconds_of(latency));
+    std::sort(sorted.begin(), sorted.end());
+    for (const double s : sorted) mean += s / static_cast<double>(sorted.size());
+    double squares = 0;
+    for (const double s : sorted) squares += (s - mean) * (s - mean);
+    deviation = std::sqrt(ratio(squares, static_cast<double>(sorted.size())));
+  }
+  // Between two neighbours in proportion, as numpy.percentile has it.
+  double percentile(double percent) const {
+    if (sorted.empty()) return 0;
+    const double at = percent / 100 * static_cast<double>(sorted.size() - 1);
+    const auto low = static_cast<std::size_t>(at);
+    const std::size_t high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
+  }
+
+  std::vector<double> sorted;
+  double mean = 0;
+  double deviation = 0;
+};
+
+struct Kind {
+  std::string_view name;
+  const StepTotals& totals;
+};
+
+std::vector<Kind> kinds_of(const OfflineResult& result) {
+  return {{"prefill", result.prefill}, {"decode", result.decode}, {"hybrid", result.hybrid}};
+}
+
+std::int64_t tokens_of(const StepTotals& totals) {
+  return totals.prefill_tokens + totals.decode_tokens;
+}
+
+ordered_json steps_json(const StepTotals& totals) {
+  const double seconds = seconds_of(totals.time);
+  const auto steps = static_cast<double>(totals.steps);
+  const auto tokens = static_cast<double>(tokens_of(totals));
+  return {{"steps", totals.steps},
+          {"prefill_tokens", totals.prefill_tokens},
+          {"decode_tokens", totals.decode_tokens},
+          {"seconds", seconds},
+          {"tokens_per_second", ratio(tokens, seconds)},
+          {"tokens_per_step", ratio(tokens, steps)},
+          {"mean_step_ms", ratio(seconds * 1000, steps)}};
+}
+
+std::string latency_line(std::string_view name, const LatencyPool& pool,
+                         const std::vector<double>& percentiles) {
+  std::string line =
+      fmt::format("{} (ms): mean {:.2f}, median {:.2f}", name, to_milliseconds(pool.mean()),
+                  to_milliseconds(pool.percentile(50)));
+  for (const double percent : percentiles) {
+    line += fmt::format(", P{} {:.2f}", percent, to_milliseconds(pool.percentile(percent)));
+  }
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string offline_json(const OfflineResult& result, const OfflineReport& report) {
+  const ServingSummary& summary = result.summary;
+  auto entries = report.facts;
+  const auto add = [&](const char* key, const ordered_json& value) {
+    entries.emplace_back(key, value.dump());
+  };
+  add("elapsed_time", seconds_of(summary.duration));
+  add("num_requests", summary.completed);
+  add("total_num_tokens", summary.total_input_tokens + summary.total_output_tokens);
+  add("requests_per_second", summary.request_throughput());
+  add("tokens_per_second", summary.total_token_throughput());
+  if (report.batches) {
+    const BatchLatencies latencies(result.latencies);
+    ordered_json all = ordered_json::array();
+    for (const Duration latency : result.latencies) all.push_back(seconds_of(latency));
+    ordered_json percentiles;
+    for (const int percent : kBatchPercentiles) {
+      percentiles[std::to_string(percent)] = latencies.percentile(percent);
+    }
+    add("avg_latency", latencies.mean);
+    add("std_latency", latencies.deviation);
+    add("latencies", all);
+    add("percentiles", percentiles);
+  }
+  for (const Kind& kind : kinds_of(result)) add(kind.name.data(), steps_json(kind.totals));
+  add("preemptions", result.preemptions);
+  add("not_started", result.not_started);
+  return summary_json(summary, report.percentiles, entries);
+}
+
+std::string offline_text(const OfflineResult& result, const OfflineReport& report) {
+  const ServingSummary& summary = result.summary;
+  std::string text = fmt::format(
+      "Throughput: {:.2f} requests/s, {:.2f} total tokens/s, {:.2f} output tokens/s\n"
+      "Requests: {} completed, {} failed, {} unfinished, {} not started, in {:.2f} s\n"
+      "Total num prompt tokens:  {}\nTotal num output tokens:  {}\n",
+      summary.request_throughput(), summary.total_token_throughput(), summary.output_throughput(),
+      summary.completed, summary.failed, summary.unfinished, result.not_started,
+      seconds_of(summary.duration), summary.total_input_tokens, summary.total_output_tokens);
+  if (report.batches && !result.latencies.empty()) {
+    const BatchLatencies latencies(result.latencies);
+    text += fmt::format("Avg latency: {:.4f} seconds (deviation {:.4f})\n", latencies.mean,
+                        latencies.deviation);
+    for (const int percent : kBatchPercentiles) {
+      text += fmt::format("{}% percentile latency: {:.4f} seconds\n", percent,
+                          latencies.percentile(percent));
+    }
+  }
+  text += fmt::format("{:<10} {:>8} {:>10} {:>12} {:>12} {:>12}\n", "steps", "number", "seconds",
+                      "tokens/s", "tokens/step", "ms/step");
+  for (const Kind& kind : kinds_of(result)) {
+    const double seconds = seconds_of(kind.totals.time);
+    const auto steps = static_cast<double>(kind.totals.steps);
+    const auto tokens = static_cast<double>(tokens_of(kind.totals));
+    text += fmt::format("{:<10} {:>8} {:>10.3f} {:>12.1f} {:>12.1f} {:>12.3f}\n", kind.name,
+                        kind.totals.steps, seconds, ratio(tokens, seconds), ratio(tokens, steps),
+                        ratio(seconds * 1000, steps));
+  }
+  text += latency_line("TTFT", summary.ttft, report.percentiles);
+  text += latency_line("TPOT", summary.tpot, report.percentiles);
+  text += latency_line("TBT", summary.tbt, report.percentiles);
+  if (result.preemptions > 0) text += fmt::format("Preemptions: {}\n", result.preemptions);
+  return text;
+}
+
+}  // namespace sluice

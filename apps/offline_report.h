@@ -1,0 +1,26 @@
+// What `sluice bench offline` says: the keys of `vllm bench throughput` and, of runs in batches, of
+// `vllm bench latency`; then steps by kind, then what `bench serve` says of requests. Pure; any
+// thread.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/offline_run.h"
+
+namespace sluice {
+
+struct OfflineReport {
+  std::vector<std::pair<std::string, std::string>> facts;  // key, JSON value; they come first
+  std::vector<double> percentiles;                         // of requests' latencies
+  bool batches = false;                                    // latencies of batches are wanted
+};
+
+// One JSON object.
+std::string offline_json(const OfflineResult& result, const OfflineReport& report);
+
+// For people.
+std::string offline_text(const OfflineResult& result, const OfflineReport& report);
+
+}  // namespace sluice

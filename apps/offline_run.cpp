@@ -1,0 +1,176 @@
+#include "apps/offline_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "apps/interrupt.h"
+
+namespace sluice {
+namespace {
+
+class OfflineRun {
+ public:
+  OfflineRun(Engine& engine, const OfflineOptions& options, const Workload& workload,
+             PromptMaker prompts, const Clock& clock)
+      : engine_(engine),
+        options_(options),
+        workload_(workload),
+        prompts_(std::move(prompts)),
+        clock_(clock),
+        before_(engine.stats()) {}
+
+  Result<OfflineResult> run() {
+    start_ = clock_.now();
+    const std::size_t total = workload_.requests.size();
+    const std::int64_t preempted = before_.preemptions;
+    const auto size = options_.batch_size > 0 ? static_cast<std::size_t>(options_.batch_size)
+                                              : std::max<std::size_t>(total, 1);
+    while (next_ < total && !result_.interrupted) {
+      batch_start_ = now();
+      RETURN_IF_ERROR(run_batch(std::min(total, next_ + size)));
+      if (!result_.interrupted) result_.latencies.push_back(now() - batch_start_);
+    }
+    result_.not_started = static_cast<std::int64_t>(total - next_);
+    result_.preemptions = engine_.stats().preemptions - preempted;
+    if (options_.progress_every > Duration(0)) options_.progress(progress());
+    result_.summary = recorder_.finish(now());
+    return std::move(result_);
+  }
+
+ private:
+  Duration now() const { return clock_.now() - start_; }
+
+  // Requests up to `last`, to the end of all of them.
+  Status run_batch(std::size_t last) {
+    Duration step_start = batch_start_;
+    while (next_ < last || engine_.has_work()) {
+      if (interrupted() && !std::exchange(result_.interrupted, true)) engine_.cancel_all();
+      if (result_.interrupted) last = next_;
+      RETURN_IF_ERROR(feed(last));
+      if (!engine_.has_work()) break;
+      ASSIGN_OR_RETURN(const auto outputs, engine_.step());
+      const Duration time = now();
+      count_step(time - std::exchange(step_start, time));
+      for (const ChoiceOutput& output : outputs) take(output, time);
+      if (options_.progress_every > Duration(0) && time - shown_ >= options_.progress_every) {
+        shown_ = time;
+        options_.progress(progress());
+      }
+    }
+    return {};
+  }
+
+  Status feed(std::size_t last) {
+    while (next_ < last && engine_.scheduler().num_waiting() < options_.max_waiting) {
+      const WorkloadRequest& wanted = workload_.requests[next_];
+      Request request;
+      request.id = next_ + 1;
+      prompts_.make_ids(wanted, options_.first_number + static_cast<std::int64_t>(next_),
+                        request.prompt);
+      request.arrival = start_ + batch_start_;
+      request.sampling.max_tokens = wanted.output_tokens;
+      request.sampling.temperature = static_cast<float>(options_.temperature);
+      request.sampling.seed = options_.seed + next_;
+      request.sampling.ignore_eos = true;
+      RequestRecord& record = live_[request.id];
+      record.arrival = record.sent = batch_start_;
+      record.prompt_tokens = wanted.prompt_tokens;
+      ++next_;
+      if (auto status = engine_.add_request(std::move(request)); !status) {
+        return with_context(fmt::format("request {}", next_), std::move(status).error());
+      }
+    }
+    return {};
+  }
+
+  void count_step(Duration time) {
+    const EngineStats& stats = engine_.stats();
+    const std::int64_t prefill = stats.prefill_tokens - before_.prefill_tokens;
+    const std::int64_t decode = stats.decode_tokens - before_.decode_tokens;
+    before_ = stats;
+    if (prefill + decode == 0) return;
+    StepTotals& totals = decode == 0    ? result_.prefill
+                         : prefill == 0 ? result_.decode
+                                        : result_.hybrid;
+    ++totals.steps;
+    totals.prefill_tokens += prefill;
+    totals.decode_tokens += decode;
+    totals.time += time;
+  }
+
+  void take(const ChoiceOutput& output, Duration time) {
+    const auto found = live_.find(output.request);
+    RequestRecord& record = found->second;
+    for (std::size_t i = 0; i < output.tokens.size(); ++i) {
+      if (record.last_token) {
+        recorder_.add_token(time, time - *record.last_token);
+        tbt_.add(time - *record.last_token);
+      } else {
+        recorder_.add_first_token(time);
+        record.first_token = time;
+      }
+      record.last_token = time;
+      ++record.output_tokens;
+      ++output_tokens_;
+    }
+    if (output.finish_reason == FinishReason::kNone) return;
+    record.ended = time;
+    record.finished = output.finish_reason != FinishReason::kCancelled;
+    if (output.finish_reason == FinishReason::kError) {
+      record.error = "the model gave logits that are not finite";
+    }
+    if (!record.error.empty()) {
+      ++failed_;
+    } else if (record.finished) {
+      ++completed_;
+      if (record.first_token) ttft_.add(*record.first_token - record.arrival);
+    }
+    recorder_.add_request(record);
+    live_.erase(found);
+  }
+
+  LoadProgress progress() const {
+    LoadProgress progress;
+    progress.elapsed = now();
+    progress.total = static_cast<std::int64_t>(workload_.requests.size());
+    progress.completed = completed_;
+    progress.failed = failed_;
+    progress.in_flight = engine_.scheduler().num_running();
+    progress.output_tokens = output_tokens_;
+    progress.p99_ttft = ttft_.percentile(99);
+    progress.p99_tbt = tbt_.percentile(99);
+    return progress;
+  }
+
+  Engine& engine_;
+  const OfflineOptions& options_;
+  const Workload& workload_;
+  PromptMaker prompts_;
+  const Clock& clock_;
+  ServingRecorder recorder_;
+  TimePoint start_;
+  Duration batch_start_{0};  // this and all below: since start_
+  Duration shown_{0};
+  EngineStats before_;
+  std::size_t next_ = 0;
+  std::unordered_map<RequestId, RequestRecord> live_;
+  std::int64_t completed_ = 0;
+  std::int64_t failed_ = 0;
+  std::int64_t output_tokens_ = 0;
+  LatencyPool ttft_;
+  LatencyPool tbt_;
+  OfflineResult result_;
+};
+
+}  // namespace
+
+Result<OfflineResult> run_offline(Engine& engine, const OfflineOptions& options,
+                                  const Workload& workload, PromptMaker prompts,
+                                  const Clock& clock) {
+  return OfflineRun(engine, options, workload, std::move(prompts), clock).run();
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+// run_offline(): a workload on an engine in this process, without a server and its clients. What
+// the requests saw is summed up as everywhere (serving_summary.h); what the engine did is told by
+// kinds of steps, so that prefill and decode have figures of their own.
+// Times of arrival are not used: a batch's requests are there at once. SIGINT (apps/interrupt.h)
+// ends a run; what was running stays in the figures as unfinished. One thread; blocks it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "load/load_run.h"
+#include "load/prompt_maker.h"
+#include "workload/serving_summary.h"
+#include "workload/workload.h"
+
+namespace sluice {
+
+struct OfflineOptions {
+  std::int64_t batch_size = 0;    // requests; the next batch waits for the last of it; 0: all
+  std::int64_t max_waiting = 64;  // requests in the engine's queue: prompts are made as needed
+  double temperature = 0;
+  std::uint64_t seed = 0;
+  std::int64_t first_number = 0;  // of the first request's prompt
+  Duration progress_every{0};     // 0: never
+  std::function<void(const LoadProgress&)> progress;
+};
+
+// All steps of one kind. A token is computed for a prompt or as the newest of an answer.
+struct StepTotals {
+  std::int64_t steps = 0;
+  std::int64_t prefill_tokens = 0;
+  std::int64_t decode_tokens = 0;
+  Duration time{0};
+};
+
+struct OfflineResult {
+  ServingSummary summary;
+  std::vector<Duration> latencies;  // of batches that ended by themselves
+  StepTotals prefill;               // steps that compute prompts alone
+  StepTotals decode;                // the newest tokens of answers alone
+  StepTotals hybrid;                // both
+  std::int64_t preemptions = 0;
+  std::int64_t not_started = 0;
+  bool interrupted = false;
+};
+
+// REQUIRES: the engine has no requests. Errors are those of the engine, and of a request that it
+// refuses.
+Result<OfflineResult> run_offline(Engine& engine, const OfflineOptions& options,
+                                  const Workload& workload, PromptMaker prompts,
+                                  const Clock& clock);
+
+}  // namespace sluice

@@ -1,0 +1,166 @@
+// Runs of a workload on an engine without a server: what is counted, by kinds of steps, and how a
+// run ends before its requests do.
+#include "apps/offline_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "apps/interrupt.h"
+#include "apps/offline_report.h"
+#include "nlohmann/json.hpp"
+#include "scheduler/policy.h"
+#include "tests/support/executor_wrappers.h"
+#include "tests/support/fake_executor.h"
+#include "tests/support/fake_model.h"
+
+namespace sluice {
+namespace {
+
+class OfflineRunTest : public testing::Test {
+ protected:
+  void SetUp() override { make(1 << 30); }
+
+  void make(int good_steps) {
+    KvOptions kv_options;
+    kv_options.block_size = 4;
+    kv_options.group_windows = {0};
+    kv_options.num_blocks = 256;
+    kv_options.max_num_seqs = 8;
+    kv_options.max_model_len = 100;
+    kv_options.max_query_len = 16;
+    auto kv = std::make_unique<KvManager>(kv_options);
+    SchedulerOptions options;
+    options.token_budget = 16;
+    options.max_num_seqs = 8;
+    options.max_model_len = 100;
+    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
+    auto executor = std::make_unique<FailingExecutor>(
+        std::make_unique<FakeExecutor>(model_, kv_options, 1), good_steps);
+    engine_ = std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
+                                       std::move(kv), std::move(scheduler), clock_);
+  }
+
+  static Workload workload(std::size_t count, std::int32_t prompt, std::int32_t output) {
+    Workload workload;
+    workload.requests.assign(count, WorkloadRequest{Duration(0), prompt, output, {}});
+    return workload;
+  }
+
+  Result<OfflineResult> run(const OfflineOptions& options, const Workload& workload) {
+    return run_offline(*engine_, options, workload, PromptMaker(middle_ids(model_.vocab_size), 7),
+                       clock_);
+  }
+
+  FakeModel model_;
+  SystemClock clock_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(OfflineRunTest, BatchesFollowOneAnotherAndEveryTokenIsCountedOnce) {
+  OfflineOptions options;
+  options.batch_size = 4;
+  const auto result = run(options, workload(10, 20, 5));
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->latencies.size(), 3U);
+  EXPECT_EQ(result->summary.completed, 10);
+  EXPECT_EQ(result->summary.total_input_tokens, 200);
+  EXPECT_EQ(result->summary.total_output_tokens, 50);
+  EXPECT_EQ(result->summary.max_concurrent_requests, 4);
+  const StepTotals& prefill = result->prefill;
+  const StepTotals& decode = result->decode;
+  const StepTotals& hybrid = result->hybrid;
+  EXPECT_EQ(prefill.prefill_tokens + hybrid.prefill_tokens, 200);
+  EXPECT_EQ(decode.decode_tokens + hybrid.decode_tokens, 10 * 4);  // the first is the prompt's
+  EXPECT_EQ(prefill.decode_tokens + decode.prefill_tokens, 0);
+  EXPECT_EQ(prefill.steps, 6);  // two a batch, to the end of its first prompt; then it decodes
+  EXPECT_GT(hybrid.steps, 0);
+  EXPECT_EQ(prefill.steps + decode.steps + hybrid.steps, engine_->stats().steps);
+  EXPECT_LE(prefill.time + decode.time + hybrid.time, result->summary.duration);
+  EXPECT_FALSE(result->interrupted);
+  EXPECT_EQ(engine_->num_requests(), 0U);
+}
+
+TEST_F(OfflineRunTest, ALongQueueIsFedAsItDrains) {
+  OfflineOptions options;
+  options.max_waiting = 2;
+  std::size_t most = 0;
+  options.progress_every = Duration(1);
+  options.progress = [&](const LoadProgress&) { most = std::max(most, engine_->num_requests()); };
+  const auto result = run(options, workload(100, 10, 3));
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->summary.completed, 100);
+  EXPECT_EQ(result->latencies.size(), 1U);
+  EXPECT_GT(most, 0U);
+  EXPECT_LE(most, 8U + 2U);  // running and waiting
+}
+
+TEST_F(OfflineRunTest, WhatTheEngineRefusesIsAnErrorThatNamesTheRequest) {
+  Workload mixed = workload(3, 10, 3);
+  mixed.requests[2].prompt_tokens = 200;
+  const auto result = run({}, mixed);
+  ASSERT_FALSE(result);
+  EXPECT_THAT(result.error().message, testing::HasSubstr("request 3"));
+  EXPECT_THAT(result.error().message, testing::HasSubstr("context"));
+}
+
+TEST_F(OfflineRunTest, AnEngineThatFailsEndsTheRun) {
+  make(3);
+  EXPECT_FALSE(run({}, workload(4, 20, 5)));
+}
+
+TEST_F(OfflineRunTest, TheReportHasTheKeysOfVllm) {
+  OfflineOptions options;
+  options.batch_size = 2;
+  const auto result = run(options, workload(6, 10, 4));
+  ASSERT_TRUE(result) << result.error().message;
+  OfflineReport report;
+  report.percentiles = {90};
+  report.batches = true;
+  report.facts = {{"model_id", "\"m\""}};
+  const auto json = nlohmann::json::parse(offline_json(*result, report));
+  EXPECT_EQ(json["model_id"], "m");
+  EXPECT_EQ(json["num_requests"], 6);
+  EXPECT_EQ(json["total_num_tokens"], 6 * 14);
+  EXPECT_DOUBLE_EQ(json["requests_per_second"].get<double>() * json["elapsed_time"].get<double>(),
+                   6);
+  EXPECT_DOUBLE_EQ(json["tokens_per_second"].get<double>() * json["elapsed_time"].get<double>(),
+                   6 * 14);
+  ASSERT_EQ(json["latencies"].size(), 3U);
+  double sum = 0;
+  for (const double latency : json["latencies"]) sum += latency;
+  EXPECT_NEAR(json["avg_latency"].get<double>(), sum / 3, 1e-12);
+  const auto& percentiles = json["percentiles"];
+  EXPECT_LE(percentiles["10"], percentiles["50"]);
+  EXPECT_LE(percentiles["50"], percentiles["99"]);
+  EXPECT_EQ(json["decode"]["decode_tokens"].get<int>() + json["hybrid"]["decode_tokens"].get<int>(),
+            6 * 3);
+  EXPECT_TRUE(json.contains("p90_tpot_ms"));
+  EXPECT_THAT(offline_text(*result, report), testing::HasSubstr("99% percentile latency"));
+  report.batches = false;
+  EXPECT_FALSE(nlohmann::json::parse(offline_json(*result, report)).contains("latencies"));
+}
+
+// The last of this file: a process that was interrupted stays so.
+TEST_F(OfflineRunTest, ZInterruptedTheFiguresSoFarStay) {
+  catch_interrupts();
+  OfflineOptions options;
+  options.batch_size = 10;
+  options.progress_every = Duration(1);
+  options.progress = [](const LoadProgress& progress) {
+    if (progress.completed > 10 && !interrupted()) raise(SIGINT);
+  };
+  const auto result = run(options, workload(50, 10, 4));
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result->interrupted);
+  EXPECT_GT(result->summary.completed, 10);
+  EXPECT_LT(result->summary.completed, 20);
+  EXPECT_GT(result->summary.unfinished, 0);
+  EXPECT_EQ(result->summary.completed + result->summary.unfinished, 20);
+  EXPECT_EQ(result->not_started, 30);
+  EXPECT_EQ(result->latencies.size(), 1U);
+  EXPECT_EQ(engine_->num_requests(), 0U);
+}
+
+}  // namespace
+}  // namespace sluice
