@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Runs everything that needs a GPU and prints one table, ready for docs/gpu-log.md.
+"""Runs everything that needs a GPU and prints two tables: tests, ready for docs/gpu-log.md, and
+benchmarks against their goals.
 
 Usage, in the folder that `make dist` makes: ./gpu_check [--output FILE] [--sanitizer]
 A test that was skipped did not run on a GPU: it counts as a failure here. Exits 0 only when all
-ran and passed. Needs Python's standard library, an NVIDIA driver, and nothing else.
+tests ran and passed and no benchmark failed; goals that are missed, and rivals that are not
+installed, are told by the table alone. Needs Python's standard library and an NVIDIA driver; with
+torch and transformers (--python) also ceilings and rivals are measured.
 """
 
 import argparse
@@ -17,17 +20,20 @@ import tempfile
 import time
 from dataclasses import dataclass
 
+import gpu_bench
+
 # Name in the table, program, filter. The instances of GPUs are named cuda, those on the host
 # cuda_emulated.
 GROUPS = [
     ("parity of ops", "parity_test", "*AttentionTest*/cuda:*RopeTest*/cuda:*MatmulTest*/cuda:"
-                                     "*RowOpsTest*/cuda"),
+                                     "*RowOpsTest*/cuda:*SamplingTest*/cuda"),
     ("graphs", "parity_test", "*GraphTest*/cuda"),
     ("exactness", "parity_test", "*ExactnessTest*/cuda"),
     ("golden models, whole engine", "cuda_models_test", "*_cuda"),
 ]
 PROMPTS = ["1", "5,17,900,33", ",".join(str(3 + 7 * i % 3000) for i in range(200))]
 TIMEOUT_S = 600
+WHOLE_S = 470  # of tests and benchmarks together
 
 
 @dataclass
@@ -51,23 +57,36 @@ class Row:
 class Runner:
     """Runs the folder's programs, with the folder's own glibc where the machine's is too old."""
 
-    def __init__(self, folder, prefix=()):
+    def __init__(self, folder, prefix=(), deadline=float("inf")):
         self.folder = folder
         self.prefix = list(prefix)
+        self.deadline = deadline  # of time.monotonic()
         self.loader = []
         if self.run(["sluice", "--version"]).returncode != 0:
             glibc = os.path.join(folder, "lib", "glibc")
             libraries = glibc + ":" + os.path.join(folder, "lib")
             self.loader = [os.path.join(glibc, "ld-linux-x86-64.so.2"), "--library-path", libraries]
 
-    def run(self, command, prefixed=False):
+    def run_within(self, command, seconds, prefixed=False):
+        """None when it ran longer."""
         program = os.path.join(self.folder, command[0])
         full = (self.prefix if prefixed else []) + self.loader + [program] + command[1:]
         try:
             return subprocess.run(full, cwd=self.folder, capture_output=True, text=True,
-                                  timeout=TIMEOUT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return subprocess.CompletedProcess(full, 127, "", str(error))
+                                  timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def run(self, command, prefixed=False):
+        seconds = min(TIMEOUT_S, max(self.deadline - time.monotonic(), 0.1))
+        try:
+            done = self.run_within(command, seconds, prefixed)
+        except OSError as error:
+            return subprocess.CompletedProcess(command, 127, "", str(error))
+        if done is None:
+            return subprocess.CompletedProcess(command, 124, "",
+                                               f"did not end within {seconds:.0f} s")
+        return done
 
 
 def count_results(report, row):
@@ -155,14 +174,42 @@ def table(commit, cuda, rows):
     return "\n".join(lines + ([""] + notes if notes else [])) + "\n"
 
 
-def main(argv):
+def say(what):
+    print(f"gpu_check: {what}", file=sys.stderr, flush=True)
+
+
+def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--folder", default=os.path.dirname(os.path.abspath(__file__)),
                         help="what make dist made; default: where this script lies")
     parser.add_argument("--output", help="write the table to this file too")
     parser.add_argument("--sanitizer", action="store_true",
-                        help="run the tests under compute-sanitizer (much slower)")
-    arguments = parser.parse_args(argv)
+                        help="run the tests alone, under compute-sanitizer (much slower)")
+    parser.add_argument("--only", choices=["tests", "benchmarks"], help="leave out the others")
+    parser.add_argument("--time-limit", type=float, default=WHOLE_S,
+                        help=f"seconds of everything together, without --sanitizer ({WHOLE_S})")
+    parser.add_argument("--python", default=sys.executable,
+                        help="a Python with torch and transformers, for ceilings and rivals")
+    # To try the benchmarks' way without a GPU: --device cpu --shape tiny.
+    parser.add_argument("--device", default="cuda:0", help=argparse.SUPPRESS)
+    parser.add_argument("--shape", default="llama-3-8b", choices=list(gpu_bench.LOADS),
+                        help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def run_tests(runner):
+    rows = []
+    for group in GROUPS:
+        say(group[0])
+        rows.append(run_group(runner, *group))
+    say("demo model")
+    rows.append(compare_with_cpu(runner))
+    return rows
+
+
+def main(argv):
+    start = time.monotonic()
+    arguments = parse(argv)
     prefix = []
     if arguments.sanitizer:
         tool = shutil.which("compute-sanitizer")
@@ -170,24 +217,27 @@ def main(argv):
             print("gpu_check: compute-sanitizer is not in PATH", file=sys.stderr)
             return 2
         prefix = [tool, "--error-exitcode", "9"]
-    runner = Runner(arguments.folder, prefix)
+    deadline = float("inf") if arguments.sanitizer else start + arguments.time_limit
+    runner = Runner(arguments.folder, prefix, deadline)
     try:
         with open(os.path.join(arguments.folder, "COMMIT"), encoding="utf-8") as stream:
             commit = stream.read().strip()
     except OSError:
         commit = "unknown"
-    rows = []
-    for group in GROUPS:
-        print(f"gpu_check: {group[0]}", file=sys.stderr)
-        rows.append(run_group(runner, *group))
-    print("gpu_check: demo model", file=sys.stderr)
-    rows.append(compare_with_cpu(runner))
+    rows = [] if arguments.only == "benchmarks" else run_tests(runner)
     text = table(commit, machine(runner), rows)
-    print(text, end="")
+    print(text, end="", flush=True)
+    lines = []
+    if arguments.only != "tests" and not arguments.sanitizer:
+        lines = gpu_bench.Bench(runner, arguments, deadline, say).run()
+        benchmarks = "\n" + gpu_bench.table(lines)
+        print(benchmarks, end="")
+        text += benchmarks
     if arguments.output:
         with open(arguments.output, "w", encoding="utf-8") as stream:
             stream.write(text)
-    return 0 if all(row.result == "passed" for row in rows) else 1
+    good = all(row.result == "passed" for row in rows)
+    return 0 if good and all(line.result != "FAILED" for line in lines) else 1
 
 
 if __name__ == "__main__":

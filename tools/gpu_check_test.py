@@ -1,13 +1,17 @@
-"""gpu_check over a folder of fake programs: what counts as run, and what the table says."""
+"""gpu_check over a folder of fake programs: what counts as run, and what the tables say."""
 
 import contextlib
 import io
 import os
 import stat
+import sys
 import tempfile
 import textwrap
+import time
 import unittest
+import unittest.mock
 
+import gpu_bench
 import gpu_check
 
 TEST_PROGRAM = """\
@@ -29,6 +33,19 @@ SLUICE = """\
         print(json.dumps({"checks": [{"name": "cuda", "found": "driver 580.1, CUDA 13.0"}]}))
     elif sys.argv[1] == "generate":
         print(json.dumps({"output_tokens": TOKENS}))
+    elif sys.argv[1:3] == ["bench", "offline"]:
+        model = json.load(open(sys.argv[3] + "/config.json"))
+        batch = int(sys.argv[sys.argv.index("--max-num-seqs") + 1])
+        steps = {"steps": 128, "prefill_tokens": 16384, "decode_tokens": 128 * batch,
+                 "seconds": 1.0, "tokens_per_second": 128.0 * batch, "tokens_per_step": batch,
+                 "mean_step_ms": 20.0 if "--enforce-eager" in sys.argv else 5.0}
+        print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps}))
+"""
+# 15 GB of weights in 5 ms are 3 TB/s: of 4 TB/s, three quarters.
+TORCH = """\
+    import json, sys
+    print(json.dumps({"copy_bytes_per_second": 4e12, "matmul_flops_per_second": 7e14,
+                      "step_ms": 30.0, "tokens_per_second": 500.0, "version": "none"}))
 """
 
 
@@ -38,23 +55,33 @@ class GpuCheckTest(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.write("COMMIT", "abc123\n")
         self.write("sluice", SLUICE.replace("TOKENS", "[1, 2]"))
+        self.write("torch_bench.py", TORCH)
         self.write_tests(PASSED)
 
     def write(self, name, text):
         path = os.path.join(self.folder.name, name)
         with open(path, "w", encoding="utf-8") as stream:
-            stream.write(textwrap.dedent(text))
+            # Without what python3 in PATH may stand for, and without site-packages: many are run.
+            text = textwrap.dedent(text).replace("/usr/bin/env python3", f"{sys.executable} -SE")
+            stream.write(text)
         os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
 
     def write_tests(self, case):
         for name in ("parity_test", "cuda_models_test"):
             self.write(name, TEST_PROGRAM.replace("CASE", repr(case)))
 
-    def check(self):
+    def check(self, *options):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = gpu_check.main(["--folder", self.folder.name])
+            code = gpu_check.main(["--folder", self.folder.name, "--only", "tests", *options])
         return code, out.getvalue()
+
+    def bench(self, *options):
+        """The lines of the benchmarks' table, split at their bars, by name."""
+        code, text = self.check("--only", "benchmarks", *options)
+        rows = [[cell.strip() for cell in line.strip("|").split("|")]
+                for line in text.splitlines() if line.startswith("|")]
+        return code, {row[0]: row[1:] for row in rows}
 
     def test_all_passed(self):
         code, text = self.check()
@@ -87,6 +114,106 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check()
         self.assertEqual(code, 1)
         self.assertIn("greedy tokens equal to the CPU's | FAILED | 0 | 3 |", text)
+
+    def test_what_hangs_is_ended(self):
+        self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
+        start = time.monotonic()
+        code, text = self.check("--time-limit", "0.3")
+        self.assertEqual(code, 1)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertIn("did not end within", text)
+
+    # ------------------------------------------------------------ benchmarks
+
+    def test_benchmarks_are_put_beside_ceilings_and_goals(self):
+        code, rows = self.bench()
+        self.assertEqual(code, 0, rows)
+        self.assertEqual(rows["ceiling: BF16 matmul"][:1], ["measured"])
+        self.assertIn("700 TFLOP/s", rows["ceiling: BF16 matmul"][3])
+        self.assertEqual(rows["decode, batch 1, context 1024"][:3], ["missed", "0.76", "0.80"])
+        self.assertIn("5.000 ms a step", rows["decode, batch 1, context 1024"][3])
+        self.assertEqual(rows["decode, batch 16, context 1024"][0], "measured")
+        self.assertEqual(rows["decode, batch 64, context 1024"][:3], ["met", "1.21", "0.70"])
+        self.assertEqual(rows["prefill, 2048 tokens"][:3], ["missed", "0.34", "0.75"])
+        self.assertIn("4.00 times that with graphs", rows["decode without graphs, batch 16"][3])
+        self.assertEqual(rows["Sluice over transformers eager, batch 16"][:3],
+                         ["missed", "4.10", "5.00"])
+        self.assertEqual(rows["Sluice over transformers compiled, batch 16"][0], "met")
+
+    def test_without_torch_the_engine_is_measured_all_the_same(self):
+        self.write("torch_bench.py", "import sys\n"
+                                     "print('no torch', file=sys.stderr)\nsys.exit(3)\n")
+        code, rows = self.bench()
+        self.assertEqual(code, 0)
+        self.assertEqual(rows["ceiling: BF16 matmul"], ["skipped", "-", "-", "no torch"])
+        self.assertEqual(rows["decode, batch 1, context 1024"][:3], ["no ceiling", "-", "0.80"])
+        self.assertEqual(rows["Sluice over transformers eager, batch 16"][0], "skipped")
+
+    def test_a_part_that_fails_says_why_and_the_others_run(self):
+        self.write("torch_bench.py", "import sys\nif sys.argv[1] == 'compiled':\n"
+                                     "    raise MemoryError('18 GiB')\n" + textwrap.dedent(TORCH))
+        self.write("sluice", SLUICE.replace("TOKENS", "[1]").replace(
+            "        model =", "        if '--token-budget' in sys.argv:\n"
+                              "            sys.exit('sluice: not enough device memory')\n"
+                              "        model ="))
+        code, rows = self.bench()
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["prefill, 2048 tokens"][0], "FAILED")
+        self.assertIn("exit status 1: sluice: not enough device memory",
+                      rows["prefill, 2048 tokens"][3])
+        self.assertIn("MemoryError: 18 GiB", rows["Sluice over transformers compiled, batch 16"][3])
+        self.assertEqual(rows["Sluice over transformers eager, batch 16"][0], "missed")
+        self.assertEqual(rows["decode, batch 64, context 1024"][0], "met")
+
+    def test_figures_that_cannot_be_used_are_a_failure_of_their_line(self):
+        self.write("torch_bench.py", "print('[1]')\n")
+        self.write("sluice", SLUICE.replace("TOKENS", "[1]").replace('"hybrid": steps', '"x": 1'))
+        code, rows = self.bench()
+        self.assertEqual(code, 1)
+        self.assertIn("printed no JSON object", rows["ceiling: BF16 matmul"][3])
+        self.assertIn("KeyError('hybrid')", rows["hybrid batches of at most 512 tokens"][3])
+        self.assertEqual(rows["decode, batch 1, context 1024"][0], "no ceiling")
+
+    def test_a_missing_program_is_a_failure(self):
+        os.remove(os.path.join(self.folder.name, "sluice"))
+        code, rows = self.bench("--python", "/nonexistent/python")
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["prefill, 2048 tokens"][0], "FAILED")
+        self.assertIn("/nonexistent/python", rows["ceiling: BF16 matmul"][3])
+
+    def test_no_part_runs_past_the_end(self):
+        code, rows = self.bench("--time-limit", "0")
+        self.assertEqual(code, 0)
+        self.assertEqual(rows["prefill, 2048 tokens"], ["skipped", "-", "0.75", "no time was left"])
+
+    def test_a_part_that_hangs_is_ended_at_its_limit(self):
+        limit, gpu_bench.TORCH_LIMIT_S["ceilings"] = gpu_bench.TORCH_LIMIT_S["ceilings"], 0.3
+        self.addCleanup(gpu_bench.TORCH_LIMIT_S.__setitem__, "ceilings", limit)
+        self.write("torch_bench.py", "import sys, time\nif sys.argv[1] == 'ceilings':\n"
+                                     "    time.sleep(60)\n" + textwrap.dedent(TORCH))
+        code, rows = self.bench()
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["ceiling: BF16 matmul"][0], "FAILED")
+        self.assertIn("did not end within 0 s", rows["ceiling: BF16 matmul"][3])
+        self.assertEqual(rows["Sluice over transformers compiled, batch 16"][0], "met")
+
+    def test_bytes_and_operations_of_the_shape(self):
+        shape = gpu_bench.Shape(gpu_bench.LLAMA_3_8B)
+        parameters = shape.layer_weights + 2 * shape.head_weights
+        self.assertAlmostEqual(parameters / 8.03e9, 1, places=2)  # but for norms
+        self.assertEqual(shape.kv_bytes_per_token, 128 << 10)
+        self.assertEqual(shape.decode_bytes(2, 10) - shape.decode_bytes(1, 10), 10 * (128 << 10))
+        self.assertAlmostEqual(shape.prefill_flops(2048) / 29.7e12, 1, places=1)
+
+
+class TorchBenchTest(unittest.TestCase):
+    def test_a_missing_package_is_told_apart_from_a_failure(self):
+        import torch_bench  # pylint: disable=import-outside-toplevel
+        hidden = dict(sys.modules, torch=None)  # import torch raises ImportError
+        err = io.StringIO()
+        with unittest.mock.patch.dict(sys.modules, hidden), contextlib.redirect_stderr(err):
+            self.assertEqual(torch_bench.main(["ceilings"]), 3)
+        self.assertIn("not installed for", err.getvalue())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,312 @@
+"""The benchmark part of gpu_check: what a model of Llama-3-8B's shape does, against what the device
+can do and what transformers does with it. Weights are random and made in memory.
+
+Each part is a program of its own with a time limit of its own: one that fails, or is missing, is a
+line of the table that says why, and the others run.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+LLAMA_3_8B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 128000,
+    "eos_token_id": 128001,
+}
+TINY = {**LLAMA_3_8B, "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "bos_token_id": 1, "eos_token_id": 2}
+
+
+@dataclass
+class Load:
+    """What the parts ask for; the goals hold for the first."""
+
+    config: dict
+    context: int = 1024       # of a decode
+    decode_tokens: int = 128  # of each answer
+    prefill: int = 2048       # tokens of a prompt by itself
+    budget: int = 512         # tokens of a hybrid step
+    hybrid_requests: int = 192
+    torch_options: tuple = ()
+
+
+LOADS = {
+    "llama-3-8b": Load(LLAMA_3_8B),
+    "tiny": Load(TINY, 48, 8, 96, 32, 12, ("--copy-mib", "64", "--matmul", "128")),
+}
+BF16_BYTES = 2
+SLUICE_LIMIT_S = 60
+TORCH_LIMIT_S = {"ceilings": 45, "eager": 75, "compiled": 150}
+
+
+@dataclass
+class Line:
+    """One line of the table. `share` is of a ceiling or of a rival, and has a goal."""
+
+    name: str
+    figure: str = ""
+    share: float = None
+    goal: float = None
+    problem: str = ""
+    missing: bool = False  # the problem is that something is not installed
+
+    @property
+    def result(self):
+        if self.problem:
+            return "skipped" if self.missing else "FAILED"
+        if self.share is None or self.goal is None:
+            return "measured" if self.goal is None else "no ceiling"
+        return "met" if self.share >= self.goal else "missed"
+
+
+class Shape:
+    """Bytes and operations of a model's steps, from its configuration."""
+
+    def __init__(self, config):
+        hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+        head_dim = hidden // config["num_attention_heads"]
+        kv_width = head_dim * config["num_key_value_heads"]
+        self.layer_weights = layers * hidden * (2 * hidden + 2 * kv_width
+                                                + 3 * config["intermediate_size"])
+        self.head_weights = hidden * config["vocab_size"]
+        self.kv_bytes_per_token = layers * 2 * kv_width * BF16_BYTES
+        self.attention_width = layers * hidden
+
+    def decode_bytes(self, batch, context):
+        """Read by one step: every weight but the embedding table, and the KV of each sequence."""
+        weights = (self.layer_weights + self.head_weights) * BF16_BYTES
+        return weights + batch * context * self.kv_bytes_per_token
+
+    def prefill_flops(self, tokens):
+        """Of one prompt: causal attention, and logits of its last token alone."""
+        return (2 * self.layer_weights * tokens + 2 * self.head_weights
+                + 2 * self.attention_width * tokens * tokens)
+
+    def linear_flops(self, tokens, logits):
+        return 2 * self.layer_weights * tokens + 2 * self.head_weights * logits
+
+
+@dataclass
+class Outcome:
+    """What a part gave: figures, or why there are none."""
+
+    figures: dict = field(default_factory=dict)
+    problem: str = ""
+    missing: bool = False
+
+
+def last_line(text):
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1][-300:] if lines else "it said nothing"
+
+
+def outcome_of(done, limit):
+    """Of a program that prints one JSON object: subprocess.CompletedProcess, None when it ran
+    past its limit."""
+    if done is None:
+        return Outcome(problem=f"did not end within {limit:.0f} s")
+    if done.returncode == 3:
+        return Outcome(problem=last_line(done.stderr), missing=True)
+    if done.returncode != 0:
+        return Outcome(problem=f"exit status {done.returncode}: {last_line(done.stderr)}")
+    try:
+        figures = json.loads(done.stdout)
+    except ValueError:
+        figures = None
+    if not isinstance(figures, dict):
+        return Outcome(problem=f"printed no JSON object: {last_line(done.stdout)}")
+    return Outcome(figures)
+
+
+def line_of(name, goal, outcome, fill):
+    """A line that fill(line, figures) completes. Figures that are not what they should be are this
+    line's failure alone."""
+    line = Line(name, goal=goal, problem=outcome.problem, missing=outcome.missing)
+    if not line.problem:
+        try:
+            fill(line, outcome.figures)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            line.problem = f"its figures cannot be used: {error!r}"
+    return line
+
+
+class Ceiling:
+    """What the device can do of one thing; `rate` is None where that is not known."""
+
+    def __init__(self, name, unit, scale, outcome, key):
+        self.rate = None
+
+        def fill(line, figures):
+            line.figure = f"{figures[key] / scale:.4g} {unit}"
+            self.rate = figures[key]
+        self._line = line_of(f"ceiling: {name}", None, outcome, fill)
+
+    def line(self):
+        return self._line
+
+    def share(self, rate):
+        return rate / self.rate if self.rate else None
+
+
+class Bench:
+    """Runs the parts, one after the other, before `deadline` (time.monotonic)."""
+
+    def __init__(self, runner, options, deadline, say):
+        self.runner = runner
+        self.device = options.device
+        self.python = options.python
+        self.deadline = deadline
+        self.say = say
+        self.load = LOADS[options.shape]
+        self.shape = Shape(self.load.config)
+
+    def run(self):
+        """The lines of the table."""
+        with tempfile.TemporaryDirectory() as model:
+            with open(os.path.join(model, "config.json"), "w", encoding="utf-8") as stream:
+                json.dump(self.load.config, stream)
+            ceilings = self.torch("ceilings", *self.load.torch_options)
+            copy = Ceiling("copy in device memory (read and written)", "GB/s", 1e9, ceilings,
+                           "copy_bytes_per_second")
+            matmul = Ceiling("BF16 matmul", "TFLOP/s", 1e12, ceilings, "matmul_flops_per_second")
+            lines = [copy.line(), matmul.line()]
+            decodes = {batch: self.decode(model, batch) for batch in (1, 16, 64)}
+            for batch, outcome in decodes.items():
+                lines.append(self.decode_line(batch, outcome, copy))
+            lines.append(self.prefill_line(model, matmul))
+            lines.append(self.hybrid_line(model, matmul))
+            for batch in (1, 16):
+                lines.append(self.eager_line(model, batch, decodes[batch]))
+            for rival, goal in (("eager", 5.0), ("compiled", 1.0)):
+                lines.append(self.rival_line(model, rival, goal, decodes[16]))
+        return lines
+
+    # ------------------------------------------------------------ programs
+
+    def limited(self, limit, run):
+        """run(seconds) within the part's limit and what is left of the whole."""
+        left = self.deadline - time.monotonic()
+        if left < 5:
+            return Outcome(problem="no time was left", missing=True)
+        limit = min(limit, left)
+        try:
+            return outcome_of(run(limit), limit)
+        except OSError as error:
+            return Outcome(problem=str(error))
+
+    def torch(self, what, *options):
+        self.say(f"torch_bench {what}")
+        command = [self.python, os.path.join(self.runner.folder, "torch_bench.py"), what,
+                   "--device", self.device, *options]
+
+        def run(limit):
+            try:
+                return subprocess.run(command, capture_output=True, text=True, timeout=limit,
+                                      check=False)
+            except subprocess.TimeoutExpired:
+                return None
+        return self.limited(TORCH_LIMIT_S[what], run)
+
+    def offline(self, name, model, *options):
+        self.say(name)
+        command = ["sluice", "bench", "offline", model, "--load-format", "dummy", "--dtype", "bf16",
+                   "--device", self.device, "--json", "--no-progress", *map(str, options)]
+        return self.limited(SLUICE_LIMIT_S, lambda limit: self.runner.run_within(command, limit))
+
+    def decode(self, model, batch, *options):
+        """A batch of equal prompts; prefill-first, so that all decode together."""
+        load = self.load
+        return self.offline(
+            f"decode at batch {batch}{' without graphs' if options else ''}", model,
+            "--scheduler", "prefill-first", "--batch-size", batch, "--num-prompts", batch,
+            "--max-num-seqs", batch, "--input-len", load.context, "--output-len",
+            load.decode_tokens + 1, "--max-model-len", load.context + load.decode_tokens + 1,
+            *options)
+
+    # ------------------------------------------------------------ lines
+
+    def decode_line(self, batch, outcome, copy):
+        def fill(line, figures):
+            decode = figures["decode"]
+            step = decode["mean_step_ms"] / 1000
+            context = self.load.context + self.load.decode_tokens / 2
+            read = self.shape.decode_bytes(decode["tokens_per_step"], context) / step
+            line.figure = (f"{step * 1000:.3f} ms a step, {decode['tokens_per_second']:.1f} "
+                           f"tokens/s, reads {read / 1e9:.4g} GB/s")
+            line.share = copy.share(read)
+        return line_of(f"decode, batch {batch}, context {self.load.context}",
+                       {1: 0.80, 64: 0.70}.get(batch), outcome, fill)
+
+    def prefill_line(self, model, matmul):
+        tokens = self.load.prefill
+        outcome = self.offline(
+            "prefill", model, "--batch-size", 1, "--num-prompts", 8, "--max-num-seqs", 1,
+            "--input-len", tokens, "--output-len", 1, "--token-budget", tokens, "--max-model-len",
+            tokens + 1)
+
+        def fill(line, figures):
+            prefill = figures["prefill"]
+            prompts = prefill["prefill_tokens"] / tokens
+            rate = prompts * self.shape.prefill_flops(tokens) / prefill["seconds"]
+            line.figure = f"{prefill['tokens_per_second']:.0f} tokens/s, {rate / 1e12:.4g} TFLOP/s"
+            line.share = matmul.share(rate)
+        return line_of(f"prefill, {tokens} tokens", 0.75, outcome, fill)
+
+    def hybrid_line(self, model, matmul):
+        load = self.load
+        outcome = self.offline(
+            "hybrid batches", model, "--num-prompts", load.hybrid_requests, "--max-num-seqs", 64,
+            "--input-len", load.context, "--output-len", load.decode_tokens, "--token-budget",
+            load.budget, "--max-model-len", load.context + load.decode_tokens, "--num-warmups", 4)
+
+        def fill(line, figures):
+            hybrid = figures["hybrid"]
+            # Attention is left out, and logits of prompts' ends: the share is at least this.
+            flops = self.shape.linear_flops(hybrid["prefill_tokens"] + hybrid["decode_tokens"],
+                                            hybrid["decode_tokens"])
+            rate = flops / hybrid["seconds"]
+            line.figure = (f"{hybrid['tokens_per_second']:.0f} tokens/s, "
+                           f"{hybrid['tokens_per_step']:.0f} a step, {rate / 1e12:.4g} TFLOP/s")
+            line.share = matmul.share(rate)
+        return line_of(f"hybrid batches of at most {load.budget} tokens", 0.62, outcome, fill)
+
+    def eager_line(self, model, batch, graphs):
+        def fill(line, figures):
+            step = figures["decode"]["mean_step_ms"]
+            line.figure = f"{step:.3f} ms a step"
+            if not graphs.problem:
+                times = step / graphs.figures["decode"]["mean_step_ms"]
+                line.figure += f", {times:.2f} times that with graphs"
+        return line_of(f"decode without graphs, batch {batch}", None,
+                       self.decode(model, batch, "--enforce-eager"), fill)
+
+    def rival_line(self, model, rival, goal, ours):
+        outcome = self.torch(rival, "--config", model, "--batch", "16", "--input-len",
+                             str(self.load.context), "--output-len",
+                             str(self.load.decode_tokens // 2))
+
+        def fill(line, figures):
+            theirs = figures["tokens_per_second"]
+            line.figure = (f"{figures['step_ms']:.3f} ms a step, {theirs:.1f} tokens/s "
+                           f"({figures['version']})")
+            if not ours.problem:
+                line.share = ours.figures["decode"]["tokens_per_second"] / theirs
+        return line_of(f"Sluice over transformers {rival}, batch 16", goal, outcome, fill)
+
+
+def table(lines):
+    text = ["| benchmark | result | share | goal | figures |", "|---|---|---|---|---|"]
+    for line in lines:
+        share = "-" if line.share is None else f"{line.share:.2f}"
+        goal = "-" if line.goal is None else f"{line.goal:.2f}"
+        figures = " ".join((line.problem or line.figure).replace("|", "/").split())
+        text.append(f"| {line.name} | {line.result} | {share} | {goal} | {figures} |")
+    return "\n".join(text) + "\n"
