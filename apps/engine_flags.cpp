@@ -22,6 +22,10 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   command.add_flag("--enforce-eager", texts.enforce_eager, "no graphs: submit every op by itself")
       ->group(group);
   command
+      .add_flag("--deterministic", texts.deterministic,
+                "the same bits whatever else is in the batch, on a GPU too, at some cost")
+      ->group(group);
+  command
       .add_option("--scheduler", texts.scheduler,
                   fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
       ->group(group);
