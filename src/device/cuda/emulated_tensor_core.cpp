@@ -137,6 +137,11 @@ void multiply_add_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsign
 unsigned pack_bf16(float low, float high) { return pack(low, high, f32_to_bf16); }
 unsigned pack_f16(float low, float high) { return pack(low, high, f32_to_f16); }
 
+float power_of_two(float x) {
+  const float power = std::exp2(x);
+  return power < 0x1p-126F ? 0.0F : power;
+}
+
 void copy_async(void* shared, const void* global, bool present) {
   emulation::start_copy(shared, global, present);
 }

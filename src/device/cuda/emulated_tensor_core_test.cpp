@@ -110,6 +110,15 @@ TEST(EmulatedTensorCore, PackingRoundsToNearestEven) {
   EXPECT_EQ(pack_bf16(std::nanf(""), INFINITY), 0x7F807FFFU);
 }
 
+TEST(EmulatedTensorCore, PowersOfTwoEndWhereAGpusDo) {
+  EXPECT_EQ(power_of_two(0.0F), 1.0F);
+  EXPECT_EQ(power_of_two(-3.0F), 0.125F);
+  EXPECT_EQ(power_of_two(-126.0F), 0x1p-126F);
+  EXPECT_EQ(power_of_two(-126.5F), 0.0F) << "and no subnormal number";
+  EXPECT_EQ(power_of_two(-INFINITY), 0.0F);
+  EXPECT_TRUE(std::isnan(power_of_two(std::nanf(""))));
+}
+
 TEST(EmulatedTensorCore, CopiesAreThereOnlyWhenWaitedFor) {
   alignas(16) std::array<int, 8> source = {1, 2, 3, 4, 5, 6, 7, 8};
   std::array<int, 3> seen = {};

@@ -71,7 +71,7 @@ struct Blend {
 __device__ inline Blend blend(float max, float added_max) {
   const float both = fmaxf(max, added_max);
   const float base = both == kNone ? 0.0F : both;
-  return {exp2f(max - base), exp2f(added_max - base), both};
+  return {power_of_two(max - base), power_of_two(added_max - base), both};
 }
 
 __device__ inline float blended(const Blend& b, float sum, float added) {
@@ -272,6 +272,21 @@ __device__ inline void score(const unsigned char* keys, const unsigned (&q)[kDim
   }
 }
 
+// A weight of 0 for what a row does not see of a step.
+__device__ inline void hide_unseen(const Rows& rows, std::int32_t begin,
+                                   float (&scores)[kStepTiles][4]) {
+  const std::int32_t first_key = begin + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kStepTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int32_t key = first_key + 8 * n + i % 2;
+      const Sight& sight = rows.own[i / 2];
+      if (key < sight.first || key > sight.last) scores[n][i] = kNone;
+    }
+  }
+}
+
 // Scores become weights, the left side of the product with values; the state is scaled to the
 // largest score so far.
 template <DType kType, int kDim>
@@ -280,18 +295,17 @@ __device__ inline void weigh(const Rows& rows, std::int32_t step, float scale,
                              State<kDim>& state) {
   const std::int32_t begin = step * kStepKeys;
   const bool all_seen = begin >= rows.all.first && begin + kStepKeys - 1 <= rows.all.last;
-  const std::int32_t first_key = begin + static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kStepTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] *= scale;
+  }
+  if (!all_seen) hide_unseen(rows, begin, scores);
   float max[2] = {state.max[0], state.max[1]};
 #pragma unroll
   for (int n = 0; n < kStepTiles; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::int32_t key = first_key + 8 * n + i % 2;
-      const Sight& sight = rows.own[i / 2];
-      const bool seen = all_seen || (key >= sight.first && key <= sight.last);
-      scores[n][i] = seen ? scores[n][i] * scale : kNone;
-      max[i / 2] = fmaxf(max[i / 2], scores[n][i]);
-    }
+    for (int i = 0; i < 4; ++i) max[i / 2] = fmaxf(max[i / 2], scores[n][i]);
   }
   float base[2];
   float fade[2];
@@ -300,7 +314,7 @@ __device__ inline void weigh(const Rows& rows, std::int32_t step, float scale,
     max[r] = fmaxf(max[r], __shfl_xor_sync(0xFFFFFFFFU, max[r], 1));
     max[r] = fmaxf(max[r], __shfl_xor_sync(0xFFFFFFFFU, max[r], 2));
     base[r] = max[r] == kNone ? 0.0F : max[r];
-    fade[r] = exp2f(state.max[r] - base[r]);
+    fade[r] = power_of_two(state.max[r] - base[r]);
   }
   // A factor of 1 changes nothing, so whether others of the warp need this one does not matter.
   if (__any_sync(0xFFFFFFFFU, max[0] != state.max[0] || max[1] != state.max[1])) {
@@ -318,8 +332,8 @@ __device__ inline void weigh(const Rows& rows, std::int32_t step, float scale,
   for (int n = 0; n < kStepTiles; ++n) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      weights[n / 2][r + n % 2 * 2] =
-          pack<kType>(exp2f(scores[n][2 * r] - base[r]), exp2f(scores[n][2 * r + 1] - base[r]));
+      weights[n / 2][r + n % 2 * 2] = pack<kType>(power_of_two(scores[n][2 * r] - base[r]),
+                                                  power_of_two(scores[n][2 * r + 1] - base[r]));
     }
   }
 }

@@ -36,6 +36,9 @@ __device__ void multiply_add_f16(float (&c)[4], const unsigned (&a)[4], unsigned
 __device__ unsigned pack_bf16(float low, float high);
 __device__ unsigned pack_f16(float low, float high);
 
+// 2^x, to 2^-22 of it; exactly 1 for 0, and 0 for less than 2^-126, so for -infinity too.
+__device__ float power_of_two(float x);
+
 // Starts a copy of 16 bytes from global to shared memory; of 16 zero bytes, with nothing read,
 // where `present` is false. Copies started since the last commit form a group; wait_for_copies
 // waits until at most `groups_left` of this thread's groups are on their way. Others see them

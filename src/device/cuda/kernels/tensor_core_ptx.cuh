@@ -60,6 +60,12 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
   return packed;
 }
 
+__device__ __forceinline__ float power_of_two(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool present) {
   const int bytes = present ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
