@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/cuda/launch_shapes.h"
 
 namespace sluice::cuda {
 namespace {
@@ -15,7 +16,6 @@ constexpr std::int64_t kAlignment = 64;
 constexpr std::int32_t kMinTasksPerBlock = 4;  // of the longest tiles' size, or they are cut
 constexpr std::size_t kCosts = 4096;           // longer tasks are not told apart
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 std::int64_t round_up(std::int64_t n) { return divide_up(n, kAlignment) * kAlignment; }
 
 std::int32_t heads_per_group(const AttentionPlanLimits& limits) {

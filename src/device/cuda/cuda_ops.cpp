@@ -6,6 +6,7 @@
 #include "device/cuda/attention_launch.h"
 #include "device/cuda/attention_plan.h"
 #include "device/cuda/launch_shapes.h"
+#include "device/cuda/library_matmul.h"
 
 namespace sluice::cuda {
 

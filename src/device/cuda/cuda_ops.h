@@ -9,12 +9,13 @@
 
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel_set.h"
-#include "device/cuda/library_matmul.h"
 #include "device/cuda/matmul_plan.h"
 #include "device/ops.h"
 #include "device/recorded_ops.h"
 
 namespace sluice::cuda {
+
+class LibraryMatmul;
 
 class CudaOps final : public Ops {
  public:

@@ -6,12 +6,13 @@
 #include <memory>
 
 #include "base/result.h"
-#include "device/cuda/cublas_lt.h"
 #include "device/cuda/driver.h"
 #include "device/cuda_device.h"
 #include "device/device.h"
 
 namespace sluice::cuda {
+
+struct CublasLtApi;  // cublas_lt.h
 
 // `library`: for matrix products of many rows, unless they are to be deterministic; null: none.
 Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,

@@ -10,8 +10,8 @@ namespace sluice::cuda {
 namespace {
 
 // As in kernels/: change both.
-constexpr std::int64_t kMatmulTile = 64;
-constexpr std::uint32_t kMatmulThreads = 256;
+constexpr std::int64_t kPlainTile = 64;
+constexpr std::uint32_t kPlainThreads = 256;
 constexpr std::int32_t kMaxHeadDim = 256;
 constexpr std::int64_t kCopyBytes = 16;  // of a thread
 constexpr std::uint32_t kSampleThreads = 512;
@@ -20,9 +20,6 @@ constexpr std::uint32_t kRowThreads = 256;
 constexpr std::uint32_t kRopeThreads = 128;
 constexpr std::uint32_t kWarp = 32;
 constexpr std::int64_t kMaxGridX = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxGridY = 65535;
-
-std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
 Result<LaunchShape> make_shape(std::string_view op, std::int64_t x, std::int64_t y,
                                std::uint32_t block) {
@@ -104,10 +101,10 @@ Result<LaunchShape> launch_shape(const MatmulParams& p) {
                                   segment.weight.dims[0]));
     }
     columns += segment.weight.dims[0];
-    tiles += divide_up(segment.weight.dims[0], kMatmulTile);
+    tiles += divide_up(segment.weight.dims[0], kPlainTile);
   }
   RETURN_IF_ERROR(check_equal("matmul", "the width of out", p.out.dims[1], columns));
-  return make_shape("matmul", tiles, divide_up(p.rows.capacity, kMatmulTile), kMatmulThreads);
+  return make_shape("matmul", tiles, divide_up(p.rows.capacity, kPlainTile), kPlainThreads);
 }
 
 Result<LaunchShape> launch_shape(const RopeWriteKvParams& p) {

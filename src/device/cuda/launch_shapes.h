@@ -10,6 +10,10 @@
 
 namespace sluice::cuda {
 
+inline constexpr std::int64_t kMaxGridY = 65535;  // the driver's
+
+constexpr std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
 struct LaunchShape {
   std::uint32_t grid_x = 0;
   std::uint32_t grid_y = 1;

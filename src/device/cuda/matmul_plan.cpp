@@ -7,10 +7,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr std::int64_t kMaxGridY = 65535;
-
-std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
-
 bool is_aligned(const TensorView& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.strides[0] % 8 == 0;
 }
