@@ -53,7 +53,16 @@ AttentionBatch::AttentionBatch(Device& device, DeviceMemory& memory, const Atten
   for (std::size_t i = free_blocks_.size() - 1; i > 0; --i) {
     std::swap(free_blocks_[i], free_blocks_[placement.below(i + 1)]);
   }
-  cache_.assign(static_cast<std::size_t>(blocks * 2 * half), std::nanf(""));
+  cache_.assign(static_cast<std::size_t>(blocks * config.layers * 2 * half), std::nanf(""));
+  params_.kv = {.dtype = config.kv,
+                .block_size = config.block_size,
+                .block_stride = config.layers * 2 * half,
+                .head_stride = std::int64_t{config.block_size} * config.head_dim,
+                .token_stride = config.head_dim};
+  if (config.tokens_outermost) {
+    params_.kv.head_stride = config.head_dim;
+    params_.kv.token_stride = std::int64_t{config.num_kv_heads} * config.head_dim;
+  }
   const std::int32_t stride = longest + 2;
   const auto num_rows = static_cast<std::int32_t>(rows.size());
   // Slots in reverse, so that row and slot differ; a table's unused end names the poisoned block.
@@ -94,14 +103,10 @@ void AttentionBatch::put_params(const std::vector<float>& queries,
   const TensorView cache =
       memory_.put_matrix(cache_, 1, static_cast<std::int64_t>(cache_.size()), config_.kv);
   params_.q = memory_.put_matrix(queries, tokens, width, DType::kF32, width + 16);
-  params_.kv = {.k_base = cache.data,
-                .v_base = static_cast<std::byte*>(cache.data) +
-                          half * static_cast<std::int64_t>(size_of(config_.kv)),
-                .dtype = config_.kv,
-                .block_size = config_.block_size,
-                .block_stride = 2 * half,
-                .head_stride = std::int64_t{config_.block_size} * config_.head_dim,
-                .token_stride = config_.head_dim};
+  const auto element = static_cast<std::int64_t>(size_of(config_.kv));
+  auto* layer = static_cast<std::byte*>(cache.data) + (config_.layers - 1) * 2 * half * element;
+  params_.kv.k_base = layer;
+  params_.kv.v_base = layer + half * element;
   params_.cu_seqlens_q = memory_.put(cu_seqlens_q_);
   params_.seq_lens = memory_.put(seq_lens_);
   params_.block_tables = memory_.put(tables_);
@@ -142,7 +147,9 @@ void AttentionBatch::fill_block(std::int64_t block, const AttentionRow& row,
     if (position < first_visible(config_, row) || position >= row.context + row.query) continue;
     for (std::int64_t g = 0; g < heads; ++g) {
       const std::int64_t from = (position * heads + g) * dim;
-      const std::int64_t to = block * 2 * half + (g * config_.block_size + offset) * dim;
+      const KvLayerView& kv = params_.kv;
+      const std::int64_t to = block * kv.block_stride + (config_.layers - 1) * 2 * half +
+                              g * kv.head_stride + offset * kv.token_stride;
       std::copy_n(row.sequence->k.begin() + from, dim, cache_.begin() + to);
       std::copy_n(row.sequence->v.begin() + from, dim, cache_.begin() + to + half);
     }

@@ -20,6 +20,9 @@ struct AttentionConfig {
   std::int32_t window = 0;
   DType kv = DType::kF32;
   DType out = DType::kF32;
+  // Where keys and values lie: in the last of so many layers of a block; heads or tokens outermost.
+  std::int32_t layers = 1;
+  bool tokens_outermost = false;
 };
 
 // Queries, keys and values of a whole sequence.
@@ -57,7 +60,7 @@ class AttentionBatch {
   DeviceMemory& memory_;
   AttentionConfig config_;
   AttentionParams params_;
-  std::vector<float> cache_;               // [blocks, K and V, G, block_size, D]
+  std::vector<float> cache_;               // [blocks, layers, K and V, ...], see params().kv
   std::vector<std::int32_t> tables_;       // [rows, table_stride]
   std::vector<std::int32_t> free_blocks_;  // shuffled; the last one stays poisoned
   std::vector<std::int32_t> cu_seqlens_q_;

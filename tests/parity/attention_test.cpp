@@ -130,6 +130,37 @@ TEST_P(AttentionTest, LongContextsAloneAndTogether) {
   check(config, {{2600, 1}, {1030, 30}}, rng);
 }
 
+TEST_P(AttentionTest, CachesLaidOutInOtherWays) {
+  SplitMix64 rng(18);
+  for (const std::int32_t layers : {1, 3}) {
+    for (const bool tokens_outermost : {false, true}) {
+      const AttentionConfig config{.num_heads = 6,
+                                   .num_kv_heads = 2,
+                                   .head_dim = 48,
+                                   .block_size = layers == 1 ? 32 : 16,
+                                   .kv = DType::kF16,
+                                   .layers = layers,
+                                   .tokens_outermost = tokens_outermost};
+      check(config, {{70, 1}, {33, 15}}, rng);
+    }
+  }
+}
+
+// Also where products may depend on the batch, since nothing was said of --deterministic.
+TEST_P(AttentionTest, ARowIsTheSameAloneAndAmongOthers) {
+  SplitMix64 rng(19);
+  const AttentionConfig config{
+      .num_heads = 8, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .kv = DType::kBF16};
+  const auto sequence = random_sequence(config, 600, rng);
+  const auto alone = run_attention(*device_, *memory_, config, {{&sequence, 599, 1}}, rng);
+  const auto chunk = run_attention(*device_, *memory_, config, {{&sequence, 580, 20}}, rng);
+  expect_same(std::span(chunk).last(alone.size()), alone, "the last of a chunk");
+  const auto batch =
+      run_attention(*device_, *memory_, config,
+                    {{&sequence, 7, 3}, {&sequence, 599, 1}, {&sequence, 90, 30}}, rng);
+  expect_same(std::span(batch).subspan(3 * alone.size(), alone.size()), alone, "in a batch");
+}
+
 // Layers share a plan: what a kernel keeps in it is as it was when the next one starts.
 TEST_P(AttentionTest, APlanServesManyLayers) {
   SplitMix64 rng(16);
