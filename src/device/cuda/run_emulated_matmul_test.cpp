@@ -1,5 +1,5 @@
-// What results do not show of the fast matmul kernels: that nothing behind a matrix is touched, and
-// that reads of shared memory do not wait for each other.
+// The fast matmul kernels, and what results do not show of them: that nothing behind a matrix is
+// touched, and that reads of shared memory do not wait for each other.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -56,41 +56,71 @@ const Kernel kKernels[] = {
     {KernelId::kMatmul128, {1, 1, kMatmulBlock, shared_of(kTile128)}, 96, 64},
 };
 
-class MatmulKernelsTest : public testing::TestWithParam<Kernel> {};
+std::size_t bytes(std::int64_t count, std::size_t of_one) {
+  return static_cast<std::size_t>(count) * of_one;
+}
+
+float element(const std::byte* data, DType dtype, std::int64_t index) {
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(data);
+  switch (dtype) {
+    case DType::kBF16: return bf16_to_float(halves[index]);
+    case DType::kF16: return f16_to_float(halves[index]);
+    default: return reinterpret_cast<const float*>(data)[index];
+  }
+}
+
+class MatmulKernelsTest : public testing::TestWithParam<Kernel> {
+ protected:
+  // Small whole numbers, whose products and sums are exact.
+  static std::int64_t x_value(std::int64_t index) { return index % 7 - 3; }
+  static std::int64_t w_value(std::int64_t index) { return index % 5 - 2; }
+
+  void check(std::int64_t depth, DType out_type, std::int64_t out_stride);
+};
+
+void MatmulKernelsTest::check(std::int64_t depth, DType out_type, std::int64_t out_stride) {
+  const auto [id, shape, rows, columns] = GetParam();
+  const EndOfMemory x(bytes(rows * depth, 2));
+  const EndOfMemory weight(bytes(columns * depth, 2));
+  const EndOfMemory out(bytes((rows - 1) * out_stride + columns, size_of(out_type)));
+  for (std::int64_t i = 0; i < rows * depth; ++i) {
+    x.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(x_value(i)));
+  }
+  for (std::int64_t i = 0; i < columns * depth; ++i) {
+    weight.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(w_value(i)));
+  }
+  MatmulParams p;
+  p.x = matrix_view(x.begin<void>(), DType::kBF16, rows, depth);
+  p.segments[0].weight = matrix_view(weight.begin<void>(), DType::kBF16, columns, depth);
+  p.num_segments = 1;
+  p.out = matrix_view(out.begin<void>(), out_type, rows, columns, out_stride);
+  p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+  emulation::bank_conflicts = 0;
+  ASSERT_TRUE(run_emulated(id, shape, &p));
+  EXPECT_EQ(emulation::bank_conflicts, 0U);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      std::int64_t sum = 0;
+      for (std::int64_t k = 0; k < depth; ++k)
+        sum += x_value(r * depth + k) * w_value(c * depth + k);
+      float want = static_cast<float>(sum);
+      if (out_type == DType::kBF16) want = bf16_to_float(float_to_bf16(want));
+      ASSERT_EQ(element(out.begin<std::byte>(), out_type, r * out_stride + c), want)
+          << r << "," << c;
+    }
+  }
+}
 
 TEST_P(MatmulKernelsTest, NothingBehindAMatrixIsTouched) {
-  const auto [id, shape, rows, columns] = GetParam();
-  for (const std::int64_t depth : {40, 128}) {
-    const auto bytes = [](std::int64_t count, std::int64_t of_one) {
-      return static_cast<std::size_t>(count * of_one);
-    };
-    const EndOfMemory x(bytes(rows * depth, 2));
-    const EndOfMemory weight(bytes(columns * depth, 2));
-    const EndOfMemory out(bytes(rows * columns, 4));
-    for (std::int64_t i = 0; i < rows * depth; ++i) {
-      x.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(i % 7 - 3));
-    }
-    for (std::int64_t i = 0; i < columns * depth; ++i) {
-      weight.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(i % 5 - 2));
-    }
-    MatmulParams p;
-    p.x = matrix_view(x.begin<void>(), DType::kBF16, rows, depth);
-    p.segments[0].weight = matrix_view(weight.begin<void>(), DType::kBF16, columns, depth);
-    p.num_segments = 1;
-    p.out = matrix_view(out.begin<void>(), DType::kF32, rows, columns);
-    p.rows = {nullptr, static_cast<std::int32_t>(rows)};
-    emulation::bank_conflicts = 0;
-    ASSERT_TRUE(run_emulated(id, shape, &p));
-    EXPECT_EQ(emulation::bank_conflicts, 0U);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < columns; ++c) {
-        std::int64_t want = 0;  // small whole numbers: exact in float32
-        for (std::int64_t k = 0; k < depth; ++k) {
-          want += ((r * depth + k) % 7 - 3) * ((c * depth + k) % 5 - 2);
-        }
-        ASSERT_EQ(out.begin<float>()[r * columns + c], static_cast<float>(want)) << r << "," << c;
-      }
-    }
+  check(40, DType::kF32, GetParam().columns);
+  check(128, DType::kF32, GetParam().columns);
+}
+
+// Rows at odd places too, so that pairs of columns are stored together and apart.
+TEST_P(MatmulKernelsTest, ResultsOfAnyType) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    check(40, type, GetParam().columns + 1);
+    check(40, type, GetParam().columns + 2);
   }
 }
 
