@@ -287,7 +287,11 @@ CUresult function_parameter(CUfunction function, std::size_t index, std::size_t*
 
 CUresult function_attribute(CUfunction function, CUfunction_attribute attribute, int value) {
   ENTER_CURRENT(cuFuncSetAttribute);
-  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0) {
+  if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
+    return value >= 0 && value <= 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+      value > fake().shared_bytes_optin) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   fake().shared_bytes[number_of(function)] = static_cast<unsigned>(value);

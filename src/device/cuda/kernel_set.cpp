@@ -135,6 +135,11 @@ Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
         api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                info.shared_bytes),
         fmt::format("{}, {} KiB of shared memory", info.symbol, info.shared_bytes / 1024)));
+    // Its blocks are counted on to share a multiprocessor: no room for the cache instead.
+    RETURN_IF_ERROR(gpu_.check(
+        api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                               CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
+        info.symbol));
   }
   std::size_t offset = 0;
   std::size_t bytes = 0;

@@ -60,6 +60,17 @@ TEST_F(KernelSetTest, LoadsAllCodeBeforeAnythingRuns) {
   EXPECT_EQ(fake_.modules, 0);
 }
 
+TEST(KernelSet, AGpuOfLittleSharedMemoryLoadsWhatItCannotRun) {
+  FakeDriver fake;
+  fake.shared_bytes_optin = 163 << 10;
+  const auto gpu = Gpu::open(FakeDriver::api(), 0);
+  ASSERT_TRUE(gpu);
+  EXPECT_EQ((*gpu)->info().shared_bytes, 163 << 10);
+  ASSERT_GT(kernel_info(KernelId::kAttentionBf16D256).shared_bytes, 163 << 10);
+  const auto kernels = KernelSet::load(**gpu);
+  EXPECT_TRUE(kernels) << kernels.error().message;
+}
+
 TEST_F(KernelSetTest, AGpuWithoutCodeSaysHowToBuildForIt) {
   fake_.fails["cuModuleLoadData"] = CUDA_ERROR_NO_BINARY_FOR_GPU;
   const auto kernels = KernelSet::load(*gpu_);
