@@ -219,7 +219,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
 
   ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights)));
-  timeline.mark("map weights");
+  timeline.mark("map weights", weights_layout.copied_bytes());
 
   loaded.dtype = plan.dtype;
   loaded.block_size = options.block_size;

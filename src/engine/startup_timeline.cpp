@@ -4,9 +4,9 @@
 
 namespace sluice {
 
-void StartupTimeline::mark(std::string_view name) {
+void StartupTimeline::mark(std::string_view name, std::uint64_t copied_bytes) {
   const TimePoint now = clock_.now();
-  spans_.push_back({std::string(name), now - last_});
+  spans_.push_back({std::string(name), now - last_, copied_bytes});
   last_ = now;
 }
 
@@ -15,6 +15,10 @@ std::string StartupTimeline::line() const {
   for (const StartupSpan& span : spans_) {
     text += fmt::format("{} {} {:.1f}", &span == spans_.data() ? "" : ",", span.name,
                         to_milliseconds(span.duration));
+    if (span.copied_bytes == 0 || span.duration.count() == 0) continue;
+    const auto bytes = static_cast<double>(span.copied_bytes);
+    text += fmt::format(" ({:.1f} MiB, {:.1f} GB/s)", bytes / 0x1p20,
+                        bytes / static_cast<double>(span.duration.count()));
   }
   return text;
 }

@@ -1,7 +1,9 @@
 // StartupTimeline: named spans of a start, one after the other, for one line that tells where the
-// time went: "open 0.3 ms, config 0.1 ms, ...". Owner: the command. Threads: one.
+// time went: "open 0.3, config 0.1, map weights 812.0 (15316.5 MiB, 19.8 GB/s), ...", in
+// milliseconds. Owner: the command. Threads: one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,7 @@ namespace sluice {
 struct StartupSpan {
   std::string name;
   Duration duration{0};
+  std::uint64_t copied_bytes = 0;  // into the device's memory; 0: nothing to tell
 };
 
 class StartupTimeline {
@@ -21,7 +24,7 @@ class StartupTimeline {
       : clock_(clock), start_(clock.now()), last_(start_) {}
 
   // Ends the span that began at the end of the one before.
-  void mark(std::string_view name);
+  void mark(std::string_view name, std::uint64_t copied_bytes = 0);
 
   const std::vector<StartupSpan>& spans() const { return spans_; }
   Duration total() const { return last_ - start_; }

@@ -89,14 +89,14 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
                                  static_cast<std::size_t>(file.size()));
     if (!mapped) return with_context(file.path(), std::move(mapped).error());
   }
+  ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
   DummyValues values;
-  for (const auto& [name, placement] : placements_) {
-    if (placement.mapped) continue;
-    auto copied = is_dummy(*placement.source) ? fill(placement, values, arena, device, pool)
-                                              : copy(placement, arena, device, pool);
-    if (!copied) return with_context(name, std::move(copied).error());
+  for (const Placement* placement : copied_placements()) {
+    auto copied = is_dummy(*placement->source) ? fill(*placement, values, arena, upload)
+                                               : copy(*placement, arena, upload);
+    if (!copied) return with_context(placement->source->tensor.name, std::move(copied).error());
   }
-  RETURN_IF_ERROR(device.synchronize());  // dummy values must outlive their copies
+  RETURN_IF_ERROR(upload.finish());
   RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
 
   DecoderWeights weights;
@@ -115,55 +115,45 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   return weights;
 }
 
-Status WeightsLayout::copy(const Placement& placement, Arena& arena, Device& device,
-                           ThreadPool& pool) const {
-  const TensorInfo& tensor = placement.source->tensor;
-  const std::byte* from = checkpoint_->data(tensor).data();
-  std::byte* to = arena.region_base(RegionKind::kWeights) + placement.offset;
-  const std::size_t count = element_count(tensor);
-  const DType from_type = placement.source->dtype;
-  const bool direct = device.traits().host_accessible;
-  std::vector<std::byte> staging(direct ? 0 : count * size_of(placement.dtype));
-  std::byte* target = direct ? to : staging.data();
-
-  constexpr std::size_t kChunk = std::size_t{1} << 20;
-  const int chunks = static_cast<int>((count + kChunk - 1) / kChunk);
-  pool.parallel_for(chunks, [&](int chunk) {
-    const std::size_t first = static_cast<std::size_t>(chunk) * kChunk;
-    convert_weights(from + first * size_of(from_type), from_type,
-                    target + first * size_of(placement.dtype), placement.dtype,
-                    std::min(kChunk, count - first));
-  });
-  if (direct) return {};
-  RETURN_IF_ERROR(device.copy_to_device(to, staging.data(), staging.size()));
-  return device.synchronize();  // the staging memory must outlive the copy
+std::vector<const WeightsLayout::Placement*> WeightsLayout::copied_placements() const {
+  std::vector<const Placement*> copied;
+  for (const auto& [name, placement] : placements_) {
+    if (!placement.mapped) copied.push_back(&placement);
+  }
+  std::sort(copied.begin(), copied.end(),
+            [](const Placement* a, const Placement* b) { return a->offset < b->offset; });
+  return copied;
 }
 
-Status WeightsLayout::fill(const Placement& placement, DummyValues& values, Arena& arena,
-                           Device& device, ThreadPool& pool) const {
+Status WeightsLayout::copy(const Placement& placement, const Arena& arena, Upload& upload) const {
   const TensorInfo& tensor = placement.source->tensor;
-  struct Piece {
-    std::byte* to = nullptr;
-    std::span<const std::byte> from;
-  };
-  std::vector<Piece> pieces;
-  std::byte* to = arena.region_base(RegionKind::kWeights) + placement.offset;
-  values.for_each_piece(tensor.name, placement.dtype, element_count(tensor),
-                        [&](std::span<const std::byte> from) {
-                          pieces.push_back({to, from});
-                          to += from.size();
-                        });
-  if (device.traits().host_accessible) {
-    pool.parallel_for(static_cast<int>(pieces.size()), [&](int i) {
-      const Piece& piece = pieces[static_cast<std::size_t>(i)];
-      std::memcpy(piece.to, piece.from.data(), piece.from.size());
-    });
-    return {};
-  }
-  for (const Piece& piece : pieces) {
-    RETURN_IF_ERROR(device.copy_to_device(piece.to, piece.from.data(), piece.from.size()));
-  }
-  return {};
+  const std::byte* from = checkpoint_->data(tensor).data();
+  const DType from_type = placement.source->dtype;
+  const std::size_t from_size = size_of(from_type);
+  const std::size_t size = size_of(placement.dtype);
+  return upload.write(arena.region_base(RegionKind::kWeights) + placement.offset,
+                      element_count(tensor) * size,
+                      [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                        convert_weights(from + offset / size * from_size, from_type, to,
+                                        placement.dtype, bytes / size);
+                      });
+}
+
+Status WeightsLayout::fill(const Placement& placement, DummyValues& values, const Arena& arena,
+                           Upload& upload) const {
+  const TensorInfo& tensor = placement.source->tensor;
+  std::byte* target = arena.region_base(RegionKind::kWeights) + placement.offset;
+  Status status;
+  values.for_each_piece(
+      tensor.name, placement.dtype, element_count(tensor), [&](std::span<const std::byte> from) {
+        if (!status) return;
+        status = upload.write(target, from.size(),
+                              [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                                std::memcpy(to, from.data() + offset, bytes);
+                              });
+        target += from.size();
+      });
+  return status;
 }
 
 TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) const {

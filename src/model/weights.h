@@ -21,6 +21,7 @@
 #include "checkpoint/checkpoint.h"
 #include "device/arena.h"
 #include "device/device.h"
+#include "device/upload.h"
 #include "model/dummy_weights.h"
 #include "model/families.h"
 #include "tensor/tensor_view.h"
@@ -76,9 +77,11 @@ class WeightsLayout {
   WeightsLayout() = default;
   void place(const WeightSource& source, std::optional<DType> dtype, const DeviceTraits& traits,
              std::string_view model_id, ArenaPlan& arena);
-  Status copy(const Placement& placement, Arena& arena, Device& device, ThreadPool& pool) const;
-  Status fill(const Placement& placement, DummyValues& values, Arena& arena, Device& device,
-              ThreadPool& pool) const;
+  // In the order of the arena: layers one after the other.
+  std::vector<const Placement*> copied_placements() const;
+  Status copy(const Placement& placement, const Arena& arena, Upload& upload) const;
+  Status fill(const Placement& placement, DummyValues& values, const Arena& arena,
+              Upload& upload) const;
   TensorView view(const WeightSource& source, const Arena& arena) const;
   LayerWeights layer_views(const LayerWeightSources& sources, const Arena& arena) const;
 

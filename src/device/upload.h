@@ -1,0 +1,57 @@
+// Upload: fills device memory with what the host makes, from all threads of a pool. Where the host
+// cannot reach the device's memory a few buffers take turns, so that one is filled while others
+// are on their way.
+// Uses the device's marks [0, kBuffers): nobody else may meanwhile.
+// Owner: whoever loads. Threads: the caller's, which fill()s are called from too, and the pool's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "device/host_buffer.h"
+
+namespace sluice {
+
+class Upload {
+ public:
+  static constexpr std::size_t kBuffers = 4;
+  static constexpr std::size_t kBufferBytes = std::size_t{16} << 20;
+
+  // `buffer_bytes`: a multiple of 64. REQUIRES: device and pool outlive it.
+  static Result<Upload> create(Device& device, ThreadPool& pool,
+                               std::size_t buffer_bytes = kBufferBytes);
+
+  // Makes `bytes` at `target`, in pieces: fill(offset, bytes, to) writes those from `offset`, a
+  // multiple of 64, to host memory. Returns when all were filled; they may be on their way still.
+  using Fill = FunctionRef<void(std::size_t offset, std::size_t bytes, std::byte* to)>;
+  Status write(std::byte* target, std::size_t bytes, Fill fill);
+
+  // Waits for all of it.
+  Status finish();
+
+  std::uint64_t bytes() const { return bytes_; }  // written so far
+
+ private:
+  Upload(Device& device, ThreadPool& pool, std::size_t buffer_bytes)
+      : device_(&device), pool_(&pool), buffer_bytes_(buffer_bytes) {}
+  // Fills `bytes` at `to`, which are those from `offset` on of what is written.
+  void fill_in_parallel(std::size_t offset, std::size_t bytes, std::byte* to, Fill fill);
+  // On to the next buffer, once its copies are done.
+  Status advance();
+
+  Device* device_;
+  ThreadPool* pool_;
+  std::size_t buffer_bytes_;
+  std::array<HostBuffer, kBuffers> buffers_;  // empty where the host reaches the memory itself
+  std::array<bool, kBuffers> in_flight_ = {};
+  std::size_t current_ = 0;
+  std::size_t used_ = 0;  // of the current buffer
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace sluice

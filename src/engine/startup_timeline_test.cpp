@@ -1,0 +1,22 @@
+#include "engine/startup_timeline.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+TEST(StartupTimeline, OneLineTellsEachSpanAndHowFastItCopied) {
+  using namespace std::chrono_literals;
+  ManualClock clock;
+  StartupTimeline timeline(clock);
+  clock.advance(1500us);
+  timeline.mark("config");
+  clock.advance(500ms);
+  timeline.mark("map weights", std::uint64_t{8} << 30);
+  EXPECT_EQ(timeline.line(),
+            "start 501.5 ms: config 1.5, map weights 500.0 (8192.0 MiB, 17.2 GB/s)");
+  EXPECT_EQ(timeline.spans().size(), 2U);
+}
+
+}  // namespace
+}  // namespace sluice
