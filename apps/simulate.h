@@ -29,6 +29,10 @@ struct SimulateArguments {
   std::optional<std::int32_t> max_model_len;
   std::int32_t block_size = 16;
   double predictor_noise = 0.05;
+  double predictor_scale = 1;
+  double predictor_skew = 0;
+  bool no_predictor_learning = false;
+  double step_jitter = 0;
   // What is asked of it.
   std::optional<double> qps;
   double burstiness = 1;

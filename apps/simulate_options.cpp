@@ -37,6 +37,10 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
                   "a machine's measured profile (sluice profile) instead of --gpu and --model")
       ->group(group);
   command
+      .add_option("--step-jitter", a.step_jitter,
+                  "each step takes up to so much more or less, relative, at random (default 0)")
+      ->group(group);
+  command
       .add_option("--kv-tokens", a.kv_tokens,
                   "KV memory in tokens, with --profile (default: enough for all that may run)")
       ->group(group);
@@ -56,6 +60,18 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
   command
       .add_option("--predictor-noise", a.predictor_noise,
                   "of those measurements, relative (default 0.05)")
+      ->group(group);
+  command
+      .add_option("--predictor-scale", a.predictor_scale,
+                  "what its predictions are multiplied by (default 1)")
+      ->group(group);
+  command
+      .add_option("--predictor-skew", a.predictor_skew,
+                  "each of its coefficients is off by up to so much, relative (default 0)")
+      ->group(group);
+  command
+      .add_flag("--no-predictor-learning", a.no_predictor_learning,
+                "measured steps do not correct the predictor")
       ->group(group);
   command
       .add_option("--max-num-seqs", a.max_num_seqs,

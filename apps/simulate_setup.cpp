@@ -72,13 +72,14 @@ Status choose_token_budget(SimulatedMachine& machine) {
 }
 
 // Chunks by time, as the predictor of `profile` has it.
-Status plan_by_time(const MachineProfile& profile, SimulatedMachine& machine) {
+Status plan_by_time(const MachineProfile& profile, bool learn, SimulatedMachine& machine) {
   ReplicaOptions& replica = machine.options.replica;
   const ReferenceLoad load = reference_load(replica.max_num_seqs, replica.max_model_len);
   ASSIGN_OR_RETURN(const TimeBudgetChoice choice,
                    choose_time_budget(profile, load, *machine.tbt_slo));
   replica.token_budget = choice.token_budget;
   replica.time_budget = choice.time;
+  replica.time_budget->learn = learn;
   machine.predictor = profile.error;
   return {};
 }
@@ -96,6 +97,8 @@ Result<MachineProfile> measure(SimulatedMachine& machine, const Deployment& depl
   options.kv = replica_kv_options(replica);
   options.max_tokens = replica.token_budget;
   options.noise = settings.predictor_noise;
+  options.scale = settings.predictor_scale;
+  options.skew = settings.predictor_skew;
   options.seed = settings.seed;
   return profile_simulated(*machine.cost, options);
 }
@@ -213,9 +216,17 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
   RETURN_IF_ERROR(in_range("--block-size", a.block_size, 1, 1024));
   RETURN_IF_ERROR(in_range("--replicas", a.replicas, 1, 10000));
   RETURN_IF_ERROR(in_range("--predictor-noise", a.predictor_noise, 0, 0.9));
+  RETURN_IF_ERROR(in_range("--predictor-scale", a.predictor_scale, 0.1, 10));
+  RETURN_IF_ERROR(in_range("--predictor-skew", a.predictor_skew, 0, 9));
+  RETURN_IF_ERROR(in_range("--step-jitter", a.step_jitter, 0, 0.9));
   RETURN_IF_ERROR(check_slo(a));
   settings.predictor_noise = a.predictor_noise;
+  settings.predictor_scale = a.predictor_scale;
+  settings.predictor_skew = a.predictor_skew;
+  settings.predictor_learns = !a.no_predictor_learning;
   settings.seed = a.seed;
+  replica.step_jitter = a.step_jitter;
+  replica.seed = a.seed;
   settings.simulation.replicas = a.replicas;
   auto dispatch = find_dispatch(a.dispatch);
   if (!dispatch) return with_context("--dispatch", std::move(dispatch).error());
@@ -270,7 +281,7 @@ Result<SimulatedMachine> make_machine(const Deployment& deployment,
     RETURN_IF_ERROR(choose_token_budget(machine));
   } else if (settings.budget == SimulateSettings::Budget::kTime) {
     ASSIGN_OR_RETURN(const MachineProfile profile, measure(machine, deployment, settings));
-    RETURN_IF_ERROR(plan_by_time(profile, machine));
+    RETURN_IF_ERROR(plan_by_time(profile, settings.predictor_learns, machine));
   }
   RETURN_IF_ERROR(check_replica_policy(replica));
   ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(deployment, max_step_tokens(replica),
@@ -296,7 +307,7 @@ Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
     ASSIGN_OR_RETURN(replica.token_budget,
                      sluice::choose_token_budget(profile, load, *machine.tbt_slo));
   } else if (settings.budget == SimulateSettings::Budget::kTime) {
-    RETURN_IF_ERROR(plan_by_time(profile, machine));
+    RETURN_IF_ERROR(plan_by_time(profile, settings.predictor_learns, machine));
   }
   RETURN_IF_ERROR(check_replica_policy(replica));
   const std::int64_t all = std::int64_t{replica.max_num_seqs} * replica.max_model_len;

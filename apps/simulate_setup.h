@@ -41,6 +41,9 @@ struct SimulateSettings {
   enum class Budget : std::uint8_t { kTokens, kAuto, kTime };
   Budget budget = Budget::kTokens;
   double predictor_noise = 0;
+  double predictor_scale = 1;
+  double predictor_skew = 0;
+  bool predictor_learns = true;
   std::uint64_t seed = 0;
   std::vector<double> percentiles;
 };

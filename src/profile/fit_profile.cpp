@@ -83,7 +83,46 @@ double quantile(std::vector<double>& values, double q) {
   return values[low] + (values[high] - values[low]) * (place - static_cast<double>(low));
 }
 
-PredictionError measure_error(const MachineProfile& profile) {
+const ProfilePoint* find_prompt_step(const std::vector<ProfilePoint>& points, std::int32_t tokens) {
+  const auto found = std::find_if(points.begin(), points.end(), [&](const ProfilePoint& point) {
+    return point.shape == StepShape{0, 0, tokens, 0};
+  });
+  return found == points.end() ? nullptr : &*found;
+}
+
+// The standard error of a point's median, were its runs distributed normally.
+double median_error(const ProfilePoint& point) {
+  return 1.86 * point.spread_ns / std::sqrt(std::max(point.repeats, 1));
+}
+
+// Nothing when the points for it are missing.
+enum class TileSign : std::uint8_t { kNone, kJump, kSmooth };
+
+TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t full,
+                       std::int32_t tile) {
+  const ProfilePoint* at = find_prompt_step(points, full);
+  const ProfilePoint* over = find_prompt_step(points, full + 1);
+  const ProfilePoint* next = find_prompt_step(points, full + tile);
+  if (at == nullptr || over == nullptr || next == nullptr) return TileSign::kNone;
+  const double jump = over->median_ns - at->median_ns;
+  const double whole = next->median_ns - at->median_ns;
+  const bool beyond_noise = jump > 2.5 * std::hypot(median_error(*at), median_error(*over));
+  return whole > 0 && jump >= 0.25 * whole && beyond_noise ? TileSign::kJump : TileSign::kSmooth;
+}
+
+}  // namespace
+
+StepFeatures StepShape::features(std::int32_t window) const {
+  StepFeatures f;
+  f.tokens = decode_rows;
+  f.rows = decode_rows;
+  f.logit_rows = decode_rows;
+  f.decode_context = decode_rows * StepFeatures::seen(decode_context, window);
+  if (chunk_tokens > 0) f.add_chunk(chunk_context, chunk_tokens, false, window);
+  return f;
+}
+
+PredictionError prediction_error(const MachineProfile& profile) {
   const bool any_held_out = std::any_of(profile.points.begin(), profile.points.end(),
                                         [](const ProfilePoint& p) { return p.held_out; });
   std::vector<double> absolute;
@@ -104,50 +143,12 @@ PredictionError measure_error(const MachineProfile& profile) {
   return result;
 }
 
-const ProfilePoint* find_prompt_step(const std::vector<ProfilePoint>& points, std::int32_t tokens) {
-  const auto found = std::find_if(points.begin(), points.end(), [&](const ProfilePoint& point) {
-    return point.shape == StepShape{0, 0, tokens, 0};
-  });
-  return found == points.end() ? nullptr : &*found;
-}
-
-// Nothing when the points for it are missing.
-enum class TileSign : std::uint8_t { kNone, kJump, kSmooth };
-
-TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t full,
-                       std::int32_t tile) {
-  const ProfilePoint* at = find_prompt_step(points, full);
-  const ProfilePoint* over = find_prompt_step(points, full + 1);
-  const ProfilePoint* next = find_prompt_step(points, full + tile);
-  if (at == nullptr || over == nullptr || next == nullptr) return TileSign::kNone;
-  const double jump = over->median_ns - at->median_ns;
-  const double whole = next->median_ns - at->median_ns;
-  const bool beyond_noise = jump > 3 * (at->spread_ns + over->spread_ns);
-  return whole > 0 && jump >= 0.25 * whole && beyond_noise ? TileSign::kJump : TileSign::kSmooth;
-}
-
-}  // namespace
-
-StepFeatures StepShape::features(std::int32_t window) const {
-  StepFeatures f;
-  f.tokens = decode_rows;
-  f.rows = decode_rows;
-  f.logit_rows = decode_rows;
-  f.decode_context = decode_rows * StepFeatures::seen(decode_context, window);
-  if (chunk_tokens > 0) f.add_chunk(chunk_context, chunk_tokens, false, window);
-  return f;
-}
-
 std::int32_t find_tile(const std::vector<ProfilePoint>& points) {
   for (const std::int32_t tile : kTiles) {
-    int jumps = 0;
-    bool smooth = false;
-    for (const std::int32_t multiple : {1, 3}) {
-      const TileSign sign = look_for_jump(points, multiple * tile, tile);
-      jumps += sign == TileSign::kJump ? 1 : 0;
-      smooth = smooth || sign == TileSign::kSmooth;
-    }
-    if (jumps > 0 && !smooth) return tile;
+    // Where a step is short, memory may hide its tiles, so the longer one decides.
+    TileSign sign = look_for_jump(points, 3 * tile, tile);
+    if (sign == TileSign::kNone) sign = look_for_jump(points, tile, tile);
+    if (sign == TileSign::kJump) return tile;
   }
   return 1;
 }
@@ -179,7 +180,7 @@ Status fit_profile(MachineProfile& profile) {
   if (profile.predictor.time_ns(StepShape{1, 1, 0, 0}.features(window)) <= 0) {
     return invalid_argument("the measured times fit no law: a step would take no time");
   }
-  profile.error = measure_error(profile);
+  profile.error = prediction_error(profile);
   return {};
 }
 

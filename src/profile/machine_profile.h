@@ -71,8 +71,11 @@ struct MachineProfile {
 // when none is). kInvalidArgument when the points do not say enough.
 Status fit_profile(MachineProfile& profile);
 
-// The tile that the points show: the least candidate at whose odd multiples one token more costs
-// a quarter of a whole tile or more; 1 when there is none.
+// The predictor's error on the points that were held out (on all when none is).
+PredictionError prediction_error(const MachineProfile& profile);
+
+// The tile that the points show: the least candidate at three times which (or at which, when that
+// was not measured) one token more costs a quarter of a whole tile or more; 1 when there is none.
 std::int32_t find_tile(const std::vector<ProfilePoint>& points);
 
 std::string profile_to_json(const MachineProfile& profile);

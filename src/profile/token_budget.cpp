@@ -97,7 +97,8 @@ Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
                                             const ReferenceLoad& load, Duration goal) {
   RETURN_IF_ERROR(choose_token_budget(profile, load, goal));
   TimeBudgetChoice choice;
-  choice.token_budget = std::max(largest_step(profile, {1, 0}, 0, goal), least_step(profile, load));
+  choice.token_budget =
+      std::max(largest_step(profile, {1, 0}, 0, goal * 5 / 4), least_step(profile, load));
   choice.time.predictor = profile.predictor;
   choice.time.tbt = goal;
   choice.time.longest_step = goal;

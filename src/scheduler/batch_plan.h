@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/token_id.h"
 #include "kv/block_changes.h"
 #include "request/sequence.h"
@@ -44,6 +45,7 @@ struct SlotAssignment {
 
 struct BatchPlan {
   std::uint64_t step = 0;
+  TimePoint planned_at;
   std::vector<PlanRow> rows;
   std::vector<TokenId> token_ids;             // all rows' tokens, in row order
   std::vector<std::int32_t> logit_positions;  // relative to the row's first token

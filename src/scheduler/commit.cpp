@@ -135,6 +135,19 @@ void Commit::finish_cancelled(std::int32_t slot) {
   out_.push_back(commit);
 }
 
+// A step runs from when it was planned, but not before the one in front of it has ended. In a
+// pipeline it goes through all stages beside others, and what its streams wait for is the whole
+// way.
+void learn_step_time(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
+  const bool alone = state.options.micro_batches == 1;
+  const TimePoint start = alone ? std::max(plan.planned_at, state.last_end) : plan.planned_at;
+  const std::int32_t window = state.options.time_budget->predictor.window;
+  StepFeatures features;
+  for (const PlanRow& row : plan.rows) features.add(row, window);
+  state.step_time->observe(features, static_cast<double>((now - start).count()));
+  state.last_end = now;
+}
+
 }  // namespace
 
 void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoint now,
@@ -142,6 +155,7 @@ void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoin
   CHECK(plan.step == state_->next_committed && plan.step < state_->next_step);
   CHECK(result.rows.size() == plan.rows.size());
   ++state_->next_committed;
+  if (state_->step_time) learn_step_time(*state_, plan, now);
   out.clear();
   out.reserve(2 * static_cast<std::size_t>(state_->options.max_num_seqs));
   Commit commit(*state_, result, now, out);

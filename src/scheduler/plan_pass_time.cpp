@@ -27,26 +27,23 @@ void PlanPass::begin_chunks() {
     const TimePoint due = stream.output_len() > 0
                               ? stream.first_token + time_->tbt * row.output_index
                               : start + time_->tbt;
-    limit_ns_ = std::min(limit_ns_, time_->limit_ns(due - start));
+    limit_ns_ = std::min(limit_ns_, time_->limit_ns(due - start) / state_.step_time->margin());
   }
   sum_up_decodes();
 }
 
-// At most `wanted` tokens, 0 for none. Who gets less than wanted is the last of the step; it ends
-// at a tile where it can, since a tile begun is a tile paid. The first chunk has min_chunk tokens
-// whatever the time says; a further one with less would be split for nothing.
+// At most `wanted` tokens, 0 for none. Who gets less than wanted is the last of the step. The first
+// chunk has min_chunk tokens whatever the time says; a further one with less would be split for
+// nothing.
 std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t wanted,
                                          bool ends_prompt) {
   if (!chunks_begun_) begin_chunks();
-  const StepTimePredictor& predictor = time_->predictor;
+  const std::int32_t least = std::min(time_->min_chunk, wanted);
   const std::int32_t fits =
-      predictor.largest_chunk(planned_, context, wanted, ends_prompt, limit_ns_);
+      state_.step_time->best_chunk(planned_, {context, least, wanted, ends_prompt}, limit_ns_);
   if (fits == wanted) return wanted;
   token_limit_ = 0;
-  const std::int32_t least = std::min(time_->min_chunk, wanted);
-  if (fits < least) return num_chunks_ == 0 ? least : 0;
-  const std::int32_t beyond_tile = (planned_.tokens + fits) % predictor.tile;
-  return std::max(least, fits - beyond_tile);
+  return fits == 0 && num_chunks_ == 0 ? least : fits;
 }
 
 // Whether a chunk of a prompt that waits would get time: asked before it is admitted.
@@ -54,9 +51,11 @@ bool PlanPass::time_for(const WaitingEntry& entry) {
   if (num_chunks_ == 0) return true;
   const auto num_tokens = static_cast<std::int32_t>(entry.sequence->tokens.size());
   const std::int32_t missing = tokens_missing(*entry.sequence);
-  const std::int32_t least = std::min({time_->min_chunk, missing, tokens_left()});
-  const bool fits = time_->predictor.largest_chunk(planned_, num_tokens - missing, least,
-                                                   least == missing, limit_ns_) == least;
+  const std::int32_t most = std::min(missing, tokens_left());
+  const std::int32_t least = std::min(time_->min_chunk, most);
+  const bool fits =
+      state_.step_time->best_chunk(planned_, {num_tokens - missing, least, most, most == missing},
+                                   limit_ns_) > 0;
   if (!fits) token_limit_ = 0;
   return fits;
 }
@@ -64,7 +63,7 @@ bool PlanPass::time_for(const WaitingEntry& entry) {
 void PlanPass::note_end() {
   if (time_ == nullptr) return;
   if (!chunks_begun_) sum_up_decodes();
-  const double ns = time_->predictor.time_ns(planned_) * time_->margin;
+  const double ns = state_.step_time->time_ns(planned_) * state_.step_time->margin();
   state_.busy_until = step_start() + Duration(static_cast<Duration::rep>(ns));
 }
 

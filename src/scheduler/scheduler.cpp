@@ -100,6 +100,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   plan.clear();
   reserve(state_->options, state_->kv, plan);
   plan.step = state_->next_step;
+  plan.planned_at = now;
   std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
   PlanPass pass(*state_, now, resources, plan);
   policy_->plan(pass);

@@ -40,7 +40,8 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
   if (options.time_budget) {
     const TimeBudget& time = *options.time_budget;
     CHECK(time.predictor.num_knots >= 2 && time.predictor.tile > 0 && time.min_chunk > 0);
-    CHECK(time.margin > 0 && time.tbt.count() > 0 && time.shortest_step <= time.longest_step);
+    CHECK(time.margin >= 1 && time.tbt.count() > 0 && time.shortest_step <= time.longest_step);
+    step_time.emplace(time, options.token_budget);
   }
   CHECK(kv.options().max_query_len >= std::min(options.token_budget, options.max_model_len));
   hashes.reserve(static_cast<std::size_t>(kv.max_blocks_per_seq()));

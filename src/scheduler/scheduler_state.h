@@ -17,6 +17,7 @@
 #include "scheduler/batch_plan.h"
 #include "scheduler/client_ledger.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_time_correction.h"
 #include "scheduler/waiting_queue.h"
 
 namespace sluice {
@@ -73,7 +74,11 @@ struct SchedulerState {
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows
   std::uint64_t next_committed = 0;  // step
-  TimePoint busy_until;              // with a time budget: when the steps planned so far should end
+  // With a time budget: what steps take, when those planned so far should end, and when the last
+  // one committed did.
+  std::optional<StepTimeCorrection> step_time;
+  TimePoint busy_until;
+  TimePoint last_end;
   BlockHasher hasher;
   std::vector<Hash128> hashes;  // scratch
 

@@ -92,9 +92,14 @@ struct StepTimePredictor {
            logit_row_ns * f.logit_rows;
   }
   // Of what depends on contexts.
+  double decode_attention_ns(const StepFeatures& f) const {
+    return decode_context_ns * f.decode_context;
+  }
+  double chunk_attention_ns(const StepFeatures& f) const {
+    return chunk_work_ns * f.chunk_work + chunk_context_ns * f.chunk_context;
+  }
   double attention_ns(const StepFeatures& f) const {
-    return decode_context_ns * f.decode_context + chunk_work_ns * f.chunk_work +
-           chunk_context_ns * f.chunk_context;
+    return decode_attention_ns(f) + chunk_attention_ns(f);
   }
   // 0 for a step without rows.
   double time_ns(const StepFeatures& f) const { return linear_ns(f) + attention_ns(f); }

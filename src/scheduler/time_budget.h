@@ -25,15 +25,18 @@ struct TimeBudget {
   // The first chunk of a step has as many tokens, if its prompt and the token budget have them,
   // whatever the time says: a prompt is never put off for ever.
   std::int32_t min_chunk = 16;
-  // Predicted times are multiplied by it, since a prediction that is too short costs a deadline.
+  // Predicted times are multiplied by it, since a prediction that is too short costs a deadline. At
+  // least 1. When `learn` is set it is only the first one.
   double margin = 1;
+  // The steps' measured times correct the predictor and set the margin (step_time_correction.h).
+  bool learn = true;
 
   // What decodes whose earliest deadline is `slack` away leave for the step.
   double limit_ns(Duration slack) const {
     const Duration limit = slack < shortest_step  ? shortest_step
                            : slack > longest_step ? longest_step
                                                   : slack;
-    return static_cast<double>(limit.count()) / margin;
+    return static_cast<double>(limit.count());
   }
 };
 

@@ -98,7 +98,7 @@ Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder&
     : kv_(replica_kv_options(options)),
       scheduler_(scheduler_options(options, cost.num_stages()), kv_,
                  make_policy(options.scheduler).value()),
-      executor_(cost),
+      executor_(cost, options.step_jitter, options.seed),
       recorder_(recorder),
       plans_(static_cast<std::size_t>(cost.num_stages())) {}
 

@@ -33,6 +33,9 @@ struct ReplicaOptions {
   std::int32_t window = 0;      // of the model's attention; 0: all
   // Chunks by time, within token_budget; for policies that can (Policy::plans_by_time).
   std::optional<TimeBudget> time_budget = std::nullopt;
+  // Each step takes up to so much more or less than it costs, relative, at random.
+  double step_jitter = 0;
+  std::uint64_t seed = 0;  // of the jitter
 };
 
 struct ReplicaStats {

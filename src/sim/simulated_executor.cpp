@@ -1,5 +1,7 @@
 #include "sim/simulated_executor.h"
 
+#include <cmath>
+
 #include "base/check.h"
 
 namespace sluice {
@@ -13,8 +15,10 @@ void answer_step(const BatchPlan& plan, StepResult& out) {
   }
 }
 
-SimulatedExecutor::SimulatedExecutor(StepCost& cost)
+SimulatedExecutor::SimulatedExecutor(StepCost& cost, double jitter, std::uint64_t seed)
     : cost_(cost),
+      jitter_(jitter),
+      random_(seed),
       pipeline_(cost.num_stages()),
       flights_(static_cast<std::size_t>(cost.num_stages())),
       stages_(static_cast<std::size_t>(cost.num_stages())) {}
@@ -24,6 +28,12 @@ int SimulatedExecutor::max_in_flight() const { return static_cast<int>(flights_.
 Status SimulatedExecutor::submit(const BatchPlan& plan) {
   CHECK(!plan.empty());
   cost_.stage_times(plan, stages_);
+  if (jitter_ > 0) {
+    const double factor = 1 + jitter_ * (2 * random_.uniform() - 1);
+    for (Duration& stage : stages_) {
+      stage = Duration(std::llround(static_cast<double>(stage.count()) * factor));
+    }
+  }
   const auto waiting = static_cast<std::size_t>(pipeline_.in_flight());
   const Duration done = pipeline_.start(plan, now_, stages_, cost_.send_time(plan));
   flights_[(oldest_ + waiting) % flights_.size()] = {&plan, done};

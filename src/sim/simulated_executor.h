@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rng.h"
 #include "scheduler/executor.h"
 #include "sim/pipeline.h"
 #include "sim/step_cost.h"
@@ -20,8 +21,8 @@ void answer_step(const BatchPlan& plan, StepResult& out);
 
 class SimulatedExecutor final : public Executor {
  public:
-  // REQUIRES: cost outlives it.
-  explicit SimulatedExecutor(StepCost& cost);
+  // `jitter`: each step takes up to so much more or less, relative. REQUIRES: cost outlives it.
+  explicit SimulatedExecutor(StepCost& cost, double jitter = 0, std::uint64_t seed = 0);
 
   // As many as there are stages.
   int max_in_flight() const override;
@@ -43,6 +44,8 @@ class SimulatedExecutor final : public Executor {
   };
 
   StepCost& cost_;
+  double jitter_;
+  SplitMix64 random_;
   Pipeline pipeline_;
   std::vector<Flight> flights_;  // a ring
   std::size_t oldest_ = 0;

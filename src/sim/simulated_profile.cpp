@@ -45,6 +45,23 @@ class NoisyMachine final : public Executor {
   const BatchPlan* plan_ = nullptr;
 };
 
+void distort(StepTimePredictor& p, double scale, double skew, SplitMix64& random) {
+  const auto factor = [&] { return scale * std::pow(1 + skew, 2 * random.uniform() - 1); };
+  const auto last = static_cast<std::size_t>(p.num_knots) - 1;
+  double before = p.knots[0].ns;  // as fitted
+  p.knots[0].ns *= factor();
+  for (std::size_t i = 1; i <= last; ++i) {
+    const double piece = p.knots[i].ns - before;
+    before = p.knots[i].ns;
+    p.knots[i].ns = p.knots[i - 1].ns + factor() * piece;
+  }
+  for (double* coefficient :
+       {&p.tile_ns, &p.chunk_token_ns, &p.row_ns, &p.logits_ns, &p.logit_row_ns,
+        &p.decode_context_ns, &p.chunk_work_ns, &p.chunk_context_ns}) {
+    *coefficient *= factor();
+  }
+}
+
 }  // namespace
 
 Result<MachineProfile> profile_simulated(StepCost& cost, const SimulatedProfileOptions& options) {
@@ -66,6 +83,9 @@ Result<MachineProfile> profile_simulated(StepCost& cost, const SimulatedProfileO
   profile.predictor.window =
       *std::max_element(options.kv.group_windows.begin(), options.kv.group_windows.end());
   RETURN_IF_ERROR(fit_profile(profile));
+  SplitMix64 random(options.seed + 2);
+  distort(profile.predictor, options.scale, options.skew, random);
+  profile.error = prediction_error(profile);
   return profile;
 }
 

@@ -116,6 +116,52 @@ TEST_F(SimulatedProfileTest, ChunksByTimeKeepTheGoal) {
   EXPECT_LT(p99(), by_tokens);
 }
 
+TEST_F(SimulatedProfileTest, ScaleAndSkewMakeThePredictorWrong) {
+  SimulatedProfileOptions options = options_for(simulation_, 0);
+  const auto error = [&] { return profile_simulated(cost_, options).value().error; };
+  const BatchPlan step = sample_step(16, 1024, 512, 1024);
+  const auto predicted = [&] {
+    return profile_simulated(cost_, options).value().predictor.time_ns(step_features(step, 0));
+  };
+  const double good = predicted();
+  EXPECT_LT(error().median, 0.02);
+  options.scale = 0.8;
+  EXPECT_NEAR(error().median, 0.2, 0.02);
+  EXPECT_NEAR(predicted(), 0.8 * good, 0.001 * good);
+  options.scale = 1;
+  options.skew = 0.5;
+  EXPECT_GT(error().median, 0.05);
+  EXPECT_LT(error().largest, 0.6);
+}
+
+// A predictor that is a tenth too short breaks the goal that was chosen by it; steps that are
+// measured put it right. One that is too long is not used for less than it could be.
+TEST_F(SimulatedProfileTest, AWrongPredictorIsCorrectedByWhatStepsTook) {
+  const Duration goal = 3 * reference_decode(cost_);
+  Workload workload;
+  for (int i = 0; i < 400; ++i) {
+    workload.requests.push_back(
+        {i * std::chrono::milliseconds(360), 1000 + (i * 977) % 3000, 150, {}});
+  }
+  const auto run = [&](double scale, bool learn) {
+    SimulatedProfileOptions options = options_for(simulation_, 0.05);
+    options.scale = scale;
+    const MachineProfile profile = profile_simulated(cost_, options).value();
+    const TimeBudgetChoice choice =
+        choose_time_budget(profile, reference_load(64, 8192), goal).value();
+    simulation_.replica.token_budget = choice.token_budget;
+    simulation_.replica.time_budget = choice.time;
+    simulation_.replica.time_budget->margin = 1.02;  // the profile does not know that it is wrong
+    simulation_.replica.time_budget->learn = learn;
+    return simulate(workload, simulation_, cost_).value().summary.tbt.percentile(99);
+  };
+  EXPECT_GT(run(0.85, false), goal * 11 / 10);
+  EXPECT_LE(run(0.85, true), goal * 101 / 100);
+  EXPECT_LT(run(1.2, false), run(1, false) * 94 / 100);
+  EXPECT_GT(run(1.2, true), run(1, false) * 95 / 100);
+  EXPECT_LE(run(1.2, true), goal * 101 / 100);
+}
+
 TEST_F(SimulatedProfileTest, PoliciesThatCannotPlanByTimeAreRefused) {
   simulation_.replica.time_budget = TimeBudget{};
   simulation_.replica.scheduler = "hybrid";

@@ -37,7 +37,9 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
   ServingRecorder recorder(options.goodput);
   std::vector<std::unique_ptr<Replica>> replicas;
   for (std::int32_t i = 0; i < options.replicas; ++i) {
-    replicas.push_back(std::make_unique<Replica>(options.replica, cost, recorder));
+    ReplicaOptions own = options.replica;
+    own.seed += static_cast<std::uint64_t>(i);
+    replicas.push_back(std::make_unique<Replica>(own, cost, recorder));
   }
   const std::size_t count = workload.requests.size();
   for (std::size_t i = 0; i < count; ++i) {

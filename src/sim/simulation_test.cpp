@@ -162,6 +162,27 @@ TEST(Simulation, SameSeedSameResult) {
 
 // Figures of one run to the nanosecond: whoever changes the hardware model, a policy or the loop
 // sees it here and says so in the commit.
+// Jitter changes each step, and over many steps nothing.
+TEST(Simulation, StepsJitterAsTheirSeedSays) {
+  const Workload workload = some_requests(300, Duration(0));
+  const auto run = [&](double jitter, std::uint64_t seed) {
+    SimulationOptions options = small_options();
+    options.replica.step_jitter = jitter;
+    options.replica.seed = seed;
+    EvenCost cost;
+    return simulate(workload, options, cost).value().summary;
+  };
+  const auto even = run(0, 1);
+  const auto uneven = run(0.2, 1);
+  EXPECT_EQ(even.tbt.percentile(90), milliseconds(10));
+  EXPECT_GT(uneven.tbt.percentile(90), milliseconds(11));
+  EXPECT_LE(uneven.tbt.percentile(100), milliseconds(12));
+  EXPECT_EQ(run(0.2, 1).duration, uneven.duration);
+  EXPECT_NE(run(0.2, 2).duration, uneven.duration);
+  EXPECT_NEAR(to_milliseconds(uneven.duration), to_milliseconds(even.duration),
+              0.02 * to_milliseconds(even.duration));
+}
+
 TEST(Simulation, ARunOnHardwareIsTheRecordedOne) {
   const Workload workload = some_requests(60, milliseconds(20));
   const auto run = [&](std::string_view gpu, std::int32_t pp) {

@@ -1,0 +1,116 @@
+#include "scheduler/step_time_correction.h"
+
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+constexpr double kRate = 0.1;  // of the factors: a tenth of an error is made good by a step
+// The usual error grows faster than it shrinks: a few good steps have not met all there is.
+constexpr double kErrorGrows = 0.05;
+constexpr double kErrorShrinks = 0.01;
+// A step that takes too long widens the margin by a fifth of a usual error; 99 that do not take it
+// back. Steps far below the limit tell nothing.
+constexpr double kNearLimit = 0.75;
+constexpr double kTooLong = 0.01;  // their share
+constexpr double kMarginRate = 0.2;
+constexpr double kFirstErrorsInMargin = 2.5;
+constexpr double kMostErrorsInMargin = 10;
+constexpr double kOutlier = 4;         // usual errors
+constexpr double kLeastError = 0.002;  // the usual error is never less, so that it can grow
+constexpr double kLeastFactor = 0.1;
+constexpr std::int32_t kSmoothWidth = 32;  // of ranges where there are no tiles, in tokens
+
+}  // namespace
+
+StepTimeCorrection::StepTimeCorrection(const TimeBudget& budget, std::int32_t most_tokens)
+    : budget_(budget),
+      tiled_(budget.predictor.tile > 1),
+      width_(tiled_ ? budget.predictor.tile : kSmoothWidth),
+      usual_error_(std::max(kLeastError, (budget.margin - 1) / kFirstErrorsInMargin)),
+      errors_in_margin_((budget.margin - 1) / usual_error_),
+      margin_(budget.margin) {
+  while (static_cast<std::size_t>(most_tokens / width_) + 2 > kRanges) width_ *= 2;
+}
+
+std::int32_t StepTimeCorrection::best_chunk(const StepFeatures& f, const ChunkChoice& choice,
+                                            double limit_ns) const {
+  const auto time_with = [&](std::int32_t count) {
+    StepFeatures step = f;
+    step.add_chunk(choice.context, count, choice.ends_prompt && count == choice.most,
+                   budget_.predictor.window);
+    return time_ns(step);
+  };
+  if (time_with(choice.most) <= limit_ns) return choice.most;
+  if (time_with(choice.least) > limit_ns) return 0;
+  std::int32_t best = choice.least;
+  if (!tiled_) {
+    for (std::int32_t exceeds = choice.most; exceeds - best > 1;) {
+      const std::int32_t middle = best + (exceeds - best) / 2;
+      (time_with(middle) <= limit_ns ? best : exceeds) = middle;
+    }
+    return best;
+  }
+  // One tile may be known to be slow and the next one not, so each is tried, from the last on.
+  double ns_per_token = 0;
+  std::int32_t longest = choice.least;
+  std::int32_t end = choice.most - 1 - (f.tokens + choice.most - 1) % width_;
+  for (; end > choice.least && 3 * end >= 2 * longest; end -= width_) {
+    const double ns = time_with(end);
+    if (ns > limit_ns) continue;
+    longest = std::max(longest, end);
+    if (ns_per_token > 0 && ns >= ns_per_token * end) continue;
+    best = end;
+    ns_per_token = ns / end;
+  }
+  return best;
+}
+
+void StepTimeCorrection::observe(const StepFeatures& f, double measured_ns) {
+  if (!budget_.learn || measured_ns <= 0) return;
+  const double expected = time_ns(f);
+  if (expected <= 0) return;
+  const double error = measured_ns / expected - 1;
+  const double most = kOutlier * usual_error_;
+  learn_factors(f, expected * std::clamp(error, -most, most));
+  const auto longest = static_cast<double>(budget_.longest_step.count());
+  const bool decodes_wait = f.chunk_tokens > 0 && f.chunk_tokens < f.tokens;
+  if (decodes_wait && expected * margin_ > kNearLimit * longest) {
+    learn_margin(error, measured_ns > longest);
+  }
+}
+
+void StepTimeCorrection::learn_factors(const StepFeatures& f, double error_ns) {
+  const StepTimePredictor& p = budget_.predictor;
+  const double linear = p.linear_ns(f);
+  const double decodes = p.decode_attention_ns(f);
+  const double chunks = p.chunk_attention_ns(f);
+  // The linear part has two factors, its own and that of the range, which learns half as fast.
+  const Place place = place_of(f.tokens);
+  const double here = 0.5 * (1 - place.next) * linear;
+  const double behind = 0.5 * place.next * linear;
+  const double share = kRate * error_ns /
+                       (linear * (linear + (1 - place.next) * here + place.next * behind) +
+                        decodes * decodes + chunks * chunks);
+  const auto learn = [](double& factor, double change, double least) {
+    factor = std::max(least, factor + change);
+  };
+  learn(factors_.linear, share * linear, kLeastFactor);
+  learn(factors_.decodes, share * decodes, kLeastFactor);
+  learn(factors_.chunks, share * chunks, kLeastFactor);
+  const double least = kLeastFactor - factors_.linear;
+  learn(ranges_[place.range], share * here, least);
+  learn(ranges_[place.range + 1], share * behind, least);
+}
+
+void StepTimeCorrection::learn_margin(double error, bool too_long) {
+  const double seen = std::min(std::abs(error), kOutlier * usual_error_);
+  const double rate = seen > usual_error_ ? kErrorGrows : kErrorShrinks;
+  usual_error_ = std::max(kLeastError, usual_error_ + rate * (seen - usual_error_));
+  const double change = too_long ? 1 - kTooLong : -kTooLong;
+  errors_in_margin_ =
+      std::clamp(errors_in_margin_ + kMarginRate * change, 0.0, kMostErrorsInMargin);
+  margin_ = 1 + errors_in_margin_ * usual_error_;
+}
+
+}  // namespace sluice
