@@ -57,6 +57,11 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
                   "seconds without a byte after which a request has failed (600)")
       ->group(group)
       ->check(above_zero());
+  command
+      .add_option("--ready-check-timeout-sec", a.ready_check_timeout,
+                  "wait so long for a server that is still loading (0: do not wait)")
+      ->group(group)
+      ->check(between(0, 1e6));
 }
 
 // What is asked, of a server or of an engine.
@@ -166,6 +171,10 @@ void add_serve_options(CLI::App& command, BenchArguments& a) {
                   "latencies in the table, of ttft, tpot, itl, e2el (ttft,tpot,itl); JSON has all")
       ->group(group);
   command.add_flag("--save-result", a.save_result, "write the JSON object to a file as well")
+      ->group(group);
+  command
+      .add_flag("--save-detailed", a.save_detailed,
+                "and in it each request: its lengths, times, gaps, text and error")
       ->group(group);
   command.add_option("--result-dir", a.result_dir, "its folder (the current one)")->group(group);
   command.add_option("--result-filename", a.result_filename, "its name (rate, model and date)")

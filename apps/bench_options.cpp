@@ -162,9 +162,10 @@ Result<std::vector<std::string>> metrics_of(const std::string& list) {
 }
 
 Status check_outputs(const BenchArguments& arguments) {
-  if (!arguments.save_result &&
-      (!arguments.result_dir.empty() || !arguments.result_filename.empty())) {
-    return invalid_argument("--result-dir and --result-filename need --save-result");
+  if (!arguments.save_result && (!arguments.result_dir.empty() ||
+                                 !arguments.result_filename.empty() || arguments.save_detailed)) {
+    return invalid_argument(
+        "--result-dir, --result-filename and --save-detailed need --save-result");
   }
   return {};
 }
@@ -211,7 +212,15 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
                           plan.workload.ramp_up == RampUp::kNone && std::isinf(plan.workload.rate);
   plan.load.time_limit = seconds_to_duration(arguments.duration.value_or(0));
   plan.load.keep_details = !arguments.report.empty();
+  plan.load.keep_answers = arguments.save_detailed;
 
+  if (arguments.ready_check_timeout > 0) {
+    const SystemClock clock;
+    log_info(fmt::format("waiting up to {} s until {} is ready", arguments.ready_check_timeout,
+                         arguments.base_url));
+    RETURN_IF_ERROR(
+        await_ready(plan.load.http, seconds_to_duration(arguments.ready_check_timeout), clock));
+  }
   ASSIGN_OR_RETURN(plan.server, ask_models(plan.load.http, arguments.model));
   plan.load.form.model = plan.server.model;
   plan.workload.max_total = arguments.max_model_len.value_or(plan.server.max_model_len);

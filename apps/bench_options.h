@@ -48,6 +48,7 @@ struct BenchArguments {
   std::int64_t num_warmups = 1;
   std::optional<double> duration;  // seconds
   double request_timeout = 600;    // seconds
+  double ready_check_timeout = 0;  // seconds; 0: the server must be ready
   // What comes out.
   std::vector<std::string> goodput;
   std::string percentile_metrics = "ttft,tpot,itl";
@@ -56,6 +57,7 @@ struct BenchArguments {
   bool no_progress = false;
   std::string report;
   bool save_result = false;
+  bool save_detailed = false;
   std::string result_dir;
   std::string result_filename;
   // Capacity.

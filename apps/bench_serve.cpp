@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "apps/bench_progress.h"
 #include "apps/exit_code.h"
@@ -57,7 +58,35 @@ std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,
           {"seed", json_of(plan.workload.seed)},
           {"ended_by", json_of(end_name(result.end))},
           {"not_sent", json_of(result.not_sent)},
-          {"errors", json_of(errors)}};
+          {"error_counts", json_of(errors)}};
+}
+
+// vLLM's lists of what each request did, in the order in which they were sent; times in seconds.
+std::string with_details(const std::string& json, const LoadResult& result) {
+  std::vector<std::size_t> order(result.records.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return result.records[a].sent < result.records[b].sent;
+  });
+  ordered_json lists = {
+      {"input_lens", ordered_json::array()},  {"output_lens", ordered_json::array()},
+      {"start_times", ordered_json::array()}, {"ttfts", ordered_json::array()},
+      {"itls", ordered_json::array()},        {"generated_texts", ordered_json::array()},
+      {"errors", ordered_json::array()}};
+  for (const std::size_t i : order) {
+    const RequestRecord& record = result.records[i];
+    const Duration ttft = record.first_token ? *record.first_token - record.arrival : Duration(0);
+    lists["input_lens"].push_back(record.prompt_tokens);
+    lists["output_lens"].push_back(record.output_tokens);
+    lists["start_times"].push_back(to_milliseconds(record.sent) / 1000);
+    lists["ttfts"].push_back(to_milliseconds(ttft) / 1000);
+    lists["itls"].push_back(result.answers[i].gaps_s);
+    lists["generated_texts"].push_back(result.answers[i].text);
+    lists["errors"].push_back(record.error);
+  }
+  std::string text = json_of(lists);
+  text.back() = ',';
+  return text.append(json, 1);
 }
 
 void tell_what_went_wrong(const LoadResult& result) {
@@ -132,7 +161,8 @@ Result<int> bench_serve(const BenchArguments& arguments) {
   std::fflush(stdout);
   tell_what_went_wrong(result);
   if (arguments.save_result) {
-    ASSIGN_OR_RETURN(const std::string path, save_result(arguments, plan, json));
+    const std::string saved = arguments.save_detailed ? with_details(json, result) : json;
+    ASSIGN_OR_RETURN(const std::string path, save_result(arguments, plan, saved));
     log_info(fmt::format("result: {}", path));
   }
   if (!arguments.report.empty()) {

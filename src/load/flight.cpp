@@ -20,6 +20,7 @@ void Flight::begin(Duration arrival, Duration sent, std::int32_t prompt_tokens) 
   record_.prompt_tokens = prompt_tokens;
   events_parser_ = {};
   refusal_.clear();
+  answer_ = {};
   status_ = 0;
   chunks_ = 0;
   usage_tokens_ = -1;
@@ -70,16 +71,20 @@ void Flight::on_chunk(const StreamChunk& chunk) {
   if (!chunk.has_choice) return;
   // A chat begins with the role alone and ends with a reason alone: no tokens. But an answer whose
   // tokens are no text at all has its first token by its end.
-  if (chunk.has_token || (chunk.ended && chunks_ == 0)) take_token(events_.now());
+  if (chunk.has_token || (chunk.ended && chunks_ == 0)) take_token(events_.now(), chunk.text);
   ended_ = ended_ || chunk.ended;
 }
 
-void Flight::take_token(Duration now) {
+void Flight::take_token(Duration now, std::string_view text) {
   ++chunks_;
   std::optional<Duration> gap;
   if (record_.last_token) gap = now - *record_.last_token;
   if (!record_.first_token) record_.first_token = now;
   record_.last_token = now;
+  if (events_.keeps_answers()) {
+    if (gap) answer_.gaps_s.push_back(static_cast<float>(to_milliseconds(*gap) / 1000));
+    answer_.text += text;
+  }
   events_.on_token(now, gap);
 }
 

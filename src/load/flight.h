@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "load/http_client.h"
@@ -15,6 +17,12 @@
 
 namespace sluice {
 
+// What came for one request.
+struct AnswerDetail {
+  std::vector<float> gaps_s;  // between its chunks
+  std::string text;
+};
+
 class Flight;
 
 // The run, to its flights.
@@ -23,6 +31,7 @@ class FlightEvents {
   virtual ~FlightEvents() = default;
   virtual Duration now() const = 0;  // since the run's start
   virtual ChunkReader& reader() = 0;
+  virtual bool keeps_answers() const = 0;
   // `gap`: since the chunk before; nothing for the first.
   virtual void on_token(Duration now, std::optional<Duration> gap) = 0;
   // The record is complete. Last call.
@@ -42,6 +51,8 @@ class Flight final : public ResponseSink {
   // Whether the server has said anything at all.
   bool answered() const { return status_ != 0; }
   std::int32_t chunks() const { return chunks_; }
+  // Empty unless FlightEvents::keeps_answers().
+  AnswerDetail take_answer() { return std::move(answer_); }
 
  private:
   void on_head(const ResponseHead& head) override;
@@ -49,13 +60,14 @@ class Flight final : public ResponseSink {
   void on_end(Status status) override;
   void on_event(std::string_view data);
   void on_chunk(const StreamChunk& chunk);
-  void take_token(Duration now);
+  void take_token(Duration now, std::string_view text);
   void fail(std::string message);
   std::string what_is_wrong(const Status& status);
 
   FlightEvents& events_;
   RequestRecord record_;
   SseParser events_parser_;
+  AnswerDetail answer_;
   std::string refusal_;  // the body of an answer that is no stream
   int status_ = 0;
   std::int32_t chunks_ = 0;

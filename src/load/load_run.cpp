@@ -156,7 +156,7 @@ class LoadRun final : public FlightEvents {
 
   void on_landed(Flight& flight) override {
     const RequestRecord& record = flight.record();
-    keep(record);
+    keep(flight);
     ++landed_;
     landed_tokens_ += record.output_tokens;
     landed_chunks_ += flight.chunks();
@@ -175,9 +175,13 @@ class LoadRun final : public FlightEvents {
     advance();
   }
 
-  void keep(const RequestRecord& record) {
+  bool keeps_answers() const override { return options_.keep_answers; }
+
+  void keep(Flight& flight) {
+    const RequestRecord& record = flight.record();
     recorder_.add_request(record);
     result_.records.push_back(record);
+    if (options_.keep_answers) result_.answers.push_back(flight.take_answer());
     if (record.error.empty()) return;
     ++failed_;
     const bool known = errors_.contains(record.error) || errors_.size() < kMaxDifferentErrors;
@@ -192,7 +196,7 @@ class LoadRun final : public FlightEvents {
     for (const auto& flight : flying_) {
       client_->cancel(*flight);
       flight->give_up(time);
-      keep(flight->record());
+      keep(*flight);
     }
     // Arrived, and still waiting for a place at the client.
     if (!options_.closed_loop) take_arrivals(time);
@@ -201,7 +205,7 @@ class LoadRun final : public FlightEvents {
       Flight waiting(*this);
       waiting.begin(request.arrival, time, request.prompt_tokens);
       waiting.give_up(time);
-      keep(waiting.record());
+      keep(waiting);
     }
     result_.not_sent = static_cast<std::int64_t>(workload_.requests.size() - sent_);
     result_.summary = recorder_.finish(time);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "load/flight.h"
 #include "load/http_client.h"
 #include "load/request_writer.h"
 #include "workload/serving_summary.h"
@@ -43,6 +44,7 @@ struct LoadOptions {
   Goodput goodput;
   // Also: each chunk's moment, and once a second what the server's /metrics says.
   bool keep_details = false;
+  bool keep_answers = false;      // each request's text and gaps
   std::int64_t first_number = 0;  // of the first request's prompt: runs that differ share none
   Duration progress_every{0};     // 0: never
   std::function<void(const LoadProgress&)> progress;
@@ -78,6 +80,8 @@ struct LoadResult {
   // With keep_details.
   std::vector<ChunkMark> chunks;
   std::vector<ServerSample> samples;
+  // With keep_answers: as many as records, in their order.
+  std::vector<AnswerDetail> answers;
 };
 
 // So many requests in a row without any answer, and none in flight: the server is gone.

@@ -62,6 +62,20 @@ TEST(LoadRun, TokensAreCountedByUsageGapsByChunk) {
   EXPECT_EQ(result.summary.tbt.count(), 4);
 }
 
+TEST(LoadRun, KeepsWhatCameForEachRequestWhenAsked) {
+  TestOpenAiServer server;
+  LoadOptions options = options_against(server);
+  EXPECT_TRUE(run_against(options, even_workload(3, Duration(0))).answers.empty());
+  options.keep_answers = true;
+  const LoadResult result = run_against(options, even_workload(30, Duration(0)));
+  ASSERT_EQ(result.answers.size(), result.records.size());
+  for (const AnswerDetail& answer :
+       result.answers) {  // flights are used again: none keeps another's
+    EXPECT_EQ(answer.text, " x x x x");
+    EXPECT_EQ(answer.gaps_s.size(), 3U);
+  }
+}
+
 TEST(LoadRun, ArrivalsDoNotWaitForAnswers) {
   std::vector<TestOpenAiServer::ExchangePtr> held;  // of the server's thread, which ends first
   TestOpenAiServer server;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "base/json_depth.h"
 #include "load/fetch.h"
@@ -18,6 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFewestIds = 16;
+// Between two questions whether a server is ready.
+constexpr Duration kReadyPause = std::chrono::milliseconds(250);
 
 // What the server said instead of what was asked for.
 Error refused(const ClientRequest& request, const Answer& answer) {
@@ -43,7 +46,37 @@ Result<json> ask_json(const HttpClientOptions& options, const ClientRequest& req
   return object;
 }
 
+// An error while it is not ready. What else may be wrong with it (a key, say) is for others to
+// find.
+Status ask_ready(const HttpClientOptions& options) {
+  const ClientRequest ready{"GET", "/ready", {}};
+  ASSIGN_OR_RETURN(const Answer answer, fetch(options, ready));
+  if (answer.status == 200) return {};
+  if (answer.status == 503) return refused(ready, answer);
+  const ClientRequest models{"GET", "/v1/models", {}};
+  ASSIGN_OR_RETURN(const Answer listed, fetch(options, models));
+  if (listed.status >= 500) return refused(models, listed);
+  return {};
+}
+
 }  // namespace
+
+Status await_ready(const HttpClientOptions& options, Duration timeout, const Clock& clock) {
+  const TimePoint deadline = clock.now() + timeout;
+  HttpClientOptions patient = options;
+  while (true) {
+    const Duration left = deadline - clock.now();
+    patient.silence_timeout = std::max(left, kReadyPause);
+    const Status asked = ask_ready(patient);
+    if (asked) return {};
+    if (deadline - clock.now() <= Duration(0)) {
+      return Error{ErrorCode::kDeadlineExceeded,
+                   fmt::format("the server is not ready after {:.6g} s: {}",
+                               to_milliseconds(timeout) / 1000, asked.error().message)};
+    }
+    std::this_thread::sleep_for(std::clamp(deadline - clock.now(), Duration(0), kReadyPause));
+  }
+}
 
 Result<ServerFacts> ask_models(const HttpClientOptions& options, const std::string& model) {
   const ClientRequest request{"GET", "/v1/models", {}};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/token_id.h"
 #include "load/http_client.h"
@@ -19,6 +20,11 @@ struct ServerFacts {
 
 // /v1/models: `model` must be there; empty: the first one. Errors say what the server answered.
 Result<ServerFacts> ask_models(const HttpClientOptions& options, const std::string& model);
+
+// Waits until the server can answer: GET /ready says so, or, of a server without that path,
+// /v1/models is there. kDeadlineExceeded, with what it said last, when it does not within
+// `timeout`.
+Status await_ready(const HttpClientOptions& options, Duration timeout, const Clock& clock);
 
 // Ids that prompts may be made of: what /tokenize (of vLLM and Sluice) makes of ordinary words, so
 // that every id is a plain one. An error says to give --vocab-size where there is no such endpoint.

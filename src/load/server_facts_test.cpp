@@ -41,6 +41,37 @@ TEST(ServerFacts, WhatIsNoOpenAiServerIsSaidToBeNone) {
   EXPECT_THAT(ask_models(options, "").error().message, HasSubstr("still be loading"));
 }
 
+TEST(ServerFacts, AServerThatLoadsIsWaitedFor) {
+  const SystemClock clock;
+  TestOpenAiServer server;
+  const auto options = server.client_options();
+  server.loading = 2;  // one that has no /ready: its models are asked for
+  EXPECT_TRUE(await_ready(options, std::chrono::seconds(60), clock));
+  EXPECT_EQ(server.loading, 0);
+  server.ready.status = 200;
+  server.loading = 1;
+  EXPECT_TRUE(await_ready(options, std::chrono::seconds(60), clock));
+  // One that wants a key is ready: who asks next is told what is wrong.
+  server.ready.status = 404;
+  server.models.status = 401;
+  EXPECT_TRUE(await_ready(options, std::chrono::seconds(60), clock));
+}
+
+TEST(ServerFacts, TheWaitForAServerHasAnEnd) {
+  const SystemClock clock;
+  TestOpenAiServer server;
+  server.loading = 1 << 30;
+  const auto loading = await_ready(server.client_options(), std::chrono::milliseconds(300), clock);
+  ASSERT_FALSE(loading);
+  EXPECT_EQ(loading.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(loading.error().message,
+              testing::AllOf(HasSubstr("not ready after 0.3 s"), HasSubstr("503: loading")));
+  // Nobody there at all.
+  const auto gone = server.client_options();
+  server.on_loop([&] { server.die(); });
+  EXPECT_FALSE(await_ready(gone, std::chrono::milliseconds(100), clock));
+}
+
 TEST(ServerFacts, PromptsAreMadeOfWhatTokenizeGives) {
   TestOpenAiServer server;
   const auto options = server.client_options();

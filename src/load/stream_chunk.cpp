@@ -38,6 +38,18 @@ bool has_token(const dom::object& choice, bool ended) {
          (delta["tool_calls"].get(calls) == SUCCESS && calls.size() > 0);
 }
 
+// What of it people would read.
+std::string_view text_of(const dom::object& choice) {
+  std::string_view text;
+  if (choice["text"].get(text) == SUCCESS) return text;
+  dom::object delta;
+  if (choice["delta"].get(delta) != SUCCESS) return {};
+  for (const char* key : {"content", "reasoning_content", "reasoning"}) {
+    if (delta[key].get(text) == SUCCESS && !text.empty()) return text;
+  }
+  return {};
+}
+
 std::int32_t token_count(const dom::object& usage, const char* key) {
   std::int64_t value = 0;
   if (usage[key].get(value) != SUCCESS) return 0;
@@ -98,6 +110,7 @@ Result<StreamChunk> ChunkReader::read(std::string_view json) {
     chunk.has_choice = true;
     const bool ended = choice["finish_reason"].get(reason) == SUCCESS;
     chunk.has_token = chunk.has_token || has_token(choice, ended);
+    if (chunk.text.empty()) chunk.text = text_of(choice);
     chunk.ended = chunk.ended || ended;
   }
   return chunk;

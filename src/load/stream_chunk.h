@@ -18,7 +18,8 @@ struct StreamChunk {
   // since some servers send one for each token, also when its text is held back, but an empty last
   // one, which others send besides.
   bool has_token = false;
-  bool ended = false;  // a finish_reason
+  std::string_view text;  // of the token; until the next read()
+  bool ended = false;     // a finish_reason
   bool has_usage = false;
   std::int32_t prompt_tokens = 0;
   std::int32_t completion_tokens = 0;

@@ -40,6 +40,15 @@ TEST(StreamChunk, InAChatOnlyContentIsAToken) {
   EXPECT_FALSE(is_token(R"({"tool_calls":[]})"));
 }
 
+TEST(StreamChunk, TextIsWhatPeopleWouldRead) {
+  ChunkReader reader;
+  const auto text = [&](const char* json) { return std::string(reader.read(json)->text); };
+  EXPECT_EQ(text(R"({"choices":[{"text":" a","finish_reason":null}]})"), " a");
+  EXPECT_EQ(text(R"({"choices":[{"delta":{"content":"b"}}]})"), "b");
+  EXPECT_EQ(text(R"({"choices":[{"delta":{"content":null,"reasoning_content":"c"}}]})"), "c");
+  EXPECT_EQ(text(R"({"choices":[{"delta":{"role":"assistant"}}]})"), "");
+}
+
 TEST(StreamChunk, UsageStandsWithOrWithoutChoices) {
   const auto last =
       read_chunk(R"({"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":34}})");

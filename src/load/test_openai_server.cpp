@@ -78,6 +78,11 @@ void TestOpenAiServer::stream_tokens(http::Exchange& exchange, int count, int to
 // Shared as every exchange is.
 void TestOpenAiServer::handle(std::shared_ptr<http::Exchange> exchange) {
   const std::string& path = exchange->request().path;
+  if ((path == "/ready" || path == "/v1/models") && loading > 0) {
+    --loading;
+    return exchange->respond({503, "text/plain", {}, "loading"});
+  }
+  if (path == "/ready") return exchange->respond(ready);
   if (path == "/v1/models") return exchange->respond(models);
   if (path == "/tokenize") return exchange->respond(tokenize);
   if (path == "/metrics") return exchange->respond(metrics);

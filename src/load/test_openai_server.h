@@ -3,6 +3,7 @@
 // Threads: the test's own; what it does with exchanges goes through on_loop().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,6 +35,9 @@ class TestOpenAiServer final : private http::Handler {
   http::Response models{200, "application/json", {}, R"({"data":[{"id":"m","max_model_len":99}]})"};
   http::Response tokenize{404, "application/json", {}, R"({"error":{"message":"no such path"}})"};
   http::Response metrics{404, "text/plain", {}, ""};
+  // Of GET /ready. So many times first, whatever it or `models` say: 503.
+  http::Response ready{404, "text/plain", {}, ""};
+  std::atomic<int> loading{0};
 
   HttpClientOptions client_options() const;
   void on_loop(const std::function<void()>& task);

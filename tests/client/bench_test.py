@@ -45,7 +45,7 @@ def test_twenty_requests_and_all_the_keys_of_vllm(server):
     assert result["total_input_tokens"] == 20 * 40
     assert result["total_output_tokens"] == 20 * 12
     assert result["model_id"] == NAME and result["request_rate"] == 50
-    assert result["ended_by"] == "all_ended" and result["errors"] == []
+    assert result["ended_by"] == "all_ended" and result["error_counts"] == []
     assert result["request_goodput"] == pytest.approx(result["request_throughput"])
     assert result["total_token_throughput"] > result["output_throughput"] > 0
     assert result["max_output_tokens_per_s"] > 0 and result["max_concurrent_requests"] >= 1
@@ -115,6 +115,32 @@ def test_results_and_report_are_files(server, tmp_path):
     assert ("<svg" in page) == drawn
 
 
+def test_saved_details_are_vllms_lists_of_each_request(server, tmp_path):
+    done = bench(server.base, *SMALL, "--num-prompts", "3", "--json", "--save-result",
+                 "--save-detailed", "--result-dir", str(tmp_path), "--result-filename", "r.json")
+    result = result_of(done)
+    saved = json.loads((tmp_path / "r.json").read_text())
+    assert "ttfts" not in result and {**saved, **result} == saved
+    assert saved["input_lens"] == [40] * 3 and saved["output_lens"] == [12] * 3
+    assert saved["errors"] == [""] * 3 and all(saved["generated_texts"])
+    assert [len(gaps) for gaps in saved["itls"]] == [11] * 3
+    assert all(ttft > 0 for ttft in saved["ttfts"])
+    assert saved["start_times"] == sorted(saved["start_times"])
+
+
+def test_a_server_that_comes_later_is_waited_for():
+    port = free_port()
+    early = subprocess.Popen(command_of(f"http://127.0.0.1:{port}", *SMALL, "--num-prompts", "2",
+                                        "--json", "--ready-check-timeout-sec", "60"),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    assert early.poll() is None  # nobody listens yet
+    with Server(port=port):
+        out, err = early.communicate(timeout=60 * PATIENCE)
+    assert early.returncode == 0 and "waiting up to 60 s" in err, err
+    assert json.loads(out)["completed"] == 2
+
+
 def test_capacity_of_a_server_that_meets_its_goal(server):
     done = bench(server.base, "--random-input-len", "16", "--random-output-len", "4",
                  "--ignore-eos", "--num-prompts", "10", "--probe-seconds", "0.2", "--start-rate",
@@ -151,7 +177,8 @@ def test_a_server_that_is_killed_leaves_partial_results():
     assert running.returncode == 1
     assert result["ended_by"] == "server_gone" and "the server is gone" in err
     assert result["completed"] > 0 and result["failed"] >= 20 and result["not_sent"] > 0
-    assert any("refused" in error["message"] for error in result["errors"]), result["errors"]
+    errors = result["error_counts"]
+    assert any("refused" in error["message"] for error in errors), errors
 
 
 def test_an_interrupt_ends_with_what_there_is(server):
@@ -172,7 +199,7 @@ def test_a_full_queue_fails_requests_and_the_run():
         result = result_of(bench(server.base, *SMALL, "--num-prompts", "30", "--json"), status=1)
         assert result["failed"] > 0 and result["completed"] > 0
         assert result["failed"] + result["completed"] == 30
-        assert any(error["message"].startswith("HTTP 429") for error in result["errors"])
+        assert any(error["message"].startswith("HTTP 429") for error in result["error_counts"])
 
 
 class Plain(http.server.BaseHTTPRequestHandler):

@@ -99,6 +99,8 @@ TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
       {"--ramp-up-strategy", "linear", "--ramp-up-start-rps"},
       {"--ramp-up-end-rps", "3", "--ramp-up-strategy"},
       {"--result-dir", "x", "--save-result"},
+      {"--save-detailed", "--no-progress", "--save-result"},
+      {"--ready-check-timeout-sec", "-1", "--ready-check-timeout-sec"},
       {"--duration", "0", "--duration"},
       {"--request-timeout", "nan", "--request-timeout"},
       {"--goodput", "ttft:inf", "--goodput 'ttft:inf'"},
