@@ -60,13 +60,18 @@ ordered_json steps_json(const StepTotals& totals) {
   const double seconds = seconds_of(totals.time);
   const auto steps = static_cast<double>(totals.steps);
   const auto tokens = static_cast<double>(tokens_of(totals));
-  return {{"steps", totals.steps},
-          {"prefill_tokens", totals.prefill_tokens},
-          {"decode_tokens", totals.decode_tokens},
-          {"seconds", seconds},
-          {"tokens_per_second", ratio(tokens, seconds)},
-          {"tokens_per_step", ratio(tokens, steps)},
-          {"mean_step_ms", ratio(seconds * 1000, steps)}};
+  ordered_json json = {{"steps", totals.steps},
+                       {"prefill_tokens", totals.prefill_tokens},
+                       {"decode_tokens", totals.decode_tokens},
+                       {"seconds", seconds},
+                       {"tokens_per_second", ratio(tokens, seconds)},
+                       {"tokens_per_step", ratio(tokens, steps)},
+                       {"mean_step_ms", ratio(seconds * 1000, steps)}};
+  if (totals.device.busy > Duration(0)) {
+    json["device_busy_seconds"] = seconds_of(totals.device.busy);
+    json["device_idle_seconds"] = seconds_of(totals.device.idle);
+  }
+  return json;
 }
 
 std::string latency_line(std::string_view name, const LatencyPool& pool,

@@ -90,6 +90,8 @@ class OfflineRun {
     const EngineStats& stats = engine_.stats();
     const std::int64_t prefill = stats.prefill_tokens - before_.prefill_tokens;
     const std::int64_t decode = stats.decode_tokens - before_.decode_tokens;
+    const DeviceTime device{stats.device.busy - before_.device.busy,
+                            stats.device.idle - before_.device.idle};
     before_ = stats;
     if (prefill + decode == 0) return;
     StepTotals& totals = decode == 0    ? result_.prefill
@@ -99,6 +101,8 @@ class OfflineRun {
     totals.prefill_tokens += prefill;
     totals.decode_tokens += decode;
     totals.time += time;
+    totals.device.busy += device.busy;
+    totals.device.idle += device.idle;
   }
 
   void take(const ChoiceOutput& output, Duration time) {

@@ -35,6 +35,7 @@ struct StepTotals {
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
   Duration time{0};
+  DeviceTime device;  // zero where the device does not tell (the CPU)
 };
 
 struct OfflineResult {

@@ -181,6 +181,7 @@ class Bench:
             decodes = {batch: self.decode(model, batch) for batch in (1, 16, 64)}
             for batch, outcome in decodes.items():
                 lines.append(self.decode_line(batch, outcome, copy))
+            lines.append(self.busy_line(16, decodes[16]))
             lines.append(self.prefill_line(model, matmul))
             lines.append(self.hybrid_line(model, matmul))
             for batch in (1, 16):
@@ -244,6 +245,18 @@ class Bench:
             line.share = copy.share(read)
         return line_of(f"decode, batch {batch}, context {self.load.context}",
                        {1: 0.80, 64: 0.70}.get(batch), outcome, fill)
+
+    @staticmethod
+    def busy_line(batch, outcome):
+        def fill(line, figures):
+            decode = figures["decode"]
+            if "device_busy_seconds" not in decode:
+                line.problem, line.missing = "this device does not tell its own times", True
+                return
+            busy, idle = decode["device_busy_seconds"], decode["device_idle_seconds"]
+            line.share = busy / (busy + idle)
+            line.figure = f"idle {100 * (1 - line.share):.2f} % between steps"
+        return line_of(f"device busy in a decode loop, batch {batch}", 0.95, outcome, fill)
 
     def prefill_line(self, model, matmul):
         tokens = self.load.prefill

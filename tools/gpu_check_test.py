@@ -38,7 +38,8 @@ SLUICE = """\
         batch = int(sys.argv[sys.argv.index("--max-num-seqs") + 1])
         steps = {"steps": 128, "prefill_tokens": 16384, "decode_tokens": 128 * batch,
                  "seconds": 1.0, "tokens_per_second": 128.0 * batch, "tokens_per_step": batch,
-                 "mean_step_ms": 20.0 if "--enforce-eager" in sys.argv else 5.0}
+                 "mean_step_ms": 20.0 if "--enforce-eager" in sys.argv else 5.0,
+                 "device_busy_seconds": 0.97, "device_idle_seconds": 0.03}
         print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps}))
 """
 # 15 GB of weights in 5 ms are 3 TB/s: of 4 TB/s, three quarters.
@@ -134,6 +135,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("5.000 ms a step", rows["decode, batch 1, context 1024"][3])
         self.assertEqual(rows["decode, batch 16, context 1024"][0], "measured")
         self.assertEqual(rows["decode, batch 64, context 1024"][:3], ["met", "1.21", "0.70"])
+        self.assertEqual(rows["device busy in a decode loop, batch 16"],
+                         ["met", "0.97", "0.95", "idle 3.00 % between steps"])
         self.assertEqual(rows["prefill, 2048 tokens"][:3], ["missed", "0.34", "0.75"])
         self.assertIn("4.00 times that with graphs", rows["decode without graphs, batch 16"][3])
         self.assertEqual(rows["Sluice over transformers eager, batch 16"][:3],

@@ -6,9 +6,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/interrupt.h"
 #include "apps/offline_report.h"
-#include "nlohmann/json.hpp"
 #include "scheduler/policy.h"
 #include "tests/support/executor_wrappers.h"
 #include "tests/support/fake_executor.h"
