@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/rng.h"
 #include "scheduler/policy.h"
@@ -201,6 +202,34 @@ TEST_P(EngineExactnessLateTest, OneWaitAStepAndTheNextIsSubmittedBefore) {
   while (fixture->engine().has_work()) fixture->step(results);
   EXPECT_EQ(device_->outstanding(), 0U);
   EXPECT_GT(fixture->engine().stats().device.busy, Duration(0));
+}
+
+TEST_P(EngineExactnessLateTest, ARowWhoseLogitsAreNotFiniteFailsAlone) {
+  EngineOptions options = base_options();
+  options.graphs = GraphMode::kEager;
+  const auto fixture = make_fixture(options);
+  int spoilt = 0;
+  device_->before_sample = [&](const SampleParams& p) {
+    for (std::int32_t row = 0; row < *p.rows.value && spoilt == 0; ++row) {
+      if (p.sampling[row].slot < 0) continue;
+      p.logits.as<float>()[row * p.logits.strides[0] + 1] = std::nanf("");
+      ++spoilt;
+    }
+  };
+  Results results;
+  for (const Request& request : requests_) fixture->add(request);
+  while (fixture->engine().has_work()) fixture->step(results);
+  EXPECT_EQ(spoilt, 1);
+  int failed = 0;
+  for (const auto& [key, result] : results) {
+    if (result.finish_reason == FinishReason::kError) {
+      ++failed;
+    } else {
+      EXPECT_TRUE(same(result, expected_.at(key))) << key.first << " choice " << key.second;
+    }
+  }
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(fixture->engine().kv().num_used_blocks(), 0);
 }
 
 TEST_P(EngineExactnessLateTest, AnEngineMayEndWithStepsInFlight) {

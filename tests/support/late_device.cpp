@@ -21,7 +21,12 @@ class LateDevice::LateOps final : public Ops {
   void gather_rows(const GatherRowsParams& p) override { later(&Ops::gather_rows, p); }
   void all_reduce(const AllReduceParams& p) override { later(&Ops::all_reduce, p); }
   void copy_blocks(const CopyBlocksParams& p) override { later(&Ops::copy_blocks, p); }
-  void sample(const SampleParams& p) override { later(&Ops::sample, p); }
+  void sample(const SampleParams& p) override {
+    if (!device_.capturing_ && device_.before_sample) {
+      device_.submit([this, p] { device_.before_sample(p); });
+    }
+    later(&Ops::sample, p);
+  }
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override {
     return ops_.attention_plan_size(limits);
   }

@@ -19,6 +19,9 @@ class LateDevice final : public Device {
   explicit LateDevice(std::unique_ptr<Device> inner);
   ~LateDevice() override;
 
+  // Called before each op that samples, outside of graphs: a test may spoil its logits.
+  std::function<void(const SampleParams&)> before_sample;
+
   // How often the host waited, and what was submitted and has not run.
   int waits() const { return waits_; }
   std::size_t outstanding() const { return queue_.size(); }
