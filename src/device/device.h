@@ -1,5 +1,5 @@
 // Device: one place where a model runs, memory and execution. Implementations: device/cpu,
-// device/cuda (later), a recording fake in tests. Code asks for traits, never for a type.
+// device/cuda, fakes in tests. Code asks for traits, never for a type.
 //
 // Memory is taken only through address ranges: reserved once, backed piece by piece (an Arena lays
 // names over them). Nothing is reserved, backed or freed while a step runs after warm-up.

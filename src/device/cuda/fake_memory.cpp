@@ -145,15 +145,27 @@ CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
   ENTER_CURRENT(cuMemHostAlloc);
   *memory = std::malloc(bytes);
   ++fake().pinned;
+  fake().pinned_bytes[*memory] = bytes;
   return CUDA_SUCCESS;
 }
 
 CUresult host_free(void* memory) {
   ENTER_CURRENT(cuMemFreeHost);
   if (!fake().queue.empty()) return broken("free of pinned memory: something has not run");
+  fake().pinned_bytes.erase(memory);
   std::free(memory);
   --fake().pinned;
   return CUDA_SUCCESS;
+}
+
+// The real driver copies such memory too, but the host waits meanwhile.
+bool is_pinned(const void* memory, std::size_t bytes) {
+  const auto& pinned = fake().pinned_bytes;
+  const auto behind = pinned.upper_bound(memory);
+  if (behind == pinned.begin()) return false;
+  const auto& [base, size] = *std::prev(behind);
+  return static_cast<const std::byte*>(memory) + bytes <=
+         static_cast<const std::byte*>(base) + size;
 }
 
 CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
@@ -165,6 +177,7 @@ CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
 CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes, CUstream) {
   ENTER_CURRENT(cuMemcpyHtoDAsync);
   if (const CUresult result = may_copy(target, bytes); result != CUDA_SUCCESS) return result;
+  if (!is_pinned(source, bytes)) return broken("copy: host memory that is not pinned");
   fake().submit([=] { std::memcpy(reinterpret_cast<void*>(target), source, bytes); });
   return CUDA_SUCCESS;
 }
@@ -172,6 +185,7 @@ CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t byte
 CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes, CUstream) {
   ENTER_CURRENT(cuMemcpyDtoHAsync);
   if (const CUresult result = may_copy(source, bytes); result != CUDA_SUCCESS) return result;
+  if (!is_pinned(target, bytes)) return broken("copy: host memory that is not pinned");
   fake().submit([=] { std::memcpy(target, reinterpret_cast<const void*>(source), bytes); });
   return CUDA_SUCCESS;
 }
