@@ -96,12 +96,12 @@ TEST_P(AttentionTest, WindowsShorterThanThePrompt) {
   }
 }
 
-// Steps of 32 keys, parts of 256, spans of 1024; tiles of 16 and 64 (token, head) pairs: what a GPU
+// Steps of 32 keys, parts of 128, spans of 512; tiles of 16 and 64 (token, head) pairs: what a GPU
 // cuts attention into, a little less of each and a little more.
 TEST_P(AttentionTest, BordersOfStepsPartsSpansAndTiles) {
   SplitMix64 rng(14);
   const std::pair<std::int32_t, std::int32_t> heads[] = {{2, 2}, {4, 1}, {8, 1}};
-  const std::int32_t contexts[] = {0, 30, 31, 32, 254, 255, 256, 1022, 1023, 1024, 1500};
+  const std::int32_t contexts[] = {0, 30, 31, 32, 126, 127, 128, 510, 511, 512, 1100};
   int i = 0;
   for (const auto& [h, g] : heads) {
     for (const std::int32_t pairs : {15, 16, 17, 63, 64, 65}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -13,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int32_t kMinTasksPerBlock = 4;  // of the longest tiles' size, or they are cut
-constexpr std::size_t kCosts = 4096;           // longer tasks are not told apart
+constexpr std::int64_t kTaskCost = 4;  // of taking a task: some reads that wait for each other
+constexpr std::size_t kCosts = 1024;   // longer tasks are not told apart
 
 std::int64_t round_up(std::int64_t n) { return divide_up(n, kAlignment) * kAlignment; }
 
@@ -120,22 +121,11 @@ void for_each_tile(const AttentionPlanParams& p, Function f) {
   }
 }
 
-// Tiles that take longer are cut: as short as keeps all blocks busy to the end, but so that the
-// partial results have room.
-std::int64_t cut_limit(const AttentionPlanParams& p, std::int32_t blocks, const Room& room) {
-  std::int64_t total = 0;
-  for_each_tile(p, [&](const Tile& tile, std::int32_t) { total += tile.cost; });
-  total *= p.limits.num_kv_heads;
-  std::int64_t limit = total / (std::int64_t{kMinTasksPerBlock} * blocks);
-  while (true) {
-    std::int64_t partial_rows = 0;
-    for_each_tile(p, [&](const Tile& tile, std::int32_t) {
-      if (!tile.is_cut(limit)) return;
-      partial_rows += std::int64_t{tile.task.tile_spans} * tile.task.num_pairs;
-    });
-    if (partial_rows * p.limits.num_kv_heads <= room.partial_rows) return limit;
-    limit = 2 * limit + 1;
-  }
+// Tasks by cost, the longest first.
+using Buckets = std::array<std::int32_t, kCosts>;
+
+std::size_t bucket_of(std::int64_t cost) {
+  return kCosts - 1 - std::min(static_cast<std::size_t>(cost), kCosts - 1);
 }
 
 // Calls f(task, cost) for each task of the plan; a cut tile's counters and partial rows are given
@@ -159,8 +149,54 @@ void for_each_task(const AttentionPlanParams& p, std::int64_t limit, Function f)
   });
 }
 
-std::size_t bucket_of(std::int64_t cost) {
-  return kCosts - 1 - std::min(static_cast<std::size_t>(cost), kCosts - 1);
+// A time that blocks cannot beat, in costs: what there is to do in all, and for each length of task
+// what the block does that gets most of those and longer ones.
+std::int64_t estimated_time(const AttentionPlanParams& p, std::int64_t limit, std::int32_t blocks) {
+  Buckets buckets = {};
+  std::int64_t total = 0;
+  std::int64_t longest = 0;
+  for_each_task(p, limit, [&](const AttentionTask&, std::int64_t cost) {
+    ++buckets[bucket_of(cost)];
+    total += cost + kTaskCost;
+    longest = std::max(longest, cost + kTaskCost);
+  });
+  std::int64_t time = std::max(longest, total * p.limits.num_kv_heads / blocks);
+  std::int64_t tasks = 0;
+  for (std::size_t i = 0; i < kCosts; ++i) {
+    if (buckets[i] == 0) continue;
+    tasks += std::int64_t{buckets[i]} * p.limits.num_kv_heads;
+    const auto cost = static_cast<std::int64_t>(kCosts - 1 - i);
+    time = std::max(time, divide_up(tasks, blocks) * (cost + kTaskCost));
+  }
+  return time;
+}
+
+std::int64_t partial_rows_of(const AttentionPlanParams& p, std::int64_t limit) {
+  std::int64_t rows = 0;
+  for_each_tile(p, [&](const Tile& tile, std::int32_t) {
+    if (tile.is_cut(limit)) rows += std::int64_t{tile.task.tile_spans} * tile.task.num_pairs;
+  });
+  return rows * p.limits.num_kv_heads;
+}
+
+// Tiles that cost more are cut. Of none, those that take a block's share of the step and those that
+// take half and a quarter of it: what ends first, as far as partial results have room.
+std::int64_t cut_limit(const AttentionPlanParams& p, std::int32_t blocks, const Room& room) {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  std::int64_t total = 0;
+  for_each_tile(p, [&](const Tile& tile, std::int32_t) { total += tile.cost; });
+  const std::int64_t share = total * p.limits.num_kv_heads / blocks;
+  std::int64_t best = kNone;
+  std::int64_t best_time = estimated_time(p, kNone, blocks);
+  for (const std::int64_t parts : {1, 2, 4}) {
+    std::int64_t limit = share / parts;
+    while (partial_rows_of(p, limit) > room.partial_rows) limit = 2 * limit + 1;
+    const std::int64_t time = estimated_time(p, limit, blocks);
+    if (time >= best_time) continue;
+    best = limit;
+    best_time = time;
+  }
+  return best;
 }
 
 }  // namespace
@@ -178,7 +214,7 @@ std::int64_t write_attention_plan(const AttentionPlanParams& p, std::int32_t blo
   const Room room = room_for(p.limits);
   const std::int64_t limit = cut_limit(p, blocks, room);
   // Sorted by counting, since there may be thousands and this is in every step's way.
-  std::array<std::int32_t, kCosts> next = {};
+  Buckets next = {};
   std::int32_t num_tasks = 0;
   std::int32_t num_counters = 0;
   for_each_task(p, limit, [&](const AttentionTask& task, std::int64_t cost) {

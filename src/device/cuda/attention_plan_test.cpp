@@ -150,9 +150,9 @@ TEST(AttentionPlan, ADecodeAloneIsCutIntoSpans) {
   const std::vector<StepRow> rows = {{8000, 1}};
   const Plan plan(limits_of(1, 1, 9000), rows, 264);
   expect_sound(plan, rows);
-  EXPECT_EQ(plan.work.num_tasks, 8);
+  EXPECT_EQ(plan.work.num_tasks, 16);
   EXPECT_EQ(plan.tasks.front().num_pairs, 4);
-  EXPECT_EQ(plan.tasks.back().first_span, 7) << "the last span is not full: it goes last";
+  EXPECT_EQ(plan.tasks.back().first_span, 15) << "the last span is not full: it goes last";
 }
 
 TEST(AttentionPlan, ManyDecodesOfLikeLengthAreNotCut) {
@@ -163,19 +163,30 @@ TEST(AttentionPlan, ManyDecodesOfLikeLengthAreNotCut) {
   EXPECT_EQ(count_cut(plan), 0);
 }
 
+TEST(AttentionPlan, TwoTilesABlockAreAsGoodAsTheirSpans) {
+  const std::vector<StepRow> rows(64, {1024, 1});
+  const Plan plan(limits_of(64, 64, 4096), rows, 264);
+  expect_sound(plan, rows);
+  EXPECT_EQ(count_cut(plan), 0);
+  const std::vector<StepRow> few(16, {1024, 1});
+  const Plan cut(limits_of(64, 64, 4096), few, 264);
+  expect_sound(cut, few);
+  EXPECT_EQ(count_cut(cut), 16 * 3) << "half of the blocks would have nothing to do";
+}
+
 TEST(AttentionPlan, AmongManyShortOnesTheLongOneIsCut) {
-  std::vector<StepRow> rows(63, {500, 1});
+  std::vector<StepRow> rows(63, {300, 1});
   rows.push_back({30000, 1});
   const Plan plan(limits_of(64, 64, 32768), rows, 264);
   expect_sound(plan, rows);
-  EXPECT_EQ(count_cut(plan), 30);
+  EXPECT_EQ(count_cut(plan), 59);
   EXPECT_EQ(plan.tasks.front().row, 63) << "longest first";
 }
 
 TEST(AttentionPlan, TilesOfAChunk) {
   // 100 tokens of 4 heads a KV head: six tiles of 64 pairs and one of 16.
   const std::vector<StepRow> rows = {{50, 100}};
-  const Plan plan(limits_of(128, 2, 1024), rows, 264);
+  const Plan plan(limits_of(128, 2, 512), rows, 264);
   expect_sound(plan, rows);
   EXPECT_EQ(plan.work.num_tasks, 7);
   EXPECT_EQ(std::count_if(plan.tasks.begin(), plan.tasks.end(),
@@ -190,7 +201,7 @@ TEST(AttentionPlan, AWindowLeavesOutSpansInFrontOfIt) {
   const std::vector<StepRow> rows = {{10500, 1}};
   const Plan plan(limits, rows, 264);
   expect_sound(plan, rows);
-  EXPECT_EQ(plan.tasks.front().tile_first_span, 9);
+  EXPECT_EQ(plan.tasks.front().tile_first_span, 19);
   EXPECT_EQ(plan.tasks.front().tile_spans, 2);
   EXPECT_LT(plan.size.device_bytes, attention_plan_size(limits_of(1, 1, 20000)).device_bytes);
 }
@@ -203,7 +214,7 @@ TEST(AttentionPlan, NoRowsNoTasks) {
 }
 
 TEST(AttentionPlan, WherePartialResultsHaveNoRoomTheShorterTilesStayWhole) {
-  // All cut would be 256 rows x 32 heads x 125 spans x 520 bytes, eight times what there may be.
+  // All cut would be 256 rows x 32 heads x 200 spans x 520 bytes, ten times what there may be.
   std::vector<StepRow> rows(255, {100000, 1});
   rows.push_back({127000, 1});
   const Plan plan(limits_of(256, 256, 128000), rows, 100000);
@@ -214,7 +225,7 @@ TEST(AttentionPlan, WherePartialResultsHaveNoRoomTheShorterTilesStayWhole) {
   uneven.push_back({127000, 1});
   const Plan second(limits_of(256, 256, 128000), uneven, 100000);
   expect_sound(second, uneven);
-  EXPECT_EQ(count_cut(second), 125);
+  EXPECT_EQ(count_cut(second), 249);
 }
 
 // Any legal step of any model: all is covered once, and the bytes suffice.

@@ -17,8 +17,8 @@
 namespace sluice::cuda {
 
 constexpr int kStepKeys = 32;
-constexpr int kPartKeys = 256;
-constexpr int kSpanKeys = 1024;
+constexpr int kPartKeys = 128;
+constexpr int kSpanKeys = 512;
 constexpr int kAttentionWarps = 4;
 constexpr int kWarpRows = 16;
 constexpr int kWideRows = kWarpRows * kAttentionWarps;
