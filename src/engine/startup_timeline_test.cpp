@@ -6,12 +6,11 @@ namespace sluice {
 namespace {
 
 TEST(StartupTimeline, OneLineTellsEachSpanAndHowFastItCopied) {
-  using namespace std::chrono_literals;
   ManualClock clock;
   StartupTimeline timeline(clock);
-  clock.advance(1500us);
+  clock.advance(std::chrono::microseconds(1500));
   timeline.mark("config");
-  clock.advance(500ms);
+  clock.advance(std::chrono::milliseconds(500));
   timeline.mark("map weights", std::uint64_t{8} << 30);
   EXPECT_EQ(timeline.line(),
             "start 501.5 ms: config 1.5, map weights 500.0 (8192.0 MiB, 17.2 GB/s)");
