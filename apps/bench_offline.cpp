@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "engine/engine_loader.h"
 #include "load/workload_spec.h"
+#include "workload/lengths.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +31,7 @@ constexpr std::int32_t kWarmUpTokens = 8;
 
 struct OfflineSettings {
   EngineOptions engine;
-  WorkloadSpec workload;
+  Workload workload;  // requests of any length; see fit()
   OfflineOptions run;
   OfflineReport report;
 };
@@ -39,27 +40,34 @@ Result<OfflineSettings> parse_offline_settings(const OfflineArguments& arguments
   const BenchArguments& bench = arguments.bench;
   OfflineSettings settings;
   ASSIGN_OR_RETURN(settings.engine, parse_engine_options(arguments.engine));
-  ASSIGN_OR_RETURN(settings.workload.lengths, lengths_option(bench));
-  settings.workload.count = bench.num_prompts.value_or(0);
-  settings.workload.seed = bench.seed;
+  WorkloadSpec spec;
+  ASSIGN_OR_RETURN(spec.lengths, lengths_option(bench));
+  spec.count = bench.num_prompts.value_or(0);
+  spec.seed = bench.seed;
+  // Before gigabytes are loaded: lengths that cannot be read are wrong usage.
+  ASSIGN_OR_RETURN(MadeWorkload made, make_workload(spec));
+  settings.workload = std::move(made.workload);
+  settings.workload.source = fmt::format("{} lengths", spec.lengths);
   ASSIGN_OR_RETURN(settings.report.percentiles, parse_percentiles(bench.metric_percentiles));
   settings.report.batches = arguments.batch_size.has_value();
   settings.run.batch_size = arguments.batch_size.value_or(0);
   settings.run.max_waiting = settings.engine.max_num_seqs;
   settings.run.temperature = bench.temperature;
   settings.run.seed = bench.seed;
-  // Lengths that cannot be read are wrong usage, known before gigabytes are loaded.
-  WorkloadSpec probe = settings.workload;
-  probe.count = 1;
-  ASSIGN_OR_RETURN(const MadeWorkload ignored, make_workload(probe));
-  static_cast<void>(ignored);
   return settings;
 }
 
-Result<Workload> workload_within(const WorkloadSpec& spec) {
-  ASSIGN_OR_RETURN(Workload workload, make_bench_workload(spec));
-  workload.source = fmt::format("{} lengths", spec.lengths);
-  return workload;
+// Into the context, which is known when the model is loaded.
+void fit(Workload& workload, std::int32_t context) {
+  std::int64_t shortened = 0;
+  for (WorkloadRequest& request : workload.requests) {
+    if (request.prompt_tokens + request.output_tokens <= context) continue;
+    const RequestLengths lengths = shorten({request.prompt_tokens, request.output_tokens}, context);
+    request.prompt_tokens = lengths.prompt_tokens;
+    request.output_tokens = lengths.output_tokens;
+    ++shortened;
+  }
+  warn_about_shortened(shortened, workload.requests.size(), context);
 }
 
 // As many requests as run at once, or as asked: the graphs of the run's sizes are captured, and
@@ -128,9 +136,9 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   ASSIGN_OR_RETURN(LoadedEngine loaded,
                    load_engine(arguments.model, chosen, *device, *pool, clock, timeline));
   catch_interrupts();
-  settings.workload.max_total = loaded.engine->limits().max_model_len;
-  ASSIGN_OR_RETURN(const Workload workload, workload_within(settings.workload));
-  const PromptMaker prompts(middle_ids(loaded.config.vocab_size), settings.workload.seed);
+  Workload& workload = settings.workload;
+  fit(workload, loaded.engine->limits().max_model_len);
+  const PromptMaker prompts(middle_ids(loaded.config.vocab_size), settings.run.seed);
   RETURN_IF_ERROR(warm_up_engine(*loaded.engine, arguments, settings, workload, prompts, clock));
   timeline.mark("warm-up");
   fmt::print(stderr, "{}\n", timeline.line());

@@ -234,12 +234,15 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   return plan;
 }
 
+void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context) {
+  if (shortened == 0) return;
+  log_warning(fmt::format("{} of {} requests are shortened to the context of {} tokens", shortened,
+                          requests, context));
+}
+
 Result<Workload> make_bench_workload(const WorkloadSpec& spec) {
   ASSIGN_OR_RETURN(MadeWorkload made, make_workload(spec));
-  if (made.shortened > 0) {
-    log_warning(fmt::format("{} of {} requests are shortened to the context of {} tokens",
-                            made.shortened, made.workload.requests.size(), spec.max_total));
-  }
+  warn_about_shortened(made.shortened, made.workload.requests.size(), spec.max_total);
   return std::move(made.workload);
 }
 

@@ -94,6 +94,9 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments);
 // The workload, with a warning when requests had to be shortened.
 Result<Workload> make_bench_workload(const WorkloadSpec& spec);
 
+// Nothing when none are.
+void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context);
+
 // Sends `count` requests like the workload's first, with other prompts; the first failure is the
 // error.
 Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t count);

@@ -7,6 +7,7 @@
 
 #include "workload/arrivals.h"
 #include "workload/lengths.h"
+#include "workload/portable_math.h"
 
 namespace sluice {
 namespace {
@@ -44,13 +45,14 @@ Result<MadeWorkload> synthetic(const WorkloadSpec& spec) {
 }  // namespace
 
 void ramp_arrivals(RampUp kind, double start, double end, std::vector<Duration>& arrivals) {
+  const double factor = portable_log(end / start);  // of the whole ramp, as a power of e
   const double last = static_cast<double>(std::max<std::size_t>(arrivals.size(), 2) - 1);
   double seconds = 0;
   Duration before = arrivals.empty() ? Duration(0) : arrivals.front();
   for (std::size_t i = 1; i < arrivals.size(); ++i) {
     const double progress = static_cast<double>(i) / last;
     const double rate = kind == RampUp::kLinear ? start + (end - start) * progress
-                                                : start * std::pow(end / start, progress);
+                                                : start * portable_exp(progress * factor);
     seconds += std::chrono::duration<double>(arrivals[i] - before).count() / rate;
     before = std::exchange(arrivals[i], Duration(static_cast<std::int64_t>(seconds * 1e9)));
   }

@@ -12,9 +12,11 @@
 #include <optional>
 
 #include "device/cpu/cpu_device.h"
+#include "model/dummy_weights.h"
 #include "tensor/half.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/late_device.h"
 
 namespace sluice {
 namespace {
@@ -155,6 +157,45 @@ TEST_P(WeightsTest, TensorsThatTheFileAlignsBadlyAreCopied) {
   EXPECT_EQ(loaded.mapped_bytes, 0U);
   EXPECT_GT(loaded.copied_bytes, 0U);
   expect_all_equal(loaded);
+}
+
+// A dummy model on a device; the same bytes come to the host.
+std::vector<std::byte> dummy_bytes(const ModelConfig& config, std::unique_ptr<Device> device,
+                                   ThreadPool& pool) {
+  const Checkpoint none = Checkpoint::without_files("nowhere");
+  const ModelWeightsPlan sources = plan_dummy_weights(config, DType::kBF16);
+  ArenaPlan plan;
+  const WeightsLayout layout =
+      WeightsLayout::plan(none, sources, std::nullopt, device->traits(), "m", plan);
+  EXPECT_EQ(layout.mapped_bytes(), 0U);
+  plan.finish(device->traits().granularity);
+  Arena arena = *Arena::create(*device, std::move(plan));
+  const DecoderWeights weights = *layout.load(arena, *device, pool);
+  std::vector<std::byte> bytes;
+  for (const TensorView& view : {weights.embedding, weights.lm_head, weights.final_norm,
+                                 weights.layers.back().down, weights.layers.front().q}) {
+    const std::size_t before = bytes.size();
+    bytes.resize(before + static_cast<std::size_t>(view.elements()) * size_of(view.dtype));
+    EXPECT_TRUE(device->copy_to_host(bytes.data() + before, view.data, bytes.size() - before));
+    EXPECT_TRUE(device->synchronize());
+  }
+  return bytes;
+}
+
+TEST(DummyWeightsOnDevices, AreFilledInPlaceOrCopiedFromTheHost) {
+  const TempDirectory directory;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-layer-types-biases"),
+                          directory.path());
+  const ModelConfig config = *load_model_config(directory.path());
+  ThreadPool pool(2);
+  const auto direct = dummy_bytes(config, *make_cpu_device({&pool, 0, {}}), pool);
+  // Copies that run as late as they may show it when what they copy from is gone too early.
+  auto late = std::make_unique<test::LateDevice>(*make_cpu_device({&pool, 0, {}}));
+  ASSERT_FALSE(late->traits().host_accessible);
+  EXPECT_EQ(dummy_bytes(config, std::move(late), pool), direct);
+  EXPECT_GT(
+      std::count_if(direct.begin(), direct.end(), [](std::byte b) { return b != std::byte{}; }),
+      static_cast<std::ptrdiff_t>(direct.size() / 2));
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
