@@ -359,7 +359,7 @@ TEST_P(ExactnessTest, AttentionOfLongContextsIsIndependentOfTheBatch) {
   SplitMix64 rng(5);
   const AttentionConfig config{
       .num_heads = 4, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .kv = DType::kBF16};
-  constexpr std::int32_t kLength = 1100;
+  constexpr std::int32_t kLength = 560;
   const auto sequence = random_sequence(config, kLength, rng);
   const auto run = [&](const std::vector<AttentionRow>& rows) {
     Place& place = any_place(rng);
