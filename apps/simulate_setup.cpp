@@ -293,6 +293,11 @@ Result<SimulatedMachine> make_machine(const Deployment& deployment,
 Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
                                                const SimulateSettings& settings,
                                                const SimulateArguments& a) {
+  if (a.predictor_scale != 1 || a.predictor_skew != 0) {
+    return invalid_argument(
+        "--predictor-scale and --predictor-skew are for --gpu and --model; with --profile the "
+        "predictor is the machine");
+  }
   SimulatedMachine machine;
   machine.gpu = profile.identity.device;
   machine.model = profile.model_name;

@@ -90,12 +90,16 @@ const ProfilePoint* find_prompt_step(const std::vector<ProfilePoint>& points, st
   return found == points.end() ? nullptr : &*found;
 }
 
-// The standard error of a point's median, were its runs distributed normally.
-double median_error(const ProfilePoint& point) {
-  return 1.86 * point.spread_ns / std::sqrt(std::max(point.repeats, 1));
+// By more than this two points' medians hardly differ by chance: 2.5 standard errors, were their
+// runs distributed normally.
+double noise_between(const ProfilePoint& a, const ProfilePoint& b) {
+  const auto error = [](const ProfilePoint& point) {
+    return 1.86 * point.spread_ns / std::sqrt(std::max(point.repeats, 1));
+  };
+  return 2.5 * std::hypot(error(a), error(b));
 }
 
-// Nothing when the points for it are missing.
+// None when the points for it are missing, or when what looks like a jump may be noise.
 enum class TileSign : std::uint8_t { kNone, kJump, kSmooth };
 
 TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t full,
@@ -106,8 +110,10 @@ TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t ful
   if (at == nullptr || over == nullptr || next == nullptr) return TileSign::kNone;
   const double jump = over->median_ns - at->median_ns;
   const double whole = next->median_ns - at->median_ns;
-  const bool beyond_noise = jump > 2.5 * std::hypot(median_error(*at), median_error(*over));
-  return whole > 0 && jump >= 0.25 * whole && beyond_noise ? TileSign::kJump : TileSign::kSmooth;
+  if (jump < 0.25 * whole) return TileSign::kSmooth;
+  // One token of a tile costs no more than all of them; where it does, a point is odd.
+  const bool odd = jump - whole > noise_between(*over, *next);
+  return !odd && jump > noise_between(*at, *over) ? TileSign::kJump : TileSign::kNone;
 }
 
 }  // namespace

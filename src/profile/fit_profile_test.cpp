@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -56,7 +57,7 @@ TEST(FitProfileTest, CoefficientsAreNeverNegative) {
   }
 }
 
-TEST(FitProfileTest, ATileIsTheLeastThatJumpsAtItsOddMultiples) {
+TEST(FitProfileTest, ATileIsTheLeastThatJumps) {
   const auto points = [](auto law) {
     std::vector<ProfilePoint> result;
     for (const int tile : {8, 16, 32, 64, 128, 256}) {
@@ -75,7 +76,18 @@ TEST(FitProfileTest, ATileIsTheLeastThatJumpsAtItsOddMultiples) {
   }
   // A bend is no tile, and neither is one odd point.
   EXPECT_EQ(find_tile(points([](int m) { return 1000.0 + (m == 65 ? 900 : 0) + 10 * m; })), 1);
+  EXPECT_EQ(find_tile(points([](int m) { return 1000.0 + (m == 193 ? 900 : 0) + 10 * m; })), 1);
   EXPECT_EQ(find_tile({}), 1);
+  // Reading the weights takes longer than the first two tiles.
+  const auto hidden = [](int m) { return std::max(2000.0, 700.0 * ((m + 127) / 128)) + m; };
+  EXPECT_EQ(find_tile(points(hidden)), 128);
+  // Where the jump of the longer step may be noise, that of the shorter one decides.
+  std::vector<ProfilePoint> noisy =
+      points([](int m) { return 1000.0 + 400.0 * ((m + 63) / 64) + m; });
+  for (ProfilePoint& point : noisy) point.spread_ns = point.shape.chunk_tokens > 128 ? 400 : 20;
+  EXPECT_EQ(find_tile(noisy), 64);
+  for (ProfilePoint& point : noisy) point.spread_ns = 400;
+  EXPECT_EQ(find_tile(noisy), 1);
 }
 
 TEST(FitProfileTest, TooFewPointsAreRefused) {

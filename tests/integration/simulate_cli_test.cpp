@@ -122,6 +122,21 @@ TEST(SimulateCli, BudgetsFollowTheSlo) {
   EXPECT_GT(by_time["predictor_error"]["p90"].get<double>(), 0);
 }
 
+TEST(SimulateCli, APredictorCanBeMadeWrongAndStepsJitter) {
+  const auto run = [](std::vector<std::string> options) {
+    options.insert(options.end(), {"--qps", "2", "--num-requests", "60", "--token-budget", "time",
+                                   "--tbt-slo-ms", "60", "--max-num-seqs", "32", "--json"});
+    return result_of(simulate_on("a100-80g", "llama-3-8b", options));
+  };
+  const json wrong = run({"--predictor-scale", "0.8", "--predictor-noise", "0"});
+  EXPECT_NEAR(wrong["predictor_error"]["median"].get<double>(), 0.2, 0.03);
+  const json skewed = run({"--predictor-skew", "0.5", "--predictor-noise", "0"});
+  EXPECT_GT(skewed["predictor_error"]["median"].get<double>(), 0.03);
+  const json stubborn = run({"--predictor-scale", "1.3", "--no-predictor-learning"});
+  EXPECT_NE(stubborn["steps"], run({"--predictor-scale", "1.3"})["steps"]);
+  EXPECT_NE(run({"--step-jitter", "0.2"})["duration"], run({})["duration"]);
+}
+
 TEST(SimulateCli, TheSearchSortsByCapacity) {
   const json r = result_of(simulate_on("a100-80g", "mistral-7b",
                                        {"--search", "--gpus", "2", "--tbt-slo-ms", "150",
@@ -181,6 +196,7 @@ TEST(SimulateCli, AProfileIsAMachine) {
                 .get<double>(),
             0);
   expect_refused(run({"--qps", "1", "--max-num-seqs", "64"}), 2, "--max-num-seqs must be between");
+  expect_refused(run({"--qps", "1", "--predictor-skew", "0.1"}), 2, "are for --gpu and --model");
   expect_refused(run({"--qps", "1", "--kv-tokens", "3"}), 2, "--kv-tokens 3 is not one block");
   expect_refused(run({"--qps", "1", "--token-budget", "auto", "--tbt-slo-ms", "1"}), 2,
                  "the smallest that can be kept");
@@ -201,6 +217,9 @@ TEST(SimulateCli, WhatIsWrongIsNamed) {
   refused({"--token-budget", "time", "--tbt-slo-ms", "1"}, "the smallest that can be kept");
   refused({"--token-budget", "time", "--tbt-slo-ms", "300", "--scheduler", "unified"},
           "cannot plan by time");
+  refused({"--predictor-scale", "0"}, "--predictor-scale must be between 0.1 and 10");
+  refused({"--predictor-skew", "-1"}, "--predictor-skew must be between 0 and 9");
+  refused({"--step-jitter", "1"}, "--step-jitter must be between 0 and 0.9");
   refused({"--tp", "3"}, "--tp, --pp: tp 3 does not divide the 32 heads");
   refused({"--pp", "0"}, "--pp must be between 1");
   refused({"--max-num-seqs", "0"}, "--max-num-seqs must be between 1");
