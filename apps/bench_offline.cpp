@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "apps/offline_run.h"
 #include "apps/option_lists.h"
 #include "apps/tbt_goal.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "engine/engine_loader.h"
 #include "load/workload_spec.h"
@@ -117,9 +117,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(
 }
 
 Status write_json(const std::string& path, const std::string& json) {
-  std::ofstream out(path, std::ios::binary);
-  out << json << '\n';
-  if (!out.flush()) return unavailable(fmt::format("--output-json: cannot write {}", path));
+  auto status = write_file(path, json + '\n');
+  if (!status) return with_context("--output-json", std::move(status).error());
   log_info(fmt::format("result: {}", path));
   return {};
 }

@@ -6,12 +6,13 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "apps/bench_progress.h"
 #include "apps/exit_code.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "load/report.h"
 
@@ -118,11 +119,8 @@ Result<std::string> save_result(const BenchArguments& arguments, const BenchPlan
   const std::filesystem::path path = std::filesystem::path(arguments.result_dir) / name;
   std::error_code ignored;  // writing tells
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-  std::ofstream out(path, std::ios::binary);
-  out << json << '\n';
-  if (!out.flush()) {
-    return unavailable(fmt::format("--save-result: cannot write {}", path.string()));
-  }
+  auto status = write_file(path, json + '\n');
+  if (!status) return with_context("--save-result", std::move(status).error());
   return path.string();
 }
 

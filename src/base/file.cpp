@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <limits>
 #include <system_error>
 
@@ -95,6 +96,13 @@ Result<std::string> read_file(const std::string& path, std::uint64_t max_bytes) 
   }
   text.resize(used);
   return text;
+}
+
+Status write_file(const std::string& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  if (!out.flush()) return unavailable("cannot write " + path);
+  return {};
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

@@ -1,4 +1,4 @@
-// Files: an owned descriptor, whole-file reads with a size limit, read-only mappings.
+// Files: an owned descriptor, whole-file reads with a size limit, writes, read-only mappings.
 // Every error names the path and the system's reason. Only regular files are accepted, so that a
 // pipe or a device given for a file is refused instead of blocking.
 // Threads: objects are not synchronised; a mapping's bytes may be read from any thread.
@@ -44,6 +44,9 @@ Result<OpenedFile> open_for_reading(const std::string& path);
 
 // The whole file as bytes; refuses files larger than `max_bytes` before reading them.
 Result<std::string> read_file(const std::string& path, std::uint64_t max_bytes);
+
+// Makes the file, or replaces what is in it. The error is "cannot write PATH".
+Status write_file(const std::string& path, std::string_view text);
 
 // A whole file mapped read-only. Move-only; the bytes live as long as the object, and moving it
 // does not move them. An empty file gives an empty mapping. If another process truncates the file

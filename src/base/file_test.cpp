@@ -74,6 +74,17 @@ TEST_F(FileTest, RefusesPipesWithoutBlocking) {
   EXPECT_FALSE(MappedFile::open(path));
 }
 
+TEST_F(FileTest, WritesAndReplaces) {
+  const std::string path = directory_ / "f";
+  ASSERT_TRUE(write_file(path, "a longer text"));
+  ASSERT_TRUE(write_file(path, std::string_view("a\0b", 3)));
+  EXPECT_EQ(read_file(path, 100).value(), std::string_view("a\0b", 3));
+  const auto status = write_file(directory_ / "none" / "f", "x");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(status.error().message, "cannot write " + (directory_ / "none" / "f").string());
+}
+
 TEST_F(FileTest, MapsAndMoves) {
   auto first = MappedFile::open(write("f", "hello"));
   ASSERT_TRUE(first);

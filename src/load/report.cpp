@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
+#include <utility>
 
 #include "base/file.h"
 #include "load/gnuplot.h"
@@ -57,9 +57,8 @@ std::string escaped(std::string_view text) {
 }
 
 Status write_text(const std::string& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  if (!out.flush()) return unavailable(fmt::format("--report: cannot write {}", path));
+  auto status = write_file(path, text);
+  if (!status) return with_context("--report", std::move(status).error());
   return {};
 }
 
