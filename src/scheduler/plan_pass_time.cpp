@@ -12,9 +12,7 @@ TimePoint PlanPass::step_start() const {
 }
 
 // Rows planned before the first chunk: decodes, and those with guesses.
-void PlanPass::sum_up_decodes() {
-  for (const PlanRow& row : plan_.rows) planned_.add(row, time_->predictor.window);
-}
+void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->predictor.window); }
 
 // What the decodes take, and the slack of the stream that is due first. A stream whose first token
 // is not known yet (its step is in flight) has its next one due a TBT from now.

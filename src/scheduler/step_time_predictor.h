@@ -62,6 +62,12 @@ struct StepFeatures {
   }
 };
 
+inline StepFeatures step_features(const BatchPlan& plan, std::int32_t window = 0) {
+  StepFeatures features;
+  for (const PlanRow& row : plan.rows) features.add(row, window);
+  return features;
+}
+
 struct StepTimePredictor {
   static constexpr std::size_t kMaxKnots = 24;
   struct Knot {

@@ -36,6 +36,22 @@ TEST(StepTimePredictorTest, SumsItsTerms) {
   EXPECT_DOUBLE_EQ(predictor().attention_ns(f), 200 + 0.25 * 64 * 42 + 30);
 }
 
+BatchPlan step_of(std::int32_t context, std::int32_t count, std::int32_t num_logits) {
+  BatchPlan plan;
+  PlanRow& row = plan.rows.emplace_back();
+  row.context_len = context;
+  row.query_len = count;
+  row.num_logits = num_logits;
+  return plan;
+}
+
+TEST(StepTimePredictorTest, ALoneLastTokenOfAPromptIsADecode) {
+  EXPECT_EQ(step_features(step_of(50, 1, 1)).decode_context, 50);
+  EXPECT_EQ(step_features(step_of(50, 1, 0)).chunk_context, 50);
+  EXPECT_EQ(step_features(step_of(5000, 1, 1), 4096).decode_context, 4096);
+  EXPECT_EQ(step_features(step_of(5000, 10, 0), 4096).chunk_context, 4096);
+}
+
 TEST(StepTimePredictorTest, TheLastSlopeGoesOn) {
   StepTimePredictor p = predictor();
   p.tile_ns = 0;

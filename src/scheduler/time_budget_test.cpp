@@ -40,16 +40,11 @@ HarnessOptions options_with(const TimeBudget& time) {
   return options;
 }
 
-StepFeatures features_of(const BatchPlan& plan, std::int32_t window = 0) {
-  StepFeatures f;
-  for (const PlanRow& row : plan.rows) f.add(row, window);
-  return f;
-}
-
 // A step that takes as long as predicted, times `factor`. The plan stays readable until the next.
 const BatchPlan& timed_step(SchedulerHarness& h, double factor = 1) {
   const BatchPlan& plan = h.plan();
-  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan)) * factor;
+  const double ns =
+      h.scheduler_options.time_budget->predictor.time_ns(step_features(plan)) * factor;
   h.now = h.now + Duration(static_cast<Duration::rep>(ns));
   h.commit();
   return plan;
@@ -78,7 +73,7 @@ TEST(TimeBudgetTest, ChunksShrinkAsTheirAttentionGrowsAndStepsTakeEquallyLong) {
     const BatchPlan& plan = timed_step(h);
     const std::int32_t chunk = chunk_of(plan);
     if (chunk == 0 || plan.rows.back().num_logits > 0) break;
-    const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+    const double ns = h.scheduler_options.time_budget->predictor.time_ns(step_features(plan));
     EXPECT_LE(ns, 10e6);
     EXPECT_GT(ns, 9.5e6);
     if (!chunks.empty()) {
@@ -111,7 +106,7 @@ TEST(TimeBudgetTest, AStepThatTookTooLongIsMadeUpFor) {
   EXPECT_GE(after, usual / 2);
   // From then on each step takes the whole TBT again.
   const BatchPlan& plan = timed_step(h);
-  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(step_features(plan));
   EXPECT_LE(ns, 10e6);
   EXPECT_GT(ns, 9.5e6);
 }
@@ -135,7 +130,7 @@ TEST(TimeBudgetTest, AStreamThatIsVeryLateDoesNotStopPrompts) {
   h.now = h.now + std::chrono::seconds(5);
   h.add(1000, 1);
   const BatchPlan& plan = timed_step(h);
-  const double ns = h.scheduler_options.time_budget->predictor.time_ns(features_of(plan));
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(step_features(plan));
   EXPECT_LE(ns, 5e6);  // a quarter of the TBT
   EXPECT_GT(ns, 4.5e6);
 }
@@ -199,7 +194,7 @@ TEST(TimeBudgetTest, StepsInFlightTakeTheirTimeFirst) {
   const BatchPlan& behind = h.plan();
   EXPECT_GT(first, 150);
   EXPECT_LT(chunk_of(behind), 90);
-  EXPECT_LE(time.predictor.time_ns(features_of(behind)), 10e6);
+  EXPECT_LE(time.predictor.time_ns(step_features(behind)), 10e6);
 }
 
 // A machine that is slower or faster than its profile, and than the margin allows for: chunks are
@@ -221,13 +216,13 @@ TEST(TimeBudgetTest, WhatStepsTookCorrectsThePredictor) {
           ASSERT_FALSE(h.plan().empty());
         }
         const BatchPlan& plan = h.plans[h.committed % h.plans.size()];
-        const double ns = factor * time.predictor.time_ns(features_of(plan));
+        const double ns = factor * time.predictor.time_ns(step_features(plan));
         // The device begins with a step when it has ended the one before.
         const auto start =
             std::max(device_free, static_cast<double>(plan.planned_at.since_start.count()));
         device_free = start + ns;
         h.now = TimePoint{Duration(static_cast<Duration::rep>(device_free))};
-        if (i >= 200 && features_of(plan).chunk_tokens > 0) took.push_back(ns);
+        if (i >= 200 && step_features(plan).chunk_tokens > 0) took.push_back(ns);
         h.commit();
       }
       ASSERT_GT(took.size(), 50U);

@@ -5,12 +5,6 @@
 
 namespace sluice {
 
-StepFeatures step_features(const BatchPlan& plan, std::int32_t window) {
-  StepFeatures features;
-  for (const PlanRow& row : plan.rows) features.add(row, window);
-  return features;
-}
-
 void ProfileCost::stage_times(const BatchPlan& plan, std::span<Duration> stages) {
   const double ns = predictor_.time_ns(step_features(plan, predictor_.window));
   stages[0] = Duration(std::llround(std::max(ns, 1.0)));

@@ -19,7 +19,4 @@ class ProfileCost final : public StepCost {
   StepTimePredictor predictor_;
 };
 
-// A plan's rows as predictors see them.
-StepFeatures step_features(const BatchPlan& plan, std::int32_t window);
-
 }  // namespace sluice

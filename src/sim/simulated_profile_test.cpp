@@ -36,12 +36,6 @@ TEST(ProfileCost, StepsTakeWhatThePredictorSays) {
             std::llround(linear_law().time_ns(expected)));
 }
 
-TEST(ProfileCost, ALoneLastTokenOfAPromptIsADecode) {
-  EXPECT_EQ(step_features(sample_step(0, 0, 1, 50), 0).decode_context, 50);
-  EXPECT_EQ(step_features(sample_step(1, 5000, 0, 0), 4096).decode_context, 4096);
-  EXPECT_EQ(step_features(sample_step(0, 0, 10, 5000), 4096).chunk_context, 4096);
-}
-
 SimulatedProfileOptions options_for(const SimulationOptions& simulation, double noise) {
   SimulatedProfileOptions options;
   options.kv = replica_kv_options(simulation.replica);

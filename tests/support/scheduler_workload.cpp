@@ -501,11 +501,9 @@ void Workload::check_time(const BatchPlan& plan) const {
 // A step takes from its submission, or the end of the one before it, to its own end.
 void Workload::learn_time(const InFlight& flight) {
   if (!step_time_) return;
-  StepFeatures step;
-  for (const PlanRow& row : flight.plan.rows) step.add(row);
   const bool piped = setup_.scheduler.micro_batches > 1;
   const TimePoint start = piped ? flight.submitted : std::max(flight.submitted, last_end_);
-  step_time_->observe(step, static_cast<double>((now_ - start).count()));
+  step_time_->observe(step_features(flight.plan), static_cast<double>((now_ - start).count()));
   last_end_ = now_;
 }
 
