@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8 };
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8, kF8E4M3 };
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -16,7 +16,8 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::kF16:
     case DType::kBF16: return 2;
     case DType::kI8:
-    case DType::kU8: return 1;
+    case DType::kU8:
+    case DType::kF8E4M3: return 1;
   }
   return 0;
 }
@@ -30,6 +31,7 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kI32: return "i32";
     case DType::kI8: return "i8";
     case DType::kU8: return "u8";
+    case DType::kF8E4M3: return "fp8";
   }
   return "?";
 }
