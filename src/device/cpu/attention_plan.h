@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "device/op_params.h"
+#include "device/padding.h"
 
 namespace sluice {
 
@@ -28,5 +29,9 @@ std::int64_t attention_plan_bytes(std::int32_t max_tokens);
 
 // CHECKs that the step keeps its limits; returns how many bytes of the plan are used.
 std::int64_t write_attention_plan(const AttentionPlanParams& p);
+
+// Pairs of a layer: all queries of an item are scored against the keys that any of them sees, in
+// vectors of `lanes` keys.
+Work attention_work(const AttentionPlanParams& p, std::int32_t lanes);
 
 }  // namespace sluice

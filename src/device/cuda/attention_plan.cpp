@@ -91,6 +91,11 @@ std::int64_t steps_within(const Tile& tile, std::int32_t first_step, std::int32_
   return end - std::max<std::int64_t>(first_step, std::int64_t{span} * kSteps);
 }
 
+// The first key that a query at `position` sees.
+std::int32_t first_seen(const AttentionPlanLimits& limits, std::int32_t position) {
+  return limits.window > 0 ? std::max(0, position - limits.window + 1) : 0;
+}
+
 // Calls f(tile, first step) for each tile, in order of rows and tokens.
 template <class Function>
 void for_each_tile(const AttentionPlanParams& p, Function f) {
@@ -110,8 +115,7 @@ void for_each_tile(const AttentionPlanParams& p, Function f) {
       task.num_pairs = std::min(kWideRows, pairs - first);
       const std::int32_t last = context + (first + task.num_pairs - 1) / ratio;
       const std::int32_t lowest = context + first / ratio;
-      const std::int32_t begin =
-          p.limits.window > 0 ? std::max(0, lowest - p.limits.window + 1) : 0;
+      const std::int32_t begin = first_seen(p.limits, lowest);
       task.first_span = task.tile_first_span = begin / kSpanKeys;
       task.num_spans = task.tile_spans = last / kSpanKeys - begin / kSpanKeys + 1;
       tile.steps = last / kStepKeys - begin / kStepKeys + 1;
@@ -244,6 +248,27 @@ std::int64_t write_attention_plan(const AttentionPlanParams& p, std::int32_t blo
   std::memset(base + places.counters, 0,
               static_cast<std::size_t>(num_counters) * sizeof(std::int32_t));
   return places.plan_end;
+}
+
+Work attention_work(const AttentionPlanParams& p) {
+  const std::int32_t ratio = heads_per_group(p.limits);
+  std::int64_t steps = 0;  // of a warp
+  for_each_tile(p, [&](const Tile& tile, std::int32_t) {
+    const AttentionTask& task = tile.task;
+    if (task.num_pairs <= kWarpRows) {
+      steps += tile.steps;
+      return;
+    }
+    for (std::int32_t first = 0; first < task.num_pairs; first += kWarpRows) {
+      const std::int32_t end = std::min(first + kWarpRows, task.num_pairs);
+      const std::int32_t lowest = task.first_position + (task.first_pair + first) / ratio;
+      const std::int32_t last = task.first_position + (task.first_pair + end - 1) / ratio;
+      const std::int32_t begin = first_seen(p.limits, lowest);
+      steps += last / kStepKeys - begin / kStepKeys + 1;
+    }
+  });
+  const std::int64_t pairs_of_step = std::int64_t{kWarpRows} * kStepKeys;
+  return {attention_pairs(p), steps * pairs_of_step * p.limits.num_kv_heads};
 }
 
 }  // namespace sluice::cuda

@@ -9,6 +9,7 @@
 
 #include "device/cuda/kernels/attention_work.h"
 #include "device/op_params.h"
+#include "device/padding.h"
 
 namespace sluice::cuda {
 
@@ -19,5 +20,9 @@ AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits);
 // Writes the plan of a step for a grid of `blocks`; returns how many bytes of it are used.
 // CHECKs that the step keeps the limits that `p.limits` were given for.
 std::int64_t write_attention_plan(const AttentionPlanParams& p, std::int32_t blocks);
+
+// Pairs of a layer by the kernel on tensor cores: each warp that has rows of a tile takes 16 of
+// them against steps of 32 keys, as long as one of its rows sees something.
+Work attention_work(const AttentionPlanParams& p);
 
 }  // namespace sluice::cuda

@@ -57,6 +57,8 @@ inline int add_atomically(int* sum, int value) {
 
 // Loads of eight rows by load_matrices of which some lie in the same banks and wait for each other.
 extern std::uint64_t bank_conflicts;
+// Matrix instructions of warps.
+extern std::uint64_t matrix_products;
 
 // The block's dynamic shared memory: poison (NaN) when a block starts.
 unsigned char* dynamic_shared_memory();

@@ -78,6 +78,7 @@ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
   const WarpRegisters warp =
       emulation::exchange_registers({instruction, nullptr, {a[0], a[1], a[2], a[3], b0, b1}});
   const unsigned lane = threadIdx.x % kWarp;
+  if (lane == 0) ++emulation::matrix_products;
   // A lane's four results lie in two rows, which its own group of four lanes holds, and in two
   // columns, each held by one group.
   float rows[2][16];
@@ -117,6 +118,7 @@ unsigned pack(float low, float high, std::uint16_t (*round)(float)) {
 }  // namespace
 
 std::uint64_t emulation::bank_conflicts = 0;
+std::uint64_t emulation::matrix_products = 0;
 
 unsigned char* dynamic_shared() { return emulation::dynamic_shared_memory(); }
 
