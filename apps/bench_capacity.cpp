@@ -33,12 +33,9 @@ Status check_arguments(const BenchArguments& arguments) {
 }
 
 CapacityOptions search_options(const BenchArguments& arguments) {
-  const auto duration = [](double seconds) {
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  };
   CapacityOptions options;
-  options.objective.p99_tbt = duration(*arguments.tbt_slo_ms / 1000);
-  options.objective.median_scheduling_delay = duration(arguments.scheduling_delay_s);
+  options.objective.p99_tbt = from_seconds(*arguments.tbt_slo_ms / 1000);
+  options.objective.median_scheduling_delay = from_seconds(arguments.scheduling_delay_s);
   options.start_rate = arguments.start_rate;
   options.resolution = arguments.resolution;
   options.max_probes = arguments.max_probes;

@@ -20,10 +20,6 @@ namespace {
 
 constexpr double kMostMilliseconds = 1e9;
 
-Duration seconds_to_duration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 // ---------------------------------------------------------------- the server
 
 Result<http::Header> parse_header(const std::string& text) {
@@ -59,7 +55,7 @@ Result<HttpClientOptions> client_options(const BenchArguments& arguments) {
     ASSIGN_OR_RETURN(auto header, parse_header(text));
     options.headers.push_back(std::move(header));
   }
-  options.silence_timeout = seconds_to_duration(arguments.request_timeout);
+  options.silence_timeout = from_seconds(arguments.request_timeout);
   return options;
 }
 
@@ -145,7 +141,7 @@ Result<Goodput> goodput_of(const std::vector<std::string>& objectives) {
       return invalid_argument(fmt::format(
           "--goodput '{}': write ttft:MS, tpot:MS or e2el:MS with milliseconds above 0", text));
     }
-    *limit = seconds_to_duration(value / 1000);
+    *limit = from_seconds(value / 1000);
   }
   return goodput;
 }
@@ -210,7 +206,7 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   plan.load.max_concurrency = arguments.max_concurrency.value_or(0);
   plan.load.closed_loop = plan.load.max_concurrency > 0 && plan.workload.trace.empty() &&
                           plan.workload.ramp_up == RampUp::kNone && std::isinf(plan.workload.rate);
-  plan.load.time_limit = seconds_to_duration(arguments.duration.value_or(0));
+  plan.load.time_limit = from_seconds(arguments.duration.value_or(0));
   plan.load.keep_details = !arguments.report.empty();
   plan.load.keep_answers = arguments.save_detailed;
 
@@ -219,7 +215,7 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
     log_info(fmt::format("waiting up to {} s until {} is ready", arguments.ready_check_timeout,
                          arguments.base_url));
     RETURN_IF_ERROR(
-        await_ready(plan.load.http, seconds_to_duration(arguments.ready_check_timeout), clock));
+        await_ready(plan.load.http, from_seconds(arguments.ready_check_timeout), clock));
   }
   ASSIGN_OR_RETURN(plan.server, ask_models(plan.load.http, arguments.model));
   plan.load.form.model = plan.server.model;

@@ -79,8 +79,8 @@ std::string with_details(const std::string& json, const LoadResult& result) {
     const Duration ttft = record.first_token ? *record.first_token - record.arrival : Duration(0);
     lists["input_lens"].push_back(record.prompt_tokens);
     lists["output_lens"].push_back(record.output_tokens);
-    lists["start_times"].push_back(to_milliseconds(record.sent) / 1000);
-    lists["ttfts"].push_back(to_milliseconds(ttft) / 1000);
+    lists["start_times"].push_back(to_seconds(record.sent));
+    lists["ttfts"].push_back(to_seconds(ttft));
     lists["itls"].push_back(result.answers[i].gaps_s);
     lists["generated_texts"].push_back(result.answers[i].text);
     lists["errors"].push_back(record.error);

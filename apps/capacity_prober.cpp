@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kUnloadedRequests = 8;
 // After its requests were to arrive a probe has half of that time again, and this, to end.
-constexpr double kGraceSeconds = 30;
+constexpr Duration kGrace = std::chrono::seconds(30);
 constexpr int kIdlePatienceSeconds = 60;
 
 const ClientRequest kMetricsRequest{"GET", "/metrics", {}};
@@ -111,9 +111,7 @@ Result<CapacityProbe> CapacityProber::probe(double rate) {
   LoadOptions options = plan_.load;
   if (!arguments_.duration) {
     const Duration arrivals = workload.requests.back().arrival;
-    options.time_limit =
-        arrivals + arrivals / 2 +
-        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kGraceSeconds));
+    options.time_limit = arrivals + arrivals / 2 + kGrace;
   }
   options.first_number = next_number_;
   next_number_ += spec.count;

@@ -136,13 +136,12 @@ std::string timing_line(std::size_t prompt_len, const GenerationRecord& record) 
   for (const ChoiceRecord& choice : record.choices) tokens += choice.tokens.size();
   std::string line = fmt::format("TTFT {:.1f} ms ({} prompt tokens)",
                                  to_milliseconds(record.first_token), prompt_len);
-  const double seconds = to_milliseconds(record.total - record.first_token) / 1000;
+  const double seconds = to_seconds(record.total - record.first_token);
   const std::size_t first = std::min(tokens, record.choices.size());
   if (tokens > first && seconds > 0) {
     line += fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens - first) / seconds);
   }
-  return line + fmt::format(", {} tokens in {:.2f} s, finish: {}", tokens,
-                            to_milliseconds(record.total) / 1000,
+  return line + fmt::format(", {} tokens in {:.2f} s, finish: {}", tokens, to_seconds(record.total),
                             finish_reason_name(record.choices.front().finish_reason));
 }
 

@@ -30,9 +30,8 @@ class ProgressLine {
                    0.0, 1.0);
     const std::string bar(static_cast<std::size_t>(part * kWidth), '#');
     fmt::print(stderr, "{}profiling [{:.<{}}] {:.0f} of at most {:.0f} s, {} of {} steps{}",
-               terminal_ ? "\r" : "", bar, kWidth, to_milliseconds(progress.elapsed) / 1000,
-               to_milliseconds(limit) / 1000, progress.measured, progress.points,
-               terminal_ ? "  " : "\n");
+               terminal_ ? "\r" : "", bar, kWidth, to_seconds(progress.elapsed), to_seconds(limit),
+               progress.measured, progress.points, terminal_ ? "  " : "\n");
     std::fflush(stderr);
     return !interrupted();
   }
@@ -131,7 +130,7 @@ Result<MachineProfile> measure_machine(const std::string& directory, const Engin
   for (const ProfilePoint& point : profile.points) {
     profile.max_tokens = std::max(profile.max_tokens, point.shape.tokens());
   }
-  profile.seconds = to_milliseconds(clock.now() - start) / 1000;
+  profile.seconds = to_seconds(clock.now() - start);
   profile.free_bytes = std::max<std::int64_t>(0, memory.free_bytes);
   profile.predictor.window = window_of(config);
   RETURN_IF_ERROR(fit_profile(profile));

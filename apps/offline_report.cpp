@@ -15,14 +15,12 @@ using nlohmann::ordered_json;
 // Those of vllm bench latency.
 constexpr int kBatchPercentiles[] = {10, 25, 50, 75, 90, 99};
 
-double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }
-
 double ratio(double over, double under) { return under > 0 ? over / under : 0; }
 
 // Latencies of batches in seconds, ascending; there are few, so they are kept exactly.
 struct BatchLatencies {
   explicit BatchLatencies(const std::vector<Duration>& latencies) {
-    for (const Duration latency : latencies) sorted.push_back(seconds_of(latency));
+    for (const Duration latency : latencies) sorted.push_back(to_seconds(latency));
     std::sort(sorted.begin(), sorted.end());
     for (const double s : sorted) mean += s / static_cast<double>(sorted.size());
     double squares = 0;
@@ -57,7 +55,7 @@ std::int64_t tokens_of(const StepTotals& totals) {
 }
 
 ordered_json steps_json(const StepTotals& totals) {
-  const double seconds = seconds_of(totals.time);
+  const double seconds = to_seconds(totals.time);
   const auto steps = static_cast<double>(totals.steps);
   const auto tokens = static_cast<double>(tokens_of(totals));
   ordered_json json = {{"steps", totals.steps},
@@ -68,8 +66,8 @@ ordered_json steps_json(const StepTotals& totals) {
                        {"tokens_per_step", ratio(tokens, steps)},
                        {"mean_step_ms", ratio(seconds * 1000, steps)}};
   if (totals.device.busy > Duration(0)) {
-    json["device_busy_seconds"] = seconds_of(totals.device.busy);
-    json["device_idle_seconds"] = seconds_of(totals.device.idle);
+    json["device_busy_seconds"] = to_seconds(totals.device.busy);
+    json["device_idle_seconds"] = to_seconds(totals.device.idle);
   }
   return json;
 }
@@ -93,7 +91,7 @@ std::string offline_json(const OfflineResult& result, const OfflineReport& repor
   const auto add = [&](const char* key, const ordered_json& value) {
     entries.emplace_back(key, value.dump());
   };
-  add("elapsed_time", seconds_of(summary.duration));
+  add("elapsed_time", to_seconds(summary.duration));
   add("num_requests", summary.completed);
   add("total_num_tokens", summary.total_input_tokens + summary.total_output_tokens);
   add("requests_per_second", summary.request_throughput());
@@ -101,7 +99,7 @@ std::string offline_json(const OfflineResult& result, const OfflineReport& repor
   if (report.batches) {
     const BatchLatencies latencies(result.latencies);
     ordered_json all = ordered_json::array();
-    for (const Duration latency : result.latencies) all.push_back(seconds_of(latency));
+    for (const Duration latency : result.latencies) all.push_back(to_seconds(latency));
     ordered_json percentiles;
     for (const int percent : kBatchPercentiles) {
       percentiles[std::to_string(percent)] = latencies.percentile(percent);
@@ -125,7 +123,7 @@ std::string offline_text(const OfflineResult& result, const OfflineReport& repor
       "Total num prompt tokens:  {}\nTotal num output tokens:  {}\n",
       summary.request_throughput(), summary.total_token_throughput(), summary.output_throughput(),
       summary.completed, summary.failed, summary.unfinished, result.not_started,
-      seconds_of(summary.duration), summary.total_input_tokens, summary.total_output_tokens);
+      to_seconds(summary.duration), summary.total_input_tokens, summary.total_output_tokens);
   if (report.batches && !result.latencies.empty()) {
     const BatchLatencies latencies(result.latencies);
     text += fmt::format("Avg latency: {:.4f} seconds (deviation {:.4f})\n", latencies.mean,
@@ -138,7 +136,7 @@ std::string offline_text(const OfflineResult& result, const OfflineReport& repor
   text += fmt::format("{:<10} {:>8} {:>10} {:>12} {:>12} {:>12}\n", "steps", "number", "seconds",
                       "tokens/s", "tokens/step", "ms/step");
   for (const Kind& kind : kinds_of(result)) {
-    const double seconds = seconds_of(kind.totals.time);
+    const double seconds = to_seconds(kind.totals.time);
     const auto steps = static_cast<double>(kind.totals.steps);
     const auto tokens = static_cast<double>(tokens_of(kind.totals));
     text += fmt::format("{:<10} {:>8} {:>10.3f} {:>12.1f} {:>12.1f} {:>12.3f}\n", kind.name,

@@ -22,8 +22,6 @@ using SimulateJson = nlohmann::ordered_json;
 constexpr double kGB = 1e9;
 constexpr std::array<std::int32_t, 6> kSearchBudgets = {256, 512, 1024, 1536, 2048, 4096};
 
-double in_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-
 // A bar on stderr, when that is a terminal.
 class Progress {
  public:
@@ -134,12 +132,12 @@ std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m
 }
 
 std::string pipeline_json(const PipelineTimes& t) {
-  return SimulateJson{{"busy_s", in_seconds(t.busy)},
-                      {"prefill_lengths_s", in_seconds(t.prefill_lengths)},
-                      {"prefill_decode_s", in_seconds(t.prefill_decode)},
-                      {"context_s", in_seconds(t.context)},
-                      {"link_s", in_seconds(t.link)},
-                      {"unfilled_s", in_seconds(t.unfilled)}}
+  return SimulateJson{{"busy_s", to_seconds(t.busy)},
+                      {"prefill_lengths_s", to_seconds(t.prefill_lengths)},
+                      {"prefill_decode_s", to_seconds(t.prefill_decode)},
+                      {"context_s", to_seconds(t.context)},
+                      {"link_s", to_seconds(t.link)},
+                      {"unfilled_s", to_seconds(t.unfilled)}}
       .dump();
 }
 
@@ -168,8 +166,8 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
           static_cast<double>(std::max<std::int64_t>(1, r.stats.steps)),
       r.stats.preemptions, to_milliseconds(m.reference_decode));
   if (m.pp == 1) return;
-  const double all = in_seconds(t.busy + t.bubbles() + t.link + t.unfilled);
-  const auto percent = [&](Duration part) { return 100 * in_seconds(part) / all; };
+  const double all = to_seconds(t.busy + t.bubbles() + t.link + t.unfilled);
+  const auto percent = [&](Duration part) { return 100 * to_seconds(part) / all; };
   fmt::print(
       "stages: busy {:.1f} %, bubbles by prefill lengths {:.1f} %, by prefill beside decode "
       "{:.1f} %, by context {:.1f} %, link {:.1f} %, nothing to run {:.1f} %\n",
@@ -199,8 +197,7 @@ Result<CapacityResult> find_capacity(const SimulatedMachine& machine, const Simu
                                      const SimulateArguments& a, Progress& progress) {
   CapacityOptions options;
   options.objective.p99_tbt = *machine.tbt_slo;
-  options.objective.median_scheduling_delay =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(a.scheduling_delay_s));
+  options.objective.median_scheduling_delay = from_seconds(a.scheduling_delay_s);
   options.start_rate = a.start_rate;
   options.resolution = a.resolution;
   options.max_probes = a.max_probes;

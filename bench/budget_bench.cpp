@@ -92,7 +92,7 @@ class Run {
       }
       RETURN_IF_ERROR(step());
     }
-    tally_.seconds += to_milliseconds(clock_.now() - start) / 1000;
+    tally_.seconds += to_seconds(clock_.now() - start);
     engine_.cancel_all();
     while (engine_.has_work()) RETURN_IF_ERROR(engine_.step());
     return {};

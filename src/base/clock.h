@@ -20,6 +20,11 @@ struct TimePoint {
   }
 };
 
+constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+// Cut to whole nanoseconds.
+constexpr Duration from_seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
 constexpr double to_milliseconds(Duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }

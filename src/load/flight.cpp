@@ -82,7 +82,7 @@ void Flight::take_token(Duration now, std::string_view text) {
   if (!record_.first_token) record_.first_token = now;
   record_.last_token = now;
   if (events_.keeps_answers()) {
-    if (gap) answer_.gaps_s.push_back(static_cast<float>(to_milliseconds(*gap) / 1000));
+    if (gap) answer_.gaps_s.push_back(static_cast<float>(to_seconds(*gap)));
     answer_.text += text;
   }
   events_.on_token(now, gap);

@@ -150,7 +150,7 @@ class LoadRun final : public FlightEvents {
       recorder_.add_first_token(time);
     }
     if (!options_.keep_details) return;
-    result_.chunks.push_back({static_cast<float>(to_milliseconds(time) / 1000),
+    result_.chunks.push_back({static_cast<float>(to_seconds(time)),
                               gap ? static_cast<float>(to_milliseconds(*gap)) : -1.0F});
   }
 

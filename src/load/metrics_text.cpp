@@ -130,7 +130,7 @@ std::optional<Duration> median_queue_time(const std::vector<QueueTimeBucket>& be
       // Within a bucket as if evenly spread, as Prometheus does; the last one has no upper end.
       const double upper = std::isinf(bucket.upper) ? lower : bucket.upper;
       const double seconds = lower + (upper - lower) * (rank - below) / (bucket.count - below);
-      return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+      return from_seconds(seconds);
     }
     lower = bucket.upper;
     below = bucket.count;

@@ -18,13 +18,11 @@ void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 // The pieces of a run.
 struct Bins {
   explicit Bins(Duration run) {
-    width = std::max(seconds_of(run) / kBins, kShortestBin);
-    count = static_cast<std::size_t>(seconds_of(run) / width) + 1;
+    width = std::max(to_seconds(run) / kBins, kShortestBin);
+    count = static_cast<std::size_t>(to_seconds(run) / width) + 1;
   }
   std::size_t of(double second) const {
     return std::min(count - 1, static_cast<std::size_t>(std::max(second, 0.0) / width));
@@ -108,8 +106,8 @@ Plot requests_over_time(const LoadResult& result) {
   std::vector<std::int64_t> streaming(bins.count + 1);
   std::vector<std::int64_t> tokens(bins.count);
   const auto span = [&](std::vector<std::int64_t>& steps, Duration from, Duration to) {
-    ++steps[bins.of(seconds_of(from))];
-    --steps[bins.of(seconds_of(to))];
+    ++steps[bins.of(to_seconds(from))];
+    --steps[bins.of(to_seconds(to))];
   };
   for (const RequestRecord& record : result.records) {
     const Duration first = record.first_token.value_or(record.ended);
@@ -146,7 +144,7 @@ Plot requests_over_time(const LoadResult& result) {
 Plot server_over_time(const std::vector<ServerSample>& samples) {
   std::string data = "# second, running, waiting, share of KV blocks in use\n";
   for (const ServerSample& sample : samples) {
-    add(data, "{} {} {} {}\n", seconds_of(sample.at), sample.running, sample.waiting,
+    add(data, "{} {} {} {}\n", to_seconds(sample.at), sample.running, sample.waiting,
         sample.kv_usage.value_or(0));
   }
   Plot plot{"server_batch",

@@ -17,7 +17,7 @@ std::string short_time(Duration duration) {
 }
 
 double per_second(std::int64_t count, Duration elapsed) {
-  const double seconds = std::chrono::duration<double>(elapsed).count();
+  const double seconds = to_seconds(elapsed);
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 

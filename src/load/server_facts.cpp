@@ -71,8 +71,8 @@ Status await_ready(const HttpClientOptions& options, Duration timeout, const Clo
     if (asked) return {};
     if (deadline - clock.now() <= Duration(0)) {
       return Error{ErrorCode::kDeadlineExceeded,
-                   fmt::format("the server is not ready after {:.6g} s: {}",
-                               to_milliseconds(timeout) / 1000, asked.error().message)};
+                   fmt::format("the server is not ready after {:.6g} s: {}", to_seconds(timeout),
+                               asked.error().message)};
     }
     std::this_thread::sleep_for(std::clamp(deadline - clock.now(), Duration(0), kReadyPause));
   }

@@ -53,8 +53,8 @@ void ramp_arrivals(RampUp kind, double start, double end, std::vector<Duration>&
     const double progress = static_cast<double>(i) / last;
     const double rate = kind == RampUp::kLinear ? start + (end - start) * progress
                                                 : start * portable_exp(progress * factor);
-    seconds += std::chrono::duration<double>(arrivals[i] - before).count() / rate;
-    before = std::exchange(arrivals[i], Duration(static_cast<std::int64_t>(seconds * 1e9)));
+    seconds += to_seconds(arrivals[i] - before) / rate;
+    before = std::exchange(arrivals[i], from_seconds(seconds));
   }
 }
 

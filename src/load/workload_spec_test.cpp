@@ -61,7 +61,7 @@ TEST(WorkloadSpec, ARampGoesFromOneRateToTheOther) {
     return arrivals;
   };
   const auto gap_s = [](const std::vector<Duration>& arrivals, std::size_t i) {
-    return std::chrono::duration<double>(arrivals[i] - arrivals[i - 1]).count();
+    return to_seconds(arrivals[i] - arrivals[i - 1]);
   };
   auto linear = even();
   ramp_arrivals(RampUp::kLinear, 1, 3, linear);

@@ -16,7 +16,7 @@ int RetryAfter::refused(TimePoint now) {
   if (count_ < 2) return kMinSeconds;  // nothing known yet
   const std::size_t kept = std::min(count_, kHistory);
   const TimePoint oldest = finished_[(count_ - kept) % kHistory];
-  const double seconds = std::max(1e-3, to_milliseconds(now - oldest) / 1000);
+  const double seconds = std::max(1e-3, to_seconds(now - oldest));
   const double per_second = static_cast<double>(kept) / seconds;
   const double wait = std::ceil(static_cast<double>(refused_since_) / per_second);
   return static_cast<int>(std::clamp(wait, double{kMinSeconds}, double{kMaxSeconds}));

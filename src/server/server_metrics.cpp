@@ -58,42 +58,42 @@ void ServerMetrics::count(std::vector<Labelled>& family, std::string_view first,
 void ServerMetrics::request_admitted(const AdmittedRequest& request) {
   params_n_.record(request.n);
   params_max_tokens_.record(request.max_tokens);
-  dispatch_.record(seconds(request.dispatch));
+  dispatch_.record(to_seconds(request.dispatch));
 }
 
 void ServerMetrics::request_refused(std::string_view reason) { count(refused_, reason, {}); }
 
 void ServerMetrics::first_token(const FirstToken& first) {
   prompt_tokens_.add(first.prompt_tokens);
-  time_to_first_token_.record(seconds(first.time - first.arrival));
+  time_to_first_token_.record(to_seconds(first.time - first.arrival));
 }
 
 void ServerMetrics::tokens(std::int64_t count, std::optional<Duration> gap) {
   generation_tokens_.add(static_cast<double>(count));
   if (!gap || count == 0) return;
-  inter_token_latency_.record(seconds(*gap) / static_cast<double>(count), count);
+  inter_token_latency_.record(to_seconds(*gap) / static_cast<double>(count), count);
 }
 
 void ServerMetrics::choice_finished(const RequestTimes& times) {
   CHECK(times.reason != FinishReason::kNone);
   finished_[static_cast<std::size_t>(times.reason)].add();
-  e2e_latency_.record(seconds(times.end - times.arrival));
+  e2e_latency_.record(to_seconds(times.end - times.arrival));
   request_prompt_tokens_.record(times.prompt_tokens);
   request_generation_tokens_.record(times.output_tokens);
   if (!is_set(times.first_scheduled)) return;
-  queue_time_.record(seconds(times.first_scheduled - times.arrival));
+  queue_time_.record(to_seconds(times.first_scheduled - times.arrival));
   if (!is_set(times.first_token)) return;
-  prefill_time_.record(seconds(times.first_token - times.first_scheduled));
-  decode_time_.record(seconds(times.last_token - times.first_token));
-  inference_time_.record(seconds(times.last_token - times.first_scheduled));
+  prefill_time_.record(to_seconds(times.first_token - times.first_scheduled));
+  decode_time_.record(to_seconds(times.last_token - times.first_token));
+  inference_time_.record(to_seconds(times.last_token - times.first_scheduled));
   if (times.output_tokens < 2) return;
-  time_per_output_token_.record(seconds(times.last_token - times.first_token) /
+  time_per_output_token_.record(to_seconds(times.last_token - times.first_token) /
                                 (times.output_tokens - 1));
 }
 
 void ServerMetrics::steps(std::span<const StepRecord> steps) {
   for (const StepRecord& step : steps) {
-    step_duration_.record(seconds(step.duration));
+    step_duration_.record(to_seconds(step.duration));
     iteration_tokens_.record(step.tokens);
   }
 }
@@ -156,10 +156,10 @@ void ServerMetrics::write_engine(PrometheusWriter& writer) const {
   writer.counter("engine_steps_total", "Steps of the engine.");
   write_number(writer, static_cast<double>(gauges_.totals.steps));
   writer.counter("device_busy_seconds_total", "Time in which the device ran steps; 0 on the CPU.");
-  write_number(writer, seconds(gauges_.totals.device.busy));
+  write_number(writer, to_seconds(gauges_.totals.device.busy));
   writer.counter("device_idle_seconds_total",
                  "Time in which the device waited between steps for the next one.");
-  write_number(writer, seconds(gauges_.totals.device.idle));
+  write_number(writer, to_seconds(gauges_.totals.device.idle));
   writer.gauge("engine_up", "1 while the engine takes requests, else 0: loading, failed, stopped.");
   write_number(writer, state_ == EngineState::kReady ? 1 : 0);
 }
@@ -241,9 +241,9 @@ void ServerMetrics::write_server(PrometheusWriter& writer) const {
 void ServerMetrics::write_info(PrometheusWriter& writer) const {
   writer.gauge("startup_seconds", "Time that each part of the start took; total: all of it.");
   for (const StartupSpan& span : startup_) {
-    writer.value({{"span", span.name}}, seconds(span.duration));
+    writer.value({{"span", span.name}}, to_seconds(span.duration));
   }
-  if (!startup_.empty()) writer.value({{"span", "total"}}, seconds(startup_total_));
+  if (!startup_.empty()) writer.value({{"span", "total"}}, to_seconds(startup_total_));
   if (cache_config_) {
     writer.gauge("cache_config_info", "How the KV cache is set up; always 1.");
     const std::string block_size = std::to_string(cache_config_->block_size);

@@ -74,7 +74,7 @@ class ServerMetrics {
   // Output tokens of one choice from one step; `gap`: since that choice's tokens before them.
   void tokens(std::int64_t count, std::optional<Duration> gap);
   // From the commit of the step that gave a chunk until the chunk was given to the socket.
-  void tokens_delivered(Duration delay) { token_delivery_.record(seconds(delay)); }
+  void tokens_delivered(Duration delay) { token_delivery_.record(to_seconds(delay)); }
   void choice_finished(const RequestTimes& times);
 
   // The engine.
@@ -99,7 +99,6 @@ class ServerMetrics {
   };
   static constexpr std::size_t kFinishReasons = 5;
 
-  static double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
   void write_prefix_cache(PrometheusWriter& writer) const;

@@ -23,7 +23,7 @@ ordered_json request_json(const StatusRequest& request) {
           {"client", request.client},
           {"kind", request.kind},
           {"state", state_of(progress, request.ttft.has_value())},
-          {"age_s", to_milliseconds(request.age) / 1000},
+          {"age_s", to_seconds(request.age)},
           {"prompt_tokens", progress.prompt_tokens},
           {"computed_tokens", progress.computed_tokens},
           {"output_tokens", progress.output_tokens},
@@ -37,7 +37,7 @@ std::string status_json(const ServerStatus& status) {
   ordered_json object = {
       {"model", status.model},
       {"state", status.state},
-      {"uptime_s", to_milliseconds(status.uptime) / 1000},
+      {"uptime_s", to_seconds(status.uptime)},
       {"running", gauges.running},
       {"waiting", gauges.waiting},
       {"kv",

@@ -17,7 +17,7 @@ constexpr double kLogitBytes = 4;
 
 double round_up(double a, double b) { return std::ceil(a / b); }
 
-Duration from_seconds(double seconds) {
+Duration rounded(double seconds) {
   return Duration(static_cast<Duration::rep>(std::llround(seconds * 1e9)));
 }
 
@@ -164,8 +164,7 @@ void CostModel::stage_times(const BatchPlan& plan, std::span<Duration> stages) {
     double gpu = layers * layer;
     if (stage == d.pp - 1) gpu += head_time(static_cast<double>(plan.logit_positions.size()));
     const double busy = std::max(gpu, layers * d.host.launch_per_layer);
-    stages[static_cast<std::size_t>(stage)] =
-        from_seconds(busy + d.host.step + rows * d.host.per_row);
+    stages[static_cast<std::size_t>(stage)] = rounded(busy + d.host.step + rows * d.host.per_row);
   }
 }
 
@@ -176,13 +175,13 @@ Duration CostModel::send_time(const BatchPlan& plan) const {
   if (d.pp == 1) return Duration(0);
   const double bytes = static_cast<double>(plan.token_ids.size()) * d.model.hidden * kNumberBytes;
   if (d.num_gpus() > d.gpus_per_node) {
-    return from_seconds(kAchievable.network_hop +
-                        bytes / (d.network_bandwidth * kAchievable.network_bandwidth));
+    return rounded(kAchievable.network_hop +
+                   bytes / (d.network_bandwidth * kAchievable.network_bandwidth));
   }
   const bool nvlink = d.num_gpus() <= d.gpu.nvlink_group;
   const double link = (nvlink ? d.gpu.nvlink_bandwidth : d.gpu.pcie_bandwidth);
-  return from_seconds((nvlink ? kAchievable.nvlink_hop : kAchievable.pcie_hop) +
-                      bytes / d.tp / (link * kAchievable.link_bandwidth));
+  return rounded((nvlink ? kAchievable.nvlink_hop : kAchievable.pcie_hop) +
+                 bytes / d.tp / (link * kAchievable.link_bandwidth));
 }
 
 }  // namespace sluice

@@ -80,7 +80,7 @@ Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::
           "raise the rate or ask for fewer requests",
           options.rate, count));
     }
-    arrivals[i] = Duration(static_cast<std::int64_t>(seconds * 1e9));
+    arrivals[i] = from_seconds(seconds);
   }
   return arrivals;
 }

@@ -22,7 +22,7 @@ Gaps gaps_of(const std::vector<Duration>& arrivals) {
   double sum = 0;
   double squares = 0;
   for (std::size_t i = 1; i < arrivals.size(); ++i) {
-    const double gap = std::chrono::duration<double>(arrivals[i] - arrivals[i - 1]).count();
+    const double gap = to_seconds(arrivals[i] - arrivals[i - 1]);
     sum += gap;
     squares += gap * gap;
   }
@@ -74,7 +74,7 @@ TEST(Arrivals, GammaGapsAreDistributedAsErlang) {
   ASSERT_TRUE(arrivals);
   std::vector<double> gaps;
   for (std::size_t i = 1; i < arrivals->size(); ++i) {
-    gaps.push_back(std::chrono::duration<double>((*arrivals)[i] - (*arrivals)[i - 1]).count());
+    gaps.push_back(to_seconds((*arrivals)[i] - (*arrivals)[i - 1]));
   }
   std::sort(gaps.begin(), gaps.end());
   double distance = 0;  // Kolmogorov and Smirnov's
@@ -119,8 +119,7 @@ TEST(Arrivals, LengthsOfTheSameSeedDoNotDependOnTheGaps) {
     double sum = 0;
     for (std::size_t i = 1; i < arrivals->size(); ++i) {
       const Duration gap = (*arrivals)[i] - (*arrivals)[i - 1];
-      sum += (std::chrono::duration<double>(gap).count() - 1) *
-             ((*lengths)[i - shift].prompt_tokens - 500.5) / 288.7;
+      sum += (to_seconds(gap) - 1) * ((*lengths)[i - shift].prompt_tokens - 500.5) / 288.7;
     }
     EXPECT_NEAR(sum / kCount, 0, 0.03) << shift;
   }

@@ -8,7 +8,7 @@ namespace sluice {
 
 namespace {
 
-Duration from_seconds(double seconds) {
+Duration rounded(double seconds) {
   return Duration(static_cast<std::int64_t>(std::llround(seconds * 1e9)));
 }
 
@@ -26,14 +26,14 @@ void LatencyPool::merge(const LatencyPool& other) {
 }
 
 Duration LatencyPool::mean() const {
-  return count_ == 0 ? Duration(0) : from_seconds(sum_ / static_cast<double>(count_));
+  return count_ == 0 ? Duration(0) : rounded(sum_ / static_cast<double>(count_));
 }
 
 Duration LatencyPool::deviation() const {
   if (count_ == 0) return Duration(0);
   const double mean = sum_ / static_cast<double>(count_);
   // Rounding may leave a difference just below zero when all durations are equal.
-  return from_seconds(
+  return rounded(
       std::sqrt(std::max(sum_squares_ / static_cast<double>(count_) - mean * mean, 0.0)));
 }
 

@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 double per_second(std::int64_t count, Duration duration) {
-  const double seconds = std::chrono::duration<double>(duration).count();
+  const double seconds = to_seconds(duration);
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 

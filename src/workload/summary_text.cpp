@@ -82,7 +82,7 @@ class Table {
 std::string summary_json(const ServingSummary& summary, const std::vector<double>& percentiles,
                          const std::vector<std::pair<std::string, std::string>>& extra) {
   Json json;
-  json["duration"] = std::chrono::duration<double>(summary.duration).count();
+  json["duration"] = to_seconds(summary.duration);
   json["completed"] = summary.completed;
   json["failed"] = summary.failed;
   json["total_input_tokens"] = summary.total_input_tokens;
@@ -117,7 +117,7 @@ std::string summary_table(const ServingSummary& summary, const std::vector<doubl
   table.line("Successful requests:", summary.completed);
   table.line("Failed requests:", summary.failed);
   table.line("Unfinished requests:", summary.unfinished);
-  table.line("Benchmark duration (s):", std::chrono::duration<double>(summary.duration).count());
+  table.line("Benchmark duration (s):", to_seconds(summary.duration));
   table.line("Total input tokens:", summary.total_input_tokens);
   table.line("Total generated tokens:", summary.total_output_tokens);
   table.line("Realised request rate (req/s):", summary.realised_rate);

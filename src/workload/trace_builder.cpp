@@ -80,7 +80,7 @@ Result<RequestLengths> TraceBuilder::scaled(const TraceRequest& request) const {
 
 Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
   const Duration since_first = request.time - *first_time_;
-  const double seconds = std::chrono::duration<double>(since_first).count() / options_.rate_scale;
+  const double seconds = to_seconds(since_first) / options_.rate_scale;
   if (seconds > kLongestWorkloadSeconds) {
     return at_line(request.line,
                    fmt::format("{}: {} comes more than thirty years after the first request{}",
