@@ -147,6 +147,22 @@ struct GatedActivationParams {
   RowCount rows;
 };
 
+// out = activation(x W_gate^T + b_gate) * (x W_up^T + b_up). A backend that cannot do it in one go
+// writes [gate | up] to scratch first; nobody may count on what lies there afterwards.
+struct GatedMatmulParams {
+  TensorView x;        // [T, K]
+  MatmulSegment gate;  // [F, K]
+  MatmulSegment up;    // [F, K]
+  TensorView scratch;  // [T, 2 * F]
+  TensorView out;      // [T, F]
+  GatedActivation activation = GatedActivation::kSilu;
+  RowCount rows;
+
+  // The same in two ops.
+  MatmulParams product() const { return {x, {gate, up}, 2, scratch, rows}; }
+  GatedActivationParams activated() const { return {scratch, out, activation, rows}; }
+};
+
 // out[i] = in[indices[i]].
 struct GatherRowsParams {
   TensorView in;                          // [T, hidden]
@@ -203,6 +219,7 @@ static_assert(std::is_trivially_copyable_v<RopeWriteKvParams>);
 static_assert(std::is_trivially_copyable_v<AttentionParams>);
 static_assert(std::is_trivially_copyable_v<AttentionPlanParams>);
 static_assert(std::is_trivially_copyable_v<GatedActivationParams>);
+static_assert(std::is_trivially_copyable_v<GatedMatmulParams>);
 static_assert(std::is_trivially_copyable_v<GatherRowsParams>);
 static_assert(std::is_trivially_copyable_v<AllReduceParams>);
 static_assert(std::is_trivially_copyable_v<CopyBlocksParams>);

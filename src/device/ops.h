@@ -25,6 +25,7 @@ enum class OpId : std::uint16_t {
   kAllReduce = 8,
   kCopyBlocks = 9,
   kSample = 10,
+  kGatedMatmul = 11,
 };
 
 class Ops {
@@ -37,6 +38,7 @@ class Ops {
   virtual void rope_write_kv(const RopeWriteKvParams& p) = 0;
   virtual void attention(const AttentionParams& p) = 0;
   virtual void gated_activation(const GatedActivationParams& p) = 0;
+  virtual void gated_matmul(const GatedMatmulParams& p) = 0;
   virtual void gather_rows(const GatherRowsParams& p) = 0;
   virtual void all_reduce(const AllReduceParams& p) = 0;
   virtual void copy_blocks(const CopyBlocksParams& p) = 0;

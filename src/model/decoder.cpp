@@ -211,8 +211,13 @@ void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) co
       slice(buffers_.gate_up, capacity.tokens, std::int64_t{2} * c.intermediate_size);
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
-  ops.matmul({normed, {{w.gate, w.gate_bias}, {w.up, w.up_bias}}, 2, gate_up, rows});
-  ops.gated_activation({gate_up, activated, c.activation, rows});
+  ops.gated_matmul({normed,
+                    {w.gate, w.gate_bias},
+                    {w.up, w.up_bias},
+                    gate_up,
+                    activated,
+                    c.activation,
+                    rows});
   ops.matmul({activated, {{w.down, w.down_bias}}, 1, projected, rows});
   ops.all_reduce({projected, 1, rows});
 }

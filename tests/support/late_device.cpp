@@ -18,6 +18,7 @@ class LateDevice::LateOps final : public Ops {
   void gated_activation(const GatedActivationParams& p) override {
     later(&Ops::gated_activation, p);
   }
+  void gated_matmul(const GatedMatmulParams& p) override { later(&Ops::gated_matmul, p); }
   void gather_rows(const GatherRowsParams& p) override { later(&Ops::gather_rows, p); }
   void all_reduce(const AllReduceParams& p) override { later(&Ops::all_reduce, p); }
   void copy_blocks(const CopyBlocksParams& p) override { later(&Ops::copy_blocks, p); }

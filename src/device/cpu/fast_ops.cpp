@@ -215,6 +215,11 @@ void FastOps::gated_activation(const GatedActivationParams& p) {
   });
 }
 
+void FastOps::gated_matmul(const GatedMatmulParams& p) {
+  matmul(p.product());
+  gated_activation(p.activated());
+}
+
 void FastOps::gather_rows(const GatherRowsParams& p) {
   CHECK(is_float(p.in.dtype) && is_float(p.out.dtype) && p.in.dims[1] == p.out.dims[1]);
   const std::int32_t rows = rows_in_use(p.rows);

@@ -26,6 +26,7 @@ class FastOps final : public Ops {
   void rope_write_kv(const RopeWriteKvParams& p) override;
   void attention(const AttentionParams& p) override;
   void gated_activation(const GatedActivationParams& p) override;
+  void gated_matmul(const GatedMatmulParams& p) override;
   void gather_rows(const GatherRowsParams& p) override;
   void all_reduce(const AllReduceParams& p) override;
   void copy_blocks(const CopyBlocksParams& p) override;

@@ -21,6 +21,7 @@ std::size_t params_bytes(OpId op) {
     case OpId::kAllReduce: return sizeof(AllReduceParams);
     case OpId::kCopyBlocks: return sizeof(CopyBlocksParams);
     case OpId::kSample: return sizeof(SampleParams);
+    case OpId::kGatedMatmul: return sizeof(GatedMatmulParams);
   }
   return 0;
 }
@@ -75,6 +76,7 @@ void RecordingOps::run_node(const GraphNode& node) {
     case OpId::kAllReduce: return target_->all_reduce(read_params<AllReduceParams>(node));
     case OpId::kCopyBlocks: return target_->copy_blocks(read_params<CopyBlocksParams>(node));
     case OpId::kSample: return target_->sample(read_params<SampleParams>(node));
+    case OpId::kGatedMatmul: return target_->gated_matmul(read_params<GatedMatmulParams>(node));
   }
 }
 
@@ -95,6 +97,9 @@ void RecordingOps::attention(const AttentionParams& p) {
 }
 void RecordingOps::gated_activation(const GatedActivationParams& p) {
   capturing() ? graph_->append(OpId::kGatedActivation, p) : target_->gated_activation(p);
+}
+void RecordingOps::gated_matmul(const GatedMatmulParams& p) {
+  capturing() ? graph_->append(OpId::kGatedMatmul, p) : target_->gated_matmul(p);
 }
 void RecordingOps::gather_rows(const GatherRowsParams& p) {
   capturing() ? graph_->append(OpId::kGatherRows, p) : target_->gather_rows(p);

@@ -51,6 +51,17 @@ void CudaOps::attention(const AttentionParams& p) {
 void CudaOps::gated_activation(const GatedActivationParams& p) {
   submit(OpId::kGatedActivation, KernelId::kGatedActivation, p);
 }
+void CudaOps::gated_matmul(const GatedMatmulParams& p) {
+  if (!begin(OpId::kGatedMatmul, p)) return;
+  auto plan = plan_matmul(p, matmul_);
+  if (!plan) return gpu_.refuse(std::move(plan).error());
+  if (plan->many_rows && library_ != nullptr && library_->submit(p.product())) {
+    const GatedActivationParams rest = p.activated();
+    const auto shape = launch_shape(rest);  // which the plan has looked at
+    return kernels_.launch(KernelId::kGatedActivation, *shape, &rest, sizeof(rest));
+  }
+  kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
+}
 void CudaOps::gather_rows(const GatherRowsParams& p) {
   submit(OpId::kGatherRows, KernelId::kGatherRows, p);
 }

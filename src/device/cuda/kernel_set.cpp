@@ -67,6 +67,14 @@ constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
      attention_shared_bytes(128)},
     {"attention_f16_256", "sluice_attention_f16_256", kPagedAttention, sizeof(AttentionParams),
      attention_shared_bytes(256)},
+    {"matmul_16_narrow", "sluice_matmul_16_narrow", kMatmulStream, sizeof(MatmulParams)},
+    {"gated_matmul", "sluice_gated_matmul", kMatmul, sizeof(GatedMatmulParams)},
+    {"gated_matmul_8", "sluice_gated_matmul_8", kMatmulStream, sizeof(GatedMatmulParams)},
+    {"gated_matmul_16", "sluice_gated_matmul_16", kMatmulStream, sizeof(GatedMatmulParams)},
+    {"gated_matmul_64", "sluice_gated_matmul_64", kMatmulTile, sizeof(GatedMatmulParams),
+     kTile64.shared_bytes()},
+    {"gated_matmul_128", "sluice_gated_matmul_128", kMatmulTile, sizeof(GatedMatmulParams),
+     kTile128.shared_bytes()},
 }};
 
 }  // namespace

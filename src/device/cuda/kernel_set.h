@@ -40,8 +40,14 @@ enum class KernelId : std::uint8_t {
   kAttentionF16D64,
   kAttentionF16D128,
   kAttentionF16D256,
+  kMatmul16Narrow,
+  kGatedMatmul,
+  kGatedMatmul8,
+  kGatedMatmul16,
+  kGatedMatmul64,
+  kGatedMatmul128,
 };
-inline constexpr std::size_t kNumKernels = 19;
+inline constexpr std::size_t kNumKernels = 25;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {

@@ -146,6 +146,15 @@ Result<LaunchShape> launch_shape(const GatedActivationParams& p) {
   return make_shape(kOp, p.rows.capacity, 1, kRowThreads);
 }
 
+Result<LaunchShape> launch_shape(const GatedMatmulParams& p) {
+  RETURN_IF_ERROR(launch_shape(p.product()));
+  RETURN_IF_ERROR(launch_shape(p.activated()));
+  RETURN_IF_ERROR(
+      check_equal("gated_matmul", "the width of up", p.up.weight.dims[0], p.gate.weight.dims[0]));
+  return make_shape("gated_matmul", divide_up(p.out.dims[1], kPlainTile / 2),
+                    divide_up(p.rows.capacity, kPlainTile), kPlainThreads);
+}
+
 Result<LaunchShape> launch_shape(const GatherRowsParams& p) {
   RETURN_IF_ERROR(check_floats("gather_rows", {p.in.dtype, p.out.dtype}));
   RETURN_IF_ERROR(check_equal("gather_rows", "the width of out", p.out.dims[1], p.in.dims[1]));

@@ -33,6 +33,7 @@ Result<LaunchShape> launch_shape(const MatmulParams& p);
 Result<LaunchShape> launch_shape(const RopeWriteKvParams& p);
 Result<LaunchShape> launch_shape(const AttentionParams& p);
 Result<LaunchShape> launch_shape(const GatedActivationParams& p);
+Result<LaunchShape> launch_shape(const GatedMatmulParams& p);
 Result<LaunchShape> launch_shape(const GatherRowsParams& p);
 Result<LaunchShape> launch_shape(const CopyBlocksParams& p);
 Result<LaunchShape> launch_shape(const SampleParams& p);

@@ -104,6 +104,23 @@ TEST(LaunchShapes, MatmulRefusesWhatDoesNotFit) {
   expect_error(p, ErrorCode::kUnsupported, "at most 2147483647 x 65535");
 }
 
+TEST(LaunchShapes, GatedMatmulTakesTwoWeightsOfOneShape) {
+  GatedMatmulParams p;
+  p.x = matrix(130, 16, DType::kBF16);
+  p.gate.weight = matrix(65, 16, DType::kBF16);
+  p.up.weight = matrix(65, 16, DType::kBF16);
+  p.scratch = matrix(130, 130);
+  p.out = matrix(130, 65);
+  p.rows = {nullptr, 130};
+  EXPECT_EQ(shape_of(p), (LaunchShape{3, 3, 256, 0})) << "32 columns of out a block";
+  p.up.weight = matrix(64, 16, DType::kBF16);
+  p.scratch = matrix(130, 129);
+  expect_error(p, ErrorCode::kInternal, "the width of gate_up is 129, expected 130");
+  p.gate.weight = matrix(66, 16, DType::kBF16);
+  p.scratch = matrix(130, 130);
+  expect_error(p, ErrorCode::kInternal, "the width of up is 64, expected 66");
+}
+
 RopeWriteKvParams rope() {
   RopeWriteKvParams p;
   p.qkv = matrix(7, std::int64_t{8 + 2 * 2} * 128);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+
+#include "device/cuda/kernels/matmul_tiles.h"
 
 namespace sluice::cuda {
 namespace {
@@ -44,6 +47,73 @@ TEST(MatmulPlan, FewRowsStreamTheWeights) {
   EXPECT_EQ(kernel_for(17, 28672), KernelId::kMatmul64);
   EXPECT_EQ(plan(product(8, 4100, 64)).shape, (LaunchShape{257, 1, 256, 0}));
   EXPECT_EQ(plan(product(16, 4100, 64)).shape, (LaunchShape{129, 1, 256, 0}));
+}
+
+GatedMatmulParams gated_product(std::int64_t capacity, std::int64_t width, std::int64_t depth) {
+  GatedMatmulParams p;
+  p.x = at(0, capacity, depth, DType::kBF16);
+  p.gate.weight = at(0, width, depth, DType::kBF16);
+  p.up.weight = p.gate.weight;
+  p.scratch = at(0, capacity, 2 * width, DType::kF32);
+  p.out = at(0, capacity, width, DType::kBF16);
+  p.rows = {nullptr, static_cast<std::int32_t>(capacity)};
+  return p;
+}
+
+TEST(MatmulPlan, GatedProductsByTheSameRules) {
+  const auto plan_for = [](std::int64_t capacity, std::int64_t width, bool deterministic = false) {
+    return *plan_matmul(gated_product(capacity, width, 64), {deterministic, 132});
+  };
+  EXPECT_EQ(plan_for(8, 8200).kernel, KernelId::kGatedMatmul8);
+  EXPECT_EQ(plan_for(8, 8200).shape, (LaunchShape{1025, 1, 256, 0})) << "8 of gate, 8 of up";
+  EXPECT_EQ(plan_for(16, 8200).kernel, KernelId::kGatedMatmul16);
+  EXPECT_EQ(plan_for(16, 8200).shape, (LaunchShape{513, 1, 256, 0}));
+  EXPECT_EQ(plan_for(16, 64).kernel, KernelId::kGatedMatmul16);
+  EXPECT_EQ(plan_for(17, 8200).kernel, KernelId::kGatedMatmul64);
+  EXPECT_TRUE(plan_for(17, 8200).many_rows);
+  EXPECT_EQ(plan_for(64, 8200).shape, (LaunchShape{1, 257, 256, 98304}));
+  EXPECT_EQ(plan_for(129, 8200).kernel, KernelId::kGatedMatmul128);
+  EXPECT_EQ(plan_for(1, 8200, true).kernel, KernelId::kGatedMatmul64);
+  GatedMatmulParams p = gated_product(5, 64, 64);
+  p.up.weight.dtype = DType::kF16;
+  EXPECT_EQ(plan_matmul(p, {})->kernel, KernelId::kGatedMatmul) << "two types";
+  p = gated_product(5, 64, 64);
+  p.up.weight.dims[0] = 63;
+  EXPECT_FALSE(plan_matmul(p, {}));
+}
+
+// Why K is not split over blocks for weights of few rows: the kernels for few tokens have enough on
+// its way from memory for all shapes from 1B on. What "enough" is, is an assumption about a H200:
+// 4.8 TB/s with 0.75 us until bytes arrive.
+TEST(MatmulPlan, EnoughBytesAreOnTheirWay) {
+  constexpr double kNeeded = 4.8e12 * 0.75e-6;
+  constexpr int kMultiprocessors = 132;
+  constexpr int kBlocksThatFit = 2 * kMultiprocessors;  // kernels ask for it: __launch_bounds__
+  struct Weight {
+    const char* name;
+    std::int64_t rows;
+    std::int64_t depth;
+  };
+  const Weight weights[] = {{"1B qkv", 3072, 2048}, {"1B o", 2048, 2048}, {"1B down", 2048, 8192},
+                            {"3B qkv", 5120, 3072}, {"3B o", 3072, 3072}, {"3B down", 3072, 8192},
+                            {"8B qkv", 6144, 4096}, {"8B o", 4096, 4096}, {"8B down", 4096, 14336}};
+  for (const Weight& weight : weights) {
+    for (const std::int64_t rows : {1, 8, 9, 16}) {
+      const MatmulPlan made = plan(product(rows, weight.rows, weight.depth));
+      const StreamShape& shape = made.kernel == KernelId::kMatmul8    ? kStream8
+                                 : made.kernel == KernelId::kMatmul16 ? kStream16
+                                                                      : kStream16Narrow;
+      const int blocks = std::min(static_cast<int>(made.shape.grid_x), kBlocksThatFit);
+      EXPECT_GE(blocks * shape.bytes_ahead(), kNeeded) << weight.name << ", " << rows << " rows";
+    }
+  }
+}
+
+TEST(MatmulPlan, NarrowBlocksWhereWideOnesLeaveManyIdle) {
+  EXPECT_EQ(kernel_for(16, 3696), KernelId::kMatmul16) << "116 of 132";
+  EXPECT_EQ(kernel_for(16, 3680), KernelId::kMatmul16Narrow) << "115";
+  EXPECT_EQ(kernel_for(8, 2048), KernelId::kMatmul8);
+  EXPECT_EQ(plan(product(16, 2048, 64)).shape, (LaunchShape{128, 1, 256, 0}));
 }
 
 TEST(MatmulPlan, LargeTilesWhereTheyFillTheGpu) {

@@ -21,6 +21,12 @@ void sluice_matmul_8(sluice::MatmulParams p);
 void sluice_matmul_16(sluice::MatmulParams p);
 void sluice_matmul_64(sluice::MatmulParams p);
 void sluice_matmul_128(sluice::MatmulParams p);
+void sluice_matmul_16_narrow(sluice::MatmulParams p);
+void sluice_gated_matmul(sluice::GatedMatmulParams p);
+void sluice_gated_matmul_8(sluice::GatedMatmulParams p);
+void sluice_gated_matmul_16(sluice::GatedMatmulParams p);
+void sluice_gated_matmul_64(sluice::GatedMatmulParams p);
+void sluice_gated_matmul_128(sluice::GatedMatmulParams p);
 void sluice_rope_write_kv(sluice::RopeWriteKvParams p);
 void sluice_attention(sluice::AttentionParams p);
 void sluice_attention_bf16_64(sluice::AttentionParams p);
@@ -315,6 +321,12 @@ bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
     case KernelId::kAttentionF16D128: return run(sluice_attention_f16_128, shape, params);
     case KernelId::kAttentionF16D256: return run(sluice_attention_f16_256, shape, params);
     case KernelId::kSample: return run(sluice_sample, shape, params);
+    case KernelId::kMatmul16Narrow: return run(sluice_matmul_16_narrow, shape, params);
+    case KernelId::kGatedMatmul: return run(sluice_gated_matmul, shape, params);
+    case KernelId::kGatedMatmul8: return run(sluice_gated_matmul_8, shape, params);
+    case KernelId::kGatedMatmul16: return run(sluice_gated_matmul_16, shape, params);
+    case KernelId::kGatedMatmul64: return run(sluice_gated_matmul_64, shape, params);
+    case KernelId::kGatedMatmul128: return run(sluice_gated_matmul_128, shape, params);
   }
   CHECK(!"no such kernel");
   return false;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -52,6 +53,7 @@ unsigned shared_of(const TileShape& shape) { return static_cast<unsigned>(shape.
 const Kernel kKernels[] = {
     {KernelId::kMatmul8, {3, 1, kMatmulBlock, 0}, 7, 40},
     {KernelId::kMatmul16, {2, 1, kMatmulBlock, 0}, 13, 48},
+    {KernelId::kMatmul16Narrow, {3, 1, kMatmulBlock, 0}, 13, 40},
     {KernelId::kMatmul64, {1, 1, kMatmulBlock, shared_of(kTile64)}, 32, 32},
     {KernelId::kMatmul128, {1, 1, kMatmulBlock, shared_of(kTile128)}, 96, 64},
 };
@@ -128,6 +130,44 @@ INSTANTIATE_TEST_SUITE_P(Kernels, MatmulKernelsTest, testing::ValuesIn(kKernels)
                          [](const testing::TestParamInfo<Kernel>& kernel) {
                            return std::string(kernel_info(kernel.param.id).op);
                          });
+
+// Their sums are looked at by the parity tests.
+TEST(GatedMatmulKernels, NothingBehindAMatrixIsTouched) {
+  const Kernel kernels[] = {
+      {KernelId::kGatedMatmul, {1, 1, 256, 0}, 60, 30},
+      {KernelId::kGatedMatmul8, {3, 1, kMatmulBlock, 0}, 7, 20},
+      {KernelId::kGatedMatmul16, {2, 1, kMatmulBlock, 0}, 13, 24},
+      {KernelId::kGatedMatmul64, {1, 1, kMatmulBlock, shared_of(kTile64)}, 32, 16},
+      {KernelId::kGatedMatmul128, {1, 1, kMatmulBlock, shared_of(kTile128)}, 96, 32},
+  };
+  constexpr std::int64_t kDepth = 72;
+  for (const auto& [id, shape, rows, columns] : kernels) {
+    const auto one = [](const EndOfMemory& memory, std::int64_t count) {
+      std::fill_n(memory.begin<std::uint16_t>(), count, float_to_bf16(1.0F));
+    };
+    const EndOfMemory x(bytes(rows * kDepth, 2));
+    const EndOfMemory gate(bytes(columns * kDepth, 2));
+    const EndOfMemory up(bytes(columns * kDepth, 2));
+    const EndOfMemory out(bytes(rows * columns, 2));
+    one(x, rows * kDepth);
+    one(gate, columns * kDepth);
+    one(up, columns * kDepth);
+    GatedMatmulParams p;
+    p.x = matrix_view(x.begin<void>(), DType::kBF16, rows, kDepth);
+    p.gate.weight = matrix_view(gate.begin<void>(), DType::kBF16, columns, kDepth);
+    p.up.weight = matrix_view(up.begin<void>(), DType::kBF16, columns, kDepth);
+    p.out = matrix_view(out.begin<void>(), DType::kBF16, rows, columns);
+    p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+    emulation::bank_conflicts = 0;
+    ASSERT_TRUE(run_emulated(id, shape, &p));
+    EXPECT_EQ(emulation::bank_conflicts, 0U);
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      ASSERT_EQ(element(out.begin<std::byte>(), DType::kBF16, i),
+                bf16_to_float(float_to_bf16(float{kDepth} * float{kDepth})))
+          << kernel_info(id).op << ", " << i;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace sluice::cuda

@@ -83,6 +83,11 @@ void ReferenceOps::gated_activation(const GatedActivationParams& p) {
   }
 }
 
+void ReferenceOps::gated_matmul(const GatedMatmulParams& p) {
+  matmul(p.product());
+  gated_activation(p.activated());
+}
+
 void ReferenceOps::gather_rows(const GatherRowsParams& p) {
   const std::int64_t hidden = p.in.dims[1];
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {

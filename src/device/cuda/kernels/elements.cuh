@@ -86,6 +86,16 @@ __device__ inline float rounded_to(DType dtype, float value) {
   }
 }
 
+// activation(gate) * up.
+__device__ inline float gated(GatedActivation activation, float gate, float up) {
+  float inner = gate;
+  if (activation == GatedActivation::kGeluTanh) {
+    // (1 + tanh(u)) / 2 is the logistic function of 2 u, which loses nothing where tanh nears -1.
+    inner = 1.5957691216057308F * (gate + 0.044715F * gate * gate * gate);
+  }
+  return gate / (1.0F + expf(-inner)) * up;
+}
+
 // All of the capacity where no count is given.
 __device__ inline std::int32_t rows_in_use(const RowCount& rows) {
   if (rows.value == nullptr) return rows.capacity;

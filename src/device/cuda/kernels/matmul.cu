@@ -1,8 +1,8 @@
-// Matrix product with up to three weights side by side. Plain on purpose: a block of threads makes
-// a tile of 64 rows by 64 columns through shared memory, each thread 4 by 4 of them, and every
-// element is one chain of fused multiply-adds in ascending order along K. So a row's result depends
-// on neither the other rows nor the segments. Fast kernels come beside it, with figures.
-#include "device/cuda/kernels/elements.cuh"
+// Matrix product with up to three weights side by side, or gated. Plain on purpose: a block of
+// threads takes 64 rows of x and 64 of the weights through shared memory, each thread 4 by 4 of
+// them, and every element is one chain of fused multiply-adds in ascending order along K. So a
+// row's result depends on neither the other rows nor the segments.
+#include "device/cuda/kernels/matmul_parts.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -12,40 +12,38 @@ constexpr int kDepth = 16;
 constexpr int kPerThread = 4;
 constexpr int kThreads = (kTile / kPerThread) * (kTile / kPerThread);
 
-// Rows [row0, row0 + kTile) and columns [k0, k0 + kDepth) of a matrix, transposed; zero outside.
-__device__ void load_tile(const TensorView& matrix, std::int64_t row0, std::int64_t rows,
-                          std::int64_t k0, std::int64_t depth, float (*tile)[kTile + 1]) {
+using Tile = float[kDepth][kTile + 1];
+
+// Columns [k0, k0 + kDepth) of kTile rows, transposed; load(row, k) gives one.
+template <class Load>
+__device__ void load_tile(Tile& tile, std::int64_t k0, std::int64_t depth, Load load) {
   for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
     const int r = e / kDepth;
     const int k = e % kDepth;
-    const bool inside = row0 + r < rows && k0 + k < depth;
-    tile[k][r] = inside ? load_element(matrix, row0 + r, k0 + k) : 0.0F;
+    tile[k][r] = k0 + k < depth ? load(r, k0 + k) : 0.0F;
   }
 }
 
-}  // namespace
+// The weight tile's row that thread `tx` of a row of threads has as its `j`-th: two of a piece of
+// 8, and the same two of the next piece.
+__device__ int row_of_thread(int tx, int j) { return tx / 4 * 16 + tx % 4 * 2 + j % 2 + j / 2 * 8; }
 
-extern "C" __global__ void __launch_bounds__(kThreads) sluice_matmul(const MatmulParams p) {
-  __shared__ float x_tile[kDepth][kTile + 1];
-  __shared__ float w_tile[kDepth][kTile + 1];
+template <class Params>
+__device__ void matmul(const Params& p, Tile& x_tile, Tile& w_tile) {
   const std::int32_t rows = rows_in_use(p.rows);
   const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.y) * kTile;
   if (row0 >= rows) return;
-  std::int64_t tile = blockIdx.x;
-  std::int64_t first_column = 0;  // of the segment, in out
-  std::int32_t s = 0;
-  for (; s < p.num_segments; ++s) {
-    const std::int64_t width = p.segments[s].weight.dims[0];
-    const std::int64_t tiles = (width + kTile - 1) / kTile;
-    if (tile < tiles) break;
-    tile -= tiles;
-    first_column += width;
-  }
-  if (s == p.num_segments) return;
-  const MatmulSegment& segment = p.segments[s];
-  const std::int64_t width = segment.weight.dims[0];
-  const std::int64_t column0 = tile * kTile;
+  const ColumnTile tile = column_tile(p, blockIdx.x, kTile);
+  if (tile.segment < 0) return;
   const std::int64_t depth = p.x.dims[1];
+  const auto load_x = [&](int row, std::int64_t k) {
+    return row0 + row < rows ? load_element(p.x, row0 + row, k) : 0.0F;
+  };
+  const auto load_weight = [&](int row, std::int64_t k) {
+    const std::int64_t column = tile.first + column_of<Params>(row);
+    const TensorView& weight = segment_of(p, tile, half_of<Params>(row)).weight;
+    return column < tile.width ? load_element(weight, column, k) : 0.0F;
+  };
 
   const int ty = static_cast<int>(threadIdx.x) / (kTile / kPerThread);
   const int tx = static_cast<int>(threadIdx.x) % (kTile / kPerThread);
@@ -53,8 +51,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) sluice_matmul(const Matmu
   const bool has_rows = row0 + ty * kPerThread < rows;
   float sum[kPerThread][kPerThread] = {};
   for (std::int64_t k0 = 0; k0 < depth; k0 += kDepth) {
-    load_tile(p.x, row0, rows, k0, depth, x_tile);
-    load_tile(segment.weight, column0, width, k0, depth, w_tile);
+    load_tile(x_tile, k0, depth, load_x);
+    load_tile(w_tile, k0, depth, load_weight);
     __syncthreads();
     int steps = depth - k0 < kDepth ? static_cast<int>(depth - k0) : kDepth;
     if (!has_rows) steps = 0;
@@ -62,24 +60,38 @@ extern "C" __global__ void __launch_bounds__(kThreads) sluice_matmul(const Matmu
       for (int i = 0; i < kPerThread; ++i) {
         for (int j = 0; j < kPerThread; ++j) {
           sum[i][j] =
-              fmaf(x_tile[k][ty * kPerThread + i], w_tile[k][tx * kPerThread + j], sum[i][j]);
+              fmaf(x_tile[k][ty * kPerThread + i], w_tile[k][row_of_thread(tx, j)], sum[i][j]);
         }
       }
     }
     __syncthreads();
   }
-  for (int i = 0; i < kPerThread; ++i) {
-    const std::int64_t row = row0 + ty * kPerThread + i;
-    for (int j = 0; j < kPerThread; ++j) {
-      const std::int64_t column = column0 + tx * kPerThread + j;
-      if (row >= rows || column >= width) continue;
-      float value = sum[i][j];
-      if (segment.bias.data != nullptr) {
-        value += load_element(segment.bias.data, segment.bias.dtype, column);
-      }
-      store_element(p.out, row, first_column + column, value);
+  for (int j = 0; j < kPerThread / kHalves<Params>; ++j) {
+    const std::int64_t column = tile.first + column_of<Params>(row_of_thread(tx, j));
+    if (column >= tile.width) continue;
+    const Biases biases = biases_at(p, tile, column);
+    for (int i = 0; i < kPerThread; ++i) {
+      const std::int64_t row = row0 + ty * kPerThread + i;
+      if (row >= rows) continue;
+      const float other = sum[i][j + kPerThread - kPerThread / kHalves<Params>];
+      store_element(p.out, row, tile.out_column + column, finished(p, biases, sum[i][j], other));
     }
   }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(kThreads) sluice_matmul(const MatmulParams p) {
+  __shared__ Tile x_tile;
+  __shared__ Tile w_tile;
+  matmul(p, x_tile, w_tile);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    sluice_gated_matmul(const GatedMatmulParams p) {
+  __shared__ Tile x_tile;
+  __shared__ Tile w_tile;
+  matmul(p, x_tile, w_tile);
 }
 
 }  // namespace sluice::cuda

@@ -1,12 +1,32 @@
-// What the matmul kernels share: which columns a block of threads makes, and how results go out.
+// What the matmul kernels share: which rows of the weights a block of threads takes, and how
+// results go out. Each kernel comes in two kinds: of MatmulParams, and of GatedMatmulParams, whose
+// block takes rows of gate and of up by turns, 8 of each, so that a thread that sums a column of
+// one has that of the other too and makes one result of both. Sums are the same in either kind.
 #pragma once
+
+#include <type_traits>
 
 #include "device/cuda/kernels/elements.cuh"
 #include "device/cuda/kernels/tensor_core.cuh"
 
 namespace sluice::cuda {
 
-// Columns [first, first + a tile's width) of a segment; those from `width` on do not exist.
+// How many sums a column of out is made of.
+template <class Params>
+inline constexpr int kHalves = std::is_same_v<Params, GatedMatmulParams> ? 2 : 1;
+
+// The column of out, counted from the tile's first, that row `row` of a block's weight tile sums
+// for, and in which half of it.
+template <class Params>
+__device__ constexpr int column_of(int row) {
+  return kHalves<Params> == 1 ? row : row / 16 * 8 + row % 8;
+}
+template <class Params>
+__device__ constexpr int half_of(int row) {
+  return kHalves<Params> == 1 ? 0 : row / 8 % 2;
+}
+
+// Columns of a segment from `first` on, as many as a tile has; those from `width` on do not exist.
 struct ColumnTile {
   std::int32_t segment = -1;  // -1: there is no such tile
   std::int64_t first = 0;
@@ -14,15 +34,16 @@ struct ColumnTile {
   std::int64_t out_column = 0;  // of the segment's first column
 };
 
-// Tiles are counted through the segments, each of which starts a new one.
-__device__ inline ColumnTile column_tile(const MatmulParams& p, std::int64_t index, int columns) {
+// The tile of a block of `rows` rows of weights. Tiles are counted through the segments, each of
+// which starts a new one.
+__device__ inline ColumnTile column_tile(const MatmulParams& p, std::int64_t index, int rows) {
   ColumnTile tile;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
     tile.width = p.segments[s].weight.dims[0];
-    const std::int64_t tiles = (tile.width + columns - 1) / columns;
+    const std::int64_t tiles = (tile.width + rows - 1) / rows;
     if (index < tiles) {
       tile.segment = s;
-      tile.first = index * columns;
+      tile.first = index * rows;
       return tile;
     }
     index -= tiles;
@@ -30,10 +51,46 @@ __device__ inline ColumnTile column_tile(const MatmulParams& p, std::int64_t ind
   }
   return tile;
 }
+__device__ inline ColumnTile column_tile(const GatedMatmulParams& p, std::int64_t index, int rows) {
+  ColumnTile tile;
+  tile.width = p.gate.weight.dims[0];
+  tile.first = index * (rows / 2);
+  if (tile.first < tile.width) tile.segment = 0;
+  return tile;
+}
 
-// Of a column of the segment; 0 without biases.
-__device__ inline float bias_at(const TensorView& bias, std::int64_t column) {
-  return bias.data == nullptr ? 0.0F : load_element(bias.data, bias.dtype, column);
+__device__ inline const MatmulSegment& segment_of(const MatmulParams& p, const ColumnTile& tile,
+                                                  int /*half*/) {
+  return p.segments[tile.segment];
+}
+__device__ inline const MatmulSegment& segment_of(const GatedMatmulParams& p, const ColumnTile&,
+                                                  int half) {
+  return half == 0 ? p.gate : p.up;
+}
+
+// What is added to the sums of a column; 0 without biases.
+struct Biases {
+  float of[2];
+};
+template <class Params>
+__device__ Biases biases_at(const Params& p, const ColumnTile& tile, std::int64_t column) {
+  Biases biases = {};
+#pragma unroll
+  for (int half = 0; half < kHalves<Params>; ++half) {
+    const TensorView& bias = segment_of(p, tile, half).bias;
+    if (bias.data != nullptr) biases.of[half] = load_element(bias.data, bias.dtype, column);
+  }
+  return biases;
+}
+
+// What goes out, of the sums of a column's halves.
+__device__ inline float finished(const MatmulParams&, const Biases& biases, float sum,
+                                 float /*other*/) {
+  return sum + biases.of[0];
+}
+__device__ inline float finished(const GatedMatmulParams& p, const Biases& biases, float gate,
+                                 float up) {
+  return gated(p.activation, gate + biases.of[0], up + biases.of[1]);
 }
 
 struct alignas(8) TwoFloats {

@@ -19,18 +19,18 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = kMatmulBlock;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kDepth = 32;  // of a slab
-constexpr int kPad = 4;     // floats between rows of sums: lanes write to different banks
+constexpr int kWarps = StreamShape::kWarps;
+constexpr int kDepth = StreamShape::kDepth;
+constexpr int kPad = 4;  // floats between rows of sums: lanes write to different banks
 
-template <DType kElements, const StreamShape& kShape, int kSlabsAhead>
+template <DType kElements, const StreamShape& kShape>
 struct Streaming {
   static constexpr DType kType = kElements;
   static constexpr int kTokens = kShape.tokens;
   static constexpr int kColumns = kShape.columns;
   static constexpr int kTokenParts = kTokens / 8;
   static constexpr int kColumnParts = kColumns / 16;
-  static constexpr int kAhead = kSlabsAhead;
+  static constexpr int kAhead = kShape.slabs_ahead;
   static constexpr int kSumStride = kColumns + kPad;
 };
 
@@ -52,19 +52,19 @@ struct Sources {
   bool has_token[T::kTokenParts];
 };
 
-template <class T>
-__device__ Sources<T> sources_of(const MatmulParams& p, const ColumnTile& tile, int rows) {
+template <class T, class Params>
+__device__ Sources<T> sources_of(const Params& p, const ColumnTile& tile, int rows) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int offset = lane % 4 * 8;
-  const TensorView& weight = p.segments[tile.segment].weight;
   Sources<T> from;
 #pragma unroll
   for (int i = 0; i < T::kColumnParts; ++i) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Beyond the last column: any row will do, nobody looks at the result.
-      const std::int64_t column = tile.first + i * 16 + h * 8 + lane / 4;
+      const std::int64_t column = tile.first + column_of<Params>(i * 16 + h * 8) + lane / 4;
       const std::int64_t row = column < tile.width ? column : tile.width - 1;
+      const TensorView& weight = segment_of(p, tile, h).weight;
       from.weights[i][h] = row_of_halves(weight, row) + offset;
     }
   }
@@ -134,8 +134,8 @@ __device__ void multiply_slab(const Weights<T>& weights, const Tokens<T>& tokens
 }
 
 // `partial`: sums[warp][token][column], kSumStride floats a token.
-template <class T>
-__device__ void matmul_stream(const MatmulParams& p, float* partial) {
+template <class T, class Params>
+__device__ void matmul_stream(const Params& p, float* partial) {
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
   if (rows > T::kTokens) __trap();
@@ -172,26 +172,32 @@ __device__ void matmul_stream(const MatmulParams& p, float* partial) {
     }
   }
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < T::kColumns * rows; e += kThreads) {
-    const int token = e / T::kColumns;
-    const std::int64_t column = tile.first + e % T::kColumns;
+  constexpr int kOutColumns = T::kColumns / kHalves<Params>;
+  for (int e = static_cast<int>(threadIdx.x); e < kOutColumns * rows; e += kThreads) {
+    const int token = e / kOutColumns;
+    const int c = e % kOutColumns;
+    const std::int64_t column = tile.first + c;
     if (column >= tile.width) continue;
-    float sum = 0.0F;
+    const int row = kHalves<Params> == 1 ? c : c / 8 * 16 + c % 8;
+    float sums_of[2] = {};
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      sum += partial[(w * T::kTokens + token) * T::kSumStride + e % T::kColumns];
+    for (int half = 0; half < kHalves<Params>; ++half) {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        sums_of[half] += partial[(w * T::kTokens + token) * T::kSumStride + row + half * 8];
+      }
     }
     store_element(p.out, token, tile.out_column + column,
-                  sum + bias_at(p.segments[tile.segment].bias, column));
+                  finished(p, biases_at(p, tile, column), sums_of[0], sums_of[1]));
   }
 }
 
-template <const StreamShape& kShape, int kAhead>
-__device__ void by_type(const MatmulParams& p, float* partial) {
+template <const StreamShape& kShape, class Params>
+__device__ void by_type(const Params& p, float* partial) {
   if (p.x.dtype == DType::kBF16) {
-    matmul_stream<Streaming<DType::kBF16, kShape, kAhead>>(p, partial);
+    matmul_stream<Streaming<DType::kBF16, kShape>>(p, partial);
   } else {
-    matmul_stream<Streaming<DType::kF16, kShape, kAhead>>(p, partial);
+    matmul_stream<Streaming<DType::kF16, kShape>>(p, partial);
   }
 }
 
@@ -202,12 +208,30 @@ constexpr int kSums = kWarps * kShape.tokens * (kShape.columns + kPad);
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_8(const MatmulParams p) {
   __shared__ float partial[kSums<kStream8>];
-  by_type<kStream8, 4>(p, partial);
+  by_type<kStream8>(p, partial);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_16(const MatmulParams p) {
   __shared__ float partial[kSums<kStream16>];
-  by_type<kStream16, 2>(p, partial);
+  by_type<kStream16>(p, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+    sluice_matmul_16_narrow(const MatmulParams p) {
+  __shared__ float partial[kSums<kStream16Narrow>];
+  by_type<kStream16Narrow>(p, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+    sluice_gated_matmul_8(const GatedMatmulParams p) {
+  __shared__ float partial[kSums<kStream8>];
+  by_type<kStream8>(p, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+    sluice_gated_matmul_16(const GatedMatmulParams p) {
+  __shared__ float partial[kSums<kStream16>];
+  by_type<kStream16>(p, partial);
 }
 
 }  // namespace sluice::cuda

@@ -39,21 +39,21 @@ __device__ unsigned char* chunk_at(unsigned char* tile, int row, int chunk) {
   return tile + row * kRowBytes + ((chunk ^ (row % kChunks)) * 16);
 }
 
-// Where a thread copies from and to: the same chunk of every 32nd row of a tile.
+// Where a thread copies from: the same chunk of every 32nd row of a tile.
 struct Source {
   const std::uint16_t* from;  // the thread's chunk of its first row, at depth 0
   std::int64_t stride;        // elements between its rows
-  int rows;                   // of the tile, that exist behind the thread's first
+  int rows;                   // of the matrix, from the thread's first on
 };
 
 constexpr int kRowsApart = kThreads / kChunks;
 
-__device__ Source source_of(const TensorView& matrix, std::int64_t row0, std::int64_t rows) {
-  const int row = static_cast<int>(threadIdx.x) / kChunks;
-  const std::int64_t left = rows - row0 - row;
+// `first`: the thread's first row; `apart`: rows of the matrix between its rows.
+__device__ Source source_of(const TensorView& matrix, std::int64_t first, std::int64_t rows,
+                            int apart) {
+  const std::int64_t left = rows - first;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;
-  return {row_of_halves(matrix, left > 0 ? row0 + row : row0) + chunk * kChunk,
-          kRowsApart * matrix.strides[0],
+  return {row_of_halves(matrix, left > 0 ? first : 0) + chunk * kChunk, apart * matrix.strides[0],
           static_cast<int>(left < 0     ? 0
                            : left > 128 ? 128
                                         : left)};
@@ -61,11 +61,11 @@ __device__ Source source_of(const TensorView& matrix, std::int64_t row0, std::in
 
 // Starts the copies of a tile's kRows rows, `to` being the thread's first place; zeros where the
 // matrix has no more rows or depth.
-template <int kRows>
+template <int kRows, int kApart>
 __device__ void start_tile(unsigned char* to, const Source& source, std::int64_t k, bool in_depth) {
 #pragma unroll
   for (int i = 0; i < kRows / kRowsApart; ++i) {
-    const bool present = in_depth && i * kRowsApart < source.rows;
+    const bool present = in_depth && i * kApart < source.rows;
     const std::uint16_t* from = source.from + (present ? i * source.stride + k : 0);
     copy_async(to + i * kRowsApart * kRowBytes, from, present);
   }
@@ -97,27 +97,30 @@ __device__ void multiply_stage(unsigned char* x_tile, unsigned char* w_tile, int
   }
 }
 
-template <class T>
-__device__ void store(const MatmulParams& p, const ColumnTile& tile, std::int64_t first_token,
+template <class T, class Params>
+__device__ void store(const Params& p, const ColumnTile& tile, std::int64_t first_token,
                       std::int64_t rows, std::int64_t first_column,
                       const float (&sums)[T::kTokenParts][T::kColumnParts][4]) {
+  constexpr int kParts = kHalves<Params>;  // pieces of 8 rows of weights that make 8 columns
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const TensorView& bias = p.segments[tile.segment].bias;
 #pragma unroll
-  for (int j = 0; j < T::kColumnParts; ++j) {
-    const std::int64_t column = first_column + j * 8 + lane % 4 * 2;
+  for (int j = 0; j < T::kColumnParts; j += kParts) {
+    const std::int64_t column = first_column + j / kParts * 8 + lane % 4 * 2;
     if (column >= tile.width) continue;
     const bool both = column + 1 < tile.width;
-    const float low = bias_at(bias, column);
-    const float high = both ? bias_at(bias, column + 1) : 0.0F;
+    const Biases low = biases_at(p, tile, column);
+    const Biases high = both ? biases_at(p, tile, column + 1) : Biases{};
 #pragma unroll
     for (int i = 0; i < 2 * T::kTokenParts; ++i) {
       const std::int64_t token = first_token + lane / 4 + i * 8;
       if (token >= rows) continue;
-      const float first = sums[i / 2][j][i % 2 * 2] + low;
-      const float second = sums[i / 2][j][i % 2 * 2 + 1] + high;
+      const float (&sum)[4] = sums[i / 2][j];
+      const float (&other)[4] = sums[i / 2][j + kParts - 1];
+      const int e = i % 2 * 2;
+      const float first = finished(p, low, sum[e], other[e]);
       if (both) {
-        store_two(p.out, token, tile.out_column + column, first, second);
+        store_two(p.out, token, tile.out_column + column, first,
+                  finished(p, high, sum[e + 1], other[e + 1]));
       } else {
         store_element(p.out, token, tile.out_column + column, first);
       }
@@ -127,27 +130,29 @@ __device__ void store(const MatmulParams& p, const ColumnTile& tile, std::int64_
 
 // Blocks in x are tiles of tokens, in y of columns: those that run together share a weight tile,
 // and x, the smaller one, stays in the cache.
-template <class T>
-__device__ void matmul_tile(const MatmulParams& p) {
+template <class T, class Params>
+__device__ void matmul_tile(const Params& p) {
   const std::int32_t rows = rows_in_use(p.rows);
   const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.x) * T::kTokens;
   if (row0 >= rows) return;
   const ColumnTile tile = column_tile(p, blockIdx.y, T::kColumns);
   if (tile.segment < 0) return;
-  const TensorView& weight = p.segments[tile.segment].weight;
   const std::int64_t depth = p.x.dims[1];
   const int steps = static_cast<int>((depth + kDepth - 1) / kDepth);
-  const Source x_source = source_of(p.x, row0, rows);
-  const Source w_source = source_of(weight, tile.first, tile.width);
+  // Rows of the weights that lie kRowsApart apart in the tile are of the same half.
+  constexpr int kWeightsApart = column_of<Params>(kRowsApart);
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;
-  unsigned char* const place =
-      chunk_at(dynamic_shared(), static_cast<int>(threadIdx.x) / kChunks, chunk);
+  const Source x_source = source_of(p.x, row0 + row, rows, kRowsApart);
+  const Source w_source = source_of(segment_of(p, tile, half_of<Params>(row)).weight,
+                                    tile.first + column_of<Params>(row), tile.width, kWeightsApart);
+  unsigned char* const place = chunk_at(dynamic_shared(), row, chunk);
   const auto start = [&](int step) {
     unsigned char* to = place + step % T::kStages * T::kStageBytes;
     const std::int64_t k = static_cast<std::int64_t>(step) * kDepth;
     const bool in_depth = k + chunk * kChunk < depth;
-    start_tile<T::kTokens>(to, x_source, k, in_depth);
-    start_tile<T::kColumns>(to + T::kTokens * kRowBytes, w_source, k, in_depth);
+    start_tile<T::kTokens, kRowsApart>(to, x_source, k, in_depth);
+    start_tile<T::kColumns, kWeightsApart>(to + T::kTokens * kRowBytes, w_source, k, in_depth);
   };
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -168,11 +173,12 @@ __device__ void matmul_tile(const MatmulParams& p) {
     unsigned char* stage = dynamic_shared() + step % T::kStages * T::kStageBytes;
     if (has_rows) multiply_stage<T>(stage, stage + T::kTokens * kRowBytes, token, column, sums);
   }
-  if (has_rows) store<T>(p, tile, row0 + token, rows, tile.first + column, sums);
+  if (!has_rows) return;
+  store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), sums);
 }
 
-template <const TileShape& kShape>
-__device__ void by_type(const MatmulParams& p) {
+template <const TileShape& kShape, class Params>
+__device__ void by_type(const Params& p) {
   if (p.x.dtype == DType::kBF16) {
     matmul_tile<Tiling<DType::kBF16, kShape>>(p);
   } else {
@@ -187,6 +193,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_64(const
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_128(const MatmulParams p) {
+  by_type<kTile128>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+    sluice_gated_matmul_64(const GatedMatmulParams p) {
+  by_type<kTile64>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+    sluice_gated_matmul_128(const GatedMatmulParams p) {
   by_type<kTile128>(p);
 }
 

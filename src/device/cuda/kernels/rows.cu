@@ -44,12 +44,7 @@ extern "C" __global__ void sluice_gated_activation(const GatedActivationParams p
   for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     const float gate = load_element(p.gate_up, row, i);
     const float up = load_element(p.gate_up, row, width + i);
-    float inner = gate;
-    if (p.activation == GatedActivation::kGeluTanh) {
-      // (1 + tanh(u)) / 2 is the logistic function of 2 u, which loses nothing where tanh nears -1.
-      inner = 1.5957691216057308F * (gate + 0.044715F * gate * gate * gate);
-    }
-    store_element(p.out, row, i, gate / (1.0F + expf(-inner)) * up);
+    store_element(p.out, row, i, gated(p.activation, gate, up));
   }
 }
 

@@ -1,0 +1,209 @@
+// The two products of an MLP and its activation in one op: the same bits as the two ops that it
+// stands for, whether a backend does it in one go or not, and close to what it means.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+struct GatedShape {
+  std::int64_t rows;
+  std::int64_t depth;
+  std::int64_t width;
+  std::int64_t stride = 0;       // elements between rows of x; 0: three behind the end of a row
+  std::int32_t spare_rows = 5;   // of the capacity, of which buffers have none
+  std::size_t misalignment = 0;  // of the weights
+  DType out = DType::kBF16;
+};
+
+class GatedMatmulTest : public DeviceTest {
+ protected:
+  GatedMatmulParams make(const GatedShape& shape, DType x, DType weight, bool with_bias,
+                         SplitMix64& rng);
+  // Against plain loops in double precision.
+  void check(const GatedMatmulParams& p, const std::string& what);
+  // Against matmul and gated_activation.
+  void check_bits(const GatedMatmulParams& p, const std::string& what);
+};
+
+std::string describe_gated(const GatedMatmulParams& p) {
+  return std::string(dtype_name(p.x.dtype)) + " x " + std::string(dtype_name(p.gate.weight.dtype)) +
+         ", " + std::to_string(p.rows.capacity) + " x " + std::to_string(p.x.dims[1]) + " x " +
+         std::to_string(p.out.dims[1]);
+}
+
+std::size_t count_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
+
+GatedMatmulParams GatedMatmulTest::make(const GatedShape& shape, DType x, DType weight,
+                                        bool with_bias, SplitMix64& rng) {
+  const auto segment = [&] {
+    MatmulSegment made;
+    made.weight =
+        memory_->put_matrix(random_floats(rng, count_of(shape.width, shape.depth)), shape.width,
+                            shape.depth, weight, shape.depth, shape.misalignment);
+    const auto bias = random_floats(rng, static_cast<std::size_t>(shape.width));
+    if (with_bias) made.bias = memory_->put_vector(bias, weight);
+    return made;
+  };
+  GatedMatmulParams p;
+  p.x = memory_->put_matrix(random_floats(rng, count_of(shape.rows, shape.depth)), shape.rows,
+                            shape.depth, x, shape.stride == 0 ? shape.depth + 3 : shape.stride);
+  p.gate = segment();
+  p.up = segment();
+  p.scratch = memory_->take_matrix(shape.rows, 2 * shape.width, DType::kF32);
+  p.out = memory_->take_matrix(shape.rows, shape.width, shape.out, shape.width + 3);
+  p.activation = rng.below(2) == 0 ? GatedActivation::kSilu : GatedActivation::kGeluTanh;
+  p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
+            static_cast<std::int32_t>(shape.rows) + shape.spare_rows};
+  return p;
+}
+
+// A product of the rows in use, and how far off it may be.
+struct Sums {
+  std::vector<double> values;
+  std::vector<double> tolerance;
+};
+
+Sums sums_of(DeviceMemory& memory, const TensorView& x_view, const MatmulSegment& segment) {
+  const auto x = memory.read_matrix(x_view);
+  const auto w = memory.read_matrix(segment.weight);
+  const std::int64_t depth = x_view.dims[1];
+  const std::int64_t width = segment.weight.dims[0];
+  std::vector<float> bias(static_cast<std::size_t>(width), 0.0F);
+  if (!segment.bias.empty()) {
+    bias = memory.read_matrix(matrix_view(segment.bias.data, segment.bias.dtype, 1, width));
+  }
+  Sums sums;
+  for (std::int64_t r = 0; r < x_view.dims[0]; ++r) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      double sum = bias[static_cast<std::size_t>(c)];
+      double magnitude = std::abs(sum);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const double term = double{x[count_of(r, depth) + static_cast<std::size_t>(k)]} *
+                            w[count_of(c, depth) + static_cast<std::size_t>(k)];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      sums.values.push_back(sum);
+      sums.tolerance.push_back(magnitude * (static_cast<double>(depth) / 8 + 8) * 0x1p-24);
+    }
+  }
+  return sums;
+}
+
+double activation_of(GatedActivation kind, double gate) {
+  if (kind == GatedActivation::kSilu) return gate / (1.0 + std::exp(-gate));
+  return 0.5 * gate *
+         (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+}
+
+void GatedMatmulTest::check(const GatedMatmulParams& p, const std::string& what) {
+  ops().gated_matmul(p);
+  const auto got = result(p.out);
+  const Sums gate = sums_of(*memory_, p.x, p.gate);
+  const Sums up = sums_of(*memory_, p.x, p.up);
+  std::vector<double> want;
+  std::vector<double> tolerance;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double activated = activation_of(p.activation, gate.values[i]);
+    want.push_back(activated * up.values[i]);
+    // Neither activation is steeper than 1.13.
+    tolerance.push_back(1.2 * gate.tolerance[i] * (std::abs(up.values[i]) + up.tolerance[i]) +
+                        std::abs(activated) * up.tolerance[i] + std::abs(want.back()) * 0x1p-20 +
+                        rounding_error(p.out.dtype, want.back()) + 1e-12);
+  }
+  expect_close(got, want, tolerance, what);
+}
+
+void GatedMatmulTest::check_bits(const GatedMatmulParams& p, const std::string& what) {
+  ops().gated_matmul(p);
+  const auto fused = result(p.out);
+  ops().matmul(p.product());
+  ops().gated_activation(p.activated());
+  expect_same(fused, result(p.out), what);
+}
+
+constexpr std::pair<DType, DType> kTypes[] = {{DType::kF32, DType::kF32},
+                                              {DType::kF32, DType::kF16},
+                                              {DType::kF32, DType::kBF16},
+                                              {DType::kBF16, DType::kBF16}};
+
+TEST_P(GatedMatmulTest, OddShapes) {
+  SplitMix64 rng(1);
+  const GatedShape shapes[] = {{1, 1, 1},
+                               {1, 7, 5},
+                               {3, 33, 24},
+                               {7, 100, 33},
+                               {17, 64, 31},
+                               {33, 20, 70, 0, 5, 2},
+                               {70, 9, 65, 0, 5, 0, DType::kF32}};
+  for (const auto& [x, weight] : kTypes) {
+    for (GatedShape shape : shapes) {
+      if (weight == DType::kF32) shape.misalignment *= 2;
+      const GatedMatmulParams p = make(shape, x, weight, shape.depth % 2 != 0, rng);
+      check(p, describe_gated(p));
+      check_bits(p, describe_gated(p));
+      if (HasFatalFailure()) return;
+    }
+  }
+  memory_->check_guards();
+}
+
+// What tensor cores take, around the borders of tiles.
+TEST_P(GatedMatmulTest, HalvesAtWholeAddresses) {
+  SplitMix64 rng(2);
+  const GatedShape shapes[] = {{1, 64, 8, 64},       {3, 8, 5, 16},
+                               {8, 520, 17, 528},    {9, 72, 33, 72},
+                               {16, 1000, 16, 1000}, {17, 64, 65, 64, 5, 0, DType::kF32},
+                               {57, 16, 32, 24},     {64, 392, 34, 392},
+                               {121, 88, 150, 96},   {130, 72, 300, 72, 0}};
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    for (GatedShape shape : shapes) {
+      if (type == DType::kF16 && shape.out == DType::kBF16) shape.out = DType::kF16;
+      const GatedMatmulParams p =
+          make(shape, device_->traits().matmul_input_dtype(type), type, shape.rows % 2 != 0, rng);
+      check(p, describe_gated(p));
+      check_bits(p, describe_gated(p));
+      if (HasFatalFailure()) return;
+    }
+  }
+  memory_->check_guards();
+}
+
+TEST_P(GatedMatmulTest, LargeEnoughForAllThreads) {
+  SplitMix64 rng(3);
+  for (const auto& [x, weight] : kTypes) {
+    for (const std::int64_t rows : {1, 19}) {
+      const GatedMatmulParams p = make({rows, 300, 701}, x, weight, rows == 19, rng);
+      check_bits(p, describe_gated(p));
+    }
+  }
+}
+
+TEST_P(GatedMatmulTest, RowsNotInUseAreLeftAlone) {
+  SplitMix64 rng(4);
+  for (const std::int64_t rows : {0, 2}) {
+    GatedMatmulParams p = make({rows + 4, 64, 40, 64, 0}, DType::kBF16, DType::kBF16, true, rng);
+    ops().gated_matmul(p);
+    const auto before = result(p.out);
+    const std::int32_t* fewer = memory_->put_count(static_cast<std::int32_t>(rows));
+    const std::vector<float> zeros(count_of(rows + 4, 64));
+    p.x = memory_->put_matrix(zeros, rows + 4, 64, DType::kBF16);
+    p.rows.value = fewer;
+    ops().gated_matmul(p);
+    const auto after = result(p.out);
+    const auto used = static_cast<std::size_t>(rows * 40);
+    expect_same(std::span(after).subspan(used), std::span(before).subspan(used), "rows behind");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, GatedMatmulTest, testing::ValuesIn(available_devices()),
+                         case_name);
+
+}  // namespace
+}  // namespace sluice::parity
