@@ -22,4 +22,9 @@ int report_error(const Error& error, int code) {
   return code;
 }
 
+int report_failure(const Error& error) {
+  const bool stopped = error.code == ErrorCode::kCancelled;
+  return report_error(error, stopped ? kExitInterrupted : kExitError);
+}
+
 }  // namespace sluice

@@ -17,4 +17,8 @@ int exit_code_for(const Error& error);
 // Prints "sluice: message" as one line on stderr; returns `code`.
 int report_error(const Error& error, int code);
 
+// The same for what went wrong while the command ran, where options are no longer to blame: returns
+// kExitInterrupted for SIGINT, else kExitError.
+int report_failure(const Error& error);
+
 }  // namespace sluice

@@ -97,9 +97,7 @@ int run_profile(const ProfileArguments& arguments) {
   auto settings = parse_profile_settings(arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
   const Status status = measure_and_tell(arguments, *settings);
-  if (status) return kExitSuccess;
-  const bool stopped = status.error().code == ErrorCode::kCancelled;
-  return report_error(status.error(), stopped ? kExitInterrupted : kExitError);
+  return status ? kExitSuccess : report_failure(status.error());
 }
 
 }  // namespace sluice
