@@ -10,14 +10,12 @@
 #include "apps/bench_progress.h"
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
-#include "apps/make_device.h"
+#include "apps/local_engine.h"
 #include "apps/offline_report.h"
 #include "apps/offline_run.h"
 #include "apps/option_lists.h"
-#include "apps/tbt_goal.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/engine_loader.h"
 #include "load/workload_spec.h"
 #include "workload/lengths.h"
 
@@ -126,14 +124,9 @@ Status write_json(const std::string& path, const std::string& json) {
 Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
-  const auto pool = make_pool(settings.engine);
-  ASSIGN_OR_RETURN(const auto device, make_device(settings.engine, *pool));
-  timeline.mark("device");
-  ASSIGN_OR_RETURN(const EngineOptions chosen,
-                   with_token_budget(arguments.model, settings.engine, *device, *pool, clock));
-  if (settings.engine.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
-  ASSIGN_OR_RETURN(LoadedEngine loaded,
-                   load_engine(arguments.model, chosen, *device, *pool, clock, timeline));
+  ASSIGN_OR_RETURN(const LocalEngine local,
+                   load_local_engine(arguments.model, settings.engine, clock, timeline));
+  const LoadedEngine& loaded = local.loaded;
   catch_interrupts();
   Workload& workload = settings.workload;
   fit(workload, loaded.engine->limits().max_model_len);
@@ -147,7 +140,7 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   auto result = run_offline(*loaded.engine, settings.run, workload, prompts, clock);
   progress.end();
   RETURN_IF_ERROR(result);
-  settings.report.facts = facts_of(arguments, settings, loaded, *device, workload, *result);
+  settings.report.facts = facts_of(arguments, settings, loaded, *local.device, workload, *result);
   const std::string json = offline_json(*result, settings.report);
   fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
   std::fflush(stdout);
@@ -166,11 +159,7 @@ int run_bench_offline(const OfflineArguments& arguments) {
   auto settings = parse_offline_settings(arguments);
   if (!settings) return report_error(settings.error(), exit_code_for(settings.error()));
   const auto code = bench_offline(arguments, *settings);
-  if (!code) {
-    const bool stopped = code.error().code == ErrorCode::kCancelled;
-    return report_error(code.error(), stopped ? kExitInterrupted : kExitError);
-  }
-  return *code;
+  return code ? *code : report_failure(code.error());
 }
 
 }  // namespace sluice

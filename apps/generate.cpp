@@ -10,11 +10,9 @@
 #include "apps/chat_file.h"
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
-#include "apps/make_device.h"
+#include "apps/local_engine.h"
 #include "apps/run_request.h"
-#include "apps/tbt_goal.h"
 #include "base/log.h"
-#include "engine/engine_loader.h"
 #include "kv/block_hash.h"
 
 namespace sluice {
@@ -173,14 +171,9 @@ int exit_code_of(const GenerationRecord& record) {
 Result<int> generate(const GenerateArguments& arguments, const Settings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
-  const auto pool = make_pool(settings.engine);
-  ASSIGN_OR_RETURN(const auto device, make_device(settings.engine, *pool));
-  timeline.mark("device");
-  ASSIGN_OR_RETURN(const EngineOptions engine,
-                   with_token_budget(arguments.model, settings.engine, *device, *pool, clock));
-  if (settings.engine.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
-  ASSIGN_OR_RETURN(LoadedEngine loaded,
-                   load_engine(arguments.model, engine, *device, *pool, clock, timeline));
+  ASSIGN_OR_RETURN(const LocalEngine local,
+                   load_local_engine(arguments.model, settings.engine, clock, timeline));
+  const LoadedEngine& loaded = local.loaded;
   ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer, load_tokenizer(arguments));
   timeline.mark("tokenizer");
   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, make_prompt(arguments, settings, tokenizer));

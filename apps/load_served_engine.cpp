@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "apps/make_device.h"
-#include "apps/tbt_goal.h"
+#include "apps/local_engine.h"
 #include "base/unix_time.h"
-#include "engine/engine_loader.h"
 
 namespace sluice {
 namespace {
@@ -38,14 +36,11 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline) {
-  pool_ = make_pool(options, urgent_);
-  ASSIGN_OR_RETURN(device_, make_device(options, *pool_));
-  timeline.mark("device");
-  ASSIGN_OR_RETURN(const EngineOptions chosen,
-                   with_token_budget(directory, options, *device_, *pool_, clock));
-  if (options.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
-  ASSIGN_OR_RETURN(LoadedEngine loaded,
-                   load_engine(directory, chosen, *device_, *pool_, clock, timeline));
+  ASSIGN_OR_RETURN(LocalEngine local,
+                   load_local_engine(directory, options, clock, timeline, urgent_));
+  pool_ = std::move(local.pool);
+  device_ = std::move(local.device);
+  LoadedEngine& loaded = local.loaded;
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));
