@@ -15,8 +15,6 @@ using nlohmann::ordered_json;
 // Those of vllm bench latency.
 constexpr int kBatchPercentiles[] = {10, 25, 50, 75, 90, 99};
 
-double ratio(double over, double under) { return under > 0 ? over / under : 0; }
-
 // Latencies of batches in seconds, ascending; there are few, so they are kept exactly.
 struct BatchLatencies {
   explicit BatchLatencies(const std::vector<Duration>& latencies) {
@@ -25,7 +23,7 @@ struct BatchLatencies {
     for (const double s : sorted) mean += s / static_cast<double>(sorted.size());
     double squares = 0;
     for (const double s : sorted) squares += (s - mean) * (s - mean);
-    deviation = std::sqrt(ratio(squares, static_cast<double>(sorted.size())));
+    deviation = sorted.empty() ? 0 : std::sqrt(squares / static_cast<double>(sorted.size()));
   }
   // Between two neighbours in proportion, as numpy.percentile has it.
   double percentile(double percent) const {
@@ -50,21 +48,14 @@ std::vector<Kind> kinds_of(const OfflineResult& result) {
   return {{"prefill", result.prefill}, {"decode", result.decode}, {"hybrid", result.hybrid}};
 }
 
-std::int64_t tokens_of(const StepTotals& totals) {
-  return totals.prefill_tokens + totals.decode_tokens;
-}
-
 ordered_json steps_json(const StepTotals& totals) {
-  const double seconds = to_seconds(totals.time);
-  const auto steps = static_cast<double>(totals.steps);
-  const auto tokens = static_cast<double>(tokens_of(totals));
   ordered_json json = {{"steps", totals.steps},
                        {"prefill_tokens", totals.prefill_tokens},
                        {"decode_tokens", totals.decode_tokens},
-                       {"seconds", seconds},
-                       {"tokens_per_second", ratio(tokens, seconds)},
-                       {"tokens_per_step", ratio(tokens, steps)},
-                       {"mean_step_ms", ratio(seconds * 1000, steps)}};
+                       {"seconds", to_seconds(totals.time)},
+                       {"tokens_per_second", totals.tokens_per_second()},
+                       {"tokens_per_step", totals.tokens_per_step()},
+                       {"mean_step_ms", totals.step_ms()}};
   if (totals.device.busy > Duration(0)) {
     json["device_busy_seconds"] = to_seconds(totals.device.busy);
     json["device_idle_seconds"] = to_seconds(totals.device.idle);
@@ -136,12 +127,10 @@ std::string offline_text(const OfflineResult& result, const OfflineReport& repor
   text += fmt::format("{:<10} {:>8} {:>10} {:>12} {:>12} {:>12}\n", "steps", "number", "seconds",
                       "tokens/s", "tokens/step", "ms/step");
   for (const Kind& kind : kinds_of(result)) {
-    const double seconds = to_seconds(kind.totals.time);
-    const auto steps = static_cast<double>(kind.totals.steps);
-    const auto tokens = static_cast<double>(tokens_of(kind.totals));
+    const StepTotals& totals = kind.totals;
     text += fmt::format("{:<10} {:>8} {:>10.3f} {:>12.1f} {:>12.1f} {:>12.3f}\n", kind.name,
-                        kind.totals.steps, seconds, ratio(tokens, seconds), ratio(tokens, steps),
-                        ratio(seconds * 1000, steps));
+                        totals.steps, to_seconds(totals.time), totals.tokens_per_second(),
+                        totals.tokens_per_step(), totals.step_ms());
   }
   text += latency_line("TTFT", summary.ttft, report.percentiles);
   text += latency_line("TPOT", summary.tpot, report.percentiles);

@@ -36,6 +36,15 @@ struct StepTotals {
   std::int64_t decode_tokens = 0;
   Duration time{0};
   DeviceTime device;  // zero where the device does not tell (the CPU)
+
+  // 0 without steps.
+  double tokens_per_second() const { return ratio(tokens(), to_seconds(time)); }
+  double tokens_per_step() const { return ratio(tokens(), static_cast<double>(steps)); }
+  double step_ms() const { return ratio(to_milliseconds(time), static_cast<double>(steps)); }
+
+ private:
+  double tokens() const { return static_cast<double>(prefill_tokens + decode_tokens); }
+  static double ratio(double over, double under) { return under > 0 ? over / under : 0; }
 };
 
 struct OfflineResult {
