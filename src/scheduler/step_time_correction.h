@@ -46,8 +46,9 @@ class StepTimeCorrection {
   }
 
   // How long a chunk that joins the step should be: `most` if the step stays within limit_ns with
-  // it; else, of the longest that fits and those down to half of it, the one that computes the most
-  // tokens per time, which ends a tile where there are tiles. 0 when not even the least fits.
+  // it; else, of the longest that fits and those down to two thirds of it, the one that computes
+  // the most tokens per time, which ends a tile where there are tiles. 0 when not even the least
+  // fits.
   std::int32_t best_chunk(const StepFeatures& f, const ChunkChoice& choice, double limit_ns) const;
 
   // What predictions are multiplied by before they are compared with a limit. At least 1.
