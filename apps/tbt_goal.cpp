@@ -83,9 +83,10 @@ Result<EngineOptions> with_token_budget(const std::string& directory, const Engi
   }
   log_info(
       fmt::format("token budget: {} (TBT goal {:.6g} ms{}; {} decodes with contexts of {}; "
-                  "predictions x {:.2f})",
+                  "predictions x {:.2f}{})",
                   what, to_milliseconds(goal), options.tbt_slo ? "" : ", 5 decode steps",
-                  load.decode_rows, load.context, prediction_margin(profile)));
+                  load.decode_rows, load.context, prediction_margin(profile),
+                  chosen.time_budget ? " at first, then as measured steps say" : ""));
   return chosen;
 }
 
