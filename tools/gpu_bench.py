@@ -6,7 +6,10 @@ line of the table that says why, and the others run.
 """
 
 import json
+import math
 import os
+import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -35,15 +38,17 @@ class Load:
     prefill: int = 2048       # tokens of a prompt by itself
     budget: int = 512         # tokens of a hybrid step
     hybrid_requests: int = 192
+    loaded_layers: int = 4    # of a checkpoint that is read from files
     torch_options: tuple = ()
 
 
 LOADS = {
     "llama-3-8b": Load(LLAMA_3_8B),
-    "tiny": Load(TINY, 48, 8, 96, 32, 12, ("--copy-mib", "64", "--matmul", "128")),
+    "tiny": Load(TINY, 48, 8, 96, 32, 12, 2, ("--copy-mib", "64", "--matmul", "128")),
 }
 BF16_BYTES = 2
 SLUICE_LIMIT_S = 60
+LEAST_S = 5  # a part is not begun with less left
 TORCH_LIMIT_S = {"ceilings": 45, "eager": 75, "compiled": 150}
 
 
@@ -94,6 +99,41 @@ class Shape:
         return 2 * self.layer_weights * tokens + 2 * self.head_weights * logits
 
 
+def tensors_of(config):
+    """Names and shapes of a checkpoint's tensors."""
+    hidden, ffn, vocab = (config[key] for key in ("hidden_size", "intermediate_size", "vocab_size"))
+    kv_width = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for i in range(config["num_hidden_layers"]):
+        for name, shape in (
+                ("input_layernorm", (hidden,)), ("post_attention_layernorm", (hidden,)),
+                ("self_attn.q_proj", (hidden, hidden)), ("self_attn.k_proj", (kv_width, hidden)),
+                ("self_attn.v_proj", (kv_width, hidden)), ("self_attn.o_proj", (hidden, hidden)),
+                ("mlp.gate_proj", (ffn, hidden)), ("mlp.up_proj", (ffn, hidden)),
+                ("mlp.down_proj", (hidden, ffn))):
+            yield f"model.layers.{i}.{name}.weight", shape
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (vocab, hidden)
+
+
+def write_checkpoint(folder, config):
+    """BF16 numbers of 2^-7 to 2^-6, of which one piece repeats itself."""
+    piece = bytearray(os.urandom(16 << 20))
+    piece[1::2] = b"\x3c" * (len(piece) // 2)
+    header, end = {}, 0
+    for name, shape in tensors_of(config):
+        begin, end = end, end + BF16_BYTES * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for begin in range(0, end, len(piece)):
+            stream.write(memoryview(piece)[:end - begin])
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as stream:
+        json.dump(config, stream)
+
+
 @dataclass
 class Outcome:
     """What a part gave: figures, or why there are none."""
@@ -101,6 +141,33 @@ class Outcome:
     figures: dict = field(default_factory=dict)
     problem: str = ""
     missing: bool = False
+
+
+def run_limited(command, seconds, cwd=None):
+    """subprocess.run with its output, or None when the command ran longer. Then everything that it
+    started is ended too: helpers of a compiler would keep pipes open and the caller waiting."""
+    with tempfile.TemporaryFile("w+", errors="replace") as out, \
+            tempfile.TemporaryFile("w+", errors="replace") as err:
+        # pylint: disable-next=consider-using-with; waited for below, or given up
+        process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out,
+                                   stderr=err, start_new_session=True)
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if status is None:
+            try:
+                process.wait(5)  # one that hangs in the driver cannot be ended
+            except subprocess.TimeoutExpired:
+                pass
+            return None
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, status, out.read(), err.read())
 
 
 def last_line(text):
@@ -177,7 +244,9 @@ class Bench:
             copy = Ceiling("copy in device memory (read and written)", "GB/s", 1e9, ceilings,
                            "copy_bytes_per_second")
             matmul = Ceiling("BF16 matmul", "TFLOP/s", 1e12, ceilings, "matmul_flops_per_second")
-            lines = [copy.line(), matmul.line()]
+            upload = Ceiling("copy from pinned memory to the device", "GB/s", 1e9, ceilings,
+                             "upload_bytes_per_second")
+            lines = [copy.line(), matmul.line(), upload.line(), self.weights_line(upload)]
             decodes = {batch: self.decode(model, batch) for batch in (1, 16, 64)}
             for batch, outcome in decodes.items():
                 lines.append(self.decode_line(batch, outcome, copy))
@@ -195,7 +264,7 @@ class Bench:
     def limited(self, limit, run):
         """run(seconds) within the part's limit and what is left of the whole."""
         left = self.deadline - time.monotonic()
-        if left < 5:
+        if left < LEAST_S:
             return Outcome(problem="no time was left", missing=True)
         limit = min(limit, left)
         try:
@@ -208,18 +277,12 @@ class Bench:
         command = [self.python, os.path.join(self.runner.folder, "torch_bench.py"), what,
                    "--device", self.device, *options]
 
-        def run(limit):
-            try:
-                return subprocess.run(command, capture_output=True, text=True, timeout=limit,
-                                      check=False)
-            except subprocess.TimeoutExpired:
-                return None
-        return self.limited(TORCH_LIMIT_S[what], run)
+        return self.limited(TORCH_LIMIT_S[what], lambda limit: run_limited(command, limit))
 
-    def offline(self, name, model, *options):
+    def offline(self, name, model, *options, load_format="dummy"):
         self.say(name)
-        command = ["sluice", "bench", "offline", model, "--load-format", "dummy", "--dtype", "bf16",
-                   "--device", self.device, "--json", "--no-progress", *map(str, options)]
+        command = ["sluice", "bench", "offline", model, "--load-format", load_format, "--dtype",
+                   "bf16", "--device", self.device, "--json", "--no-progress", *map(str, options)]
         return self.limited(SLUICE_LIMIT_S, lambda limit: self.runner.run_within(command, limit))
 
     def decode(self, model, batch, *options):
@@ -233,6 +296,30 @@ class Bench:
             *options)
 
     # ------------------------------------------------------------ lines
+
+    def weights_line(self, upload):
+        """Files that were just written are in the page cache."""
+        with tempfile.TemporaryDirectory() as model:
+            try:
+                write_checkpoint(model, {**self.load.config,
+                                         "num_hidden_layers": self.load.loaded_layers})
+                outcome = self.offline("loading weights", model, "--batch-size", 1,
+                                       "--num-prompts", 1, "--max-num-seqs", 1, "--input-len", 8,
+                                       "--output-len", 1, "--max-model-len", 16,
+                                       load_format="auto")
+            except OSError as error:
+                outcome = Outcome(problem=str(error))
+
+        def fill(line, figures):
+            spans = [span for span in figures["startup"] if span.get("copied_bytes")]
+            if not spans:
+                line.problem, line.missing = "this device reads weights where they lie", True
+                return
+            copied, seconds = (sum(span[key] for span in spans)
+                               for key in ("copied_bytes", "seconds"))
+            line.figure = f"{copied / 2**20:.0f} MiB, {copied / seconds / 1e9:.4g} GB/s"
+            line.share = upload.share(copied / seconds)
+        return line_of("weights from page cache to the device", 0.80, outcome, fill)
 
     def decode_line(self, batch, outcome, copy):
         def fill(line, figures):

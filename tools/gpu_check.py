@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gpu_bench
 
@@ -31,9 +31,14 @@ GROUPS = [
     ("exactness", "parity_test", "*ExactnessTest*/cuda"),
     ("golden models, whole engine", "cuda_models_test", "*_cuda"),
 ]
+GROUP_LIMIT_S = 90  # of a group of tests, without --sanitizer
+ALONE_LIMIT_S = 20  # of one test by itself
 PROMPTS = ["1", "5,17,900,33", ",".join(str(3 + 7 * i % 3000) for i in range(200))]
-TIMEOUT_S = 600
+PART_LIMIT_S = 60  # of anything else
+SANITIZER_LIMIT_S = 1800  # of a group under compute-sanitizer
+NOTES = 8  # lines about one group
 WHOLE_S = 470  # of tests and benchmarks together
+TESTS_SHARE = 0.55  # of that, at most, where benchmarks follow
 
 
 @dataclass
@@ -45,13 +50,17 @@ class Row:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    note: str = ""
+    notes: list = field(default_factory=list)
 
     @property
     def result(self):
         if self.failed or not self.passed:
             return "FAILED" if self.failed else "did not run"
         return "incomplete" if self.skipped else "passed"
+
+    def fail(self, note):
+        self.failed += 1
+        self.notes.append(note)
 
 
 class Runner:
@@ -71,14 +80,10 @@ class Runner:
         """None when it ran longer."""
         program = os.path.join(self.folder, command[0])
         full = (self.prefix if prefixed else []) + self.loader + [program] + command[1:]
-        try:
-            return subprocess.run(full, cwd=self.folder, capture_output=True, text=True,
-                                  timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            return None
+        return gpu_bench.run_limited(full, seconds, self.folder)
 
-    def run(self, command, prefixed=False):
-        seconds = min(TIMEOUT_S, max(self.deadline - time.monotonic(), 0.1))
+    def run(self, command, limit=PART_LIMIT_S, prefixed=False):
+        seconds = min(limit, max(self.deadline - time.monotonic(), 0.1))
         try:
             done = self.run_within(command, seconds, prefixed)
         except OSError as error:
@@ -89,36 +94,94 @@ class Runner:
         return done
 
 
-def count_results(report, row):
-    """Adds the cases of a GoogleTest JSON report to a row; the first message becomes its note."""
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+def results_of(report):
+    """Of a GoogleTest JSON report: result and message of each case, by its full name."""
+    results = {}
     for suite in report.get("testsuites", []):
         for case in suite.get("testsuite", []):
+            name = f"{suite['name']}.{case['name']}"
             if case.get("failures"):
-                row.failed += 1
-                row.note = row.note or f"{case['name']}: {case['failures'][0]['failure'][:200]}"
+                results[name] = FAILED, case["failures"][0]["failure"]
             elif case.get("result") == "SKIPPED" or case.get("status") == "NOTRUN":
-                row.skipped += 1
-                for skip in case.get("skipped", []):
-                    row.note = row.note or skip.get("message", "")[:200]
+                results[name] = SKIPPED, " ".join(skip.get("message", "")
+                                                  for skip in case.get("skipped", []))
             else:
-                row.passed += 1
+                results[name] = PASSED, ""
+    return results
+
+
+def end_of(done):
+    return " ".join((done.stderr or done.stdout).split())[-300:]
+
+
+def run_tests_of(runner, program, test_filter, limit):
+    """Results by name, and how the program ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "report.json")
+        done = runner.run(
+            [program, f"--gtest_filter={test_filter}", f"--gtest_output=json:{path}"], limit, True)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                return results_of(json.load(stream)), done
+        except (OSError, ValueError, KeyError):
+            return {}, done  # a crash leaves no report
+
+
+def names_of_tests(runner, program, test_filter, limit):
+    done = runner.run([program, f"--gtest_filter={test_filter}", "--gtest_list_tests"], limit)
+    names, suite = [], ""
+    for line in done.stdout.splitlines() if done.returncode == 0 else []:
+        word = line.split("#", maxsplit=1)[0].strip()
+        if not line.startswith(" "):
+            suite = word
+        elif word:
+            names.append(suite + word)
+    return names
+
+
+def run_each_alone(runner, program, names, deadline):
+    """A fault ends all that comes behind it in the same process, so what did not pass is run again,
+    a process for each test."""
+    results = {}
+    for name in names:
+        left = min(deadline, runner.deadline) - time.monotonic()
+        if left < 1:
+            results[name] = FAILED, "not run by itself: no time was left"
+            continue
+        found, done = run_tests_of(runner, program, name, min(left, ALONE_LIMIT_S))
+        result = found.get(name, (FAILED, end_of(done)))
+        # What a sanitizer finds is no failure of the test.
+        if done.returncode != 0 and result[0] != FAILED:
+            result = FAILED, end_of(done)
+        results[name] = result
+    return results
 
 
 def run_group(runner, name, program, test_filter):
     row = Row(name)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "report.json")
-        done = runner.run(
-            [program, f"--gtest_filter={test_filter}", f"--gtest_output=json:{path}"],
-            prefixed=True)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as stream:
-                count_results(json.load(stream), row)
-    # A crash leaves no report; a sanitizer's finding leaves a report without failures.
-    if done.returncode != 0 and row.failed == 0:
-        row.failed += 1
-        row.note = (done.stderr or done.stdout).strip()[-300:]
+    limit = SANITIZER_LIMIT_S if runner.prefix else GROUP_LIMIT_S
+    # Half of it for all of them in one process: one that hangs leaves time for the others.
+    results, done = run_tests_of(runner, program, test_filter, limit / 2)
+    if done.returncode != 0:
+        left = start + limit - time.monotonic()
+        names = names_of_tests(runner, program, test_filter, max(0.1, min(left, ALONE_LIMIT_S)))
+        again = [n for n in names if runner.prefix or results.get(n, (FAILED,))[0] == FAILED]
+        results.update(run_each_alone(runner, program, again, start + limit))
+        if all(result != FAILED for result, _ in results.values()):
+            row.fail(f"no test fails by itself, all together do: {end_of(done)}")
+    for test, (result, message) in results.items():
+        note = f"{test}: {' '.join(message.split())[:200]}"
+        if result == FAILED:
+            row.fail(note)
+        elif result == SKIPPED:
+            row.skipped += 1
+            row.notes.append(note)
+        else:
+            row.passed += 1
     row.seconds = time.monotonic() - start
     return row
 
@@ -127,8 +190,11 @@ def generate(runner, device, prompt):
     done = runner.run(["sluice", "generate", "models/demo", "--device", device, "--prompt-ids",
                        prompt, "--max-tokens", "24", "--ignore-eos", "--dtype", "f32", "--json"])
     if done.returncode != 0:
-        return None, done.stderr.strip()[-300:]
-    return json.loads(done.stdout), ""
+        return None, end_of(done)
+    try:
+        return json.loads(done.stdout)["output_tokens"], ""
+    except (ValueError, KeyError, TypeError):
+        return None, f"printed no tokens: {end_of(done)}"
 
 
 def compare_with_cpu(runner):
@@ -139,12 +205,9 @@ def compare_with_cpu(runner):
         want, problem = generate(runner, "cpu", prompt)
         got, gpu_problem = generate(runner, "cuda:0", prompt)
         if want is None or got is None:
-            row.failed += 1
-            row.note = row.note or problem or gpu_problem
-        elif got["output_tokens"] != want["output_tokens"]:
-            row.failed += 1
-            row.note = row.note or f"prompt {prompt[:20]}: {got['output_tokens'][:8]}..., " \
-                                   f"expected {want['output_tokens'][:8]}..."
+            row.fail(f"prompt {prompt[:20]}: {problem or gpu_problem}")
+        elif got != want:
+            row.fail(f"prompt {prompt[:20]}: {got[:8]}..., expected {want[:8]}...")
         else:
             row.passed += 1
     row.seconds = time.monotonic() - start
@@ -156,8 +219,8 @@ def machine(runner):
     done = runner.run(["sluice", "doctor", "--json"])
     try:
         checks = json.loads(done.stdout)["checks"]
-    except (ValueError, KeyError):
-        return "doctor failed: " + done.stderr.strip()[-300:]
+    except (ValueError, KeyError, TypeError):
+        return "doctor failed: " + end_of(done)
     for check in checks:
         if check.get("name") == "cuda":
             return " ".join(text for text in (check.get("found"), check.get("advice")) if text)
@@ -170,7 +233,11 @@ def table(commit, cuda, rows):
     for row in rows:
         lines.append(f"| {row.name} | {row.result} | {row.passed} | {row.failed} | {row.skipped} | "
                      f"{row.seconds:.1f} |")
-    notes = [f"- {row.name}: {' '.join(row.note.split())}" for row in rows if row.note]
+    notes = []
+    for row in rows:
+        notes += [f"- {row.name}: {note}" for note in row.notes[:NOTES]]
+        if len(row.notes) > NOTES:
+            notes.append(f"- {row.name}: and {len(row.notes) - NOTES} more")
     return "\n".join(lines + ([""] + notes if notes else [])) + "\n"
 
 
@@ -207,6 +274,21 @@ def run_tests(runner):
     return rows
 
 
+class Report:
+    """What is printed, and written to a file as well, at once: what comes later may fail."""
+
+    def __init__(self, path):
+        self.path = path
+        self.text = ""
+
+    def add(self, text):
+        print(text, end="", flush=True)
+        self.text += text
+        if self.path:
+            with open(self.path, "w", encoding="utf-8") as stream:
+                stream.write(self.text)
+
+
 def main(argv):
     start = time.monotonic()
     arguments = parse(argv)
@@ -218,24 +300,21 @@ def main(argv):
             return 2
         prefix = [tool, "--error-exitcode", "9"]
     deadline = float("inf") if arguments.sanitizer else start + arguments.time_limit
-    runner = Runner(arguments.folder, prefix, deadline)
+    share = TESTS_SHARE if arguments.only is None else 1
+    runner = Runner(arguments.folder, prefix, start + share * (deadline - start))
     try:
         with open(os.path.join(arguments.folder, "COMMIT"), encoding="utf-8") as stream:
             commit = stream.read().strip()
     except OSError:
         commit = "unknown"
     rows = [] if arguments.only == "benchmarks" else run_tests(runner)
-    text = table(commit, machine(runner), rows)
-    print(text, end="", flush=True)
+    runner.deadline = deadline
+    report = Report(arguments.output)
+    report.add(table(commit, machine(runner), rows))
     lines = []
     if arguments.only != "tests" and not arguments.sanitizer:
         lines = gpu_bench.Bench(runner, arguments, deadline, say).run()
-        benchmarks = "\n" + gpu_bench.table(lines)
-        print(benchmarks, end="")
-        text += benchmarks
-    if arguments.output:
-        with open(arguments.output, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        report.add("\n" + gpu_bench.table(lines))
     good = all(row.result == "passed" for row in rows)
     return 0 if good and all(line.result != "FAILED" for line in lines) else 1
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import stat
 import sys
@@ -17,15 +18,32 @@ import gpu_check
 TEST_PROGRAM = """\
     #!/usr/bin/env python3
     import json, sys
-    path = [a for a in sys.argv if a.startswith("--gtest_output=json:")][0].split(":", 1)[1]
     case = CASE
-    json.dump({"testsuites": [{"testsuite": [case]}]}, open(path, "w"))
+    if "--gtest_list_tests" in sys.argv:
+        print("All/Things.")
+        print("  " + case["name"] + "  # GetParam() = 1")
+        sys.exit(0)
+    path = [a for a in sys.argv if a.startswith("--gtest_output=json:")][0].split(":", 1)[1]
+    json.dump({"testsuites": [{"name": "All/Things", "testsuite": [case]}]}, open(path, "w"))
     sys.exit(1 if case.get("failures") else 0)
 """
-PASSED = {"name": "a", "status": "RUN", "result": "COMPLETED"}
-SKIPPED = {"name": "a", "status": "RUN", "result": "SKIPPED",
-           "skipped": [{"message": "no NVIDIA driver here"}]}
-FAILED = {"name": "a", "status": "RUN", "result": "COMPLETED", "failures": [{"failure": "x is 2"}]}
+PASSED = {"name": "a/cuda", "status": "RUN", "result": "COMPLETED"}
+SKIPPED = {**PASSED, "result": "SKIPPED", "skipped": [{"message": "no NVIDIA driver here"}]}
+FAILED = {**PASSED, "failures": [{"failure": "x is 2"}]}
+# Dies when it comes to its second test, as one that shares a broken GPU with those behind it.
+CRASHING_PROGRAM = """\
+    #!/usr/bin/env python3
+    import json, sys
+    if "--gtest_list_tests" in sys.argv:
+        print("All/Things.\\n  a/cuda\\n  b/cuda\\n  c/cuda")
+        sys.exit(0)
+    name = [a for a in sys.argv if a.startswith("--gtest_filter=")][0].split("=", 1)[1]
+    if name not in ("All/Things.a/cuda", "All/Things.c/cuda"):
+        sys.exit("illegal address")
+    path = [a for a in sys.argv if a.startswith("--gtest_output=json:")][0].split(":", 1)[1]
+    case = {"name": name.split(".")[1], "status": "RUN", "result": "COMPLETED"}
+    json.dump({"testsuites": [{"name": "All/Things", "testsuite": [case]}]}, open(path, "w"))
+"""
 SLUICE = """\
     #!/usr/bin/env python3
     import json, sys
@@ -40,14 +58,18 @@ SLUICE = """\
                  "seconds": 1.0, "tokens_per_second": 128.0 * batch, "tokens_per_step": batch,
                  "mean_step_ms": 20.0 if "--enforce-eager" in sys.argv else 5.0,
                  "device_busy_seconds": 0.97, "device_idle_seconds": 0.03}
-        print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps}))
+        startup = [{"name": "config", "seconds": 0.1},
+                   {"name": "map weights", "seconds": 0.5, "copied_bytes": 20 << 30}]
+        print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps, "startup": startup}))
 """
 # 15 GB of weights in 5 ms are 3 TB/s: of 4 TB/s, three quarters.
 TORCH = """\
     import json, sys
     print(json.dumps({"copy_bytes_per_second": 4e12, "matmul_flops_per_second": 7e14,
+                      "upload_bytes_per_second": 5e10,
                       "step_ms": 30.0, "tokens_per_second": 500.0, "version": "none"}))
 """
+WRITE_CHECKPOINT = gpu_bench.write_checkpoint
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -58,6 +80,10 @@ class GpuCheckTest(unittest.TestCase):
         self.write("sluice", SLUICE.replace("TOKENS", "[1, 2]"))
         self.write("torch_bench.py", TORCH)
         self.write_tests(PASSED)
+        # Gigabytes otherwise.
+        patch = unittest.mock.patch.object(gpu_bench, "write_checkpoint", self.write_config)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def write(self, name, text):
         path = os.path.join(self.folder.name, name)
@@ -67,19 +93,25 @@ class GpuCheckTest(unittest.TestCase):
             stream.write(text)
         os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
 
+    @staticmethod
+    def write_config(folder, config):
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as stream:
+            json.dump(config, stream)
+
     def write_tests(self, case):
         for name in ("parity_test", "cuda_models_test"):
             self.write(name, TEST_PROGRAM.replace("CASE", repr(case)))
 
-    def check(self, *options):
+    def check(self, *options, only="tests"):
         out = io.StringIO()
+        parts = ["--only", only] if only else []
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = gpu_check.main(["--folder", self.folder.name, "--only", "tests", *options])
+            code = gpu_check.main(["--folder", self.folder.name, *parts, *options])
         return code, out.getvalue()
 
-    def bench(self, *options):
+    def bench(self, *options, only="benchmarks"):
         """The lines of the benchmarks' table, split at their bars, by name."""
-        code, text = self.check("--only", "benchmarks", *options)
+        code, text = self.check(*options, only=only)
         rows = [[cell.strip() for cell in line.strip("|").split("|")]
                 for line in text.splitlines() if line.startswith("|")]
         return code, {row[0]: row[1:] for row in rows}
@@ -110,19 +142,64 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("illegal address", text)
 
+    def test_a_crash_hides_no_other_test(self):
+        self.write("parity_test", CRASHING_PROGRAM)
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("| graphs | FAILED | 2 | 1 | 0 |", text)
+        self.assertIn("All/Things.b/cuda: illegal address", text)
+        self.assertNotIn("a/cuda:", text)
+
+    def test_tests_that_fail_only_together_are_a_failure(self):
+        self.write("parity_test", CRASHING_PROGRAM.replace(
+            '("All/Things.a/cuda"', '("All/Things.b/cuda", "All/Things.a/cuda"'))
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("| graphs | FAILED | 3 | 1 | 0 |", text)
+        self.assertIn("no test fails by itself, all together do: illegal address", text)
+
     def test_other_tokens_than_the_cpu(self):
         self.write("sluice", SLUICE.replace("TOKENS", "[1, 'cuda:0' in sys.argv]"))
         code, text = self.check()
         self.assertEqual(code, 1)
         self.assertIn("greedy tokens equal to the CPU's | FAILED | 0 | 3 |", text)
 
-    def test_what_hangs_is_ended(self):
-        self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
+    def limit(self, module, name, value):
+        patch = unittest.mock.patch.object(module, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_what_hangs_is_ended_with_its_helpers(self):
+        self.write("parity_test", "#!/bin/sh\nsleep 60 &\nwait\n")
         start = time.monotonic()
         code, text = self.check("--time-limit", "0.3")
         self.assertEqual(code, 1)
         self.assertLess(time.monotonic() - start, 30)
         self.assertIn("did not end within", text)
+
+    def test_a_group_that_hangs_leaves_time_for_the_others(self):
+        self.limit(gpu_check, "GROUP_LIMIT_S", 0.6)
+        self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("did not end within", text)
+        self.assertIn("| golden models, whole engine | passed | 1 |", text)
+        self.assertIn("greedy tokens equal to the CPU's | passed | 3 |", text)
+
+    def test_tests_leave_time_for_benchmarks(self):
+        self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
+        self.limit(gpu_bench, "LEAST_S", 0.1)
+        code, rows = self.bench("--time-limit", "3", only=None)
+        self.assertEqual(code, 1)
+        self.assertEqual(rows["ceiling: BF16 matmul"][0], "measured")
+
+    def test_what_is_known_is_written_before_the_next_part_runs(self):
+        path = os.path.join(self.folder.name, "gpu.md")
+        with unittest.mock.patch.object(gpu_bench, "Bench", side_effect=RuntimeError("a bug")):
+            with self.assertRaises(RuntimeError):
+                self.check("--output", path, only="benchmarks")
+        with open(path, encoding="utf-8") as stream:
+            self.assertIn("Commit abc123.", stream.read())
 
     # ------------------------------------------------------------ benchmarks
 
@@ -131,6 +208,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 0, rows)
         self.assertEqual(rows["ceiling: BF16 matmul"][:1], ["measured"])
         self.assertIn("700 TFLOP/s", rows["ceiling: BF16 matmul"][3])
+        self.assertEqual(rows["weights from page cache to the device"],
+                         ["met", "0.86", "0.80", "20480 MiB, 42.95 GB/s"])
         self.assertEqual(rows["decode, batch 1, context 1024"][:3], ["missed", "0.76", "0.80"])
         self.assertIn("5.000 ms a step", rows["decode, batch 1, context 1024"][3])
         self.assertEqual(rows["decode, batch 16, context 1024"][0], "measured")
@@ -190,8 +269,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(rows["prefill, 2048 tokens"], ["skipped", "-", "0.75", "no time was left"])
 
     def test_a_part_that_hangs_is_ended_at_its_limit(self):
-        limit, gpu_bench.TORCH_LIMIT_S["ceilings"] = gpu_bench.TORCH_LIMIT_S["ceilings"], 0.3
-        self.addCleanup(gpu_bench.TORCH_LIMIT_S.__setitem__, "ceilings", limit)
+        self.limit(gpu_bench, "TORCH_LIMIT_S", {**gpu_bench.TORCH_LIMIT_S, "ceilings": 0.3})
         self.write("torch_bench.py", "import sys, time\nif sys.argv[1] == 'ceilings':\n"
                                      "    time.sleep(60)\n" + textwrap.dedent(TORCH))
         code, rows = self.bench()
@@ -199,6 +277,18 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(rows["ceiling: BF16 matmul"][0], "FAILED")
         self.assertIn("did not end within 0 s", rows["ceiling: BF16 matmul"][3])
         self.assertEqual(rows["Sluice over transformers compiled, batch 16"][0], "met")
+
+    def test_the_checkpoint_holds_each_tensor_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            WRITE_CHECKPOINT(folder, gpu_bench.TINY)
+            with open(os.path.join(folder, "model.safetensors"), "rb") as stream:
+                data = stream.read()
+        size = int.from_bytes(data[:8], "little")
+        ranges = sorted(t["data_offsets"] for t in json.loads(data[8:8 + size]).values())
+        self.assertEqual(ranges[0][0], 0)
+        self.assertTrue(all(a[1] == b[0] for a, b in zip(ranges, ranges[1:])))
+        self.assertEqual(8 + size + ranges[-1][1], len(data))
+        self.assertEqual(len(ranges), 2 * 9 + 3)
 
     def test_bytes_and_operations_of_the_shape(self):
         shape = gpu_bench.Shape(gpu_bench.LLAMA_3_8B)
