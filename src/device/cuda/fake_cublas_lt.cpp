@@ -33,6 +33,8 @@ cublasStatus_t broken_rule(const char* rule) {
 // What handles point to.
 struct Product {
   cublasOperation_t left = CUBLAS_OP_N;
+  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
 };
 struct Layout {
   cudaDataType_t type;
@@ -48,7 +50,7 @@ struct Preference {
 // An algorithm is the promises it was chosen for.
 struct Promise {
   std::uint64_t workspace;
-  std::uint32_t alignments[3];  // of a, b and d
+  std::uint32_t alignments[4];  // of a, b, d and the bias
 };
 
 template <class Thing, class Handle>
@@ -92,11 +94,18 @@ cublasStatus_t destroy_product(cublasLtMatmulDesc_t product) { return destroy<Pr
 cublasStatus_t set_product(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
                            const void* value, std::size_t bytes) {
   ENTER_LT(cublasLtMatmulDescSetAttribute);
-  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || bytes != sizeof(cublasOperation_t)) {
-    return broken_rule("an attribute of a product");
+  Product& own = thing_of<Product>(product);
+  const auto set = [&](auto& to) {
+    if (bytes != sizeof(to)) return broken_rule("bytes of an attribute");
+    std::memcpy(&to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return set(own.left);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(own.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(own.bias);
+    default: return broken_rule("an attribute of a product");
   }
-  std::memcpy(&thing_of<Product>(product).left, value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t create_layout(cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
@@ -132,6 +141,13 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+std::uint32_t alignment_of_bias(const Product& product) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(product.bias) | 256;
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+bool has_bias(const Product& product) { return product.epilogue == CUBLASLT_EPILOGUE_BIAS; }
+
 cublasStatus_t choose_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                 cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -147,16 +163,22 @@ cublasStatus_t choose_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t product,
       left.columns != out.rows || right.columns != out.columns || left.type != right.type) {
     return broken_rule("matrices that fit");
   }
+  const Product& own_product = thing_of<Product>(product);
+  if (!has_bias(own_product) && own_product.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    return broken_rule("an epilogue");
+  }
+  if (has_bias(own_product) && own_product.bias == nullptr) return broken_rule("a bias to look at");
   if (!active->knows_a_way) return CUBLAS_STATUS_NOT_SUPPORTED;
   const Preference& own = thing_of<Preference>(preference);
   const auto alignment = [&](int attribute) {
     const auto found = own.alignments.find(attribute);
     return found == own.alignments.end() ? 256U : found->second;
   };
-  const Promise promise = {own.workspace,
-                           {alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
-                            alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
-                            alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)}};
+  const Promise promise = {
+      own.workspace,
+      {alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES),
+       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
+       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES), alignment_of_bias(own_product)}};
   static_assert(sizeof(promise) <= sizeof(results->algo));
   std::memcpy(&results->algo, &promise, sizeof(promise));
   results->state = CUBLAS_STATUS_SUCCESS;
@@ -173,9 +195,9 @@ float widened(const void* from, cudaDataType_t type, std::size_t index) {
   }
 }
 
-// d = a^T b, matrices by columns.
+// d = a^T b + bias, matrices by columns, a bias for each row, or none.
 void multiply(const void* a, const Layout& left, const void* b, const Layout& right, void* d,
-              const Layout& out) {
+              const Layout& out, const void* bias) {
   for (std::size_t column = 0; column < out.columns; ++column) {
     for (std::size_t row = 0; row < out.rows; ++row) {
       float sum = 0.0F;
@@ -183,6 +205,7 @@ void multiply(const void* a, const Layout& left, const void* b, const Layout& ri
         sum += widened(a, left.type, row * static_cast<std::size_t>(left.stride) + k) *
                widened(b, right.type, column * static_cast<std::size_t>(right.stride) + k);
       }
+      if (bias != nullptr) sum += widened(bias, out.type, row);
       const std::size_t at = column * static_cast<std::size_t>(out.stride) + row;
       switch (out.type) {
         case CUDA_R_16BF: static_cast<std::uint16_t*>(d)[at] = float_to_bf16(sum); break;
@@ -193,8 +216,8 @@ void multiply(const void* a, const Layout& left, const void* b, const Layout& ri
   }
 }
 
-cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha, const void* a,
-                      cublasLtMatrixLayout_t a_layout, const void* b,
+cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
+                      const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                       cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                       cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                       const cublasLtMatmulAlgo_t* algorithm, void* workspace,
@@ -202,8 +225,9 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha,
   ENTER_LT(cublasLtMatmul);
   Promise promise = {};
   std::memcpy(&promise, algorithm, sizeof(promise));
-  const void* const places[3] = {a, b, d};
-  for (std::size_t i = 0; i < 3; ++i) {
+  const Product& own = thing_of<Product>(product);
+  const void* const places[4] = {a, b, d, own.bias};
+  for (std::size_t i = 0; i < (has_bias(own) ? 4 : 3); ++i) {
     if (reinterpret_cast<std::uintptr_t>(places[i]) % promise.alignments[i] != 0) {
       return broken_rule("an alignment as promised");
     }
@@ -218,7 +242,9 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha,
   }
   FakeDriver::Launch launch;
   launch.library = [a, left = layout_of(a_layout), b, right = layout_of(b_layout), d,
-                    out = layout_of(d_layout)] { multiply(a, left, b, right, d, out); };
+                    out = layout_of(d_layout), bias = has_bias(own) ? own.bias : nullptr] {
+    multiply(a, left, b, right, d, out, bias);
+  };
   fakes::fake().take(std::move(launch));
   return CUBLAS_STATUS_SUCCESS;
 }

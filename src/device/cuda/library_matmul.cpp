@@ -31,6 +31,35 @@ const std::byte* element(const TensorView& matrix, std::int64_t index) {
          index * static_cast<std::int64_t>(size_of(matrix.dtype));
 }
 
+// Whether the rows of `next` are those behind the last of `first`; or neither has any.
+bool continues(const TensorView& first, const TensorView& next) {
+  if (first.empty() || next.empty()) return first.empty() && next.empty();
+  return next.dtype == first.dtype && next.strides[0] == first.strides[0] &&
+         next.data == element(first, first.dims[0] * first.strides[0]);
+}
+
+// The product's segments, those that lie one behind the other as one.
+struct Calls {
+  std::array<MatmulSegment, MatmulParams::kMaxSegments> segments;
+  std::size_t count = 0;
+};
+Calls calls_of(const MatmulParams& p) {
+  Calls calls;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    const MatmulSegment& next = p.segments[s];
+    if (calls.count > 0) {
+      MatmulSegment& last = calls.segments[calls.count - 1];
+      if (continues(last.weight, next.weight) && continues(last.bias, next.bias)) {
+        last.weight.dims[0] += next.weight.dims[0];
+        last.bias.dims[0] += next.bias.dims[0];
+        continue;
+      }
+    }
+    calls.segments[calls.count++] = next;
+  }
+  return calls;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& api, Gpu& gpu,
@@ -69,10 +98,16 @@ LibraryMatmul::Way LibraryMatmul::describe(const Shape& shape) const {
   const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   // Matrices lie by columns for the library: a row-major [N, K] is its K x N.
   const cublasOperation_t transposed = CUBLAS_OP_T;
+  const std::uint32_t epilogue =
+      shape.bias_alignment == 0 ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+  // It takes biases of the type of out, one for each of its rows, which are our columns.
   way.found =
+      (shape.bias_alignment == 0 || shape.bias == shape.out) &&
       ok(api_.cublasLtMatmulDescCreate(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
       ok(api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                              sizeof(transposed))) &&
+      ok(api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                             sizeof(epilogue))) &&
       ok(api_.cublasLtMatrixLayoutCreate(&way.weight, type_of(shape.in), unsigned_of(shape.depth),
                                          unsigned_of(shape.columns), shape.weight_stride)) &&
       ok(api_.cublasLtMatrixLayoutCreate(&way.x, type_of(shape.in), unsigned_of(shape.depth),
@@ -80,6 +115,12 @@ LibraryMatmul::Way LibraryMatmul::describe(const Shape& shape) const {
       ok(api_.cublasLtMatrixLayoutCreate(&way.out, type_of(shape.out), unsigned_of(shape.columns),
                                          unsigned_of(shape.rows), shape.out_stride));
   return way;
+}
+
+bool LibraryMatmul::set_bias(const Way& way, const void* bias) const {
+  return bias == nullptr ||
+         api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                             sizeof(bias)) == CUBLAS_STATUS_SUCCESS;
 }
 
 void LibraryMatmul::choose(const Shape& shape, Way& way) const {
@@ -107,24 +148,31 @@ void LibraryMatmul::choose(const Shape& shape, Way& way) const {
   api_.cublasLtMatmulPreferenceDestroy(preference);
 }
 
-LibraryMatmul::Way& LibraryMatmul::way_for(const Shape& shape) {
+LibraryMatmul::Way& LibraryMatmul::way_for(const Shape& shape, const void* bias) {
   const auto known = ways_.find(shape);
   if (known != ways_.end()) return known->second;
   Way way = describe(shape);
+  // How a bias is aligned it learns from its address, any of the kind.
+  way.found = way.found && set_bias(way, bias);
   if (way.found) choose(shape, way);
   if (!way.found) {
-    log_info(fmt::format("{}: cuBLASLt has no way for {} x {} x {}: an own kernel does it",
-                         gpu_.name(), shape.rows, shape.depth, shape.columns));
+    log_info(fmt::format(
+        "{}: cuBLASLt has no way for {} x {} x {}{}: an own kernel does it", gpu_.name(),
+        shape.rows, shape.depth, shape.columns,
+        bias == nullptr ? "" : fmt::format(" with biases of {}", dtype_name(shape.bias))));
   }
   return ways_.emplace(shape, way).first->second;
 }
 
-bool LibraryMatmul::run(const Way& way, const void* weight, const void* x, void* out) {
+bool LibraryMatmul::run(const Way& way, const MatmulSegment& segment, const void* x, void* out) {
   const float one = 1.0F;
   const float zero = 0.0F;
-  const cublasStatus_t status = api_.cublasLtMatmul(
-      handle_, way.product, &one, weight, way.weight, x, way.x, &zero, out, way.out, out, way.out,
-      &way.algorithm, workspace_.base, kWorkspaceBytes, gpu_.stream());
+  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+  if (set_bias(way, segment.bias.data)) {
+    status = api_.cublasLtMatmul(handle_, way.product, &one, segment.weight.data, way.weight, x,
+                                 way.x, &zero, out, way.out, out, way.out, &way.algorithm,
+                                 workspace_.base, kWorkspaceBytes, gpu_.stream());
+  }
   if (status == CUBLAS_STATUS_SUCCESS) return true;
   gpu_.refuse(unavailable(fmt::format("matmul: cuBLASLt fails with status {}", int{status})));
   return false;
@@ -133,16 +181,19 @@ bool LibraryMatmul::run(const Way& way, const void* weight, const void* x, void*
 bool LibraryMatmul::submit(const MatmulParams& p) {
   const std::int64_t rows = p.rows.capacity;
   if (p.x.dims[0] < rows || p.out.dims[0] < rows) return false;
-  for (std::int32_t s = 0; s < p.num_segments; ++s) {
-    if (!p.segments[s].bias.empty()) return false;
-  }
+  const Calls calls = calls_of(p);
   std::array<const Way*, MatmulParams::kMaxSegments> ways = {};
   std::int64_t column = 0;
-  for (std::size_t s = 0; s < static_cast<std::size_t>(p.num_segments); ++s) {
-    const TensorView& weight = p.segments[s].weight;
+  for (std::size_t s = 0; s < calls.count; ++s) {
+    const TensorView& weight = calls.segments[s].weight;
+    const TensorView& bias = calls.segments[s].bias;
     Shape shape;
     shape.in = p.x.dtype;
     shape.out = p.out.dtype;
+    if (!bias.empty()) {
+      shape.bias = bias.dtype;
+      shape.bias_alignment = alignment_of(bias.data);
+    }
     shape.columns = weight.dims[0];
     shape.rows = rows;
     shape.depth = weight.dims[1];
@@ -152,15 +203,15 @@ bool LibraryMatmul::submit(const MatmulParams& p) {
     shape.weight_alignment = alignment_of(weight.data);
     shape.x_alignment = alignment_of(p.x.data);
     shape.out_alignment = alignment_of(element(p.out, column));
-    ways[s] = &way_for(shape);
+    ways[s] = &way_for(shape, bias.data);
     if (!ways[s]->found) return false;
     column += shape.columns;
   }
   column = 0;
-  for (std::size_t s = 0; s < static_cast<std::size_t>(p.num_segments); ++s) {
+  for (std::size_t s = 0; s < calls.count; ++s) {
     auto* out = const_cast<std::byte*>(element(p.out, column));
-    if (!run(*ways[s], p.segments[s].weight.data, p.x.data, out)) break;
-    column += p.segments[s].weight.dims[0];
+    if (!run(*ways[s], calls.segments[s], p.x.data, out)) break;
+    column += calls.segments[s].weight.dims[0];
   }
   return true;
 }

@@ -1,6 +1,7 @@
-// LibraryMatmul: matrix products of many rows by cuBLASLt, one call a segment, with a workspace of
-// our own. Which algorithm is asked once for each shape, so nothing is allocated for one that has
-// been seen; calls may be captured.
+// LibraryMatmul: matrix products of many rows by cuBLASLt, with a workspace of our own. Segments
+// whose weights lie one behind the other, as the arena places those of a matmul, are one call.
+// Which algorithm is asked once for each shape, so nothing is allocated for one that has been seen;
+// calls may be captured.
 //
 // The library is told the number of rows when a call is made, so it takes the whole capacity: rows
 // behind the real count are computed from whatever lies in x, and written to out, where nobody
@@ -32,16 +33,18 @@ class LibraryMatmul {
   LibraryMatmul(const LibraryMatmul&) = delete;
   LibraryMatmul& operator=(const LibraryMatmul&) = delete;
 
-  // Submits the product, or nothing: false, where the library has no way for a segment, or the
-  // product has biases or fewer rows in its buffers than its capacity. A failure is kept by the
-  // GPU. REQUIRES: x and weights of one 16-bit type.
+  // Submits the product, or nothing: false, where the library has no way for a segment (such are
+  // biases of another type than out), or the product has fewer rows in its buffers than its
+  // capacity. A failure is kept by the GPU. REQUIRES: x and weights of one 16-bit type.
   bool submit(const MatmulParams& p);
 
  private:
-  // One segment, as the library sees it: columns first, out transposed = W x^T.
+  // One call, as the library sees it: columns first, out transposed = W x^T + bias.
   struct Shape {
     DType in = DType::kBF16;
     DType out = DType::kF32;
+    DType bias = DType::kF32;
+    std::uint32_t bias_alignment = 0;  // 0: no biases
     std::int64_t columns = 0;
     std::int64_t rows = 0;
     std::int64_t depth = 0;
@@ -64,10 +67,11 @@ class LibraryMatmul {
 
   LibraryMatmul(const CublasLtApi& api, Gpu& gpu, VirtualMemory& memory)
       : api_(api), gpu_(gpu), memory_(memory) {}
-  Way& way_for(const Shape& shape);
+  Way& way_for(const Shape& shape, const void* bias);
   Way describe(const Shape& shape) const;
+  bool set_bias(const Way& way, const void* bias) const;
   void choose(const Shape& shape, Way& way) const;
-  bool run(const Way& way, const void* weight, const void* x, void* out);
+  bool run(const Way& way, const MatmulSegment& segment, const void* x, void* out);
 
   CublasLtApi api_;
   Gpu& gpu_;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "base/rng.h"
@@ -32,6 +34,7 @@ class LibraryMatmulTest : public testing::Test {
   static constexpr std::int64_t kDepth = 72;
   static constexpr std::int64_t kColumns[2] = {40, 17};
   static constexpr std::int64_t kOutStride = 60;
+  static constexpr std::size_t kPlace = std::size_t{64} << 10;
 
   void SetUp() override { driver_.runs_kernels = true; }
   void TearDown() override {
@@ -56,10 +59,12 @@ class LibraryMatmulTest : public testing::Test {
     ASSERT_TRUE(device_->back(range_, 0, range_.bytes));
   }
 
-  // Two segments side by side; `capacity` rows in every buffer, `rows` of them in use.
+  // Two segments side by side, their weights apart in memory; `capacity` rows in every buffer,
+  // `rows` of them in use.
   MatmulParams product(std::int32_t capacity, std::int32_t rows) {
     SplitMix64 rng(1);
     MatmulParams p;
+    biases_.assign(kColumns[0] + kColumns[1], 0.0F);
     p.x = put(0, capacity, rng);
     for (std::int32_t s = 0; s < 2; ++s) p.segments[s].weight = put(1 + s, kColumns[s], rng);
     p.num_segments = 2;
@@ -68,6 +73,26 @@ class LibraryMatmulTest : public testing::Test {
     EXPECT_TRUE(device_->copy_to_device(range_.base + 4 * kPlace, &rows, sizeof(rows)));
     p.rows = {reinterpret_cast<const std::int32_t*>(range_.base + 4 * kPlace), capacity};
     return p;
+  }
+
+  // The second weight, of the same values, right behind the first.
+  void join_weights(MatmulParams& p) {
+    TensorView& second = p.segments[1].weight;
+    second.data = range_.base + kPlace + kColumns[0] * kDepth * 2;
+    EXPECT_TRUE(device_->copy_to_device(second.data, halves_[2].data(), halves_[2].size() * 2));
+  }
+
+  // F32 biases, of the second segment `gap` elements behind those of the first.
+  void add_biases(MatmulParams& p, std::int64_t gap) {
+    for (std::size_t i = 0; i < biases_.size(); ++i) biases_[i] = static_cast<float>(i) * 0.25F;
+    auto* to = reinterpret_cast<float*>(range_.base + 5 * kPlace);
+    const std::int64_t places[2] = {0, kColumns[0] + gap};
+    for (std::size_t s = 0; s < 2; ++s) {
+      const float* from = biases_.data() + (s == 0 ? 0 : kColumns[0]);
+      p.segments[s].bias = vector_view(to + places[s], DType::kF32, kColumns[s]);
+      EXPECT_TRUE(
+          device_->copy_to_device(to + places[s], from, static_cast<std::size_t>(kColumns[s]) * 4));
+    }
   }
 
   // The rows in use, by plain loops in double precision.
@@ -82,7 +107,7 @@ class LibraryMatmulTest : public testing::Test {
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t c = 0; c < kColumns[0] + kColumns[1]; ++c) {
         const bool first = c < kColumns[0];
-        double want = 0.0;
+        double want = biases_[static_cast<std::size_t>(c)];
         for (std::int64_t k = 0; k < kDepth; ++k) {
           want += value(0, r, k) * value(first ? 1 : 2, first ? c : c - kColumns[0], k);
         }
@@ -102,10 +127,9 @@ class LibraryMatmulTest : public testing::Test {
   FakeCublasLt library_;
   std::unique_ptr<Device> device_;
   AddressRange range_;
+  std::vector<float> biases_;  // of all columns
 
  private:
-  static constexpr std::size_t kPlace = std::size_t{64} << 10;
-
   TensorView put(std::int64_t place, std::int64_t rows, SplitMix64& rng) {
     std::vector<std::uint16_t>& values = halves_[static_cast<std::size_t>(place)];
     values.resize(static_cast<std::size_t>(rows * kDepth));
@@ -126,6 +150,99 @@ TEST_F(LibraryMatmulTest, ManyRowsGoToTheLibraryACallASegment) {
   EXPECT_EQ(products(), 2);
   EXPECT_EQ(own_kernels(), 0);
   expect_product(33);
+}
+
+TEST_F(LibraryMatmulTest, WeightsOneBehindTheOtherAreOneCall) {
+  make();
+  MatmulParams p = product(40, 33);
+  join_weights(p);
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 1);
+  EXPECT_EQ(own_kernels(), 0);
+  expect_product(33);
+  p.segments[1].weight.dtype = DType::kF16;
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 1) << "of two types: the plain kernel's";
+}
+
+TEST_F(LibraryMatmulTest, BiasesGoWithTheProduct) {
+  make();
+  MatmulParams p = product(40, 33);
+  join_weights(p);
+  add_biases(p, 0);
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 1) << "biases one behind the other";
+  expect_product(33);
+  add_biases(p, 3);
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 3) << "biases apart";
+  expect_product(33);
+  p.segments[0].bias = {};
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 5) << "of one segment only";
+  EXPECT_EQ(own_kernels(), 0);
+  std::fill_n(biases_.begin(), kColumns[0], 0.0F);
+  expect_product(33);
+  add_biases(p, 0);
+  p.segments[0].bias.dtype = DType::kBF16;
+  p.segments[1].bias.dtype = DType::kBF16;
+  device_->ops().matmul(p);
+  EXPECT_EQ(products(), 5) << "of another type than out";
+  EXPECT_EQ(own_kernels(), 1);
+}
+
+// Each layer's biases, with what was found out for the first.
+TEST_F(LibraryMatmulTest, CapturedCallsKeepTheirBiases) {
+  make();
+  MatmulParams p = product(40, 33);
+  join_weights(p);
+  add_biases(p, 0);
+  MatmulParams other = p;
+  for (MatmulSegment& segment : std::span(other.segments).first(2)) {
+    segment.bias.data = static_cast<std::byte*>(segment.bias.data) + 4096;
+  }
+  other.out.data = range_.base + 6 * kPlace;
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().matmul(p);
+  device_->ops().matmul(other);
+  auto graph = device_->end_capture();
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 1);
+  ASSERT_TRUE(device_->replay(**graph));
+  expect_product(33);
+}
+
+GatedMatmulParams gated_of(const MatmulParams& p, const TensorView& out) {
+  GatedMatmulParams gated;
+  gated.x = p.x;
+  gated.gate = p.segments[0];
+  gated.up = p.segments[1];
+  gated.scratch = p.out;
+  gated.out = out;
+  gated.rows = p.rows;
+  return gated;
+}
+
+TEST_F(LibraryMatmulTest, GatedProductsAreActivatedBehindIt) {
+  make();
+  MatmulParams p = product(40, 33);
+  p.segments[1] = p.segments[0];
+  p.out.dims[1] = 2 * kColumns[0];
+  p.out.strides[0] = 2 * kColumns[0];
+  const TensorView out = matrix_view(range_.base + 6 * kPlace, DType::kF32, 40, kColumns[0]);
+  device_->ops().gated_matmul(gated_of(p, out));
+  EXPECT_EQ(products(), 2);
+  ASSERT_EQ(own_kernels(), 1);
+  EXPECT_EQ(driver_.launches.back().kernel, KernelId::kGatedActivation);
+  ASSERT_TRUE(device_->synchronize());
+  std::vector<float> sums(static_cast<std::size_t>(33 * 2 * kColumns[0]));
+  std::vector<float> got(static_cast<std::size_t>(33 * kColumns[0]));
+  ASSERT_TRUE(device_->copy_to_host(sums.data(), p.out.data, sums.size() * 4));
+  ASSERT_TRUE(device_->copy_to_host(got.data(), out.data, got.size() * 4));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double sum = sums[i / kColumns[0] * 2 * kColumns[0] + i % kColumns[0]];
+    ASSERT_NEAR(got[i], sum * sum / (1.0 + std::exp(-sum)), 1e-5);
+  }
 }
 
 TEST_F(LibraryMatmulTest, FewRowsAndOtherTypesDoNot) {
@@ -166,18 +283,14 @@ TEST_F(LibraryMatmulTest, CapturedItRunsWithEveryReplay) {
 TEST_F(LibraryMatmulTest, OwnKernelsDoWhatItCannot) {
   make();
   MatmulParams p = product(40, 33);
-  p.segments[1].bias = vector_view(range_.base + 4096, DType::kBF16, kColumns[1]);
-  device_->ops().matmul(p);
-  EXPECT_EQ(own_kernels(), 1) << "biases";
-  p = product(40, 33);
   p.x.dims[0] = 39;
   device_->ops().matmul(p);
-  EXPECT_EQ(own_kernels(), 2) << "a buffer of fewer rows than the capacity";
+  EXPECT_EQ(own_kernels(), 1) << "a buffer of fewer rows than the capacity";
   expect_product(33);
   library_.knows_a_way = false;
   device_->ops().matmul(product(41, 33));
   device_->ops().matmul(product(41, 33));
-  EXPECT_EQ(own_kernels(), 4) << "no algorithm";
+  EXPECT_EQ(own_kernels(), 3) << "no algorithm";
   EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 1) << "asked once";
   EXPECT_EQ(products(), 0);
   expect_product(33);
