@@ -111,7 +111,6 @@ class OfflineRun {
     for (std::size_t i = 0; i < output.tokens.size(); ++i) {
       if (record.last_token) {
         recorder_.add_token(time, time - *record.last_token);
-        tbt_.add(time - *record.last_token);
       } else {
         recorder_.add_first_token(time);
         record.first_token = time;
@@ -126,26 +125,15 @@ class OfflineRun {
     if (output.finish_reason == FinishReason::kError) {
       record.error = "the model gave logits that are not finite";
     }
-    if (!record.error.empty()) {
-      ++failed_;
-    } else if (record.finished) {
-      ++completed_;
-      if (record.first_token) ttft_.add(*record.first_token - record.arrival);
-    }
     recorder_.add_request(record);
     live_.erase(found);
   }
 
   LoadProgress progress() const {
-    LoadProgress progress;
-    progress.elapsed = now();
+    LoadProgress progress = recorded_progress(recorder_, now());
     progress.total = static_cast<std::int64_t>(workload_.requests.size());
-    progress.completed = completed_;
-    progress.failed = failed_;
     progress.in_flight = engine_.scheduler().num_running();
     progress.output_tokens = output_tokens_;
-    progress.p99_ttft = ttft_.percentile(99);
-    progress.p99_tbt = tbt_.percentile(99);
     return progress;
   }
 
@@ -161,11 +149,7 @@ class OfflineRun {
   EngineStats before_;
   std::size_t next_ = 0;
   std::unordered_map<RequestId, RequestRecord> live_;
-  std::int64_t completed_ = 0;
-  std::int64_t failed_ = 0;
   std::int64_t output_tokens_ = 0;
-  LatencyPool ttft_;
-  LatencyPool tbt_;
   OfflineResult result_;
 };
 

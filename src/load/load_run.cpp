@@ -145,7 +145,6 @@ class LoadRun final : public FlightEvents {
     ++chunks_;
     if (gap) {
       recorder_.add_token(time, *gap);
-      tbt_.add(*gap);
     } else {
       recorder_.add_first_token(time);
     }
@@ -160,10 +159,6 @@ class LoadRun final : public FlightEvents {
     ++landed_;
     landed_tokens_ += record.output_tokens;
     landed_chunks_ += flight.chunks();
-    if (record.finished) {
-      ++completed_;
-      if (record.first_token) ttft_.add(*record.first_token - record.arrival);
-    }
     unanswered_ = flight.answered() ? 0 : unanswered_ + 1;
     const auto found = std::find_if(flying_.begin(), flying_.end(),
                                     [&](const auto& one) { return one.get() == &flight; });
@@ -183,7 +178,6 @@ class LoadRun final : public FlightEvents {
     result_.records.push_back(record);
     if (options_.keep_answers) result_.answers.push_back(flight.take_answer());
     if (record.error.empty()) return;
-    ++failed_;
     const bool known = errors_.contains(record.error) || errors_.size() < kMaxDifferentErrors;
     ++errors_[known ? record.error : "other errors"];
   }
@@ -191,6 +185,7 @@ class LoadRun final : public FlightEvents {
   // Once: whoever comes first decides.
   void end(LoadEnd reason) {
     if (std::exchange(ended_, true)) return;
+    if (options_.progress_every > Duration(0)) options_.progress(progress());
     const Duration time = now();
     result_.end = reason;
     for (const auto& flight : flying_) {
@@ -212,20 +207,14 @@ class LoadRun final : public FlightEvents {
     result_.errors.assign(errors_.begin(), errors_.end());
     std::stable_sort(result_.errors.begin(), result_.errors.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
-    if (options_.progress_every > Duration(0)) options_.progress(progress());
     loop_.stop();
   }
 
   LoadProgress progress() const {
-    LoadProgress progress;
-    progress.elapsed = now();
+    LoadProgress progress = recorded_progress(recorder_, now());
     progress.total = static_cast<std::int64_t>(workload_.requests.size());
-    progress.completed = completed_;
-    progress.failed = failed_;
     progress.in_flight = static_cast<std::int64_t>(flying_.size());
     progress.output_tokens = landed_tokens_ + chunks_ - landed_chunks_;
-    progress.p99_ttft = ttft_.percentile(99);
-    progress.p99_tbt = tbt_.percentile(99);
     return progress;
   }
 
@@ -251,19 +240,26 @@ class LoadRun final : public FlightEvents {
   std::size_t landed_ = 0;
   std::size_t timed_ = 0;  // one behind the arrival that a timer waits for
   int unanswered_ = 0;     // in a row
-  std::int64_t completed_ = 0;
-  std::int64_t failed_ = 0;
   std::int64_t chunks_ = 0;
   std::int64_t landed_chunks_ = 0;
   std::int64_t landed_tokens_ = 0;
   std::map<std::string, std::int64_t> errors_;
-  LatencyPool ttft_;
-  LatencyPool tbt_;
   bool ended_ = false;
   LoadResult result_;
 };
 
 }  // namespace
+
+LoadProgress recorded_progress(const ServingRecorder& recorder, Duration elapsed) {
+  const ServingSummary& so_far = recorder.so_far();
+  LoadProgress progress;
+  progress.elapsed = elapsed;
+  progress.completed = so_far.completed;
+  progress.failed = so_far.failed;
+  progress.p99_ttft = so_far.ttft.percentile(99);
+  progress.p99_tbt = so_far.tbt.percentile(99);
+  return progress;
+}
 
 Result<LoadResult> run_load(const LoadOptions& options, const Workload& workload,
                             PromptMaker prompts, const Clock& clock) {

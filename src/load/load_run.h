@@ -34,6 +34,9 @@ struct LoadProgress {
   Duration p99_tbt{0};
 };
 
+// What a run's recorder knows of it; the caller adds the rest.
+LoadProgress recorded_progress(const ServingRecorder& recorder, Duration elapsed);
+
 struct LoadOptions {
   HttpClientOptions http;
   RequestForm form;

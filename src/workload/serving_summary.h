@@ -77,6 +77,10 @@ class ServingRecorder {
   }
   void add_request(const RequestRecord& record);
 
+  // Of what has been added: counts and latencies; what needs the run's end is missing. Until
+  // finish().
+  const ServingSummary& so_far() const { return summary_; }
+
   // REQUIRES: called once, when all requests are added.
   ServingSummary finish(Duration duration);
 
