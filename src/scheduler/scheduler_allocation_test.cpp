@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/allocation_counter.h"
+#include "tests/support/predictor_curve.h"
 #include "tests/support/scheduler_harness.h"
 
 namespace sluice {
@@ -77,8 +78,7 @@ TEST(Allocation, NoneUnderAnyPolicy) {
 // Chunks of a long prompt beside streams, cut by time.
 TEST(Allocation, NoneWithATimeBudget) {
   TimeBudget time;
-  time.predictor.knots[1] = {100, 1e7};
-  time.predictor.num_knots = 2;
+  time.predictor = predictor_of_curve({{0, 0}, {100, 1e7}});
   time.tbt = std::chrono::milliseconds(2);
   time.longest_step = time.tbt;
   time.min_chunk = 4;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tests/support/predictor_curve.h"
 
 namespace sluice {
 namespace {
@@ -17,10 +18,7 @@ constexpr std::int32_t kMostTokens = 1024;
 TimeBudget profiled(double margin = 1.1) {
   TimeBudget budget;
   StepTimePredictor& p = budget.predictor;
-  p.knots[0] = {0, 8e6};
-  p.knots[1] = {256, 20e6};
-  p.knots[2] = {1024, 80e6};
-  p.num_knots = 3;
+  p = predictor_of_curve({{0, 8e6}, {256, 20e6}, {1024, 80e6}});
   p.decode_context_ns = 100;
   p.chunk_work_ns = 20;
   p.chunk_context_ns = 500;
@@ -202,10 +200,7 @@ TEST(StepTimeCorrectionTest, TheBestChunkFitsAndMakesTheMostOfTheTime) {
 // A tile that is much slower than the law says is left out, though it would fit.
 TEST(StepTimeCorrectionTest, ASlowTileIsAvoidedOnceItIsKnown) {
   TimeBudget budget = profiled(1);
-  budget.predictor = {};
-  budget.predictor.knots[0] = {0, 10e6};
-  budget.predictor.knots[1] = {1024, 80e6};
-  budget.predictor.num_knots = 2;
+  budget.predictor = predictor_of_curve({{0, 10e6}, {1024, 80e6}});
   budget.predictor.tile = 128;
   const Machine machine = [&](const StepFeatures& f) {
     return budget.predictor.time_ns(f) * (f.tokens > 512 && f.tokens <= 640 ? 1.4 : 1);

@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/predictor_curve.h"
+
 namespace sluice {
 namespace {
 
 StepTimePredictor predictor() {
-  StepTimePredictor p;
-  p.knots[0] = {0, 1000};
-  p.knots[1] = {64, 2000};
-  p.knots[2] = {256, 10000};
-  p.num_knots = 3;
+  StepTimePredictor p = predictor_of_curve({{0, 1000}, {64, 2000}, {256, 10000}});
   p.tile = 32;
   p.tile_ns = 100;
   p.chunk_token_ns = 1;

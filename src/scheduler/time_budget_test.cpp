@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tests/support/predictor_curve.h"
 #include "tests/support/scheduler_harness.h"
 
 namespace sluice {
@@ -17,9 +18,7 @@ using std::chrono::milliseconds;
 // A token costs 100 us, a step 1 ms, a thousand positions seen by one token 50 us.
 TimeBudget budget_of(Duration tbt) {
   TimeBudget time;
-  time.predictor.knots[0] = {0, 1e6};
-  time.predictor.knots[1] = {100, 11e6};
-  time.predictor.num_knots = 2;
+  time.predictor = predictor_of_curve({{0, 1e6}, {100, 11e6}});
   time.predictor.decode_context_ns = 50;
   time.predictor.chunk_work_ns = 50;
   time.tbt = tbt;

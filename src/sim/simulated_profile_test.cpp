@@ -11,15 +11,13 @@
 #include "sim/cost_model.h"
 #include "sim/profile_cost.h"
 #include "sim/simulation.h"
+#include "tests/support/predictor_curve.h"
 
 namespace sluice {
 namespace {
 
 StepTimePredictor linear_law() {
-  StepTimePredictor law;
-  law.knots[0] = {0, 5e6};
-  law.knots[1] = {512, 105e6};
-  law.num_knots = 2;
+  StepTimePredictor law = predictor_of_curve({{0, 5e6}, {512, 105e6}});
   law.logit_row_ns = 100e3;
   law.decode_context_ns = 1e3;
   law.chunk_work_ns = 10;
