@@ -92,9 +92,20 @@ Status warm_up_engine(Engine& engine, const OfflineArguments& arguments,
   return {};
 }
 
+ordered_json startup_json(const StartupTimeline& timeline) {
+  ordered_json spans = ordered_json::array();
+  for (const StartupSpan& span : timeline.spans()) {
+    ordered_json json = {{"name", span.name}, {"seconds", to_seconds(span.duration)}};
+    if (span.copied_bytes > 0) json["copied_bytes"] = span.copied_bytes;
+    spans.push_back(std::move(json));
+  }
+  return spans;
+}
+
 std::vector<std::pair<std::string, std::string>> facts_of(
     const OfflineArguments& arguments, const OfflineSettings& settings, const LoadedModel& model,
-    const Device& device, const Workload& workload, const OfflineResult& result) {
+    const Device& device, const StartupTimeline& timeline, const Workload& workload,
+    const OfflineResult& result) {
   const auto text = [](const ordered_json& value) {
     return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   };
@@ -111,6 +122,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(
           {"num_prompts", text(workload.requests.size())},
           {"batch_size", text(batch)},
           {"seed", text(arguments.bench.seed)},
+          {"startup", text(startup_json(timeline))},
           {"ended_by", text(result.interrupted ? "interrupted" : "all_ended")}};
 }
 
@@ -140,7 +152,8 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   auto result = run_offline(*loaded.engine, settings.run, workload, prompts, clock);
   progress.end();
   RETURN_IF_ERROR(result);
-  settings.report.facts = facts_of(arguments, settings, loaded, *local.device, workload, *result);
+  settings.report.facts =
+      facts_of(arguments, settings, loaded, *local.device, timeline, workload, *result);
   const std::string json = offline_json(*result, settings.report);
   fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
   std::fflush(stdout);

@@ -2,7 +2,8 @@
 """What others reach on the same device, measured by PyTorch and transformers, as one JSON line.
 
 Usage: torch_bench.py ceilings|eager|compiled --device cuda:0 [--config FILE --batch B ...]
-ceilings: bandwidth of a copy in device memory (bytes read and written), BF16 matmul.
+ceilings: bandwidth of a copy in device memory (bytes read and written) and of one from pinned memory
+to the device, BF16 matmul.
 eager, compiled: decode steps of transformers' Llama with random weights: as it comes, and with a
 static cache and torch.compile. Exits 3, with the reason on stderr, when a package is missing.
 """
@@ -32,7 +33,13 @@ def ceilings(torch, arguments):
     target = torch.empty_like(source)
     copy = best_seconds(torch, arguments.device, lambda: target.copy_(source), 10)
     result = {"copy_bytes_per_second": 2 * source.numel() / copy}
-    del source, target
+    pinned = torch.ones(arguments.copy_mib << 18, dtype=torch.uint8)  # a quarter
+    if arguments.device.startswith("cuda"):
+        pinned = pinned.pin_memory()
+    upload = best_seconds(torch, arguments.device,
+                          lambda: target[:pinned.numel()].copy_(pinned, non_blocking=True), 5)
+    result["upload_bytes_per_second"] = pinned.numel() / upload
+    del source, target, pinned
     flops = 0.0
     for n in arguments.matmul:
         a = torch.randn(n, n, dtype=torch.bfloat16, device=arguments.device)

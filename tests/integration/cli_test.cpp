@@ -296,6 +296,9 @@ TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
   EXPECT_EQ(object["load_format"], "dummy");
   EXPECT_EQ(object["dtype"], "bf16");
   EXPECT_EQ(object["ended_by"], "all_ended");
+  ASSERT_FALSE(object["startup"].empty());
+  EXPECT_EQ(object["startup"].back()["name"], "warm-up");
+  EXPECT_GT(object["startup"].back()["seconds"].get<double>(), 0);
   std::ifstream file(saved);
   EXPECT_EQ(json::parse(file), object);
   // A request that cannot be run, and a file that cannot be written, are errors.
