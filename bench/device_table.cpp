@@ -3,133 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <numeric>
-#include <span>
-#include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "base/function_ref.h"
 #include "base/rng.h"
-#include "device/cpu/cpu_device.h"
-#include "device/cuda_device.h"
+#include "bench/bench_device.h"
+#include "bench/lora_table.h"
 #include "device/device.h"
 
 namespace sluice::bench {
 namespace {
 
 constexpr std::int64_t kColdBytes = std::int64_t{512} << 20;  // ten times an H200's L2 cache
-constexpr double kSeconds = 0.2;                              // of a measurement, at least
-
-Result<std::unique_ptr<Device>> make_device(std::string_view name) {
-  if (name == "cpu") return make_cpu_device({.threads = 0});
-  int index = -1;
-  if (name.starts_with("cuda:")) {
-    std::from_chars(name.data() + 5, name.data() + name.size(), index);
-  }
-  if (index < 0) {
-    return invalid_argument(fmt::format("--device {}: expected cpu or cuda:N", name));
-  }
-  return make_cuda_device(index);
-}
-
-void must(const Status& status) {
-  if (!status) fmt::print(stderr, "{}\n", status.error().message);
-  CHECK(status.has_value());
-}
-
-// Memory of a device until the end of a measurement. What is taken holds small numbers, whatever
-// 16-bit float they are read as.
-class Memory {
- public:
-  Memory(Device& device, std::int64_t bytes) : device_(device) {
-    auto range = device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{16} << 20));
-    must(range ? Status() : Status(tl::unexpect, range.error()));
-    range_ = *range;
-    must(device.back(range_, 0, range_.bytes));
-  }
-  ~Memory() {
-    must(device_.synchronize());
-    device_.unback(range_, 0, range_.bytes);
-    device_.release(range_);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-
-  std::byte* take(std::int64_t bytes) {
-    used_ = (used_ + 255) / 256 * 256;
-    std::byte* place = range_.base + used_;
-    used_ += static_cast<std::size_t>(bytes);
-    CHECK(used_ <= range_.bytes);
-    return place;
-  }
-  std::int32_t* put(const std::vector<std::int32_t>& values) {
-    const std::size_t bytes = values.size() * sizeof(std::int32_t);
-    std::byte* place = take(static_cast<std::int64_t>(bytes));
-    must(device_.copy_to_device(place, values.data(), bytes));
-    must(device_.synchronize());
-    return reinterpret_cast<std::int32_t*>(place);
-  }
-  std::byte* take_numbers(std::int64_t bytes) {
-    std::vector<std::uint16_t> numbers(std::size_t{1} << 22);
-    SplitMix64 rng(1);
-    for (std::uint16_t& number : numbers) {
-      number = static_cast<std::uint16_t>(0x3C00 + rng.below(0x380) + (rng.below(2) << 15));
-    }
-    const std::span<const std::byte> piece = std::as_bytes(std::span(numbers));
-    const auto piece_bytes = static_cast<std::int64_t>(piece.size());
-    std::byte* place = take(bytes);
-    must(device_.copy_to_device(place, piece.data(),
-                                static_cast<std::size_t>(std::min(bytes, piece_bytes))));
-    // The device repeats it: a host would take seconds for a large cache.
-    std::vector<std::int32_t> pairs;
-    for (std::int32_t i = 1; (i + 1) * piece_bytes <= bytes; ++i) pairs.insert(pairs.end(), {0, i});
-    const auto count = static_cast<std::int32_t>(pairs.size() / 2);
-    if (count > 0) {
-      device_.ops().copy_blocks({place, piece_bytes, put(pairs), {nullptr, count}});
-    }
-    if (const std::int64_t done = (count + 1) * piece_bytes; done < bytes) {
-      must(device_.copy_to_device(place + done, piece.data(),
-                                  static_cast<std::size_t>(bytes - done)));
-    }
-    must(device_.synchronize());
-    return place;
-  }
-  TensorView matrix(DType dtype, std::int64_t rows, std::int64_t cols) {
-    const std::int64_t bytes = rows * cols * static_cast<std::int64_t>(size_of(dtype));
-    return matrix_view(take_numbers(bytes), dtype, rows, cols);
-  }
-
- private:
-  Device& device_;
-  AddressRange range_;
-  std::size_t used_ = 0;
-};
-
-// Seconds that one of `count` ops takes: captured, so that launching them costs nothing.
-double time_ops(Device& device, int count, FunctionRef<void(int)> op) {
-  must(device.begin_capture());
-  for (int i = 0; i < count; ++i) op(i);
-  auto graph = device.end_capture();
-  must(graph ? Status() : Status(tl::unexpect, graph.error()));
-  using Clock = std::chrono::steady_clock;
-  const auto run = [&](int times) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < times; ++i) must(device.replay(**graph));
-    must(device.synchronize());
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
-  run(1);
-  const double once = run(1);
-  const int times = std::clamp(static_cast<int>(kSeconds / once) + 1, 1, 1000);
-  return run(times) / times / count;
-}
 
 struct Table {
   double copy_rate = 0;     // bytes a second
@@ -153,7 +42,7 @@ double measure_copy(Device& device, std::int64_t bytes) {
   CopyBlocksParams p;
   p.kv_base = memory.take_numbers(2 * bytes);
   p.block_bytes = bytes;
-  p.pairs = memory.put({0, 1});
+  p.pairs = memory.put<std::int32_t>({0, 1});
   p.rows = {nullptr, 1};
   return time_ops(device, 4, [&](int) { device.ops().copy_blocks(p); });
 }
@@ -372,7 +261,7 @@ void print_products(Device& device, Table& table, std::int64_t by) {
 }  // namespace
 
 int print_device_table(const std::string& name, bool small) {
-  auto device = make_device(name);
+  auto device = open_device(name);
   if (!device) {
     fmt::print(stderr, "ops_bench: {}\n", device.error().message);
     return 1;
@@ -389,6 +278,7 @@ int print_device_table(const std::string& name, bool small) {
   table.row("copy, read and written", seconds, 2.0 * static_cast<double>(bytes), 0);
   print_products(**device, table, small ? 16 : 1);
   print_attention(**device, table, small ? 16 : 1);
+  print_lora(**device, small);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
 // can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
 // Any device, as a table (device_table.h): ops_bench --device cuda:0
+// Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
 // SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16 takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic.
 #include <benchmark/benchmark.h>
@@ -20,6 +21,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "bench/device_table.h"
+#include "bench/lora_table.h"
 #include "bench/machine_probe.h"
 #include "device/cpu/cpu_device.h"
 
@@ -300,10 +302,14 @@ void add_all() {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  if (argc >= 3 && std::string(argv[1]) == "--device") {
+  const std::string table = argc >= 3 ? argv[1] : "";
+  if (table == "--device" || table == "--lora") {
     const bool small = argc == 4 && std::string(argv[3]) == "--small";
-    if (argc == 3 || small) return sluice::bench::print_device_table(argv[2], small);
-    std::fprintf(stderr, "usage: ops_bench --device cpu|cuda:N [--small]\n");
+    if (argc == 3 || small) {
+      return table == "--lora" ? sluice::bench::print_lora_table(argv[2], small)
+                               : sluice::bench::print_device_table(argv[2], small);
+    }
+    std::fprintf(stderr, "usage: ops_bench --device|--lora cpu|cuda:N [--small]\n");
     return 2;
   }
   sluice::bench::add_all();

@@ -27,6 +27,7 @@ import gpu_bench
 GROUPS = [
     ("parity of ops", "parity_test", "*AttentionTest*/cuda:*RopeTest*/cuda:*MatmulTest*/cuda:"
                                      "*RowOpsTest*/cuda:*SamplingTest*/cuda"),
+    ("parity of LoRA", "parity_test", "*LoraTest*/cuda"),
     ("graphs", "parity_test", "*GraphTest*/cuda"),
     ("exactness", "parity_test", "*ExactnessTest*/cuda"),
     ("golden models, whole engine", "cuda_models_test", "*_cuda"),

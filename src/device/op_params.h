@@ -58,6 +58,87 @@ struct MatmulParams {
   RowCount rows;
 };
 
+// LoRA, not merged into the weights: each token's row of a matmul's out gets scale * (x A^T) B^T of
+// the adapter that its sequence uses.
+//
+// How it is called: lora_shrink with the matmul's x makes h = x A^T, lora_expand adds to its out;
+// both for all modules of the matmul (q, k and v; o; gate and up; down), behind it and ahead of
+// whoever reads out. A gated_matmul keeps its products to itself: a step with adapters takes its
+// two ops instead. A step without adapters takes a graph without LoRA.
+//
+// The tokens of a step are listed by adapter, in segments that share one, and not by their place in
+// the batch (group_by_adapter, device/lora_batch.h, makes the list). So an adapter is read once for
+// all decodes that use it, wherever their rows are, and once for each piece of a prefill chunk;
+// tokens without an adapter are in no segment, and nothing is done for them. With a slot per token
+// instead, each token would have to fetch its adapter by itself. A result's bits depend neither on
+// the list's order nor on where segments are cut.
+//
+// Adapters lie in slots of a memory region. Tables and lists hold offsets and indices, no
+// addresses: a region that has moved changes parameters only.
+
+// One module of one adapter in one layer. Offsets are in bytes behind LoraTable::base, multiples of
+// kAlignment.
+struct LoraEntry {
+  static constexpr std::int64_t kAlignment = 64;
+  std::int64_t a = 0;     // A [rank, K], as in PEFT's files
+  std::int64_t b = 0;     // B transposed: [rank, N_i]
+  std::int32_t rank = 0;  // 0: the adapter has nothing for this module
+  float scale = 0.0F;     // alpha / rank, or what rsLoRA says
+};
+struct LoraTable {
+  static constexpr std::int32_t kMaxModules = MatmulParams::kMaxSegments;
+  static constexpr std::int32_t kMaxRank = 256;
+  const void* base = nullptr;
+  const LoraEntry* entries = nullptr;  // of slot s and module m: entries[s * stride + m]
+  std::int64_t stride = 0;
+  std::int32_t num_slots = 0;
+  std::int32_t num_modules = 0;  // of the matmul
+  std::int32_t max_rank = 0;     // of any entry; at most kMaxRank
+  DType dtype = DType::kF32;     // of A and B
+};
+// Tokens batch.tokens[first] to batch.tokens[first + count - 1] use the adapter in `slot`.
+struct LoraSegment {
+  static constexpr std::int32_t kMaxTokens = 64;
+  std::int32_t first = 0;
+  std::int32_t count = 0;  // 1 to kMaxTokens
+  std::int32_t slot = 0;
+};
+struct LoraBatch {
+  const std::int32_t* tokens = nullptr;   // [H]: rows of x and out, each at most once
+  const LoraSegment* segments = nullptr;  // [num_segments]
+  RowCount num_segments;
+};
+// x A^T, in parts of K that are added up in order by lora_expand, so that many processors can share
+// one adapter: row (p, i) belongs to part p and batch.tokens[i], module m begins at column
+// m * max_rank. Columns behind an entry's rank are not written.
+struct LoraHidden {
+  static constexpr std::int64_t kPartDepth = 2048;
+  float* data = nullptr;      // [parts, H, num_modules * max_rank]
+  std::int32_t parts = 0;     // parts_of(K)
+  std::int32_t capacity = 0;  // H, the most tokens that are listed
+  static constexpr std::int32_t parts_of(std::int64_t depth) {
+    return static_cast<std::int32_t>((depth + kPartDepth - 1) / kPartDepth);
+  }
+};
+
+// h = x A^T, F32.
+struct LoraShrinkParams {
+  TensorView x;  // [T, K]
+  LoraTable table;
+  LoraBatch batch;
+  LoraHidden h;
+};
+
+// out += scale * (h B^T) in the columns of each module. The product is summed from 0 in F32, rank
+// by rank; out is rounded once, after scaling and adding.
+struct LoraExpandParams {
+  LoraHidden h;
+  LoraTable table;
+  LoraBatch batch;
+  TensorView out;                                    // [T, N] F32, N = sum of N_i
+  std::int64_t widths[LoraTable::kMaxModules] = {};  // N_i, in the order of the matmul's segments
+};
+
 // One layer's part of the KV cache. Key and value of token `offset` of block `b`, KV head `g`:
 // k_base + b * block_stride + g * head_stride + offset * token_stride (in elements), D contiguous.
 struct KvLayerView {
@@ -215,6 +296,8 @@ static_assert(std::is_trivially_copyable_v<EmbedParams>);
 static_assert(std::is_trivially_copyable_v<SampleParams>);
 static_assert(std::is_trivially_copyable_v<RmsNormParams>);
 static_assert(std::is_trivially_copyable_v<MatmulParams>);
+static_assert(std::is_trivially_copyable_v<LoraShrinkParams>);
+static_assert(std::is_trivially_copyable_v<LoraExpandParams>);
 static_assert(std::is_trivially_copyable_v<RopeWriteKvParams>);
 static_assert(std::is_trivially_copyable_v<AttentionParams>);
 static_assert(std::is_trivially_copyable_v<AttentionPlanParams>);

@@ -26,6 +26,8 @@ enum class OpId : std::uint16_t {
   kCopyBlocks = 9,
   kSample = 10,
   kGatedMatmul = 11,
+  kLoraShrink = 12,
+  kLoraExpand = 13,
 };
 
 class Ops {
@@ -35,6 +37,8 @@ class Ops {
   virtual void embed(const EmbedParams& p) = 0;
   virtual void rms_norm(const RmsNormParams& p) = 0;
   virtual void matmul(const MatmulParams& p) = 0;
+  virtual void lora_shrink(const LoraShrinkParams& p) = 0;
+  virtual void lora_expand(const LoraExpandParams& p) = 0;
   virtual void rope_write_kv(const RopeWriteKvParams& p) = 0;
   virtual void attention(const AttentionParams& p) = 0;
   virtual void gated_activation(const GatedActivationParams& p) = 0;

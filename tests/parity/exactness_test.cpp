@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/parity/attention_case.h"
+#include "tests/parity/lora_case.h"
 #include "tests/parity/support.h"
 
 namespace sluice::parity {
@@ -156,6 +157,96 @@ TEST_P(ExactnessTest, MatmulOfHalvesIsIndependentOfTheCapacity) {
       std::vector<std::size_t> order(count);
       for (std::size_t& row : order) row = rng.below(kRows);
       expect_same(run(order), pick_rows(whole, kCols, order), std::to_string(count) + " rows");
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Rows `order` of a batch of tokens with adapters, and how they are listed: in another device's
+// memory, in other slots, beside other adapters, in segments cut anywhere.
+struct LoraBatchOfRows {
+  LoraShape shape;
+  std::vector<LoraAdapter> adapters;
+  std::vector<std::int32_t> adapter_of;  // of each row; -1: none
+  std::vector<float> x;
+  std::vector<float> before;
+
+  std::vector<float> run(Device& device, DeviceMemory& memory,
+                         const std::vector<std::size_t>& order, SplitMix64& rng) const {
+    memory.clear();
+    memory.take(64 * rng.below(50));  // so that the region lies elsewhere
+    const auto num_slots = static_cast<std::int32_t>(adapters.size() + 3);
+    LoraSite site(memory, shape, static_cast<std::int32_t>(order.size() + rng.below(9)), num_slots,
+                  std::size_t{1} << 20);
+    std::vector<std::int32_t> slots(static_cast<std::size_t>(num_slots));
+    std::iota(slots.begin(), slots.end(), 0);
+    for (std::size_t i = slots.size(); i > 1; --i) std::swap(slots[i - 1], slots[rng.below(i)]);
+    for (std::size_t a = 0; a < adapters.size(); ++a) site.load(slots[a], adapters[a], rng);
+    std::vector<std::int32_t> slot_of;
+    for (const std::size_t row : order) {
+      const std::int32_t adapter = adapter_of[row];
+      slot_of.push_back(adapter < 0 ? -1 : slots[static_cast<std::size_t>(adapter)]);
+    }
+    const auto depth = static_cast<std::size_t>(shape.depth);
+    site.set_batch(pick_rows(x, depth, order), pick_rows(before, width(), order), slot_of,
+                   rng.below(3) == 0 ? nullptr : &rng);
+    site.run(device.ops());
+    return memory.read_matrix(site.out());
+  }
+  std::size_t width() const {
+    return static_cast<std::size_t>(
+        std::accumulate(shape.widths.begin(), shape.widths.end(), std::int64_t{0}));
+  }
+};
+
+LoraBatchOfRows random_lora(Device& device, std::uint64_t seed, SplitMix64& rng) {
+  const std::pair<DType, DType> types[] = {
+      {DType::kBF16, DType::kBF16},
+      {device.traits().matmul_input_dtype(DType::kF16), DType::kF16},
+      {DType::kF32, DType::kF32},
+      {DType::kF32, DType::kBF16}};
+  LoraBatchOfRows batch;
+  const std::int64_t depth = 8 * static_cast<std::int64_t>(1 + rng.below(40));
+  batch.shape = {seed % 5 == 4 ? depth + LoraHidden::kPartDepth : depth,
+                 {},
+                 static_cast<std::int32_t>(1 + rng.below(40)),
+                 types[seed % 4].first,
+                 types[seed % 4].second};
+  for (std::uint64_t m = 0; m < 1 + rng.below(3); ++m) {
+    batch.shape.widths.push_back(static_cast<std::int64_t>(1 + rng.below(300)));
+  }
+  const auto max_rank = static_cast<std::uint64_t>(batch.shape.max_rank);
+  batch.adapters.resize(1 + rng.below(5));
+  for (LoraAdapter& adapter : batch.adapters) {
+    std::vector<std::int32_t> ranks;
+    while (ranks.size() < batch.shape.widths.size()) {
+      ranks.push_back(static_cast<std::int32_t>(rng.below(max_rank + 1)));
+    }
+    adapter = random_adapter(batch.shape, ranks, rng);
+  }
+  const std::size_t rows = 1 + rng.below(90);
+  for (std::size_t r = 0; r < rows; ++r) {
+    batch.adapter_of.push_back(static_cast<std::int32_t>(rng.below(batch.adapters.size() + 1)) - 1);
+  }
+  batch.x = random_floats(rng, rows * static_cast<std::size_t>(batch.shape.depth));
+  batch.before = random_floats(rng, rows * batch.width());
+  return batch;
+}
+
+TEST_P(ExactnessTest, LoraRowsAreIndependentOfTheBatch) {
+  for (std::uint64_t seed = 0; seed < seeds(12); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SplitMix64 rng(seed);
+    const LoraBatchOfRows batch = random_lora(*places_[0].device, seed, rng);
+    const std::size_t rows = batch.adapter_of.size();
+    std::vector<std::size_t> all(rows);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    const auto whole = batch.run(*places_[0].device, *places_[0].memory, all, rng);
+    for (int round = 0; round < (GetParam().slow ? 2 : 6); ++round) {
+      const auto order = random_order(rng, rows);
+      Place& place = any_place(rng);
+      expect_same(batch.run(*place.device, *place.memory, order, rng),
+                  pick_rows(whole, batch.width(), order), "rows");
       if (HasFatalFailure()) return;
     }
   }

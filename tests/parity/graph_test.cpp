@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/parity/attention_case.h"
+#include "tests/parity/lora_case.h"
 #include "tests/parity/support.h"
 
 namespace sluice::parity {
@@ -138,6 +139,44 @@ TEST_P(GraphTest, AttentionReadsLengthsAndPlanWhenItRuns) {
     const auto eager = result(batch.params().out);
     ASSERT_TRUE(device_->replay(**graph));
     expect_same(result(batch.params().out), eager, "output");
+  }
+}
+
+// One graph serves every step: how many tokens have adapters, which, in which slots and of which
+// ranks is read when it runs.
+TEST_P(GraphTest, LoraReadsSegmentsAndSlotsWhenItRuns) {
+  constexpr std::int32_t kTokens = 24;
+  SplitMix64 rng(3);
+  const LoraShape shape{72, {40, 16}, 20, DType::kBF16, DType::kBF16};
+  LoraSite site(*memory_, shape, kTokens, 4, std::size_t{1} << 18);
+  ASSERT_TRUE(device_->begin_capture());
+  site.run(ops());
+  auto graph = device_->end_capture();
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_EQ((*graph)->node(0).op, OpId::kLoraShrink);
+  EXPECT_EQ((*graph)->node(1).op, OpId::kLoraExpand);
+  for (const std::uint64_t size : {5, 0, 24, 1, 17}) {
+    SCOPED_TRACE("size " + std::to_string(size));
+    // Other adapters each time, as slots are given to others.
+    site.unload_all();
+    for (std::int32_t slot = 0; slot < 4; ++slot) {
+      const auto rank = [&] { return static_cast<std::int32_t>(rng.below(21)); };
+      site.load(slot, random_adapter(shape, {rank(), rank()}, rng), rng);
+    }
+    std::vector<std::int32_t> slots(size);
+    for (std::int32_t& slot : slots) slot = static_cast<std::int32_t>(rng.below(5)) - 1;
+    const auto x = random_floats(rng, size * 72);
+    const auto before = random_floats(rng, size * 56);
+    site.set_batch(x, before, slots);
+    site.run(ops());
+    const auto eager = result(site.out());
+    site.set_batch(x, before, slots);
+    ASSERT_TRUE(device_->replay(**graph));
+    expect_same(result(site.out()), eager, "output");
+    // Of so many tokens some have an adapter with a rank.
+    if (size > 4) {
+      EXPECT_NE(eager, before);
+    }
   }
 }
 

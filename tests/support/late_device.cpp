@@ -13,6 +13,8 @@ class LateDevice::LateOps final : public Ops {
   void embed(const EmbedParams& p) override { later(&Ops::embed, p); }
   void rms_norm(const RmsNormParams& p) override { later(&Ops::rms_norm, p); }
   void matmul(const MatmulParams& p) override { later(&Ops::matmul, p); }
+  void lora_shrink(const LoraShrinkParams& p) override { later(&Ops::lora_shrink, p); }
+  void lora_expand(const LoraExpandParams& p) override { later(&Ops::lora_expand, p); }
   void rope_write_kv(const RopeWriteKvParams& p) override { later(&Ops::rope_write_kv, p); }
   void attention(const AttentionParams& p) override { later(&Ops::attention, p); }
   void gated_activation(const GatedActivationParams& p) override {

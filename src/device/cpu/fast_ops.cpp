@@ -133,19 +133,25 @@ void FastOps::matmul(const MatmulParams& p) {
   for (int i = 0; i < pieces; ++i) run(i);
 }
 
+kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
+  kernels::MatmulKernel kernel = nullptr;
+  if (x == DType::kF32) {
+    if (weight == DType::kF32) kernel = kernels_.matmul_f32_f32;
+    if (weight == DType::kF16) kernel = kernels_.matmul_f32_f16;
+    if (weight == DType::kBF16) kernel = kernels_.matmul_f32_bf16;
+  } else if (x == DType::kBF16 && weight == DType::kBF16) {
+    kernel = kernels_.matmul_bf16_bf16;
+  }
+  CHECK(kernel != nullptr);
+  return kernel;
+}
+
 FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulSegment& segment,
                                             std::int64_t column, std::int32_t rows,
                                             bool shared) const {
   const TensorView& weight = segment.weight;
   SegmentPieces result;
-  if (p.x.dtype == DType::kF32) {
-    if (weight.dtype == DType::kF32) result.kernel = kernels_.matmul_f32_f32;
-    if (weight.dtype == DType::kF16) result.kernel = kernels_.matmul_f32_f16;
-    if (weight.dtype == DType::kBF16) result.kernel = kernels_.matmul_f32_bf16;
-  } else if (p.x.dtype == DType::kBF16 && weight.dtype == DType::kBF16) {
-    result.kernel = kernels_.matmul_bf16_bf16;
-  }
-  CHECK(result.kernel != nullptr);
+  result.kernel = matmul_kernel(p.x.dtype, weight.dtype);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
   const std::int64_t cols = weight.dims[0];
   result.whole = {.x = p.x.data,

@@ -23,6 +23,8 @@ class FastOps final : public Ops {
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
   void matmul(const MatmulParams& p) override;
+  void lora_shrink(const LoraShrinkParams& p) override;
+  void lora_expand(const LoraExpandParams& p) override;
   void rope_write_kv(const RopeWriteKvParams& p) override;
   void attention(const AttentionParams& p) override;
   void gated_activation(const GatedActivationParams& p) override;
@@ -45,6 +47,7 @@ class FastOps final : public Ops {
                   FunctionRef<void(std::int32_t, std::int32_t)> task);
   // task(i, worker) for i in [0, n): each worker has scratch of its own.
   void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
+  kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut.
   struct SegmentPieces {
     kernels::MatmulKernel kernel = nullptr;

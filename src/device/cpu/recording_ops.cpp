@@ -21,6 +21,8 @@ std::size_t params_bytes(OpId op) {
     case OpId::kAllReduce: return sizeof(AllReduceParams);
     case OpId::kCopyBlocks: return sizeof(CopyBlocksParams);
     case OpId::kSample: return sizeof(SampleParams);
+    case OpId::kLoraShrink: return sizeof(LoraShrinkParams);
+    case OpId::kLoraExpand: return sizeof(LoraExpandParams);
     case OpId::kGatedMatmul: return sizeof(GatedMatmulParams);
   }
   return 0;
@@ -76,6 +78,8 @@ void RecordingOps::run_node(const GraphNode& node) {
     case OpId::kAllReduce: return target_->all_reduce(read_params<AllReduceParams>(node));
     case OpId::kCopyBlocks: return target_->copy_blocks(read_params<CopyBlocksParams>(node));
     case OpId::kSample: return target_->sample(read_params<SampleParams>(node));
+    case OpId::kLoraShrink: return target_->lora_shrink(read_params<LoraShrinkParams>(node));
+    case OpId::kLoraExpand: return target_->lora_expand(read_params<LoraExpandParams>(node));
     case OpId::kGatedMatmul: return target_->gated_matmul(read_params<GatedMatmulParams>(node));
   }
 }
@@ -88,6 +92,12 @@ void RecordingOps::rms_norm(const RmsNormParams& p) {
 }
 void RecordingOps::matmul(const MatmulParams& p) {
   capturing() ? graph_->append(OpId::kMatmul, p) : target_->matmul(p);
+}
+void RecordingOps::lora_shrink(const LoraShrinkParams& p) {
+  capturing() ? graph_->append(OpId::kLoraShrink, p) : target_->lora_shrink(p);
+}
+void RecordingOps::lora_expand(const LoraExpandParams& p) {
+  capturing() ? graph_->append(OpId::kLoraExpand, p) : target_->lora_expand(p);
 }
 void RecordingOps::rope_write_kv(const RopeWriteKvParams& p) {
   capturing() ? graph_->append(OpId::kRopeWriteKv, p) : target_->rope_write_kv(p);

@@ -27,6 +27,8 @@ class RecordingOps final : public Ops {
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
   void matmul(const MatmulParams& p) override;
+  void lora_shrink(const LoraShrinkParams& p) override;
+  void lora_expand(const LoraExpandParams& p) override;
   void rope_write_kv(const RopeWriteKvParams& p) override;
   void attention(const AttentionParams& p) override;
   void gated_activation(const GatedActivationParams& p) override;

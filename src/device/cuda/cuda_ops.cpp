@@ -7,6 +7,7 @@
 #include "device/cuda/attention_plan.h"
 #include "device/cuda/launch_shapes.h"
 #include "device/cuda/library_matmul.h"
+#include "device/cuda/lora_launch.h"
 
 namespace sluice::cuda {
 
@@ -27,6 +28,14 @@ void CudaOps::submit(OpId op, KernelId kernel, const Params& p) {
   kernels_.launch(kernel, *shape, &p, sizeof(p));
 }
 
+template <class Params>
+void CudaOps::submit_lora(OpId op, const Params& p) {
+  if (!begin(op, p)) return;
+  auto launch = launch_lora(p);
+  if (!launch) return gpu_.refuse(std::move(launch).error());
+  kernels_.launch(launch->kernel, launch->shape, &p, sizeof(p));
+}
+
 void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
 void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
 void CudaOps::matmul(const MatmulParams& p) {
@@ -36,6 +45,8 @@ void CudaOps::matmul(const MatmulParams& p) {
   if (plan->many_rows && library_ != nullptr && library_->submit(p)) return;
   kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
 }
+void CudaOps::lora_shrink(const LoraShrinkParams& p) { submit_lora(OpId::kLoraShrink, p); }
+void CudaOps::lora_expand(const LoraExpandParams& p) { submit_lora(OpId::kLoraExpand, p); }
 void CudaOps::rope_write_kv(const RopeWriteKvParams& p) {
   submit(OpId::kRopeWriteKv, KernelId::kRopeWriteKv, p);
 }

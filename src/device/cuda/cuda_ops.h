@@ -32,6 +32,8 @@ class CudaOps final : public Ops {
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
   void matmul(const MatmulParams& p) override;
+  void lora_shrink(const LoraShrinkParams& p) override;
+  void lora_expand(const LoraExpandParams& p) override;
   void rope_write_kv(const RopeWriteKvParams& p) override;
   void attention(const AttentionParams& p) override;
   void gated_activation(const GatedActivationParams& p) override;
@@ -49,6 +51,9 @@ class CudaOps final : public Ops {
   bool begin(OpId op, const Params& p);
   template <class Params>
   void submit(OpId op, KernelId kernel, const Params& p);
+
+  template <class Params>
+  void submit_lora(OpId op, const Params& p);
 
   Gpu& gpu_;
   KernelSet& kernels_;

@@ -13,6 +13,8 @@ extern const std::byte sluice_device_code_rows[];
 extern const std::byte sluice_device_code_rows_end[];
 extern const std::byte sluice_device_code_attention[];
 extern const std::byte sluice_device_code_attention_end[];
+extern const std::byte sluice_device_code_lora[];
+extern const std::byte sluice_device_code_lora_end[];
 extern const std::byte sluice_device_code_matmul[];
 extern const std::byte sluice_device_code_matmul_end[];
 extern const std::byte sluice_device_code_matmul_stream[];
@@ -38,7 +40,8 @@ enum CodeIndex : std::size_t {
   kSampling,
   kMatmulStream,
   kMatmulTile,
-  kPagedAttention
+  kPagedAttention,
+  kLora
 };
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
@@ -75,6 +78,9 @@ constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
      kTile64.shared_bytes()},
     {"gated_matmul_128", "sluice_gated_matmul_128", kMatmulTile, sizeof(GatedMatmulParams),
      kTile128.shared_bytes()},
+    {"lora_shrink", "sluice_lora_shrink", kLora, sizeof(LoraShrinkParams)},
+    {"lora_shrink_plain", "sluice_lora_shrink_plain", kLora, sizeof(LoraShrinkParams)},
+    {"lora_expand", "sluice_lora_expand", kLora, sizeof(LoraExpandParams)},
 }};
 
 }  // namespace
@@ -92,7 +98,8 @@ std::array<DeviceCode, kNumDeviceCodes> device_codes() {
         between(sluice_device_code_matmul_stream, sluice_device_code_matmul_stream_end)},
        {"matmul_tile", between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
        {"paged_attention",
-        between(sluice_device_code_paged_attention, sluice_device_code_paged_attention_end)}}};
+        between(sluice_device_code_paged_attention, sluice_device_code_paged_attention_end)},
+       {"lora", between(sluice_device_code_lora, sluice_device_code_lora_end)}}};
 }
 
 const KernelInfo& kernel_info(KernelId id) {

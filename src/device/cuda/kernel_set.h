@@ -46,15 +46,18 @@ enum class KernelId : std::uint8_t {
   kGatedMatmul16,
   kGatedMatmul64,
   kGatedMatmul128,
+  kLoraShrink,
+  kLoraShrinkPlain,
+  kLoraExpand,
 };
-inline constexpr std::size_t kNumKernels = 25;
+inline constexpr std::size_t kNumKernels = 28;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {
   std::string_view name;
   std::span<const std::byte> bytes;
 };
-inline constexpr std::size_t kNumDeviceCodes = 7;
+inline constexpr std::size_t kNumDeviceCodes = 8;
 std::array<DeviceCode, kNumDeviceCodes> device_codes();
 
 struct KernelInfo {

@@ -56,6 +56,26 @@ SLUICE_INLINE constexpr std::int64_t attention_scratch_floats(std::int64_t head_
          std::int64_t{kMaxAttentionRows} * kAttentionTile + 3 * kMaxAttentionRows;
 }
 
+// Columns [col_begin, col_end) of one module, for some tokens that share an adapter. Strides in
+// elements.
+struct LoraExpandPiece {
+  const float* h = nullptr;  // of the first token's first part
+  std::int64_t h_stride = 0;
+  std::int64_t part_stride = 0;
+  std::int32_t parts = 0;
+  std::int32_t count = 0;
+  const std::int32_t* tokens = nullptr;  // [count]: rows of out
+  const void* b = nullptr;               // [rank, b_stride]
+  DType dtype = DType::kF32;
+  std::int64_t b_stride = 0;
+  std::int32_t rank = 0;
+  float scale = 0.0F;
+  float* out = nullptr;  // the module's first column
+  std::int64_t out_stride = 0;
+  std::int64_t col_begin = 0;
+  std::int64_t col_end = 0;
+};
+
 struct KernelTable {
   // By dtype of x, then of the weight.
   MatmulKernel matmul_f32_f32;
@@ -71,6 +91,7 @@ struct KernelTable {
   void (*gated_activation)(const GatedActivationParams&, std::int32_t begin, std::int32_t end);
   void (*gather_rows)(const GatherRowsParams&, std::int32_t begin, std::int32_t end);
   void (*attention)(const AttentionParams&, const AttentionPiece&);
+  void (*lora_expand)(const LoraExpandPiece&);
 };
 
 // Each may be called only where available_cpu_isas() names the instruction set.

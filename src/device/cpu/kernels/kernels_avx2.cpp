@@ -1,6 +1,7 @@
 // Compiled with the flags of AVX2, FMA and F16C: see CMakeLists.txt.
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx2.h"
@@ -20,6 +21,7 @@ const KernelTable& avx2_kernels() {
       .gated_activation = gated_activation_rows<Avx2>,
       .gather_rows = gather_rows<Avx2>,
       .attention = attention<Avx2>,
+      .lora_expand = lora_expand<Avx2>,
   };
   return kTable;
 }

@@ -1,6 +1,7 @@
 // Compiled with the flags of AVX-512 F, BW, DQ and VL: see CMakeLists.txt.
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx512.h"
@@ -20,6 +21,7 @@ const KernelTable& avx512_kernels() {
       .gated_activation = gated_activation_rows<Avx512>,
       .gather_rows = gather_rows<Avx512>,
       .attention = attention<Avx512>,
+      .lora_expand = lora_expand<Avx512>,
   };
   return kTable;
 }

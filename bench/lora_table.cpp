@@ -1,0 +1,242 @@
+#include "bench/lora_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "bench/bench_device.h"
+#include "device/lora_batch.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kLayers = 4;  // so that no weight is still in a cache when its turn comes again
+constexpr int kRounds = 9;
+
+// The matmuls of a layer.
+struct Product {
+  std::vector<std::int64_t> widths;
+  std::int64_t depth;
+};
+
+std::vector<Product> products_of_layer(bool large, std::int64_t by) {
+  const std::int64_t hidden = (large ? 4096 : 2048) / by;
+  const std::int64_t kv = (large ? 1024 : 512) / by;
+  const std::int64_t wide = (large ? 14336 : 8192) / by;
+  return {{{hidden, kv, kv}, hidden}, {{hidden}, hidden}, {{wide, wide}, hidden}, {{hidden}, wide}};
+}
+
+struct LoraStep {
+  const char* name;
+  std::int32_t tokens;
+  std::int32_t adapters;  // tokens take turns, or pieces of the chunk do
+  bool chunk;
+  std::int32_t rank;
+};
+
+std::int64_t sum_of(const std::vector<std::int64_t>& widths) {
+  return std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+}
+
+// Every matmul of kLayers layers with its LoRA.
+class LoraRun {
+ public:
+  LoraRun(Device& device, const std::vector<Product>& products, const LoraStep& step)
+      : device_(device) {
+    std::int64_t modules = 0;
+    std::int64_t adapter_bytes = 0;
+    std::int64_t weight_bytes = 0;
+    std::int64_t widest = 0;
+    for (const Product& product : products) {
+      const auto count = static_cast<std::int64_t>(product.widths.size());
+      modules += count;
+      adapter_bytes += 2 * step.rank * (count * product.depth + sum_of(product.widths));
+      weight_bytes += 2 * product.depth * sum_of(product.widths);
+      widest = std::max({widest, product.depth, sum_of(product.widths)});
+    }
+    bytes_ = static_cast<double>(adapter_bytes) * step.adapters;
+    adapter_bytes = (adapter_bytes * kLayers + 4096) * step.adapters;
+    memory_ =
+        std::make_unique<Memory>(device, adapter_bytes + weight_bytes * kLayers +
+                                             step.tokens * widest * 24 + (std::int64_t{64} << 20));
+    x_ = memory_->take_numbers(2 * step.tokens * widest);
+    out_ = memory_->take_numbers(4 * step.tokens * widest);
+    hidden_ = reinterpret_cast<float*>(memory_->take(
+        4 * LoraHidden::parts_of(widest) * LoraTable::kMaxModules * step.tokens * step.rank));
+    base_ = memory_->take_numbers(adapter_bytes);
+    put_batch(step);
+    const std::int64_t entries = modules * kLayers;  // of a slot
+    put_entries(products, step, entries);
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+      std::int64_t first = layer * modules;
+      for (const Product& product : products) {
+        add(product, step, first, entries);
+        first += static_cast<std::int64_t>(product.widths.size());
+      }
+    }
+  }
+
+  struct Times {
+    double base = 0;    // seconds of a layer
+    double shrink = 0;  // the same
+    double expand = 0;
+    double share = 0;  // of the throughput without LoRA that is left with it
+  };
+  // Medians; the share is the median of shares of neighbouring runs.
+  Times run() {
+    const auto submit = [&](bool matmul, bool shrink, bool expand) {
+      return capture(device_, [&] {
+        for (const Ops3& ops : ops_) {
+          if (matmul) device_.ops().matmul(ops.matmul);
+          if (shrink) device_.ops().lora_shrink(ops.shrink);
+          if (expand) device_.ops().lora_expand(ops.expand);
+        }
+      });
+    };
+    const std::unique_ptr<Graph> graphs[] = {submit(true, false, false), submit(true, true, true),
+                                             submit(false, true, false),
+                                             submit(false, false, true)};
+    std::vector<double> seconds[4];
+    std::vector<double> shares;
+    for (int round = -1; round < kRounds; ++round) {
+      for (int g = 0; g < 4; ++g) {
+        seconds[g].push_back(time_replays(device_, *graphs[g], 1) / kLayers);
+      }
+      shares.push_back(seconds[0].back() / seconds[1].back());
+      if (round >= 0) continue;
+      for (std::vector<double>& times : seconds) times.clear();  // the first is cold
+      shares.clear();
+    }
+    return {median(seconds[0]), median(seconds[2]), median(seconds[3]), median(shares)};
+  }
+  // A and B of the adapters in use, a layer.
+  double bytes() const { return bytes_; }
+
+ private:
+  struct Ops3 {
+    MatmulParams matmul;
+    LoraShrinkParams shrink;
+    LoraExpandParams expand;
+  };
+
+  static double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  }
+
+  void put_batch(const LoraStep& step) {
+    std::vector<std::int32_t> slots(static_cast<std::size_t>(step.tokens));
+    for (std::int32_t t = 0; t < step.tokens; ++t) {
+      slots[static_cast<std::size_t>(t)] =
+          step.chunk ? static_cast<std::int32_t>(std::int64_t{t} * step.adapters / step.tokens)
+                     : t % step.adapters;
+    }
+    std::vector<std::int32_t> tokens(slots.size());
+    std::vector<LoraSegment> segments(
+        static_cast<std::size_t>(max_lora_segments(step.tokens, step.adapters)));
+    const std::int32_t count = LoraGrouping(step.adapters).write(slots, tokens, segments);
+    batch_ = {memory_->put(tokens),
+              memory_->put(segments),
+              {memory_->put<std::int32_t>({count}), static_cast<std::int32_t>(segments.size())}};
+  }
+  // Adapters one behind the other, each with all its layers.
+  void put_entries(const std::vector<Product>& products, const LoraStep& step,
+                   std::int64_t entries) {
+    std::vector<LoraEntry> table;
+    std::int64_t offset = 0;
+    const auto place = [&](std::int64_t elements) {
+      const std::int64_t at = offset;
+      offset += (2 * elements + LoraEntry::kAlignment - 1) / LoraEntry::kAlignment *
+                LoraEntry::kAlignment;
+      return at;
+    };
+    while (table.size() < static_cast<std::size_t>(entries * step.adapters)) {
+      for (const Product& product : products) {
+        for (const std::int64_t width : product.widths) {
+          const std::int64_t a = place(step.rank * product.depth);
+          table.push_back({a, place(step.rank * width), step.rank, 0.5F});
+        }
+      }
+    }
+    entries_ = memory_->put(table);
+  }
+  void add(const Product& product, const LoraStep& step, std::int64_t first_entry,
+           std::int64_t entries) {
+    const auto modules = static_cast<std::int32_t>(product.widths.size());
+    const std::int64_t width = sum_of(product.widths);
+    Ops3 ops;
+    ops.matmul.x = matrix_view(x_, DType::kBF16, step.tokens, product.depth);
+    ops.matmul.out = matrix_view(out_, DType::kF32, step.tokens, width);
+    ops.matmul.num_segments = modules;
+    ops.matmul.rows = {nullptr, step.tokens};
+    for (std::int32_t m = 0; m < modules; ++m) {
+      const std::int64_t n = product.widths[static_cast<std::size_t>(m)];
+      ops.matmul.segments[m].weight = memory_->matrix(DType::kBF16, n, product.depth);
+      ops.expand.widths[m] = n;
+    }
+    ops.shrink.x = ops.matmul.x;
+    ops.shrink.table = {
+        base_, entries_ + first_entry, entries, step.adapters, modules, step.rank, DType::kBF16};
+    ops.shrink.batch = batch_;
+    ops.shrink.h = {hidden_, LoraHidden::parts_of(product.depth), step.tokens};
+    ops.expand.h = ops.shrink.h;
+    ops.expand.table = ops.shrink.table;
+    ops.expand.batch = batch_;
+    ops.expand.out = ops.matmul.out;
+    ops_.push_back(ops);
+  }
+
+  Device& device_;
+  double bytes_ = 0;
+  std::unique_ptr<Memory> memory_;
+  std::byte* x_ = nullptr;
+  std::byte* out_ = nullptr;
+  float* hidden_ = nullptr;
+  std::byte* base_ = nullptr;
+  LoraEntry* entries_ = nullptr;
+  LoraBatch batch_;
+  std::vector<Ops3> ops_;
+};
+
+}  // namespace
+
+void print_lora(Device& device, bool small) {
+  const bool large = device.traits().asynchronous;
+  const LoraStep steps[] = {
+      {"decode 1, 1 adapter", 1, 1, false, 16},      {"decode 32, 1 adapter", 32, 1, false, 16},
+      {"decode 32, 32 adapters", 32, 32, false, 16}, {"decode 32, 32 adapters", 32, 32, false, 64},
+      {"decode 64, 32 adapters", 64, 32, false, 16}, {"prefill 512, 1 adapter", 512, 1, true, 16},
+      {"prefill 512, 1 adapter", 512, 1, true, 64},  {"prefill 512, 8 adapters", 512, 8, true, 16}};
+  fmt::print("\n| {:<56} | {:>9} | {:>9} | {:>9} | {:>7} | {:>10} |\n",
+             fmt::format("LoRA, a layer of {}", large ? "8B" : "1B"), "products us", "shrink us",
+             "expand us", "GB/s", "throughput");
+  fmt::print("|{:-<58}|{:-<13}|{:-<11}|{:-<11}|{:-<9}|{:-<12}|\n", "", "", "", "", "", "");
+  for (const LoraStep& step : steps) {
+    LoraRun run(device, products_of_layer(large, small ? 16 : 1), step);
+    const LoraRun::Times times = run.run();
+    fmt::print("| {:<56} | {:>11.1f} | {:>9.1f} | {:>9.1f} | {:>7.1f} | {:>8.0f} % |\n",
+               fmt::format("{}, rank {}", step.name, step.rank), times.base * 1e6,
+               times.shrink * 1e6, times.expand * 1e6,
+               run.bytes() / (times.shrink + times.expand) * 1e-9, times.share * 100);
+    std::fflush(stdout);
+  }
+}
+
+int print_lora_table(const std::string& name, bool small) {
+  auto device = open_device(name);
+  if (!device) {
+    fmt::print(stderr, "ops_bench: {}\n", device.error().message);
+    return 1;
+  }
+  fmt::print("{}: {}{}\n", (*device)->traits().name, (*device)->traits().description,
+             small ? "; every size a 16th of what it says" : "");
+  print_lora(**device, small);
+  return 0;
+}
+
+}  // namespace sluice::bench
