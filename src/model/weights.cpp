@@ -46,7 +46,14 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   layout.file_offsets_.resize(checkpoint.files().size(), 0);
   layout.file_mapped_.resize(checkpoint.files().size(), false);
   for_each_source(sources, [&](const WeightSource& source) {
-    layout.place(source, dtype, traits, model_id, arena);
+    std::optional<DType> placed = dtype;
+    // A layer's norms and biases, where they are copied anyway: libraries add biases of the type of
+    // their results only. Nothing is rounded by it.
+    const bool vector = source.tensor.shape.size() == 1 && &source != &sources.final_norm;
+    if (vector && !traits.maps_files && placed.value_or(source.dtype) == source.dtype) {
+      placed = DType::kF32;
+    }
+    layout.place(source, placed, traits, model_id, arena);
   });
   // Files come last: what is copied is backed as a prefix of the region.
   for (std::size_t i = 0; i < layout.file_offsets_.size(); ++i) {

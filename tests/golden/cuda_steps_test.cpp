@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "device/cuda/device_impl.h"
+#include "device/cuda/fake_cublas_lt.h"
 #include "device/cuda/fake_driver.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
@@ -102,6 +105,72 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
   while (fixture->engine().has_work()) fixture->step(results);
   EXPECT_EQ(results.at({1, 0}).tokens.size(), 20U);
   EXPECT_EQ(results.at({1, 0}).tokens, results.at({2, 0}).tokens);
+}
+
+// Launches of a layer: those of a step's graph without embedding, gathering and sampling, the last
+// norm and the product with lm_head. Graphs by the rows their norms have room for.
+std::map<std::uint32_t, double> launches_of_a_layer(const cuda::FakeDriver& fake, int layers) {
+  using cuda::KernelId;
+  std::map<std::uint32_t, double> counts;
+  for (const auto& [executable, launches] : fake.executables) {
+    std::uint32_t rows = 0;
+    int of_layers = -2;
+    for (const cuda::FakeDriver::Launch& launch : launches) {
+      const bool ours = !launch.library;
+      if (ours && launch.kernel == KernelId::kRmsNorm) rows = launch.shape.grid_x;
+      const bool once =
+          ours && (launch.kernel == KernelId::kEmbed || launch.kernel == KernelId::kGatherRows ||
+                   launch.kernel == KernelId::kSample);
+      if (!once) ++of_layers;
+    }
+    counts[rows] = static_cast<double>(of_layers) / layers;
+  }
+  return counts;
+}
+
+class CudaLaunchesTest : public CudaStepsTest {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden_case("tests/golden/models", "qwen2-gqa7-tied");
+    ASSERT_EQ(golden_.dtype, "bf16") << "tensor cores and the library take no F32";
+    write_golden_checkpoint(golden_, checkpoint_.path());
+    fake_.runs_kernels = false;  // the books tell
+  }
+
+  // A prompt of 40 tokens in one step, then decodes.
+  std::map<std::uint32_t, double> run(const cuda::CublasLtApi* library) {
+    auto device = cuda::make_device(cuda::FakeDriver::api(), 0, {}, library);
+    EXPECT_TRUE(device) << device.error().message;
+    EngineOptions options;
+    options.max_num_seqs = 2;
+    options.max_model_len = 64;
+    options.token_budget = 48;
+    options.block_size = 4;
+    test::EngineFixture fixture(checkpoint_.path(), options, 1, std::move(*device));
+    std::vector<TokenId> prompt(40, 3);
+    fixture.add(test::greedy_request(1, std::move(prompt), 4));
+    EXPECT_EQ(fixture.run_to_end().at({1, 0}).tokens.size(), 4U);
+    return launches_of_a_layer(fake_, 3);
+  }
+
+  cuda::FakeCublasLt library_;
+};
+
+// Norm, q k v, rotation and KV, attention, o, norm, gate and up, down.
+TEST_F(CudaLaunchesTest, ADenseLayerIsEight) {
+  const auto counts = run(nullptr);
+  ASSERT_GE(counts.size(), 2U);
+  for (const auto& [rows, count] : counts) EXPECT_EQ(count, 8.0) << rows << " rows";
+}
+
+// What the library computes is activated behind it; weights, and biases, of a product are one call.
+TEST_F(CudaLaunchesTest, WithALibraryAPrefillLayerIsNine) {
+  const cuda::CublasLtApi api = cuda::FakeCublasLt::api();
+  const auto counts = run(&api);
+  ASSERT_GE(counts.size(), 2U);
+  EXPECT_EQ(counts.begin()->second, 8.0) << counts.begin()->first << " rows";
+  EXPECT_EQ(counts.rbegin()->second, 9.0) << counts.rbegin()->first << " rows";
+  EXPECT_THAT(library_.broken_rules, testing::IsEmpty());
 }
 
 }  // namespace

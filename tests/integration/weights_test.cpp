@@ -182,6 +182,38 @@ std::vector<std::byte> dummy_bytes(const ModelConfig& config, std::unique_ptr<De
   return bytes;
 }
 
+// Where weights are copied, those of one product lie one behind the other, as a library that takes
+// them as one needs it; and so do its biases, in F32.
+TEST(CopiedWeights, OfAProductLieOneBehindTheOther) {
+  const TempDirectory directory;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen2-gqa7-tied"),
+                          directory.path());
+  const Checkpoint checkpoint = *Checkpoint::open(directory.path());
+  const ModelConfig config = *load_model_config(directory.path());
+  const ModelWeightsPlan sources = *resolve_weights(config, checkpoint, 0, config.num_layers);
+  ThreadPool pool(1);
+  const test::LateDevice device(*make_cpu_device({&pool, 0, {}}));
+  ArenaPlan plan;
+  WeightsLayout::plan(checkpoint, sources, std::nullopt, device.traits(), "m", plan);
+  const auto place = [&](const std::string& name) {
+    for (const BufferPlan& buffer : plan.region(RegionKind::kWeights).buffers) {
+      if (buffer.name == "m/model.layers.1." + name) return buffer;
+    }
+    ADD_FAILURE() << name;
+    return BufferPlan{};
+  };
+  const auto expect_behind = [&](const std::string& first, const std::string& next) {
+    EXPECT_EQ(place(first).offset + place(first).bytes, place(next).offset) << next;
+  };
+  expect_behind("self_attn.q_proj.weight", "self_attn.k_proj.weight");
+  expect_behind("self_attn.k_proj.weight", "self_attn.v_proj.weight");
+  expect_behind("self_attn.q_proj.bias", "self_attn.k_proj.bias");
+  expect_behind("self_attn.k_proj.bias", "self_attn.v_proj.bias");
+  expect_behind("mlp.gate_proj.weight", "mlp.up_proj.weight");
+  const auto q_width = static_cast<std::size_t>(config.layers[1].q_width());
+  EXPECT_EQ(place("self_attn.q_proj.bias").bytes, q_width * sizeof(float));
+}
+
 TEST(DummyWeightsOnDevices, AreFilledInPlaceOrCopiedFromTheHost) {
   const TempDirectory directory;
   write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-layer-types-biases"),
