@@ -9,43 +9,20 @@
 #include <optional>
 
 #include "kv/block_hash.h"
-#include "scheduler/policy.h"
-#include "tests/support/executor_wrappers.h"
-#include "tests/support/fake_executor.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/fake_engine.h"
 
 namespace sluice {
 namespace {
 
 using testing::HasSubstr;
 
-KvOptions kv_options() {
-  KvOptions kv;
-  kv.block_size = 4;
-  kv.group_windows = {0};
-  kv.num_blocks = 64;
-  kv.max_num_seqs = 8;
-  kv.max_model_len = 100;
-  kv.max_query_len = 16;
-  return kv;
-}
-
 class EngineTest : public testing::TestWithParam<int> {  // steps in flight
  protected:
-  void SetUp() override { make(1 << 30); }
+  void SetUp() override { make({}); }
 
-  void make(int good_steps) {
-    auto kv = std::make_unique<KvManager>(kv_options());
-    SchedulerOptions options;
-    options.token_budget = 16;
-    options.max_num_seqs = 8;
-    options.max_model_len = 100;
-    options.eos_ids = model_.eos_ids;
-    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
-    auto executor = std::make_unique<FailingExecutor>(
-        std::make_unique<FakeExecutor>(model_, kv_options(), GetParam()), good_steps);
-    engine_ = std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
-                                       std::move(kv), std::move(scheduler), clock_);
+  void make(FakeEngineOptions options) {
+    options.steps_in_flight = GetParam();
+    engine_ = make_fake_engine(model_, clock_, options);
   }
 
   static Request request(RequestId id, int prompt_len, int max_tokens) {
@@ -194,7 +171,7 @@ TEST_P(EngineTest, OneChoiceMayEndWhileTheOtherGoesOn) {
 }
 
 TEST_P(EngineTest, AnExecutorsErrorFailsTheEngineForGood) {
-  make(3);
+  make({.good_steps = 3});
   ASSERT_TRUE(engine_->add_request(request(1, 60, 20)));
   ASSERT_TRUE(engine_->add_request(request(2, 5, 20)));
   std::optional<Error> error;
@@ -244,7 +221,7 @@ TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
     r.sampling.ignore_eos = true;
     r.sampling.seed = 5;
     KvIdentity identity;
-    identity.block_size = kv_options().block_size;
+    identity.block_size = FakeEngineOptions{}.block_size;
     identity.tenant_salt = salt;
     r.block_hash_root = block_hash_root(identity);
     r.block_hashes = BlockHasher(*r.block_hash_root, identity.block_size).hash_prompt(r.prompt);

@@ -17,11 +17,8 @@
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/engine_loader.h"
-#include "scheduler/policy.h"
 #include "tests/support/allocation_counter.h"
-#include "tests/support/executor_wrappers.h"
-#include "tests/support/fake_executor.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/fake_engine.h"
 
 namespace sluice {
 namespace {
@@ -31,17 +28,6 @@ using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
 constexpr auto kPatience = 20s;  // longer than any test needs
-
-KvOptions kv_options(std::int32_t context) {
-  KvOptions kv;
-  kv.block_size = 4;
-  kv.group_windows = {0};
-  kv.num_blocks = 2 * context;  // eight whole contexts
-  kv.max_num_seqs = 8;
-  kv.max_model_len = context;
-  kv.max_query_len = 16;
-  return kv;
-}
 
 Request request(RequestId id, int prompt_len, int max_tokens) {
   Request r;
@@ -65,20 +51,11 @@ using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
 class EngineLoopTest : public testing::Test {
  protected:
   Result<std::unique_ptr<Engine>> make_engine(int good_steps) {
-    auto kv = std::make_unique<KvManager>(kv_options(context_));
-    SchedulerOptions options;
-    options.token_budget = 16;
-    options.max_num_seqs = 8;
-    options.max_model_len = context_;
-    options.eos_ids = model_.eos_ids;
-    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
-    auto executor = std::make_unique<GatedExecutor>(
-        std::make_unique<FailingExecutor>(
-            std::make_unique<FakeExecutor>(model_, kv_options(context_), 1), good_steps),
-        gate_);
-    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, context_, 0},
-                                    std::move(executor), std::move(kv), std::move(scheduler),
-                                    clock_);
+    return make_fake_engine(model_, clock_,
+                            {.num_blocks = 2 * context_,  // eight whole contexts
+                             .max_model_len = context_,
+                             .good_steps = good_steps,
+                             .gate = &gate_});
   }
 
   void start(std::int32_t max_requests = 1024, int good_steps = 1 << 30) {

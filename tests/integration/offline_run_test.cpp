@@ -10,36 +10,18 @@
 
 #include "apps/interrupt.h"
 #include "apps/offline_report.h"
-#include "scheduler/policy.h"
-#include "tests/support/executor_wrappers.h"
-#include "tests/support/fake_executor.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/fake_engine.h"
 
 namespace sluice {
 namespace {
 
 class OfflineRunTest : public testing::Test {
  protected:
-  void SetUp() override { make(1 << 30); }
+  void SetUp() override { make({}); }
 
-  void make(int good_steps) {
-    KvOptions kv_options;
-    kv_options.block_size = 4;
-    kv_options.group_windows = {0};
-    kv_options.num_blocks = 256;
-    kv_options.max_num_seqs = 8;
-    kv_options.max_model_len = 100;
-    kv_options.max_query_len = 16;
-    auto kv = std::make_unique<KvManager>(kv_options);
-    SchedulerOptions options;
-    options.token_budget = 16;
-    options.max_num_seqs = 8;
-    options.max_model_len = 100;
-    auto scheduler = std::make_unique<Scheduler>(options, *kv, *make_policy("stall-free"));
-    auto executor = std::make_unique<FailingExecutor>(
-        std::make_unique<FakeExecutor>(model_, kv_options, 1), good_steps);
-    engine_ = std::make_unique<Engine>(EngineLimits{model_.vocab_size, 100, 0}, std::move(executor),
-                                       std::move(kv), std::move(scheduler), clock_);
+  void make(FakeEngineOptions options) {
+    options.num_blocks = 256;
+    engine_ = make_fake_engine(model_, clock_, options);
   }
 
   static Workload workload(std::size_t count, std::int32_t prompt, std::int32_t output) {
@@ -106,7 +88,7 @@ TEST_F(OfflineRunTest, WhatTheEngineRefusesIsAnErrorThatNamesTheRequest) {
 }
 
 TEST_F(OfflineRunTest, AnEngineThatFailsEndsTheRun) {
-  make(3);
+  make({.good_steps = 3});
   EXPECT_FALSE(run({}, workload(4, 20, 5)));
 }
 

@@ -10,11 +10,8 @@
 #include "apps/load_served_engine.h"
 #include "base/thread_pool.h"
 #include "http/test_client.h"
-#include "scheduler/policy.h"
 #include "server/api_service.h"
-#include "tests/support/executor_wrappers.h"
-#include "tests/support/fake_executor.h"
-#include "tests/support/fake_model.h"
+#include "tests/support/fake_engine.h"
 
 namespace sluice {
 namespace {
@@ -27,19 +24,7 @@ using testing::HasSubstr;
 constexpr const char* kDemo = "models/demo";
 constexpr seconds kPatience{60};
 
-constexpr std::int32_t kFakeContext = 2048;
 constexpr std::int32_t kFakeBudget = 64;
-
-KvOptions fake_kv() {
-  KvOptions kv;
-  kv.block_size = 16;
-  kv.group_windows = {0};
-  kv.num_blocks = 1024;
-  kv.max_num_seqs = 16;
-  kv.max_model_len = kFakeContext;
-  kv.max_query_len = kFakeBudget;
-  return kv;
-}
 
 struct Options {
   bool fake = true;
@@ -192,21 +177,14 @@ class RunningServer {
   }
 
   std::unique_ptr<Engine> fake_engine() {
-    auto kv = std::make_unique<KvManager>(fake_kv());
-    SchedulerOptions scheduler_options;
-    scheduler_options.token_budget = kFakeBudget;
-    scheduler_options.max_num_seqs = 16;
-    scheduler_options.max_model_len = kFakeContext;
-    scheduler_options.eos_ids = model_.eos_ids;
-    auto scheduler =
-        std::make_unique<Scheduler>(scheduler_options, *kv, *make_policy("stall-free"));
-    auto executor = std::make_unique<GatedExecutor>(
-        std::make_unique<FailingExecutor>(std::make_unique<FakeExecutor>(model_, fake_kv(), 1),
-                                          options_.good_steps),
-        gate);
-    return std::make_unique<Engine>(EngineLimits{model_.vocab_size, kFakeContext, 0},
-                                    std::move(executor), std::move(kv), std::move(scheduler),
-                                    clock_);
+    return make_fake_engine(model_, clock_,
+                            {.block_size = 16,
+                             .num_blocks = 1024,
+                             .max_num_seqs = 16,
+                             .max_model_len = 2048,
+                             .token_budget = kFakeBudget,
+                             .good_steps = options_.good_steps,
+                             .gate = &gate});
   }
 
   const Options options_;
