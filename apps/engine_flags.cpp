@@ -12,7 +12,8 @@ namespace sluice {
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
-  command.add_option("--dtype", texts.dtype, "auto, bf16, f16 or f32 (default auto: as stored)")
+  command
+      .add_option("--dtype", texts.dtype, "auto, bf16, f16, f32 or fp8 (default auto: as stored)")
       ->group(group);
   command
       .add_option("--load-format", texts.load_format,

@@ -63,7 +63,8 @@ Result<std::int64_t> choose_kv_bytes(const ModelConfig& config, const ModelIdent
   const std::int64_t tokens =
       load.decode_rows * (load.context + 2 * block) + model.max_model_len + 4 * block;
   ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
-  return std::min({tokens * kv_bytes_per_token(config, model.dtype), most, memory.free_bytes / 4});
+  return std::min(
+      {tokens * kv_bytes_per_token(config, model.kv_dtype), most, memory.free_bytes / 4});
 }
 
 // What attention sees at most; 0 when some layer sees all.

@@ -38,6 +38,18 @@ def _sizes(vocab, hidden, ffn, layers, heads, kv_heads, head_dim=None):
     return sizes
 
 
+def _compressed_tensors(strategy):
+    weights = {"actorder": None, "block_structure": None, "dynamic": False, "group_size": None,
+               "num_bits": 8, "observer": "minmax", "observer_kwargs": {}, "strategy": strategy,
+               "symmetric": True, "type": "float"}
+    inputs = {**weights, "dynamic": True, "observer": None, "strategy": "token"}
+    return {"config_groups": {"group_0": {"input_activations": inputs, "output_activations": None,
+                                          "targets": ["Linear"], "weights": weights}},
+            "format": "float-quantized", "global_compression_ratio": None, "ignore": ["lm_head"],
+            "kv_cache_scheme": None, "quant_method": "compressed-tensors",
+            "quantization_status": "compressed"}
+
+
 # name -> (config, dtype the weights are stored in)
 CASES = {
     "llama-mha": (
@@ -113,6 +125,23 @@ CASES = {
                 sliding_window=12, use_sliding_window=True, max_window_layers=4,
                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
                 tie_word_embeddings=False, dtype="bfloat16"),
+        "bf16"),
+    # Checkpoints in FP8: layers' matrices as codes, all else in the dtype.
+    "llama-fp8-block": (
+        _config("llama", **_sizes(160, 192, 272, 2, 6, 2), rope_theta=10000.0,
+                tie_word_embeddings=False, torch_dtype="bfloat16",
+                quantization_config={"quant_method": "fp8", "activation_scheme": "dynamic",
+                                     "fmt": "e4m3", "weight_block_size": [128, 128]}),
+        "bf16"),
+    "qwen2-fp8-channel": (
+        _config("qwen2", **_sizes(160, 80, 136, 2, 5, 1), rms_norm_eps=1e-6, rope_theta=10000.0,
+                tie_word_embeddings=True, torch_dtype="float16",
+                quantization_config=_compressed_tensors("channel")),
+        "f16"),
+    "qwen3-fp8-tensor": (
+        _config("qwen3", **_sizes(160, 64, 144, 2, 4, 2, 24), rms_norm_eps=1e-6,
+                rope_theta=10000.0, tie_word_embeddings=False, torch_dtype="bfloat16",
+                quantization_config=_compressed_tensors("tensor")),
         "bf16"),
 }
 

@@ -40,9 +40,58 @@ def norm_in_own_precision(self, hidden_states):
     return self.weight * (hidden_states * torch.rsqrt(variance + self.variance_epsilon))
 
 
-def load(directory, dtype):
+def block_of(config, shape):
+    """Rows and columns of an FP8 matrix that share a scale."""
+    quantization = config["quantization_config"]
+    if quantization["quant_method"] == "fp8":
+        return [min(b, n) for b, n in zip(quantization["weight_block_size"], shape)]
+    group = quantization["config_groups"]["group_0"]
+    return [1 if group["weights"]["strategy"] == "channel" else shape[0], shape[1]]
+
+
+def fp8_matrix(values, block):
+    """Codes and float32 scales of a float32 matrix; the largest of a block becomes 448."""
+    rows, columns = values.shape
+    down, across = -(-rows // block[0]), -(-columns // block[1])
+    padded = torch.nn.functional.pad(
+        values, (0, across * block[1] - columns, 0, down * block[0] - rows))
+    blocks = padded.reshape(down, block[0], across, block[1])
+    scales = blocks.abs().amax(dim=(1, 3)) / 448.0
+    codes = (blocks / scales[:, None, :, None]).to(torch.float8_e4m3fn)
+    codes = codes.view(torch.uint8).reshape(padded.shape)[:rows, :columns].contiguous()
+    return codes, scales
+
+
+def fp8_matrices(config, tensors, seed):
+    """name -> (codes, scales, what they count in float64) of the matrices that are in FP8."""
+    result = {}
+    for tensor in tensors if "quantization_config" in config else []:
+        if not tensor.name.endswith("_proj.weight"):
+            continue
+        values = torch.from_numpy(recipe.values(tensor, seed, 0, tensor.elements))
+        block = block_of(config, tensor.shape)
+        codes, scales = fp8_matrix(values.reshape(tensor.shape), block)
+        factors = scales.double().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+        counted = codes.view(torch.float8_e4m3fn).double() * factors[:codes.shape[0],
+                                                                     :codes.shape[1]]
+        result[tensor.name] = (codes, scales, counted)
+    return result
+
+
+def stored_bytes(tensor, seed, dtype, fp8):
+    """A tensor as it lies in the checkpoint, scales behind the codes."""
+    if tensor.name not in fp8:
+        return recipe.encode(recipe.values(tensor, seed, 0, tensor.elements), dtype)
+    codes, scales, _ = fp8[tensor.name]
+    return codes.numpy().tobytes() + scales.numpy().astype("<f4").tobytes()
+
+
+@torch.no_grad()
+def load(directory, dtype, fp8):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype=dtype, attn_implementation="sdpa").eval()
+    for name, (_, _, counted) in fp8.items():
+        model.get_parameter(name).copy_(counted.to(dtype))
     if dtype == torch.float64:
         for module in model.modules():
             if type(module).__name__.endswith("RMSNorm"):
@@ -79,8 +128,10 @@ def prompts_of(seed, vocab):
 
 
 def write_checkpoint(directory, config, tensors, seed, dtype):
+    """Without FP8: load() puts those matrices in."""
+    plain = {k: v for k, v in config.items() if k != "quantization_config"}
     with open(os.path.join(directory, "config.json"), "w") as out:
-        json.dump(config, out)
+        json.dump(plain, out)
     recipe.write_weights(directory, tensors, seed, dtype)
 
 
@@ -90,7 +141,7 @@ def choose_seed(config, tensors, dtype):
     for seed in range(1, SEEDS_TRIED + 1):
         with tempfile.TemporaryDirectory() as directory:
             write_checkpoint(directory, config, tensors, seed, dtype)
-            model = load(directory, torch.float64)
+            model = load(directory, torch.float64, fp8_matrices(config, tensors, seed))
             smallest, distinct = float("inf"), GREEDY_STEPS
             for prompt in prompts_of(seed, config["vocab_size"]):
                 tokens, margins = greedy(model, prompt)
@@ -127,13 +178,14 @@ def make_case(name):
         "prompts": [],
     }
     digest = hashlib.sha256()
+    fp8 = fp8_matrices(config, tensors, seed)
     for tensor in tensors:
-        digest.update(recipe.encode(recipe.values(tensor, seed, 0, tensor.elements), dtype))
+        digest.update(stored_bytes(tensor, seed, dtype, fp8))
     case["weights_sha256"] = digest.hexdigest()
     with tempfile.TemporaryDirectory() as directory:
         write_checkpoint(directory, config, tensors, seed, dtype)
-        reference = load(directory, torch.float64)
-        others = {d: load(directory, TORCH_DTYPES[d]) for d in sorted({"f32", dtype})}
+        reference = load(directory, torch.float64, fp8)
+        others = {d: load(directory, TORCH_DTYPES[d], fp8) for d in sorted({"f32", dtype})}
     errors = {d: [] for d in others}
     smallest = float("inf")
     for ids in prompts_of(seed, config["vocab_size"]):

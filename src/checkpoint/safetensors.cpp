@@ -52,10 +52,11 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kF32: return DType::kF32;
     case StoredDType::kF16: return DType::kF16;
     case StoredDType::kBF16: return DType::kBF16;
+    case StoredDType::kF8E4M3: return DType::kF8E4M3;
     default:
       return unsupported(
           fmt::format("tensor {}: dtype {} is not supported for weights; "
-                      "expected F32, F16 or BF16",
+                      "expected F32, F16, BF16 or F8_E4M3",
                       quote_text(tensor.name), stored_dtype_name(tensor.dtype)));
   }
 }

@@ -20,7 +20,7 @@
 
 namespace sluice {
 
-// Element types a safetensors file may hold; weights use F32, F16 and BF16 alone.
+// Element types a safetensors file may hold; weights use F32, F16, BF16 and F8_E4M3 alone.
 enum class StoredDType : std::uint8_t {
   kBool,
   kU8,
@@ -54,7 +54,8 @@ struct TensorInfo {
 // "[128, 64]".
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16 and BF16.
+// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16 and
+// F8_E4M3.
 Result<DType> weight_dtype(const TensorInfo& tensor);
 
 class SafetensorsFile {

@@ -164,15 +164,16 @@ TEST(WeightDType, TakesFloatsAndRefusesOthersByName) {
   tensor.name = "w";
   for (const auto& [stored, dtype] :
        {std::pair(StoredDType::kF32, DType::kF32), std::pair(StoredDType::kF16, DType::kF16),
-        std::pair(StoredDType::kBF16, DType::kBF16)}) {
+        std::pair(StoredDType::kBF16, DType::kBF16),
+        std::pair(StoredDType::kF8E4M3, DType::kF8E4M3)}) {
     tensor.dtype = stored;
     EXPECT_EQ(*weight_dtype(tensor), dtype);
   }
-  tensor.dtype = StoredDType::kF8E4M3;
+  tensor.dtype = StoredDType::kF8E5M2;
   const auto refused = weight_dtype(tensor);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(refused.error().message, HasSubstr("\"w\": dtype F8_E4M3 is not supported"));
+  EXPECT_THAT(refused.error().message, HasSubstr("\"w\": dtype F8_E5M2 is not supported"));
 }
 
 TEST(QuoteText, EscapesAndCuts) {

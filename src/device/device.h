@@ -29,9 +29,13 @@ struct DeviceTraits {
   bool asynchronous = false;
   std::size_t granularity = 0;  // bytes; every offset and size given to back() is a multiple
   DType residual_dtype = DType::kF32;
-  bool f16_inputs = false;  // matmuls with F16 weights take F16 inputs, as they do with BF16
+  // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take
+  // inputs of the dtype of the model's other weights.
+  bool f16_inputs = false;
+  std::string no_fp8;  // why weights cannot be in FP8 here; empty where they can
   // Dtype of the inputs of a matmul with weights of this dtype.
-  DType matmul_input_dtype(DType weights) const {
+  DType matmul_input_dtype(DType weights, DType others = DType::kF32) const {
+    if (weights == DType::kF8E4M3 && f16_inputs) weights = others;
     const bool as_weights = weights == DType::kBF16 || (weights == DType::kF16 && f16_inputs);
     return as_weights ? weights : residual_dtype;
   }

@@ -44,10 +44,21 @@ struct RmsNormParams {
   RowCount rows;
 };
 
+// What the codes of an FP8 weight [N, K] count: element (n, k) is its code times
+// values[n / block_rows * stride + k / block_cols]. One scale for the whole matrix is a block of
+// N by K, one for each row blocks of 1 by K.
+struct BlockScales {
+  const float* values = nullptr;  // [ceil(N / block_rows), ceil(K / block_cols)]; null: no scales
+  std::int32_t block_rows = 1;
+  std::int32_t block_cols = 1;
+  std::int64_t stride = 0;  // of a row of blocks: ceil(K / block_cols)
+};
+
 // One or more weights that share an input: out = [x W_0^T + b_0 | x W_1^T + b_1 | ...].
 struct MatmulSegment {
-  TensorView weight;  // [N_i, K], as it lies in the checkpoint
-  TensorView bias;    // [N_i] or empty
+  TensorView weight;        // [N_i, K], as it lies in the checkpoint
+  TensorView bias;          // [N_i] or empty
+  BlockScales scales = {};  // of a weight in FP8, and of no other
 };
 struct MatmulParams {
   static constexpr std::int32_t kMaxSegments = 3;

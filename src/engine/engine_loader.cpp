@@ -30,7 +30,8 @@ struct WeightFiles {
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
                                  const EngineOptions& options) {
   if (options.load_format == LoadFormat::kDummy) {
-    const DType dtype = options.dtype.value_or(config.dtype.value_or(DType::kBF16));
+    const bool named = options.dtype && *options.dtype != DType::kF8E4M3;
+    const DType dtype = named ? *options.dtype : config.dtype.value_or(DType::kBF16);
     Checkpoint none = Checkpoint::without_files(directory);
     ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(none));
     return WeightFiles{std::move(none), plan_dummy_weights(config, dtype), digest};
@@ -123,21 +124,31 @@ KvIdentity kv_identity(const Sha256Digest& digest, DType weights, DType kv,
   return identity;
 }
 
+Status check_fp8(WeightDTypes dtypes, const EngineOptions& options, const DeviceTraits& traits) {
+  if (dtypes.matrices != DType::kF8E4M3 || traits.no_fp8.empty()) return {};
+  return unsupported(fmt::format(
+      "{}: {}; use --dtype {}{}, or --device cpu",
+      options.dtype ? "--dtype fp8" : "the checkpoint's weights are in FP8 (--dtype auto)",
+      traits.no_fp8, dtype_name(dtypes.others),
+      options.dtype ? "" : ", which expands them and takes twice the memory"));
+}
+
 // Everything about a model's load that is decided before memory is touched.
 struct LoadPlan {
   ModelRunnerOptions runner;
   KvLayout layout;
-  DType dtype = DType::kF32;
+  WeightDTypes dtypes;
   ArenaPlan arena;
   SchedulerOptions scheduler;
   std::unique_ptr<Policy> policy;
 };
 
 Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
-                           const ModelWeightsPlan& sources) {
+                           const ModelWeightsPlan& sources, const DeviceTraits& traits) {
   LoadPlan plan;
-  plan.dtype = options.dtype.value_or(sources.dtype);
-  ASSIGN_OR_RETURN(plan.layout, layout_for(loaded.config, options, plan.dtype));
+  plan.dtypes = weight_dtypes(sources, options.dtype);
+  RETURN_IF_ERROR(check_fp8(plan.dtypes, options, traits));
+  ASSIGN_OR_RETURN(plan.layout, layout_for(loaded.config, options, plan.dtypes.others));
   ModelRunnerOptions& runner = plan.runner;
   ASSIGN_OR_RETURN(runner.max_model_len, choose_context(loaded.config, options));
   SchedulerOptions& scheduler = plan.scheduler;
@@ -156,7 +167,7 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   runner.table_width = (runner.max_model_len + options.block_size - 1) / options.block_size;
   runner.steps_in_flight = options.steps_in_flight;
   runner.graphs = options.graphs;
-  runner.kv_dtype = plan.dtype;
+  runner.kv_dtype = plan.dtypes.others;
   runner.eos_ids = loaded.eos_ids;
   return plan;
 }
@@ -186,7 +197,8 @@ Result<ModelIdentity> identify_model(const std::string& directory, const EngineO
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(directory));
   ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, config, options));
   ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
-  return ModelIdentity{to_hex(files.digest), options.dtype.value_or(files.plan.dtype), context};
+  const WeightDTypes dtypes = weight_dtypes(files.plan, options.dtype);
+  return ModelIdentity{to_hex(files.digest), dtypes.matrices, dtypes.others, context};
 }
 
 Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
@@ -202,28 +214,34 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, loaded.config, options));
   timeline.mark("open");
 
-  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, files.plan));
+  if (files.plan.fp8) {
+    log_info(
+        "config.json: quantization_config: weights in FP8. Activations are not quantized, whatever "
+        "it says of them");
+  }
+  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, files.plan, device.traits()));
   const WeightsLayout weights_layout = WeightsLayout::plan(
       files.checkpoint, files.plan, options.dtype, device.traits(), "model", plan.arena);
   auto runner =
       std::make_unique<ModelRunner>(std::make_unique<ModelConfig>(loaded.config), plan.layout,
-                                    plan.dtype, plan.runner, device, pool, plan.arena);
+                                    plan.dtypes, plan.runner, device, pool, plan.arena);
   ASSIGN_OR_RETURN(Arena arena, make_arena(plan, options, device, loaded));
   timeline.mark("arena");
   if (options.load_format == LoadFormat::kDummy) {
     log_warning(fmt::format(
         "--load-format dummy: the weights are RANDOM ({} MiB of {}), whatever {} holds; what comes "
         "out means nothing",
-        weights_layout.copied_bytes() >> 20, dtype_name(plan.dtype), directory));
+        weights_layout.copied_bytes() >> 20, dtype_name(plan.dtypes.matrices), directory));
   }
 
   ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights)));
   timeline.mark("map weights", weights_layout.copied_bytes());
 
-  loaded.dtype = plan.dtype;
+  loaded.dtype = plan.dtypes.matrices;
   loaded.block_size = options.block_size;
-  loaded.kv_identity = kv_identity(files.digest, plan.dtype, plan.dtype, options.block_size);
+  loaded.kv_identity =
+      kv_identity(files.digest, plan.dtypes.matrices, plan.dtypes.others, options.block_size);
   loaded.kv = kv_options(plan.layout, options, plan.runner.max_model_len, plan.runner.token_budget,
                          loaded.kv_blocks);
   loaded.scheduler = std::move(plan.scheduler);

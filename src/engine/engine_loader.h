@@ -31,7 +31,7 @@ struct LoadedModel {
   // What prompts' blocks are named with; whoever makes a request adds its adapter and tenant salt.
   KvIdentity kv_identity;
   std::int32_t block_size = 0;
-  DType dtype = DType::kF32;  // of the weights
+  DType dtype = DType::kF32;  // of the layers' matrices
   std::int64_t kv_bytes = 0;
   std::int32_t kv_blocks = 0;
 };
@@ -50,8 +50,9 @@ struct LoadedExecutor : LoadedModel {
 
 // What tells one model's measurements from another's, found without loading weights.
 struct ModelIdentity {
-  std::string digest;  // hex
-  DType dtype = DType::kF32;
+  std::string digest;         // hex
+  DType dtype = DType::kF32;  // of the layers' matrices
+  DType kv_dtype = DType::kF32;
   std::int32_t max_model_len = 0;  // as the engine will have it
 };
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options);

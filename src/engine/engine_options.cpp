@@ -42,16 +42,17 @@ Status parse_device(const std::string& text, EngineOptions& options) {
 
 Status parse_dtype(const std::string& text, EngineOptions& options) {
   if (text.empty() || text == "auto") return {};
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     if (text != dtype_name(dtype)) continue;
     options.dtype = dtype;
     return {};
   }
-  if (text == "int8" || text == "int4" || text == "fp8") {
+  if (text == "int8" || text == "int4") {
     return unsupported(
-        fmt::format("--dtype {} is not built yet; use auto, bf16, f16 or f32", text));
+        fmt::format("--dtype {} is not built yet; use auto, bf16, f16, f32 or fp8", text));
   }
-  return invalid_argument(fmt::format("--dtype must be auto, bf16, f16 or f32, got '{}'", text));
+  return invalid_argument(
+      fmt::format("--dtype must be auto, bf16, f16, f32 or fp8, got '{}'", text));
 }
 
 Status parse_load_format(const std::string& text, EngineOptions& options) {

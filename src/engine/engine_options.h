@@ -55,7 +55,8 @@ enum class BudgetMode : std::uint8_t {
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
-  std::optional<DType> dtype;     // absent: as stored; of dummy weights, as config.json says
+  // Of the weights; FP8: of the layers' matrices. Absent: as stored; dummy: as config.json says.
+  std::optional<DType> dtype;
   LoadFormat load_format = LoadFormat::kAuto;
   GraphMode graphs = GraphMode::kReplay;
   std::string scheduler = "stall-free";

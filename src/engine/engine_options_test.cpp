@@ -69,7 +69,6 @@ TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
   };
   refused([](auto& t) { t.dtype = "int8"; }, "--dtype int8");
   refused([](auto& t) { t.dtype = "int4"; }, "--dtype int4");
-  refused([](auto& t) { t.dtype = "fp8"; }, "--dtype fp8");
   refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
   refused([](auto& t) { t.snapshot = "f"; }, "--snapshot f");
   refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");

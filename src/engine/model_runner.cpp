@@ -55,7 +55,7 @@ Decoder::Options decoder_options(const ModelConfig& config, const ModelRunnerOpt
 
 }  // namespace
 
-ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, DType weights_dtype,
+ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, WeightDTypes weights,
                          const ModelRunnerOptions& options, Device& device, ThreadPool& pool,
                          ArenaPlan& arena_plan)
     : config_(std::move(config)),
@@ -63,8 +63,7 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, D
       options_(with_defaults(options, device)),
       device_(device),
       capacity_(step_capacity(options)),
-      decoder_(*config_, decoder_options(*config_, options), weights_dtype, device.traits(),
-               arena_plan),
+      decoder_(*config_, decoder_options(*config_, options), weights, device.traits(), arena_plan),
       inputs_(inputs_options(*config_, layout_, options_), device.ops(), arena_plan),
       graphs_(options.graphs, capacity_),
       sampler_({config_->vocab_size, options.max_num_seqs, options.max_model_len, options.eos_ids},

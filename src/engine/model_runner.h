@@ -49,7 +49,7 @@ class ModelRunner final : public Executor {
  public:
   // Plans every buffer but the weights into `arena_plan`. Follow with start().
   // REQUIRES: device and pool outlive the runner.
-  ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, DType weights_dtype,
+  ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, WeightDTypes weights,
               const ModelRunnerOptions& options, Device& device, ThreadPool& pool,
               ArenaPlan& arena_plan);
 
@@ -81,6 +81,7 @@ class ModelRunner final : public Executor {
     bool follows = false;    // another step was in flight when it was submitted
     std::size_t number = 0;  // of all steps
   };
+    ComputedWork work;
   // The marks of a step: those of the step before it must last until it has been timed.
   static constexpr std::size_t kMarkSets = 3;
   static std::size_t start_mark(std::size_t number) { return number % kMarkSets; }

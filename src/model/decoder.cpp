@@ -20,12 +20,12 @@ TensorView slice(const TensorView& buffer, std::int32_t rows, std::int64_t cols)
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, const Options& options, DType weights_dtype,
+Decoder::Decoder(const ModelConfig& config, const Options& options, WeightDTypes weights,
                  const DeviceTraits& traits, ArenaPlan& arena)
     : config_(config),
       options_(options),
       wide_(traits.residual_dtype),
-      input_(traits.matmul_input_dtype(weights_dtype)) {
+      input_(traits.matmul_input_dtype(weights.matrices, weights.others)) {
   CHECK(options.first_layer >= 0 && options.first_layer < options.last_layer &&
         options.last_layer <= config.num_layers);
   CHECK(options.capacity.tokens > 0 && options.capacity.seqs > 0 && options.capacity.logits > 0);
@@ -162,7 +162,12 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   const TensorView out = slice(buffers_.attention, capacity.tokens, c.q_width());
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
 
-  ops.matmul({normed, {{w.q, w.q_bias}, {w.k, w.k_bias}, {w.v, w.v_bias}}, 3, qkv, rows});
+  ops.matmul(
+      {normed,
+       {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
+       3,
+       qkv,
+       rows});
 
   RopeWriteKvParams rope;
   rope.qkv = qkv;
@@ -198,7 +203,7 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   attention.seqs = {inputs_.num_seqs, capacity.seqs};
   ops.attention(attention);
 
-  ops.matmul({out, {{w.o, w.o_bias}}, 1, projected, rows});
+  ops.matmul({out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
   ops.all_reduce({projected, 1, rows});
 }
 
@@ -212,13 +217,13 @@ void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) co
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
   ops.gated_matmul({normed,
-                    {w.gate, w.gate_bias},
-                    {w.up, w.up_bias},
+                    {w.gate, w.gate_bias, w.gate_scales},
+                    {w.up, w.up_bias, w.up_scales},
                     gate_up,
                     activated,
                     c.activation,
                     rows});
-  ops.matmul({activated, {{w.down, w.down_bias}}, 1, projected, rows});
+  ops.matmul({activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
   ops.all_reduce({projected, 1, rows});
 }
 

@@ -72,7 +72,7 @@ class Decoder {
   };
 
   // Adds the decoder's buffers to `arena`. `config` must outlive the decoder.
-  Decoder(const ModelConfig& config, const Options& options, DType weights_dtype,
+  Decoder(const ModelConfig& config, const Options& options, WeightDTypes weights,
           const DeviceTraits& traits, ArenaPlan& arena);
 
   // Binds the buffers once the arena's inputs and workspace are backed, and writes the rotary

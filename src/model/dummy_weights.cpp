@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "model/weight_conversion.h"
+#include "tensor/float8.h"
 
 namespace sluice {
 namespace {
@@ -85,6 +86,12 @@ const std::vector<std::byte>& DummyValues::values_of(DType dtype) {
   SplitMix64 rng(0x5EED);
   for (float& value : drawn) value = static_cast<float>((2 * rng.uniform() - 1) * kLargest);
   values.resize(kValues * size_of(dtype));
+  if (dtype == DType::kF8E4M3) {
+    for (std::size_t i = 0; i < kValues; ++i) {
+      values[i] = std::byte{float_to_e4m3(drawn[i] / kFp8Scale)};
+    }
+    return values;
+  }
   convert_weights(reinterpret_cast<const std::byte*>(drawn.data()), DType::kF32, values.data(),
                   dtype, kValues);
   return values;

@@ -27,6 +27,9 @@ inline bool is_dummy(const WeightSource& source) { return source.tensor.file < 0
 
 class DummyValues {
  public:
+  // Of FP8 codes: the largest value over the largest code.
+  static constexpr float kFp8Scale = 0.035F / 448.0F;
+
   // Calls `take` with the values of a tensor, in order, piece by piece; a piece stays as long as
   // this object. `count`: elements.
   void for_each_piece(std::string_view tensor, DType dtype, std::size_t count,

@@ -136,18 +136,27 @@ class Resolver {
     }
     auto dtype = weight_dtype(*tensor);
     if (!dtype) return with_context(path, dtype.error());
+    WeightSource source;
+    source.tensor = *tensor;
+    source.dtype = *dtype;
+    source.sharding = weight_sharding(role);
+    if (*dtype == DType::kF8E4M3) {
+      auto scaled = find_scales(role, source);
+      if (!scaled) return with_context(path, scaled.error());
+      return source;
+    }
     if (shape.size() > 1 && !matrix_dtype_) {
       matrix_dtype_ = *dtype;
       matrix_name_ = name;
     }
-    WeightSource source{*tensor, *dtype, weight_sharding(role)};
     RETURN_IF_ERROR(shape.size() > 1 ? check_matrix(source, path) : Status());
     if (shape.size() == 1 && *dtype != DType::kF32) vectors_.push_back(source);
     return source;
   }
 
   Result<DType> common_dtype() const {
-    CHECK(matrix_dtype_.has_value());
+    // A stage in the middle may have matrices in FP8 alone.
+    if (!matrix_dtype_) return config_.dtype.value_or(DType::kBF16);
     for (const WeightSource& vector : vectors_) {
       if (vector.dtype != *matrix_dtype_) {
         return unsupported(fmt::format("{}: tensor {} is {}; expected {}, as {}, or f32",
@@ -160,6 +169,60 @@ class Resolver {
   }
 
  private:
+  Status find_scales(WeightRole role, WeightSource& source) const {
+    const TensorInfo& matrix = source.tensor;
+    if (!is_of_layer(role) || matrix.shape.size() != 2) {
+      return unsupported(
+          fmt::format("tensor {} is F8_E4M3; expected only q, k, v, o, gate, up and down "
+                      "projections in FP8, all else in F32, F16 or BF16",
+                      quote_text(matrix.name)));
+    }
+    if (!config_.fp8) {
+      return invalid_argument(
+          fmt::format("tensor {} is F8_E4M3, but config.json has no quantization_config that says "
+                      "how it is scaled",
+                      quote_text(matrix.name)));
+    }
+    const TensorInfo* scales = checkpoint_.find(matrix.name + "_scale_inv");
+    if (scales == nullptr) scales = checkpoint_.find(matrix.name + "_scale");
+    if (scales == nullptr) {
+      return not_found(fmt::format("tensor {} or {} is missing: the scales of an F8_E4M3 matrix",
+                                   quote_text(matrix.name + "_scale_inv"),
+                                   quote_text(matrix.name + "_scale")));
+    }
+    ASSIGN_OR_RETURN(const DType dtype, weight_dtype(*scales));
+    if (dtype == DType::kF8E4M3) {
+      return unsupported(fmt::format("tensor {}: scales in F8_E4M3; expected F32, F16 or BF16",
+                                     quote_text(scales->name)));
+    }
+    source.scales = *scales;
+    source.block_rows = block_size(config_.fp8->block_rows, matrix.shape[0]);
+    source.block_cols = block_size(config_.fp8->block_cols, matrix.shape[1]);
+    return check_scales(source);
+  }
+
+  // One factor for the whole matrix may be a scalar, and one for each row a vector.
+  static Status check_scales(const WeightSource& source) {
+    const auto blocks = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of; };
+    const std::int64_t rows = blocks(source.tensor.shape[0], source.block_rows);
+    const std::int64_t cols = blocks(source.tensor.shape[1], source.block_cols);
+    const std::vector<std::int64_t>& shape = source.scales.shape;
+    const bool fits = shape == std::vector<std::int64_t>{rows, cols} ||
+                      (cols == 1 && shape == std::vector<std::int64_t>{rows}) ||
+                      (cols == 1 && rows == 1 && shape.empty());
+    if (fits) return {};
+    return invalid_argument(fmt::format(
+        "tensor {} has shape {}; blocks of {} by {} (config.json: quantization_config) make [{}, "
+        "{}] of {}",
+        quote_text(source.scales.name), shape_text(shape), source.block_rows, source.block_cols,
+        rows, cols, shape_text(source.tensor.shape)));
+  }
+
+  // 0 means all. A block larger than the matrix is as one of its size.
+  static std::int32_t block_size(std::int32_t stated, std::int64_t dim) {
+    return static_cast<std::int32_t>(stated == 0 ? dim : std::min<std::int64_t>(stated, dim));
+  }
+
   Status check_matrix(const WeightSource& source, const std::string& path) const {
     if (source.dtype == *matrix_dtype_) return {};
     return unsupported(fmt::format("{}: tensor {} is {}, but {} is {}; expected one dtype for all",
@@ -252,8 +315,9 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
     for (const WeightSpec& spec : kLlamaTable) {
       const LayerConfig& layer = config.layers[static_cast<std::size_t>(i)];
       if (!is_of_layer(spec.role) || !has_weight(layer, spec.present)) continue;
-      ASSIGN_OR_RETURN(sources.weights[static_cast<std::size_t>(spec.role)],
-                       resolver.resolve(spec.role, i));
+      WeightSource& source = sources.weights[static_cast<std::size_t>(spec.role)];
+      ASSIGN_OR_RETURN(source, resolver.resolve(spec.role, i));
+      plan.fp8 = plan.fp8 || source.dtype == DType::kF8E4M3;
     }
   }
   ASSIGN_OR_RETURN(plan.dtype, resolver.common_dtype());

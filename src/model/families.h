@@ -61,6 +61,10 @@ struct WeightSource {
   TensorInfo tensor;
   DType dtype = DType::kF32;
   Sharding sharding = Sharding::kReplicated;
+  // Of an FP8 matrix: its scales, in F32, F16 or BF16, each for block_rows by block_cols codes.
+  TensorInfo scales;
+  std::int32_t block_rows = 0;
+  std::int32_t block_cols = 0;
   bool present() const { return !tensor.name.empty(); }
 };
 
@@ -74,8 +78,10 @@ struct LayerWeightSources {
 // Pure data: which bytes of which file are which weight.
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
-  std::int32_t last_layer = 0;             // exclusive
-  DType dtype = DType::kF32;               // of every matrix; norms and biases may be F32 instead
+  std::int32_t last_layer = 0;  // exclusive
+  // Of every matrix but those in FP8; norms and biases may be F32 instead.
+  DType dtype = DType::kF32;
+  bool fp8 = false;                        // some of the layers' matrices are in FP8
   bool tied = false;                       // lm_head is the embedding
   WeightSource embedding;                  // first stage; also the last one when tied
   WeightSource final_norm;                 // last stage

@@ -52,7 +52,9 @@ void write_tensors(const TempDirectory& directory, const Tensors& tensors) {
   nlohmann::json header = nlohmann::json::object();
   std::size_t end = 0;
   for (const auto& [name, stored] : tensors) {
-    std::size_t bytes = stored.dtype == "F32" ? 4 : stored.dtype == "I8" ? 1 : 2;
+    std::size_t bytes = stored.dtype == "F32"                               ? 4
+                        : stored.dtype == "I8" || stored.dtype == "F8_E4M3" ? 1
+                                                                            : 2;
     for (const auto dim : stored.shape) bytes *= static_cast<std::size_t>(dim);
     header[name] = {
         {"dtype", stored.dtype}, {"shape", stored.shape}, {"data_offsets", {end, end + bytes}}};
@@ -200,6 +202,60 @@ TEST(ResolveWeights, KeepsToOneDtype) {
   tensors["model.layers.1.mlp.up_proj.weight"].dtype = "I8";
   EXPECT_THAT(error_of(config, tensors),
               HasSubstr("\"model.layers.1.mlp.up_proj.weight\": dtype I8 is not supported"));
+}
+
+TEST(ResolveWeights, FindsScalesOfFp8Matrices) {
+  ModelConfig config = small_config(true, false);
+  config.fp8 = Fp8Scaling{4, 0};  // [12, 8] has 3 by 1 of them
+  Tensors tensors = tensors_of(config);
+  const std::string q = "model.layers.1.self_attn.q_proj.weight";
+  tensors[q].dtype = "F8_E4M3";
+  EXPECT_THAT(error_of(config, tensors), HasSubstr("\"" + q + "_scale_inv\" or"));
+  for (const std::string suffix : {"_scale_inv", "_scale"}) {
+    for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{3, 1}, {3}}) {
+      Tensors scaled = tensors;
+      scaled[q + suffix] = {shape, "F32"};
+      const auto plan = resolve(config, scaled);
+      ASSERT_TRUE(plan) << plan.error().message;
+      EXPECT_TRUE(plan->fp8);
+      EXPECT_EQ(plan->dtype, DType::kBF16);
+      const WeightSource& source = plan->layer(1)[WeightRole::kQ];
+      EXPECT_EQ(source.dtype, DType::kF8E4M3);
+      EXPECT_EQ(source.scales.name, q + suffix);
+      EXPECT_EQ(source.block_rows, 4);
+      EXPECT_EQ(source.block_cols, 8);
+      EXPECT_TRUE(plan->layer(0)[WeightRole::kQ].scales.name.empty());
+    }
+  }
+  tensors[q + "_scale"] = {{2, 1}, "BF16"};
+  EXPECT_THAT(error_of(config, tensors),
+              HasSubstr("_scale\" has shape [2, 1]; blocks of 4 by 8 (config.json: "
+                        "quantization_config) make [3, 1] of [12, 8]"));
+  tensors[q + "_scale"] = {{3, 1}, "F8_E4M3"};
+  EXPECT_THAT(error_of(config, tensors), HasSubstr("scales in F8_E4M3"));
+  tensors[q + "_scale"] = {{3, 1}, "BF16"};
+  tensors["model.embed_tokens.weight"].dtype = "F8_E4M3";
+  EXPECT_THAT(error_of(config, tensors),
+              HasSubstr("\"model.embed_tokens.weight\" is F8_E4M3; exp"));
+  tensors["model.embed_tokens.weight"].dtype = "BF16";
+  config.fp8.reset();
+  EXPECT_THAT(error_of(config, tensors), HasSubstr("config.json has no quantization_config"));
+}
+
+TEST(ResolveWeights, OneScaleMayBeAScalar) {
+  ModelConfig config = small_config(false, false);
+  config.fp8 = Fp8Scaling{};
+  Tensors tensors = tensors_of(config);
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  tensors[down].dtype = "F8_E4M3";
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {1}, {1, 1}}) {
+    tensors[down + "_scale"] = {shape, "F32"};
+    EXPECT_EQ(error_of(config, tensors), "no error");
+  }
+  // A stage that has no other matrices.
+  const auto stage = resolve(config, tensors, 1, 2);
+  ASSERT_TRUE(stage) << stage.error().message;
+  EXPECT_FALSE(stage->fp8);
 }
 
 TEST(ResolveWeights, LeavesOtherTensorsAlone) {

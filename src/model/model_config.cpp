@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
 #include "model/json_fields.h"
+#include "model/quantization_fields.h"
 #include "model/refused_fields.h"
 #include "model/rope_fields.h"
 
@@ -268,6 +269,7 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
   RETURN_IF_ERROR(refuse_unsupported_fields(fields));
   ModelConfig config;
   config.family = rules.family;
+  ASSIGN_OR_RETURN(config.fp8, read_quantization(fields));
   ASSIGN_OR_RETURN(config.vocab_size, read_size(fields, "vocab_size", ModelLimits::kVocabSize));
   ASSIGN_OR_RETURN(config.hidden_size, read_size(fields, "hidden_size", ModelLimits::kHiddenSize));
   ASSIGN_OR_RETURN(config.num_layers, read_size(fields, "num_hidden_layers", ModelLimits::kLayers));

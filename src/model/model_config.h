@@ -66,6 +66,15 @@ struct LayerConfig {
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
+// How a checkpoint's FP8 matrices are scaled: one factor for so many rows by so many columns; 0
+// means all of them. The files say which matrices are in FP8.
+struct Fp8Scaling {
+  std::int32_t block_rows = 0;
+  std::int32_t block_cols = 0;
+
+  friend bool operator==(const Fp8Scaling&, const Fp8Scaling&) = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   std::int32_t vocab_size = 0;
@@ -77,6 +86,7 @@ struct ModelConfig {
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of config.json; GenerationDefaults' go first when present
   std::optional<DType> dtype;       // as config.json states; the files have the last word
+  std::optional<Fp8Scaling> fp8;    // a checkpoint with FP8 matrices
   std::vector<LayerConfig> layers;  // num_layers
   std::vector<RopeConfig> ropes;    // at least one
 

@@ -276,8 +276,7 @@ TEST(ModelConfig, RefusesSizesThatCannotBe) {
 
 TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
   for (const auto& [field, value] :
-       std::vector<std::pair<const char*, json>>{{"quantization_config", {{"quant_method", "awq"}}},
-                                                 {"quantization", {{"bits", 4}}},
+       std::vector<std::pair<const char*, json>>{{"quantization", {{"bits", 4}}},
                                                  {"num_local_experts", 8},
                                                  {"final_logit_softcapping", 30.0},
                                                  {"residual_multiplier", 0.22},
@@ -296,6 +295,15 @@ TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
   }
   EXPECT_THAT(error_with(llama(), "hidden_act", "relu"),
               HasSubstr("hidden_act: \"relu\" is not supported; expected silu or"));
+}
+
+TEST(ModelConfig, ReadsHowFp8IsScaled) {
+  json config = llama();
+  EXPECT_FALSE(parsed(config).fp8);
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  EXPECT_EQ(parsed(config).fp8, (Fp8Scaling{128, 128}));
+  EXPECT_THAT(error_with(llama(), "quantization_config", {{"quant_method", "awq"}}),
+              HasSubstr("config.json: quantization_config.quant_method: \"awq\""));
 }
 
 TEST(ModelConfig, IgnoresWhatDoesNotMatter) {

@@ -28,7 +28,6 @@ constexpr std::string_view kAttention = "this attention variant is not supported
 constexpr std::string_view kPerLayer = "layers of different shapes are not supported";
 
 constexpr std::array kRefused = {
-    RefusedField{"quantization_config", Neutral::kNothing, kQuantized},
     RefusedField{"quantization", Neutral::kNothing, kQuantized},
     RefusedField{"compression_config", Neutral::kNothing, kQuantized},
     RefusedField{"num_experts", Neutral::kZeroOrOne, kExperts},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -23,19 +24,36 @@ std::size_t element_count(const TensorInfo& tensor) {
   return count;
 }
 
+// visit(source, of_layer)
 template <class Visit>
 void for_each_source(const ModelWeightsPlan& sources, const Visit& visit) {
   for (const WeightSource* source : {&sources.embedding, &sources.final_norm, &sources.lm_head}) {
-    if (source->present()) visit(*source);
+    if (source->present()) visit(*source, false);
   }
   for (const LayerWeightSources& layer : sources.layers) {
     for (const WeightSource& source : layer.weights) {
-      if (source.present()) visit(source);
+      if (source.present()) visit(source, true);
     }
   }
 }
 
+// Those of the checkpoint, or our own where a matrix is quantized here.
+Fp8Blocks blocks_of(const WeightSource& source) {
+  const std::vector<std::int64_t>& shape = source.tensor.shape;
+  const bool stored = source.block_rows != 0;
+  const auto own = [](std::int64_t dim) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(dim, Fp8Blocks::kOwnBlock));
+  };
+  return {shape[0], shape[1], stored ? source.block_rows : own(shape[0]),
+          stored ? source.block_cols : own(shape[1])};
+}
+
 }  // namespace
+
+WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType> wanted) {
+  if (!wanted) return {sources.fp8 ? DType::kF8E4M3 : sources.dtype, sources.dtype};
+  return {*wanted, *wanted == DType::kF8E4M3 ? sources.dtype : *wanted};
+}
 
 WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
                                   std::optional<DType> dtype, const DeviceTraits& traits,
@@ -43,16 +61,17 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   WeightsLayout layout;
   layout.checkpoint_ = &checkpoint;
   layout.sources_ = &sources;
+  layout.dtype_ = dtype;
   layout.file_offsets_.resize(checkpoint.files().size(), 0);
   layout.file_mapped_.resize(checkpoint.files().size(), false);
-  for_each_source(sources, [&](const WeightSource& source) {
-    std::optional<DType> placed = dtype;
+  for_each_source(sources, [&](const WeightSource& source, bool of_layer) {
+    const bool to_fp8 = of_layer && source.tensor.shape.size() == 2;
+    const bool as_stored = !dtype || (*dtype == DType::kF8E4M3 && !to_fp8);
+    DType placed = as_stored ? source.dtype : *dtype;
     // A layer's norms and biases, where they are copied anyway: libraries add biases of the type of
     // their results only. Nothing is rounded by it.
-    const bool vector = source.tensor.shape.size() == 1 && &source != &sources.final_norm;
-    if (vector && !traits.maps_files && placed.value_or(source.dtype) == source.dtype) {
-      placed = DType::kF32;
-    }
+    const bool vector = of_layer && source.tensor.shape.size() == 1;
+    if (vector && !traits.maps_files && placed == source.dtype) placed = DType::kF32;
     layout.place(source, placed, traits, model_id, arena);
   });
   // Files come last: what is copied is backed as a prefix of the region.
@@ -65,24 +84,32 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   return layout;
 }
 
-void WeightsLayout::place(const WeightSource& source, std::optional<DType> dtype,
-                          const DeviceTraits& traits, std::string_view model_id, ArenaPlan& arena) {
+void WeightsLayout::place(const WeightSource& source, DType dtype, const DeviceTraits& traits,
+                          std::string_view model_id, ArenaPlan& arena) {
   const TensorInfo& tensor = source.tensor;
   if (placements_.contains(tensor.name)) return;
-  Placement placement{&source, dtype.value_or(source.dtype), false, 0};
+  Placement placement;
+  placement.source = &source;
+  placement.dtype = dtype;
   // Kernels load whole elements; vectors of them need no alignment.
   const bool aligned = tensor.offset % size_of(source.dtype) == 0;
-  placement.mapped =
-      !is_dummy(source) && traits.maps_files && aligned && placement.dtype == source.dtype;
+  placement.mapped = !is_dummy(source) && traits.maps_files && aligned && dtype == source.dtype;
+  const auto add = [&](std::string_view suffix, std::size_t bytes) {
+    const std::size_t offset = arena.add(
+        RegionKind::kWeights, fmt::format("{}/{}{}", model_id, tensor.name, suffix), bytes);
+    copied_end_ = offset + bytes;
+    copied_bytes_ += bytes;
+    return offset;
+  };
   if (placement.mapped) {
     file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
     mapped_bytes_ += tensor.bytes;
   } else {
-    const std::size_t bytes = element_count(tensor) * size_of(placement.dtype);
-    placement.offset =
-        arena.add(RegionKind::kWeights, fmt::format("{}/{}", model_id, tensor.name), bytes);
-    copied_end_ = placement.offset + bytes;
-    copied_bytes_ += bytes;
+    placement.offset = add("", element_count(tensor) * size_of(dtype));
+  }
+  if (placement.scaled() || source.dtype == DType::kF8E4M3) placement.blocks = blocks_of(source);
+  if (placement.scaled()) {
+    placement.scales = add("_scale", placement.blocks.count() * sizeof(float));
   }
   placements_.emplace(tensor.name, placement);
 }
@@ -99,20 +126,17 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
   DummyValues values;
   for (const Placement* placement : copied_placements()) {
-    auto copied = is_dummy(*placement->source) ? fill(*placement, values, arena, upload)
-                                               : copy(*placement, arena, upload);
-    if (!copied) return with_context(placement->source->tensor.name, std::move(copied).error());
+    auto written = write(*placement, arena, pool, values, upload);
+    if (!written) {
+      static_cast<void>(upload.finish());  // its buffers may be on their way to the device
+      return with_context(placement->source->tensor.name, std::move(written).error());
+    }
   }
   RETURN_IF_ERROR(upload.finish());
   RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
 
   DecoderWeights weights;
-  weights.dtype = sources_->dtype;
-  for (const auto& [name, placement] : placements_) {
-    if (placement.source == &sources_->layers.front()[WeightRole::kQ]) {
-      weights.dtype = placement.dtype;
-    }
-  }
+  weights.dtypes = weight_dtypes(*sources_, dtype_);
   weights.embedding = view(sources_->embedding, arena);
   weights.final_norm = view(sources_->final_norm, arena);
   weights.lm_head = view(sources_->lm_head, arena);
@@ -125,31 +149,78 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
 std::vector<const WeightsLayout::Placement*> WeightsLayout::copied_placements() const {
   std::vector<const Placement*> copied;
   for (const auto& [name, placement] : placements_) {
-    if (!placement.mapped) copied.push_back(&placement);
+    if (!placement.mapped || placement.scaled()) copied.push_back(&placement);
   }
+  const auto begin = [](const Placement* p) { return p->mapped ? p->scales : p->offset; };
   std::sort(copied.begin(), copied.end(),
-            [](const Placement* a, const Placement* b) { return a->offset < b->offset; });
+            [&](const Placement* a, const Placement* b) { return begin(a) < begin(b); });
   return copied;
 }
 
-Status WeightsLayout::copy(const Placement& placement, const Arena& arena, Upload& upload) const {
+// A matrix that is mapped has scales to be copied.
+Status WeightsLayout::write(const Placement& placement, const Arena& arena, ThreadPool& pool,
+                            DummyValues& values, Upload& upload) const {
+  std::byte* const region = arena.region_base(RegionKind::kWeights);
+  std::vector<float> scales;
+  if (placement.blocks.count() > 0) {
+    ASSIGN_OR_RETURN(scales, scales_of(placement, pool));
+  }
+  if (placement.scaled()) {
+    RETURN_IF_ERROR(upload.write(region + placement.scales, scales.size() * sizeof(float),
+                                 [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                                   std::memcpy(to, scales.data() + offset / sizeof(float), bytes);
+                                 }));
+  }
+  if (placement.mapped) return {};
+  std::byte* const target = region + placement.offset;
+  return is_dummy(*placement.source) ? fill(placement, values, target, upload)
+                                     : copy(placement, scales, target, upload);
+}
+
+Result<std::vector<float>> WeightsLayout::scales_of(const Placement& placement,
+                                                    ThreadPool& pool) const {
+  const WeightSource& source = *placement.source;
+  if (is_dummy(source)) return std::vector<float>(placement.blocks.count(), DummyValues::kFp8Scale);
+  if (source.dtype != DType::kF8E4M3) {
+    return choose_scales(checkpoint_->data(source.tensor).data(), source.dtype, placement.blocks,
+                         pool);
+  }
+  ASSIGN_OR_RETURN(const DType dtype, weight_dtype(source.scales));
+  return read_scales(checkpoint_->data(source.scales).data(), dtype, placement.blocks.count());
+}
+
+Status WeightsLayout::copy(const Placement& placement, std::span<const float> scales,
+                           std::byte* target, Upload& upload) const {
   const TensorInfo& tensor = placement.source->tensor;
   const std::byte* from = checkpoint_->data(tensor).data();
   const DType from_type = placement.source->dtype;
-  const std::size_t from_size = size_of(from_type);
-  const std::size_t size = size_of(placement.dtype);
-  return upload.write(arena.region_base(RegionKind::kWeights) + placement.offset,
-                      element_count(tensor) * size,
-                      [&](std::size_t offset, std::size_t bytes, std::byte* to) {
-                        convert_weights(from + offset / size * from_size, from_type, to,
-                                        placement.dtype, bytes / size);
-                      });
+  const DType type = placement.dtype;
+  const std::size_t size = size_of(type);
+  std::atomic<bool> nan = false;
+  RETURN_IF_ERROR(upload.write(
+      target, element_count(tensor) * size,
+      [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+        const std::size_t begin = offset / size;
+        const std::size_t count = bytes / size;
+        const bool is_fp8 = from_type == DType::kF8E4M3;
+        if (is_fp8 && has_nan({from + begin, count})) nan.store(true, std::memory_order_relaxed);
+        if (type == from_type) {
+          std::memcpy(to, from + offset, bytes);
+        } else if (type == DType::kF8E4M3) {
+          quantize(from, from_type, placement.blocks, scales, begin, count, to);
+        } else if (is_fp8) {
+          expand(from, placement.blocks, scales, begin, count, to, type);
+        } else {
+          convert_weights(from + begin * size_of(from_type), from_type, to, type, count);
+        }
+      }));
+  if (nan) return invalid_argument("holds NaN; expected FP8 codes of finite weights");
+  return {};
 }
 
-Status WeightsLayout::fill(const Placement& placement, DummyValues& values, const Arena& arena,
+Status WeightsLayout::fill(const Placement& placement, DummyValues& values, std::byte* target,
                            Upload& upload) const {
   const TensorInfo& tensor = placement.source->tensor;
-  std::byte* target = arena.region_base(RegionKind::kWeights) + placement.offset;
   Status status;
   values.for_each_piece(
       tensor.name, placement.dtype, element_count(tensor), [&](std::span<const std::byte> from) {
@@ -163,12 +234,16 @@ Status WeightsLayout::fill(const Placement& placement, DummyValues& values, cons
   return status;
 }
 
+const WeightsLayout::Placement& WeightsLayout::placement_of(const WeightSource& source) const {
+  const auto found = placements_.find(source.tensor.name);
+  CHECK(found != placements_.end());
+  return found->second;
+}
+
 TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) const {
   if (!source.present()) return {};
   const TensorInfo& tensor = source.tensor;
-  const auto found = placements_.find(tensor.name);
-  CHECK(found != placements_.end());
-  const Placement& placement = found->second;
+  const Placement& placement = placement_of(source);
   const std::size_t offset = placement.mapped
                                  ? file_offsets_[static_cast<std::size_t>(tensor.file)] +
                                        static_cast<std::size_t>(tensor.offset)
@@ -178,6 +253,15 @@ TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) c
   return tensor.shape.size() == 1
              ? vector_view(data, placement.dtype, tensor.shape[0])
              : matrix_view(data, placement.dtype, tensor.shape[0], tensor.shape[1]);
+}
+
+BlockScales WeightsLayout::scales_view(const WeightSource& source, const Arena& arena) const {
+  if (!source.present()) return {};
+  const Placement& placement = placement_of(source);
+  if (!placement.scaled()) return {};
+  const std::byte* data = arena.region_base(RegionKind::kWeights) + placement.scales;
+  return {reinterpret_cast<const float*>(data), placement.blocks.block_rows,
+          placement.blocks.block_cols, placement.blocks.across()};
 }
 
 LayerWeights WeightsLayout::layer_views(const LayerWeightSources& sources,
@@ -202,6 +286,14 @@ LayerWeights WeightsLayout::layer_views(const LayerWeightSources& sources,
   w.up_bias = get(WeightRole::kUpBias);
   w.down = get(WeightRole::kDown);
   w.down_bias = get(WeightRole::kDownBias);
+  const auto scales = [&](WeightRole role) { return scales_view(sources[role], arena); };
+  w.q_scales = scales(WeightRole::kQ);
+  w.k_scales = scales(WeightRole::kK);
+  w.v_scales = scales(WeightRole::kV);
+  w.o_scales = scales(WeightRole::kO);
+  w.gate_scales = scales(WeightRole::kGate);
+  w.up_scales = scales(WeightRole::kUp);
+  w.down_scales = scales(WeightRole::kDown);
   return w;
 }
 

@@ -3,7 +3,10 @@
 // no files, or the file aligns it badly); loading then maps and copies. Nothing is held twice.
 // Dummy weights (dummy_weights.h) are copied from values made up on the way.
 //
-// Weights region: [ copied weights, one named buffer each | mapped files, whole ]
+// Where FP8 is wanted, the layers' matrices are quantized on the way (fp8_weights.h); where another
+// dtype is, matrices stored in FP8 are expanded. Scales are copied, in F32, behind their matrix.
+//
+// Weights region: [ copied weights and scales, one named buffer each | mapped files, whole ]
 //
 // Owner: the engine's loader; the views it gets point into the arena and live as long as it.
 // Threads: the engine's thread; conversion splits over the pool.
@@ -12,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +25,11 @@
 #include "checkpoint/checkpoint.h"
 #include "device/arena.h"
 #include "device/device.h"
+#include "device/op_params.h"
 #include "device/upload.h"
 #include "model/dummy_weights.h"
 #include "model/families.h"
+#include "model/fp8_weights.h"
 #include "tensor/tensor_view.h"
 
 namespace sluice {
@@ -41,19 +47,29 @@ struct LayerWeights {
   TensorView gate_bias, up_bias;
   TensorView down;  // [hidden, F]
   TensorView down_bias;
+  // Of matrices in FP8.
+  BlockScales q_scales, k_scales, v_scales, o_scales, gate_scales, up_scales, down_scales;
 };
 
+// Of what is in the arena: the layers' matrices may be in FP8 when everything else is not.
+struct WeightDTypes {
+  DType matrices = DType::kF32;
+  DType others = DType::kF32;  // embedding and lm_head; norms and biases may be F32 instead
+};
+// `wanted`: FP8, for the layers' matrices; another, for all weights; nothing, all as stored.
+WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType> wanted);
+
 struct DecoderWeights {
-  DType dtype = DType::kF32;  // of the matrices
-  TensorView embedding;       // [V, hidden]; first stage
-  TensorView final_norm;      // [hidden]; last stage
-  TensorView lm_head;         // [V, hidden]; last stage; the embedding again when tied
+  WeightDTypes dtypes;
+  TensorView embedding;   // [V, hidden]; first stage
+  TensorView final_norm;  // [hidden]; last stage
+  TensorView lm_head;     // [V, hidden]; last stage; the embedding again when tied
   std::vector<LayerWeights> layers;
 };
 
 class WeightsLayout {
  public:
-  // Adds the weights' buffers to `arena`. `dtype`: convert every weight to it; nothing: as stored.
+  // Adds the weights' buffers to `arena`. `dtype`: see weight_dtypes().
   // `model_id` goes in front of buffer names. `sources` and `checkpoint` must stay until load().
   static WeightsLayout plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
                             std::optional<DType> dtype, const DeviceTraits& traits,
@@ -72,21 +88,31 @@ class WeightsLayout {
     DType dtype = DType::kF32;  // in the arena
     bool mapped = false;
     std::size_t offset = 0;  // in the weights region, when copied
+    Fp8Blocks blocks;        // of a matrix in FP8, here or in the checkpoint
+    std::size_t scales = 0;  // offset in the weights region, of a matrix in FP8 here
+    bool scaled() const { return dtype == DType::kF8E4M3; }
   };
 
   WeightsLayout() = default;
-  void place(const WeightSource& source, std::optional<DType> dtype, const DeviceTraits& traits,
+  void place(const WeightSource& source, DType dtype, const DeviceTraits& traits,
              std::string_view model_id, ArenaPlan& arena);
   // In the order of the arena: layers one after the other.
   std::vector<const Placement*> copied_placements() const;
-  Status copy(const Placement& placement, const Arena& arena, Upload& upload) const;
-  Status fill(const Placement& placement, DummyValues& values, const Arena& arena,
+  Status write(const Placement& placement, const Arena& arena, ThreadPool& pool,
+               DummyValues& values, Upload& upload) const;
+  Result<std::vector<float>> scales_of(const Placement& placement, ThreadPool& pool) const;
+  Status copy(const Placement& placement, std::span<const float> scales, std::byte* target,
               Upload& upload) const;
+  Status fill(const Placement& placement, DummyValues& values, std::byte* target,
+              Upload& upload) const;
+  const Placement& placement_of(const WeightSource& source) const;
   TensorView view(const WeightSource& source, const Arena& arena) const;
+  BlockScales scales_view(const WeightSource& source, const Arena& arena) const;
   LayerWeights layer_views(const LayerWeightSources& sources, const Arena& arena) const;
 
   const Checkpoint* checkpoint_ = nullptr;
   const ModelWeightsPlan* sources_ = nullptr;
+  std::optional<DType> dtype_;                                // that was asked for
   std::map<std::string, Placement, std::less<>> placements_;  // by tensor; a tied one is once
   std::vector<std::size_t> file_offsets_;                     // in the region; by file
   std::vector<bool> file_mapped_;

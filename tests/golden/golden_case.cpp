@@ -1,6 +1,8 @@
 #include "tests/golden/golden_case.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,7 @@
 
 #include "base/rng.h"
 #include "base/sha256.h"
+#include "tensor/float8.h"
 #include "tensor/half.h"
 
 namespace sluice {
@@ -48,6 +51,49 @@ std::string encode(const std::vector<float>& values, const std::string& dtype) {
     }
   }
   return bytes;
+}
+
+// Rows and columns of an FP8 matrix that share a scale, as config.json says.
+std::array<std::int64_t, 2> block_of(const nlohmann::json& quantization,
+                                     const std::vector<std::int64_t>& shape) {
+  if (quantization.at("quant_method") == "fp8") {
+    const auto& block = quantization.at("weight_block_size");
+    return {std::min(block.at(0).get<std::int64_t>(), shape[0]),
+            std::min(block.at(1).get<std::int64_t>(), shape[1])};
+  }
+  const bool rows =
+      quantization.at("config_groups").at("group_0").at("weights").at("strategy") == "channel";
+  return {rows ? 1 : shape[0], shape[1]};
+}
+
+struct EncodedFp8 {
+  std::vector<std::int64_t> scales_shape;
+  std::string codes;
+  std::string scales;
+};
+
+// The largest of a block becomes 448, the largest code.
+EncodedFp8 encode_fp8(const std::vector<float>& values, const std::vector<std::int64_t>& shape,
+                      const std::array<std::int64_t, 2>& block) {
+  const std::int64_t across = (shape[1] + block[1] - 1) / block[1];
+  const std::int64_t down = (shape[0] + block[0] - 1) / block[0];
+  std::vector<float> scales(static_cast<std::size_t>(across * down));
+  const auto scale_of = [&](std::size_t i) -> float& {
+    const auto row = static_cast<std::int64_t>(i) / shape[1];
+    const auto col = static_cast<std::int64_t>(i) % shape[1];
+    return scales[static_cast<std::size_t>(row / block[0] * across + col / block[1])];
+  };
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    scale_of(i) = std::max(scale_of(i), std::abs(values[i]));
+  }
+  for (float& scale : scales) scale /= kLargestE4M3;
+  EncodedFp8 encoded;
+  encoded.scales_shape = {down, across};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    append(encoded.codes, float_to_e4m3(values[i] / scale_of(i)));
+  }
+  for (const float scale : scales) append(encoded.scales, scale);
+  return encoded;
 }
 
 }  // namespace
@@ -104,15 +150,29 @@ std::vector<float> golden_values(const GoldenTensor& tensor, std::uint64_t seed)
 
 void write_golden_checkpoint(const GoldenCase& golden, const std::string& directory) {
   const std::string type = golden.dtype == "f32" ? "F32" : golden.dtype == "f16" ? "F16" : "BF16";
+  const auto config = nlohmann::json::parse(golden.config);
   nlohmann::json header;
   std::string data;
+  const auto add = [&](const std::string& name, const std::string& dtype,
+                       const std::vector<std::int64_t>& shape, const std::string& bytes) {
+    header[name] = {{"dtype", dtype},
+                    {"shape", shape},
+                    {"data_offsets", {data.size(), data.size() + bytes.size()}}};
+    data += bytes;
+  };
   for (const GoldenTensor& tensor : golden.tensors) {
-    const std::size_t begin = data.size();
-    data += encode(golden_values(tensor, golden.seed), golden.dtype);
-    header[tensor.name] = {
-        {"dtype", type}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    const std::vector<float> values = golden_values(tensor, golden.seed);
+    if (!config.contains("quantization_config") || !tensor.name.ends_with("_proj.weight")) {
+      add(tensor.name, type, tensor.shape, encode(values, golden.dtype));
+      continue;
+    }
+    const auto& quantization = config.at("quantization_config");
+    const EncodedFp8 fp8 = encode_fp8(values, tensor.shape, block_of(quantization, tensor.shape));
+    const bool inverse = quantization.at("quant_method") == "fp8";
+    add(tensor.name, "F8_E4M3", tensor.shape, fp8.codes);
+    add(tensor.name + (inverse ? "_scale_inv" : "_scale"), "F32", fp8.scales_shape, fp8.scales);
   }
-  if (to_hex(sha256(data)) != golden.weights_sha256) {
+  if (!golden.weights_sha256.empty() && to_hex(sha256(data)) != golden.weights_sha256) {
     throw std::runtime_error(golden.name + ": the recipe gives other weights than case.json says");
   }
   std::string text = header.dump();

@@ -39,7 +39,7 @@ struct GoldenCase {
   std::uint64_t seed = 0;
   std::string dtype;  // "f32", "f16" or "bf16"
   std::vector<GoldenTensor> tensors;
-  std::string weights_sha256;
+  std::string weights_sha256;  // of a case that was changed: none
   std::vector<GoldenPrompt> prompts;
   std::map<std::string, GoldenError> torch_error;  // by dtype
 };

@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kDirectory = "tests/golden/models";
 
 DType dtype_of(const std::string& name) {
+  if (name == "fp8") return DType::kF8E4M3;
   return name == "f32" ? DType::kF32 : name == "f16" ? DType::kF16 : DType::kBF16;
 }
 
@@ -80,6 +81,18 @@ TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
   test::expect_greedy_tokens(fixture, golden_);
 }
 
+// The matrices as they lie, codes times scales: no further off than PyTorch with the same values in
+// 16 bits. What is expanded to F32 or 16 bits is compared above.
+class Fp8ModelsTest : public GoldenModelsTest {};
+TEST_P(Fp8ModelsTest, MatricesAsTheyLie) {
+  const GoldenError ours = error_of("fp8");
+  const GoldenError torch = golden_.torch_error.at(golden_.dtype);
+  RecordProperty("fp8_rms_ratio", std::to_string(ours.rms / torch.rms));
+  EXPECT_LE(ours.max, 2 * torch.max);
+  EXPECT_LE(ours.rms, 2 * torch.rms);
+  EXPECT_GT(ours.rms, 0);
+}
+
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -87,6 +100,10 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModelsTest, testing::ValuesIn(golden_case_names(kDirectory)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, Fp8ModelsTest,
+                         testing::Values("llama-fp8-block", "qwen2-fp8-channel",
+                                         "qwen3-fp8-tensor"),
                          test_name);
 
 }  // namespace

@@ -5,14 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "device/cpu/cpu_device.h"
 #include "model/dummy_weights.h"
+#include "tensor/float8.h"
 #include "tensor/half.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
@@ -128,7 +131,8 @@ TEST_P(WeightsTest, AsStoredNothingIsCopied) {
 TEST_P(WeightsTest, AnotherDtypeIsConverted) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Loaded loaded(directory_.path(), dtype);
-    EXPECT_EQ(loaded.weights.dtype, dtype);
+    EXPECT_EQ(loaded.weights.dtypes.matrices, dtype);
+    EXPECT_EQ(loaded.weights.dtypes.others, dtype);
     EXPECT_EQ(loaded.weights.embedding.dtype, dtype);
     EXPECT_EQ(loaded.weights.layers[0].input_norm.dtype, dtype);
     if (dtype != loaded.sources.dtype) {
@@ -157,6 +161,128 @@ TEST_P(WeightsTest, TensorsThatTheFileAlignsBadlyAreCopied) {
   EXPECT_EQ(loaded.mapped_bytes, 0U);
   EXPECT_GT(loaded.copied_bytes, 0U);
   expect_all_equal(loaded);
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// The matrices of a layer, what they count.
+std::vector<float> counted(const TensorView& weight, const BlockScales& scales) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < weight.elements(); ++i) {
+    if (weight.dtype != DType::kF8E4M3) {
+      values.push_back(element(weight, i));
+      continue;
+    }
+    const std::int64_t block = i / weight.dims[1] / scales.block_rows * scales.stride +
+                               i % weight.dims[1] / scales.block_cols;
+    values.push_back(e4m3_to_float(weight.as<std::uint8_t>()[i]) * scales.values[block]);
+  }
+  return values;
+}
+
+class Fp8WeightsTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam()), directory_.path());
+  }
+  TempDirectory directory_;
+};
+
+TEST_P(Fp8WeightsTest, LieAsInTheFileOrAreExpanded) {
+  const Loaded stored(directory_.path());
+  const Loaded named(directory_.path(), DType::kF8E4M3);
+  const Loaded expanded(directory_.path(), DType::kF32);
+  EXPECT_EQ(stored.weights.dtypes.matrices, DType::kF8E4M3);
+  EXPECT_EQ(stored.weights.dtypes.others, stored.sources.dtype);
+  EXPECT_EQ(expanded.weights.dtypes.matrices, DType::kF32);
+  EXPECT_EQ(expanded.mapped_bytes, 0U);
+  const LayerWeights& layer = stored.weights.layers[1];
+  EXPECT_EQ(layer.input_norm.dtype, stored.sources.dtype);
+  // A matrix lies in the mapped file, its scales are what is copied.
+  std::uint64_t scales = 0;
+  for (const LayerWeightSources& sources : stored.sources.layers) {
+    for (const WeightSource& source : sources.weights) scales += source.scales.bytes;
+  }
+  EXPECT_GT(scales, 0U);
+  EXPECT_EQ(stored.copied_bytes, scales);
+  const auto matrices = [](const LayerWeights& w) {
+    return std::array{counted(w.q, w.q_scales),       counted(w.k, w.k_scales),
+                      counted(w.v, w.v_scales),       counted(w.o, w.o_scales),
+                      counted(w.gate, w.gate_scales), counted(w.up, w.up_scales),
+                      counted(w.down, w.down_scales)};
+  };
+  EXPECT_EQ(layer.q.dtype, DType::kF8E4M3);
+  EXPECT_EQ(expanded.weights.layers[1].q_scales.values, nullptr);
+  EXPECT_EQ(matrices(layer), matrices(expanded.weights.layers[1]));
+  EXPECT_EQ(matrices(named.weights.layers[1]), matrices(layer));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Fp8WeightsTest,
+                         testing::Values("llama-fp8-block", "qwen2-fp8-channel",
+                                         "qwen3-fp8-tensor"),
+                         test_name);
+
+// What is quantized on the way is what was published in FP8: the same recipe, quantized elsewhere.
+TEST(Fp8WeightsOnDevices, QuantizedOnTheWay) {
+  GoldenCase golden = read_golden_case("tests/golden/models", "llama-fp8-block");
+  const TempDirectory published;
+  write_golden_checkpoint(golden, published.path());
+  const Loaded fp8(published.path());
+  // The same model in F32.
+  const TempDirectory plain;
+  auto config = nlohmann::json::parse(golden.config);
+  config.erase("quantization_config");
+  golden.config = config.dump();
+  golden.dtype = "f32";
+  golden.weights_sha256.clear();
+  write_golden_checkpoint(golden, plain.path());
+  const Loaded quantized(plain.path(), DType::kF8E4M3);
+  EXPECT_EQ(quantized.weights.dtypes.others, DType::kF32);
+  EXPECT_EQ(quantized.weights.embedding.dtype, DType::kF32);
+  const LayerWeights& a = fp8.weights.layers[1];
+  const LayerWeights& b = quantized.weights.layers[1];
+  EXPECT_EQ(counted(a.q, a.q_scales), counted(b.q, b.q_scales));
+  EXPECT_EQ(counted(a.down, a.down_scales), counted(b.down, b.down_scales));
+  EXPECT_EQ(std::memcmp(a.gate.data, b.gate.data, static_cast<std::size_t>(a.gate.elements())), 0);
+  EXPECT_EQ(quantized.mapped_bytes > 0, true) << "embedding and norms lie in the file";
+}
+
+TEST(Fp8WeightsOnDevices, BadNumbersAreNamed) {
+  const GoldenCase golden = read_golden_case("tests/golden/models", "qwen3-fp8-tensor");
+  const TempDirectory directory;
+  write_golden_checkpoint(golden, directory.path());
+  const Checkpoint checkpoint = *Checkpoint::open(directory.path());
+  const TensorInfo& matrix = *checkpoint.find("model.layers.1.mlp.up_proj.weight");
+  const TensorInfo& scale = *checkpoint.find("model.layers.1.mlp.up_proj.weight_scale");
+  const auto error_with = [&](std::uint64_t offset, const std::string& bytes, bool late) {
+    std::fstream file(directory.file("model.safetensors"),
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset)) << bytes;
+    file.close();
+    ThreadPool pool(1);
+    std::unique_ptr<Device> device = *make_cpu_device({&pool, 0, {}});
+    if (late) device = std::make_unique<test::LateDevice>(std::move(device));
+    const ModelConfig config = *load_model_config(directory.path());
+    const Checkpoint bad = *Checkpoint::open(directory.path());
+    const ModelWeightsPlan sources = *resolve_weights(config, bad, 0, config.num_layers);
+    ArenaPlan plan;
+    const WeightsLayout layout =
+        WeightsLayout::plan(bad, sources, std::nullopt, device->traits(), "m", plan);
+    plan.finish(device->traits().granularity);
+    Arena arena = *Arena::create(*device, std::move(plan));
+    const auto loaded = layout.load(arena, *device, pool);
+    EXPECT_TRUE(device->synchronize());
+    return loaded ? "no error" : loaded.error().message;
+  };
+  EXPECT_EQ(error_with(matrix.offset + 100, "\x7f", true),
+            "model.layers.1.mlp.up_proj.weight: holds NaN; expected FP8 codes of finite weights");
+  EXPECT_EQ(error_with(scale.offset, std::string("\0\0\xc0\xff", 4), false),
+            "model.layers.1.mlp.up_proj.weight: scale 0 is -nan; expected a finite number of at "
+            "least 0");
 }
 
 // A dummy model on a device; the same bytes come to the host.
@@ -228,12 +354,6 @@ TEST(DummyWeightsOnDevices, AreFilledInPlaceOrCopiedFromTheHost) {
   EXPECT_GT(
       std::count_if(direct.begin(), direct.end(), [](std::byte b) { return b != std::byte{}; }),
       static_cast<std::ptrdiff_t>(direct.size() / 2));
-}
-
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, WeightsTest,

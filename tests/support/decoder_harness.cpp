@@ -39,7 +39,8 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   const std::int32_t last = options.last_layer.value_or(config_.num_layers);
   const ModelWeightsPlan sources =
       must(resolve_weights(config_, checkpoint, options.first_layer, last));
-  const DType dtype = options.dtype.value_or(sources.dtype);
+  const WeightDTypes weight_types = weight_dtypes(sources, options.dtype);
+  const DType dtype = weight_types.others;
   layout_ = layout_of(config_, options, dtype);
   table_width_ = (options.context + options.block_size - 1) / options.block_size;
 
@@ -52,7 +53,7 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   decoder.last_layer = last;
   decoder.capacity = capacity;
   decoder.max_positions = options.context;
-  decoder_ = std::make_unique<Decoder>(config_, decoder, dtype, device_->traits(), plan);
+  decoder_ = std::make_unique<Decoder>(config_, decoder, weight_types, device_->traits(), plan);
   BatchInputsOptions inputs;
   inputs.capacity = capacity;
   inputs.max_slots = options.max_slots;

@@ -19,7 +19,7 @@
 namespace sluice::test {
 
 struct HarnessOptions {
-  std::optional<DType> dtype;    // of weights and KV; absent: as stored
+  std::optional<DType> dtype;    // of weights (and KV, unless FP8); absent: as stored
   std::int32_t max_tokens = 64;  // per step
   std::int32_t max_slots = 4;
   std::int32_t context = 128;

@@ -139,6 +139,7 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
     if (weight == DType::kF32) kernel = kernels_.matmul_f32_f32;
     if (weight == DType::kF16) kernel = kernels_.matmul_f32_f16;
     if (weight == DType::kBF16) kernel = kernels_.matmul_f32_bf16;
+    if (weight == DType::kF8E4M3) kernel = kernels_.matmul_f32_f8;
   } else if (x == DType::kBF16 && weight == DType::kBF16) {
     kernel = kernels_.matmul_bf16_bf16;
   }
@@ -153,11 +154,13 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
   SegmentPieces result;
   result.kernel = matmul_kernel(p.x.dtype, weight.dtype);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
+  CHECK((segment.scales.values != nullptr) == (weight.dtype == DType::kF8E4M3));
   const std::int64_t cols = weight.dims[0];
   result.whole = {.x = p.x.data,
                   .x_stride = p.x.strides[0],
                   .weight = weight.data,
                   .weight_stride = weight.strides[0],
+                  .scales = segment.scales,
                   .bias = segment.bias.data,
                   .bias_dtype = segment.bias.dtype,
                   .out = static_cast<float*>(p.out.data) + column,

@@ -18,6 +18,7 @@ struct MatmulPiece {
   std::int64_t x_stride = 0;
   const void* weight = nullptr;
   std::int64_t weight_stride = 0;
+  BlockScales scales;          // of a weight in FP8
   const void* bias = nullptr;  // or none
   DType bias_dtype = DType::kF32;
   float* out = nullptr;
@@ -81,6 +82,7 @@ struct KernelTable {
   MatmulKernel matmul_f32_f32;
   MatmulKernel matmul_f32_f16;
   MatmulKernel matmul_f32_bf16;
+  MatmulKernel matmul_f32_f8;
   MatmulKernel matmul_bf16_bf16;
   // Columns are handed out in multiples of this, of every tile's width, so that few are narrow.
   std::int32_t matmul_cols;

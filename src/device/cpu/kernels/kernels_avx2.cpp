@@ -13,6 +13,7 @@ const KernelTable& avx2_kernels() {
       .matmul_f32_f32 = matmul<DotF32<Avx2, AsF32<Avx2>>>,
       .matmul_f32_f16 = matmul<DotF32<Avx2, AsF16<Avx2>>>,
       .matmul_f32_bf16 = matmul<DotF32<Avx2, AsBf16<Avx2>>>,
+      .matmul_f32_f8 = matmul<DotF32<Avx2, AsF8<Avx2>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx2>>,
       .matmul_cols = 12,
       .embed = embed_rows<Avx2>,

@@ -9,6 +9,7 @@ namespace {
 
 // Pairs of BF16 products, added in F32 by the hardware; denormals count as zero.
 struct DotBf16Pairs {
+  static constexpr bool kScaled = false;
   using Simd = Avx512;
   using X = std::uint16_t;
   using W = std::uint16_t;

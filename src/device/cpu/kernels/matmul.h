@@ -3,6 +3,9 @@
 // of rows x columns is kept in registers, so that each load serves several outputs; tiles of all
 // sizes perform the same operations on each output, so results do not depend on the tiling.
 //
+// A weight in FP8 is summed block by block of its scales: what a block of K gives is scaled and
+// added to the sum of those before it.
+//
 // Policies (Dot...) say how to load a step of K and how to multiply it into an accumulator.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
@@ -78,12 +81,26 @@ struct AsBf16 : As16Bits<S> {
   }
 };
 
+// FP8 (E4M3), as 2^-8 of what the codes count; scale() makes up for it.
+template <class S>
+struct AsF8 {
+  using Element = std::uint8_t;
+  static constexpr bool kScaled = true;
+  SLUICE_INLINE static typename S::F load(const Element* p) { return S::from_f16(S::load_e4m3(p)); }
+  SLUICE_INLINE static typename S::F load(const Element* p, int n) {
+    return S::from_f16(S::load_e4m3(p, n));
+  }
+  SLUICE_INLINE static float scale(float of_code) { return of_code * 0x1p8F; }
+};
+
 // x in F32, the weight widened from its dtype.
 template <class S, class Weight>
 struct DotF32 {
   using Simd = S;
   using X = float;
   using W = typename Weight::Element;
+  using Widened = Weight;
+  static constexpr bool kScaled = requires { Weight::kScaled; };
   using Vector = typename S::F;
   static constexpr int kStep = S::kLanes;
   static constexpr int kPhases = 1;
@@ -113,6 +130,7 @@ struct DotF32 {
 // Both in BF16, widened: the elements at even places of a step first, then those at odd places.
 template <class S>
 struct DotBf16 {
+  static constexpr bool kScaled = false;
   using Simd = S;
   using X = std::uint16_t;
   using W = std::uint16_t;
@@ -212,24 +230,47 @@ struct DotTile {
       w[c] = static_cast<const W*>(p.weight) + (col + c) * p.weight_stride;
     }
     const W* soon = static_cast<const W*>(p.weight) + next * p.weight_stride;
+    const auto add_products = [&](std::int64_t k, std::int64_t end, F(&sums)[rows][cols]) {
+      for (; k + P::kStep <= end; k += P::kStep) {
+        for (int c = 0; c < ahead; ++c) {
+          _mm_prefetch(reinterpret_cast<const char*>(soon + c * p.weight_stride + k), _MM_HINT_T1);
+        }
+        phases(x, w, k, sums);
+      }
+      if (k < end) phases(x, w, k, sums, static_cast<int>(end - k));
+    };
     F sums[rows][cols];
+    clear(sums);
+    if constexpr (P::kScaled) {
+      const std::int64_t block = p.scales.block_cols;
+      for (std::int64_t k = 0; k < p.depth; k += block) {
+        F part[rows][cols];
+        clear(part);
+        add_products(k, k + block < p.depth ? k + block : p.depth, part);
+        for (int c = 0; c < cols; ++c) {
+          const float of_code =
+              p.scales.values[(col + c) / p.scales.block_rows * p.scales.stride + k / block];
+          const F scale = P::Simd::set1(P::Widened::scale(of_code));
+          for (int r = 0; r < rows; ++r) {
+            sums[r][c] = P::Simd::fma(part[r][c], scale, sums[r][c]);
+          }
+        }
+      }
+    } else {
+      add_products(0, p.depth, sums);
+    }
+    store(sums, p.out + row * p.out_stride + col, p.out_stride);
+  }
+
+ private:
+  SLUICE_INLINE static void clear(F (&sums)[rows][cols]) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < cols; ++c) sums[r][c] = P::Simd::zero();
     }
-    std::int64_t k = 0;
-    for (; k + P::kStep <= p.depth; k += P::kStep) {
-      for (int c = 0; c < ahead; ++c) {
-        _mm_prefetch(reinterpret_cast<const char*>(soon + c * p.weight_stride + k), _MM_HINT_T1);
-      }
-      phases(x, w, k, sums);
-    }
-    if (k < p.depth) phases(x, w, k, sums, static_cast<int>(p.depth - k));
-    store(sums, p.out + row * p.out_stride + col, p.out_stride);
   }
 
- private:
   SLUICE_INLINE static __m128 quarter(F (&sums)[rows][cols], int i) {
     return P::Simd::quarter_sum(sums[i / cols][i % cols]);
   }

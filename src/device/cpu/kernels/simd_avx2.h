@@ -73,6 +73,14 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
   }
   SLUICE_INLINE static F from_f16(H h) { return _mm256_cvtph_ps(h); }
+  SLUICE_INLINE static H load_e4m3(const std::uint8_t* p) {
+    return widen_e4m3(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  SLUICE_INLINE static H load_e4m3(const std::uint8_t* p, int n) {
+    alignas(8) std::uint8_t copy[8] = {};
+    __builtin_memcpy(copy, p, static_cast<std::size_t>(n));
+    return widen_e4m3(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(copy)));
+  }
   SLUICE_INLINE static H to_f16(F v) {
     return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
@@ -150,6 +158,15 @@ struct Avx2 {
       rows[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
       rows[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
     }
+  }
+
+ private:
+  SLUICE_INLINE static H widen_e4m3(__m128i codes) {
+    const __m128i wide = _mm_cvtepu8_epi16(codes);
+    const __m128i sign = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x80)), 8);
+    const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x7F)), 7);
+    const __m128i nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7F << 7));
+    return _mm_or_si128(_mm_or_si128(sign, magnitude), _mm_and_si128(nan, _mm_set1_epi16(0x7E00)));
   }
 };
 

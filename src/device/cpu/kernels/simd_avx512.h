@@ -70,6 +70,13 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }
   SLUICE_INLINE static F from_f16(H h) { return _mm512_cvtph_ps(h); }
+  // 16 codes of E4M3 as float16 of 2^-8 their value: the exponent's bias is 15 there, and not 7.
+  SLUICE_INLINE static H load_e4m3(const std::uint8_t* p) {
+    return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  SLUICE_INLINE static H load_e4m3(const std::uint8_t* p, int n) {
+    return widen_e4m3(_mm_maskz_loadu_epi8(first(n), p));
+  }
   SLUICE_INLINE static H to_f16(F v) {
     return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
@@ -154,6 +161,14 @@ struct Avx512 {
   }
 
  private:
+  SLUICE_INLINE static H widen_e4m3(__m128i codes) {
+    const __m256i wide = _mm256_cvtepu8_epi16(codes);
+    const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
+    const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
+    const __m256i nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7F << 7));
+    return _mm256_or_si256(_mm256_or_si256(sign, magnitude),
+                           _mm256_and_si256(nan, _mm256_set1_epi16(0x7E00)));
+  }
   SLUICE_INLINE static F pair_low(F a, F b) {
     return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
   }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "device/op_params.h"
 #include "tensor/dtype.h"
+#include "tensor/float8.h"
 #include "tensor/half.h"
 #include "tensor/tensor_view.h"
 
@@ -17,6 +18,7 @@ inline float load_element(const void* data, DType dtype, std::int64_t index) {
     case DType::kF32: return static_cast<const float*>(data)[index];
     case DType::kF16: return f16_to_float(static_cast<const std::uint16_t*>(data)[index]);
     case DType::kBF16: return bf16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kF8E4M3: return e4m3_to_float(static_cast<const std::uint8_t*>(data)[index]);
     default: CHECK(!"not a float dtype");
   }
   return 0.0F;
@@ -27,12 +29,21 @@ inline void store_element(void* data, DType dtype, std::int64_t index, float val
     case DType::kF32: static_cast<float*>(data)[index] = value; return;
     case DType::kF16: static_cast<std::uint16_t*>(data)[index] = float_to_f16(value); return;
     case DType::kBF16: static_cast<std::uint16_t*>(data)[index] = float_to_bf16(value); return;
+    case DType::kF8E4M3: static_cast<std::uint8_t*>(data)[index] = float_to_e4m3(value); return;
     default: CHECK(!"not a float dtype");
   }
 }
 
 inline float load_element(const TensorView& matrix, std::int64_t row, std::int64_t col) {
   return load_element(matrix.data, matrix.dtype, row * matrix.strides[0] + col);
+}
+
+// Element (n, k) of a segment's weight, scaled.
+inline double load_weight(const MatmulSegment& segment, std::int64_t n, std::int64_t k) {
+  const double element = load_element(segment.weight, n, k);
+  if (segment.weight.dtype != DType::kF8E4M3) return element;
+  const BlockScales& scales = segment.scales;
+  return element * scales.values[n / scales.block_rows * scales.stride + k / scales.block_cols];
 }
 
 inline void store_element(const TensorView& matrix, std::int64_t row, std::int64_t col,

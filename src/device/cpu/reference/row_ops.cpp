@@ -52,7 +52,7 @@ void ReferenceOps::matmul(const MatmulParams& p) {
       for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
         double sum = 0.0;
         for (std::int64_t k = 0; k < depth; ++k) {
-          sum += static_cast<double>(load_element(p.x, t, k)) * load_element(segment.weight, n, k);
+          sum += load_element(p.x, t, k) * reference::load_weight(segment, n, k);
         }
         if (!segment.bias.empty()) {
           sum += load_element(segment.bias.data, segment.bias.dtype, n);
