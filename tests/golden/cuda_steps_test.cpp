@@ -137,17 +137,17 @@ class CudaLaunchesTest : public CudaStepsTest {
     fake_.runs_kernels = false;  // the books tell
   }
 
-  // A prompt of 40 tokens in one step, then decodes.
+  // A prompt of 70 tokens in one step, then decodes.
   std::map<std::uint32_t, double> run(const cuda::CublasLtApi* library) {
     auto device = cuda::make_device(cuda::FakeDriver::api(), 0, {}, library);
     EXPECT_TRUE(device) << device.error().message;
     EngineOptions options;
     options.max_num_seqs = 2;
-    options.max_model_len = 64;
-    options.token_budget = 48;
+    options.max_model_len = 128;
+    options.token_budget = 80;
     options.block_size = 4;
     test::EngineFixture fixture(checkpoint_.path(), options, 1, std::move(*device));
-    std::vector<TokenId> prompt(40, 3);
+    std::vector<TokenId> prompt(70, 3);
     fixture.add(test::greedy_request(1, std::move(prompt), 4));
     EXPECT_EQ(fixture.run_to_end().at({1, 0}).tokens.size(), 4U);
     return launches_of_a_layer(fake_, 3);
@@ -164,6 +164,7 @@ TEST_F(CudaLaunchesTest, ADenseLayerIsEight) {
 }
 
 // What the library computes is activated behind it; weights, and biases, of a product are one call.
+// Up to 64 tokens own kernels do gate and up in any case.
 TEST_F(CudaLaunchesTest, WithALibraryAPrefillLayerIsNine) {
   const cuda::CublasLtApi api = cuda::FakeCublasLt::api();
   const auto counts = run(&api);

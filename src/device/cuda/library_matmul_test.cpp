@@ -225,18 +225,18 @@ GatedMatmulParams gated_of(const MatmulParams& p, const TensorView& out) {
 
 TEST_F(LibraryMatmulTest, GatedProductsAreActivatedBehindIt) {
   make();
-  MatmulParams p = product(40, 33);
+  MatmulParams p = product(72, 65);
   p.segments[1] = p.segments[0];
   p.out.dims[1] = 2 * kColumns[0];
   p.out.strides[0] = 2 * kColumns[0];
-  const TensorView out = matrix_view(range_.base + 6 * kPlace, DType::kF32, 40, kColumns[0]);
+  const TensorView out = matrix_view(range_.base + 6 * kPlace, DType::kF32, 72, kColumns[0]);
   device_->ops().gated_matmul(gated_of(p, out));
   EXPECT_EQ(products(), 2);
   ASSERT_EQ(own_kernels(), 1);
   EXPECT_EQ(driver_.launches.back().kernel, KernelId::kGatedActivation);
   ASSERT_TRUE(device_->synchronize());
-  std::vector<float> sums(static_cast<std::size_t>(33 * 2 * kColumns[0]));
-  std::vector<float> got(static_cast<std::size_t>(33 * kColumns[0]));
+  std::vector<float> sums(static_cast<std::size_t>(65 * 2 * kColumns[0]));
+  std::vector<float> got(static_cast<std::size_t>(65 * kColumns[0]));
   ASSERT_TRUE(device_->copy_to_host(sums.data(), p.out.data, sums.size() * 4));
   ASSERT_TRUE(device_->copy_to_host(got.data(), out.data, got.size() * 4));
   for (std::size_t i = 0; i < got.size(); ++i) {
