@@ -38,11 +38,24 @@ void CudaOps::submit_lora(OpId op, const Params& p) {
 
 void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
 void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
+bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
+  if (!plan.many_rows || library_ == nullptr) return false;
+  if (p.segments[0].weight.dtype == DType::kF8E4M3) {
+    if (!std::exchange(told_fp8_, true)) {
+      log_info(gpu_.name() +
+               ": products with weights in FP8 run on Sluice's own kernels, of many "
+               "rows too: cuBLASLt would take activations in FP8 only");
+    }
+    return false;
+  }
+  return library_->submit(p);
+}
+
 void CudaOps::matmul(const MatmulParams& p) {
   if (!begin(OpId::kMatmul, p)) return;
   auto plan = plan_matmul(p, matmul_);
   if (!plan) return gpu_.refuse(std::move(plan).error());
-  if (plan->many_rows && library_ != nullptr && library_->submit(p)) return;
+  if (use_library_for(*plan, p)) return;
   kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
 }
 void CudaOps::lora_shrink(const LoraShrinkParams& p) { submit_lora(OpId::kLoraShrink, p); }
@@ -66,7 +79,7 @@ void CudaOps::gated_matmul(const GatedMatmulParams& p) {
   if (!begin(OpId::kGatedMatmul, p)) return;
   auto plan = plan_matmul(p, matmul_);
   if (!plan) return gpu_.refuse(std::move(plan).error());
-  if (plan->many_rows && library_ != nullptr && library_->submit(p.product())) {
+  if (use_library_for(*plan, p.product())) {
     const GatedActivationParams rest = p.activated();
     const auto shape = launch_shape(rest);  // which the plan has looked at
     return kernels_.launch(KernelId::kGatedActivation, *shape, &rest, sizeof(rest));

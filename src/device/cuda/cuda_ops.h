@@ -51,6 +51,8 @@ class CudaOps final : public Ops {
   bool begin(OpId op, const Params& p);
   template <class Params>
   void submit(OpId op, KernelId kernel, const Params& p);
+  // Whether the library does it.
+  bool use_library_for(const MatmulPlan& plan, const MatmulParams& p);
 
   template <class Params>
   void submit_lora(OpId op, const Params& p);
@@ -59,6 +61,7 @@ class CudaOps final : public Ops {
   KernelSet& kernels_;
   LibraryMatmul* library_ = nullptr;
   MatmulChoice matmul_;
+  bool told_fp8_ = false;                // that the library is not used
   bool told_plain_ = false;              // that attention is slow, and why
   std::unique_ptr<RecordedOps> record_;  // while capturing
 };

@@ -19,6 +19,8 @@
 namespace sluice::cuda {
 namespace {
 
+constexpr int kFp8Capability = 9;  // and later: major number
+
 CUdeviceptr device_address(const void* pointer) {
   return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(pointer));
 }
@@ -93,6 +95,10 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
   traits_.asynchronous = true;
   traits_.residual_dtype = DType::kF32;
   traits_.f16_inputs = true;
+  if (const GpuInfo& info = gpu_->info(); info.major < kFp8Capability) {
+    traits_.no_fp8 = fmt::format("{} has capability {}.{}, and weights in FP8 need {}.0 or later",
+                                 gpu_->name(), info.major, info.minor, kFp8Capability);
+  }
 }
 
 CudaDevice::~CudaDevice() {

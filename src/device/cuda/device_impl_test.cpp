@@ -77,6 +77,22 @@ TEST_F(CudaDeviceTest, DescribesItself) {
   EXPECT_FALSE(traits.maps_files);
   EXPECT_EQ(traits.granularity, std::size_t{64} << 20);
   EXPECT_EQ(device_->back_with_file(range_, 0, 0, 1).error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(traits.no_fp8, "");
+}
+
+TEST_F(CudaDeviceTest, SaysWhyWeightsCannotBeInFp8) {
+  fake_.capability = 8;
+  const auto older = make_device(FakeDriver::api(), 0);
+  ASSERT_TRUE(older) << older.error().message;
+  EXPECT_EQ((*older)->traits().no_fp8,
+            "cuda:0 has capability 8.0, and weights in FP8 need 9.0 or later");
+}
+
+TEST_F(CudaDeviceTest, MatmulsTakeInputsOfTheOtherWeightsDtypeWithFp8) {
+  const DeviceTraits& traits = device_->traits();
+  for (const DType others : {DType::kBF16, DType::kF16, DType::kF32}) {
+    EXPECT_EQ(traits.matmul_input_dtype(DType::kF8E4M3, others), others);
+  }
 }
 
 TEST_F(CudaDeviceTest, CopiesLargerThanAllStagingBuffersGoThereAndBack) {

@@ -139,6 +139,23 @@ void multiply_add_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsign
 unsigned pack_bf16(float low, float high) { return pack(low, high, f32_to_bf16); }
 unsigned pack_f16(float low, float high) { return pack(low, high, f32_to_f16); }
 
+namespace {
+
+// Nobody may count on what becomes of NaN.
+void widen(unsigned (&to)[2], unsigned codes, std::uint16_t (*round)(float)) {
+  for (unsigned i = 0; i < 2; ++i) to[i] = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto code = static_cast<std::uint8_t>(codes >> (8 * i));
+    if ((code & 0x7FU) == 0x7FU) emulation::trap();
+    to[i / 2] |= static_cast<unsigned>(round(e4m3_to_f32(code))) << (16 * (i % 2));
+  }
+}
+
+}  // namespace
+
+void widen_e4m3_bf16(unsigned (&to)[2], unsigned codes) { widen(to, codes, f32_to_bf16); }
+void widen_e4m3_f16(unsigned (&to)[2], unsigned codes) { widen(to, codes, f32_to_f16); }
+
 float power_of_two(float x) {
   const float power = std::exp2(x);
   return power < 0x1p-126F ? 0.0F : power;

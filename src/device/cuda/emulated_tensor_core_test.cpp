@@ -110,6 +110,20 @@ TEST(EmulatedTensorCore, PackingRoundsToNearestEven) {
   EXPECT_EQ(pack_bf16(std::nanf(""), INFINITY), 0x7F807FFFU);
 }
 
+TEST(EmulatedTensorCore, CodesAreWidenedInOrderAndNanIsRefused) {
+  unsigned wide[2];
+  widen_e4m3_bf16(wide, 0xFE01B840U);  // 2, -1, 2^-9, -448
+  EXPECT_EQ(wide[0], 0xBF804000U);
+  EXPECT_EQ(wide[1], 0xC3E03B00U);
+  widen_e4m3_f16(wide, 0xFE01B840U);
+  EXPECT_EQ(wide[0], 0xBC004000U);
+  EXPECT_EQ(wide[1], 0xDF001800U);
+  EXPECT_FALSE(run_grid({1, 1, 32, 0}, [] {
+    unsigned to[2];
+    widen_e4m3_bf16(to, 0x7F000000U);
+  }));
+}
+
 TEST(EmulatedTensorCore, PowersOfTwoEndWhereAGpusDo) {
   EXPECT_EQ(power_of_two(0.0F), 1.0F);
   EXPECT_EQ(power_of_two(-3.0F), 0.125F);

@@ -107,7 +107,9 @@ CUresult device_name(char* name, int bytes, CUdevice) {
 CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
   ENTER(cuDeviceGetAttribute);
   switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = fake().capability;
+      return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       *value = fake().multiprocessors;

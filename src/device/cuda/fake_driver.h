@@ -52,6 +52,7 @@ class FakeDriver {
   bool runs_late = false;  // what is submitted waits until it is waited for
   float milliseconds = 0;  // the time that events note
   int driver_version = 13000;
+  int capability = 9;  // .0
   int devices = 1;
   int multiprocessors = 132;
   int shared_bytes_optin = 227 << 10;

@@ -19,6 +19,10 @@ extern const std::byte sluice_device_code_matmul[];
 extern const std::byte sluice_device_code_matmul_end[];
 extern const std::byte sluice_device_code_matmul_stream[];
 extern const std::byte sluice_device_code_matmul_stream_end[];
+extern const std::byte sluice_device_code_matmul_stream_fp8[];
+extern const std::byte sluice_device_code_matmul_stream_fp8_end[];
+extern const std::byte sluice_device_code_matmul_tile_fp8[];
+extern const std::byte sluice_device_code_matmul_tile_fp8_end[];
 extern const std::byte sluice_device_code_matmul_tile[];
 extern const std::byte sluice_device_code_matmul_tile_end[];
 extern const std::byte sluice_device_code_paged_attention[];
@@ -41,7 +45,9 @@ enum CodeIndex : std::size_t {
   kMatmulStream,
   kMatmulTile,
   kPagedAttention,
-  kLora
+  kLora,
+  kMatmulStreamFp8,
+  kMatmulTileFp8
 };
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
@@ -81,6 +87,21 @@ constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"lora_shrink", "sluice_lora_shrink", kLora, sizeof(LoraShrinkParams)},
     {"lora_shrink_plain", "sluice_lora_shrink_plain", kLora, sizeof(LoraShrinkParams)},
     {"lora_expand", "sluice_lora_expand", kLora, sizeof(LoraExpandParams)},
+    {"matmul_fp8_8", "sluice_matmul_fp8_8", kMatmulStreamFp8, sizeof(MatmulParams)},
+    {"matmul_fp8_16", "sluice_matmul_fp8_16", kMatmulStreamFp8, sizeof(MatmulParams)},
+    {"matmul_fp8_16_narrow", "sluice_matmul_fp8_16_narrow", kMatmulStreamFp8, sizeof(MatmulParams)},
+    {"matmul_fp8_64", "sluice_matmul_fp8_64", kMatmulTileFp8, sizeof(MatmulParams),
+     kFp8Tile64.shared_bytes()},
+    {"matmul_fp8_128", "sluice_matmul_fp8_128", kMatmulTileFp8, sizeof(MatmulParams),
+     kFp8Tile128.shared_bytes()},
+    {"gated_matmul_fp8_8", "sluice_gated_matmul_fp8_8", kMatmulStreamFp8,
+     sizeof(GatedMatmulParams)},
+    {"gated_matmul_fp8_16", "sluice_gated_matmul_fp8_16", kMatmulStreamFp8,
+     sizeof(GatedMatmulParams)},
+    {"gated_matmul_fp8_64", "sluice_gated_matmul_fp8_64", kMatmulTileFp8, sizeof(GatedMatmulParams),
+     kFp8Tile64.shared_bytes()},
+    {"gated_matmul_fp8_128", "sluice_gated_matmul_fp8_128", kMatmulTileFp8,
+     sizeof(GatedMatmulParams), kFp8Tile128.shared_bytes()},
 }};
 
 }  // namespace
@@ -99,7 +120,11 @@ std::array<DeviceCode, kNumDeviceCodes> device_codes() {
        {"matmul_tile", between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
        {"paged_attention",
         between(sluice_device_code_paged_attention, sluice_device_code_paged_attention_end)},
-       {"lora", between(sluice_device_code_lora, sluice_device_code_lora_end)}}};
+       {"lora", between(sluice_device_code_lora, sluice_device_code_lora_end)},
+       {"matmul_stream_fp8",
+        between(sluice_device_code_matmul_stream_fp8, sluice_device_code_matmul_stream_fp8_end)},
+       {"matmul_tile_fp8",
+        between(sluice_device_code_matmul_tile_fp8, sluice_device_code_matmul_tile_fp8_end)}}};
 }
 
 const KernelInfo& kernel_info(KernelId id) {

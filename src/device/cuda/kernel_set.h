@@ -49,15 +49,24 @@ enum class KernelId : std::uint8_t {
   kLoraShrink,
   kLoraShrinkPlain,
   kLoraExpand,
+  kMatmulFp8By8,  // weights in FP8
+  kMatmulFp8By16,
+  kMatmulFp8By16Narrow,
+  kMatmulFp8By64,
+  kMatmulFp8By128,
+  kGatedMatmulFp8By8,
+  kGatedMatmulFp8By16,
+  kGatedMatmulFp8By64,
+  kGatedMatmulFp8By128,
 };
-inline constexpr std::size_t kNumKernels = 28;
+inline constexpr std::size_t kNumKernels = 37;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {
   std::string_view name;
   std::span<const std::byte> bytes;
 };
-inline constexpr std::size_t kNumDeviceCodes = 8;
+inline constexpr std::size_t kNumDeviceCodes = 10;
 std::array<DeviceCode, kNumDeviceCodes> device_codes();
 
 struct KernelInfo {

@@ -44,6 +44,13 @@ Status check_floats(std::string_view op, std::initializer_list<DType> dtypes) {
   return {};
 }
 
+Status check_weight(std::string_view op, const MatmulSegment& segment) {
+  if (segment.weight.dtype != DType::kF8E4M3) return check_floats(op, {segment.weight.dtype});
+  const BlockScales& scales = segment.scales;
+  if (scales.values != nullptr && scales.block_rows > 0 && scales.block_cols > 0) return {};
+  return internal_error(fmt::format("{}: a weight in FP8 without scales", op));
+}
+
 Status check_heads(std::string_view op, std::int32_t heads, std::int32_t kv_heads,
                    std::int32_t head_dim) {
   if (kv_heads <= 0 || heads <= 0 || heads % kv_heads != 0) {
@@ -92,7 +99,7 @@ Result<LaunchShape> launch_shape(const MatmulParams& p) {
   std::int64_t columns = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
     const MatmulSegment& segment = p.segments[s];
-    RETURN_IF_ERROR(check_floats("matmul", {segment.weight.dtype}));
+    RETURN_IF_ERROR(check_weight("matmul", segment));
     RETURN_IF_ERROR(
         check_equal("matmul", "the depth of a weight", segment.weight.dims[1], p.x.dims[1]));
     if (!segment.bias.empty()) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <type_traits>
 
 #include "device/cuda/kernels/matmul_tiles.h"
@@ -13,16 +14,50 @@ bool is_aligned(const TensorView& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.strides[0] % 8 == 0;
 }
 
+bool suits_tensor_cores(const TensorView& x) {
+  const bool halves = x.dtype == DType::kBF16 || x.dtype == DType::kF16;
+  return halves && x.dims[1] % 8 == 0 && is_aligned(x);
+}
+
 bool suits_tensor_cores(const MatmulParams& p) {
-  const DType type = p.x.dtype;
-  if (type != DType::kBF16 && type != DType::kF16) return false;
-  if (p.x.dims[1] % 8 != 0 || !is_aligned(p.x)) return false;
+  if (!suits_tensor_cores(p.x)) return false;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
     const TensorView& weight = p.segments[s].weight;
-    if (weight.dtype != type || !is_aligned(weight)) return false;
+    if (weight.dtype != p.x.dtype || !is_aligned(weight)) return false;
   }
   return true;
 }
+
+// Weights in FP8, all of them, with blocks of scales that kernels come across between two pieces
+// of K: of a power of two of them, or as long as K.
+bool suits_fp8_kernels(const MatmulParams& p) {
+  constexpr std::int32_t kPiece = StreamShape::kSlabBytes;  // of codes
+  static_assert(kPiece == TileShape::kDepth);
+  if (!suits_tensor_cores(p.x) || p.x.dims[1] % 16 != 0) return false;
+  for (std::int32_t s = 0; s < p.num_segments; ++s) {
+    const TensorView& weight = p.segments[s].weight;
+    if (weight.dtype != DType::kF8E4M3 || !is_aligned(weight) || weight.strides[0] % 16 != 0) {
+      return false;
+    }
+    const std::int32_t block = p.segments[s].scales.block_cols;
+    const bool whole = block >= p.x.dims[1];
+    if (!whole && (block % kPiece != 0 || !std::has_single_bit(static_cast<unsigned>(block)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// How the kernels for one type of weights cut their work.
+struct Cuts {
+  StreamShape stream8;
+  StreamShape stream16;
+  StreamShape stream16_narrow;
+  TileShape tile64;
+  TileShape tile128;
+};
+constexpr Cuts kHalves = {kStream8, kStream16, kStream16Narrow, kTile64, kTile128};
+constexpr Cuts kFp8 = {kFp8Stream8, kFp8Stream16, kFp8Stream16Narrow, kFp8Tile64, kFp8Tile128};
 
 // The kernels of an op, from few rows to many.
 struct Kernels {
@@ -32,6 +67,7 @@ struct Kernels {
   KernelId stream16_narrow;
   KernelId tile64;
   KernelId tile128;
+  const Cuts& cuts = kHalves;
 };
 constexpr Kernels kProduct = {KernelId::kMatmul,         KernelId::kMatmul8,  KernelId::kMatmul16,
                               KernelId::kMatmul16Narrow, KernelId::kMatmul64, KernelId::kMatmul128};
@@ -39,6 +75,21 @@ constexpr Kernels kProduct = {KernelId::kMatmul,         KernelId::kMatmul8,  Ke
 constexpr Kernels kGated = {KernelId::kGatedMatmul,   KernelId::kGatedMatmul8,
                             KernelId::kGatedMatmul16, KernelId::kGatedMatmul16,
                             KernelId::kGatedMatmul64, KernelId::kGatedMatmul128};
+
+constexpr Kernels kProductFp8 = {KernelId::kMatmul,
+                                 KernelId::kMatmulFp8By8,
+                                 KernelId::kMatmulFp8By16,
+                                 KernelId::kMatmulFp8By16Narrow,
+                                 KernelId::kMatmulFp8By64,
+                                 KernelId::kMatmulFp8By128,
+                                 kFp8};
+constexpr Kernels kGatedFp8 = {KernelId::kGatedMatmul,
+                               KernelId::kGatedMatmulFp8By8,
+                               KernelId::kGatedMatmulFp8By16,
+                               KernelId::kGatedMatmulFp8By16,
+                               KernelId::kGatedMatmulFp8By64,
+                               KernelId::kGatedMatmulFp8By128,
+                               kFp8};
 
 // Blocks that take so many rows of weights each; each segment starts a new one.
 std::int64_t column_tiles(const MatmulParams& p, int columns) {
@@ -68,29 +119,30 @@ LaunchShape tile_shape(const Params& p, const TileShape& shape) {
 // `p` of shapes that fit each other and tensor cores.
 template <class Params>
 Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const MatmulChoice& choice) {
-  if (!choice.deterministic && p.rows.capacity <= kStream8.tokens) {
-    return MatmulPlan{kernels.stream8, stream_shape(p, kStream8)};
+  const Cuts& cuts = kernels.cuts;
+  if (!choice.deterministic && p.rows.capacity <= cuts.stream8.tokens) {
+    return MatmulPlan{kernels.stream8, stream_shape(p, cuts.stream8)};
   }
-  if (!choice.deterministic && p.rows.capacity <= kStream16.tokens) {
+  if (!choice.deterministic && p.rows.capacity <= cuts.stream16.tokens) {
     // A block a multiprocessor has enough on its way from memory; a few idle ones cost less than
     // tokens read by twice as many blocks.
-    const LaunchShape wide = stream_shape(p, kStream16);
+    const LaunchShape wide = stream_shape(p, cuts.stream16);
     const bool fills = std::int64_t{8} * wide.grid_x >= std::int64_t{7} * choice.multiprocessors;
     if (fills || kernels.stream16_narrow == kernels.stream16) {
       return MatmulPlan{kernels.stream16, wide};
     }
-    return MatmulPlan{kernels.stream16_narrow, stream_shape(p, kStream16Narrow)};
+    return MatmulPlan{kernels.stream16_narrow, stream_shape(p, cuts.stream16_narrow)};
   }
   // The two give the same bits: the larger tile reads less, where it leaves no multiprocessor idle.
-  const LaunchShape small = tile_shape(p, kTile64);
-  const LaunchShape large = tile_shape(p, kTile128);
+  const LaunchShape small = tile_shape(p, cuts.tile64);
+  const LaunchShape large = tile_shape(p, cuts.tile128);
   if (small.grid_y > kMaxGridY) {
     return unsupported(fmt::format("matmul: {} rows of weights, at most {}",
-                                   std::int64_t{small.grid_y} * kTile64.columns,
-                                   kMaxGridY * kTile64.columns));
+                                   std::int64_t{small.grid_y} * cuts.tile64.columns,
+                                   kMaxGridY * cuts.tile64.columns));
   }
   const std::int64_t blocks = std::int64_t{large.grid_x} * large.grid_y;
-  if (p.rows.capacity <= kTile64.tokens || blocks < choice.multiprocessors) {
+  if (p.rows.capacity <= cuts.tile64.tokens || blocks < choice.multiprocessors) {
     // Gated, the activation in the same launch saves more than a library can where all the time goes
     // into reading weights once.
     const bool fused = std::is_same_v<Params, GatedMatmulParams> && small.grid_x == 1;
@@ -103,12 +155,17 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
 
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice) {
   ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));  // finds what contradicts itself
+  if (!plain.empty() && suits_fp8_kernels(p)) return plan_fast(p, kProductFp8, choice);
   if (plain.empty() || !suits_tensor_cores(p)) return MatmulPlan{kProduct.plain, plain};
   return plan_fast(p, kProduct, choice);
 }
 
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice) {
   ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));
+  const bool alike = p.gate.scales.block_cols == p.up.scales.block_cols;
+  if (!plain.empty() && alike && suits_fp8_kernels(p.product())) {
+    return plan_fast(p, kGatedFp8, choice);
+  }
   if (plain.empty() || !suits_tensor_cores(p.product())) return MatmulPlan{kGated.plain, plain};
   return plan_fast(p, kGated, choice);
 }

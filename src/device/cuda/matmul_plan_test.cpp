@@ -83,6 +83,63 @@ TEST(MatmulPlan, GatedProductsByTheSameRules) {
   EXPECT_FALSE(plan_matmul(p, {}));
 }
 
+MatmulParams fp8_product(std::int64_t capacity, std::int64_t columns, std::int64_t depth,
+                         std::int32_t block = 128) {
+  static float scale = 1.0F;
+  MatmulParams p = product(capacity, columns, depth);
+  p.segments[0].weight = at(0, columns, depth, DType::kF8E4M3);
+  p.segments[0].scales = {&scale, block, block, (depth + block - 1) / block};
+  return p;
+}
+
+TEST(MatmulPlan, Fp8HasKernelsOfItsOwn) {
+  const auto kernel = [](std::int64_t capacity, bool deterministic = false) {
+    return plan(fp8_product(capacity, 28672, 4096), deterministic).kernel;
+  };
+  EXPECT_EQ(kernel(8), KernelId::kMatmulFp8By8);
+  EXPECT_EQ(kernel(16), KernelId::kMatmulFp8By16);
+  EXPECT_EQ(plan(fp8_product(16, 2048, 4096)).kernel, KernelId::kMatmulFp8By16Narrow);
+  EXPECT_EQ(kernel(64), KernelId::kMatmulFp8By64);
+  EXPECT_EQ(kernel(65), KernelId::kMatmulFp8By128);
+  EXPECT_EQ(kernel(1, true), KernelId::kMatmulFp8By64);
+  EXPECT_EQ(plan(fp8_product(200, 1000, 256)).shape, (LaunchShape{4, 16, 256, 98304}));
+  EXPECT_EQ(plan(fp8_product(200, 28672, 256)).shape, (LaunchShape{2, 448, 256, 98304}));
+  GatedMatmulParams gated;
+  const MatmulParams p = fp8_product(8, 64, 256);
+  gated.x = p.x;
+  gated.gate = gated.up = p.segments[0];
+  gated.scratch = at(0, 8, 128, DType::kF32);
+  gated.out = at(0, 8, 64, DType::kBF16);
+  gated.rows = p.rows;
+  EXPECT_EQ(plan_matmul(gated, {})->kernel, KernelId::kGatedMatmulFp8By8);
+  gated.up.scales.block_cols = 64;
+  EXPECT_EQ(plan_matmul(gated, {})->kernel, KernelId::kGatedMatmul) << "gate and up unlike";
+}
+
+TEST(MatmulPlan, WhatFp8KernelsDoNotTakeGoesToThePlainKernel) {
+  const auto is_plain = [](const MatmulParams& p) { return plan(p).kernel == KernelId::kMatmul; };
+  EXPECT_FALSE(is_plain(fp8_product(5, 64, 64))) << "one block as long as K";
+  EXPECT_FALSE(is_plain(fp8_product(5, 64, 208, 208)));
+  EXPECT_FALSE(is_plain(fp8_product(5, 64, 256, 64)));
+  EXPECT_TRUE(is_plain(fp8_product(5, 64, 256, 32))) << "blocks within a slab";
+  EXPECT_TRUE(is_plain(fp8_product(5, 64, 256, 192))) << "no power of two";
+  EXPECT_TRUE(is_plain(fp8_product(5, 64, 72))) << "rows at multiples of 8 bytes";
+  MatmulParams p = fp8_product(5, 64, 64);
+  p.segments[0].weight = at(8, 64, 64, DType::kF8E4M3);
+  EXPECT_TRUE(is_plain(p));
+  p = fp8_product(5, 64, 64);
+  p.x.dtype = DType::kF32;
+  EXPECT_TRUE(is_plain(p));
+  p = fp8_product(5, 64, 64);
+  p.num_segments = 2;
+  p.segments[1].weight = at(0, 64, 64, DType::kBF16);
+  p.out = at(0, 5, 128, DType::kF32);
+  EXPECT_TRUE(is_plain(p)) << "two types";
+  p = fp8_product(5, 64, 64);
+  p.segments[0].scales = {};
+  EXPECT_FALSE(plan_matmul(p, {})) << "no scales";
+}
+
 // Why K is not split over blocks for weights of few rows: the kernels for few tokens have enough on
 // its way from memory for all shapes from 1B on. What "enough" is, is an assumption about a H200:
 // 4.8 TB/s with 0.75 us until bytes arrive.

@@ -10,6 +10,7 @@
 #include "device/cuda/emulated_gpu.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 #include "device/cuda/run_emulated.h"
+#include "tensor/float8.h"
 #include "tensor/half.h"
 
 namespace sluice::cuda {
@@ -45,6 +46,7 @@ struct Kernel {
   LaunchShape shape;
   std::int64_t rows;
   std::int64_t columns;
+  bool fp8 = false;  // weights
 };
 
 unsigned shared_of(const TileShape& shape) { return static_cast<unsigned>(shape.shared_bytes()); }
@@ -56,7 +58,19 @@ const Kernel kKernels[] = {
     {KernelId::kMatmul16Narrow, {3, 1, kMatmulBlock, 0}, 13, 40},
     {KernelId::kMatmul64, {1, 1, kMatmulBlock, shared_of(kTile64)}, 32, 32},
     {KernelId::kMatmul128, {1, 1, kMatmulBlock, shared_of(kTile128)}, 96, 64},
+    {KernelId::kMatmulFp8By8, {3, 1, kMatmulBlock, 0}, 7, 40, true},
+    {KernelId::kMatmulFp8By16, {2, 1, kMatmulBlock, 0}, 13, 48, true},
+    {KernelId::kMatmulFp8By16Narrow, {3, 1, kMatmulBlock, 0}, 13, 40, true},
+    {KernelId::kMatmulFp8By64, {1, 1, kMatmulBlock, shared_of(kFp8Tile64)}, 32, 56, true},
+    {KernelId::kMatmulFp8By128, {1, 1, kMatmulBlock, shared_of(kFp8Tile128)}, 96, 56, true},
 };
+
+// Scales of 1 and 2 by turns, of blocks of 16 rows by 64.
+constexpr std::int32_t kScaleRows = 16;
+constexpr std::int32_t kScaleCols = 64;
+std::int64_t scale_of(std::int64_t column, std::int64_t k) {
+  return 1 + (column / kScaleRows + k / kScaleCols) % 2;
+}
 
 std::size_t bytes(std::int64_t count, std::size_t of_one) {
   return static_cast<std::size_t>(count) * of_one;
@@ -81,19 +95,35 @@ class MatmulKernelsTest : public testing::TestWithParam<Kernel> {
 };
 
 void MatmulKernelsTest::check(std::int64_t depth, DType out_type, std::int64_t out_stride) {
-  const auto [id, shape, rows, columns] = GetParam();
+  const auto [id, shape, rows, columns, fp8] = GetParam();
+  if (fp8 && depth % 16 != 0) depth += 8;
   const EndOfMemory x(bytes(rows * depth, 2));
-  const EndOfMemory weight(bytes(columns * depth, 2));
+  const EndOfMemory weight(bytes(columns * depth, fp8 ? 1 : 2));
   const EndOfMemory out(bytes((rows - 1) * out_stride + columns, size_of(out_type)));
   for (std::int64_t i = 0; i < rows * depth; ++i) {
     x.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(x_value(i)));
   }
   for (std::int64_t i = 0; i < columns * depth; ++i) {
-    weight.begin<std::uint16_t>()[i] = float_to_bf16(static_cast<float>(w_value(i)));
+    const auto value = static_cast<float>(w_value(i));
+    if (fp8) {
+      weight.begin<std::uint8_t>()[i] = float_to_e4m3(value);
+    } else {
+      weight.begin<std::uint16_t>()[i] = float_to_bf16(value);
+    }
+  }
+  const std::int64_t across = (depth + kScaleCols - 1) / kScaleCols;
+  const EndOfMemory scales(bytes((columns + kScaleRows - 1) / kScaleRows * across, sizeof(float)));
+  for (std::int64_t c = 0; c < columns; c += kScaleRows) {
+    for (std::int64_t b = 0; b < across; ++b) {
+      scales.begin<float>()[c / kScaleRows * across + b] =
+          static_cast<float>(scale_of(c, b * kScaleCols));
+    }
   }
   MatmulParams p;
   p.x = matrix_view(x.begin<void>(), DType::kBF16, rows, depth);
-  p.segments[0].weight = matrix_view(weight.begin<void>(), DType::kBF16, columns, depth);
+  p.segments[0].weight =
+      matrix_view(weight.begin<void>(), fp8 ? DType::kF8E4M3 : DType::kBF16, columns, depth);
+  if (fp8) p.segments[0].scales = {scales.begin<float>(), kScaleRows, kScaleCols, across};
   p.num_segments = 1;
   p.out = matrix_view(out.begin<void>(), out_type, rows, columns, out_stride);
   p.rows = {nullptr, static_cast<std::int32_t>(rows)};
@@ -103,8 +133,9 @@ void MatmulKernelsTest::check(std::int64_t depth, DType out_type, std::int64_t o
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 0; c < columns; ++c) {
       std::int64_t sum = 0;
-      for (std::int64_t k = 0; k < depth; ++k)
-        sum += x_value(r * depth + k) * w_value(c * depth + k);
+      for (std::int64_t k = 0; k < depth; ++k) {
+        sum += x_value(r * depth + k) * w_value(c * depth + k) * (fp8 ? scale_of(c, k) : 1);
+      }
       float want = static_cast<float>(sum);
       if (out_type == DType::kBF16) want = bf16_to_float(float_to_bf16(want));
       ASSERT_EQ(element(out.begin<std::byte>(), out_type, r * out_stride + c), want)
@@ -134,28 +165,42 @@ INSTANTIATE_TEST_SUITE_P(Kernels, MatmulKernelsTest, testing::ValuesIn(kKernels)
 // Their sums are looked at by the parity tests.
 TEST(GatedMatmulKernels, NothingBehindAMatrixIsTouched) {
   const Kernel kernels[] = {
+      {KernelId::kGatedMatmulFp8By8, {3, 1, kMatmulBlock, 0}, 7, 20, true},
+      {KernelId::kGatedMatmulFp8By16, {2, 1, kMatmulBlock, 0}, 13, 24, true},
+      {KernelId::kGatedMatmulFp8By64, {1, 1, kMatmulBlock, shared_of(kFp8Tile64)}, 32, 24, true},
+      {KernelId::kGatedMatmulFp8By128, {1, 1, kMatmulBlock, shared_of(kFp8Tile128)}, 96, 24, true},
       {KernelId::kGatedMatmul, {1, 1, 256, 0}, 60, 30},
       {KernelId::kGatedMatmul8, {3, 1, kMatmulBlock, 0}, 7, 20},
       {KernelId::kGatedMatmul16, {2, 1, kMatmulBlock, 0}, 13, 24},
       {KernelId::kGatedMatmul64, {1, 1, kMatmulBlock, shared_of(kTile64)}, 32, 16},
       {KernelId::kGatedMatmul128, {1, 1, kMatmulBlock, shared_of(kTile128)}, 96, 32},
   };
-  constexpr std::int64_t kDepth = 72;
-  for (const auto& [id, shape, rows, columns] : kernels) {
+  constexpr std::int64_t kDepth = 80;
+  const float scale = 1.0F;
+  for (const auto& [id, shape, rows, columns, fp8] : kernels) {
     const auto one = [](const EndOfMemory& memory, std::int64_t count) {
       std::fill_n(memory.begin<std::uint16_t>(), count, float_to_bf16(1.0F));
     };
     const EndOfMemory x(bytes(rows * kDepth, 2));
-    const EndOfMemory gate(bytes(columns * kDepth, 2));
-    const EndOfMemory up(bytes(columns * kDepth, 2));
+    const EndOfMemory gate(bytes(columns * kDepth, fp8 ? 1 : 2));
+    const EndOfMemory up(bytes(columns * kDepth, fp8 ? 1 : 2));
     const EndOfMemory out(bytes(rows * columns, 2));
     one(x, rows * kDepth);
-    one(gate, columns * kDepth);
-    one(up, columns * kDepth);
+    for (const EndOfMemory* weight : {&gate, &up}) {
+      if (fp8) {
+        std::fill_n(weight->begin<std::uint8_t>(), columns * kDepth, float_to_e4m3(1.0F));
+      } else {
+        one(*weight, columns * kDepth);
+      }
+    }
+    const DType type = fp8 ? DType::kF8E4M3 : DType::kBF16;
     GatedMatmulParams p;
     p.x = matrix_view(x.begin<void>(), DType::kBF16, rows, kDepth);
-    p.gate.weight = matrix_view(gate.begin<void>(), DType::kBF16, columns, kDepth);
-    p.up.weight = matrix_view(up.begin<void>(), DType::kBF16, columns, kDepth);
+    p.gate.weight = matrix_view(gate.begin<void>(), type, columns, kDepth);
+    p.up.weight = matrix_view(up.begin<void>(), type, columns, kDepth);
+    if (fp8) {
+      p.gate.scales = p.up.scales = {&scale, static_cast<std::int32_t>(columns), kDepth, 1};
+    }
     p.out = matrix_view(out.begin<void>(), DType::kBF16, rows, columns);
     p.rows = {nullptr, static_cast<std::int32_t>(rows)};
     emulation::bank_conflicts = 0;

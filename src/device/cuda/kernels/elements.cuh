@@ -49,11 +49,21 @@ __device__ inline std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
+// E4M3, as tensor/float8.h.
+__device__ inline float e4m3_to_f32(std::uint8_t code) {
+  const unsigned sign = (code & 0x80U) << 24;
+  const unsigned magnitude = code & 0x7FU;
+  if (magnitude == 0x7FU) return __uint_as_float(sign | 0x7FC00000U);
+  // Exact, subnormals too: the exponent's bias differs by 120.
+  return __uint_as_float(sign | __float_as_uint(__uint_as_float(magnitude << 20) * 0x1p120F));
+}
+
 __device__ inline float load_element(const void* data, DType dtype, std::int64_t index) {
   switch (dtype) {
     case DType::kF32: return static_cast<const float*>(data)[index];
     case DType::kF16: return f16_to_f32(static_cast<const std::uint16_t*>(data)[index]);
     case DType::kBF16: return bf16_to_f32(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kF8E4M3: return e4m3_to_f32(static_cast<const std::uint8_t*>(data)[index]);
     default: __trap();
   }
   return 0.0F;

@@ -41,8 +41,11 @@ __device__ void matmul(const Params& p, Tile& x_tile, Tile& w_tile) {
   };
   const auto load_weight = [&](int row, std::int64_t k) {
     const std::int64_t column = tile.first + column_of<Params>(row);
-    const TensorView& weight = segment_of(p, tile, half_of<Params>(row)).weight;
-    return column < tile.width ? load_element(weight, column, k) : 0.0F;
+    if (column >= tile.width) return 0.0F;
+    const MatmulSegment& segment = segment_of(p, tile, half_of<Params>(row));
+    const float element = load_element(segment.weight, column, k);
+    if (segment.weight.dtype != DType::kF8E4M3) return element;
+    return element * row_scales(segment.scales, column)[k / segment.scales.block_cols];
   };
 
   const int ty = static_cast<int>(threadIdx.x) / (kTile / kPerThread);

@@ -127,4 +127,22 @@ __device__ inline const std::uint16_t* row_of_halves(const TensorView& matrix, s
   return static_cast<const std::uint16_t*>(matrix.data) + row * matrix.strides[0];
 }
 
+// Of elements of so many bytes.
+__device__ inline const unsigned char* row_bytes(const TensorView& matrix, std::int64_t row,
+                                                 int of_element) {
+  return static_cast<const unsigned char*>(matrix.data) + row * matrix.strides[0] * of_element;
+}
+
+// The scales of a row of codes, by blocks along K.
+__device__ inline const float* row_scales(const BlockScales& scales, std::int64_t row) {
+  return scales.values + row / scales.block_rows * scales.stride;
+}
+
+// A block of scales is 2^shift pieces of `depth` long, or as long as K.
+__device__ inline int shift_of(const BlockScales& scales, int depth) {
+  int shift = 0;
+  while (shift < 30 - 7 && (depth << shift) < scales.block_cols) ++shift;
+  return shift;
+}
+
 }  // namespace sluice::cuda

@@ -7,34 +7,45 @@ inline constexpr int kMatmulBlock = 256;  // threads
 
 // "Columns" are rows of weights: of out as many, or half as many where gate and up make one column.
 
-// kernels/matmul_stream.cu: all rows by so many columns a block, whose weights are asked for some
-// slabs of kDepth along K ahead, by each of its warps.
+// kernels/matmul_stream.cuh: all rows by so many columns a block, whose weights are asked for some
+// slabs along K ahead, by each of its warps.
 struct StreamShape {
-  static constexpr int kDepth = 32;
+  static constexpr int kSlabBytes = 64;  // of a row of weights
   static constexpr int kWarps = kMatmulBlock / 32;
 
   int tokens;
   int columns;
   int slabs_ahead;
-  constexpr int bytes_ahead() const { return kWarps * slabs_ahead * columns * kDepth * 2; }
+  constexpr int bytes_ahead() const { return kWarps * slabs_ahead * columns * kSlabBytes; }
 };
 inline constexpr StreamShape kStream8 = {8, 16, 4};
 inline constexpr StreamShape kStream16 = {16, 32, 2};
 // More blocks, each of which reads all tokens: for weights of few rows.
 inline constexpr StreamShape kStream16Narrow = {16, 16, 4};
+// A slab of codes meets twice as many elements of tokens: fewer slabs fit into registers.
+inline constexpr StreamShape kFp8Stream8 = {8, 16, 3};
+inline constexpr StreamShape kFp8Stream16 = {16, 32, 1};
+inline constexpr StreamShape kFp8Stream16Narrow = {16, 16, 2};
 
-// kernels/matmul_tile.cu: tokens by columns a block, with a pipeline of stages in shared memory.
+// kernels/matmul_tile.cuh: tokens by columns a block, with a pipeline of stages in shared memory.
 struct TileShape {
-  static constexpr int kDepth = 64;  // elements of 2 bytes along K, a stage
+  static constexpr int kDepth = 64;       // elements of 2 bytes along K, a stage
+  static constexpr int kTokenWarps = 2;   // the block's 8 warps, over tokens...
+  static constexpr int kColumnWarps = 4;  // ... and over columns
 
   int tokens;
   int columns;
   int stages;
   constexpr int stage_bytes() const { return (tokens + columns) * kDepth * 2; }
   constexpr int shared_bytes() const { return stages * stage_bytes(); }
+  // Computed or skipped together.
+  constexpr int tokens_of_warp() const { return tokens / kTokenWarps; }
 };
 // 96 KiB each: two blocks on a multiprocessor of capability 9.0.
 inline constexpr TileShape kTile64 = {64, 64, 6};
 inline constexpr TileShape kTile128 = {128, 128, 3};
+// Sums of a block of scales and of all so far: room in registers for half as many.
+inline constexpr TileShape kFp8Tile64 = {64, 64, 6};
+inline constexpr TileShape kFp8Tile128 = {128, 64, 4};
 
 }  // namespace sluice::cuda

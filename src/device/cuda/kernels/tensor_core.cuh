@@ -36,6 +36,10 @@ __device__ void multiply_add_f16(float (&c)[4], const unsigned (&a)[4], unsigned
 __device__ unsigned pack_bf16(float low, float high);
 __device__ unsigned pack_f16(float low, float high);
 
+// Four codes of E4M3, none of them NaN, as 16-bit elements: the first two in to[0], exactly.
+__device__ void widen_e4m3_bf16(unsigned (&to)[2], unsigned codes);
+__device__ void widen_e4m3_f16(unsigned (&to)[2], unsigned codes);
+
 // 2^x, to 2^-22 of it; exactly 1 for 0, and 0 for less than 2^-126, so for -infinity too.
 __device__ float power_of_two(float x);
 
@@ -69,6 +73,16 @@ __device__ inline unsigned pack(float low, float high) {
     return pack_bf16(low, high);
   } else {
     return pack_f16(low, high);
+  }
+}
+
+template <DType kType>
+__device__ inline void widen_e4m3(unsigned (&to)[2], unsigned codes) {
+  static_assert(kType == DType::kBF16 || kType == DType::kF16);
+  if constexpr (kType == DType::kBF16) {
+    widen_e4m3_bf16(to, codes);
+  } else {
+    widen_e4m3_f16(to, codes);
   }
 }
 

@@ -1,0 +1,321 @@
+// Matrix product on tensor cores for many rows: a block of 256 threads makes a tile of out from
+// tiles of x and of the weight, 64 deep, that asynchronous copies bring to shared memory a few
+// stages ahead. Every element is one chain along K in ascending steps of 16, whatever the tile: so
+// all kernels of one type of weights give the same bits, and a row's result depends on neither the
+// other rows nor the segments.
+// REQUIRES (matmul_plan.cpp chooses): x and weights of one 16-bit type, rows at multiples of 16
+// bytes, K a multiple of 8. Or weights in FP8, K a multiple of 16, and blocks of scales as long as
+// K or 64 times a power of two, in gate as in up.
+//
+// Codes of FP8 come through registers, where they are widened, a stage before they are needed: in
+// shared memory lie 16-bit elements either way. Where a block of scales ends, its sums are scaled
+// and added to those of the blocks before it, in another set of registers.
+//
+// A row of a tile is 8 chunks of 16 bytes. Chunk c of row r lies at place c ^ (r % 8), so that the
+// eight rows that ldmatrix reads at a time lie in different banks.
+#pragma once
+
+#include "device/cuda/kernels/matmul_parts.cuh"
+#include "device/cuda/kernels/matmul_tiles.h"
+#include "device/cuda/kernels/tensor_core.cuh"
+
+namespace sluice::cuda {
+constexpr int kThreads = kMatmulBlock;
+constexpr int kDepth = TileShape::kDepth;
+constexpr int kChunk = 8;  // elements of 16 bytes
+constexpr int kChunks = kDepth / kChunk;
+constexpr int kRowBytes = kDepth * 2;
+constexpr int kTokenWarps = TileShape::kTokenWarps;
+constexpr int kColumnWarps = TileShape::kColumnWarps;
+
+template <DType kElements, const TileShape& kShape, bool kCodes>
+struct Tiling {
+  static constexpr DType kType = kElements;  // of tokens, and of weights that are not in FP8
+  static constexpr bool kFp8 = kCodes;
+  static constexpr int kTokens = kShape.tokens;
+  static constexpr int kColumns = kShape.columns;
+  static constexpr int kStages = kShape.stages;
+  static constexpr int kStageBytes = kShape.stage_bytes();
+  // Of a warp, in pieces of a matrix instruction: 16 tokens by 8 columns.
+  static constexpr int kTokenParts = kTokens / kTokenWarps / 16;
+  static constexpr int kColumnParts = kColumns / kColumnWarps / 8;
+};
+
+__device__ inline unsigned char* chunk_at(unsigned char* tile, int row, int chunk) {
+  return tile + row * kRowBytes + ((chunk ^ (row % kChunks)) * 16);
+}
+
+// Where a thread copies from: the same chunk of every 32nd row of a tile.
+struct Source {
+  const std::uint16_t* from;  // the thread's chunk of its first row, at depth 0
+  std::int64_t stride;        // elements between its rows
+  int rows;                   // of the matrix, from the thread's first on
+};
+
+constexpr int kRowsApart = kThreads / kChunks;
+
+// `first`: the thread's first row; `apart`: rows of the matrix between its rows.
+__device__ inline Source source_of(const TensorView& matrix, std::int64_t first, std::int64_t rows,
+                                   int apart) {
+  const std::int64_t left = rows - first;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  return {row_of_halves(matrix, left > 0 ? first : 0) + chunk * kChunk, apart * matrix.strides[0],
+          static_cast<int>(left < 0     ? 0
+                           : left > 128 ? 128
+                                        : left)};
+}
+
+// Starts the copies of a tile's kRows rows, `to` being the thread's first place; zeros where the
+// matrix has no more rows or depth.
+template <int kRows, int kApart>
+__device__ void start_tile(unsigned char* to, const Source& source, std::int64_t k, bool in_depth) {
+#pragma unroll
+  for (int i = 0; i < kRows / kRowsApart; ++i) {
+    const bool present = in_depth && i * kApart < source.rows;
+    const std::uint16_t* from = source.from + (present ? i * source.stride + k : 0);
+    copy_async(to + i * kRowsApart * kRowBytes, from, present);
+  }
+}
+
+struct alignas(16) FourWords {
+  unsigned words[4];
+};
+
+// A thread's share of a stage of codes: a quarter of a row.
+struct Codes {
+  const unsigned char* from;  // at depth 0; null: no such row
+  unsigned next[4];           // those of the next stage
+};
+
+template <class Params>
+__device__ Codes codes_of(const Params& p, const ColumnTile& tile) {
+  const int row = static_cast<int>(threadIdx.x) / 4;
+  const std::int64_t column = tile.first + column_of<Params>(row);
+  const TensorView& weight = segment_of(p, tile, half_of<Params>(row)).weight;
+  if (column >= tile.width) return {nullptr, {}};
+  return {row_bytes(weight, column, 1) + threadIdx.x % 4 * 16, {}};
+}
+
+__device__ inline void load_codes(Codes& codes, std::int64_t k, std::int64_t depth) {
+  if (codes.from != nullptr && k + threadIdx.x % 4 * 16 < depth) {
+    load_once(codes.next, codes.from + k);
+  } else {
+    codes.next[0] = codes.next[1] = codes.next[2] = codes.next[3] = 0;
+  }
+}
+
+template <class T>
+__device__ void store_codes(unsigned char* w_tile, const Codes& codes) {
+  const int row = static_cast<int>(threadIdx.x) / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    unsigned wide[2][2];
+    widen_e4m3<T::kType>(wide[0], codes.next[2 * half]);
+    widen_e4m3<T::kType>(wide[1], codes.next[2 * half + 1]);
+    unsigned char* to = chunk_at(w_tile, row, static_cast<int>(threadIdx.x) % 4 * 2 + half);
+    *reinterpret_cast<FourWords*>(to) = {{wide[0][0], wide[0][1], wide[1][0], wide[1][1]}};
+  }
+}
+
+// Of the columns that a thread sums.
+template <class T>
+struct ColumnScales {
+  const float* of[T::kColumnParts][2];
+  int stage_shift;  // a block is 2^stage_shift stages long
+};
+
+template <class T, class Params>
+__device__ ColumnScales<T> scales_of(const Params& p, const ColumnTile& tile, int column) {
+  ColumnScales<T> scales;
+  scales.stage_shift = shift_of(segment_of(p, tile, 0).scales, kDepth);
+#pragma unroll
+  for (int j = 0; j < T::kColumnParts; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = column + j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + e;
+      const std::int64_t wanted = tile.first + column_of<Params>(row);
+      // Beyond the last column: any will do, nobody looks at the result.
+      const std::int64_t present = wanted < tile.width ? wanted : tile.width - 1;
+      scales.of[j][e] = row_scales(segment_of(p, tile, half_of<Params>(row)).scales, present);
+    }
+  }
+  return scales;
+}
+
+// The sums of a block of scales, behind its last stage, to those of the blocks before it.
+template <class T>
+__device__ void add_block(float (&total)[T::kTokenParts][T::kColumnParts][4],
+                          float (&sums)[T::kTokenParts][T::kColumnParts][4],
+                          const ColumnScales<T>& scales, int block) {
+#pragma unroll
+  for (int j = 0; j < T::kColumnParts; ++j) {
+    const float scale[2] = {scales.of[j][0][block], scales.of[j][1][block]};
+#pragma unroll
+    for (int i = 0; i < T::kTokenParts; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        total[i][j][e] = fmaf(sums[i][j][e], scale[e % 2], total[i][j][e]);
+        sums[i][j][e] = 0.0F;
+      }
+    }
+  }
+}
+
+// One stage's part of the sums of a warp.
+template <class T>
+__device__ void multiply_stage(unsigned char* x_tile, unsigned char* w_tile, int token, int column,
+                               float (&sums)[T::kTokenParts][T::kColumnParts][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int k = 0; k < kDepth / 16; ++k) {
+    unsigned x[T::kTokenParts][4];
+#pragma unroll
+    for (int i = 0; i < T::kTokenParts; ++i) {
+      load_matrices(x[i], chunk_at(x_tile, token + i * 16 + lane % 16, k * 2 + lane / 16));
+    }
+#pragma unroll
+    for (int j = 0; j < T::kColumnParts; j += 2) {
+      unsigned w[4];
+      load_matrices(
+          w, chunk_at(w_tile, column + j * 8 + lane / 16 * 8 + lane % 8, k * 2 + lane / 8 % 2));
+#pragma unroll
+      for (int i = 0; i < T::kTokenParts; ++i) {
+        multiply_add<T::kType>(sums[i][j], x[i], w[0], w[1]);
+        multiply_add<T::kType>(sums[i][j + 1], x[i], w[2], w[3]);
+      }
+    }
+  }
+}
+
+template <class T, class Params>
+__device__ void store(const Params& p, const ColumnTile& tile, std::int64_t first_token,
+                      std::int64_t rows, std::int64_t first_column,
+                      const float (&sums)[T::kTokenParts][T::kColumnParts][4]) {
+  constexpr int kParts = kHalves<Params>;  // pieces of 8 rows of weights that make 8 columns
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int j = 0; j < T::kColumnParts; j += kParts) {
+    const std::int64_t column = first_column + j / kParts * 8 + lane % 4 * 2;
+    if (column >= tile.width) continue;
+    const bool both = column + 1 < tile.width;
+    const Biases low = biases_at(p, tile, column);
+    const Biases high = both ? biases_at(p, tile, column + 1) : Biases{};
+#pragma unroll
+    for (int i = 0; i < 2 * T::kTokenParts; ++i) {
+      const std::int64_t token = first_token + lane / 4 + i * 8;
+      if (token >= rows) continue;
+      const float (&sum)[4] = sums[i / 2][j];
+      const float (&other)[4] = sums[i / 2][j + kParts - 1];
+      const int e = i % 2 * 2;
+      const float first = finished(p, low, sum[e], other[e]);
+      if (both) {
+        store_two(p.out, token, tile.out_column + column, first,
+                  finished(p, high, sum[e + 1], other[e + 1]));
+      } else {
+        store_element(p.out, token, tile.out_column + column, first);
+      }
+    }
+  }
+}
+
+// The pipeline: start(step) brings a stage to shared memory, multiply(step) adds what it gives.
+template <class T, class Start, class Multiply>
+__device__ void run_stages(int steps, Start start, Multiply multiply) {
+  // One group of copies a stage, also where there is none left: so counts tell what has arrived.
+  for (int step = 0; step < T::kStages - 1; ++step) {
+    if (step < steps) start(step);
+    commit_copies();
+  }
+  for (int step = 0; step < steps; ++step) {
+    wait_for_copies(T::kStages - 2);
+    __syncthreads();  // this stage is there for all, and all have read the one before
+    if (step + T::kStages - 1 < steps) start(step + T::kStages - 1);
+    commit_copies();
+    multiply(step);
+  }
+}
+
+// Blocks in x are tiles of tokens, in y of columns: those that run together share a weight tile,
+// and x, the smaller one, stays in the cache.
+template <class T, class Params>
+__device__ void matmul_tile(const Params& p) {
+  const std::int32_t rows = rows_in_use(p.rows);
+  const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.x) * T::kTokens;
+  if (row0 >= rows) return;
+  const ColumnTile tile = column_tile(p, blockIdx.y, T::kColumns);
+  if (tile.segment < 0) return;
+  const std::int64_t depth = p.x.dims[1];
+  const int steps = static_cast<int>((depth + kDepth - 1) / kDepth);
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const Source x_source = source_of(p.x, row0 + row, rows, kRowsApart);
+  unsigned char* const place = chunk_at(dynamic_shared(), row, chunk);
+  const auto start_x = [&](int step) {
+    const std::int64_t k = static_cast<std::int64_t>(step) * kDepth;
+    start_tile<T::kTokens, kRowsApart>(place + step % T::kStages * T::kStageBytes, x_source, k,
+                                       k + chunk * kChunk < depth);
+  };
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int token = warp / kColumnWarps * (T::kTokens / kTokenWarps);
+  const int column = warp % kColumnWarps * (T::kColumns / kColumnWarps);
+  const bool has_rows = row0 + token < rows;
+  float sums[T::kTokenParts][T::kColumnParts][4] = {};
+  const auto multiply = [&](int step) {
+    unsigned char* stage = dynamic_shared() + step % T::kStages * T::kStageBytes;
+    if (has_rows) multiply_stage<T>(stage, stage + T::kTokens * kRowBytes, token, column, sums);
+  };
+
+  if constexpr (T::kFp8) {
+    static_assert(T::kColumns * 4 == kThreads);
+    float total[T::kTokenParts][T::kColumnParts][4] = {};
+    const ColumnScales<T> scales = scales_of<T>(p, tile, column);
+    Codes codes = codes_of(p, tile);
+    load_codes(codes, 0, depth);
+    run_stages<T>(
+        steps,
+        [&](int step) {
+          start_x(step);
+          store_codes<T>(
+              dynamic_shared() + step % T::kStages * T::kStageBytes + T::kTokens * kRowBytes,
+              codes);
+          load_codes(codes, (step + 1) * static_cast<std::int64_t>(kDepth), depth);
+        },
+        [&](int step) {
+          multiply(step);
+          const int block = step >> scales.stage_shift;
+          const bool last = step + 1 == steps || (step + 1) >> scales.stage_shift != block;
+          if (last) add_block<T>(total, sums, scales, block);
+        });
+    if (!has_rows) return;
+    store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), total);
+  } else {
+    // Rows of the weights that lie kRowsApart apart in the tile are of the same half.
+    constexpr int kWeightsApart = column_of<Params>(kRowsApart);
+    const Source w_source =
+        source_of(segment_of(p, tile, half_of<Params>(row)).weight,
+                  tile.first + column_of<Params>(row), tile.width, kWeightsApart);
+    run_stages<T>(
+        steps,
+        [&](int step) {
+          start_x(step);
+          const std::int64_t k = static_cast<std::int64_t>(step) * kDepth;
+          start_tile<T::kColumns, kWeightsApart>(
+              place + step % T::kStages * T::kStageBytes + T::kTokens * kRowBytes, w_source, k,
+              k + chunk * kChunk < depth);
+        },
+        multiply);
+    if (!has_rows) return;
+    store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), sums);
+  }
+}
+
+template <const TileShape& kShape, bool kFp8, class Params>
+__device__ void by_type(const Params& p) {
+  if (p.x.dtype == DType::kBF16) {
+    matmul_tile<Tiling<DType::kBF16, kShape, kFp8>>(p);
+  } else {
+    matmul_tile<Tiling<DType::kF16, kShape, kFp8>>(p);
+  }
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,227 @@
+// Matrix products with weights in FP8 and scales of every form.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tensor/float8.h"
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+struct Fp8Shape {
+  std::int64_t rows;
+  std::int64_t depth;
+  std::vector<std::int64_t> cols;  // of each segment
+  std::int32_t block_rows;         // 0: all
+  std::int32_t block_cols;
+};
+
+std::string describe(const Fp8Shape& shape, DType x) {
+  std::string text = std::string(dtype_name(x)) + " x fp8, " + std::to_string(shape.rows) + " x " +
+                     std::to_string(shape.depth) + " x";
+  for (const std::int64_t n : shape.cols) text += " " + std::to_string(n);
+  return text + ", blocks of " + std::to_string(shape.block_rows) + " x " +
+         std::to_string(shape.block_cols);
+}
+
+// A segment on the device, and what its weight counts.
+struct Fp8Weight {
+  MatmulSegment segment;
+  std::vector<double> values;  // [N, K]
+};
+
+class MatmulFp8Test : public DeviceTest {
+ protected:
+  Fp8Weight put_weight(SplitMix64& rng, std::int64_t rows, std::int64_t cols,
+                       const Fp8Shape& shape);
+  void check(const Fp8Shape& shape, DType x_type, bool with_bias, SplitMix64& rng);
+};
+
+Fp8Weight MatmulFp8Test::put_weight(SplitMix64& rng, std::int64_t rows, std::int64_t cols,
+                                    const Fp8Shape& shape) {
+  const std::int64_t block_rows = shape.block_rows == 0 ? rows : shape.block_rows;
+  const std::int64_t block_cols = shape.block_cols == 0 ? cols : shape.block_cols;
+  const std::int64_t across = (cols + block_cols - 1) / block_cols;
+  const std::int64_t down = (rows + block_rows - 1) / block_rows;
+  // Of very different sizes: a scale that is mistaken for its neighbour shows.
+  std::vector<float> scales(static_cast<std::size_t>(across * down));
+  for (float& scale : scales) scale = static_cast<float>(std::exp2(8 * rng.uniform() - 12));
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * cols));
+  for (std::uint8_t& code : codes) {
+    code = static_cast<std::uint8_t>(rng.below(2) * 0x80 + rng.below(0x7F));
+  }
+  Fp8Weight weight;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t k = 0; k < cols; ++k) {
+      weight.values.push_back(
+          static_cast<double>(e4m3_to_float(codes[static_cast<std::size_t>(n * cols + k)])) *
+          scales[static_cast<std::size_t>(n / block_rows * across + k / block_cols)]);
+    }
+  }
+  weight.segment.weight = matrix_view(memory_->put(codes), DType::kF8E4M3, rows, cols);
+  weight.segment.scales = {memory_->put(scales), static_cast<std::int32_t>(block_rows),
+                           static_cast<std::int32_t>(block_cols), across};
+  return weight;
+}
+
+void MatmulFp8Test::check(const Fp8Shape& shape, DType x_type, bool with_bias, SplitMix64& rng) {
+  memory_->clear();
+  const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
+  std::int64_t total_cols = 0;
+  for (const std::int64_t n : shape.cols) total_cols += n;
+  const auto x = round_to(x_type, random_floats(rng, count(shape.rows, shape.depth)));
+  MatmulParams p;
+  p.x = memory_->put_matrix(x, shape.rows, shape.depth, x_type, (shape.depth + 15) / 8 * 8);
+  p.out = memory_->take_matrix(shape.rows, total_cols, DType::kF32);
+  p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
+            static_cast<std::int32_t>(shape.rows) + 1};
+  std::vector<double> want(count(shape.rows, total_cols));
+  std::vector<double> tolerance(want.size());
+  std::int64_t column = 0;
+  for (const std::int64_t n : shape.cols) {
+    Fp8Weight weight = put_weight(rng, n, shape.depth, shape);
+    const auto bias = round_to(DType::kBF16, random_floats(rng, static_cast<std::size_t>(n)));
+    if (with_bias) weight.segment.bias = memory_->put_vector(bias, DType::kBF16);
+    p.segments[p.num_segments++] = weight.segment;
+    for (std::int64_t r = 0; r < shape.rows; ++r) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        double sum = with_bias ? bias[static_cast<std::size_t>(c)] : 0.0;
+        double magnitude = std::abs(sum);
+        for (std::int64_t k = 0; k < shape.depth; ++k) {
+          const double term = x[static_cast<std::size_t>(r * shape.depth + k)] *
+                              weight.values[static_cast<std::size_t>(c * shape.depth + k)];
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        const auto at = static_cast<std::size_t>(r * total_cols + column + c);
+        want[at] = sum;
+        tolerance[at] = magnitude * (static_cast<double>(shape.depth) / 8 + 8) * 0x1p-24;
+      }
+    }
+    column += n;
+  }
+  ops().matmul(p);
+  expect_close(result(p.out), want, tolerance, describe(shape, x_type));
+}
+
+TEST_P(MatmulFp8Test, EveryFormOfScales) {
+  SplitMix64 rng(1);
+  const std::pair<std::int32_t, std::int32_t> blocks[] = {{128, 128}, {0, 0},    {1, 0},
+                                                          {16, 64},   {64, 192}, {3, 5}};
+  for (const DType others : {DType::kBF16, DType::kF16, DType::kF32}) {
+    const DType x = device_->traits().matmul_input_dtype(DType::kF8E4M3, others);
+    for (const auto& [block_rows, block_cols] : blocks) {
+      check({1, 320, {130, 40}, block_rows, block_cols}, x, false, rng);
+      check({7, 64, {33}, block_rows, block_cols}, x, true, rng);
+      check({15, 400, {16, 129, 5}, block_rows, block_cols}, x, true, rng);
+      check({19, 272, {140}, block_rows, block_cols}, x, false, rng);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulFp8Test, OddShapesAndManyRows) {
+  SplitMix64 rng(2);
+  for (const DType others : {DType::kBF16, DType::kF16}) {
+    const DType x = device_->traits().matmul_input_dtype(DType::kF8E4M3, others);
+    for (const Fp8Shape& shape :
+         {Fp8Shape{3, 1, {1}, 128, 128}, Fp8Shape{5, 33, {7, 2}, 128, 128},
+          Fp8Shape{2, 200, {9}, 128, 128}, Fp8Shape{4, 40, {70}, 8, 16},
+          Fp8Shape{130, 144, {66, 70}, 128, 128}, Fp8Shape{200, 256, {64}, 128, 128}}) {
+      check(shape, x, shape.rows % 2 == 1, rng);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// What gate and up make in one launch is what they make in two ops.
+TEST_P(MatmulFp8Test, GatedProducts) {
+  SplitMix64 rng(5);
+  for (const DType others : {DType::kBF16, DType::kF16}) {
+    const DType type = device_->traits().matmul_input_dtype(DType::kF8E4M3, others);
+    for (const std::int64_t rows : {3, 14, 21, 130}) {
+      for (const std::int32_t block : {128, 16}) {  // 16: no fast kernel
+        memory_->clear();
+        constexpr std::int64_t kDepth = 272;
+        constexpr std::int64_t kWidth = 70;
+        const Fp8Shape scales = {rows, kDepth, {}, block, block};
+        GatedMatmulParams p;
+        p.x = memory_->put_matrix(random_floats(rng, static_cast<std::size_t>(rows * kDepth)), rows,
+                                  kDepth, type);
+        p.gate = put_weight(rng, kWidth, kDepth, scales).segment;
+        p.up = put_weight(rng, kWidth, kDepth, scales).segment;
+        p.scratch = memory_->take_matrix(rows, 2 * kWidth, DType::kF32);
+        p.out = memory_->take_matrix(rows, kWidth, DType::kBF16);
+        p.rows = {nullptr, static_cast<std::int32_t>(rows)};
+        ops().gated_matmul(p);
+        const auto got = result(p.out);
+        ops().matmul(p.product());
+        ops().gated_activation(p.activated());
+        expect_same(got, result(p.out), describe(scales, type));
+      }
+    }
+  }
+}
+
+// Alone, among others, in another place, and with room for more.
+TEST_P(MatmulFp8Test, RowsAreTheSameInAnyPlace) {
+  auto exact = GetParam().make(2, true);
+  ASSERT_TRUE(exact);
+  memory_.reset();
+  device_ = *std::move(exact);
+  memory_ = std::make_unique<DeviceMemory>(*device_);
+  SplitMix64 rng(3);
+  constexpr std::int64_t kDepth = 384;
+  constexpr std::int64_t kCols = 40;
+  const Fp8Weight weight = put_weight(rng, kCols, kDepth, {0, kDepth, {kCols}, 16, 128});
+  const DType type = device_->traits().matmul_input_dtype(DType::kF8E4M3, DType::kBF16);
+  const auto x = random_floats(rng, 24 * kDepth);
+  const auto run = [&](std::int64_t first, std::int64_t rows, std::int32_t capacity) {
+    const std::vector<float> part(x.begin() + first * kDepth, x.begin() + (first + rows) * kDepth);
+    MatmulParams p;
+    p.x = memory_->put_matrix(part, rows, kDepth, type);
+    p.segments[0] = weight.segment;
+    p.num_segments = 1;
+    p.out = memory_->take_matrix(rows, kCols, DType::kF32);
+    p.rows = {memory_->put_count(static_cast<std::int32_t>(rows)), capacity};
+    ops().matmul(p);
+    return result(p.out);
+  };
+  const auto want = run(0, 24, 24);
+  const auto rows_of = [&](std::int64_t first, std::int64_t rows) {
+    return std::vector<float>(want.begin() + first * kCols, want.begin() + (first + rows) * kCols);
+  };
+  for (const std::int32_t capacity : {1, 9, 40, 100}) {
+    expect_same(run(5, 1, capacity), rows_of(5, 1), "capacity " + std::to_string(capacity));
+  }
+  expect_same(run(3, 7, 16), rows_of(3, 7), "7 rows of 16");
+  expect_same(run(8, 16, 16), rows_of(8, 16), "16 rows");
+}
+
+// Elsewhere nobody asks for it: weights that are copied are looked through when they are loaded.
+TEST_P(MatmulFp8Test, NanStaysInItsColumnOnTheCpu) {
+  if (GetParam().name.rfind("cpu", 0) != 0) GTEST_SKIP() << "codes are not NaN there";
+  SplitMix64 rng(4);
+  Fp8Weight weight = put_weight(rng, 9, 70, {0, 70, {9}, 128, 128});
+  const std::uint8_t nan = 0xFF;
+  memory_->upload(weight.segment.weight.as<std::uint8_t>() + 4 * 70 + 69,
+                  std::as_bytes(std::span(&nan, 1)));
+  MatmulParams p;
+  p.x = memory_->put_matrix(random_floats(rng, 5 * 70), 5, 70, DType::kF32);
+  p.segments[0] = weight.segment;
+  p.num_segments = 1;
+  p.out = memory_->take_matrix(5, 9, DType::kF32);
+  p.rows = {nullptr, 5};
+  ops().matmul(p);
+  const auto out = result(p.out);
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 9 == 4) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MatmulFp8Test, testing::ValuesIn(available_devices()), case_name);
+
+}  // namespace
+}  // namespace sluice::parity
