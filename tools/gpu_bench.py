@@ -85,9 +85,12 @@ class Shape:
         self.kv_bytes_per_token = layers * 2 * kv_width * BF16_BYTES
         self.attention_width = layers * hidden
 
-    def decode_bytes(self, batch, context):
-        """Read by one step: every weight but the embedding table, and the KV of each sequence."""
-        weights = (self.layer_weights + self.head_weights) * BF16_BYTES
+    def decode_bytes(self, batch, context, dtype="bf16"):
+        """Read by one step: every weight but the embedding table, and the KV of each sequence. In
+        FP8 are the layers' matrices alone, with a scale in F32 for 128 by 128."""
+        layers = (self.layer_weights * (1 + 4 / 128**2) if dtype == "fp8"
+                  else self.layer_weights * BF16_BYTES)
+        weights = layers + self.head_weights * BF16_BYTES
         return weights + batch * context * self.kv_bytes_per_token
 
     def prefill_flops(self, tokens):
@@ -251,7 +254,11 @@ class Bench:
             for batch, outcome in decodes.items():
                 lines.append(self.decode_line(batch, outcome, copy))
             lines.append(self.busy_line(16, decodes[16]))
+            for batch in (1, 16):
+                outcome = self.decode(model, batch, dtype="fp8")
+                lines.append(self.decode_line(batch, outcome, copy, "fp8"))
             lines.append(self.prefill_line(model, matmul))
+            lines.append(self.prefill_line(model, matmul, "fp8"))
             lines.append(self.hybrid_line(model, matmul))
             for batch in (1, 16):
                 lines.append(self.eager_line(model, batch, decodes[batch]))
@@ -279,21 +286,22 @@ class Bench:
 
         return self.limited(TORCH_LIMIT_S[what], lambda limit: run_limited(command, limit))
 
-    def offline(self, name, model, *options, load_format="dummy"):
+    def offline(self, name, model, *options, load_format="dummy", dtype="bf16"):
         self.say(name)
         command = ["sluice", "bench", "offline", model, "--load-format", load_format, "--dtype",
-                   "bf16", "--device", self.device, "--json", "--no-progress", *map(str, options)]
+                   dtype, "--device", self.device, "--json", "--no-progress", *map(str, options)]
         return self.limited(SLUICE_LIMIT_S, lambda limit: self.runner.run_within(command, limit))
 
-    def decode(self, model, batch, *options):
+    def decode(self, model, batch, *options, dtype="bf16"):
         """A batch of equal prompts; prefill-first, so that all decode together."""
         load = self.load
         return self.offline(
-            f"decode at batch {batch}{' without graphs' if options else ''}", model,
+            f"decode at batch {batch}{' without graphs' if options else ''}"
+            f"{' in FP8' if dtype == 'fp8' else ''}", model,
             "--scheduler", "prefill-first", "--batch-size", batch, "--num-prompts", batch,
             "--max-num-seqs", batch, "--input-len", load.context, "--output-len",
             load.decode_tokens + 1, "--max-model-len", load.context + load.decode_tokens + 1,
-            *options)
+            *options, dtype=dtype)
 
     # ------------------------------------------------------------ lines
 
@@ -321,15 +329,18 @@ class Bench:
             line.share = upload.share(copied / seconds)
         return line_of("weights from page cache to the device", 0.80, outcome, fill)
 
-    def decode_line(self, batch, outcome, copy):
+    def decode_line(self, batch, outcome, copy, dtype="bf16"):
         def fill(line, figures):
             decode = figures["decode"]
             step = decode["mean_step_ms"] / 1000
             context = self.load.context + self.load.decode_tokens / 2
-            read = self.shape.decode_bytes(decode["tokens_per_step"], context) / step
+            read = self.shape.decode_bytes(decode["tokens_per_step"], context, dtype) / step
             line.figure = (f"{step * 1000:.3f} ms a step, {decode['tokens_per_second']:.1f} "
                            f"tokens/s, reads {read / 1e9:.4g} GB/s")
             line.share = copy.share(read)
+        if dtype == "fp8":
+            return line_of(f"decode, FP8 weights, batch {batch}, context {self.load.context}", None,
+                           outcome, fill)
         return line_of(f"decode, batch {batch}, context {self.load.context}",
                        {1: 0.80, 64: 0.70}.get(batch), outcome, fill)
 
@@ -345,12 +356,12 @@ class Bench:
             line.figure = f"idle {100 * (1 - line.share):.2f} % between steps"
         return line_of(f"device busy in a decode loop, batch {batch}", 0.95, outcome, fill)
 
-    def prefill_line(self, model, matmul):
+    def prefill_line(self, model, matmul, dtype="bf16"):
         tokens = self.load.prefill
         outcome = self.offline(
             "prefill", model, "--batch-size", 1, "--num-prompts", 8, "--max-num-seqs", 1,
             "--input-len", tokens, "--output-len", 1, "--token-budget", tokens, "--max-model-len",
-            tokens + 1)
+            tokens + 1, dtype=dtype)
 
         def fill(line, figures):
             prefill = figures["prefill"]
@@ -358,6 +369,8 @@ class Bench:
             rate = prompts * self.shape.prefill_flops(tokens) / prefill["seconds"]
             line.figure = f"{prefill['tokens_per_second']:.0f} tokens/s, {rate / 1e12:.4g} TFLOP/s"
             line.share = matmul.share(rate)
+        if dtype == "fp8":
+            return line_of(f"prefill, FP8 weights, {tokens} tokens", None, outcome, fill)
         return line_of(f"prefill, {tokens} tokens", 0.75, outcome, fill)
 
     def hybrid_line(self, model, matmul):

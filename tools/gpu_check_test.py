@@ -214,6 +214,9 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("5.000 ms a step", rows["decode, batch 1, context 1024"][3])
         self.assertEqual(rows["decode, batch 16, context 1024"][0], "measured")
         self.assertEqual(rows["decode, batch 64, context 1024"][:3], ["met", "1.21", "0.70"])
+        self.assertEqual(rows["decode, FP8 weights, batch 1, context 1024"][:3],
+                         ["measured", "0.41", "-"])
+        self.assertEqual(rows["prefill, FP8 weights, 2048 tokens"][0], "measured")
         self.assertEqual(rows["device busy in a decode loop, batch 16"],
                          ["met", "0.97", "0.95", "idle 3.00 % between steps"])
         self.assertEqual(rows["prefill, 2048 tokens"][:3], ["missed", "0.34", "0.75"])
@@ -296,6 +299,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertAlmostEqual(parameters / 8.03e9, 1, places=2)  # but for norms
         self.assertEqual(shape.kv_bytes_per_token, 128 << 10)
         self.assertEqual(shape.decode_bytes(2, 10) - shape.decode_bytes(1, 10), 10 * (128 << 10))
+        self.assertEqual(shape.decode_bytes(1, 10) - shape.decode_bytes(1, 10, "fp8"),
+                         shape.layer_weights * (1 - 4 / 128**2))
         self.assertAlmostEqual(shape.prefill_flops(2048) / 29.7e12, 1, places=1)
 
 

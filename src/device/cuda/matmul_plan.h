@@ -23,8 +23,8 @@ struct MatmulPlan {
   bool many_rows = false;  // a library may do better, where one takes such weights
 };
 
-// Gated products go to kernels that apply the activation themselves; a library needs a second launch
-// for it. Tensor cores take x and weights of one 16-bit type whose rows lie at multiples of
+// Gated products go to kernels that apply the activation themselves; a library needs a second
+// launch for it. Tensor cores take x and weights of one 16-bit type whose rows lie at multiples of
 // 16 bytes, or weights in FP8; the plain kernel takes the rest. Errors as launch_shape.
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice);
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice);

@@ -75,20 +75,14 @@ __device__ __forceinline__ void widen_e4m3_bf16(unsigned (&to)[2], unsigned code
   }
 }
 
+// As above; the bias is 15.
 __device__ __forceinline__ void widen_e4m3_f16(unsigned (&to)[2], unsigned codes) {
-#if __CUDA_ARCH__ >= 890
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(to[0]), "=r"(to[1])
-      : "r"(codes));
-#else
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {  // as above; the bias is 15
+  for (int half = 0; half < 2; ++half) {
     const unsigned spread = __byte_perm(codes, 0, half == 0 ? 0x1404 : 0x3424);
     const unsigned moved = (spread & 0x80008000U) | ((spread >> 1) & 0x3F803F80U);
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(to[half]) : "r"(moved), "r"(0x5C005C00U));
   }
-#endif
 }
 
 __device__ __forceinline__ float power_of_two(float x) {
