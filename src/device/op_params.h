@@ -78,11 +78,12 @@ struct MatmulParams {
 // two ops instead. A step without adapters takes a graph without LoRA.
 //
 // The tokens of a step are listed by adapter, in segments that share one, and not by their place in
-// the batch (group_by_adapter, device/lora_batch.h, makes the list). So an adapter is read once for
-// all decodes that use it, wherever their rows are, and once for each piece of a prefill chunk;
-// tokens without an adapter are in no segment, and nothing is done for them. With a slot per token
-// instead, each token would have to fetch its adapter by itself. A result's bits depend neither on
-// the list's order nor on where segments are cut.
+// the batch (LoraGrouping, device/lora_batch.h, makes the list). So an adapter is read once for all
+// decodes that use it, wherever their rows are, and once for each piece of a prefill chunk; blocks
+// of GPU threads find their work without searching; tokens without an adapter are in no segment,
+// and nothing is done for them. With a slot per token instead, each token would have to fetch its
+// adapter by itself. A result's bits depend neither on the list's order nor on where segments are
+// cut.
 //
 // Adapters lie in slots of a memory region. Tables and lists hold offsets and indices, no
 // addresses: a region that has moved changes parameters only.
