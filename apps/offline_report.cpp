@@ -60,7 +60,17 @@ ordered_json steps_json(const StepTotals& totals) {
     json["device_busy_seconds"] = to_seconds(totals.device.busy);
     json["device_idle_seconds"] = to_seconds(totals.device.idle);
   }
+  const ComputedWork& computed = totals.computed;
+  json["matmul_rows"] = computed.matmul_rows;
+  json["matmul_rows_padding"] = computed.matmul_rows_padding;
+  json["attention_pairs"] = computed.attention_pairs;
+  json["attention_pairs_padding"] = computed.attention_pairs_padding;
   return json;
+}
+
+// Of what was computed: for nothing.
+double percent_of(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }
 
 std::string latency_line(std::string_view name, const LatencyPool& pool,
@@ -124,13 +134,16 @@ std::string offline_text(const OfflineResult& result, const OfflineReport& repor
                           latencies.percentile(percent));
     }
   }
-  text += fmt::format("{:<10} {:>8} {:>10} {:>12} {:>12} {:>12}\n", "steps", "number", "seconds",
-                      "tokens/s", "tokens/step", "ms/step");
+  text += fmt::format("{:<10} {:>8} {:>10} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "steps", "number",
+                      "seconds", "tokens/s", "tokens/step", "ms/step", "row pad %", "attn pad %");
   for (const Kind& kind : kinds_of(result)) {
     const StepTotals& totals = kind.totals;
-    text += fmt::format("{:<10} {:>8} {:>10.3f} {:>12.1f} {:>12.1f} {:>12.3f}\n", kind.name,
-                        totals.steps, to_seconds(totals.time), totals.tokens_per_second(),
-                        totals.tokens_per_step(), totals.step_ms());
+    const ComputedWork& computed = totals.computed;
+    text += fmt::format(
+        "{:<10} {:>8} {:>10.3f} {:>12.1f} {:>12.1f} {:>12.3f} {:>12.1f} {:>12.1f}\n", kind.name,
+        totals.steps, to_seconds(totals.time), totals.tokens_per_second(), totals.tokens_per_step(),
+        totals.step_ms(), percent_of(computed.matmul_rows_padding, computed.matmul_rows),
+        percent_of(computed.attention_pairs_padding, computed.attention_pairs));
   }
   text += latency_line("TTFT", summary.ttft, report.percentiles);
   text += latency_line("TPOT", summary.tpot, report.percentiles);

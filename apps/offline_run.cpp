@@ -92,6 +92,7 @@ class OfflineRun {
     const std::int64_t decode = stats.decode_tokens - before_.decode_tokens;
     const DeviceTime device{stats.device.busy - before_.device.busy,
                             stats.device.idle - before_.device.idle};
+    const ComputedWork computed = stats.computed - before_.computed;
     before_ = stats;
     if (prefill + decode == 0) return;
     StepTotals& totals = decode == 0    ? result_.prefill
@@ -103,6 +104,7 @@ class OfflineRun {
     totals.time += time;
     totals.device.busy += device.busy;
     totals.device.idle += device.idle;
+    totals.computed += computed;
   }
 
   void take(const ChoiceOutput& output, Duration time) {

@@ -36,6 +36,7 @@ struct StepTotals {
   std::int64_t decode_tokens = 0;
   Duration time{0};
   DeviceTime device;  // zero where the device does not tell (the CPU)
+  ComputedWork computed;
 
   // 0 without steps.
   double tokens_per_second() const { return ratio(tokens(), to_seconds(time)); }

@@ -196,6 +196,13 @@ def outcome_of(done, limit):
     return Outcome(figures)
 
 
+def padding_of(steps):
+    """What a kind of steps computed for nothing, for people."""
+    rows, pairs = (100 * steps[key + "_padding"] / max(steps[key], 1)
+                   for key in ("matmul_rows", "attention_pairs"))
+    return f"padding {rows:.0f} % of matmul rows, {pairs:.0f} % of attention"
+
+
 def line_of(name, goal, outcome, fill):
     """A line that fill(line, figures) completes. Figures that are not what they should be are this
     line's failure alone."""
@@ -336,7 +343,7 @@ class Bench:
             context = self.load.context + self.load.decode_tokens / 2
             read = self.shape.decode_bytes(decode["tokens_per_step"], context, dtype) / step
             line.figure = (f"{step * 1000:.3f} ms a step, {decode['tokens_per_second']:.1f} "
-                           f"tokens/s, reads {read / 1e9:.4g} GB/s")
+                           f"tokens/s, reads {read / 1e9:.4g} GB/s, {padding_of(decode)}")
             line.share = copy.share(read)
         if dtype == "fp8":
             return line_of(f"decode, FP8 weights, batch {batch}, context {self.load.context}", None,
@@ -367,7 +374,8 @@ class Bench:
             prefill = figures["prefill"]
             prompts = prefill["prefill_tokens"] / tokens
             rate = prompts * self.shape.prefill_flops(tokens) / prefill["seconds"]
-            line.figure = f"{prefill['tokens_per_second']:.0f} tokens/s, {rate / 1e12:.4g} TFLOP/s"
+            line.figure = (f"{prefill['tokens_per_second']:.0f} tokens/s, "
+                           f"{rate / 1e12:.4g} TFLOP/s, {padding_of(prefill)}")
             line.share = matmul.share(rate)
         if dtype == "fp8":
             return line_of(f"prefill, FP8 weights, {tokens} tokens", None, outcome, fill)
@@ -387,7 +395,8 @@ class Bench:
                                             hybrid["decode_tokens"])
             rate = flops / hybrid["seconds"]
             line.figure = (f"{hybrid['tokens_per_second']:.0f} tokens/s, "
-                           f"{hybrid['tokens_per_step']:.0f} a step, {rate / 1e12:.4g} TFLOP/s")
+                           f"{hybrid['tokens_per_step']:.0f} a step, {rate / 1e12:.4g} TFLOP/s, "
+                           f"{padding_of(hybrid)}")
             line.share = matmul.share(rate)
         return line_of(f"hybrid batches of at most {load.budget} tokens", 0.62, outcome, fill)
 

@@ -57,7 +57,9 @@ SLUICE = """\
         steps = {"steps": 128, "prefill_tokens": 16384, "decode_tokens": 128 * batch,
                  "seconds": 1.0, "tokens_per_second": 128.0 * batch, "tokens_per_step": batch,
                  "mean_step_ms": 20.0 if "--enforce-eager" in sys.argv else 5.0,
-                 "device_busy_seconds": 0.97, "device_idle_seconds": 0.03}
+                 "device_busy_seconds": 0.97, "device_idle_seconds": 0.03,
+                 "matmul_rows": 400, "matmul_rows_padding": 100,
+                 "attention_pairs": 1000, "attention_pairs_padding": 600}
         startup = [{"name": "config", "seconds": 0.1},
                    {"name": "map weights", "seconds": 0.5, "copied_bytes": 20 << 30}]
         print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps, "startup": startup}))
@@ -212,6 +214,9 @@ class GpuCheckTest(unittest.TestCase):
                          ["met", "0.86", "0.80", "20480 MiB, 42.95 GB/s"])
         self.assertEqual(rows["decode, batch 1, context 1024"][:3], ["missed", "0.76", "0.80"])
         self.assertIn("5.000 ms a step", rows["decode, batch 1, context 1024"][3])
+        for name in ("decode, batch 64, context 1024", "prefill, 2048 tokens",
+                     "hybrid batches of at most 512 tokens"):
+            self.assertIn("padding 25 % of matmul rows, 60 % of attention", rows[name][3])
         self.assertEqual(rows["decode, batch 16, context 1024"][0], "measured")
         self.assertEqual(rows["decode, batch 64, context 1024"][:3], ["met", "1.21", "0.70"])
         self.assertEqual(rows["decode, FP8 weights, batch 1, context 1024"][:3],

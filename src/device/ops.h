@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "device/op_params.h"
+#include "device/padding.h"
 
 namespace sluice {
 
@@ -52,6 +53,14 @@ class Ops {
   // the device when attention runs.
   virtual AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const = 0;
   virtual std::int64_t plan_attention(const AttentionPlanParams& p) = 0;
+
+  // What attention of one layer computes in such a step, and what it has to.
+  virtual Work attention_work(const AttentionPlanParams& p) const = 0;
+  // The matrix products that were called since this was cleared, in captures too.
+  ProductRows& products() { return products_; }
+
+ private:
+  ProductRows products_;
 };
 
 }  // namespace sluice

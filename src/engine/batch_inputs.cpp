@@ -100,7 +100,7 @@ DecoderInputs BatchInputs::decoder_inputs() const {
   inputs.seq_lens = on_device<std::int32_t>(seq_lens_);
   inputs.row_slots = on_device<std::int32_t>(row_slots_);
   inputs.logit_indices = on_device<std::int32_t>(logit_indices_);
-  inputs.num_tokens = on_device<std::int32_t>(counts_);
+  inputs.num_tokens = num_tokens();
   inputs.num_seqs = inputs.num_tokens + 1;
   inputs.num_logits = num_logits();
   for (const Group& group : groups_) {
@@ -193,14 +193,20 @@ void BatchInputs::fill_slot_mapping(const BatchPlan& plan) {
 }
 
 Status BatchInputs::plan_attention(const BatchPlan& plan) {
-  for (Group& group : groups_) {
+  Ops& ops = device_->ops();
+  attention_work_ = {};
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
     AttentionPlanParams params;
     params.limits = group.plan_limits;
     params.cu_seqlens_q = staged<std::int32_t>(cu_seqlens_q_);
     params.seq_lens = staged<std::int32_t>(seq_lens_);
     params.num_seqs = static_cast<std::int32_t>(plan.rows.size());
     params.plan = staged<std::byte>(group.plan_offset);
-    const std::int64_t bytes = device_->ops().plan_attention(params);
+    const Work work = ops.attention_work(params);
+    const std::int64_t layers = options_.groups[g].num_layers;
+    attention_work_ += {work.used * layers, work.computed * layers};
+    const std::int64_t bytes = ops.plan_attention(params);
     if (bytes == 0) continue;
     RETURN_IF_ERROR(
         device_->copy_to_device(group.device_plan, params.plan, static_cast<std::size_t>(bytes)));

@@ -31,6 +31,7 @@ struct GroupAttention {
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;
+  std::int32_t num_layers = 1;
 };
 
 struct BatchInputsOptions {
@@ -53,6 +54,7 @@ class BatchInputs {
 
   // Everything but `layers`.
   DecoderInputs decoder_inputs() const;
+  const std::int32_t* num_tokens() const { return on_device<std::int32_t>(counts_); }
   const std::int32_t* num_logits() const { return on_device<std::int32_t>(counts_) + 2; }
   const RowSampling* sampling() const { return on_device<RowSampling>(sampling_); }
   std::int32_t* last_tokens() const { return device_last_tokens_; }
@@ -64,6 +66,9 @@ class BatchInputs {
   // flight before it have.
   Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
               std::span<const RowSampling> sampling);
+
+  // Pairs of attention, over all heads and layers, of the step that was filled last.
+  const Work& attention_work() const { return attention_work_; }
 
   // Runs the plan's block copies, ahead of its rows.
   Status copy_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
@@ -100,6 +105,7 @@ class BatchInputs {
   Device* device_ = nullptr;
   std::int32_t max_copies_ = 0;
   std::vector<Group> groups_;
+  Work attention_work_;
 
   // Inputs that every step has lie in one piece at the front, so that one copy moves them all.
   std::vector<HostBuffer> staging_;  // used in turn

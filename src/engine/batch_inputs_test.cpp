@@ -16,7 +16,7 @@ class BatchInputsTest : public testing::Test {
     options.max_slots = 3;
     options.table_width = 5;
     options.block_size = 4;
-    options.groups = {{4, 2, 8, 0}, {4, 2, 8, 6}};
+    options.groups = {{4, 2, 8, 0, 3}, {4, 2, 8, 6, 2}};
     ArenaPlan plan;
     inputs_ = std::make_unique<BatchInputs>(options, device_->ops(), plan);
     plan.finish(device_->traits().granularity);
@@ -81,6 +81,10 @@ TEST_F(BatchInputsTest, APlanBecomesTheInputsOfEveryOp) {
   EXPECT_EQ(read(view_.groups[1].slot_mapping, 4), (Slots{9 * 4 + 1, 5 * 4 + 2, 5 * 4 + 3, 6 * 4}));
   EXPECT_EQ(read(view_.groups[0].block_tables + 2 * 5, 2), (Ints{7, 8}));
   EXPECT_EQ(read(view_.groups[1].block_tables + 0 * 5, 3), (Ints{4, 5, 6}));
+  // Keys that the tokens see, without a window and with one of 6; in 3 layers and in 2; 4 heads.
+  EXPECT_EQ(inputs_->attention_work().used, 4 * (3 * (6 + 7 + 8 + 9) + 2 * (6 + 6 + 6 + 6)));
+  // On the CPU all tokens of a row are scored against what any of them sees, in whole vectors.
+  EXPECT_GT(inputs_->attention_work().computed, inputs_->attention_work().used);
 }
 
 TEST_F(BatchInputsTest, WhatTheDeviceAloneKnowsIsNamedAndWhatItSamplesIsListed) {

@@ -74,6 +74,7 @@ Status Engine::collect_and_commit() {
   if (in_flight_ == 0) return {};
   RETURN_IF_ERROR(executor_->collect(result_));
   stats_.device = executor_->device_time();
+  stats_.computed = executor_->computed_work();
   scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
   count_tokens(plans_[first_plan_]);
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;

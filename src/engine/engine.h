@@ -62,9 +62,11 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
+  // Of committed steps, as all below: what the device says, 0 where it does not.
   DeviceTime device;
-  // Of committed steps: tokens of prompts (and of what is computed again after preemption), and
-  // newest tokens of answers, one a row.
+  ComputedWork computed;
+  // Tokens of prompts (and of what is computed again after preemption), and newest tokens of
+  // answers, one a row.
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
 };

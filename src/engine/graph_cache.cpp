@@ -12,7 +12,17 @@ GraphCache::GraphCache(GraphMode mode, const StepCapacity& largest)
     capacities_.push_back(tokens);
   }
   capacities_.push_back(largest.tokens);
-  graphs_.resize(capacities_.size());
+  forwards_.resize(capacities_.size());
+}
+
+std::size_t GraphCache::index_for(std::int32_t num_tokens) const {
+  const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), num_tokens);
+  CHECK(found != capacities_.end());
+  return static_cast<std::size_t>(found - capacities_.begin());
+}
+
+const ProductRows& GraphCache::products(std::int32_t num_tokens) const {
+  return forwards_[index_for(num_tokens)].products;
 }
 
 // A step of few tokens has no more rows than tokens, and no more logits.
@@ -22,20 +32,25 @@ StepCapacity GraphCache::capacity_for(std::int32_t tokens) const {
 
 Status GraphCache::run(Device& device, std::int32_t num_tokens,
                        FunctionRef<void(const StepCapacity&)> forward) {
-  const auto found = std::lower_bound(capacities_.begin(), capacities_.end(), num_tokens);
-  CHECK(found != capacities_.end());
+  const std::size_t index = index_for(num_tokens);
+  const StepCapacity capacity = capacity_for(capacities_[index]);
+  Forward& made = forwards_[index];
+  ProductRows& products = device.ops().products();
   if (mode_ == GraphMode::kEager) {
-    forward(capacity_for(*found));
+    products.clear();
+    forward(capacity);
+    made.products = products;
     return {};
   }
-  std::unique_ptr<Graph>& graph = graphs_[static_cast<std::size_t>(found - capacities_.begin())];
-  if (graph == nullptr) {
+  if (made.graph == nullptr) {
+    products.clear();
     RETURN_IF_ERROR(device.begin_capture());
-    forward(capacity_for(*found));
-    ASSIGN_OR_RETURN(graph, device.end_capture());
+    forward(capacity);
+    ASSIGN_OR_RETURN(made.graph, device.end_capture());
+    made.products = products;
     ++num_captured_;
   }
-  return device.replay(*graph);
+  return device.replay(*made.graph);
 }
 
 }  // namespace sluice

@@ -27,17 +27,27 @@ class GraphCache {
   Status run(Device& device, std::int32_t num_tokens,
              FunctionRef<void(const StepCapacity&)> forward);
 
+  // The matrix products of the forward that such a step has run, for the capacity that it took.
+  // REQUIRES: one of that capacity has run.
+  const ProductRows& products(std::int32_t num_tokens) const;
+
   // Token counts that forwards are made for, ascending.
   std::span<const std::int32_t> capacities() const { return capacities_; }
   std::int32_t num_captured() const { return num_captured_; }
 
  private:
+  struct Forward {
+    std::unique_ptr<Graph> graph;  // null where it runs eagerly
+    ProductRows products;
+  };
+
+  std::size_t index_for(std::int32_t num_tokens) const;
   StepCapacity capacity_for(std::int32_t tokens) const;
 
   GraphMode mode_;
   StepCapacity largest_;
   std::vector<std::int32_t> capacities_;
-  std::vector<std::unique_ptr<Graph>> graphs_;
+  std::vector<Forward> forwards_;  // by index in capacities_
   std::int32_t num_captured_ = 0;
 };
 

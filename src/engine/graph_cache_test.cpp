@@ -24,15 +24,28 @@ class GraphCacheTest : public testing::Test {
       params.out = matrix_view(&target_, DType::kF32, 1, 1);
       params.rows.capacity = 1;
       device_->ops().embed(params);
+      multiply(capacity.tokens);
     });
     ASSERT_TRUE(status) << status.error().message;
+  }
+
+  // As many products as the capacity, so that forwards can be told apart.
+  void multiply(std::int32_t products) {
+    MatmulParams params;
+    params.x = params.segments[0].weight = matrix_view(&source_, DType::kF32, 1, 1);
+    params.num_segments = 1;
+    params.out = matrix_view(&product_, DType::kF32, 1, 1);
+    params.rows = {&rows_, 1};
+    for (std::int32_t i = 0; i < products; ++i) device_->ops().matmul(params);
   }
 
   ThreadPool pool_{1};
   std::unique_ptr<Device> device_;
   float source_ = 0;
   float target_ = 0;
+  float product_ = 0;
   std::int32_t token_ = 0;
+  std::int32_t rows_ = 1;
   std::vector<StepCapacity> forwards_;
 };
 
@@ -65,6 +78,17 @@ TEST_F(GraphCacheTest, EagerRunsTheForwardEachTime) {
   EXPECT_EQ(forwards_.size(), 3U);
   EXPECT_EQ(forwards_[0].tokens, 8);  // as a graph would have
   EXPECT_EQ(cache.num_captured(), 0);
+}
+
+TEST_F(GraphCacheTest, KnowsTheProductsOfEachForward) {
+  for (const GraphMode mode : {GraphMode::kReplay, GraphMode::kEager}) {
+    GraphCache cache(mode, kLargest);
+    for (const std::int32_t tokens : {3, 60, 4, 1, 60}) run(cache, tokens);
+    EXPECT_EQ(cache.products(3).work(&rows_, 1).used, 4);
+    EXPECT_EQ(cache.products(1).work(&rows_, 1).used, 1);
+    EXPECT_EQ(cache.products(64).work(&rows_, 1).used, 64);
+    EXPECT_EQ(cache.products(100).work(&rows_, 1).used, 0) << "none has run";
+  }
 }
 
 }  // namespace

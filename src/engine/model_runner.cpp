@@ -13,7 +13,8 @@ std::vector<GroupAttention> group_attention(const ModelConfig& config, const KvL
   std::vector<GroupAttention> groups;
   for (const KvGroup& group : layout.groups) {
     const LayerConfig& layer = config.layers[static_cast<std::size_t>(group.layers.front())];
-    groups.push_back({layer.num_heads, layer.num_kv_heads, layer.head_dim, group.window});
+    groups.push_back({layer.num_heads, layer.num_kv_heads, layer.head_dim, group.window,
+                      static_cast<std::int32_t>(group.layers.size())});
   }
   return groups;
 }
@@ -139,15 +140,28 @@ Status ModelRunner::submit(const BatchPlan& plan) {
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
   RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),
                               [&](const StepCapacity& capacity) { forward(capacity); }));
+  step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
   ++num_steps_;
   return {};
+}
+
+// REQUIRES: the step was submitted last.
+ComputedWork ModelRunner::work_of(const BatchPlan& plan) const {
+  const auto tokens = static_cast<std::int32_t>(plan.token_ids.size());
+  const auto logits = static_cast<std::int32_t>(plan.logit_positions.size());
+  const ProductRows& products = graphs_.products(tokens);
+  Work rows = products.work(inputs_.num_tokens(), tokens);
+  rows += products.work(inputs_.num_logits(), logits);
+  const Work& pairs = inputs_.attention_work();
+  return {rows.computed, rows.computed - rows.used, pairs.computed, pairs.computed - pairs.used};
 }
 
 Status ModelRunner::collect(StepResult& out) {
   CHECK(num_steps_ > 0);
   Step& step = steps_[first_step_];
   RETURN_IF_ERROR(finish(step));
+  computed_work_ += step.work;
   std::swap(out, step.result);
   first_step_ = (first_step_ + 1) % steps_.size();
   --num_steps_;

@@ -66,6 +66,7 @@ class ModelRunner final : public Executor {
   Status collect(StepResult& out) override;
 
   DeviceTime device_time() const override { return device_time_; }
+  ComputedWork computed_work() const override { return computed_work_; }
 
   const GraphCache& graphs() const { return graphs_; }
 
@@ -80,6 +81,7 @@ class ModelRunner final : public Executor {
     bool finished = false;
     bool follows = false;    // another step was in flight when it was submitted
     std::size_t number = 0;  // of all steps
+    ComputedWork work;
   };
     ComputedWork work;
   // The marks of a step: those of the step before it must last until it has been timed.
@@ -93,6 +95,7 @@ class ModelRunner final : public Executor {
   void forward(const StepCapacity& capacity);
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
+  ComputedWork work_of(const BatchPlan& plan) const;
   Status measure(const Step& step);
   Status sample_on_host(const Step& step);
   Result<const float*> host_logits(std::int32_t row);
@@ -121,6 +124,7 @@ class ModelRunner final : public Executor {
   std::size_t num_steps_ = 0;
   std::size_t submitted_ = 0;  // since the start
   DeviceTime device_time_;
+  ComputedWork computed_work_;
 };
 
 }  // namespace sluice

@@ -117,6 +117,7 @@ void ServerMetrics::http_request(std::string_view path, int status) {
 void ServerMetrics::write(std::string& out) const {
   PrometheusWriter writer(options_.prefix, out);
   write_engine(writer);
+  write_padding(writer);
   write_prefix_cache(writer);
   write_tokens(writer);
   write_latencies(writer);
@@ -162,6 +163,21 @@ void ServerMetrics::write_engine(PrometheusWriter& writer) const {
   write_number(writer, to_seconds(gauges_.totals.device.idle));
   writer.gauge("engine_up", "1 while the engine takes requests, else 0: loading, failed, stopped.");
   write_number(writer, state_ == EngineState::kReady ? 1 : 0);
+}
+
+void ServerMetrics::write_padding(PrometheusWriter& writer) const {
+  const ComputedWork& work = gauges_.totals.computed;
+  const auto count = [&](std::string_view name, std::string_view help, std::int64_t value) {
+    writer.counter(name, help);
+    write_number(writer, static_cast<double>(value));
+  };
+  count("matmul_rows_total", "Rows computed, over all matrix products.", work.matmul_rows);
+  count("matmul_rows_padding_total", "Rows computed of matrix products that held no token.",
+        work.matmul_rows_padding);
+  count("attention_pairs_total", "Pairs of a query and a key computed, over all heads and layers.",
+        work.attention_pairs);
+  count("attention_pairs_padding_total", "Pairs computed of a query and a key it does not see.",
+        work.attention_pairs_padding);
 }
 
 void ServerMetrics::write_prefix_cache(PrometheusWriter& writer) const {

@@ -101,6 +101,7 @@ class ServerMetrics {
 
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
+  void write_padding(PrometheusWriter& writer) const;
   void write_prefix_cache(PrometheusWriter& writer) const;
   void write_tokens(PrometheusWriter& writer) const;
   void write_latencies(PrometheusWriter& writer) const;

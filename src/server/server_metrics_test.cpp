@@ -117,6 +117,7 @@ TEST(ServerMetricsTest, TheEnginesStateIsWhatItReportedLast) {
   gauges.totals.computed_tokens = 900;
   gauges.totals.preemptions = 2;
   gauges.totals.device = {1500ms, 250ms};
+  gauges.totals.computed = {640, 40, 9000, 3000};
   metrics.engine(EngineState::kReady, gauges, 9);
   const StepRecord steps[] = {{at(1s), 2ms, 512}, {at(2s), 4ms, 3}};
   metrics.steps(steps);
@@ -133,6 +134,10 @@ TEST(ServerMetricsTest, TheEnginesStateIsWhatItReportedLast) {
   EXPECT_EQ(m.at("sluice:engine_steps_total").value(), 70);
   EXPECT_EQ(m.at("sluice:device_busy_seconds_total").value(), 1.5);
   EXPECT_EQ(m.at("sluice:device_idle_seconds_total").value(), 0.25);
+  EXPECT_EQ(m.at("sluice:matmul_rows_total").value(), 640);
+  EXPECT_EQ(m.at("sluice:matmul_rows_padding_total").value(), 40);
+  EXPECT_EQ(m.at("sluice:attention_pairs_total").value(), 9000);
+  EXPECT_EQ(m.at("sluice:attention_pairs_padding_total").value(), 3000);
   EXPECT_EQ(m.at("sluice:engine_up").value(), 1);
   EXPECT_EQ(m.at("sluice:unfinished_requests").value(), 9);
   EXPECT_EQ(m.at("sluice:max_unfinished_requests").value(), 1024);

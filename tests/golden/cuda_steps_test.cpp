@@ -107,6 +107,23 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
   EXPECT_EQ(results.at({1, 0}).tokens, results.at({2, 0}).tokens);
 }
 
+// Three layers of four products each, and one to logits; without tensor cores, four rows at a time.
+TEST_F(CudaStepsTest, WhatIsComputedForNothingIsCounted) {
+  for (const std::int32_t steps_in_flight : {1, 2}) {
+    const auto fixture = make_fixture(steps_in_flight, true);
+    fixture->add(test::greedy_request(1, {1, 2, 3, 4, 5}, 3));  // steps of 5, 1 and 1 tokens
+    fixture->run_to_end();
+    const ComputedWork& computed = fixture->engine().stats().computed;
+    EXPECT_EQ(computed.matmul_rows, 3 * 4 * (8 + 4 + 4) + 3 * 4);
+    EXPECT_EQ(computed.matmul_rows_padding, computed.matmul_rows - (3 * 4 * (5 + 1 + 1) + 3));
+    // Of 8 heads, 4 a KV head: keys that are seen, and warps' tiles of 16 queries and 32 keys. A
+    // prompt's 20 queries are one more than a warp's.
+    const std::int64_t seen = 3 * 8 * (1 + 2 + 3 + 4 + 5 + 6 + 7);
+    EXPECT_EQ(computed.attention_pairs, 3 * 2 * 16 * 32 * (2 + 1 + 1));
+    EXPECT_EQ(computed.attention_pairs_padding, computed.attention_pairs - seen);
+  }
+}
+
 // Launches of a layer: those of a step's graph without embedding, gathering and sampling, the last
 // norm and the product with lm_head. Graphs by the rows their norms have room for.
 std::map<std::uint32_t, double> launches_of_a_layer(const cuda::FakeDriver& fake, int layers) {
@@ -150,10 +167,12 @@ class CudaLaunchesTest : public CudaStepsTest {
     std::vector<TokenId> prompt(70, 3);
     fixture.add(test::greedy_request(1, std::move(prompt), 4));
     EXPECT_EQ(fixture.run_to_end().at({1, 0}).tokens.size(), 4U);
+    computed_ = fixture.engine().stats().computed;
     return launches_of_a_layer(fake_, 3);
   }
 
   cuda::FakeCublasLt library_;
+  ComputedWork computed_;
 };
 
 // Norm, q k v, rotation and KV, attention, o, norm, gate and up, down.
@@ -171,6 +190,10 @@ TEST_F(CudaLaunchesTest, WithALibraryAPrefillLayerIsNine) {
   ASSERT_GE(counts.size(), 2U);
   EXPECT_EQ(counts.begin()->second, 8.0) << counts.begin()->first << " rows";
   EXPECT_EQ(counts.rbegin()->second, 9.0) << counts.rbegin()->first << " rows";
+  // It takes the 80 rows that the prompt's graph has room for; own kernels take 8 a decode, and
+  // for logits. Three layers of four products.
+  EXPECT_EQ(computed_.matmul_rows, 3 * 4 * (80 + 3 * 8) + 4 * 8);
+  EXPECT_EQ(computed_.matmul_rows_padding, computed_.matmul_rows - (3 * 4 * (70 + 3) + 4));
   EXPECT_THAT(library_.broken_rules, testing::IsEmpty());
 }
 

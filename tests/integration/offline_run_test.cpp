@@ -60,6 +60,12 @@ TEST_F(OfflineRunTest, BatchesFollowOneAnotherAndEveryTokenIsCountedOnce) {
   EXPECT_GT(hybrid.steps, 0);
   EXPECT_EQ(prefill.steps + decode.steps + hybrid.steps, engine_->stats().steps);
   EXPECT_LE(prefill.time + decode.time + hybrid.time, result->summary.duration);
+  for (const StepTotals& totals : {prefill, decode, hybrid}) {
+    EXPECT_EQ(totals.computed.matmul_rows, 16 * totals.steps);  // the fake's
+    EXPECT_EQ(totals.computed.matmul_rows - totals.computed.matmul_rows_padding,
+              totals.prefill_tokens + totals.decode_tokens);
+    EXPECT_EQ(totals.computed.attention_pairs_padding, 75 * totals.steps);
+  }
   EXPECT_FALSE(result->interrupted);
   EXPECT_EQ(engine_->num_requests(), 0U);
 }
@@ -119,7 +125,15 @@ TEST_F(OfflineRunTest, TheReportHasTheKeysOfVllm) {
   EXPECT_EQ(json["decode"]["decode_tokens"].get<int>() + json["hybrid"]["decode_tokens"].get<int>(),
             6 * 3);
   EXPECT_TRUE(json.contains("p90_tpot_ms"));
-  EXPECT_THAT(offline_text(*result, report), testing::HasSubstr("99% percentile latency"));
+  const auto& decode = json["decode"];
+  EXPECT_EQ(decode["matmul_rows"], 16 * decode["steps"].get<int>());
+  EXPECT_EQ(decode["matmul_rows_padding"],
+            16 * decode["steps"].get<int>() - decode["decode_tokens"].get<int>());
+  EXPECT_EQ(decode["attention_pairs_padding"], 75 * decode["steps"].get<int>());
+  const std::string text = offline_text(*result, report);
+  EXPECT_THAT(text, testing::HasSubstr("99% percentile latency"));
+  EXPECT_THAT(text, testing::HasSubstr("row pad %"));
+  EXPECT_THAT(text, testing::HasSubstr(" 75.0\n"));
   report.batches = false;
   EXPECT_FALSE(nlohmann::json::parse(offline_json(*result, report)).contains("latencies"));
 }

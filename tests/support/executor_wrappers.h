@@ -81,6 +81,7 @@ class GatedExecutor final : public Executor {
     return inner_->submit(plan);
   }
   Status collect(StepResult& out) override { return inner_->collect(out); }
+  ComputedWork computed_work() const override { return inner_->computed_work(); }
 
  private:
   std::unique_ptr<Executor> inner_;
@@ -97,6 +98,7 @@ class FailingExecutor final : public Executor {
     return inner_->submit(plan);
   }
   Status collect(StepResult& out) override { return inner_->collect(out); }
+  ComputedWork computed_work() const override { return inner_->computed_work(); }
 
  private:
   std::unique_ptr<Executor> inner_;

@@ -23,6 +23,9 @@ class FakeExecutor final : public Executor {
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
 
+  // As of a device that computes rows in multiples of 16.
+  ComputedWork computed_work() const override { return computed_work_; }
+
   int num_in_flight() const { return static_cast<int>(in_flight_); }
 
  private:
@@ -58,6 +61,7 @@ class FakeExecutor final : public Executor {
   std::vector<StepResult> results_;       // a ring of max_in_flight
   std::size_t oldest_ = 0;
   std::size_t in_flight_ = 0;
+  ComputedWork computed_work_;
 };
 
 }  // namespace sluice

@@ -12,7 +12,10 @@ class LateDevice::LateOps final : public Ops {
 
   void embed(const EmbedParams& p) override { later(&Ops::embed, p); }
   void rms_norm(const RmsNormParams& p) override { later(&Ops::rms_norm, p); }
-  void matmul(const MatmulParams& p) override { later(&Ops::matmul, p); }
+  void matmul(const MatmulParams& p) override {
+    products().add(p.rows, 1);
+    later(&Ops::matmul, p);
+  }
   void lora_shrink(const LoraShrinkParams& p) override { later(&Ops::lora_shrink, p); }
   void lora_expand(const LoraExpandParams& p) override { later(&Ops::lora_expand, p); }
   void rope_write_kv(const RopeWriteKvParams& p) override { later(&Ops::rope_write_kv, p); }
@@ -20,7 +23,10 @@ class LateDevice::LateOps final : public Ops {
   void gated_activation(const GatedActivationParams& p) override {
     later(&Ops::gated_activation, p);
   }
-  void gated_matmul(const GatedMatmulParams& p) override { later(&Ops::gated_matmul, p); }
+  void gated_matmul(const GatedMatmulParams& p) override {
+    products().add(p.rows, 1);
+    later(&Ops::gated_matmul, p);
+  }
   void gather_rows(const GatherRowsParams& p) override { later(&Ops::gather_rows, p); }
   void all_reduce(const AllReduceParams& p) override { later(&Ops::all_reduce, p); }
   void copy_blocks(const CopyBlocksParams& p) override { later(&Ops::copy_blocks, p); }
@@ -35,6 +41,9 @@ class LateDevice::LateOps final : public Ops {
   }
   std::int64_t plan_attention(const AttentionPlanParams& p) override {
     return ops_.plan_attention(p);
+  }
+  Work attention_work(const AttentionPlanParams& p) const override {
+    return ops_.attention_work(p);
   }
 
  private:

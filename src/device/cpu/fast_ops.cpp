@@ -270,4 +270,8 @@ std::int64_t FastOps::plan_attention(const AttentionPlanParams& p) {
   return write_attention_plan(p);
 }
 
+Work FastOps::attention_work(const AttentionPlanParams& p) const {
+  return sluice::attention_work(p, kernels_.lanes);
+}
+
 }  // namespace sluice

@@ -35,6 +35,7 @@ class FastOps final : public Ops {
   void sample(const SampleParams& p) override;
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
+  Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
   struct FreeAligned {

@@ -91,6 +91,7 @@ void RecordingOps::rms_norm(const RmsNormParams& p) {
   capturing() ? graph_->append(OpId::kRmsNorm, p) : target_->rms_norm(p);
 }
 void RecordingOps::matmul(const MatmulParams& p) {
+  products().add(p.rows, 1);
   capturing() ? graph_->append(OpId::kMatmul, p) : target_->matmul(p);
 }
 void RecordingOps::lora_shrink(const LoraShrinkParams& p) {
@@ -109,6 +110,7 @@ void RecordingOps::gated_activation(const GatedActivationParams& p) {
   capturing() ? graph_->append(OpId::kGatedActivation, p) : target_->gated_activation(p);
 }
 void RecordingOps::gated_matmul(const GatedMatmulParams& p) {
+  products().add(p.rows, 1);
   capturing() ? graph_->append(OpId::kGatedMatmul, p) : target_->gated_matmul(p);
 }
 void RecordingOps::gather_rows(const GatherRowsParams& p) {
@@ -130,6 +132,10 @@ AttentionPlanSize RecordingOps::attention_plan_size(const AttentionPlanLimits& l
 
 std::int64_t RecordingOps::plan_attention(const AttentionPlanParams& p) {
   return target_->plan_attention(p);
+}
+
+Work RecordingOps::attention_work(const AttentionPlanParams& p) const {
+  return target_->attention_work(p);
 }
 
 }  // namespace sluice

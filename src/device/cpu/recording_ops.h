@@ -1,6 +1,7 @@
 // RecordingOps: the Ops that callers of a CPU device see. Runs each op at once on another Ops, or,
 // while a capture is on, appends it to a list that becomes a graph. Running a graph is calling the
 // ops of its list again, with the same parameters and the batch that memory holds now.
+// Rows of matrix products are computed one by one here: none is padding.
 // Owner: the CPU device. Threads: the engine's thread only.
 #pragma once
 
@@ -39,6 +40,7 @@ class RecordingOps final : public Ops {
   void sample(const SampleParams& p) override;
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
+  Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
   void run_node(const GraphNode& node);

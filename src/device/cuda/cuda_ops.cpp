@@ -48,15 +48,22 @@ bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
     }
     return false;
   }
-  return library_->submit(p);
+  if (!library_->submit(p)) return false;
+  products().add(p.rows, p.rows.capacity);
+  return true;
+}
+
+template <class Params>
+void CudaOps::launch_product(const MatmulPlan& plan, const Params& p) {
+  products().add(p.rows, row_multiple(plan.kernel));
+  kernels_.launch(plan.kernel, plan.shape, &p, sizeof(p));
 }
 
 void CudaOps::matmul(const MatmulParams& p) {
   if (!begin(OpId::kMatmul, p)) return;
   auto plan = plan_matmul(p, matmul_);
   if (!plan) return gpu_.refuse(std::move(plan).error());
-  if (use_library_for(*plan, p)) return;
-  kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
+  if (!use_library_for(*plan, p)) launch_product(*plan, p);
 }
 void CudaOps::lora_shrink(const LoraShrinkParams& p) { submit_lora(OpId::kLoraShrink, p); }
 void CudaOps::lora_expand(const LoraExpandParams& p) { submit_lora(OpId::kLoraExpand, p); }
@@ -84,7 +91,7 @@ void CudaOps::gated_matmul(const GatedMatmulParams& p) {
     const auto shape = launch_shape(rest);  // which the plan has looked at
     return kernels_.launch(KernelId::kGatedActivation, *shape, &rest, sizeof(rest));
   }
-  kernels_.launch(plan->kernel, plan->shape, &p, sizeof(p));
+  launch_product(*plan, p);
 }
 void CudaOps::gather_rows(const GatherRowsParams& p) {
   submit(OpId::kGatherRows, KernelId::kGatherRows, p);
@@ -109,5 +116,7 @@ AttentionPlanSize CudaOps::attention_plan_size(const AttentionPlanLimits& limits
 std::int64_t CudaOps::plan_attention(const AttentionPlanParams& p) {
   return write_attention_plan(p, attention_blocks(gpu_.info(), p.limits.head_dim));
 }
+
+Work CudaOps::attention_work(const AttentionPlanParams& p) const { return cuda::attention_work(p); }
 
 }  // namespace sluice::cuda

@@ -44,6 +44,8 @@ class CudaOps final : public Ops {
   void sample(const SampleParams& p) override;
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
+  // Of the kernel on tensor cores, also where the plain one runs.
+  Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
   // Lists the op while capturing. False when nothing can be submitted: the step has failed.
@@ -53,6 +55,8 @@ class CudaOps final : public Ops {
   void submit(OpId op, KernelId kernel, const Params& p);
   // Whether the library does it.
   bool use_library_for(const MatmulPlan& plan, const MatmulParams& p);
+  template <class Params>
+  void launch_product(const MatmulPlan& plan, const Params& p);
 
   template <class Params>
   void submit_lora(OpId op, const Params& p);

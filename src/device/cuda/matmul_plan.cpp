@@ -5,6 +5,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "base/check.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 
 namespace sluice::cuda {
@@ -143,8 +144,8 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
   }
   const std::int64_t blocks = std::int64_t{large.grid_x} * large.grid_y;
   if (p.rows.capacity <= cuts.tile64.tokens || blocks < choice.multiprocessors) {
-    // Gated, the activation in the same launch saves more than a library can where all the time goes
-    // into reading weights once.
+    // Gated, the activation in the same launch saves more than a library can where all the time
+    // goes into reading weights once.
     const bool fused = std::is_same_v<Params, GatedMatmulParams> && small.grid_x == 1;
     return MatmulPlan{kernels.tile64, small, !fused};
   }
@@ -168,6 +169,20 @@ Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& c
   }
   if (plain.empty() || !suits_tensor_cores(p.product())) return MatmulPlan{kGated.plain, plain};
   return plan_fast(p, kGated, choice);
+}
+
+std::int32_t row_multiple(KernelId kernel) {
+  constexpr std::int32_t kPlainRows = 4;  // of a thread, kernels/matmul.cu
+  for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {
+    if (kernel == of->plain) return kPlainRows;
+    if (kernel == of->stream8) return of->cuts.stream8.tokens;
+    if (kernel == of->stream16_narrow) return of->cuts.stream16_narrow.tokens;
+    if (kernel == of->stream16) return of->cuts.stream16.tokens;
+    if (kernel == of->tile64) return of->cuts.tile64.tokens_of_warp();
+    if (kernel == of->tile128) return of->cuts.tile128.tokens_of_warp();
+  }
+  CHECK(!"no matmul kernel");
+  return 0;
 }
 
 }  // namespace sluice::cuda

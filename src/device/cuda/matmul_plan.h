@@ -29,4 +29,7 @@ struct MatmulPlan {
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice);
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice);
 
+// A matmul kernel computes its rows in multiples of so many.
+std::int32_t row_multiple(KernelId kernel);
+
 }  // namespace sluice::cuda

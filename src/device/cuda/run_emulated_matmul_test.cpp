@@ -9,6 +9,7 @@
 
 #include "device/cuda/emulated_gpu.h"
 #include "device/cuda/kernels/matmul_tiles.h"
+#include "device/cuda/matmul_plan.h"
 #include "device/cuda/run_emulated.h"
 #include "tensor/float8.h"
 #include "tensor/half.h"
@@ -147,6 +148,39 @@ void MatmulKernelsTest::check(std::int64_t depth, DType out_type, std::int64_t o
 TEST_P(MatmulKernelsTest, NothingBehindAMatrixIsTouched) {
   check(40, DType::kF32, GetParam().columns);
   check(128, DType::kF32, GetParam().columns);
+}
+
+// As row_multiple() says, which padding is counted by.
+TEST_P(MatmulKernelsTest, RowsAreComputedInMultiples) {
+  constexpr std::int64_t kDepth = 64;
+  const Kernel& kernel = GetParam();
+  const std::int32_t multiple = row_multiple(kernel.id);
+  std::int32_t rows = 0;
+  std::vector<std::uint16_t> x(bytes(2 * multiple * kDepth, 1));
+  std::vector<std::uint16_t> weight(bytes(kernel.columns * kDepth, 1));
+  std::vector<float> out(bytes(2 * multiple * kernel.columns, 1));
+  MatmulParams p;
+  p.x = matrix_view(x.data(), DType::kBF16, 2 * multiple, kDepth);
+  const float one = 1.0F;
+  p.segments[0].weight = matrix_view(weight.data(), kernel.fp8 ? DType::kF8E4M3 : DType::kBF16,
+                                     kernel.columns, kDepth);
+  if (kernel.fp8) {
+    p.segments[0].scales = {&one, static_cast<std::int32_t>(kernel.columns), kDepth, 1};
+  }
+  p.num_segments = 1;
+  p.out = matrix_view(out.data(), DType::kF32, 2 * multiple, kernel.columns);
+  p.rows = {&rows, 2 * multiple};
+  const auto products = [&](std::int32_t of_rows) {
+    rows = of_rows;
+    emulation::matrix_products = 0;
+    EXPECT_TRUE(run_emulated(kernel.id, kernel.shape, &p));
+    return emulation::matrix_products;
+  };
+  const std::uint64_t least = products(1);
+  EXPECT_GT(least, 0U);
+  EXPECT_EQ(products(multiple), least);
+  if (kernel.shape.shared_bytes == 0) return;  // takes no more rows
+  EXPECT_EQ(products(multiple + 1), 2 * least);
 }
 
 // Rows at odd places too, so that pairs of columns are stored together and apart.

@@ -86,6 +86,7 @@ struct KernelTable {
   MatmulKernel matmul_bf16_bf16;
   // Columns are handed out in multiples of this, of every tile's width, so that few are narrow.
   std::int32_t matmul_cols;
+  std::int32_t lanes;  // of a vector of floats: keys that attention scores at once
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
   void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);

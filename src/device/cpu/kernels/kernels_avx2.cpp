@@ -16,6 +16,7 @@ const KernelTable& avx2_kernels() {
       .matmul_f32_f8 = matmul<DotF32<Avx2, AsF8<Avx2>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx2>>,
       .matmul_cols = 12,
+      .lanes = Avx2::kLanes,
       .embed = embed_rows<Avx2>,
       .rms_norm = rms_norm_rows<Avx2>,
       .rope_write_kv = rope_write_kv_rows<Avx2>,

@@ -16,6 +16,7 @@ const KernelTable& avx512_kernels() {
       .matmul_f32_f8 = matmul<DotF32<Avx512, AsF8<Avx512>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx512>>,
       .matmul_cols = 12,
+      .lanes = Avx512::kLanes,
       .embed = embed_rows<Avx512>,
       .rms_norm = rms_norm_rows<Avx512>,
       .rope_write_kv = rope_write_kv_rows<Avx512>,

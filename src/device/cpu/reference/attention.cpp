@@ -128,4 +128,9 @@ AttentionPlanSize ReferenceOps::attention_plan_size(const AttentionPlanLimits&) 
 
 std::int64_t ReferenceOps::plan_attention(const AttentionPlanParams&) { return 0; }
 
+Work ReferenceOps::attention_work(const AttentionPlanParams& p) const {
+  const std::int64_t pairs = attention_pairs(p);
+  return {pairs, pairs};
+}
+
 }  // namespace sluice

@@ -28,6 +28,7 @@ class ReferenceOps final : public Ops {
   // Attention needs no plan here: it goes by the lengths alone.
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
+  Work attention_work(const AttentionPlanParams& p) const override;
 };
 
 }  // namespace sluice
