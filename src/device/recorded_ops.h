@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
+#include "base/result.h"
 #include "device/graph.h"
 #include "device/ops.h"
 
@@ -33,5 +35,17 @@ class RecordedOps final : public Graph {
   std::vector<Node> nodes_;
   std::vector<std::byte> params_;
 };
+
+// The parameters of a node of this op; by copy, as bytes of a graph need not be aligned.
+template <class Params>
+Params read_params(const GraphNode& node) {
+  Params params;
+  std::memcpy(static_cast<void*>(&params), node.params.data(), sizeof(params));
+  return params;
+}
+
+// Calls the ops of any list, also one restored from a file, with the same parameters. An unknown id
+// or a wrong size of parameters is an error, found before anything is called.
+Status call_recorded(Ops& ops, const Graph& graph);
 
 }  // namespace sluice

@@ -21,8 +21,7 @@ class RecordingOps final : public Ops {
   bool capturing() const { return graph_ != nullptr; }
   Status begin_capture();
   Result<std::unique_ptr<Graph>> end_capture();
-  // Runs any graph whose nodes are ops of ours, also one restored from a file. An unknown id or a
-  // wrong size of parameters is an error, found before anything runs.
+  // As call_recorded.
   Status replay(const Graph& graph);
 
   void embed(const EmbedParams& p) override;
@@ -43,8 +42,6 @@ class RecordingOps final : public Ops {
   Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
-  void run_node(const GraphNode& node);
-
   std::unique_ptr<Ops> target_;
   std::unique_ptr<RecordedOps> graph_;  // while capturing
 };

@@ -13,7 +13,10 @@ namespace sluice::cuda {
 
 template <class Params>
 bool CudaOps::begin(OpId op, const Params& p) {
-  if (recording()) record_->append(op, p);
+  if (recording()) {
+    record_->append(op, p);
+    return false;
+  }
   if (!gpu_.health()) return false;  // its caller learns when it waits
   auto current = gpu_.make_current();
   if (!current) gpu_.refuse(std::move(current).error());
@@ -38,7 +41,7 @@ void CudaOps::submit_lora(OpId op, const Params& p) {
 
 void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
 void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
-bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
+bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
   if (!plan.many_rows || library_ == nullptr) return false;
   if (p.segments[0].weight.dtype == DType::kF8E4M3) {
     if (!std::exchange(told_fp8_, true)) {
@@ -48,9 +51,33 @@ bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
     }
     return false;
   }
-  if (!library_->submit(p)) return false;
+  return true;
+}
+
+bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
+  if (!suits_library(plan, p) || !library_->submit(p)) return false;
   products().add(p.rows, p.rows.capacity);
   return true;
+}
+
+template <class Params>
+void CudaOps::find_way(const Params& p, const MatmulParams& product) {
+  const auto plan = plan_matmul(p, matmul_);
+  if (plan && suits_library(*plan, product)) library_->prepare(product);
+}
+
+// A wrong op is told when it is called.
+void CudaOps::prepare(const Graph& graph) {
+  for (std::size_t i = 0; i < graph.num_nodes(); ++i) {
+    const GraphNode node = graph.node(i);
+    if (node.op == OpId::kMatmul) {
+      const auto p = read_params<MatmulParams>(node);
+      find_way(p, p);
+    } else if (node.op == OpId::kGatedMatmul) {
+      const auto p = read_params<GatedMatmulParams>(node);
+      find_way(p, p.product());
+    }
+  }
 }
 
 template <class Params>
@@ -102,7 +129,7 @@ void CudaOps::copy_blocks(const CopyBlocksParams& p) {
 void CudaOps::sample(const SampleParams& p) { submit(OpId::kSample, KernelId::kSample, p); }
 
 void CudaOps::all_reduce(const AllReduceParams& p) {
-  if (recording()) record_->append(OpId::kAllReduce, p);
+  if (recording()) return record_->append(OpId::kAllReduce, p);
   // One rank: the sum over ranks is what is there already.
   if (p.world_size == 1) return;
   gpu_.refuse(unsupported("all_reduce: " + std::to_string(p.world_size) +

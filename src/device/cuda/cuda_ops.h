@@ -1,5 +1,6 @@
-// CudaOps: each op is one kernel, submitted to the GPU's stream; while the device captures, the
-// driver records the launches, and the ops are listed beside them.
+// CudaOps: each op is one kernel, submitted to the GPU's stream. While the device captures, ops are
+// only listed: it calls them again, in a capture of the driver, when the list is whole and what
+// cannot be done in such a capture has been done (prepare).
 // An op that cannot be submitted leaves an error that the GPU keeps (Gpu::health).
 // Owner: the CUDA device. Threads: the engine's thread only.
 #pragma once
@@ -28,6 +29,8 @@ class CudaOps final : public Ops {
   bool recording() const { return record_ != nullptr; }
   void start_recording() { record_ = std::make_unique<RecordedOps>(); }
   std::unique_ptr<RecordedOps> take_record() { return std::move(record_); }
+  // What the ops of a list need and a capture forbids.
+  void prepare(const Graph& graph);
 
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
@@ -48,13 +51,17 @@ class CudaOps final : public Ops {
   Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
-  // Lists the op while capturing. False when nothing can be submitted: the step has failed.
+  // Whether the op can be submitted; while capturing it is listed instead.
   template <class Params>
   bool begin(OpId op, const Params& p);
   template <class Params>
   void submit(OpId op, KernelId kernel, const Params& p);
-  // Whether the library does it.
+  // Whether the library may do it.
+  bool suits_library(const MatmulPlan& plan, const MatmulParams& p);
+  // Whether it does.
   bool use_library_for(const MatmulPlan& plan, const MatmulParams& p);
+  template <class Params>
+  void find_way(const Params& p, const MatmulParams& product);
   template <class Params>
   void launch_product(const MatmulPlan& plan, const Params& p);
 

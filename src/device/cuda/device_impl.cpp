@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_ops.h"
@@ -219,12 +220,6 @@ Status CudaDevice::begin_capture() {
     return internal_error("capture: one is on already, and captures do not nest");
   }
   RETURN_IF_ERROR(prepare("capture"));
-  // The library loads its code when it first needs it, which may be now, and which the driver takes
-  // for unsafe in the stricter modes.
-  const CUstreamCaptureMode mode =
-      library_ == nullptr ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_RELAXED;
-  RETURN_IF_ERROR(
-      gpu_->check(gpu_->api().cuStreamBeginCapture(gpu_->stream(), mode), "beginning a capture"));
   ops_.start_recording();
   return {};
 }
@@ -232,7 +227,15 @@ Status CudaDevice::begin_capture() {
 Result<std::unique_ptr<Graph>> CudaDevice::end_capture() {
   if (!ops_.recording()) return internal_error("capture: none is on");
   std::unique_ptr<RecordedOps> record = ops_.take_record();
-  RETURN_IF_ERROR(gpu_->make_current());
+  RETURN_IF_ERROR(prepare("capture"));
+  ops_.prepare(*record);
+  // The library loads its code when it first needs it, which may be now, and which the driver takes
+  // for unsafe in the stricter modes.
+  const CUstreamCaptureMode mode =
+      library_ == nullptr ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_RELAXED;
+  RETURN_IF_ERROR(
+      gpu_->check(gpu_->api().cuStreamBeginCapture(gpu_->stream(), mode), "beginning a capture"));
+  CHECK(call_recorded(ops_, *record));
   CUgraph graph = nullptr;
   const auto ended =
       gpu_->check(gpu_->api().cuStreamEndCapture(gpu_->stream(), &graph), "ending a capture");

@@ -178,11 +178,11 @@ bool LibraryMatmul::run(const Way& way, const MatmulSegment& segment, const void
   return false;
 }
 
-bool LibraryMatmul::submit(const MatmulParams& p) {
+LibraryMatmul::Ways LibraryMatmul::find_ways(const MatmulParams& p) {
+  Ways ways;
   const std::int64_t rows = p.rows.capacity;
-  if (p.x.dims[0] < rows || p.out.dims[0] < rows) return false;
+  if (p.x.dims[0] < rows || p.out.dims[0] < rows) return ways;
   const Calls calls = calls_of(p);
-  std::array<const Way*, MatmulParams::kMaxSegments> ways = {};
   std::int64_t column = 0;
   for (std::size_t s = 0; s < calls.count; ++s) {
     const TensorView& weight = calls.segments[s].weight;
@@ -203,14 +203,22 @@ bool LibraryMatmul::submit(const MatmulParams& p) {
     shape.weight_alignment = alignment_of(weight.data);
     shape.x_alignment = alignment_of(p.x.data);
     shape.out_alignment = alignment_of(element(p.out, column));
-    ways[s] = &way_for(shape, bias.data);
-    if (!ways[s]->found) return false;
+    ways.of[s] = &way_for(shape, bias.data);
+    if (!ways.of[s]->found) return ways;
     column += shape.columns;
   }
-  column = 0;
+  ways.all_found = true;
+  return ways;
+}
+
+bool LibraryMatmul::submit(const MatmulParams& p) {
+  const Ways ways = find_ways(p);
+  if (!ways.all_found) return false;
+  const Calls calls = calls_of(p);
+  std::int64_t column = 0;
   for (std::size_t s = 0; s < calls.count; ++s) {
     auto* out = const_cast<std::byte*>(element(p.out, column));
-    if (!run(*ways[s], calls.segments[s], p.x.data, out)) break;
+    if (!run(*ways.of[s], calls.segments[s], p.x.data, out)) break;
     column += calls.segments[s].weight.dims[0];
   }
   return true;

@@ -9,6 +9,7 @@
 // (suits()). Owner: the CUDA device. Threads: the engine's thread.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -37,6 +38,10 @@ class LibraryMatmul {
   // biases of another type than out), or the product has fewer rows in its buffers than its
   // capacity. A failure is kept by the GPU. REQUIRES: x and weights of one 16-bit type.
   bool submit(const MatmulParams& p);
+
+  // Asks how, if that is not known: before a capture. Within one the library cannot tell (from CUDA
+  // 13.3 on it looks at the stream's context then, which a capture forbids).
+  void prepare(const MatmulParams& p) { static_cast<void>(find_ways(p)); }
 
  private:
   // One call, as the library sees it: columns first, out transposed = W x^T + bias.
@@ -67,6 +72,11 @@ class LibraryMatmul {
 
   LibraryMatmul(const CublasLtApi& api, Gpu& gpu, VirtualMemory& memory)
       : api_(api), gpu_(gpu), memory_(memory) {}
+  struct Ways {
+    std::array<const Way*, MatmulParams::kMaxSegments> of = {};  // of each call
+    bool all_found = false;
+  };
+  Ways find_ways(const MatmulParams& p);
   Way& way_for(const Shape& shape, const void* bias);
   Way describe(const Shape& shape) const;
   bool set_bias(const Way& way, const void* bias) const;
