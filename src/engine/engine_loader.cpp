@@ -84,6 +84,17 @@ KvOptions kv_options(const KvLayout& layout, const EngineOptions& options, std::
   return kv;
 }
 
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; }
+
+Error too_little_memory(const Device& device, std::int64_t needed, const MemoryInfo& memory) {
+  return resource_exhausted(fmt::format(
+      "{}: weights, inputs, workspace and a little KV memory take {:.2f} GiB, {:.2f} GiB are free "
+      "of {:.2f} GiB: {:.2f} GiB are missing; lower --max-num-seqs, --token-budget or "
+      "--max-model-len, take a smaller --dtype, or stop what else uses the memory",
+      device.traits().name, gib(needed), gib(memory.free_bytes), gib(memory.total_bytes),
+      gib(needed - memory.free_bytes)));
+}
+
 // Bytes of KV memory: as asked, or half of what the rest leaves, at most what every sequence can
 // use. `others`: what weights, inputs and workspace will take of the memory that is free now.
 Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions& options,
@@ -98,11 +109,13 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
   } else {
     ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
     const std::int64_t useful = per_seq * options.max_num_seqs + layout.block_bytes;
+    const std::int64_t needed = others + 4 * layout.block_bytes;
+    if (memory.free_bytes < needed) return too_little_memory(device, needed, memory);
     bytes = std::min((memory.free_bytes - others) / 2, useful);
   }
   if (bytes < 2 * layout.block_bytes) {
     return resource_exhausted(fmt::format(
-        "KV memory of {} bytes holds no block of {} bytes; free memory or raise --kv-cache-memory",
+        "KV memory of {} bytes holds no block of {} bytes; raise --kv-cache-memory",
         bytes, layout.block_bytes));
   }
   if (bytes < per_seq + layout.block_bytes) {

@@ -134,8 +134,9 @@ Status ModelRunner::submit(const BatchPlan& plan) {
   step.follows = num_steps_ > 0;
   step.number = submitted_++;
   choose_sampling(step);
-  RETURN_IF_ERROR(device_.mark(start_mark(step.number)));
   RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_, step.sampling));
+  // A device that waits while the host prepares inputs, or for their copies, is idle.
+  RETURN_IF_ERROR(device_.mark(start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
   RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),

@@ -73,5 +73,21 @@ TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
   EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
 }
 
+// Without KV memory there is nothing to lower it by.
+TEST_F(CudaFaultTest, WeightsThatDoNotFitSayHowMuchIsMissing) {
+  fake_.free_memory = std::size_t{1} << 20;
+  ThreadPool pool(1);
+  SystemClock clock;
+  StartupTimeline timeline(clock);
+  const auto loaded = load_engine(checkpoint_.path(), options_, *device_, pool, clock, timeline);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(loaded.error().message,
+              AllOf(HasSubstr("cuda:0: weights, inputs, workspace"), HasSubstr("0.00 GiB are free"),
+                    HasSubstr("0.19 GiB are missing"), HasSubstr("--max-num-seqs"),
+                    HasSubstr("--dtype"), testing::Not(HasSubstr("--kv-cache-memory"))));
+  EXPECT_THAT(fake_.allocations, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace sluice
