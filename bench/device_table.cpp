@@ -51,6 +51,7 @@ struct Product {
   std::string name;
   std::vector<std::int64_t> widths;  // of weights side by side
   std::int64_t depth;
+  bool gated = false;  // two weights, and the activation
 };
 
 double measure_product(Device& device, const Product& product, std::int64_t rows) {
@@ -59,7 +60,7 @@ double measure_product(Device& device, const Product& product, std::int64_t rows
   const std::int64_t weight_bytes = 2 * width * product.depth;
   // As in a model: each weight was last used long ago.
   const std::int64_t copies = std::clamp<std::int64_t>(kColdBytes / weight_bytes, 1, 16);
-  Memory memory(device, copies * (weight_bytes + 1024) + rows * (2 * product.depth + 4 * width));
+  Memory memory(device, copies * (weight_bytes + 1024) + rows * (2 * product.depth + 5 * width));
   MatmulParams p;
   p.x = memory.matrix(DType::kBF16, rows, product.depth);
   p.out = memory.matrix(DType::kF32, rows, width);
@@ -70,8 +71,13 @@ double measure_product(Device& device, const Product& product, std::int64_t rows
       op.segments[op.num_segments++].weight = memory.matrix(DType::kBF16, n, product.depth);
     }
   }
-  return time_ops(device, static_cast<int>(copies),
-                  [&](int i) { device.ops().matmul(ops[static_cast<std::size_t>(i)]); });
+  const TensorView activated = memory.matrix(DType::kBF16, rows, product.gated ? width / 2 : 0);
+  return time_ops(device, static_cast<int>(copies), [&](int i) {
+    const MatmulParams& op = ops[static_cast<std::size_t>(i)];
+    if (!product.gated) return device.ops().matmul(op);
+    device.ops().gated_matmul(
+        {op.x, op.segments[0], op.segments[1], op.out, activated, GatedActivation::kSilu, op.rows});
+  });
 }
 
 // ---- Attention
@@ -237,7 +243,7 @@ void print_attention(Device& device, const Table& table, std::int32_t by) {
 void print_products(Device& device, Table& table, std::int64_t by) {
   const Product products[] = {{"qkv", {4096 / by, 1024 / by, 1024 / by}, 4096 / by},
                               {"o", {4096 / by}, 4096 / by},
-                              {"gate_up", {14336 / by, 14336 / by}, 4096 / by},
+                              {"gate_up, activated", {14336 / by, 14336 / by}, 4096 / by, true},
                               {"down", {4096 / by}, 14336 / by},
                               {"lm_head", {128256 / by}, 4096 / by}};
   const auto flops = [](const Product& p, std::int64_t rows) {

@@ -252,6 +252,41 @@ TEST_P(ExactnessTest, LoraRowsAreIndependentOfTheBatch) {
   }
 }
 
+// In whatever kernel, and with the activation in the same launch or not.
+TEST_P(ExactnessTest, GatedProductsAreIndependentOfTheCapacity) {
+  constexpr std::size_t kRows = 150;
+  constexpr std::size_t kDepth = 136;
+  constexpr std::int64_t kWidth = 67;
+  SplitMix64 rng(92);
+  const auto x = random_floats(rng, kRows * kDepth);
+  const auto gate = random_floats(rng, kDepth * kWidth);
+  const auto up = random_floats(rng, kDepth * kWidth);
+  const auto run = [&](const std::vector<std::size_t>& order) {
+    Place& place = any_place(rng);
+    DeviceMemory& memory = *place.memory;
+    memory.clear();
+    const auto count = static_cast<std::int32_t>(order.size());
+    GatedMatmulParams p;
+    p.x = memory.put_matrix(pick_rows(x, kDepth, order), count, kDepth, DType::kBF16);
+    p.gate.weight = memory.put_matrix(gate, kWidth, kDepth, DType::kBF16);
+    p.up.weight = memory.put_matrix(up, kWidth, kDepth, DType::kBF16);
+    p.scratch = memory.take_matrix(count, 2 * kWidth, DType::kF32);
+    p.out = memory.take_matrix(count, kWidth, DType::kF32);
+    p.rows = {memory.put_count(count), count};
+    place.device->ops().gated_matmul(p);
+    return memory.read_matrix(p.out);
+  };
+  std::vector<std::size_t> all(kRows);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const auto whole = run(all);
+  for (const std::size_t count : {1, 8, 9, 16, 17, 65, 150}) {
+    std::vector<std::size_t> order(count);
+    for (std::size_t& row : order) row = rng.below(kRows);
+    expect_same(run(order), pick_rows(whole, kWidth, order), std::to_string(count) + " rows");
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
   for (std::uint64_t seed = 0; seed < seeds(kSeeds); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -15,7 +15,8 @@ namespace {
 
 class GraphTest : public DeviceTest {};
 
-// A made-up piece of a decoder: embedding, norm, projection, activation, gather.
+// A made-up piece of a decoder: embedding, norm, projection, activation, both again in one op,
+// gather.
 struct Chain {
   static constexpr std::int32_t kCapacity = 24;
   static constexpr std::int32_t kHidden = 40;
@@ -34,6 +35,7 @@ struct Chain {
     const TensorView normed = memory.take_matrix(kCapacity, kHidden, DType::kBF16);
     const TensorView wide = memory.take_matrix(kCapacity, 2 * kWide, DType::kF32);
     const TensorView active = memory.take_matrix(kCapacity, kWide, DType::kBF16);
+    const TensorView deeper = memory.take_matrix(kCapacity, kWide, DType::kBF16);
     const TensorView back = memory.take_matrix(kCapacity, kHidden, DType::kF32);
     embed = {table, ids, residual, rows};
     norm = {residual, {},    memory.put_vector(random_floats(rng, kHidden), DType::kBF16),
@@ -45,7 +47,10 @@ struct Chain {
     up.out = wide;
     up.rows = rows;
     activation = {wide, active, GatedActivation::kSilu, rows};
-    down.x = active;
+    gated = {active, {}, {}, wide, deeper, GatedActivation::kGeluTanh, rows};
+    gated.gate.weight = matrix(kWide, kWide);
+    gated.up.weight = matrix(kWide, kWide);
+    down.x = deeper;
     down.segments[0].weight = matrix(kHidden, kWide);
     down.num_segments = 1;
     down.out = back;
@@ -60,6 +65,7 @@ struct Chain {
     ops.rms_norm(norm);
     ops.matmul(up);
     ops.gated_activation(activation);
+    ops.gated_matmul(gated);
     ops.matmul(down);
     ops.all_reduce({down.out, 1, down.rows});
     ops.gather_rows(gather);
@@ -86,6 +92,7 @@ struct Chain {
   RmsNormParams norm;
   MatmulParams up;
   GatedActivationParams activation;
+  GatedMatmulParams gated;
   MatmulParams down;
   GatherRowsParams gather;
 };
@@ -97,7 +104,7 @@ TEST_P(GraphTest, ReplayEqualsEagerAtEverySize) {
   chain.run(ops());
   auto graph = device_->end_capture();
   ASSERT_TRUE(graph) << graph.error().message;
-  EXPECT_GE((*graph)->num_nodes(), 7U);
+  EXPECT_GE((*graph)->num_nodes(), 8U);
   const std::vector<float> blank(Chain::kCapacity * Chain::kHidden, -7.0F);
   for (const std::int32_t size : {1, 0, 24, 3, 17, 24, 2}) {
     SCOPED_TRACE("size " + std::to_string(size));

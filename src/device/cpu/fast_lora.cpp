@@ -8,9 +8,6 @@
 namespace sluice {
 namespace {
 
-// Adapters of a step are read from memory once: what is worth waking a thread for, as in
-// fast_ops.cpp.
-constexpr std::int64_t kMinParallelBytes = 128 << 10;
 // Columns of a task of lora_expand: of a rank's row of B, some memory pages.
 constexpr std::int64_t kExpandColumns = 4096;
 

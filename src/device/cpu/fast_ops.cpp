@@ -14,8 +14,6 @@
 namespace sluice {
 namespace {
 
-// Handing work to another thread costs 2 to 50 microseconds; one core moves about 10 KB in one.
-constexpr std::int64_t kMinParallelBytes = 128 << 10;
 // Weight rows of a matmul piece that every row tile reads again: half of a 1 MiB second-level
 // cache.
 constexpr std::int64_t kCachedWeightBytes = 384 << 10;
@@ -224,6 +222,8 @@ void FastOps::gated_activation(const GatedActivationParams& p) {
   });
 }
 
+// In one go it takes as long: 0.98 to 1.00 of the time for 1, 16 and 512 rows of a 1B model, whose
+// sums are in a cache anyway, or few beside the weights.
 void FastOps::gated_matmul(const GatedMatmulParams& p) {
   matmul(p.product());
   gated_activation(p.activated());
