@@ -26,7 +26,7 @@ import gpu_bench
 # cuda_emulated.
 GROUPS = [
     ("parity of ops", "parity_test", "*AttentionTest*/cuda:*RopeTest*/cuda:*MatmulTest*/cuda:"
-                                     "*RowOpsTest*/cuda:*SamplingTest*/cuda"),
+                                     "*MatmulFp8Test*/cuda:*RowOpsTest*/cuda:*SamplingTest*/cuda"),
     ("parity of LoRA", "parity_test", "*LoraTest*/cuda"),
     ("graphs", "parity_test", "*GraphTest*/cuda"),
     ("exactness", "parity_test", "*ExactnessTest*/cuda"),

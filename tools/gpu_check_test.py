@@ -122,7 +122,7 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check()
         self.assertEqual(code, 0, text)
         self.assertIn("Commit abc123. driver 580.1, CUDA 13.0.", text)
-        self.assertEqual(text.count("| passed |"), 6, text)  # a column's name and five rows
+        self.assertEqual(text.count("| passed |"), 7, text)  # a column's name and six rows
 
     def test_what_was_skipped_did_not_run(self):
         self.write_tests(SKIPPED)

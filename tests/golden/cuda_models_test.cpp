@@ -23,10 +23,11 @@ namespace {
 constexpr const char* kDirectory = "tests/golden/models";
 
 // Emulated, a model takes a second or two: those with the most variants stand for all. In 16 bits
-// one with F16 weights and one with BF16.
+// one with F16 weights, one with BF16, and one with FP8 beside BF16.
 const std::set<std::string> kEmulatedModels = {"llama-gelu-f16", "mistral-window",
                                                "qwen3-layer-types-biases"};
-const std::set<std::string> kEmulatedHalves = {"llama-gelu-f16", "mistral-window"};
+const std::set<std::string> kEmulatedHalves = {"llama-gelu-f16", "mistral-window",
+                                               "qwen3-fp8-tensor"};
 
 struct ModelOnDevice {
   std::string model;

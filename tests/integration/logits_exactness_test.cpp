@@ -178,7 +178,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, LogitsExactnessTest,
                          testing::Values("llama-mha", "llama-gqa-tied-f32", "llama-mqa-odd-sizes",
                                          "llama-gelu-f16", "mistral-window", "qwen2-window",
-                                         "qwen3-layer-types-biases"),
+                                         "qwen3-layer-types-biases", "llama-fp8-block"),
                          test_name);
 
 }  // namespace
