@@ -9,14 +9,14 @@
 namespace sluice {
 namespace {
 
-struct Grouped {
+struct GroupedTokens {
   std::vector<std::int32_t> tokens;
   std::vector<LoraSegment> segments;
 };
 
-Grouped group(const std::vector<std::int32_t>& slots, std::int32_t num_slots) {
+GroupedTokens group_tokens(const std::vector<std::int32_t>& slots, std::int32_t num_slots) {
   const auto count = static_cast<std::int32_t>(slots.size());
-  Grouped result;
+  GroupedTokens result;
   result.tokens.assign(slots.size(), -1);
   result.segments.resize(static_cast<std::size_t>(max_lora_segments(count, num_slots)));
   LoraGrouping grouping(num_slots);
@@ -26,7 +26,7 @@ Grouped group(const std::vector<std::int32_t>& slots, std::int32_t num_slots) {
 }
 
 TEST(LoraGrouping, ListsTokensBySlotAndLeavesOutTheOthers) {
-  const Grouped grouped = group({2, -1, 0, 2, -1, 0, 0}, 3);
+  const GroupedTokens grouped = group_tokens({2, -1, 0, 2, -1, 0, 0}, 3);
   EXPECT_EQ(grouped.tokens, (std::vector<std::int32_t>{2, 5, 6, 0, 3, -1, -1}));
   ASSERT_EQ(grouped.segments.size(), 2U);
   EXPECT_EQ(grouped.segments[0].slot, 0);
@@ -38,12 +38,12 @@ TEST(LoraGrouping, ListsTokensBySlotAndLeavesOutTheOthers) {
 }
 
 TEST(LoraGrouping, NobodyHasAnAdapter) {
-  EXPECT_TRUE(group({-1, -1}, 4).segments.empty());
-  EXPECT_TRUE(group({}, 4).segments.empty());
+  EXPECT_TRUE(group_tokens({-1, -1}, 4).segments.empty());
+  EXPECT_TRUE(group_tokens({}, 4).segments.empty());
 }
 
 TEST(LoraGrouping, LongChunksAreCut) {
-  const Grouped grouped = group(std::vector<std::int32_t>(150, 1), 2);
+  const GroupedTokens grouped = group_tokens(std::vector<std::int32_t>(150, 1), 2);
   ASSERT_EQ(grouped.segments.size(), 3U);
   EXPECT_EQ(grouped.segments[0].count, 64);
   EXPECT_EQ(grouped.segments[2].first, 128);
@@ -58,7 +58,7 @@ TEST(LoraGrouping, EveryTokenIsInOneSegmentOfItsSlot) {
     for (std::int32_t& slot : slots) {
       slot = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(num_slots) + 1)) - 1;
     }
-    const Grouped grouped = group(slots, num_slots);
+    const GroupedTokens grouped = group_tokens(slots, num_slots);
     std::vector<std::int32_t> found(slots.size(), -1);
     std::int32_t next = 0;
     for (const LoraSegment& segment : grouped.segments) {

@@ -13,10 +13,13 @@ namespace {
 
 constexpr std::int64_t kOtherLayers = 5;  // entries of a slot that belong to other matmuls
 
-std::size_t count_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
+std::size_t lora_elements(std::int64_t a, std::int64_t b) {
+  return static_cast<std::size_t>(a * b);
+}
 
 // Segments of any length, in any order, their tokens in any order.
-void shuffle(std::vector<std::int32_t>& list, std::vector<LoraSegment>& segments, SplitMix64& rng) {
+void shuffle_segments(std::vector<std::int32_t>& list, std::vector<LoraSegment>& segments,
+                      SplitMix64& rng) {
   std::vector<LoraSegment> cut;
   for (const LoraSegment& segment : segments) {
     for (std::int32_t i = segment.count - 1; i > 0; --i) {
@@ -45,8 +48,9 @@ LoraAdapter random_adapter(const LoraShape& shape, const std::vector<std::int32_
     LoraModule& module = adapter[m];
     module.rank = ranks[m];
     module.scale = 0.25F + static_cast<float>(rng.uniform()) * 2.0F;
-    module.a = round_to(shape.dtype, random_floats(rng, count_of(module.rank, shape.depth)));
-    module.b = round_to(shape.dtype, random_floats(rng, count_of(module.rank, shape.widths[m])));
+    module.a = round_to(shape.dtype, random_floats(rng, lora_elements(module.rank, shape.depth)));
+    module.b =
+        round_to(shape.dtype, random_floats(rng, lora_elements(module.rank, shape.widths[m])));
   }
   return adapter;
 }
@@ -56,13 +60,13 @@ LoraSite::LoraSite(DeviceMemory& memory, const LoraShape& shape, std::int32_t ca
     : memory_(memory), shape_(shape), num_slots_(num_slots), region_bytes_(region_bytes) {
   const auto modules = static_cast<std::int32_t>(shape.widths.size());
   width_ = std::accumulate(shape.widths.begin(), shape.widths.end(), std::int64_t{0});
-  entries_.resize(count_of(num_slots, modules + kOtherLayers));
+  entries_.resize(lora_elements(num_slots, modules + kOtherLayers));
   // What belongs to other matmuls, or to slots that hold nothing, is not looked at.
   for (LoraEntry& entry : entries_) entry = {1, 1, -1, 0.0F};
   region_ = static_cast<std::byte*>(memory.take(region_bytes));
   device_entries_ = memory.put(entries_);
-  list_ = static_cast<std::int32_t*>(memory.take(count_of(capacity, sizeof(std::int32_t))));
-  segments_ = static_cast<LoraSegment*>(memory.take(count_of(capacity, sizeof(LoraSegment))));
+  list_ = static_cast<std::int32_t*>(memory.take(lora_elements(capacity, sizeof(std::int32_t))));
+  segments_ = static_cast<LoraSegment*>(memory.take(lora_elements(capacity, sizeof(LoraSegment))));
   count_ = memory.put(std::vector<std::int32_t>{0});
   shrink_.x = memory.take_matrix(capacity, shape.depth, shape.x, (shape.depth + 15) / 8 * 8);
   shrink_.table = {region_,        device_entries_ + 2, modules + kOtherLayers, num_slots, modules,
@@ -70,7 +74,8 @@ LoraSite::LoraSite(DeviceMemory& memory, const LoraShape& shape, std::int32_t ca
   shrink_.batch = {list_, segments_, {count_, capacity}};
   const std::int32_t parts = LoraHidden::parts_of(shape.depth);
   const std::int64_t hidden = std::int64_t{parts} * capacity * modules * shape.max_rank;
-  shrink_.h = {static_cast<float*>(memory.take(count_of(hidden, sizeof(float)))), parts, capacity};
+  shrink_.h = {static_cast<float*>(memory.take(lora_elements(hidden, sizeof(float)))), parts,
+               capacity};
   expand_.h = shrink_.h;
   expand_.table = shrink_.table;
   expand_.batch = shrink_.batch;
@@ -93,7 +98,7 @@ void LoraSite::load(std::int32_t slot, const LoraAdapter& adapter, SplitMix64& p
   };
   for (std::size_t m = 0; m < adapter.size(); ++m) {
     const LoraModule& module = adapter[m];
-    LoraEntry& entry = entries_[count_of(slot, shrink_.table.stride) + 2 + m];
+    LoraEntry& entry = entries_[lora_elements(slot, shrink_.table.stride) + 2 + m];
     entry = {put(module.a), put(module.b), module.rank, module.scale};
   }
   memory_.upload(device_entries_, std::as_bytes(std::span(entries_)));
@@ -110,21 +115,22 @@ void LoraSite::set_batch(const std::vector<float>& x, const std::vector<float>& 
                          const std::vector<std::int32_t>& slots, SplitMix64* rng) {
   const std::int32_t capacity = shrink_.h.capacity;
   tokens_ = static_cast<std::int32_t>(slots.size());
-  CHECK(tokens_ <= capacity && out.size() == count_of(tokens_, width_));
+  CHECK(tokens_ <= capacity && out.size() == lora_elements(tokens_, width_));
   std::vector<std::int32_t> list(static_cast<std::size_t>(capacity), -1);
   std::vector<LoraSegment> segments(static_cast<std::size_t>(capacity), {-1, -1, -1});
   const auto count = LoraGrouping(num_slots_).write(slots, list, segments);
   segments.resize(static_cast<std::size_t>(count));
-  if (rng != nullptr) shuffle(list, segments, *rng);
+  if (rng != nullptr) shuffle_segments(list, segments, *rng);
   const auto in_use = static_cast<std::int32_t>(segments.size());
   memory_.upload(list_, std::as_bytes(std::span(list)));
   memory_.upload(segments_, std::as_bytes(std::span(segments)));
   memory_.upload(count_, std::as_bytes(std::span(&in_use, 1)));
   const auto fill = [&](const TensorView& matrix, const std::vector<float>& values) {
     const std::int64_t cols = matrix.dims[1];
-    std::vector<std::byte> bytes(count_of(capacity, matrix.strides[0]) * size_of(matrix.dtype) -
-                                     count_of(matrix.strides[0] - cols, 1) * size_of(matrix.dtype),
-                                 std::byte{0xFF});
+    std::vector<std::byte> bytes(
+        lora_elements(capacity, matrix.strides[0]) * size_of(matrix.dtype) -
+            lora_elements(matrix.strides[0] - cols, 1) * size_of(matrix.dtype),
+        std::byte{0xFF});
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i) / cols;
       reference::store_element(bytes.data(), matrix.dtype,
@@ -136,10 +142,10 @@ void LoraSite::set_batch(const std::vector<float>& x, const std::vector<float>& 
   fill(shrink_.x, x);
   fill(expand_.out, out);
   memory_.upload(shrink_.h.data,
-                 std::vector<std::byte>(
-                     count_of(std::int64_t{shrink_.h.parts} * capacity, shrink_.table.num_modules) *
-                         count_of(shape_.max_rank, sizeof(float)),
-                     std::byte{0xFF}));
+                 std::vector<std::byte>(lora_elements(std::int64_t{shrink_.h.parts} * capacity,
+                                                      shrink_.table.num_modules) *
+                                            lora_elements(shape_.max_rank, sizeof(float)),
+                                        std::byte{0xFF}));
 }
 
 void LoraSite::run(Ops& ops) const {

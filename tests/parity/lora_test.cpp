@@ -12,7 +12,7 @@
 namespace sluice::parity {
 namespace {
 
-struct Types {
+struct LoraTypes {
   DType x;
   DType adapter;
 };
@@ -24,11 +24,11 @@ class LoraTest : public DeviceTest {
              const std::vector<std::int32_t>& slots, SplitMix64& rng);
 };
 
-constexpr std::size_t kRegionBytes = std::size_t{4} << 20;
+constexpr std::size_t kLoraRegionBytes = std::size_t{4} << 20;
 
 // What a token's row should be, and how far off it may be.
-void expected_row(const LoraShape& shape, const LoraAdapter& adapter, const float* x,
-                  const float* before, double* want, double* tolerance) {
+void expected_lora_row(const LoraShape& shape, const LoraAdapter& adapter, const float* x,
+                       const float* before, double* want, double* tolerance) {
   for (std::size_t m = 0; m < adapter.size(); ++m) {
     const LoraModule& module = adapter[m];
     const auto width = static_cast<std::size_t>(shape.widths[m]);
@@ -67,7 +67,8 @@ void LoraTest::check(const LoraShape& shape, const std::vector<std::vector<std::
   std::size_t width = 0;
   for (const std::int64_t n : shape.widths) width += static_cast<std::size_t>(n);
   memory_->clear();
-  LoraSite site(*memory_, shape, static_cast<std::int32_t>(tokens) + 3, num_slots, kRegionBytes);
+  LoraSite site(*memory_, shape, static_cast<std::int32_t>(tokens) + 3, num_slots,
+                kLoraRegionBytes);
   std::vector<LoraAdapter> adapters;
   for (std::int32_t s = 0; s < num_slots; ++s) {
     adapters.push_back(random_adapter(shape, ranks[static_cast<std::size_t>(s)], rng));
@@ -82,22 +83,23 @@ void LoraTest::check(const LoraShape& shape, const std::vector<std::vector<std::
   std::vector<double> tolerance(want.size(), 0.0);
   for (std::size_t t = 0; t < tokens; ++t) {
     if (slots[t] < 0) continue;
-    expected_row(shape, adapters[static_cast<std::size_t>(slots[t])], x.data() + t * depth,
-                 before.data() + t * width, want.data() + t * width, tolerance.data() + t * width);
+    expected_lora_row(shape, adapters[static_cast<std::size_t>(slots[t])], x.data() + t * depth,
+                      before.data() + t * width, want.data() + t * width,
+                      tolerance.data() + t * width);
   }
   expect_close(result(site.out()), want, tolerance,
                std::string(dtype_name(shape.x)) + " by " + dtype_name(shape.dtype) + ", K " +
                    std::to_string(shape.depth) + ", " + std::to_string(tokens) + " tokens");
 }
 
-constexpr Types kTypes[] = {{DType::kF32, DType::kF32},
-                            {DType::kF32, DType::kF16},
-                            {DType::kF32, DType::kBF16},
-                            {DType::kBF16, DType::kBF16}};
+constexpr LoraTypes kLoraTypes[] = {{DType::kF32, DType::kF32},
+                                    {DType::kF32, DType::kF16},
+                                    {DType::kF32, DType::kBF16},
+                                    {DType::kBF16, DType::kBF16}};
 
 TEST_P(LoraTest, OddShapes) {
   SplitMix64 rng(1);
-  for (const Types types : kTypes) {
+  for (const LoraTypes types : kLoraTypes) {
     check({1, {1}, 1, types.x, types.adapter}, {{1}}, {0}, rng);
     check({37, {5, 3, 17}, 11, types.x, types.adapter}, {{3, 0, 11}, {1, 7, 2}, {0, 0, 0}},
           {1, -1, 0, 0, 2, 1, -1, 1}, rng);
@@ -159,7 +161,7 @@ TEST_P(LoraTest, LargeEnoughForThreads) {
 TEST_P(LoraTest, TouchesNothingElse) {
   SplitMix64 rng(6);
   const LoraShape shape{64, {20, 12}, 8, DType::kBF16, DType::kBF16};
-  LoraSite site(*memory_, shape, 8, 2, kRegionBytes);
+  LoraSite site(*memory_, shape, 8, 2, kLoraRegionBytes);
   site.load(0, random_adapter(shape, {8, 0}, rng), rng);
   site.load(1, random_adapter(shape, {0, 0}, rng), rng);
   const auto x = random_floats(rng, 4 * 64);

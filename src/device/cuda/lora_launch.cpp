@@ -9,16 +9,16 @@
 namespace sluice::cuda {
 namespace {
 
-bool is_multiple(const void* address, std::int64_t of) {
+bool is_multiple_of(const void* address, std::int64_t of) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(of) == 0;
 }
 
-bool is_float(DType dtype) {
+bool is_lora_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-Status check(std::string_view op, DType data, const LoraTable& table, const LoraBatch& batch) {
-  if (!is_float(data) || !is_float(table.dtype)) {
+Status check_lora(std::string_view op, DType data, const LoraTable& table, const LoraBatch& batch) {
+  if (!is_lora_dtype(data) || !is_lora_dtype(table.dtype)) {
     return unsupported(fmt::format("{}: dtypes {} and {}, expected f32, f16 or bf16", op,
                                    dtype_name(data), dtype_name(table.dtype)));
   }
@@ -30,7 +30,7 @@ Status check(std::string_view op, DType data, const LoraTable& table, const Lora
     return internal_error(fmt::format("{}: ranks of up to {}, expected 1 to {}", op, table.max_rank,
                                       LoraTable::kMaxRank));
   }
-  if (!is_multiple(table.base, LoraEntry::kAlignment)) {
+  if (!is_multiple_of(table.base, LoraEntry::kAlignment)) {
     return internal_error(fmt::format("{}: adapters at {}, expected a multiple of {}", op,
                                       table.base, LoraEntry::kAlignment));
   }
@@ -46,13 +46,13 @@ Status check(std::string_view op, DType data, const LoraTable& table, const Lora
 
 bool suits_tensor_cores(const LoraShrinkParams& p) {
   return (p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16) && p.table.dtype == p.x.dtype &&
-         p.x.dims[1] % 8 == 0 && p.x.strides[0] % 8 == 0 && is_multiple(p.x.data, 16);
+         p.x.dims[1] % 8 == 0 && p.x.strides[0] % 8 == 0 && is_multiple_of(p.x.data, 16);
 }
 
 }  // namespace
 
 Result<LoraLaunch> launch_lora(const LoraShrinkParams& p) {
-  RETURN_IF_ERROR(check("lora_shrink", p.x.dtype, p.table, p.batch));
+  RETURN_IF_ERROR(check_lora("lora_shrink", p.x.dtype, p.table, p.batch));
   if (p.h.parts != LoraHidden::parts_of(p.x.dims[1])) {
     return internal_error(fmt::format("lora_shrink: {} parts of h for inputs of {}, expected {}",
                                       p.h.parts, p.x.dims[1], LoraHidden::parts_of(p.x.dims[1])));
@@ -67,7 +67,7 @@ Result<LoraLaunch> launch_lora(const LoraShrinkParams& p) {
 }
 
 Result<LoraLaunch> launch_lora(const LoraExpandParams& p) {
-  RETURN_IF_ERROR(check("lora_expand", p.out.dtype, p.table, p.batch));
+  RETURN_IF_ERROR(check_lora("lora_expand", p.out.dtype, p.table, p.batch));
   if (p.out.dtype != DType::kF32) {
     return unsupported(
         fmt::format("lora_expand: out of dtype {}, expected f32", dtype_name(p.out.dtype)));

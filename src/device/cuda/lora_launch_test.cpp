@@ -8,7 +8,7 @@ namespace {
 
 alignas(64) char lora_place[64];  // somewhere to point to
 
-LoraTable table(std::int32_t modules, std::int32_t max_rank, DType dtype) {
+LoraTable lora_table(std::int32_t modules, std::int32_t max_rank, DType dtype) {
   LoraTable t;
   t.base = lora_place;
   t.num_modules = modules;
@@ -17,19 +17,19 @@ LoraTable table(std::int32_t modules, std::int32_t max_rank, DType dtype) {
   return t;
 }
 
-LoraShrinkParams shrink(std::int64_t depth, DType dtype) {
+LoraShrinkParams shrink_params(std::int64_t depth, DType dtype) {
   LoraShrinkParams p;
   p.x = matrix_view(lora_place, dtype, 64, depth);
-  p.table = table(3, 20, dtype);
+  p.table = lora_table(3, 20, dtype);
   p.batch.num_segments = {nullptr, 32};
   p.h.parts = LoraHidden::parts_of(depth);
   p.h.capacity = 64;
   return p;
 }
 
-LoraExpandParams expand() {
+LoraExpandParams expand_params() {
   LoraExpandParams p;
-  p.table = table(2, 20, DType::kBF16);
+  p.table = lora_table(2, 20, DType::kBF16);
   p.batch.num_segments = {nullptr, 32};
   p.widths[0] = 257;
   p.widths[1] = 256;
@@ -38,7 +38,7 @@ LoraExpandParams expand() {
 }
 
 template <class Params>
-void expect_refused(const Params& p, ErrorCode code, const char* text) {
+void expect_lora_refused(const Params& p, ErrorCode code, const char* text) {
   const auto launch = launch_lora(p);
   ASSERT_FALSE(launch) << text;
   EXPECT_EQ(launch.error().code, code) << launch.error().message;
@@ -46,11 +46,11 @@ void expect_refused(const Params& p, ErrorCode code, const char* text) {
 }
 
 TEST(LoraLaunch, ABlockForEveryPartModuleAndSixteenRanksOfASegment) {
-  const auto launch = launch_lora(shrink(4096, DType::kBF16));
+  const auto launch = launch_lora(shrink_params(4096, DType::kBF16));
   ASSERT_TRUE(launch) << launch.error().message;
   EXPECT_EQ(launch->kernel, KernelId::kLoraShrink);
   EXPECT_EQ(launch->shape, (LaunchShape{2 * 3 * 2, 32, 256, 0}));
-  const auto out = launch_lora(expand());
+  const auto out = launch_lora(expand_params());
   ASSERT_TRUE(out) << out.error().message;
   EXPECT_EQ(out->kernel, KernelId::kLoraExpand);
   EXPECT_EQ(out->shape, (LaunchShape{2 + 1, 32, 128, 0}));
@@ -62,22 +62,22 @@ TEST(LoraLaunch, TensorCoresWantHalvesAtWholeAddresses) {
     EXPECT_TRUE(launch);
     return launch ? launch->kernel : KernelId::kEmbed;
   };
-  EXPECT_EQ(kernel(shrink(64, DType::kF16)), KernelId::kLoraShrink);
-  EXPECT_EQ(kernel(shrink(64, DType::kF32)), KernelId::kLoraShrinkPlain);
-  EXPECT_EQ(kernel(shrink(63, DType::kBF16)), KernelId::kLoraShrinkPlain);
-  auto p = shrink(64, DType::kBF16);
+  EXPECT_EQ(kernel(shrink_params(64, DType::kF16)), KernelId::kLoraShrink);
+  EXPECT_EQ(kernel(shrink_params(64, DType::kF32)), KernelId::kLoraShrinkPlain);
+  EXPECT_EQ(kernel(shrink_params(63, DType::kBF16)), KernelId::kLoraShrinkPlain);
+  auto p = shrink_params(64, DType::kBF16);
   p.x.strides[0] = 66;
   EXPECT_EQ(kernel(p), KernelId::kLoraShrinkPlain);
-  p = shrink(64, DType::kBF16);
+  p = shrink_params(64, DType::kBF16);
   p.x.data = lora_place + 2;
   EXPECT_EQ(kernel(p), KernelId::kLoraShrinkPlain);
-  p = shrink(64, DType::kBF16);
+  p = shrink_params(64, DType::kBF16);
   p.table.dtype = DType::kF16;
   EXPECT_EQ(kernel(p), KernelId::kLoraShrinkPlain);
 }
 
 TEST(LoraLaunch, NoSegmentsNoLaunch) {
-  auto p = shrink(64, DType::kBF16);
+  auto p = shrink_params(64, DType::kBF16);
   p.batch.num_segments.capacity = 0;
   const auto launch = launch_lora(p);
   ASSERT_TRUE(launch);
@@ -85,30 +85,33 @@ TEST(LoraLaunch, NoSegmentsNoLaunch) {
 }
 
 TEST(LoraLaunch, WhatIsRefused) {
-  auto p = shrink(64, DType::kBF16);
+  auto p = shrink_params(64, DType::kBF16);
   p.h.parts = 2;
-  expect_refused(p, ErrorCode::kInternal, "lora_shrink: 2 parts of h for inputs of 64, expected 1");
-  p = shrink(64, DType::kBF16);
+  expect_lora_refused(p, ErrorCode::kInternal,
+                      "lora_shrink: 2 parts of h for inputs of 64, expected 1");
+  p = shrink_params(64, DType::kBF16);
   p.table.max_rank = 257;
-  expect_refused(p, ErrorCode::kInternal, "lora_shrink: ranks of up to 257, expected 1 to 256");
-  p = shrink(64, DType::kBF16);
+  expect_lora_refused(p, ErrorCode::kInternal,
+                      "lora_shrink: ranks of up to 257, expected 1 to 256");
+  p = shrink_params(64, DType::kBF16);
   p.table.base = lora_place + 16;
-  expect_refused(p, ErrorCode::kInternal, "expected a multiple of 64");
-  p = shrink(64, DType::kBF16);
+  expect_lora_refused(p, ErrorCode::kInternal, "expected a multiple of 64");
+  p = shrink_params(64, DType::kBF16);
   p.table.dtype = DType::kI8;
-  expect_refused(p, ErrorCode::kUnsupported, "lora_shrink: dtypes bf16 and i8");
-  p = shrink(64, DType::kBF16);
+  expect_lora_refused(p, ErrorCode::kUnsupported, "lora_shrink: dtypes bf16 and i8");
+  p = shrink_params(64, DType::kBF16);
   p.batch.num_segments.capacity = 65536;
-  expect_refused(p, ErrorCode::kUnsupported, "lora_shrink: 65536 segments, at most 65535");
-  auto e = expand();
+  expect_lora_refused(p, ErrorCode::kUnsupported, "lora_shrink: 65536 segments, at most 65535");
+  auto e = expand_params();
   e.table.num_modules = 4;
-  expect_refused(e, ErrorCode::kInternal, "lora_expand: 4 modules, expected 1 to 3");
-  e = expand();
+  expect_lora_refused(e, ErrorCode::kInternal, "lora_expand: 4 modules, expected 1 to 3");
+  e = expand_params();
   e.widths[1] = 255;
-  expect_refused(e, ErrorCode::kInternal, "lora_expand: the width of out is 513, expected 512");
-  e = expand();
+  expect_lora_refused(e, ErrorCode::kInternal,
+                      "lora_expand: the width of out is 513, expected 512");
+  e = expand_params();
   e.out.dtype = DType::kBF16;
-  expect_refused(e, ErrorCode::kUnsupported, "lora_expand: out of dtype bf16, expected f32");
+  expect_lora_refused(e, ErrorCode::kUnsupported, "lora_expand: out of dtype bf16, expected f32");
 }
 
 }  // namespace

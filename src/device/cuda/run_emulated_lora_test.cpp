@@ -35,7 +35,7 @@ struct LoraMemory {
 };
 
 template <class Params>
-bool runs(const Params& p) {
+bool lora_runs(const Params& p) {
   const auto launch = launch_lora(p);
   EXPECT_TRUE(launch);
   return launch && run_emulated(launch->kernel, launch->shape, &p);
@@ -43,11 +43,11 @@ bool runs(const Params& p) {
 
 TEST(RunEmulatedLora, WrongSegmentsAndEntriesTrap) {
   LoraMemory memory;
-  EXPECT_TRUE(runs(memory.shrink));
-  EXPECT_TRUE(runs(memory.expand));
+  EXPECT_TRUE(lora_runs(memory.shrink));
+  EXPECT_TRUE(lora_runs(memory.expand));
   const auto expect_traps = [&](const char* what) {
-    EXPECT_FALSE(runs(memory.shrink)) << what;
-    EXPECT_FALSE(runs(memory.expand)) << what;
+    EXPECT_FALSE(lora_runs(memory.shrink)) << what;
+    EXPECT_FALSE(lora_runs(memory.expand)) << what;
   };
   for (const LoraSegment& segment :
        {LoraSegment{0, 2, 2}, LoraSegment{0, 2, -1}, LoraSegment{0, 0, 0}, LoraSegment{0, 65, 0},
@@ -67,7 +67,7 @@ TEST(RunEmulatedLora, WrongSegmentsAndEntriesTrap) {
   memory.entries[0].a = 32;
   expect_traps("an offset that is no multiple of 64");
   memory.entries[0].a = 0;
-  EXPECT_TRUE(runs(memory.shrink));
+  EXPECT_TRUE(lora_runs(memory.shrink));
 }
 
 }  // namespace
