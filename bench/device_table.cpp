@@ -52,23 +52,43 @@ struct Product {
   std::vector<std::int64_t> widths;  // of weights side by side
   std::int64_t depth;
   bool gated = false;  // two weights, and the activation
+  DType weights = DType::kBF16;
+
+  std::int64_t width() const { return std::accumulate(widths.begin(), widths.end(), 0LL); }
+  std::int64_t weight_bytes() const {
+    return width() * depth * static_cast<std::int64_t>(size_of(weights));
+  }
 };
 
+// A weight, in FP8 with the scales of published checkpoints.
+MatmulSegment make_weight(Memory& memory, DType dtype, std::int64_t rows, std::int64_t cols) {
+  constexpr std::int32_t kBlock = 128;
+  MatmulSegment segment;
+  segment.weight = memory.matrix(dtype, rows, cols);
+  if (dtype != DType::kF8E4M3) return segment;
+  const std::int64_t across = (cols + kBlock - 1) / kBlock;
+  const std::vector<float> scales(static_cast<std::size_t>((rows + kBlock - 1) / kBlock * across),
+                                  0.01F);
+  segment.scales = {memory.put(scales), kBlock, kBlock, across};
+  return segment;
+}
+
 double measure_product(Device& device, const Product& product, std::int64_t rows) {
-  const std::int64_t width =
-      std::accumulate(product.widths.begin(), product.widths.end(), std::int64_t{0});
-  const std::int64_t weight_bytes = 2 * width * product.depth;
+  const std::int64_t width = product.width();
+  const std::int64_t weight_bytes = product.weight_bytes();
   // As in a model: each weight was last used long ago.
   const std::int64_t copies = std::clamp<std::int64_t>(kColdBytes / weight_bytes, 1, 16);
-  Memory memory(device, copies * (weight_bytes + 1024) + rows * (2 * product.depth + 5 * width));
+  const DType input = device.traits().matmul_input_dtype(product.weights, DType::kBF16);
+  Memory memory(device, copies * (weight_bytes + weight_bytes / 1024 + 4096) +
+                            rows * (4 * product.depth + 5 * width));
   MatmulParams p;
-  p.x = memory.matrix(DType::kBF16, rows, product.depth);
+  p.x = memory.matrix(input, rows, product.depth);
   p.out = memory.matrix(DType::kF32, rows, width);
   p.rows = {nullptr, static_cast<std::int32_t>(rows)};
   std::vector<MatmulParams> ops(static_cast<std::size_t>(copies), p);
   for (MatmulParams& op : ops) {
     for (const std::int64_t n : product.widths) {
-      op.segments[op.num_segments++].weight = memory.matrix(DType::kBF16, n, product.depth);
+      op.segments[op.num_segments++] = make_weight(memory, product.weights, n, product.depth);
     }
   }
   const TensorView activated = memory.matrix(DType::kBF16, rows, product.gated ? width / 2 : 0);
@@ -247,8 +267,11 @@ void print_products(Device& device, Table& table, std::int64_t by) {
                               {"down", {4096 / by}, 14336 / by},
                               {"lm_head", {128256 / by}, 4096 / by}};
   const auto flops = [](const Product& p, std::int64_t rows) {
-    const std::int64_t width = std::accumulate(p.widths.begin(), p.widths.end(), std::int64_t{0});
-    return 2.0 * static_cast<double>(width * p.depth * rows);
+    return 2.0 * static_cast<double>(p.width() * p.depth * rows);
+  };
+  const auto measure = [&](const Product& p, std::int64_t rows, const char* kind) {
+    table.row(fmt::format("{}{}, {} rows", p.name, kind, rows), measure_product(device, p, rows),
+              static_cast<double>(p.weight_bytes()), flops(p, rows));
   };
   const Product largest = {"ceiling", {8192 / by}, 8192 / by};
   const double seconds = measure_product(device, largest, 8192 / by);
@@ -257,10 +280,14 @@ void print_products(Device& device, Table& table, std::int64_t by) {
   for (const Product& product : products) {
     for (const std::int64_t rows : {1, 16, 64, 256, 512, 2048}) {
       if (product.name == "lm_head" && rows > 256) continue;
-      table.row(fmt::format("{}, {} rows", product.name, rows),
-                measure_product(device, product, rows),
-                flops(product, rows) / static_cast<double>(rows), flops(product, rows));
+      measure(product, rows, "");
     }
+  }
+  if (!device.traits().no_fp8.empty()) return;
+  for (Product product : products) {
+    if (product.name == "lm_head") continue;  // never in FP8
+    product.weights = DType::kF8E4M3;
+    for (const std::int64_t rows : {1, 16, 64, 2048}) measure(product, rows, " in FP8");
   }
 }
 

@@ -60,6 +60,33 @@ TEST_F(CudaFaultTest, AKernelsFaultEndsTheRequestsAndNotTheProcess) {
   device.release(*range);
 }
 
+TEST_F(CudaFaultTest, AnOlderGpuRefusesFp8AndSaysWhatWorks) {
+  fake_.capability = 8;
+  const auto older = cuda::make_device(cuda::FakeDriver::api(), 0);
+  ASSERT_TRUE(older) << older.error().message;
+  ThreadPool pool(1);
+  SystemClock clock;
+  const auto error_of = [&](const std::string& directory) {
+    StartupTimeline timeline(clock);
+    const auto loaded = load_engine(directory, options_, **older, pool, clock, timeline);
+    return loaded ? Error{} : loaded.error();
+  };
+  const TempDirectory fp8;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-fp8-tensor"), fp8.path());
+  EXPECT_EQ(error_of(fp8.path()).code, ErrorCode::kUnsupported);
+  EXPECT_THAT(error_of(fp8.path()).message,
+              AllOf(HasSubstr("(--dtype auto): cuda:0 has capability 8.0"),
+                    HasSubstr("use --dtype bf16, which expands them")));
+  options_.dtype = DType::kF8E4M3;
+  EXPECT_THAT(
+      error_of(checkpoint_.path()).message,
+      AllOf(HasSubstr("--dtype fp8: cuda:0 has capability 8.0, and weights in FP8 need 9.0"),
+            HasSubstr("use --dtype f32, or --device cpu")));
+  options_.dtype = DType::kBF16;
+  options_.kv_cache_memory = std::int64_t{1} << 20;
+  EXPECT_EQ(error_of(fp8.path()).message, "");
+}
+
 TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
   options_.kv_cache_memory = std::int64_t{3} << 30;
   ThreadPool pool(1);
