@@ -1,6 +1,7 @@
 // Weights in the arena. Planning decides for every weight of a model whether it is used as it lies
 // in its mapped file (the rule) or copied and converted (another dtype is wanted, the device maps
 // no files, or the file aligns it badly); loading then maps and copies. Nothing is held twice.
+// Where the device maps no files, a layer's norms and biases become F32, which is exact.
 // Dummy weights (dummy_weights.h) are copied from values made up on the way.
 //
 // Where FP8 is wanted, the layers' matrices are quantized on the way (fp8_weights.h); where another

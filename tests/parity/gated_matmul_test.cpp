@@ -37,21 +37,21 @@ std::string describe_gated(const GatedMatmulParams& p) {
          std::to_string(p.out.dims[1]);
 }
 
-std::size_t count_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
+std::size_t cells(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 GatedMatmulParams GatedMatmulTest::make(const GatedShape& shape, DType x, DType weight,
                                         bool with_bias, SplitMix64& rng) {
   const auto segment = [&] {
     MatmulSegment made;
     made.weight =
-        memory_->put_matrix(random_floats(rng, count_of(shape.width, shape.depth)), shape.width,
+        memory_->put_matrix(random_floats(rng, cells(shape.width, shape.depth)), shape.width,
                             shape.depth, weight, shape.depth, shape.misalignment);
     const auto bias = random_floats(rng, static_cast<std::size_t>(shape.width));
     if (with_bias) made.bias = memory_->put_vector(bias, weight);
     return made;
   };
   GatedMatmulParams p;
-  p.x = memory_->put_matrix(random_floats(rng, count_of(shape.rows, shape.depth)), shape.rows,
+  p.x = memory_->put_matrix(random_floats(rng, cells(shape.rows, shape.depth)), shape.rows,
                             shape.depth, x, shape.stride == 0 ? shape.depth + 3 : shape.stride);
   p.gate = segment();
   p.up = segment();
@@ -84,8 +84,8 @@ Sums sums_of(DeviceMemory& memory, const TensorView& x_view, const MatmulSegment
       double sum = bias[static_cast<std::size_t>(c)];
       double magnitude = std::abs(sum);
       for (std::int64_t k = 0; k < depth; ++k) {
-        const double term = double{x[count_of(r, depth) + static_cast<std::size_t>(k)]} *
-                            w[count_of(c, depth) + static_cast<std::size_t>(k)];
+        const double term = double{x[cells(r, depth) + static_cast<std::size_t>(k)]} *
+                            w[cells(c, depth) + static_cast<std::size_t>(k)];
         sum += term;
         magnitude += std::abs(term);
       }
@@ -128,10 +128,10 @@ void GatedMatmulTest::check_bits(const GatedMatmulParams& p, const std::string& 
   expect_same(fused, result(p.out), what);
 }
 
-constexpr std::pair<DType, DType> kTypes[] = {{DType::kF32, DType::kF32},
-                                              {DType::kF32, DType::kF16},
-                                              {DType::kF32, DType::kBF16},
-                                              {DType::kBF16, DType::kBF16}};
+constexpr std::pair<DType, DType> kGatedTypes[] = {{DType::kF32, DType::kF32},
+                                                   {DType::kF32, DType::kF16},
+                                                   {DType::kF32, DType::kBF16},
+                                                   {DType::kBF16, DType::kBF16}};
 
 TEST_P(GatedMatmulTest, OddShapes) {
   SplitMix64 rng(1);
@@ -142,7 +142,7 @@ TEST_P(GatedMatmulTest, OddShapes) {
                                {17, 64, 31},
                                {33, 20, 70, 0, 5, 2},
                                {70, 9, 65, 0, 5, 0, DType::kF32}};
-  for (const auto& [x, weight] : kTypes) {
+  for (const auto& [x, weight] : kGatedTypes) {
     for (GatedShape shape : shapes) {
       if (weight == DType::kF32) shape.misalignment *= 2;
       const GatedMatmulParams p = make(shape, x, weight, shape.depth % 2 != 0, rng);
@@ -177,7 +177,7 @@ TEST_P(GatedMatmulTest, HalvesAtWholeAddresses) {
 
 TEST_P(GatedMatmulTest, LargeEnoughForAllThreads) {
   SplitMix64 rng(3);
-  for (const auto& [x, weight] : kTypes) {
+  for (const auto& [x, weight] : kGatedTypes) {
     for (const std::int64_t rows : {1, 19}) {
       const GatedMatmulParams p = make({rows, 300, 701}, x, weight, rows == 19, rng);
       check_bits(p, describe_gated(p));
@@ -192,7 +192,7 @@ TEST_P(GatedMatmulTest, RowsNotInUseAreLeftAlone) {
     ops().gated_matmul(p);
     const auto before = result(p.out);
     const std::int32_t* fewer = memory_->put_count(static_cast<std::int32_t>(rows));
-    const std::vector<float> zeros(count_of(rows + 4, 64));
+    const std::vector<float> zeros(cells(rows + 4, 64));
     p.x = memory_->put_matrix(zeros, rows + 4, 64, DType::kBF16);
     p.rows.value = fewer;
     ops().gated_matmul(p);
