@@ -71,6 +71,17 @@ std::int32_t attention_blocks(const GpuInfo& gpu, std::int32_t head_dim) {
   return gpu.multiprocessors * std::clamp(fit, 1, variant.blocks);
 }
 
+Status check_attention_blocks(const KernelSet& kernels, const GpuInfo& gpu) {
+  for (const Variant& variant : kVariants) {
+    if (kernel_info(variant.bf16).shared_bytes > gpu.shared_bytes) continue;
+    const int wanted = attention_blocks(gpu, variant.head_dim) / gpu.multiprocessors;
+    for (const KernelId kernel : {variant.bf16, variant.f16}) {
+      RETURN_IF_ERROR(kernels.expect_blocks(kernel, kAttentionWarps * 32, wanted));
+    }
+  }
+  return {};
+}
+
 Result<AttentionLaunch> launch_attention(const AttentionParams& p, const GpuInfo& gpu) {
   AttentionLaunch launch;
   ASSIGN_OR_RETURN(launch.shape, launch_shape(p));

@@ -25,4 +25,7 @@ Result<AttentionLaunch> launch_attention(const AttentionParams& p, const GpuInfo
 // The blocks of that launch for this head_dim: as many as the GPU holds at once.
 std::int32_t attention_blocks(const GpuInfo& gpu, std::int32_t head_dim);
 
+// Warns where fewer fit than that.
+Status check_attention_blocks(const KernelSet& kernels, const GpuInfo& gpu);
+
 }  // namespace sluice::cuda

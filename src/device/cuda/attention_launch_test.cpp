@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "device/cuda/fake_driver.h"
+
 namespace sluice::cuda {
 namespace {
 
@@ -77,6 +79,23 @@ TEST(AttentionLaunch, AGpuOfLittleSharedMemory) {
   small.shared_bytes = 163 << 10;
   EXPECT_EQ(attention_blocks(small, 128), 132);
   expect_plain(attention_of(256, DType::kBF16), "208 KiB of shared memory are needed", small);
+}
+
+TEST(AttentionLaunch, BlocksThatDoNotFitAreTold) {
+  FakeDriver fake;
+  const auto gpu = Gpu::open(FakeDriver::api(), 0);
+  ASSERT_TRUE(gpu);
+  const auto kernels = KernelSet::load(**gpu);
+  ASSERT_TRUE(kernels);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(check_attention_blocks(**kernels, (*gpu)->info()));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  fake.blocks_that_fit = 2;
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(check_attention_blocks(**kernels, (*gpu)->info()));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("a multiprocessor holds 2 blocks of sluice_attention_bf16_64, 3 are"));
+  EXPECT_THAT(log, testing::Not(HasSubstr("_128")));
 }
 
 TEST(AttentionLaunch, WhatNoKernelTakesIsRefused) {

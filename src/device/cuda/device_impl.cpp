@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "device/cuda/attention_launch.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/gpu.h"
@@ -268,6 +269,8 @@ Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,
   ASSIGN_OR_RETURN(VirtualMemory memory, VirtualMemory::create(*gpu));
   ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging, StagingRing::create(*gpu));
   ASSIGN_OR_RETURN(std::unique_ptr<KernelSet> kernels, KernelSet::load(*gpu));
+  RETURN_IF_ERROR(check_attention_blocks(*kernels, gpu->info()));
+  RETURN_IF_ERROR(check_matmul_blocks(*kernels, gpu->info()));
   auto device = std::make_unique<CudaDevice>(std::move(gpu), std::move(memory), std::move(staging),
                                              std::move(kernels), options);
   if (library != nullptr && !options.deterministic) device->start_library(*library);

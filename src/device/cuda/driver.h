@@ -37,6 +37,7 @@ inline constexpr std::string_view kNeededDriver = "580";
   F(cuEventElapsedTime)                                                                   \
   F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction)                            \
   F(cuFuncLoad) F(cuFuncGetParamInfo) F(cuFuncSetAttribute) F(cuLaunchKernel)             \
+  F(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                          \
   F(cuGraphInstantiate) F(cuGraphUpload) F(cuGraphLaunch)                                 \
   F(cuGraphExecDestroy) F(cuGraphDestroy)
 // clang-format on

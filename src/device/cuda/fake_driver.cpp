@@ -300,6 +300,15 @@ CUresult function_attribute(CUfunction function, CUfunction_attribute attribute,
   return CUDA_SUCCESS;
 }
 
+CUresult occupancy(int* blocks, CUfunction function, int threads, std::size_t shared_bytes) {
+  ENTER_CURRENT(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+  if (threads <= 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  // More than was asked for fits nowhere.
+  const bool fits = shared_bytes <= std::max(48U << 10, fake().shared_bytes[number_of(function)]);
+  *blocks = fits ? fake().blocks_that_fit : 0;
+  return CUDA_SUCCESS;
+}
+
 CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                 CUstream, void** parameters, void** extra) {
@@ -375,6 +384,7 @@ void fill_stream_functions(DriverApi& api) {
   api.cuFuncGetParamInfo = function_parameter;
   api.cuFuncSetAttribute = function_attribute;
   api.cuLaunchKernel = launch;
+  api.cuOccupancyMaxActiveBlocksPerMultiprocessor = occupancy;
   api.cuGraphInstantiate = graph_instantiate;
   api.cuGraphUpload = graph_upload;
   api.cuGraphLaunch = graph_launch;

@@ -56,6 +56,7 @@ class FakeDriver {
   int devices = 1;
   int multiprocessors = 132;
   int shared_bytes_optin = 227 << 10;
+  int blocks_that_fit = 8;  // a multiprocessor
   int virtual_memory = 1;
   int exportable = 1;
   std::size_t granularity = std::size_t{2} << 20;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "device/cuda/kernels/attention_work.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 
@@ -188,6 +189,22 @@ Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
     return internal_error(
         fmt::format("{}: the parameter of {} has {} bytes at {} on the device, {} at 0 on the host",
                     gpu_.name(), info.symbol, bytes, offset, info.parameter_bytes));
+  }
+  return {};
+}
+
+Status KernelSet::expect_blocks(KernelId id, int threads, int wanted) const {
+  const KernelInfo& info = kernel_info(id);
+  int blocks = 0;
+  RETURN_IF_ERROR(gpu_.check(gpu_.api().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                                 &blocks, functions_[static_cast<std::size_t>(id)], threads,
+                                 static_cast<std::size_t>(info.shared_bytes)),
+                             info.symbol));
+  if (blocks < wanted) {
+    log_warning(fmt::format(
+        "{}: a multiprocessor holds {} blocks of {}, {} are counted on: it is slower than it could "
+        "be",
+        gpu_.name(), blocks, info.symbol, wanted));
   }
   return {};
 }

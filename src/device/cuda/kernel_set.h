@@ -87,6 +87,10 @@ class KernelSet {
   KernelSet(const KernelSet&) = delete;
   KernelSet& operator=(const KernelSet&) = delete;
 
+  // Warns where a multiprocessor holds fewer than `wanted` blocks of so many threads at once, with
+  // all the shared memory that the kernel may have: the host counts on them when it cuts work.
+  Status expect_blocks(KernelId id, int threads, int wanted) const;
+
   // Submits a kernel with a copy of `params`. A failure is kept by the GPU. An empty shape submits
   // nothing. REQUIRES: `bytes` is the size of the kernel's struct.
   void launch(KernelId id, const LaunchShape& shape, const void* params, std::size_t bytes);

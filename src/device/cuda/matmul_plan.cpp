@@ -171,6 +171,18 @@ Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& c
   return plan_fast(p, kGated, choice);
 }
 
+Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu) {
+  constexpr int kBlocks = 2;  // as their __launch_bounds__ have it
+  for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {
+    for (const KernelId id :
+         {of->stream8, of->stream16, of->stream16_narrow, of->tile64, of->tile128}) {
+      if (kernel_info(id).shared_bytes > gpu.shared_bytes) continue;
+      RETURN_IF_ERROR(kernels.expect_blocks(id, kMatmulBlock, kBlocks));
+    }
+  }
+  return {};
+}
+
 std::int32_t row_multiple(KernelId kernel) {
   constexpr std::int32_t kPlainRows = 4;  // of a thread, kernels/matmul.cu
   for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {

@@ -29,6 +29,9 @@ struct MatmulPlan {
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice);
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice);
 
+// Warns where fewer blocks fit a multiprocessor than the kernels are made for.
+Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu);
+
 // A matmul kernel computes its rows in multiples of so many.
 std::int32_t row_multiple(KernelId kernel);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "device/cuda/fake_driver.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 
 namespace sluice::cuda {
@@ -164,6 +165,21 @@ TEST(MatmulPlan, EnoughBytesAreOnTheirWay) {
       const int blocks = std::min(static_cast<int>(made.shape.grid_x), kBlocksThatFit);
       EXPECT_GE(blocks * shape.bytes_ahead(), kNeeded) << weight.name << ", " << rows << " rows";
     }
+  }
+}
+
+TEST(MatmulPlan, BlocksThatDoNotFitAreTold) {
+  FakeDriver fake;
+  const auto gpu = Gpu::open(FakeDriver::api(), 0);
+  ASSERT_TRUE(gpu);
+  const auto kernels = KernelSet::load(**gpu);
+  ASSERT_TRUE(kernels);
+  for (const int fit : {2, 1}) {
+    fake.blocks_that_fit = fit;
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(check_matmul_blocks(**kernels, (*gpu)->info()));
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("holds 1 blocks of sluice_matmul_128, 2 are") != log.npos, fit < 2) << log;
   }
 }
 
