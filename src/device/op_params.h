@@ -44,6 +44,18 @@ struct RmsNormParams {
   RowCount rows;
 };
 
+// residual += add (when add is not empty); out = (residual - mean) / deviation * weight + bias,
+// mean and deviation = sqrt(variance + epsilon) being the row's.
+struct LayerNormParams {
+  TensorView residual;  // [T, hidden]; changed only when `add` is not empty
+  TensorView add;       // [T, hidden] or empty
+  TensorView weight;    // [hidden]
+  TensorView bias;      // [hidden], of weight's dtype, or empty
+  TensorView out;       // [T, hidden]
+  float epsilon = 0.0F;
+  RowCount rows;
+};
+
 // What the codes of an FP8 weight [N, K] count: element (n, k) is its code times
 // values[n / block_rows * stride + k / block_cols]. One scale for the whole matrix is a block of
 // N by K, one for each row blocks of 1 by K.
@@ -307,6 +319,7 @@ struct SampleParams {
 static_assert(std::is_trivially_copyable_v<EmbedParams>);
 static_assert(std::is_trivially_copyable_v<SampleParams>);
 static_assert(std::is_trivially_copyable_v<RmsNormParams>);
+static_assert(std::is_trivially_copyable_v<LayerNormParams>);
 static_assert(std::is_trivially_copyable_v<MatmulParams>);
 static_assert(std::is_trivially_copyable_v<LoraShrinkParams>);
 static_assert(std::is_trivially_copyable_v<LoraExpandParams>);

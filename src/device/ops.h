@@ -29,6 +29,7 @@ enum class OpId : std::uint16_t {
   kGatedMatmul = 11,
   kLoraShrink = 12,
   kLoraExpand = 13,
+  kLayerNorm = 14,
 };
 
 class Ops {
@@ -37,6 +38,7 @@ class Ops {
 
   virtual void embed(const EmbedParams& p) = 0;
   virtual void rms_norm(const RmsNormParams& p) = 0;
+  virtual void layer_norm(const LayerNormParams& p) = 0;
   virtual void matmul(const MatmulParams& p) = 0;
   virtual void lora_shrink(const LoraShrinkParams& p) = 0;
   virtual void lora_expand(const LoraExpandParams& p) = 0;

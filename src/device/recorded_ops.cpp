@@ -26,6 +26,7 @@ std::size_t params_bytes(OpId op) {
     case OpId::kLoraShrink: return sizeof(LoraShrinkParams);
     case OpId::kLoraExpand: return sizeof(LoraExpandParams);
     case OpId::kGatedMatmul: return sizeof(GatedMatmulParams);
+    case OpId::kLayerNorm: return sizeof(LayerNormParams);
   }
   return 0;
 }
@@ -46,6 +47,7 @@ void call_node(Ops& ops, const GraphNode& node) {
     case OpId::kLoraShrink: return ops.lora_shrink(read_params<LoraShrinkParams>(node));
     case OpId::kLoraExpand: return ops.lora_expand(read_params<LoraExpandParams>(node));
     case OpId::kGatedMatmul: return ops.gated_matmul(read_params<GatedMatmulParams>(node));
+    case OpId::kLayerNorm: return ops.layer_norm(read_params<LayerNormParams>(node));
   }
 }
 

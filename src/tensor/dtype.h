@@ -9,6 +9,11 @@ namespace sluice {
 
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8, kF8E4M3 };
 
+// The types in which ops take activations; codes of eight bits are not among them.
+constexpr bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:

@@ -296,31 +296,38 @@ TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
     const auto x = random_floats(rng, rows * width, 3.0F);
     const auto weight = random_floats(rng, width);
     const DType out_type = seed % 2 == 0 ? DType::kF32 : DType::kBF16;
-    const auto run = [&](const std::vector<std::size_t>& order, bool activation) {
+    enum class RowOp { kActivation, kRmsNorm, kLayerNorm };
+    const auto run = [&](const std::vector<std::size_t>& order, RowOp op) {
       Place& place = any_place(rng);
       DeviceMemory& memory = *place.memory;
       memory.clear();
       const auto count = static_cast<std::int32_t>(order.size());
       const auto cols = static_cast<std::int64_t>(width);
       const TensorView in = memory.put_matrix(pick_rows(x, width, order), count, cols, DType::kF32);
-      const TensorView out = memory.take_matrix(count, activation ? cols / 2 : cols, out_type);
+      const std::int64_t out_cols = op == RowOp::kActivation ? cols / 2 : cols;
+      const TensorView out = memory.take_matrix(count, out_cols, out_type);
+      const TensorView weights = memory.put_vector(weight, DType::kF32);
       const RowCount in_use = {memory.put_count(count), count};
-      if (activation) {
-        place.device->ops().gated_activation({in, out, GatedActivation::kSilu, in_use});
-      } else {
-        place.device->ops().rms_norm(
-            {in, in, memory.put_vector(weight, DType::kF32), out, 1e-5F, in_use});
+      Ops& ops = place.device->ops();
+      switch (op) {
+        case RowOp::kActivation:
+          ops.gated_activation({in, out, GatedActivation::kSilu, in_use});
+          break;
+        case RowOp::kRmsNorm: ops.rms_norm({in, in, weights, out, 1e-5F, in_use}); break;
+        case RowOp::kLayerNorm:
+          ops.layer_norm({in, in, weights, weights, out, 1e-5F, in_use});
+          break;
       }
       return memory.read_matrix(out);
     };
     std::vector<std::size_t> all(rows);
     std::iota(all.begin(), all.end(), std::size_t{0});
-    for (const bool activation : {false, true}) {
-      const std::size_t cols = activation ? width / 2 : width;
-      const auto whole = run(all, activation);
+    for (const RowOp op : {RowOp::kActivation, RowOp::kRmsNorm, RowOp::kLayerNorm}) {
+      const std::size_t cols = op == RowOp::kActivation ? width / 2 : width;
+      const auto whole = run(all, op);
       for (int round = 0; round < 4; ++round) {
         const auto order = random_order(rng, rows);
-        expect_same(run(order, activation), pick_rows(whole, cols, order), "rows");
+        expect_same(run(order, op), pick_rows(whole, cols, order), "rows");
         if (HasFatalFailure()) return;
       }
     }

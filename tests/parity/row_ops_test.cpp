@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,6 +112,57 @@ TEST_P(RowOpsTest, RmsNormWithAndWithoutResidual) {
             const std::size_t at = r * width + i;
             want[at] = sums[at] * scale * weight[i];
             tolerance[at] = 2e-6 * std::abs(want[at]) + rounding_error(out_type, want[at]);
+          }
+        }
+        expect_close(result(p.out), want, tolerance, "hidden " + std::to_string(hidden));
+      }
+    }
+  }
+}
+
+// Also where the mean is large against the deviations, as in the layers of real models.
+TEST_P(RowOpsTest, LayerNormWithAndWithoutBiasAndResidual) {
+  SplitMix64 rng(9);
+  constexpr std::size_t kRows = 3;
+  for (const DType weight_type : kFloats) {
+    for (const DType out_type : kFloats) {
+      for (const std::int64_t hidden : kWidths) {
+        const auto width = static_cast<std::size_t>(hidden);
+        const bool add = (hidden & 1) == 0;
+        const bool bias = hidden % 3 != 0;
+        const float offset = hidden == 64 ? 100.0F : 1.0F;
+        auto residual = random_floats(rng, kRows * width, 3.0F);
+        for (float& x : residual) x += offset;
+        const auto addend = random_floats(rng, kRows * width);
+        const auto weight = round_to(weight_type, random_floats(rng, width));
+        const auto biases = round_to(weight_type, random_floats(rng, width));
+        LayerNormParams p;
+        p.residual = memory_->put_matrix(residual, kRows, hidden, DType::kF32);
+        if (add) p.add = memory_->put_matrix(addend, kRows, hidden, DType::kF32);
+        p.weight = memory_->put_vector(weight, weight_type);
+        if (bias) p.bias = memory_->put_vector(biases, weight_type);
+        p.out = memory_->take_matrix(kRows, hidden, out_type);
+        p.epsilon = 1e-5F;
+        p.rows = count_of(*memory_, kRows);
+        ops().layer_norm(p);
+        const auto sums = memory_->read_matrix(p.residual);
+        std::vector<double> want;
+        std::vector<double> tolerance;
+        for (std::size_t r = 0; r < kRows; ++r) {
+          const auto row = std::span(sums).subspan(r * width, width);
+          const double mean =
+              std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(hidden);
+          double squares = 0.0;
+          for (const float x : row) squares += (x - mean) * (x - mean);
+          const double scale = 1.0 / std::sqrt(squares / static_cast<double>(hidden) + 1e-5F);
+          for (std::size_t i = 0; i < width; ++i) {
+            const std::size_t at = r * width + i;
+            ASSERT_EQ(sums[at], add ? residual[at] + addend[at] : residual[at]);
+            want.push_back((row[i] - mean) * scale * weight[i] + (bias ? biases[i] : 0.0F));
+            // The mean is a rounded float.
+            const double of_mean = 2e-7 * (std::abs(mean) + offset) * scale * std::abs(weight[i]);
+            tolerance.push_back(4e-6 * (1.0 + std::abs(want[at])) + 4 * of_mean +
+                                rounding_error(out_type, want[at]));
           }
         }
         expect_close(result(p.out), want, tolerance, "hidden " + std::to_string(hidden));

@@ -12,6 +12,7 @@ class LateDevice::LateOps final : public Ops {
 
   void embed(const EmbedParams& p) override { later(&Ops::embed, p); }
   void rms_norm(const RmsNormParams& p) override { later(&Ops::rms_norm, p); }
+  void layer_norm(const LayerNormParams& p) override { later(&Ops::layer_norm, p); }
   void matmul(const MatmulParams& p) override {
     products().add(p.rows, 1);
     later(&Ops::matmul, p);

@@ -24,10 +24,6 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 std::int64_t row_bytes(const TensorView& matrix) {
   return matrix.dims[1] * static_cast<std::int64_t>(size_of(matrix.dtype));
 }
@@ -88,6 +84,16 @@ void FastOps::rms_norm(const RmsNormParams& p) {
   const std::int32_t rows = rows_in_use(p.rows);
   split_rows(rows, rows * row_bytes(p.residual) * 4,
              [&](std::int32_t begin, std::int32_t end) { kernels_.rms_norm(p, begin, end); });
+}
+
+void FastOps::layer_norm(const LayerNormParams& p) {
+  CHECK(p.residual.dtype == DType::kF32 && is_float(p.weight.dtype) && is_float(p.out.dtype));
+  CHECK(p.bias.empty() || p.bias.dtype == p.weight.dtype);
+  CHECK(p.add.empty() || (p.add.dtype == DType::kF32 && p.add.dims[1] == p.residual.dims[1]));
+  CHECK(p.out.dims[1] == p.residual.dims[1]);
+  const std::int32_t rows = rows_in_use(p.rows);
+  split_rows(rows, rows * row_bytes(p.residual) * 5,
+             [&](std::int32_t begin, std::int32_t end) { kernels_.layer_norm(p, begin, end); });
 }
 
 void FastOps::matmul(const MatmulParams& p) {

@@ -28,6 +28,9 @@ void RecordingOps::embed(const EmbedParams& p) {
 void RecordingOps::rms_norm(const RmsNormParams& p) {
   capturing() ? graph_->append(OpId::kRmsNorm, p) : target_->rms_norm(p);
 }
+void RecordingOps::layer_norm(const LayerNormParams& p) {
+  capturing() ? graph_->append(OpId::kLayerNorm, p) : target_->layer_norm(p);
+}
 void RecordingOps::matmul(const MatmulParams& p) {
   products().add(p.rows, 1);
   capturing() ? graph_->append(OpId::kMatmul, p) : target_->matmul(p);

@@ -41,6 +41,10 @@ void CudaOps::submit_lora(OpId op, const Params& p) {
 
 void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
 void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
+void CudaOps::layer_norm(const LayerNormParams& p) {
+  submit(OpId::kLayerNorm, KernelId::kLayerNorm, p);
+}
+
 bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
   if (!plan.many_rows || library_ == nullptr) return false;
   if (p.segments[0].weight.dtype == DType::kF8E4M3) {

@@ -34,6 +34,7 @@ class CudaOps final : public Ops {
 
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
+  void layer_norm(const LayerNormParams& p) override;
   void matmul(const MatmulParams& p) override;
   void lora_shrink(const LoraShrinkParams& p) override;
   void lora_expand(const LoraExpandParams& p) override;

@@ -54,6 +54,7 @@ enum CodeIndex : std::size_t {
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
     {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
     {"rms_norm", "sluice_rms_norm", kRows, sizeof(RmsNormParams)},
+    {"layer_norm", "sluice_layer_norm", kRows, sizeof(LayerNormParams)},
     {"matmul", "sluice_matmul", kMatmul, sizeof(MatmulParams)},
     {"rope_write_kv", "sluice_rope_write_kv", kAttention, sizeof(RopeWriteKvParams)},
     {"attention", "sluice_attention", kAttention, sizeof(AttentionParams)},

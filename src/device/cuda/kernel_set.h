@@ -23,6 +23,7 @@ namespace sluice::cuda {
 enum class KernelId : std::uint8_t {
   kEmbed,
   kRmsNorm,
+  kLayerNorm,
   kMatmul,
   kRopeWriteKv,
   kAttention,
@@ -59,7 +60,7 @@ enum class KernelId : std::uint8_t {
   kGatedMatmulFp8By64,
   kGatedMatmulFp8By128,
 };
-inline constexpr std::size_t kNumKernels = 37;
+inline constexpr std::size_t kNumKernels = 38;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {

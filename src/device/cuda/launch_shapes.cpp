@@ -31,10 +31,6 @@ Result<LaunchShape> make_shape(std::string_view op, std::int64_t x, std::int64_t
   return LaunchShape{static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), block, 0};
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 Status check_floats(std::string_view op, std::initializer_list<DType> dtypes) {
   for (const DType dtype : dtypes) {
     if (is_float(dtype)) continue;
@@ -69,6 +65,20 @@ Status check_equal(std::string_view op, std::string_view what, std::int64_t got,
   return internal_error(fmt::format("{}: {} is {}, expected {}", op, what, got, expected));
 }
 
+// Of what both kinds of norm have.
+template <class Params>
+Result<LaunchShape> norm_shape(const char* op, const Params& p) {
+  RETURN_IF_ERROR(check_floats(op, {p.residual.dtype, p.weight.dtype, p.out.dtype}));
+  const std::int64_t hidden = p.residual.dims[1];
+  if (!p.add.empty()) {
+    RETURN_IF_ERROR(check_floats(op, {p.add.dtype}));
+    RETURN_IF_ERROR(check_equal(op, "the width of add", p.add.dims[1], hidden));
+  }
+  RETURN_IF_ERROR(check_equal(op, "the length of weight", p.weight.dims[0], hidden));
+  RETURN_IF_ERROR(check_equal(op, "the width of out", p.out.dims[1], hidden));
+  return make_shape(op, p.rows.capacity, 1, kRowThreads);
+}
+
 }  // namespace
 
 Result<LaunchShape> launch_shape(const EmbedParams& p) {
@@ -77,16 +87,15 @@ Result<LaunchShape> launch_shape(const EmbedParams& p) {
   return make_shape("embed", p.rows.capacity, 1, kRowThreads);
 }
 
-Result<LaunchShape> launch_shape(const RmsNormParams& p) {
-  RETURN_IF_ERROR(check_floats("rms_norm", {p.residual.dtype, p.weight.dtype, p.out.dtype}));
-  const std::int64_t hidden = p.residual.dims[1];
-  if (!p.add.empty()) {
-    RETURN_IF_ERROR(check_floats("rms_norm", {p.add.dtype}));
-    RETURN_IF_ERROR(check_equal("rms_norm", "the width of add", p.add.dims[1], hidden));
+Result<LaunchShape> launch_shape(const RmsNormParams& p) { return norm_shape("rms_norm", p); }
+
+Result<LaunchShape> launch_shape(const LayerNormParams& p) {
+  if (!p.bias.empty()) {
+    RETURN_IF_ERROR(check_floats("layer_norm", {p.bias.dtype}));
+    RETURN_IF_ERROR(
+        check_equal("layer_norm", "the length of bias", p.bias.dims[0], p.residual.dims[1]));
   }
-  RETURN_IF_ERROR(check_equal("rms_norm", "the length of weight", p.weight.dims[0], hidden));
-  RETURN_IF_ERROR(check_equal("rms_norm", "the width of out", p.out.dims[1], hidden));
-  return make_shape("rms_norm", p.rows.capacity, 1, kRowThreads);
+  return norm_shape("layer_norm", p);
 }
 
 Result<LaunchShape> launch_shape(const MatmulParams& p) {

@@ -29,6 +29,7 @@ struct LaunchShape {
 // kInternal for shapes that contradict each other.
 Result<LaunchShape> launch_shape(const EmbedParams& p);
 Result<LaunchShape> launch_shape(const RmsNormParams& p);
+Result<LaunchShape> launch_shape(const LayerNormParams& p);
 Result<LaunchShape> launch_shape(const MatmulParams& p);
 Result<LaunchShape> launch_shape(const RopeWriteKvParams& p);
 Result<LaunchShape> launch_shape(const AttentionParams& p);

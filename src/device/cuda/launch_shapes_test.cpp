@@ -36,6 +36,10 @@ TEST(LaunchShapes, RowOpsTakeABlockOfThreadsARow) {
             (LaunchShape{24, 1, 256, 0}));
   EXPECT_EQ(shape_of(RmsNormParams{matrix(24, 8), {}, vector(8), matrix(24, 8), 0.0F, rows}),
             (LaunchShape{24, 1, 256, 0}));
+  LayerNormParams norm{matrix(24, 8), {}, vector(8), vector(8), matrix(24, 8), 0.0F, rows};
+  EXPECT_EQ(shape_of(norm), (LaunchShape{24, 1, 256, 0}));
+  norm.bias = vector(7);
+  expect_error(norm, ErrorCode::kInternal, "layer_norm: the length of bias is 7, expected 8");
   EXPECT_EQ(shape_of(GatedActivationParams{matrix(24, 16), matrix(24, 8), {}, rows}),
             (LaunchShape{24, 1, 256, 0}));
   EXPECT_EQ(shape_of(GatherRowsParams{matrix(9, 8), nullptr, matrix(24, 8), rows}),

@@ -13,12 +13,8 @@ bool is_multiple_of(const void* address, std::int64_t of) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(of) == 0;
 }
 
-bool is_lora_dtype(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 Status check_lora(std::string_view op, DType data, const LoraTable& table, const LoraBatch& batch) {
-  if (!is_lora_dtype(data) || !is_lora_dtype(table.dtype)) {
+  if (!is_float(data) || !is_float(table.dtype)) {
     return unsupported(fmt::format("{}: dtypes {} and {}, expected f32, f16 or bf16", op,
                                    dtype_name(data), dtype_name(table.dtype)));
   }

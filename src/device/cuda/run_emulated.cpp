@@ -16,6 +16,7 @@
 extern "C" {
 void sluice_embed(sluice::EmbedParams p);
 void sluice_rms_norm(sluice::RmsNormParams p);
+void sluice_layer_norm(sluice::LayerNormParams p);
 void sluice_matmul(sluice::MatmulParams p);
 void sluice_matmul_8(sluice::MatmulParams p);
 void sluice_matmul_16(sluice::MatmulParams p);
@@ -316,6 +317,7 @@ bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
   switch (id) {
     case KernelId::kEmbed: return run(sluice_embed, shape, params);
     case KernelId::kRmsNorm: return run(sluice_rms_norm, shape, params);
+    case KernelId::kLayerNorm: return run(sluice_layer_norm, shape, params);
     case KernelId::kMatmul: return run(sluice_matmul, shape, params);
     case KernelId::kMatmul8: return run(sluice_matmul_8, shape, params);
     case KernelId::kMatmul16: return run(sluice_matmul_16, shape, params);

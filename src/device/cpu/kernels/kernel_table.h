@@ -90,6 +90,7 @@ struct KernelTable {
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
   void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);
+  void (*layer_norm)(const LayerNormParams&, std::int32_t begin, std::int32_t end);
   void (*rope_write_kv)(const RopeWriteKvParams&, std::int32_t begin, std::int32_t end);
   void (*gated_activation)(const GatedActivationParams&, std::int32_t begin, std::int32_t end);
   void (*gather_rows)(const GatherRowsParams&, std::int32_t begin, std::int32_t end);

@@ -19,6 +19,7 @@ const KernelTable& avx2_kernels() {
       .lanes = Avx2::kLanes,
       .embed = embed_rows<Avx2>,
       .rms_norm = rms_norm_rows<Avx2>,
+      .layer_norm = layer_norm_rows<Avx2>,
       .rope_write_kv = rope_write_kv_rows<Avx2>,
       .gated_activation = gated_activation_rows<Avx2>,
       .gather_rows = gather_rows<Avx2>,

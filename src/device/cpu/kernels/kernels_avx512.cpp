@@ -19,6 +19,7 @@ const KernelTable& avx512_kernels() {
       .lanes = Avx512::kLanes,
       .embed = embed_rows<Avx512>,
       .rms_norm = rms_norm_rows<Avx512>,
+      .layer_norm = layer_norm_rows<Avx512>,
       .rope_write_kv = rope_write_kv_rows<Avx512>,
       .gated_activation = gated_activation_rows<Avx512>,
       .gather_rows = gather_rows<Avx512>,

@@ -61,45 +61,59 @@ void gather_rows(const GatherRowsParams& p, std::int32_t begin, std::int32_t end
   for (std::int32_t i = begin; i < end; ++i) convert_row<S>(p.in, p.indices[i], p.out, i);
 }
 
-// A sum of squares, kept in four vectors and added by a fixed tree.
+// A sum, kept in four vectors and added by a fixed tree.
 template <class S>
-class SquareSum {
+class RowSum {
  public:
-  SLUICE_INLINE void add(typename S::F v) {
-    const typename S::F sum = S::fma(v, v, sums_[0]);
+  using F = typename S::F;
+  SLUICE_INLINE void add(F v) { take(S::add(v, sums_[0])); }
+  SLUICE_INLINE void add_square(F v) { take(S::fma(v, v, sums_[0])); }
+  SLUICE_INLINE float mean(std::int64_t count) const {
+    const F all = S::add(S::add(sums_[0], sums_[1]), S::add(sums_[2], sums_[3]));
+    return sum_lanes(S::quarter_sum(all)) / static_cast<float>(count);
+  }
+
+ private:
+  SLUICE_INLINE void take(F sum) {
     sums_[0] = sums_[1];
     sums_[1] = sums_[2];
     sums_[2] = sums_[3];
     sums_[3] = sum;
   }
-  // 1 / sqrt(mean + epsilon).
-  SLUICE_INLINE float inverse_rms(std::int64_t count, float epsilon) const {
-    const typename S::F all = S::add(S::add(sums_[0], sums_[1]), S::add(sums_[2], sums_[3]));
-    const float mean = sum_lanes(S::quarter_sum(all)) / static_cast<float>(count);
-    return 1.0F / __builtin_sqrtf(mean + epsilon);
-  }
-
- private:
-  typename S::F sums_[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+  F sums_[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
 };
+
+// residual += add, where there is something to add; f(v) for each vector of the sums, lanes behind
+// the row's end being zero. Returns the row.
+template <class S, class Function>
+SLUICE_INLINE float* add_row(const TensorView& add, const TensorView& residual, std::int32_t t,
+                             const Function& f) {
+  float* row = row_of<AsF32<S>>(residual, t);
+  const float* addend = add.data != nullptr ? row_of<AsF32<S>>(add, t) : nullptr;
+  for_vectors<S>(residual.dims[1], [&](std::int64_t i, auto... n) {
+    typename S::F v = S::load(row + i, n...);
+    if (addend != nullptr) {
+      v = S::add(v, S::load(addend + i, n...));
+      S::store(row + i, v, n...);
+    }
+    f(v);
+  });
+  return row;
+}
+
+template <class S>
+SLUICE_INLINE typename S::F inverse_root(float mean_square, float epsilon) {
+  return S::set1(1.0F / __builtin_sqrtf(mean_square + epsilon));
+}
 
 template <class S>
 void rms_norm_rows(const RmsNormParams& p, std::int32_t begin, std::int32_t end) {
   const std::int64_t hidden = p.residual.dims[1];
-  const bool add = p.add.data != nullptr;
   for (std::int32_t t = begin; t < end; ++t) {
-    float* residual = row_of<AsF32<S>>(p.residual, t);
-    SquareSum<S> squares;
-    const float* addend = add ? row_of<AsF32<S>>(p.add, t) : nullptr;
-    for_vectors<S>(hidden, [&](std::int64_t i, auto... n) {
-      typename S::F v = S::load(residual + i, n...);
-      if (add) {
-        v = S::add(v, S::load(addend + i, n...));
-        S::store(residual + i, v, n...);
-      }
-      squares.add(v);
-    });
-    const typename S::F scale = S::set1(squares.inverse_rms(hidden, p.epsilon));
+    RowSum<S> squares;
+    const float* residual =
+        add_row<S>(p.add, p.residual, t, [&](typename S::F v) { squares.add_square(v); });
+    const typename S::F scale = inverse_root<S>(squares.mean(hidden), p.epsilon);
     with_dtype<S>(p.weight.dtype, [&](auto weight_as) {
       with_dtype<S>(p.out.dtype, [&](auto out_as) {
         using Weight = decltype(weight_as);
@@ -109,6 +123,49 @@ void rms_norm_rows(const RmsNormParams& p, std::int32_t begin, std::int32_t end)
         for_vectors<S>(hidden, [&](std::int64_t i, auto... n) {
           const typename S::F v = S::mul(S::load(residual + i, n...), scale);
           Out::store(out + i, S::mul(v, Weight::load(weight + i, n...)), n...);
+        });
+      });
+    });
+  }
+}
+
+// Deviations from the mean are squared and not values: a mean that is large against them would
+// leave nothing of their sum.
+template <class S>
+SLUICE_INLINE float mean_square_deviation(const float* row, std::int64_t count, float mean) {
+  const typename S::F center = S::set1(mean);
+  RowSum<S> squares;
+  for_vectors<S>(count, [&](std::int64_t i, auto... n) {
+    typename S::F v = S::sub(S::load(row + i, n...), center);
+    if constexpr (sizeof...(n) > 0) v = S::select(S::first(n...), v, S::zero());
+    squares.add_square(v);
+  });
+  return squares.mean(count);
+}
+
+// Weight and bias have one type, that of the checkpoint.
+template <class S>
+void layer_norm_rows(const LayerNormParams& p, std::int32_t begin, std::int32_t end) {
+  const std::int64_t hidden = p.residual.dims[1];
+  for (std::int32_t t = begin; t < end; ++t) {
+    RowSum<S> values;
+    const float* residual =
+        add_row<S>(p.add, p.residual, t, [&](typename S::F v) { values.add(v); });
+    const float mean = values.mean(hidden);
+    const typename S::F center = S::set1(mean);
+    const typename S::F scale =
+        inverse_root<S>(mean_square_deviation<S>(residual, hidden, mean), p.epsilon);
+    with_dtype<S>(p.weight.dtype, [&](auto weight_as) {
+      with_dtype<S>(p.out.dtype, [&](auto out_as) {
+        using Weight = decltype(weight_as);
+        using Out = decltype(out_as);
+        const auto* weight = static_cast<const typename Weight::Element*>(p.weight.data);
+        const auto* bias = static_cast<const typename Weight::Element*>(p.bias.data);
+        auto* out = row_of<Out>(p.out, t);
+        for_vectors<S>(hidden, [&](std::int64_t i, auto... n) {
+          const typename S::F v = S::mul(S::sub(S::load(residual + i, n...), center), scale);
+          const typename S::F b = bias != nullptr ? Weight::load(bias + i, n...) : S::zero();
+          Out::store(out + i, S::fma(v, Weight::load(weight + i, n...), b), n...);
         });
       });
     });
@@ -148,9 +205,10 @@ void gated_activation_rows(const GatedActivationParams& p, std::int32_t begin, s
 
 template <class S>
 void normalize_head(float* head, std::int64_t dim, const TensorView& weight, float epsilon) {
-  SquareSum<S> squares;
-  for_vectors<S>(dim, [&](std::int64_t i, auto... n) { squares.add(S::load(head + i, n...)); });
-  const typename S::F scale = S::set1(squares.inverse_rms(dim, epsilon));
+  RowSum<S> squares;
+  for_vectors<S>(dim,
+                 [&](std::int64_t i, auto... n) { squares.add_square(S::load(head + i, n...)); });
+  const typename S::F scale = inverse_root<S>(squares.mean(dim), epsilon);
   with_dtype<S>(weight.dtype, [&](auto weight_as) {
     using Weight = decltype(weight_as);
     const auto* w = static_cast<const typename Weight::Element*>(weight.data);

@@ -14,6 +14,7 @@ class ReferenceOps final : public Ops {
  public:
   void embed(const EmbedParams& p) override;
   void rms_norm(const RmsNormParams& p) override;
+  void layer_norm(const LayerNormParams& p) override;
   void matmul(const MatmulParams& p) override;
   void lora_shrink(const LoraShrinkParams& p) override;
   void lora_expand(const LoraExpandParams& p) override;

@@ -13,6 +13,18 @@ namespace sluice {
 using reference::load_element;
 using reference::store_element;
 
+namespace {
+
+// residual += add, where there is something to add.
+void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) {
+  if (add.empty()) return;
+  for (std::int64_t i = 0; i < residual.dims[1]; ++i) {
+    store_element(residual, t, i, load_element(residual, t, i) + load_element(add, t, i));
+  }
+}
+
+}  // namespace
+
 void ReferenceOps::embed(const EmbedParams& p) {
   const std::int64_t hidden = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -26,11 +38,9 @@ void ReferenceOps::embed(const EmbedParams& p) {
 void ReferenceOps::rms_norm(const RmsNormParams& p) {
   const std::int64_t hidden = p.residual.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    add_row(p.add, p.residual, t);
     double sum = 0.0;
     for (std::int64_t i = 0; i < hidden; ++i) {
-      if (!p.add.empty()) {
-        store_element(p.residual, t, i, load_element(p.residual, t, i) + load_element(p.add, t, i));
-      }
       const double x = load_element(p.residual, t, i);
       sum += x * x;
     }
@@ -39,6 +49,28 @@ void ReferenceOps::rms_norm(const RmsNormParams& p) {
       const double weight = load_element(p.weight.data, p.weight.dtype, i);
       store_element(p.out, t, i,
                     static_cast<float>(load_element(p.residual, t, i) * scale * weight));
+    }
+  }
+}
+
+void ReferenceOps::layer_norm(const LayerNormParams& p) {
+  const std::int64_t hidden = p.residual.dims[1];
+  for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
+    add_row(p.add, p.residual, t);
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < hidden; ++i) sum += load_element(p.residual, t, i);
+    const double mean = sum / static_cast<double>(hidden);
+    double squares = 0.0;
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const double x = load_element(p.residual, t, i) - mean;
+      squares += x * x;
+    }
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(hidden) + p.epsilon);
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const double weight = load_element(p.weight.data, p.weight.dtype, i);
+      const double bias = p.bias.empty() ? 0.0 : load_element(p.bias.data, p.bias.dtype, i);
+      const double x = load_element(p.residual, t, i) - mean;
+      store_element(p.out, t, i, static_cast<float>(x * scale * weight + bias));
     }
   }
 }
