@@ -139,11 +139,12 @@ void LibraryMatmul::choose(const Shape& shape, Way& way) const {
                     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment);
   cublasLtMatmulHeuristicResult_t best = {};
   int count = 0;
+  if (told) {
+    way.answer = api_.cublasLtMatmulAlgoGetHeuristic(
+        handle_, way.product, way.weight, way.x, way.out, way.out, preference, 1, &best, &count);
+  }
   way.found =
-      told &&
-      api_.cublasLtMatmulAlgoGetHeuristic(handle_, way.product, way.weight, way.x, way.out, way.out,
-                                          preference, 1, &best, &count) == CUBLAS_STATUS_SUCCESS &&
-      count == 1 && best.state == CUBLAS_STATUS_SUCCESS;
+      way.answer == CUBLAS_STATUS_SUCCESS && count == 1 && best.state == CUBLAS_STATUS_SUCCESS;
   way.algorithm = best.algo;
   api_.cublasLtMatmulPreferenceDestroy(preference);
 }
@@ -157,9 +158,10 @@ LibraryMatmul::Way& LibraryMatmul::way_for(const Shape& shape, const void* bias)
   if (way.found) choose(shape, way);
   if (!way.found) {
     log_info(fmt::format(
-        "{}: cuBLASLt has no way for {} x {} x {}{}: an own kernel does it", gpu_.name(),
-        shape.rows, shape.depth, shape.columns,
-        bias == nullptr ? "" : fmt::format(" with biases of {}", dtype_name(shape.bias))));
+        "{}: cuBLASLt has no way for {} x {} x {}{} (status {}): an own kernel does it",
+        gpu_.name(), shape.rows, shape.depth, shape.columns,
+        bias == nullptr ? "" : fmt::format(" with biases of {}", dtype_name(shape.bias)),
+        int{way.answer}));
   }
   return ways_.emplace(shape, way).first->second;
 }

@@ -67,6 +67,7 @@ class LibraryMatmul {
     cublasLtMatrixLayout_t x = nullptr;
     cublasLtMatrixLayout_t out = nullptr;
     cublasLtMatmulAlgo_t algorithm = {};
+    cublasStatus_t answer = CUBLAS_STATUS_NOT_SUPPORTED;  // when asked for the algorithm
     bool found = false;
   };
 

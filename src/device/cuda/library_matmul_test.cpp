@@ -296,6 +296,15 @@ TEST_F(LibraryMatmulTest, OwnKernelsDoWhatItCannot) {
   expect_product(33);
 }
 
+TEST_F(LibraryMatmulTest, WhyItHasNoWayIsTold) {
+  make();
+  library_.fails["cublasLtMatmulAlgoGetHeuristic"] = CUBLAS_STATUS_INTERNAL_ERROR;
+  testing::internal::CaptureStderr();
+  device_->ops().matmul(product(40, 33));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("(status 14)"));
+  EXPECT_EQ(own_kernels(), 1);
+}
+
 TEST_F(LibraryMatmulTest, DeterministicResultsDoWithoutIt) {
   make(true);
   EXPECT_EQ(library_.calls["cublasLtCreate"], 0);
