@@ -230,15 +230,6 @@ struct DotTile {
       w[c] = static_cast<const W*>(p.weight) + (col + c) * p.weight_stride;
     }
     const W* soon = static_cast<const W*>(p.weight) + next * p.weight_stride;
-    const auto add_products = [&](std::int64_t k, std::int64_t end, F(&sums)[rows][cols]) {
-      for (; k + P::kStep <= end; k += P::kStep) {
-        for (int c = 0; c < ahead; ++c) {
-          _mm_prefetch(reinterpret_cast<const char*>(soon + c * p.weight_stride + k), _MM_HINT_T1);
-        }
-        phases(x, w, k, sums);
-      }
-      if (k < end) phases(x, w, k, sums, static_cast<int>(end - k));
-    };
     F sums[rows][cols];
     clear(sums);
     if constexpr (P::kScaled) {
@@ -246,7 +237,8 @@ struct DotTile {
       for (std::int64_t k = 0; k < p.depth; k += block) {
         F part[rows][cols];
         clear(part);
-        add_products(k, k + block < p.depth ? k + block : p.depth, part);
+        const std::int64_t end = k + block < p.depth ? k + block : p.depth;
+        add_products(x, w, {soon, p.weight_stride, ahead}, k, end, part);
         for (int c = 0; c < cols; ++c) {
           const float of_code =
               p.scales.values[(col + c) / p.scales.block_rows * p.scales.stride + k / block];
@@ -257,12 +249,32 @@ struct DotTile {
         }
       }
     } else {
-      add_products(0, p.depth, sums);
+      add_products(x, w, {soon, p.weight_stride, ahead}, 0, p.depth, sums);
     }
     store(sums, p.out + row * p.out_stride + col, p.out_stride);
   }
 
  private:
+  // Rows of the weight that are asked for meanwhile.
+  struct Soon {
+    const W* first;
+    std::int64_t stride;
+    int count;
+  };
+
+  // Adds what [k, end) of K gives.
+  SLUICE_INLINE static void add_products(const X* const (&x)[rows], const W* const (&w)[cols],
+                                         const Soon& soon, std::int64_t k, std::int64_t end,
+                                         F (&sums)[rows][cols]) {
+    for (; k + P::kStep <= end; k += P::kStep) {
+      for (int c = 0; c < soon.count; ++c) {
+        _mm_prefetch(reinterpret_cast<const char*>(soon.first + c * soon.stride + k), _MM_HINT_T1);
+      }
+      phases(x, w, k, sums);
+    }
+    if (k < end) phases(x, w, k, sums, static_cast<int>(end - k));
+  }
+
   SLUICE_INLINE static void clear(F (&sums)[rows][cols]) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {

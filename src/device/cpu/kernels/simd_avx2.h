@@ -161,12 +161,14 @@ struct Avx2 {
   }
 
  private:
+  // The sign is copied to the places above it and cut off below the topmost; of NaN alone adding to
+  // the magnitude carries, into the place that makes a float16 of it that is NaN too.
   SLUICE_INLINE static H widen_e4m3(__m128i codes) {
-    const __m128i wide = _mm_cvtepu8_epi16(codes);
-    const __m128i sign = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x80)), 8);
-    const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x7F)), 7);
-    const __m128i nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7F << 7));
-    return _mm_or_si128(_mm_or_si128(sign, magnitude), _mm_and_si128(nan, _mm_set1_epi16(0x7E00)));
+    const __m128i moved = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7),
+                                        _mm_set1_epi16(static_cast<short>(0xBF80)));
+    const __m128i carried =
+        _mm_add_epi16(_mm_and_si128(moved, _mm_set1_epi16(0x3F80)), _mm_set1_epi16(0x80));
+    return _mm_or_si128(moved, _mm_and_si128(carried, _mm_set1_epi16(0x4000)));
   }
 };
 

@@ -161,13 +161,14 @@ struct Avx512 {
   }
 
  private:
+  // The sign is copied to the places above it and cut off below the topmost; of NaN alone adding to
+  // the magnitude carries, into the place that makes a float16 of it that is NaN too.
   SLUICE_INLINE static H widen_e4m3(__m128i codes) {
-    const __m256i wide = _mm256_cvtepu8_epi16(codes);
-    const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
-    const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
-    const __m256i nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7F << 7));
-    return _mm256_or_si256(_mm256_or_si256(sign, magnitude),
-                           _mm256_and_si256(nan, _mm256_set1_epi16(0x7E00)));
+    const __m256i moved = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
+                                           _mm256_set1_epi16(static_cast<short>(0xBF80)));
+    const __m256i carried = _mm256_add_epi16(_mm256_and_si256(moved, _mm256_set1_epi16(0x3F80)),
+                                             _mm256_set1_epi16(0x80));
+    return _mm256_or_si256(moved, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000)));
   }
   SLUICE_INLINE static F pair_low(F a, F b) {
     return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
