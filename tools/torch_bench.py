@@ -2,8 +2,8 @@
 """What others reach on the same device, measured by PyTorch and transformers, as one JSON line.
 
 Usage: torch_bench.py ceilings|eager|compiled --device cuda:0 [--config FILE --batch B ...]
-ceilings: bandwidth of a copy in device memory (bytes read and written) and of one from pinned memory
-to the device, BF16 matmul.
+ceilings: bandwidth of a copy in device memory (bytes read and written) and of one from pinned
+memory to the device, BF16 matmul.
 eager, compiled: decode steps of transformers' Llama with random weights: as it comes, and with a
 static cache and torch.compile. Exits 3, with the reason on stderr, when a package is missing.
 """
