@@ -149,7 +149,7 @@ TEST_F(CliTest, WhatKeepsServeFromStartingIsSaid) {
 
 TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
   const std::vector<std::vector<std::string>> cases = {
-      {"--dtype", "int8"},  {"--dtype", "int4"},     {"--dtype", "fp8"},   {"--snapshot", "x"},
+      {"--dtype", "int8"},  {"--dtype", "int4"},     {"--snapshot", "x"},
       {"--adapter", "a=b"}, {"--scheduler", "fair"}, {"--model-name", "a"}};
   for (const auto& option : cases) {
     std::vector<std::string> arguments = {"--prompt-ids", "1"};
@@ -159,6 +159,13 @@ TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
     EXPECT_THAT(result.err, HasSubstr("not built yet")) << option[0];
   }
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
+}
+
+TEST_F(CliTest, WeightsAreQuantizedOnTheWay) {
+  const ProcessResult result = generate(
+      kDemo, {"--prompt", "Once upon a time", "--max-tokens", "5", "--dtype", "fp8", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["output_tokens"].size(), 5U);
 }
 
 // The profile that is measured and kept is what budgets are chosen by.
