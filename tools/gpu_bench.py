@@ -6,14 +6,14 @@ line of the table that says why, and the others run.
 """
 
 import json
-import math
 import os
 import signal
-import struct
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
+
+import checkpoint_layout
 
 LLAMA_3_8B = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
@@ -102,37 +102,16 @@ class Shape:
         return 2 * self.layer_weights * tokens + 2 * self.head_weights * logits
 
 
-def tensors_of(config):
-    """Names and shapes of a checkpoint's tensors."""
-    hidden, ffn, vocab = (config[key] for key in ("hidden_size", "intermediate_size", "vocab_size"))
-    kv_width = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
-    yield "model.embed_tokens.weight", (vocab, hidden)
-    for i in range(config["num_hidden_layers"]):
-        for name, shape in (
-                ("input_layernorm", (hidden,)), ("post_attention_layernorm", (hidden,)),
-                ("self_attn.q_proj", (hidden, hidden)), ("self_attn.k_proj", (kv_width, hidden)),
-                ("self_attn.v_proj", (kv_width, hidden)), ("self_attn.o_proj", (hidden, hidden)),
-                ("mlp.gate_proj", (ffn, hidden)), ("mlp.up_proj", (ffn, hidden)),
-                ("mlp.down_proj", (hidden, ffn))):
-            yield f"model.layers.{i}.{name}.weight", shape
-    yield "model.norm.weight", (hidden,)
-    yield "lm_head.weight", (vocab, hidden)
-
-
 def write_checkpoint(folder, config):
     """BF16 numbers of 2^-7 to 2^-6, of which one piece repeats itself."""
     piece = bytearray(os.urandom(16 << 20))
     piece[1::2] = b"\x3c" * (len(piece) // 2)
-    header, end = {}, 0
-    for name, shape in tensors_of(config):
-        begin, end = end, end + BF16_BYTES * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    tensors = checkpoint_layout.tensors_of(config)
+    size = BF16_BYTES * sum(tensor.elements for tensor in tensors)
     with open(os.path.join(folder, "model.safetensors"), "wb") as stream:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for begin in range(0, end, len(piece)):
-            stream.write(memoryview(piece)[:end - begin])
+        stream.write(checkpoint_layout.header_bytes(tensors, "bf16"))
+        for begin in range(0, size, len(piece)):
+            stream.write(memoryview(piece)[:size - begin])
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as stream:
         json.dump(config, stream)
 

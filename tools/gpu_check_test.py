@@ -292,7 +292,9 @@ class GpuCheckTest(unittest.TestCase):
             with open(os.path.join(folder, "model.safetensors"), "rb") as stream:
                 data = stream.read()
         size = int.from_bytes(data[:8], "little")
-        ranges = sorted(t["data_offsets"] for t in json.loads(data[8:8 + size]).values())
+        header = json.loads(data[8:8 + size])
+        self.assertEqual(header.pop("__metadata__"), {"format": "pt"})
+        ranges = sorted(tensor["data_offsets"] for tensor in header.values())
         self.assertEqual(ranges[0][0], 0)
         self.assertTrue(all(a[1] == b[0] for a, b in zip(ranges, ranges[1:])))
         self.assertEqual(8 + size + ranges[-1][1], len(data))

@@ -14,6 +14,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import checkpoint_layout as layout  # noqa: E402
 import checkpoint_recipe as recipe  # noqa: E402
 import random_tokenizer  # noqa: E402
 
@@ -120,11 +121,11 @@ def make(name, directory, seed, dtype, shard_bytes):
     write_json(directory, "generation_config.json",
                {"bos_token_id": ids[bos], "eos_token_id": [ids[e] for e in eos],
                 "do_sample": True, "temperature": 0.7, "top_p": 0.9})
-    tensors = recipe.tensors_of(config)
+    tensors = layout.tensors_of(config)
     elements = sum(t.elements for t in tensors)
     recipe.write_weights(directory, tensors, seed, dtype, shard_bytes, Progress(elements))
     print(f"{directory}: {name}, {elements / 1e6:.1f} M parameters, "
-          f"{elements * recipe.DTYPE_BYTES[dtype] / 1e9:.3f} GB of {dtype}", file=sys.stderr)
+          f"{elements * layout.DTYPE_BYTES[dtype] / 1e9:.3f} GB of {dtype}", file=sys.stderr)
 
 
 def main():
@@ -134,7 +135,7 @@ def main():
                         help=", ".join(sorted(SHAPES)))
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", choices=sorted(recipe.DTYPE_BYTES), default="bf16")
+    parser.add_argument("--dtype", choices=sorted(layout.DTYPE_BYTES), default="bf16")
     parser.add_argument("--shard-size", type=parse_size, metavar="BYTES",
                         help="split into files of at most this size, e.g. 500MB; default: one")
     arguments = parser.parse_args()

@@ -32,7 +32,7 @@ for program in $programs; do ldd "$build/$program"; done |
 cp -r tests/golden/models "$out/tests/golden/"
 cp -r models/demo "$out/models/"
 cp tools/gpu_check.py "$out/gpu_check"
-cp tools/gpu_bench.py tools/torch_bench.py "$out/"
+cp tools/gpu_bench.py tools/checkpoint_layout.py tools/torch_bench.py "$out/"
 chmod +x "$out/gpu_check"
 { git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >"$out/COMMIT"
 

@@ -21,6 +21,7 @@ import torch
 import transformers
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import checkpoint_layout as layout  # noqa: E402
 import checkpoint_recipe as recipe  # noqa: E402
 import golden_cases  # noqa: E402
 
@@ -167,7 +168,7 @@ def number(x):
 
 def make_case(name):
     config, dtype = golden_cases.CASES[name]
-    tensors = recipe.tensors_of(config)
+    tensors = layout.tensors_of(config)
     seed = choose_seed(config, tensors, dtype)
     case = {
         "transformers": transformers.__version__,
