@@ -27,6 +27,15 @@ class CudaFaultTest : public testing::Test {
     options_.max_num_seqs = 2;
   }
 
+  // Why loading fails; no message where it does not.
+  Error load_error(const std::string& directory, Device& device) const {
+    ThreadPool pool(1);
+    const SystemClock clock;
+    StartupTimeline timeline(clock);
+    const auto loaded = load_engine(directory, options_, device, pool, clock, timeline);
+    return loaded ? Error{} : loaded.error();
+  }
+
   cuda::FakeDriver fake_;
   TempDirectory checkpoint_;
   GoldenCase golden_;
@@ -64,12 +73,8 @@ TEST_F(CudaFaultTest, AnOlderGpuRefusesFp8AndSaysWhatWorks) {
   fake_.capability = 8;
   const auto older = cuda::make_device(cuda::FakeDriver::api(), 0);
   ASSERT_TRUE(older) << older.error().message;
-  ThreadPool pool(1);
-  SystemClock clock;
   const auto error_of = [&](const std::string& directory) {
-    StartupTimeline timeline(clock);
-    const auto loaded = load_engine(directory, options_, **older, pool, clock, timeline);
-    return loaded ? Error{} : loaded.error();
+    return load_error(directory, **older);
   };
   const TempDirectory fp8;
   write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-fp8-tensor"), fp8.path());
@@ -89,13 +94,10 @@ TEST_F(CudaFaultTest, AnOlderGpuRefusesFp8AndSaysWhatWorks) {
 
 TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
   options_.kv_cache_memory = std::int64_t{3} << 30;
-  ThreadPool pool(1);
-  SystemClock clock;
-  StartupTimeline timeline(clock);
-  const auto loaded = load_engine(checkpoint_.path(), options_, *device_, pool, clock, timeline);
-  ASSERT_FALSE(loaded);
-  EXPECT_EQ(loaded.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(loaded.error().message, HasSubstr("--kv-cache-memory"));
+  const Error error = load_error(checkpoint_.path(), *device_);
+  ASSERT_FALSE(error.message.empty());
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(error.message, HasSubstr("--kv-cache-memory"));
   EXPECT_THAT(fake_.allocations, testing::IsEmpty()) << "what was taken is given back";
   EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
 }
@@ -103,13 +105,10 @@ TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
 // Without KV memory there is nothing to lower it by.
 TEST_F(CudaFaultTest, WeightsThatDoNotFitSayHowMuchIsMissing) {
   fake_.free_memory = std::size_t{1} << 20;
-  ThreadPool pool(1);
-  SystemClock clock;
-  StartupTimeline timeline(clock);
-  const auto loaded = load_engine(checkpoint_.path(), options_, *device_, pool, clock, timeline);
-  ASSERT_FALSE(loaded);
-  EXPECT_EQ(loaded.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(loaded.error().message,
+  const Error error = load_error(checkpoint_.path(), *device_);
+  ASSERT_FALSE(error.message.empty());
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(error.message,
               AllOf(HasSubstr("cuda:0: weights, inputs, workspace"), HasSubstr("0.00 GiB are free"),
                     HasSubstr("0.19 GiB are missing"), HasSubstr("--max-num-seqs"),
                     HasSubstr("--dtype"), testing::Not(HasSubstr("--kv-cache-memory"))));
