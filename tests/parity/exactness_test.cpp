@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -125,15 +126,30 @@ TEST_P(ExactnessTest, MatmulRowsAreIndependentOfTheBatch) {
   }
 }
 
-// Rows of 16-bit elements at whole addresses, which CUDA gives to tensor cores: by several kernels,
-// chosen by how many rows there is room for.
+// run(rows) gives their products, `cols` wide: of all kProductRows, and of some, of which CUDA's
+// kernels, chosen by how many rows there is room for, see the limits.
+constexpr std::size_t kProductRows = 150;
+void expect_independent_of_capacity(
+    const std::function<std::vector<float>(const std::vector<std::size_t>&)>& run, std::size_t cols,
+    SplitMix64& rng) {
+  std::vector<std::size_t> all(kProductRows);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const auto whole = run(all);
+  for (const std::size_t count : {1, 8, 9, 16, 17, 65, 150}) {
+    std::vector<std::size_t> order(count);
+    for (std::size_t& row : order) row = rng.below(kProductRows);
+    expect_same(run(order), pick_rows(whole, cols, order), std::to_string(count) + " rows");
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Rows of 16-bit elements at whole addresses, which CUDA gives to tensor cores.
 TEST_P(ExactnessTest, MatmulOfHalvesIsIndependentOfTheCapacity) {
-  constexpr std::size_t kRows = 150;
   constexpr std::size_t kDepth = 136;
   constexpr std::int64_t kCols = 131;
   for (const DType type : {DType::kBF16, DType::kF16}) {
     SplitMix64 rng(91);
-    const auto x = random_floats(rng, kRows * kDepth);
+    const auto x = random_floats(rng, kProductRows * kDepth);
     const auto w = random_floats(rng, kDepth * kCols);
     const auto run = [&](const std::vector<std::size_t>& order) {
       Place& place = any_place(rng);
@@ -150,15 +166,8 @@ TEST_P(ExactnessTest, MatmulOfHalvesIsIndependentOfTheCapacity) {
       place.device->ops().matmul(p);
       return memory.read_matrix(p.out);
     };
-    std::vector<std::size_t> all(kRows);
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    const auto whole = run(all);
-    for (const std::size_t count : {1, 8, 9, 16, 17, 65, 150}) {
-      std::vector<std::size_t> order(count);
-      for (std::size_t& row : order) row = rng.below(kRows);
-      expect_same(run(order), pick_rows(whole, kCols, order), std::to_string(count) + " rows");
-      if (HasFatalFailure()) return;
-    }
+    expect_independent_of_capacity(run, kCols, rng);
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -254,11 +263,10 @@ TEST_P(ExactnessTest, LoraRowsAreIndependentOfTheBatch) {
 
 // In whatever kernel, and with the activation in the same launch or not.
 TEST_P(ExactnessTest, GatedProductsAreIndependentOfTheCapacity) {
-  constexpr std::size_t kRows = 150;
   constexpr std::size_t kDepth = 136;
   constexpr std::int64_t kWidth = 67;
   SplitMix64 rng(92);
-  const auto x = random_floats(rng, kRows * kDepth);
+  const auto x = random_floats(rng, kProductRows * kDepth);
   const auto gate = random_floats(rng, kDepth * kWidth);
   const auto up = random_floats(rng, kDepth * kWidth);
   const auto run = [&](const std::vector<std::size_t>& order) {
@@ -276,15 +284,7 @@ TEST_P(ExactnessTest, GatedProductsAreIndependentOfTheCapacity) {
     place.device->ops().gated_matmul(p);
     return memory.read_matrix(p.out);
   };
-  std::vector<std::size_t> all(kRows);
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  const auto whole = run(all);
-  for (const std::size_t count : {1, 8, 9, 16, 17, 65, 150}) {
-    std::vector<std::size_t> order(count);
-    for (std::size_t& row : order) row = rng.below(kRows);
-    expect_same(run(order), pick_rows(whole, kWidth, order), std::to_string(count) + " rows");
-    if (HasFatalFailure()) return;
-  }
+  expect_independent_of_capacity(run, kWidth, rng);
 }
 
 TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
