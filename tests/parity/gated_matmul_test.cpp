@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/parity/expected_products.h"
 #include "tests/parity/support.h"
 
 namespace sluice::parity {
@@ -63,37 +64,15 @@ GatedMatmulParams GatedMatmulTest::make(const GatedShape& shape, DType x, DType 
   return p;
 }
 
-// A product of the rows in use, and how far off it may be.
-struct Sums {
-  std::vector<double> values;
-  std::vector<double> tolerance;
-};
-
 Sums sums_of(DeviceMemory& memory, const TensorView& x_view, const MatmulSegment& segment) {
   const auto x = memory.read_matrix(x_view);
   const auto w = memory.read_matrix(segment.weight);
-  const std::int64_t depth = x_view.dims[1];
-  const std::int64_t width = segment.weight.dims[0];
-  std::vector<float> bias(static_cast<std::size_t>(width), 0.0F);
+  std::vector<float> bias;
   if (!segment.bias.empty()) {
-    bias = memory.read_matrix(matrix_view(segment.bias.data, segment.bias.dtype, 1, width));
+    bias = memory.read_matrix(
+        matrix_view(segment.bias.data, segment.bias.dtype, 1, segment.weight.dims[0]));
   }
-  Sums sums;
-  for (std::int64_t r = 0; r < x_view.dims[0]; ++r) {
-    for (std::int64_t c = 0; c < width; ++c) {
-      double sum = bias[static_cast<std::size_t>(c)];
-      double magnitude = std::abs(sum);
-      for (std::int64_t k = 0; k < depth; ++k) {
-        const double term = double{x[cells(r, depth) + static_cast<std::size_t>(k)]} *
-                            w[cells(c, depth) + static_cast<std::size_t>(k)];
-        sum += term;
-        magnitude += std::abs(term);
-      }
-      sums.values.push_back(sum);
-      sums.tolerance.push_back(magnitude * (static_cast<double>(depth) / 8 + 8) * 0x1p-24);
-    }
-  }
-  return sums;
+  return expected_products<float>(x, w, bias, static_cast<std::size_t>(x_view.dims[1]));
 }
 
 double activation_of(GatedActivation kind, double gate) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tensor/float8.h"
+#include "tests/parity/expected_products.h"
 #include "tests/parity/support.h"
 
 namespace sluice::parity {
@@ -79,33 +80,22 @@ void MatmulFp8Test::check(const Fp8Shape& shape, DType x_type, bool with_bias, S
   p.out = memory_->take_matrix(shape.rows, total_cols, DType::kF32);
   p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
             static_cast<std::int32_t>(shape.rows) + 1};
-  std::vector<double> want(count(shape.rows, total_cols));
-  std::vector<double> tolerance(want.size());
+  Sums want;
+  want.width = static_cast<std::size_t>(total_cols);
   std::int64_t column = 0;
   for (const std::int64_t n : shape.cols) {
     Fp8Weight weight = put_weight(rng, n, shape.depth, shape);
-    const auto bias = round_to(DType::kBF16, random_floats(rng, static_cast<std::size_t>(n)));
+    auto bias = round_to(DType::kBF16, random_floats(rng, static_cast<std::size_t>(n)));
     if (with_bias) weight.segment.bias = memory_->put_vector(bias, DType::kBF16);
+    if (!with_bias) bias.clear();
     p.segments[p.num_segments++] = weight.segment;
-    for (std::int64_t r = 0; r < shape.rows; ++r) {
-      for (std::int64_t c = 0; c < n; ++c) {
-        double sum = with_bias ? bias[static_cast<std::size_t>(c)] : 0.0;
-        double magnitude = std::abs(sum);
-        for (std::int64_t k = 0; k < shape.depth; ++k) {
-          const double term = x[static_cast<std::size_t>(r * shape.depth + k)] *
-                              weight.values[static_cast<std::size_t>(c * shape.depth + k)];
-          sum += term;
-          magnitude += std::abs(term);
-        }
-        const auto at = static_cast<std::size_t>(r * total_cols + column + c);
-        want[at] = sum;
-        tolerance[at] = magnitude * (static_cast<double>(shape.depth) / 8 + 8) * 0x1p-24;
-      }
-    }
+    put_columns(
+        expected_products<double>(x, weight.values, bias, static_cast<std::size_t>(shape.depth)),
+        static_cast<std::size_t>(column), want);
     column += n;
   }
   ops().matmul(p);
-  expect_close(result(p.out), want, tolerance, describe(shape, x_type));
+  expect_close(result(p.out), want.values, want.tolerance, describe(shape, x_type));
 }
 
 TEST_P(MatmulFp8Test, EveryFormOfScales) {

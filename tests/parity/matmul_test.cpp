@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/parity/expected_products.h"
 #include "tests/parity/support.h"
 
 namespace sluice::parity {
@@ -53,36 +54,23 @@ void MatmulTest::check(const Shape& shape, Types types, bool with_bias, std::siz
   p.rows = {memory_->put_count(static_cast<std::int32_t>(shape.rows)),
             static_cast<std::int32_t>(shape.rows) + shape.spare_rows};
 
-  std::vector<double> want(count(shape.rows, total_cols));
-  std::vector<double> tolerance(want.size());
+  Sums want;
+  want.width = static_cast<std::size_t>(total_cols);
   std::int64_t column = 0;
   for (const std::int64_t n : shape.cols) {
     const auto weight = round_to(types.weight, random_floats(rng, count(n, shape.depth)));
-    const auto bias = round_to(types.weight, random_floats(rng, static_cast<std::size_t>(n)));
+    auto bias = round_to(types.weight, random_floats(rng, static_cast<std::size_t>(n)));
     MatmulSegment& segment = p.segments[p.num_segments++];
     segment.weight =
         memory_->put_matrix(weight, n, shape.depth, types.weight, shape.depth, misalignment);
     if (with_bias) segment.bias = memory_->put_vector(bias, types.weight);
-    for (std::int64_t r = 0; r < shape.rows; ++r) {
-      for (std::int64_t c = 0; c < n; ++c) {
-        double sum = with_bias ? bias[static_cast<std::size_t>(c)] : 0.0;
-        double magnitude = std::abs(sum);
-        for (std::int64_t k = 0; k < shape.depth; ++k) {
-          const double term =
-              static_cast<double>(x[count(r, shape.depth) + static_cast<std::size_t>(k)]) *
-              weight[count(c, shape.depth) + static_cast<std::size_t>(k)];
-          sum += term;
-          magnitude += std::abs(term);
-        }
-        const auto at = static_cast<std::size_t>(r * total_cols + column + c);
-        want[at] = sum;
-        tolerance[at] = magnitude * (static_cast<double>(shape.depth) / 8 + 8) * 0x1p-24;
-      }
-    }
+    if (!with_bias) bias.clear();
+    put_columns(expected_products<float>(x, weight, bias, static_cast<std::size_t>(shape.depth)),
+                static_cast<std::size_t>(column), want);
     column += n;
   }
   ops().matmul(p);
-  expect_close(result(p.out), want, tolerance, describe(shape, types));
+  expect_close(result(p.out), want.values, want.tolerance, describe(shape, types));
 }
 
 constexpr Types kTypes[] = {{DType::kF32, DType::kF32},
