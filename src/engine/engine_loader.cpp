@@ -114,9 +114,9 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
     bytes = std::min((memory.free_bytes - others) / 2, useful);
   }
   if (bytes < 2 * layout.block_bytes) {
-    return resource_exhausted(fmt::format(
-        "KV memory of {} bytes holds no block of {} bytes; raise --kv-cache-memory",
-        bytes, layout.block_bytes));
+    return resource_exhausted(
+        fmt::format("KV memory of {} bytes holds no block of {} bytes; raise --kv-cache-memory",
+                    bytes, layout.block_bytes));
   }
   if (bytes < per_seq + layout.block_bytes) {
     log_warning(fmt::format(

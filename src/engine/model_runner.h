@@ -83,7 +83,7 @@ class ModelRunner final : public Executor {
     std::size_t number = 0;  // of all steps
     ComputedWork work;
   };
-    ComputedWork work;
+
   // The marks of a step: those of the step before it must last until it has been timed.
   static constexpr std::size_t kMarkSets = 3;
   static std::size_t start_mark(std::size_t number) { return number % kMarkSets; }
