@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/spin.h"
 
 namespace sluice {
 namespace {
@@ -18,29 +19,6 @@ namespace {
 // Long enough to bridge the gap between two ops of one step, short enough not to matter as idle
 // CPU time: waking a sleeper costs 5 to 50 microseconds.
 constexpr std::chrono::microseconds kSpinTime{40};
-
-void cpu_relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Spins until done(), until urgent work comes or until kSpinTime is over; returns done(). The clock
-// is read every 64 turns only.
-template <class Done>
-bool spin_until(const Done& done, const UrgentWork* urgent = nullptr) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
-  do {
-    for (int i = 0; i < 64; ++i) {
-      if (done()) return true;
-      cpu_relax();
-    }
-    if (urgent != nullptr && urgent->pending()) break;
-  } while (std::chrono::steady_clock::now() < deadline);
-  return done();
-}
 
 }  // namespace
 
@@ -142,9 +120,9 @@ bool ThreadPool::work_on_job(GiveWay& give_way) noexcept {
 }
 
 std::uint32_t ThreadPool::wait_for_job(std::uint32_t seen) const {
-  if (!spin_until([&] { return epoch_.load(std::memory_order_relaxed) != seen; }, urgent_)) {
-    epoch_.wait(seen);
-  }
+  const auto has_job = [&] { return epoch_.load(std::memory_order_relaxed) != seen; };
+  const auto urgent = [&] { return urgent_ != nullptr && urgent_->pending(); };
+  if (!spin_until(has_job, kSpinTime, urgent)) epoch_.wait(seen);
   return epoch_.load();
 }
 
@@ -158,7 +136,7 @@ void ThreadPool::wake_workers(int count) {
 }
 
 void ThreadPool::wait_for_workers() {
-  if (spin_until([&] { return active_.load() == 0; })) return;
+  if (spin_until([&] { return active_.load() == 0; }, kSpinTime)) return;
   for (int inside = active_.load(); inside != 0; inside = active_.load()) active_.wait(inside);
 }
 

@@ -37,14 +37,28 @@ Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
 Engine::~Engine() = default;
 
 Result<std::span<const ChoiceOutput>> Engine::step() {
+  const auto computed = compute();
+  if (!computed) return computed.error();
+  return commit();
+}
+
+Result<bool> Engine::compute() {
+  CHECK(!collected_);
   if (failure_) return *failure_;
+  if (auto status = plan_and_submit(); !status) return fail(status.error());
+  if (in_flight_ == 0) return false;
+  if (auto status = executor_->collect(result_); !status) return fail(status.error());
+  collected_ = true;
+  return true;
+}
+
+std::span<const ChoiceOutput> Engine::commit() {
   outputs_.clear();
   commits_.clear();
   retired_.clear();
-  if (auto status = plan_and_submit(); !status) return fail(status.error());
-  if (auto status = collect_and_commit(); !status) return fail(status.error());
+  if (collected_) commit_oldest();
   report();
-  return std::span<const ChoiceOutput>(outputs_);
+  return outputs_;
 }
 
 // Fills the pipeline: with two steps in flight the second is planned behind the first, before the
@@ -70,16 +84,14 @@ Status Engine::plan_and_submit() {
   return {};
 }
 
-Status Engine::collect_and_commit() {
-  if (in_flight_ == 0) return {};
-  RETURN_IF_ERROR(executor_->collect(result_));
+void Engine::commit_oldest() {
   stats_.device = executor_->device_time();
   stats_.computed = executor_->computed_work();
   scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
   count_tokens(plans_[first_plan_]);
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;
   --in_flight_;
-  return {};
+  collected_ = false;
 }
 
 void Engine::count_tokens(const BatchPlan& plan) {

@@ -1,6 +1,6 @@
 // Engine: the step loop. Owns requests and their sequences, the scheduler, the KV bookkeeping and
-// the executor; one step() is plan, submit, commit. Knows tokens, not text: stop strings are the
-// business of whoever owns the detokenizer, who calls end_choice() when one is found.
+// the executor; one step() is plan, submit, collect, commit. Knows tokens, not text: stop strings
+// are the business of whoever owns the detokenizer, who calls end_choice() when one is found.
 //
 // Errors: what a client got wrong is returned by add_request(). An executor's error is final: the
 // engine has failed, its requests are dropped, and every call returns kUnavailable with the cause.
@@ -89,8 +89,12 @@ class Engine {
   void cancel_all();
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
 
-  // Runs one step. The outputs stay valid until the next call of step().
+  // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();
+  // Its two halves, for callers with something to do between them: all that takes long, to where
+  // the tokens are there (false: nothing was to be computed); and what they mean for each choice.
+  Result<bool> compute();
+  std::span<const ChoiceOutput> commit();
 
   // Whether step() has something to do or to report.
   bool has_work() const;
@@ -120,7 +124,7 @@ class Engine {
   void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
   Status plan_and_submit();
-  Status collect_and_commit();
+  void commit_oldest();
   void count_tokens(const BatchPlan& plan);
   void report();
   void report_row(const RowCommit& commit);
@@ -144,6 +148,7 @@ class Engine {
 
   int first_plan_ = 0;
   int in_flight_ = 0;
+  bool collected_ = false;  // the oldest in flight: its tokens are in result_
   StepResult result_;
   std::vector<RowCommit> commits_;
   std::vector<ChoiceOutput> outputs_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -9,6 +10,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/spin.h"
+#include "base/thread_pool.h"
 
 namespace sluice {
 namespace {
@@ -95,6 +98,7 @@ struct EngineLoop::Impl {
     return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty();
   }
   Status may_submit() const;
+  void await_announced() const;  // without `mutex`
 
   // The engine's thread.
   void run(const Make& make);
@@ -102,6 +106,7 @@ struct EngineLoop::Impl {
   void take_submissions();
   void apply_taken();
   Status step();
+  void announce();
   void publish(std::span<const ChoiceOutput> outputs, const StepRecord* record);
   void set_ready();
   void fail(Error error);
@@ -127,6 +132,11 @@ struct EngineLoop::Impl {
   OutputBatch pending;
   EngineGauges gauges;
   bool woken = false;  // `wake` was called for `pending`
+
+  // A step is being committed, and `wake` was called for it.
+  std::atomic<bool> announced = false;
+  // On a single core whoever waits for the commit holds it up.
+  const bool may_announce = available_cpus() > 1;
 
   // The engine's thread only.
   std::unique_ptr<Engine> engine;
@@ -198,15 +208,28 @@ void EngineLoop::Impl::apply_taken() {
 Status EngineLoop::Impl::step() {
   const EngineStats before = engine->stats();
   const TimePoint start = clock.now();
-  const auto outputs = engine->step();
-  if (!outputs) return outputs.error();
+  ASSIGN_OR_RETURN(const bool computed, engine->compute());
+  if (computed) announce();
+  const auto outputs = engine->commit();
   StepRecord record;
   record.end = clock.now();
   record.duration = record.end - start;
   record.tokens =
       static_cast<std::int32_t>(engine->stats().computed_tokens - before.computed_tokens);
-  publish(*outputs, engine->stats().steps > before.steps ? &record : nullptr);
+  publish(outputs, engine->stats().steps > before.steps ? &record : nullptr);
   return {};
+}
+
+// Wakes the consumer for what publish() is about to bring.
+void EngineLoop::Impl::announce() {
+  if (!may_announce) return;
+  {
+    const std::lock_guard lock(mutex);
+    if (woken) return;
+    woken = true;
+    announced.store(true, std::memory_order_release);
+  }
+  wake();
 }
 
 void EngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs, const StepRecord* record) {
@@ -227,6 +250,7 @@ void EngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs, const Step
     if (answer_progress()) news = true;
     if (woken) news = false;
     if (news) woken = true;
+    announced.store(false, std::memory_order_release);
   }
   taken.clear();
   refused.clear();
@@ -309,6 +333,10 @@ Status EngineLoop::Impl::may_submit() const {
                   num_unfinished(), gauges.running, gauges.waiting, inbox.size()));
 }
 
+void EngineLoop::Impl::await_announced() const {
+  spin_until([this] { return !announced.load(std::memory_order_acquire); }, kCommitPatience);
+}
+
 EngineLoop::EngineLoop(const Options& options, const Clock& clock, std::function<void()> wake)
     : impl_(std::make_unique<Impl>(options, clock, std::move(wake))) {}
 
@@ -364,6 +392,7 @@ void EngineLoop::ask_progress() {
 
 void EngineLoop::take(OutputBatch& batch) {
   batch.clear();
+  impl_->await_announced();
   const std::lock_guard lock(impl_->mutex);
   std::swap(batch, impl_->pending);
   batch.gauges = impl_->gauges;

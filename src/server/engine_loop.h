@@ -1,12 +1,15 @@
 // EngineLoop: the engine's own thread. Requests, cancellations and ended choices go in through a
 // bounded inbox; what each step produced comes out in batches. The thread never parses, renders,
-// logs to disk or waits for a client: it appends to the pending batch and calls `wake` once, when
-// that batch stops being empty.
+// logs to disk or waits for a client: it appends to the pending batch and calls `wake` once for
+// each batch. It does so as soon as a step's tokens are there: the consumer's thread takes about as
+// long to wake up as the engine to commit the step.
 //
 // Threads: submit(), cancel(), end_choice(), take(), state() from any thread, never blocking longer
-// than a copy; start() and stop() from the owner's. `wake` is called on the engine's thread.
+// than a copy (take() also for a commit, at most kCommitPatience); start() and stop() from the
+// owner's. `wake` is called on the engine's thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -83,6 +86,9 @@ enum class EngineState : std::uint8_t { kLoading, kReady, kFailed, kStopped };
 
 class EngineLoop {
  public:
+  // take() waits so long, on its core, for a step that is being committed.
+  static constexpr std::chrono::microseconds kCommitPatience{100};
+
   // Requests that may be unfinished at once, running or waiting; one more is refused.
   struct Options {
     std::int32_t max_requests = 1024;
@@ -110,7 +116,8 @@ class EngineLoop {
   // is kReady; an engine that fails or stops first answers with none.
   void ask_progress();
 
-  // Swaps everything reported since the last call into `batch` (which is cleared first).
+  // Swaps everything reported since the last call into `batch` (which is cleared first). Nothing
+  // may have been: then `wake` is called again when something is.
   void take(OutputBatch& batch);
 
   EngineState state() const;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -55,13 +56,15 @@ class EngineLoopTest : public testing::Test {
                             {.num_blocks = 2 * context_,  // eight whole contexts
                              .max_model_len = context_,
                              .good_steps = good_steps,
-                             .gate = &gate_});
+                             .gate = &gate_,
+                             .while_committing = while_committing_});
   }
 
   void start(std::int32_t max_requests = 1024, int good_steps = 1 << 30) {
     make_loop(max_requests);
     loop_->start([this, good_steps] { return make_engine(good_steps); });
-    await_state(EngineState::kReady);
+    await([&] { return wakes() > 0; });  // that the state has changed
+    ASSERT_EQ(loop_->state(), EngineState::kReady);
   }
   void make_loop(std::int32_t max_requests) {
     loop_.emplace(EngineLoop::Options{max_requests}, clock_, [this] {
@@ -134,6 +137,7 @@ class EngineLoopTest : public testing::Test {
   FakeModel model_;
   SystemClock clock_;
   Gate gate_;
+  std::function<void()> while_committing_;
   std::mutex mutex_;
   std::condition_variable woken_;
   int wakes_ = 0;
@@ -348,6 +352,30 @@ TEST_F(EngineLoopTest, AConsumerThatTakesNothingBlocksNoStep) {
   EXPECT_EQ(batch_.gauges.totals.computed_tokens, computed);  // the state stays known
   ASSERT_TRUE(loop_->submit(request(21, 5, 1)));
   await_ends(21);
+}
+
+// Its thread wakes up while the engine commits; a commit that takes long is not waited for.
+TEST_F(EngineLoopTest, AConsumerIsWokenBeforeAStepIsCommitted) {
+  if (available_cpus() < 2) GTEST_SKIP() << "on one core the consumer is woken after the commit";
+  std::atomic<bool> committing = false;
+  std::atomic<bool> taken = false;
+  while_committing_ = [&] {
+    committing = true;
+    committing.notify_all();
+    taken.wait(false);
+  };
+  start();
+  const int before = wakes();
+  ASSERT_TRUE(loop_->submit(request(1, 5, 1)));
+  committing.wait(false);
+  EXPECT_EQ(wakes(), before + 1);
+  take();
+  EXPECT_TRUE(batch_.events.empty() && batch_.steps.empty());
+  taken = true;
+  taken.notify_all();
+  await_ends(1);
+  EXPECT_EQ(wakes(), before + 2);
+  EXPECT_EQ((seen_[{1, 0}].tokens), expected(request(1, 5, 1)));
 }
 
 TEST_F(EngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {

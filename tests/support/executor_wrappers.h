@@ -1,10 +1,11 @@
-// Executors around another one, for tests: one stops steps at a gate that the test opens, one fails
-// after some steps. They compose.
+// Executors around another one, for tests: one stops steps at a gate that the test opens, one calls
+// the test while a step is being committed, one fails after some steps. They compose.
 // Threads: the gate's methods from any; the executors as theirs.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -86,6 +87,24 @@ class GatedExecutor final : public Executor {
  private:
   std::unique_ptr<Executor> inner_;
   Gate& gate_;
+};
+
+class CommitHookExecutor final : public Executor {
+ public:
+  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported.
+  CommitHookExecutor(std::unique_ptr<Executor> inner, std::function<void()> hook)
+      : inner_(std::move(inner)), hook_(std::move(hook)) {}
+  int max_in_flight() const override { return inner_->max_in_flight(); }
+  Status submit(const BatchPlan& plan) override { return inner_->submit(plan); }
+  Status collect(StepResult& out) override { return inner_->collect(out); }
+  ComputedWork computed_work() const override {
+    hook_();
+    return inner_->computed_work();
+  }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  std::function<void()> hook_;
 };
 
 class FailingExecutor final : public Executor {

@@ -2,6 +2,7 @@
 // Threads: the engine's; a gate is opened from any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -21,8 +22,9 @@ struct FakeEngineOptions {
   std::int32_t max_model_len = 100;
   std::int32_t token_budget = 16;
   int steps_in_flight = 1;
-  int good_steps = 1 << 30;  // the one after them fails
-  Gate* gate = nullptr;      // that steps stop at; null: none
+  int good_steps = 1 << 30;                     // the one after them fails
+  Gate* gate = nullptr;                         // that steps stop at; null: none
+  std::function<void()> while_committing = {};  // see CommitHookExecutor
 };
 
 // REQUIRES: model, clock and gate outlive the engine.
@@ -46,6 +48,9 @@ inline std::unique_ptr<Engine> make_fake_engine(const FakeModel& model, const Cl
   std::unique_ptr<Executor> executor =
       std::make_unique<FakeExecutor>(model, kv_options, options.steps_in_flight);
   executor = std::make_unique<FailingExecutor>(std::move(executor), options.good_steps);
+  if (options.while_committing) {
+    executor = std::make_unique<CommitHookExecutor>(std::move(executor), options.while_committing);
+  }
   if (options.gate != nullptr) {
     executor = std::make_unique<GatedExecutor>(std::move(executor), *options.gate);
   }
