@@ -282,10 +282,24 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
   for (std::int32_t b = published_[index(slot)]; b < end; ++b) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const BlockId id = table(slot, g)[index(b)];
-      if (id != kNullBlock && !cache_.holds(id)) cache_.insert(id, hashes[index(b)], g);
+      if (id != kNullBlock && !cache_.holds(id)) give_name(id, hashes[index(b)], g);
     }
   }
   published_[index(slot)] = std::max(published_[index(slot)], end);
+}
+
+// A block in use keeps its name. A free one hands it on to the one computed now and is worth
+// nothing any more: a prompt that comes again and again (its last token is always computed, and so
+// is its answer) must not fill the cache with copies of itself.
+void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
+  const BlockId other = cache_.find(hash, group);
+  if (other != kNullBlock) {
+    if (pool_.ref_count(other) > 0) return;
+    cache_.erase(other);
+    --free_cached_;
+    pool_.demote(other);
+  }
+  cache_.insert(id, hash, group);
 }
 
 void KvManager::forget(std::int32_t slot) {

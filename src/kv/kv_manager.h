@@ -102,7 +102,8 @@ class KvManager {
   }
 
   // Names the slot's full blocks among its first `computed` tokens, as far as `hashes` go, so
-  // that others may take them over. REQUIRES: their contents are final.
+  // that others may take them over; but not those whose name a block in use has. REQUIRES: their
+  // contents are final.
   void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed);
 
   // Takes the names of a slot's blocks back: their contents turned out to be wrong.
@@ -149,6 +150,7 @@ class KvManager {
   void append_blocks(std::int32_t slot, std::int32_t group, std::int32_t end_block,
                      BlockChanges& changes);
   BlockId take_block(std::int32_t slot, std::int32_t group);
+  void give_name(BlockId id, Hash128 hash, std::int32_t group);
   bool give_back(BlockId id);
   void emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
             BlockChanges& changes);

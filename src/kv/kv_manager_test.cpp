@@ -161,6 +161,45 @@ TEST_F(KvManagerTest, FreedBlocksStayFindableUntilReused) {
   EXPECT_EQ(kv.match(hashes, 100), 4);
 }
 
+// Of a prompt of whole blocks the last one is computed every time.
+TEST_F(KvManagerTest, ARepeatedPromptDoesNotFillTheCacheWithItself) {
+  KvManager kv(options(20));
+  const std::vector<Hash128> hashes = names(4);
+  const std::vector<Hash128> others(hashes.begin() + 2, hashes.end());
+  admit(kv, 0, 9, others);
+  extend(kv, 0, 0, 9);
+  kv.publish(0, others, 9);
+  kv.release(0);
+  const std::vector<Hash128> again(hashes.begin(), hashes.begin() + 2);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_EQ(admit(kv, 1, 8, again), i == 0 ? 0 : 4);
+    extend(kv, 1, i == 0 ? 0 : 4, i == 0 ? 8 : 4);
+    kv.publish(1, again, 8);
+    EXPECT_EQ(kv.num_cached_blocks(), 4);
+    EXPECT_EQ(kv.match(again, 9), 8);
+    kv.check_integrity();
+    kv.release(1);
+  }
+  EXPECT_EQ(kv.num_free_cached_blocks(), 4);
+  EXPECT_EQ(kv.match(others, 9), 8);
+}
+
+TEST_F(KvManagerTest, ABlockInUseKeepsItsName) {
+  KvManager kv(options(10));
+  const std::vector<Hash128> hashes = names(2);
+  for (const std::int32_t slot : {0, 1}) {
+    admit(kv, slot, 9, hashes);
+    extend(kv, slot, 0, 9);
+  }
+  kv.publish(0, hashes, 9);
+  kv.publish(1, hashes, 9);
+  EXPECT_EQ(kv.num_cached_blocks(), 2);
+  kv.release(1);  // the copies without names
+  EXPECT_EQ(kv.num_free_cached_blocks(), 0);
+  ASSERT_EQ(admit(kv, 2, 9, hashes), 8);
+  EXPECT_EQ(kv.table(2, 0)[1], kv.table(0, 0)[1]);
+}
+
 TEST_F(KvManagerTest, PrefixStatsCountAdmissionsThatAskTheCache) {
   KvManager kv(options(10));
   const std::vector<Hash128> hashes = names(2);

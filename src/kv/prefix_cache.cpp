@@ -22,6 +22,7 @@ BlockId PrefixCache::find(Hash128 hash, std::int32_t group) const {
 
 void PrefixCache::insert(BlockId id, Hash128 hash, std::int32_t group) {
   CHECK(id != kNullBlock && !holds(id));
+  DCHECK(find(hash, group) == kNullBlock);
   hashes_[index(id)] = hash;
   groups_[index(id)] = static_cast<std::int16_t>(group);
   std::size_t i = home(hash, group);
@@ -74,11 +75,8 @@ void PrefixCache::check_integrity() const {
     if (id == kNullBlock) continue;
     ++listed;
     CHECK(holds(id));
-    // Reachable from its home without meeting a hole.
-    for (std::size_t j = home(hashes_[index(id)], groups_[index(id)]); j != i;
-         j = (j + 1) & mask_) {
-      CHECK(table_[j] != kNullBlock && table_[j] != id);
-    }
+    // Reachable from its home without meeting a hole or another block of its name.
+    CHECK(find(hashes_[index(id)], groups_[index(id)]) == id);
   }
   std::int32_t named = 0;
   for (const std::int16_t group : groups_) named += group >= 0 ? 1 : 0;

@@ -1,7 +1,7 @@
 // PrefixCache: which KV block holds the content named by a hash, per group. An index only: it
 // neither holds references nor decides what is evicted; a block that is reused is dropped here
-// first. Several blocks may have the same name (tables are append-only: a sequence that computed
-// a block keeps its own copy); a look-up finds one of them.
+// first. A name belongs to one block at a time; block tables are append-only, so a sequence that
+// computed what another one has named keeps its own copy, without a name.
 //
 // An open-addressing table of block ids, twice the number of blocks at least, allocated once.
 // Owner: KvManager. Threads: the engine's.
@@ -25,7 +25,7 @@ class PrefixCache {
   bool holds(BlockId id) const { return groups_[index(id)] >= 0; }
   std::int32_t size() const { return size_; }
 
-  // Names a block. REQUIRES: it has no name.
+  // Names a block. REQUIRES: it has no name, and no other block of the group has this one.
   void insert(BlockId id, Hash128 hash, std::int32_t group);
   // Forgets a block's name. REQUIRES: it has one.
   void erase(BlockId id);
