@@ -4,31 +4,26 @@
 namespace sluice::cuda {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_8(const MatmulParams p) {
-  __shared__ float partial[kSums<kStream8>];
-  by_type<kStream8, false>(p, partial);
+  stream_kernel<kStream8>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) sluice_matmul_16(const MatmulParams p) {
-  __shared__ float partial[kSums<kStream16>];
-  by_type<kStream16, false>(p, partial);
+  stream_kernel<kStream16>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
     sluice_matmul_16_narrow(const MatmulParams p) {
-  __shared__ float partial[kSums<kStream16Narrow>];
-  by_type<kStream16Narrow, false>(p, partial);
+  stream_kernel<kStream16Narrow>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
     sluice_gated_matmul_8(const GatedMatmulParams p) {
-  __shared__ float partial[kSums<kStream8>];
-  by_type<kStream8, false>(p, partial);
+  stream_kernel<kStream8>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
     sluice_gated_matmul_16(const GatedMatmulParams p) {
-  __shared__ float partial[kSums<kStream16>];
-  by_type<kStream16, false>(p, partial);
+  stream_kernel<kStream16>(p);
 }
 
 }  // namespace sluice::cuda

@@ -26,10 +26,10 @@ constexpr int kThreads = kMatmulBlock;
 constexpr int kWarps = StreamShape::kWarps;
 constexpr int kPad = 4;  // floats between rows of sums: lanes write to different banks
 
-template <DType kElements, const StreamShape& kShape, bool kCodes>
+template <DType kElements, const StreamShape& kShape>
 struct Streaming {
   static constexpr DType kType = kElements;  // of tokens, and of weights that are not in FP8
-  static constexpr bool kFp8 = kCodes;
+  static constexpr bool kFp8 = kShape.fp8;
   static constexpr int kDepth = StreamShape::kSlabBytes / (kFp8 ? 1 : 2);
   static constexpr int kOfLane = kDepth / 4;  // elements of a row of a slab
   static constexpr int kTokens = kShape.tokens;
@@ -252,16 +252,15 @@ __device__ void matmul_stream(const Params& p, float* partial) {
   }
 }
 
-template <const StreamShape& kShape, bool kFp8, class Params>
-__device__ void by_type(const Params& p, float* partial) {
+// All of a kernel.
+template <const StreamShape& kShape, class Params>
+__device__ void stream_kernel(const Params& p) {
+  __shared__ float partial[kWarps * kShape.tokens * (kShape.columns + kPad)];
   if (p.x.dtype == DType::kBF16) {
-    matmul_stream<Streaming<DType::kBF16, kShape, kFp8>>(p, partial);
+    matmul_stream<Streaming<DType::kBF16, kShape>>(p, partial);
   } else {
-    matmul_stream<Streaming<DType::kF16, kShape, kFp8>>(p, partial);
+    matmul_stream<Streaming<DType::kF16, kShape>>(p, partial);
   }
 }
-
-template <const StreamShape& kShape>
-constexpr int kSums = kWarps * kShape.tokens * (kShape.columns + kPad);
 
 }  // namespace sluice::cuda

@@ -28,10 +28,10 @@ constexpr int kRowBytes = kDepth * 2;
 constexpr int kTokenWarps = TileShape::kTokenWarps;
 constexpr int kColumnWarps = TileShape::kColumnWarps;
 
-template <DType kElements, const TileShape& kShape, bool kCodes>
+template <DType kElements, const TileShape& kShape>
 struct Tiling {
   static constexpr DType kType = kElements;  // of tokens, and of weights that are not in FP8
-  static constexpr bool kFp8 = kCodes;
+  static constexpr bool kFp8 = kShape.fp8;
   static constexpr int kTokens = kShape.tokens;
   static constexpr int kColumns = kShape.columns;
   static constexpr int kStages = kShape.stages;
@@ -309,12 +309,13 @@ __device__ void matmul_tile(const Params& p) {
   }
 }
 
-template <const TileShape& kShape, bool kFp8, class Params>
-__device__ void by_type(const Params& p) {
+// All of a kernel.
+template <const TileShape& kShape, class Params>
+__device__ void tile_kernel(const Params& p) {
   if (p.x.dtype == DType::kBF16) {
-    matmul_tile<Tiling<DType::kBF16, kShape, kFp8>>(p);
+    matmul_tile<Tiling<DType::kBF16, kShape>>(p);
   } else {
-    matmul_tile<Tiling<DType::kF16, kShape, kFp8>>(p);
+    matmul_tile<Tiling<DType::kF16, kShape>>(p);
   }
 }
 

@@ -16,6 +16,7 @@ struct StreamShape {
   int tokens;
   int columns;
   int slabs_ahead;
+  bool fp8 = false;  // the weights
   constexpr int bytes_ahead() const { return kWarps * slabs_ahead * columns * kSlabBytes; }
 };
 inline constexpr StreamShape kStream8 = {8, 16, 4};
@@ -23,9 +24,9 @@ inline constexpr StreamShape kStream16 = {16, 32, 2};
 // More blocks, each of which reads all tokens: for weights of few rows.
 inline constexpr StreamShape kStream16Narrow = {16, 16, 4};
 // A slab of codes meets twice as many elements of tokens: fewer slabs fit into registers.
-inline constexpr StreamShape kFp8Stream8 = {8, 16, 3};
-inline constexpr StreamShape kFp8Stream16 = {16, 32, 1};
-inline constexpr StreamShape kFp8Stream16Narrow = {16, 16, 2};
+inline constexpr StreamShape kFp8Stream8 = {8, 16, 3, true};
+inline constexpr StreamShape kFp8Stream16 = {16, 32, 1, true};
+inline constexpr StreamShape kFp8Stream16Narrow = {16, 16, 2, true};
 
 // kernels/matmul_tile.cuh: tokens by columns a block, with a pipeline of stages in shared memory.
 struct TileShape {
@@ -36,6 +37,7 @@ struct TileShape {
   int tokens;
   int columns;
   int stages;
+  bool fp8 = false;  // the weights
   constexpr int stage_bytes() const { return (tokens + columns) * kDepth * 2; }
   constexpr int shared_bytes() const { return stages * stage_bytes(); }
   // Computed or skipped together.
@@ -45,7 +47,7 @@ struct TileShape {
 inline constexpr TileShape kTile64 = {64, 64, 6};
 inline constexpr TileShape kTile128 = {128, 128, 3};
 // Sums of a block of scales and of all so far: room in registers for half as many.
-inline constexpr TileShape kFp8Tile64 = {64, 64, 6};
-inline constexpr TileShape kFp8Tile128 = {128, 64, 4};
+inline constexpr TileShape kFp8Tile64 = {64, 64, 6, true};
+inline constexpr TileShape kFp8Tile128 = {128, 64, 4, true};
 
 }  // namespace sluice::cuda
