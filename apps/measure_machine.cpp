@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "apps/interrupt.h"
+#include "base/file.h"
 #include "engine/engine_loader.h"
 #include "profile/step_runner.h"
 #include "profile/token_budget.h"
@@ -77,12 +77,6 @@ std::int32_t window_of(const ModelConfig& config) {
   return window;
 }
 
-std::string folder_name(const std::string& directory) {
-  std::error_code ignored;
-  const auto path = std::filesystem::absolute(directory, ignored).lexically_normal();
-  return path.has_filename() ? path.filename() : path.parent_path().filename();
-}
-
 }  // namespace
 
 ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
@@ -125,7 +119,7 @@ Result<MachineProfile> measure_machine(const std::string& directory, const Engin
                                   [&](const ProfilerProgress& p) { return line.show(p, limit); }));
   ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
   profile.identity = profile_identity(model, device, pool);
-  profile.model_name = folder_name(directory);
+  profile.model_name = directory_name(directory);
   profile.max_num_seqs = loaded.kv.max_num_seqs;
   profile.max_model_len = loaded.kv.max_model_len;
   for (const ProfilePoint& point : profile.points) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 
 namespace sluice {
 namespace {
@@ -47,10 +46,8 @@ Status read_body_size(const std::optional<std::string>& text, http::HttpLimits& 
 // Clients name the model by its directory unless told otherwise.
 Result<std::string> name_of(const ServeArguments& arguments) {
   if (!arguments.served_model_name.empty()) return arguments.served_model_name;
-  std::error_code ignored;
-  const auto path = std::filesystem::absolute(arguments.model, ignored).lexically_normal();
-  std::string name = path.has_filename() ? path.filename() : path.parent_path().filename();
-  if (name.empty() || name == "." || name == "/") {
+  std::string name = directory_name(arguments.model);
+  if (name.empty()) {
     return invalid_argument(fmt::format(
         "{} gives the model no name; give one with --served-model-name", arguments.model));
   }

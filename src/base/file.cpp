@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <system_error>
@@ -105,8 +106,18 @@ Status write_file(const std::string& path, std::string_view text) {
   return {};
 }
 
+std::string directory_name(const std::string& path) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::absolute(path, ignored).lexically_normal();
+  return whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+}
+
 Result<MappedFile> MappedFile::open(const std::string& path) {
   ASSIGN_OR_RETURN(const OpenedFile file, open_for_reading(path));
+  return map(file, path);
+}
+
+Result<MappedFile> MappedFile::map(const OpenedFile& file, const std::string& path) {
   if (file.size == 0) return MappedFile();
   if (file.size > std::numeric_limits<std::size_t>::max()) {
     return resource_exhausted(path + ": larger than the address space");

@@ -48,12 +48,18 @@ Result<std::string> read_file(const std::string& path, std::uint64_t max_bytes);
 // Makes the file, or replaces what is in it. The error is "cannot write PATH".
 Status write_file(const std::string& path, std::string_view text);
 
+// The last name of a directory's path, with "." and a slash at the end resolved; empty for the
+// root.
+std::string directory_name(const std::string& path);
+
 // A whole file mapped read-only. Move-only; the bytes live as long as the object, and moving it
 // does not move them. An empty file gives an empty mapping. If another process truncates the file
 // meanwhile, reading beyond its new end raises SIGBUS, as with every mapping.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
+  // Of a file that is open already; `path` names it in errors.
+  static Result<MappedFile> map(const OpenedFile& file, const std::string& path);
 
   MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept

@@ -99,6 +99,23 @@ TEST_F(FileTest, MapsAndMoves) {
   EXPECT_EQ(third.text(), "hello");
 }
 
+TEST_F(FileTest, MapsWhatIsOpenWhateverThePathNamesNow) {
+  const std::string path = write("f", "first");
+  const auto file = open_for_reading(path);
+  ASSERT_TRUE(file);
+  std::filesystem::remove(path);
+  write("f", "another file");
+  EXPECT_EQ(MappedFile::map(*file, path).value().text(), "first");
+}
+
+TEST(DirectoryName, IsTheLastNameOfThePath) {
+  EXPECT_EQ(directory_name("/models/qwen"), "qwen");
+  EXPECT_EQ(directory_name("models/qwen/"), "qwen");
+  EXPECT_EQ(directory_name("models/qwen/."), "qwen");
+  EXPECT_EQ(directory_name("."), std::filesystem::current_path().filename());
+  EXPECT_EQ(directory_name("/"), "");
+}
+
 TEST_F(FileTest, MapsAnEmptyFileAsEmpty) {
   const auto mapped = MappedFile::open(write("f", ""));
   ASSERT_TRUE(mapped);

@@ -145,10 +145,7 @@ Checkpoint Checkpoint::without_files(const std::string& directory) {
 }
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
-  const auto found =
-      std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
-  return found != tensors_.end() && found->name == name ? &*found : nullptr;
+  return find_tensor(tensors_, name);
 }
 
 const SafetensorsFile& Checkpoint::file_of(const TensorInfo& tensor) const {

@@ -26,6 +26,12 @@ Result<std::uint64_t> header_length(const MappedFile& mapping) {
         "{} bytes are too short for a safetensors file, which begins with an 8-byte length",
         mapping.size()));
   }
+  // What a clone of a repository without Git LFS has in a large file's place.
+  if (mapping.text().starts_with("version https://git-lfs")) {
+    return invalid_argument(
+        "is a Git LFS pointer, not the file itself; fetch that with 'git lfs pull' or 'hf "
+        "download'");
+  }
   const std::uint64_t length = little_endian_u64(mapping.data());
   if (length > kMaxHeaderBytes) {
     return invalid_argument(
@@ -47,6 +53,13 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+const TensorInfo* find_tensor(std::span<const TensorInfo> sorted, std::string_view name) {
+  const auto found =
+      std::lower_bound(sorted.begin(), sorted.end(), name,
+                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+  return found != sorted.end() && found->name == name ? &*found : nullptr;
+}
+
 Result<DType> weight_dtype(const TensorInfo& tensor) {
   switch (tensor.dtype) {
     case StoredDType::kF32: return DType::kF32;
@@ -65,10 +78,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, std::int3
   SafetensorsFile result;
   result.path_ = path;
   ASSIGN_OR_RETURN(result.file_, open_for_reading(path));
-  ASSIGN_OR_RETURN(result.mapping_, MappedFile::open(path));
-  if (result.mapping_.size() != result.file_.size) {
-    return unavailable(path + ": changed while it was being opened; try again");
-  }
+  ASSIGN_OR_RETURN(result.mapping_, MappedFile::map(result.file_, path));
   const Result<std::uint64_t> length = header_length(result.mapping_);
   if (!length) return with_context(path, length.error());
   result.header_bytes_ = static_cast<std::size_t>(*length);
@@ -83,10 +93,7 @@ const char* SafetensorsFile::header_text() const {
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto found =
-      std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                       [](const TensorInfo& t, std::string_view n) { return t.name < n; });
-  return found != tensors_.end() && found->name == name ? &*found : nullptr;
+  return find_tensor(tensors_, name);
 }
 
 std::span<const std::byte> SafetensorsFile::data(const TensorInfo& tensor) const {

@@ -54,6 +54,9 @@ struct TensorInfo {
 // "[128, 64]".
 std::string shape_text(std::span<const std::int64_t> shape);
 
+// Null when there is none. REQUIRES: sorted by name.
+const TensorInfo* find_tensor(std::span<const TensorInfo> sorted, std::string_view name);
+
 // The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16 and
 // F8_E4M3.
 Result<DType> weight_dtype(const TensorInfo& tensor);

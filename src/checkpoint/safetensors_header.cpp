@@ -112,7 +112,7 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
                                      [&](const DTypeEntry& e) { return e.name == value; });
     if (found == kDTypes.end()) {
       return fail_tensor(
-          fmt::format("unknown dtype {}; expected F32, F16 or BF16", quote_text(value)));
+          fmt::format("unknown dtype {}; expected F32, F16, BF16 or F8_E4M3", quote_text(value)));
     }
     tensors_.back().dtype = found->dtype;
     return enter(State::kTensor);
@@ -246,8 +246,9 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
     TensorInfo& tensor = tensors_.back();
     const auto [begin, end] = std::pair(offsets_[0], offsets_[1]);
     if (begin > end || end > data_bytes_) {
-      return fail_tensor(fmt::format("data_offsets [{}, {}] lie outside the {} bytes of data",
-                                     begin, end, data_bytes_));
+      return fail_tensor(
+          fmt::format("data_offsets [{}, {}] lie outside the {} bytes of data{}", begin, end,
+                      data_bytes_, begin <= end ? "; was the file or its download cut off?" : ""));
     }
     const auto expected = byte_count(tensor);
     if (!expected || *expected != end - begin) {

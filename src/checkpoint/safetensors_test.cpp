@@ -97,8 +97,9 @@ TEST(SafetensorsFile, RefusesHeadersThatAreNotObjects) {
 }
 
 TEST(SafetensorsFile, RefusesWrongFields) {
-  EXPECT_THAT(header_error("{" + entry("w", "BF17", "[1]", "[0,2]") + "}"),
-              HasSubstr("tensor \"w\": unknown dtype \"BF17\"; expected F32, F16 or BF16"));
+  EXPECT_THAT(
+      header_error("{" + entry("w", "BF17", "[1]", "[0,2]") + "}"),
+      HasSubstr("tensor \"w\": unknown dtype \"BF17\"; expected F32, F16, BF16 or F8_E4M3"));
   EXPECT_THAT(header_error("{" + entry("w", "F32", "7", "[0,4]") + "}"), HasSubstr("shape holds"));
   EXPECT_THAT(header_error("{" + entry("w", "F32", "[-1]", "[0,4]") + "}"),
               HasSubstr("tensor \"w\": negative number -1"));
@@ -132,8 +133,10 @@ TEST(SafetensorsFile, RefusesWrongFields) {
 }
 
 TEST(SafetensorsFile, RefusesRangesThatLie) {
-  EXPECT_THAT(header_error("{" + entry("w", "F32", "[17]", "[0,68]") + "}"),
-              HasSubstr("data_offsets [0, 68] lie outside the 64 bytes"));
+  EXPECT_THAT(
+      header_error("{" + entry("w", "F32", "[17]", "[0,68]") + "}"),
+      HasSubstr("data_offsets [0, 68] lie outside the 64 bytes of data; was the file or its "
+                "download cut off?"));
   EXPECT_THAT(header_error("{" + entry("w", "F32", "[1]", "[8,4]") + "}"), HasSubstr("outside"));
   EXPECT_THAT(header_error("{" + entry("w", "F32", "[1]", "[18446744073709551612,0]") + "}"),
               HasSubstr("outside"));
@@ -149,6 +152,15 @@ TEST(SafetensorsFile, RefusesRangesThatLie) {
   EXPECT_THAT(header_error("{" + entry("w", "F32", "[1]", "[0,4]") + "," +
                            entry("w", "F32", "[1]", "[4,8]") + "}"),
               HasSubstr("tensor \"w\": is given twice"));
+}
+
+TEST(SafetensorsFile, NamesAPointerOfGitLfs) {
+  const TempDirectory directory;
+  directory.write("m.safetensors",
+                  "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n");
+  const auto file = SafetensorsFile::open(directory.file("m.safetensors"));
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("m.safetensors: is a Git LFS pointer"));
 }
 
 TEST(SafetensorsFile, EmptyTensorsMayHaveHugeDimensions) {

@@ -6,29 +6,13 @@
 #include <optional>
 #include <string_view>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "base/file.h"
 
 namespace sluice {
 namespace {
 
-// Not base/file.h's read_file: files of proc and sys say that they have no bytes.
-std::optional<std::string> read_text(const std::string& path) {
-  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return std::nullopt;
-  std::string text(64 << 10, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (got < 0) return std::nullopt;
-    if (got == 0) break;
-    size += static_cast<std::size_t>(got);
-  }
-  text.resize(size);
-  return text;
-}
+// Of proc and sys.
+Result<std::string> read_text(const std::string& path) { return read_file(path, 1 << 20); }
 
 // The number that follows `key` and blanks, e.g. "MemAvailable:   123 kB".
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
