@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/chat_file.h"
@@ -34,9 +34,20 @@ Status tokenize_chat(const TokenizeArguments& arguments, const Tokenizer& tokeni
   return {};
 }
 
+Result<std::string> read_stdin() {
+  std::string text;
+  std::array<char, 1 << 16> part;
+  do {
+    std::cin.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(std::cin.gcount()));
+  } while (std::cin);
+  if (std::cin.bad()) return unavailable("stdin: cannot be read to its end");
+  return text;
+}
+
 Status tokenize_text(const TokenizeArguments& arguments, const Tokenizer& tokenizer,
                      const EncodeOptions& options) {
-  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  ASSIGN_OR_RETURN(const std::string text, read_stdin());
   auto ids = tokenizer.encode(text, options);
   if (!ids) return with_context("stdin", std::move(ids).error());
   if (arguments.json) {

@@ -12,6 +12,11 @@ namespace {
 
 std::string line_name(std::size_t number) { return "line " + std::to_string(number); }
 
+// A stream that broke looks like one that ended.
+Status end_of(const std::istream& in) {
+  return in.bad() ? unavailable("cannot be read to its end") : Status();
+}
+
 }  // namespace
 
 Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, std::istream& in,
@@ -27,7 +32,7 @@ Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, 
     if (!status) return with_context(line_name(number), status.error());
     out << nlohmann::json(ids).dump() << '\n' << std::flush;
   }
-  return {};
+  return end_of(in);
 }
 
 Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std::istream& in,
@@ -47,7 +52,7 @@ Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std:
     }
     out << nlohmann::json(tokenizer.decode(ids, skip)).dump() << '\n' << std::flush;
   }
-  return {};
+  return end_of(in);
 }
 
 }  // namespace sluice

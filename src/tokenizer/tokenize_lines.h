@@ -9,7 +9,8 @@
 
 namespace sluice {
 
-// Until the end of `in`. Errors name the line; lines before it have been answered.
+// Until the end of `in`. Errors name the line, or say that `in` could not be read; lines before it
+// have been answered.
 Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, std::istream& in,
                       std::ostream& out);
 Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std::istream& in,

@@ -5,6 +5,9 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <streambuf>
+#include <string>
+#include <utility>
 
 #include "tokenizer/test_tokenizers.h"
 
@@ -35,6 +38,33 @@ TEST(TokenizeLines, NamesTheBrokenLine) {
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, testing::HasSubstr("line 2: not a JSON string"));
   EXPECT_EQ(out.str(), "[97]\n");
+}
+
+// Of which one line can be read, as a file on a disk that fails.
+class BrokenFile final : public std::streambuf {
+ public:
+  explicit BrokenFile(std::string line) : line_(std::move(line)) {
+    setg(line_.data(), line_.data(), line_.data() + line_.size());
+  }
+
+ private:
+  int_type underflow() override { throw std::ios_base::failure("input/output error"); }
+  std::string line_;
+};
+
+TEST(TokenizeLines, InputThatBreaksIsNotItsEnd) {
+  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  ASSERT_TRUE(tokenizer);
+  BrokenFile strings("\"a\"\n");
+  std::istream in(&strings);
+  std::ostringstream out;
+  const auto status = tokenize_lines(*tokenizer, {}, in, out);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("cannot be read"));
+  EXPECT_EQ(out.str(), "[97]\n");
+  BrokenFile arrays("[97]\n");
+  std::istream back(&arrays);
+  EXPECT_FALSE(detokenize_lines(*tokenizer, SkipSpecialTokens::kNo, back, out));
 }
 
 }  // namespace

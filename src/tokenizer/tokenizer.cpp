@@ -17,6 +17,18 @@ constexpr std::uint64_t kMaxFileBytes = std::uint64_t{512} << 20;
 // Ends of stretches without pieces: before each U+2581 that follows another character.
 constexpr std::string_view kMetaspace = "\u2581";
 
+Error no_tokenizer(const std::filesystem::path& directory) {
+  std::string message =
+      directory.string() + ": there is no tokenizer.json, nor vocab.json and merges.txt";
+  std::error_code ignored;
+  if (std::filesystem::exists(directory / "tokenizer.model", ignored)) {
+    message +=
+        "; tokenizer.model alone is not read, transformers makes a tokenizer.json of it: "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)";
+  }
+  return not_found(std::move(message));
+}
+
 }  // namespace
 
 struct EncodeScratch::State {
@@ -114,10 +126,15 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
                                        std::string_view tokenizer_config_json) {
-  auto parts = read_tokenizer_json(tokenizer_json);
-  if (!parts) return with_context("tokenizer.json", parts.error());
-  if (!tokenizer_config_json.empty()) {
-    if (auto status = apply_tokenizer_config(tokenizer_config_json, *parts); !status) {
+  return from_files("tokenizer.json", tokenizer_json, tokenizer_config_json);
+}
+
+Result<Tokenizer> Tokenizer::from_files(const std::string& name, std::string_view json,
+                                        std::string_view config) {
+  auto parts = read_tokenizer_json(json);
+  if (!parts) return with_context(name, parts.error());
+  if (!config.empty()) {
+    if (auto status = apply_tokenizer_config(config, *parts); !status) {
       return with_context("tokenizer_config.json", status.error());
     }
   }
@@ -136,9 +153,7 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     ASSIGN_OR_RETURN(const std::string text, read_file(path.string(), kMaxFileBytes));
-    auto loaded = from_json(text);
-    if (!loaded) return with_context(path.parent_path().string(), loaded.error());
-    return loaded;
+    return from_files(path.string(), text, {});
   }
   const auto has = [&](const char* name) { return std::filesystem::exists(path / name, ignored); };
   const auto read = [&](const char* name) {
@@ -155,8 +170,10 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
     auto converted = legacy_to_tokenizer_json(vocab, merges, config);
     if (!converted) return with_context(path.string(), converted.error());
     text = *std::move(converted);
-  } else {
+  } else if (has("tokenizer.json")) {
     ASSIGN_OR_RETURN(text, read("tokenizer.json"));
+  } else {
+    return no_tokenizer(path);
   }
   auto loaded = from_json(text, config);
   if (!loaded) return with_context(path.string(), loaded.error());

@@ -91,6 +91,9 @@ class Tokenizer {
   friend class StreamingDetokenizer;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  // `name` stands for the first text in errors.
+  static Result<Tokenizer> from_files(const std::string& name, std::string_view json,
+                                      std::string_view config);
   const TokenDecoder& decoder() const;
   // What the decoder sees of a token; nothing when it is skipped or unknown.
   std::optional<std::string_view> decoder_text(TokenId id, SkipSpecialTokens skip) const;

@@ -335,5 +335,27 @@ TEST(Load, DirectoryFileAndNothing) {
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
 }
 
+TEST(Load, ErrorsNameTheFileThatWasRead) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "tokenizer_load_errors";
+  std::filesystem::create_directories(directory);
+  const auto message = [](const std::filesystem::path& path) {
+    const auto loaded = Tokenizer::load(path);
+    return loaded ? std::string() : loaded.error().message;
+  };
+  const auto none = Tokenizer::load(directory);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(none.error().message, testing::StartsWith(directory.string()));
+  EXPECT_THAT(none.error().message, testing::HasSubstr("there is no tokenizer.json"));
+  std::ofstream(directory / "tokenizer.model") << "SentencePiece";
+  EXPECT_THAT(message(directory), testing::HasSubstr("save_pretrained"));
+  std::ofstream(directory / "model.safetensors") << "no JSON";
+  EXPECT_THAT(message(directory / "model.safetensors"),
+              testing::HasSubstr("tokenizer_load_errors/model.safetensors: not valid JSON"));
+  std::ofstream(directory / "tokenizer.json") << "no JSON";
+  EXPECT_THAT(message(directory), testing::HasSubstr("_errors: tokenizer.json: not valid JSON"));
+  std::filesystem::remove_all(directory);
+}
+
 }  // namespace
 }  // namespace sluice
