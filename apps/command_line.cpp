@@ -6,7 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "apps/bench_commands.h"
 #include "apps/engine_flags.h"
@@ -170,6 +172,26 @@ std::optional<Error> refuse_command(std::string_view first) {
                                       fmt::join(kCommands, ", ")));
 }
 
+// An unknown option, with its value behind it, or one argument too many. CLI11's own message lists
+// all of them backwards.
+Error leftover(const CLI::App& root) {
+  const CLI::App* command = &root;
+  std::string name = root.get_name();
+  while (command->remaining().empty() && !command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  const std::vector<std::string> left = command->remaining();
+  const auto option = std::find_if(left.begin(), left.end(), [](const std::string& argument) {
+    return argument.starts_with('-') && argument != "--";
+  });
+  if (option != left.end()) {
+    return invalid_argument(fmt::format("there is no option '{}' (see {} --help)", *option, name));
+  }
+  return invalid_argument(
+      fmt::format("'{}' was not expected (see {} --help)", fmt::join(left, " "), name));
+}
+
 }  // namespace
 
 std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) {
@@ -195,6 +217,8 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
+  } catch (const CLI::ExtrasError&) {
+    return report_error(leftover(app), kExitUsage);
   } catch (const CLI::ParseError& error) {
     return report_error(invalid_argument(fmt::format("{} (see --help)", error.what())), kExitUsage);
   }

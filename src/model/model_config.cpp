@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -294,6 +295,24 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
   return config;
 }
 
+// A repository's name and a single file of weights are what is given most often instead of a
+// directory.
+Error no_checkpoint(const std::string& directory) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(directory, ignored)) {
+    return not_found(directory +
+                     "/config.json: is missing; expected a Hugging Face checkpoint directory");
+  }
+  if (std::filesystem::exists(directory, ignored)) {
+    return not_found(directory +
+                     ": is a file; expected a checkpoint directory with config.json and "
+                     "*.safetensors (GGUF files are not read)");
+  }
+  return not_found(directory +
+                   ": there is no such directory; expected a checkpoint as "
+                   "'hf download REPOSITORY --local-dir DIRECTORY' leaves it");
+}
+
 }  // namespace
 
 std::string_view family_name(Family family) {
@@ -313,9 +332,10 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
 }
 
 Result<ModelConfig> load_model_config(const std::string& directory) {
-  ASSIGN_OR_RETURN(const std::string text,
-                   read_file(directory + "/config.json", ModelLimits::kConfigBytes));
-  auto config = parse_model_config(text);
+  const auto text = read_file(directory + "/config.json", ModelLimits::kConfigBytes);
+  if (!text && text.error().code == ErrorCode::kNotFound) return no_checkpoint(directory);
+  if (!text) return text.error();
+  auto config = parse_model_config(*text);
   if (!config) return with_context(directory, config.error());
   return config;
 }

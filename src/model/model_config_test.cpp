@@ -350,12 +350,24 @@ TEST(LoadModelConfig, NamesTheDirectory) {
   auto missing = load_model_config(directory.path());
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(missing.error().message, HasSubstr(directory.file("config.json")));
+  EXPECT_THAT(missing.error().message, HasSubstr(directory.file("config.json") + ": is missing"));
   directory.write("config.json", "{}");
   EXPECT_THAT(load_model_config(directory.path()).error().message,
               HasSubstr(directory.path() + ": config.json: architectures"));
   directory.write("config.json", llama().dump());
   EXPECT_TRUE(load_model_config(directory.path()));
+}
+
+TEST(LoadModelConfig, SaysWhatIsNoCheckpointDirectory) {
+  const TempDirectory directory;
+  directory.write("model.gguf", "GGUF");
+  const auto message = [](const std::string& path) {
+    return load_model_config(path).error().message;
+  };
+  EXPECT_THAT(message(directory.file("model.gguf")),
+              HasSubstr("model.gguf: is a file; expected a checkpoint directory"));
+  EXPECT_THAT(message("Qwen/Qwen2.5-0.5B-Instruct"),
+              HasSubstr("Qwen/Qwen2.5-0.5B-Instruct: there is no such directory; expected"));
 }
 
 }  // namespace

@@ -237,6 +237,18 @@ TEST_F(CliTest, WrongValuesAreWrongUsage) {
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--logprobs", "2"}), 2, "--json");
 }
 
+TEST_F(CliTest, UnknownOptionsAreNamed) {
+  expect_error(generate(kDemo, {"--promt", "x"}), 2,
+               "there is no option '--promt' (see sluice generate --help)");
+  expect_error(generate(kDemo, {"x", "--prompt", "y", "--seed=7", "--temprature=0"}), 2,
+               "there is no option '--temprature=0' (see sluice generate --help)");
+  expect_error(generate(kDemo, {"more", "words", "--prompt", "x"}), 2,
+               "'more words' was not expected (see sluice generate --help)");
+  expect_error(sluice_run({"bench", "serve", "--prompts", "9"}), 2,
+               "there is no option '--prompts' (see sluice bench serve --help)");
+  expect_error(sluice_run({"--verbose", "doctor"}), 2, "'--verbose' (see sluice --help)");
+}
+
 TEST_F(CliTest, PromptIdsWithoutATokenizerGiveTheGoldenTokens) {
   const GoldenCase golden = read_golden_case("tests/golden/models", "llama-gqa-tied-f32");
   for (const GoldenPrompt& prompt : golden.prompts) {
@@ -491,6 +503,11 @@ TEST_F(CliTest, TokenizeErrors) {
   expect_error(sluice_run({"tokenize", kDemo, "--jsonl", "--json"}), 2, "--json");
   expect_error(sluice_run({"tokenize", "/nonexistent"}), 1, "/nonexistent");
   expect_error(sluice_run({"tokenize"}), 2, "MODEL");
+  for (const std::string flag : {"--json", "--jsonl"}) {
+    const std::string command = "\"$0\" tokenize models/demo " + flag + " < models";
+    const auto unreadable = test::run_process({"/bin/sh", "-c", command, SLUICE_BINARY}, {});
+    expect_error(unreadable, 1, "sluice: stdin: cannot be read");
+  }
   TempDirectory files;
   const auto chat_fails = [&](const std::string& text, const std::string& what) {
     files.write("chat.json", text);
