@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
+#include "http/open_files.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
 #include "server/api_service.h"
@@ -181,6 +182,17 @@ class Server {
   bool draining_ = false;
 };
 
+// Each connection is an open file; many systems allow 1,024 unless more is asked for.
+void allow_connections(std::int32_t connections) {
+  constexpr std::int64_t kOthers = 512;  // the log, connections that are being turned away, ...
+  const std::int64_t files = http::raise_open_files_limit();
+  if (files >= connections + kOthers) return;
+  log_warning(fmt::format(
+      "this process may open {} files, which is too few for {} connections: those beyond will wait "
+      "unanswered; raise the limit (ulimit -n) or lower --max-connections",
+      files, connections));
+}
+
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -194,6 +206,7 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
         fmt::format("no --api-key-file: whoever reaches {} may use the model", arguments.host));
   }
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
+  allow_connections(settings.limits.max_connections);
   Server server(arguments, settings, std::move(keys), std::move(access_log));
   RETURN_IF_ERROR(server.start());
   return server.run();

@@ -1,9 +1,12 @@
 #include "http/connection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "http/connection_exchange.h"
 
 namespace sluice::http {
@@ -166,7 +169,10 @@ void Connection::dispatch() {
 // ---------------------------------------------------------------- answering
 
 void Connection::refuse(int status, std::string message) {
-  answer_at_once(server_.handler.refusal(status, std::move(message)), false);
+  Request unread;
+  Request& head = parser_ != nullptr ? parser_->request() : unread;
+  head.peer = peer_;
+  answer_at_once(server_.handler.refusal(head, status, std::move(message)), false);
 }
 
 void Connection::answer_at_once(const Response& response, bool keep_alive) {
@@ -243,6 +249,12 @@ void Connection::send(std::string_view bytes) {
     if (phase_ == Phase::kAnswering) socket_.set_deadline(server_.limits.write_timeout);
   }
   unsent_.append(bytes);
+  count_unsent();
+  if (unsent_bytes() > kFairUnsent && server_.unsent > server_.limits.total_unsent_bytes) {
+    log_warning(fmt::format("{} leaves {} bytes unread, and all clients together {}; closing it",
+                            peer_, unsent_bytes(), server_.unsent));
+    return shut(CloseReason::kWriteTimeout, true);
+  }
   socket_.await_writable();
 }
 
@@ -252,6 +264,7 @@ void Connection::on_writable() {
   if (result.state == IoState::kClosed) return shut(CloseReason::kPeerGone, false);
   count_sent(result.bytes);
   unsent_begin_ += result.bytes;
+  count_unsent();
   if (unsent_bytes() > 0) {
     if (unsent_begin_ >= kCompactFrom && unsent_begin_ > unsent_.size() / 2) {
       unsent_.erase(0, unsent_begin_);
@@ -271,6 +284,11 @@ void Connection::on_writable() {
 
 void Connection::count_sent(std::size_t bytes) {
   if (exchange_ != nullptr) exchange_->count_sent(bytes);
+}
+
+void Connection::count_unsent() {
+  server_.unsent += unsent_bytes() - counted_unsent_;
+  counted_unsent_ = unsent_bytes();
 }
 
 // ---------------------------------------------------------------- between requests, and the end
@@ -327,6 +345,7 @@ void Connection::release_buffers() {
   input_begin_ = 0;
   release(unsent_);
   unsent_begin_ = 0;
+  count_unsent();
 }
 
 // `reason`: what to tell the handler; none when it knows. `hard`: what is unsent is thrown away.

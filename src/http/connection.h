@@ -4,7 +4,8 @@
 //
 // Between requests it holds no buffer and no parser: a thousand idle clients cost a few megabytes.
 // Owner: the server (ServerState), which destroys it after retire(). Threads: the event loop's.
-// Limits: HttpLimits; kMaxPipelined bytes of further requests; lingering is bounded below.
+// Limits: HttpLimits; kMaxPipelined bytes of further requests; lingering is bounded below. A client
+// that does not read may leave kFairUnsent bytes, and more while all together leave few.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,7 @@ struct ServerState {
   Handler& handler;
   const Clock& clock;
   bool draining = false;
+  std::size_t unsent = 0;  // bytes, of all connections
   ResponseHeads heads;
   std::vector<char> scratch;  // what is read goes through here: one buffer for all
   std::string frame;          // what is sent is put together here
@@ -56,6 +58,7 @@ struct ServerState {
 class Connection final : private SocketEvents {
  public:
   static constexpr std::size_t kMaxPipelined = 64 << 10;
+  static constexpr std::size_t kFairUnsent = 1 << 20;
   // After an answer to a request that was not read whole: what the client still sends is read and
   // dropped for a while, since closing over unread bytes would make its system throw the answer
   // away.
@@ -110,6 +113,7 @@ class Connection final : private SocketEvents {
   void answer_at_once(const Response& response, bool keep_alive);
   void send(std::string_view bytes);
   void count_sent(std::size_t bytes);
+  void count_unsent();
   void finish_if_sent();
   void become_idle();
   void linger();
@@ -123,6 +127,7 @@ class Connection final : private SocketEvents {
   std::size_t input_begin_ = 0;
   std::string unsent_;  // from unsent_begin_ on
   std::size_t unsent_begin_ = 0;
+  std::size_t counted_unsent_ = 0;          // of it in ServerState::unsent
   std::unique_ptr<RequestParser> parser_;   // while a request is being read
   ConnectionExchange* exchange_ = nullptr;  // while one is being answered and somebody answers it
   std::function<void(CloseReason)> on_close_;

@@ -20,7 +20,7 @@ namespace sluice::http {
 
 enum class CloseReason : unsigned char {
   kPeerGone,      // closed or reset by the client, also when it only ended its own direction
-  kWriteTimeout,  // the client took no byte for HttpLimits::write_timeout
+  kWriteTimeout,  // the client took no byte for HttpLimits::write_timeout, or left too many
   kServerStop,
 };
 

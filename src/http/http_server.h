@@ -23,6 +23,9 @@ struct HttpLimits {
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
   std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
+  // Of answers that clients do not take, all connections together. Beyond it one that would leave
+  // more than Connection::kFairUnsent is cut off.
+  std::size_t total_unsent_bytes = 256 << 20;
   // Each counts from when its part began to be awaited.
   Duration header_timeout = std::chrono::seconds(10);  // first byte to end of headers: 408
   Duration body_timeout = std::chrono::seconds(60);    // end of headers to end of body: 408
@@ -40,8 +43,9 @@ class Handler {
   // Shared with the connection: see exchange.h.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
   // The answer to what the server itself refuses (400, 408, 413, 415, 417, 431, 500, 501, 503), in
-  // the API's own shape, with that status.
-  virtual Response refusal(int status, std::string message) = 0;
+  // the API's own shape, with that status. `head` has what was read of the request, its peer in any
+  // case.
+  virtual Response refusal(const Request& head, int status, std::string message) = 0;
 };
 
 struct HttpServerStats {

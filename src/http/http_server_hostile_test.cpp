@@ -349,6 +349,44 @@ TEST(HttpServerHostile, ABodyThatWasReadCountsNoMore) {
   EXPECT_EQ(second.answer()->status, 200);
 }
 
+// Eight megabytes each, which nobody reads: a few clients must not take all memory.
+TEST(HttpServerHostile, BoundsWhatAllClientsLeaveUnread) {
+  HttpLimits limits;
+  limits.total_unsent_bytes = 12 << 20;
+  TestServer server(limits);
+  TestClient first(server.port());
+  first.send(get("/large"));
+  ASSERT_TRUE(first.wait_for("HTTP/1.1 200"));
+  TestClient second(server.port());
+  second.send(get("/large"));
+  const auto cut = second.rest();
+  ASSERT_TRUE(cut);
+  EXPECT_LT(cut->size(), 4U << 20);
+  expect_served(server);  // small answers need no such room
+  EXPECT_EQ(first.answer()->body.size(), 8U << 20);
+  TestClient third(server.port());
+  third.send(get("/large"));
+  EXPECT_EQ(third.answer()->body.size(), 8U << 20);
+}
+
+// So that a log can say who sends what is refused.
+TEST(HttpServerHostile, RefusalsKnowWhatWasRead) {
+  TestServer server(few_bodies());
+  TestClient client(server.port());
+  client.send(post_head(2000));
+  const auto large = client.answer();
+  ASSERT_TRUE(large);
+  EXPECT_EQ(large->status, 413);
+  EXPECT_TRUE(large->has_header("X-Path: /echo"));
+  EXPECT_THAT(large->head, HasSubstr("X-Peer: 127.0.0.1:"));
+  TestClient noise(server.port());
+  noise.send("\x16\x03\x01");
+  const auto refused = noise.answer();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_THAT(refused->head, HasSubstr("X-Peer: 127.0.0.1:"));
+}
+
 TEST(HttpServerHostile, TurnsAwayOneConnectionTooMany) {
   HttpLimits limits;
   limits.max_connections = 2;

@@ -76,7 +76,9 @@ class HttpServerIpv6 : public ::testing::Test {
   class Silent final : public Handler {
     std::optional<Response> admit(const Request&) override { return Response{}; }
     void handle(std::shared_ptr<Exchange>) override {}  // shared as every exchange is
-    Response refusal(int status, std::string) override { return {status, "", {}, ""}; }
+    Response refusal(const Request&, int status, std::string) override {
+      return {status, "", {}, ""};
+    }
   };
 
   EventLoop loop_;

@@ -320,7 +320,9 @@ TEST(HttpServer, ListensByAddressAndName) {
   class Silent final : public Handler {
     std::optional<Response> admit(const Request&) override { return Response{}; }
     void handle(std::shared_ptr<Exchange>) override {}
-    Response refusal(int status, std::string) override { return {status, "", {}, ""}; }
+    Response refusal(const Request&, int status, std::string) override {
+      return {status, "", {}, ""};
+    }
   } handler;
   const SystemClock clock;
   const auto listen = [&](const std::string& host, std::uint16_t port) {

@@ -131,8 +131,8 @@ void TestServer::hold(std::shared_ptr<Exchange> exchange) {
   changed_.notify_all();
 }
 
-Response TestServer::refusal(int status, std::string message) {
-  return {status, "text/plain", {}, std::move(message)};
+Response TestServer::refusal(const Request& head, int status, std::string message) {
+  return {status, "text/plain", {{"X-Peer", head.peer}, {"X-Path", head.path}}, std::move(message)};
 }
 
 }  // namespace sluice::http

@@ -47,7 +47,7 @@ class TestServer final : private Handler {
  private:
   std::optional<Response> admit(const Request& head) override;
   void handle(std::shared_ptr<Exchange> exchange) override;  // shared as every exchange is
-  Response refusal(int status, std::string message) override;
+  Response refusal(const Request& head, int status, std::string message) override;
   // Shared as every exchange is.
   void hold(std::shared_ptr<Exchange> exchange);
 

@@ -123,11 +123,10 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   return response;
 }
 
-http::Response ApiService::refusal(int status, std::string message) {
+http::Response ApiService::refusal(const http::Request& head, int status, std::string message) {
   ApiError error = make_error(status, std::move(message), "");
   if (status == 503) error.retry_after_s = kRetryWhileLoading;
-  AccessRecord record;
-  record.request_id = make_request_id("req-");
+  AccessRecord record = record_of(head);
   http::Response response = error_response(error, record.request_id);
   record.status = status;
   record.bytes = static_cast<std::int64_t>(response.body.size());
@@ -302,6 +301,7 @@ template <class T>
 void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string_view)> work,
                            void (ApiService::*done)(Call, T)) {
   if (auto error = refuse_state()) {  // it may have changed while the body came
+    metrics_.request_refused(state());
     return answer(std::move(call), error_response(*error, {}));
   }
   // Shared, because std::function copies what it holds; it has one owner at a time.

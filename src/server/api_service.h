@@ -62,7 +62,7 @@ class ApiService final : public http::Handler {
 
   std::optional<http::Response> admit(const http::Request& head) override;
   void handle(ExchangePtr exchange) override;
-  http::Response refusal(int status, std::string message) override;
+  http::Response refusal(const http::Request& head, int status, std::string message) override;
 
  private:
   // A request on its way to an answer.

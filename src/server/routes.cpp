@@ -28,19 +28,24 @@ bool covers(const Route& route, std::string_view path) {
   return path.size() > route.path.size() && path.starts_with(route.path);
 }
 
+// What may be got may also be asked for its head alone (RFC 9110, 9.1); HTTP leaves out the body.
+bool takes(const Route& route, std::string_view method) {
+  return route.method == method || (route.method == "GET" && method == "HEAD");
+}
+
 }  // namespace
 
 RouteMatch find_route(std::string_view method, std::string_view path) {
   RouteMatch match;
   for (const Route& route : kRoutes) {
     if (!covers(route, path)) continue;
-    if (route.method == method) {
+    if (takes(route, method)) {
       match.route = &route;
       match.allowed.clear();
       return match;
     }
     if (!match.allowed.empty()) match.allowed += ", ";
-    match.allowed += route.method;
+    match.allowed += route.method == "GET" ? "GET, HEAD" : route.method;
   }
   return match;
 }

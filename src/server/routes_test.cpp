@@ -17,7 +17,13 @@ TEST(Routes, AWrongMethodSaysWhichWouldBeRight) {
   const RouteMatch match = find_route("GET", "/v1/completions");
   EXPECT_EQ(match.route, nullptr);
   EXPECT_EQ(match.allowed, "POST");
-  EXPECT_EQ(find_route("DELETE", "/v1/models/demo").allowed, "GET");
+  EXPECT_EQ(find_route("DELETE", "/v1/models/demo").allowed, "GET, HEAD");
+}
+
+TEST(Routes, WhatMayBeGotHasAHead) {
+  ASSERT_NE(find_route("HEAD", "/health").route, nullptr);
+  EXPECT_EQ(find_route("HEAD", "/health").route->endpoint, Endpoint::kHealth);
+  EXPECT_EQ(find_route("HEAD", "/v1/completions").route, nullptr);
 }
 
 TEST(Routes, UnknownPathsAllowNothing) {

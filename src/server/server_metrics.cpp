@@ -241,7 +241,7 @@ void ServerMetrics::write_server(PrometheusWriter& writer) const {
   write_number(writer, unfinished_requests_);
   writer.gauge("max_unfinished_requests", "Requests beyond so many unfinished ones are refused.");
   write_number(writer, options_.max_requests);
-  writer.counter("requests_refused_total", "Requests to generate that were refused, by reason.");
+  writer.counter("requests_refused_total", "Requests for the model that were refused, by reason.");
   for (const Labelled& refused : refused_) {
     writer.value({{"model_name", options_.model_name}, {"reason", refused.first}},
                  refused.counter.value());

@@ -268,6 +268,7 @@ def test_head_and_other_methods_are_answered(server):
         assert 400 <= answer.status < 500, (method, answer)
     assert server.get(COMPLETIONS).status == 405
     assert server.get(COMPLETIONS).headers["allow"] == "POST"
+    assert server.post("/health", {}).headers["allow"] == "GET, HEAD"
 
 
 # ---------------------------------------------------------------- HTTP that is wrong

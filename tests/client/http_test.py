@@ -63,6 +63,14 @@ def test_health_ready_version(server):
     assert re.match(r"\d+\.\d+", server.get("/version").json()["version"])
 
 
+def test_what_may_be_got_has_a_head(server):
+    """Watchers ask for no more than that."""
+    for path in ("/", "/health", "/ready", "/version", "/metrics", "/v1/models", "/status"):
+        answer = server.request("HEAD", path)
+        assert answer.status == 200 and answer.body == b"", (path, answer)
+        assert int(answer.headers["content-length"]) > 0
+
+
 def test_status(server):
     server.complete()
     status = server.status()
@@ -186,6 +194,18 @@ def test_access_log_of_streams_and_refusals(server):
     assert line["bytes"] == len(stream.body)
     for answer in (server.post(CHAT, "{"), server.get("/nowhere"), server.get(CHAT)):
         assert server.access_line(answer.headers["x-request-id"])["status"] == answer.status
+
+
+def test_access_log_says_who_sent_what_is_no_request(server):
+    with RawClient(server) as client:
+        client.send(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                    b"Content-Length: 99999999999\r\n\r\n")
+        status, headers, _ = client.response()
+    assert status == 413
+    line = server.access_line(headers["x-request-id"])
+    assert line["peer"].startswith("127.0.0.1:") and line["status"] == 413
+    assert line["method"] == "POST" and line["path"] == "/v1/completions"
+    assert server.metrics()["http_requests_total{path=/v1/completions}{status=413}"] == 1
 
 
 def test_hostile_paths_stay_one_line(server):
