@@ -1,5 +1,6 @@
 // TextStream: one choice's tokens as text, with stop strings decided: text comes out as soon as it
-// is certain, whole characters only. Without a tokenizer there is no text.
+// is certain, whole characters only. The first SamplingParams::min_tokens tokens complete no stop
+// string. Without a tokenizer there is no text.
 // Owner: whoever runs the request. One thread at a time. The tokenizer must outlive it.
 // Cost: create() reads the whole prompt, so a server calls it on a worker and copies it for the
 // other choices; push() is a few hundred nanoseconds a token.
@@ -33,10 +34,14 @@ class TextStream {
     std::size_t tokens = 0;  // those behind the end of a stop string are nobody's
     bool stopped = false;    // a stop string is complete: the stream is over
   };
+  // What the last token of a push is: text like the others, or the id at which the sequence ended,
+  // whose text is that of a stop string: left out unless include_stop_str_in_output.
+  enum class LastToken : std::uint8_t { kText, kStop };
   // Appends to `out` what is certain after these tokens.
-  Taken push(std::span<const TokenId> tokens, std::string& out);
+  Taken push(std::span<const TokenId> tokens, std::string& out, LastToken last = LastToken::kText);
   // Also appends, for each token taken, where its text begins in the choice's text, in code points.
-  Taken push(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>& offsets);
+  Taken push(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>& offsets,
+             LastToken last = LastToken::kText);
   // The tokens are over, without a stop string: appends what was held back.
   void finish(std::string& out);
 
@@ -44,12 +49,15 @@ class TextStream {
   std::optional<std::size_t> stopped_by() const { return stops_.stopped_by(); }
 
  private:
-  TextStream(const Tokenizer* tokenizer, StopMatcher stops, std::span<const TokenId> prompt,
-             SkipSpecialTokens skip);
-  Taken take(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>* offsets);
+  TextStream(const Tokenizer* tokenizer, StopMatcher stops, const SamplingParams& sampling,
+             std::span<const TokenId> prompt, SkipSpecialTokens skip);
+  Taken take(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>* offsets,
+             LastToken last);
 
   std::optional<StreamingDetokenizer> detokenizer_;
   StopMatcher stops_;
+  std::int32_t before_stops_;  // tokens to come that complete no stop string
+  bool includes_stop_;
   std::string decoded_;
   std::int64_t code_points_ = 0;  // decoded so far, held back or not
 };

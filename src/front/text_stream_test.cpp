@@ -73,6 +73,44 @@ TEST(TextStream, StopStringEndsItAndIsNamed) {
   EXPECT_EQ(text, "the dog and the cat");
 }
 
+// min_tokens is a promise of so many tokens, whatever their text.
+TEST(TextStream, TheFirstTokensCompleteNoStopString) {
+  SamplingParams sampling;
+  sampling.stop = {"cat"};
+  const std::vector<TokenId> first = tokens_of("the cat and");
+  const std::vector<TokenId> rest = tokens_of(" the cat and the cow");
+  sampling.min_tokens = static_cast<std::int32_t>(first.size());
+  TextStream stream = stream_of(sampling);
+  std::string text;
+  EXPECT_EQ(stream.push(first, text).tokens, first.size());
+  EXPECT_EQ(text, "the cat and");
+  EXPECT_TRUE(stream.push(rest, text).stopped);
+  EXPECT_EQ(text, "the cat and the ");
+  // The token that completes it counts.
+  sampling.min_tokens = static_cast<std::int32_t>(tokens_of("the").size());
+  text.clear();
+  EXPECT_TRUE(stream_of(sampling).push(first, text).stopped);
+  EXPECT_EQ(text, "the ");
+}
+
+TEST(TextStream, TheIdThatEndsTheSequenceIsNoText) {
+  const std::vector<TokenId> tokens = tokens_of("the cat.");
+  std::string text;
+  std::vector<std::int64_t> offsets;
+  TextStream stream = stream_of({});
+  const auto taken = stream.push(tokens, text, offsets, TextStream::LastToken::kStop);
+  stream.finish(text);
+  EXPECT_EQ(text, "the cat");
+  EXPECT_EQ(taken.tokens, tokens.size());  // a token it is nevertheless
+  EXPECT_FALSE(taken.stopped);
+  EXPECT_EQ(offsets.size(), tokens.size());
+  SamplingParams sampling;
+  sampling.include_stop_str_in_output = true;
+  text.clear();
+  stream_of(sampling).push(tokens, text, TextStream::LastToken::kStop);
+  EXPECT_EQ(text, "the cat.");
+}
+
 TEST(TextStream, HeldBackTextComesAtTheEnd) {
   SamplingParams sampling;
   sampling.stop = {"dogma"};

@@ -16,7 +16,8 @@ namespace sluice {
 struct SamplingParams {
   // At least 1. Counts output tokens over the whole life of a sequence, preempted or not.
   std::int32_t max_tokens = 16;
-  // No stop id or end-of-sequence id is sampled before this many output tokens.
+  // No stop id or end-of-sequence id is sampled before this many output tokens, and no stop string
+  // is complete.
   std::int32_t min_tokens = 0;
   std::int32_t n = 1;  // choices; choice k samples from the random stream (seed, k)
 

@@ -128,7 +128,9 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
     timing = time_tokens(prompt, choice, event);
-    take_tokens(prompt, choice, tokens, logprobs);
+    take_tokens(prompt, choice, tokens, logprobs,
+                event.finish_reason == FinishReason::kStop ? TextStream::LastToken::kStop
+                                                           : TextStream::LastToken::kText);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
     choice.stream.finish(choice.text);
@@ -179,9 +181,9 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
 }
 
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
-                             std::span<const TokenLogprob> logprobs) {
+                             std::span<const TokenLogprob> logprobs, TextStream::LastToken last) {
   choice.offsets.clear();
-  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets);
+  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets, last);
   record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
   if (call_.return_token_ids) {
     const auto kept = tokens.first(taken.tokens);
@@ -337,7 +339,6 @@ void Generation::answer_whole() {
 void Generation::fail(const ApiError& error) {
   if (finished_) return;
   cancel_requests(FinishReason::kError);
-  record_.finish_reason = finish_reason_name(FinishReason::kError);
   if (streaming_) {
     append_sse(to_json(error), pending_);
     record_.bytes += static_cast<std::int64_t>(pending_.size());
@@ -353,12 +354,16 @@ void Generation::fail(const ApiError& error) {
   finish();
 }
 
+void Generation::refuse(const ApiError& error, std::size_t first_refused) {
+  for (std::size_t i = first_refused; i < prompts_.size(); ++i) prompts_[i].unfinished = 0;
+  fail(error);
+}
+
 void Generation::close(http::CloseReason reason) {
   if (finished_) return;
   cancel_requests(FinishReason::kCancelled);
   if (!streaming_) record_.status = kStatusClientGone;
   record_.close_reason = close_reason_name(reason);
-  record_.finish_reason = finish_reason_name(FinishReason::kCancelled);
   finish();
 }
 
@@ -370,6 +375,7 @@ void Generation::finish() {
 }
 
 void Generation::cancel_requests(FinishReason reason) {
+  record_.finish_reason = finish_reason_name(reason);
   for (const Prompt& prompt : prompts_) {
     if (prompt.unfinished == 0) continue;
     context_.calls.cancel(prompt.id);

@@ -89,6 +89,9 @@ class Generation {
 
   // Ends the call with an error, unless it is finished.
   void fail(const ApiError& error);
+  // The same when the engine has not taken the requests from prompt `first_refused` on: they are
+  // neither cancelled nor counted.
+  void refuse(const ApiError& error, std::size_t first_refused);
   // The client is gone.
   void close(http::CloseReason reason);
 
@@ -103,7 +106,7 @@ class Generation {
   TokenTiming time_tokens(Prompt& prompt, Choice& choice, const OutputEvent& event);
   void measure_end(const Prompt& prompt, const Choice& choice, FinishReason reason);
   void take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
-                   std::span<const TokenLogprob> logprobs);
+                   std::span<const TokenLogprob> logprobs, TextStream::LastToken last);
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                        std::span<const TokenLogprob> logprobs);
   void end_choice(Choice& choice, FinishReason reason);

@@ -329,6 +329,7 @@ TEST_F(GenerationTest, ASlowReaderCostsBoundedMemory) {
   EXPECT_TRUE(exchange_->aborted);
   EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
   EXPECT_EQ(generation_->record().close_reason, "slow_reader");
+  EXPECT_EQ(generation_->record().finish_reason, "cancelled");
   EXPECT_GT(exchange_->body.size(), Generation::kMaxUnsentBytes);
   EXPECT_LT(exchange_->body.size(), Generation::kMaxUnsentBytes + 4096);
 }
@@ -365,6 +366,31 @@ TEST_F(GenerationTest, MetricsCountEachChoiceOnce) {
   EXPECT_TRUE(has("generation_tokens_total", "", tokens));
   EXPECT_TRUE(has("inter_token_latency_seconds_count", "", tokens - 2));
   EXPECT_TRUE(has("token_delivery_seconds_count", "", tokens));
+}
+
+// A full queue is no end of choices: it must not show in their latencies and lengths.
+TEST_F(GenerationTest, WhatTheEngineDidNotTakeIsNotCounted) {
+  start(R"({"model":"demo","prompt":["One day","The sea","The boat"],"n":2})");
+  generation_->refuse(to_api_error(resource_exhausted("1 request is unfinished")), 1);
+  EXPECT_EQ(exchange_->head->status, 429);
+  EXPECT_TRUE(generation_->finished());
+  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+  std::string text;
+  metrics_.write(text);
+  EXPECT_THAT(text, HasSubstr("finished_reason=\"error\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("e2e_request_latency_seconds_count{model_name=\"\"} 2\n"));
+}
+
+TEST_F(GenerationTest, TheIdThatEndsAChoiceIsNoTextOfIt) {
+  start(R"({"model":"demo","prompt":"One day","stop_token_ids":[5],"return_token_ids":true})");
+  const auto tokens = tokens_of(" a boat.");
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    give(0, 0, {tokens[i]}, i + 1 == tokens.size() ? FinishReason::kStop : FinishReason::kNone);
+  }
+  ASSERT_TRUE(generation_->finished());
+  EXPECT_EQ(answer()["choices"][0]["text"], " a boat");
+  EXPECT_EQ(answer()["choices"][0]["token_ids"].size(), tokens.size());
+  EXPECT_EQ(answer()["usage"]["completion_tokens"], tokens.size());
 }
 
 // The engine is not to blame for text that waits for the next token.

@@ -48,7 +48,7 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
       error.retry_after_s = RetryAfter::kMinSeconds;
       metrics_.request_refused("unavailable");
     }
-    started.fail(error);
+    started.refuse(error, i);
     retire(first_id);
     return;
   }

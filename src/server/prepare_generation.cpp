@@ -7,6 +7,7 @@
 
 #include "front/sampling_defaults.h"
 #include "server/request_id.h"
+#include "server/sampling_fields.h"
 
 namespace sluice {
 namespace {
@@ -44,7 +45,7 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   if (auto status = complete_sampling(call.given, model.generation, missing, model.limits,
                                       part.prompt.ids.size(), part.sampling);
       !status) {
-    return tl::unexpected(to_api_error(status.error()));
+    return tl::unexpected(to_api_error(status.error(), sampling_field(status.error())));
   }
   if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
   const SkipSpecialTokens skip =

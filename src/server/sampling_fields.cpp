@@ -207,6 +207,10 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   reader.refuse_unless_neutral(kRefused);
 }
 
+std::string sampling_field(const Error& error) {
+  return error.message.substr(0, error.message.find(' '));
+}
+
 void check_sampling(FieldReader& reader, const GenerationCall& call,
                     std::string_view max_tokens_name, std::string_view logprobs_name) {
   if (reader.failed()) return;
@@ -215,9 +219,8 @@ void check_sampling(FieldReader& reader, const GenerationCall& call,
   if (unlimited) params.max_tokens = static_cast<std::int32_t>(kMaxInt32);
   const Status status = validate(params, static_cast<std::int32_t>(kMaxInt32));
   if (status) return;
-  // Its messages begin with the name of the field.
   std::string message = status.error().message;
-  std::string name = message.substr(0, message.find(' '));
+  std::string name = sampling_field(status.error());
   const auto rename = [&](std::string_view from, std::string_view to) {
     if (name != from || to == from) return;
     message.replace(0, name.size(), to);

@@ -2,8 +2,10 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "server/field_reader.h"
 #include "server/generation_call.h"
 
@@ -21,6 +23,9 @@ inline constexpr std::size_t kMaxCacheSaltBytes = 1024;
 // Model, sampling, streaming, vLLM's extras and what is known and refused; not what limits the
 // length and asks for logprobs, which the two calls name differently.
 void read_common_fields(FieldReader& reader, GenerationCall& call);
+
+// The field that an error of validate() is about: its messages begin with the name.
+std::string sampling_field(const Error& error);
 
 // The ranges of SamplingParams. `max_tokens_name` and `logprobs_name` are what the call names those
 // fields; where max_tokens was not given and no default holds, it is not looked at.

@@ -2,10 +2,12 @@
 // string is held back; everything else passes through at once. The stop string that is complete
 // first ends the stream; of several complete at the same place, the longest. So the result does not
 // depend on how the text is cut into pushes.
-// Owned by one stream; one thread at a time. Cost: bytes times stop strings.
+// Owned by one stream; one thread at a time. Copies share what never changes, so that a call with
+// many choices costs its stop strings once. Cost: bytes times stop strings.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +28,10 @@ class StopMatcher {
   // the stream is over, and later pushes add nothing.
   bool push(std::string_view text, std::string& out);
 
+  // The same for text that ends nothing: stop strings that are complete in it are text like any
+  // other. One that only begins in it still counts.
+  void pass(std::string_view text, std::string& out);
+
   // The stream is over without a stop string: appends what was held back.
   void finish(std::string& out);
 
@@ -36,13 +42,16 @@ class StopMatcher {
   struct Stop {
     std::string text;
     std::vector<std::size_t> border;  // of each prefix: its longest proper prefix that ends it
-    std::size_t matched = 0;          // bytes of `text` that the stream ends with
   };
 
   StopMatcher() = default;
-  void advance(Stop& stop, char byte);
+  // One byte more of the stream; true: the stop string is complete.
+  bool advance(std::size_t stop, char byte);
+  void release(std::string_view text, std::string& out);
 
-  std::vector<Stop> stops_;
+  // Shared by the matcher's copies; they may outlive it.
+  std::shared_ptr<const std::vector<Stop>> stops_;
+  std::vector<std::size_t> matched_;  // of each stop string: bytes that the stream ends with
   StopText stop_text_ = StopText::kExclude;
   std::string held_;
   std::optional<std::size_t> stopped_by_;

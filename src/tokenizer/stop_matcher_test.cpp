@@ -54,6 +54,33 @@ TEST(StopMatcher, NoStopsPassEverythingAndEmptyOnesAreRefused) {
   EXPECT_FALSE(StopMatcher::create({"a", ""}, StopText::kExclude));
 }
 
+TEST(StopMatcher, TextThatEndsNothingPassesWithItsStops) {
+  StopMatcher matcher = make({"aba", "END"});
+  std::string out;
+  matcher.pass("the END, ab", out);
+  EXPECT_EQ(out, "the END, ");
+  matcher.pass("a", out);  // complete, and the beginning of the next
+  EXPECT_EQ(out, "the END, ab");
+  EXPECT_EQ(matcher.stopped_by(), std::nullopt);
+  EXPECT_TRUE(matcher.push("ba", out));
+  EXPECT_EQ(out, "the END, ab");
+  EXPECT_EQ(matcher.stopped_by(), 0u);
+  matcher.pass("more", out);
+  EXPECT_EQ(out, "the END, ab");
+}
+
+TEST(StopMatcher, CopiesGoTheirOwnWays) {
+  StopMatcher one = make({"stop"});
+  std::string out;
+  EXPECT_FALSE(one.push("st", out));
+  StopMatcher other = one;
+  std::string other_out;
+  EXPECT_TRUE(one.push("op", out));
+  EXPECT_FALSE(other.push("ep", other_out));
+  EXPECT_EQ(out, "");
+  EXPECT_EQ(other_out, "step");
+}
+
 // The obvious way: after each byte, does the text so far end with a stop?
 std::string cut_slowly(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t end = 1; end <= text.size(); ++end) {

@@ -2,6 +2,7 @@
 
 import http.client
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -125,6 +126,11 @@ def test_a_full_queue_is_429_with_retry_after(connect):
         error = caught.value
         assert 1 <= int(error.response.headers["retry-after"]) <= 60
         assert "4" in error.message
+        # Refused is not ended: it is counted once, and by its reason.
+        metrics = server.metrics()
+        assert metrics["requests_refused_total{reason=queue_full}"] == 1
+        assert metrics["request_success_total{finished_reason=error}"] == 0
+        assert metrics["e2e_request_latency_seconds_count"] == 0
         for stream in streams:
             stream.close()
         server.await_idle()
@@ -146,6 +152,24 @@ def test_connections_over_the_limit_are_refused(connect):
         while server.get("/health").status != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_a_low_limit_on_open_files_is_raised(connect):
+    """1,024 files are what many systems give a process that does not ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        server = Server()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with server:
+        assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == hard
+        clients = [connect(server) for _ in range(150)]
+        for client in clients:
+            client.send(get("/health"))
+        assert [client.response()[0] for client in clients] == [200] * 150
+        for client in clients:
+            client.close()
 
 
 # ---------------------------------------------------------------- the end

@@ -350,7 +350,15 @@ def test_min_tokens_and_ignore_eos(client):
     assert endless.choices[0].finish_reason == "length"
 
 
-def test_stop_token_ids_and_return_token_ids(client):
+def test_stop_strings_count_behind_min_tokens(client):
+    text = complete(client, max_tokens=60).choices[0].text
+    stop = text[:2]
+    assert complete(client, max_tokens=60, stop=stop).usage.completion_tokens <= 2
+    longer = complete(client, max_tokens=60, stop=stop, extra_body={"min_tokens": 20})
+    assert longer.usage.completion_tokens >= 20 and text.startswith(longer.choices[0].text)
+
+
+def test_stop_token_ids_and_return_token_ids(client, server):
     answer = chat(client, extra_body={"return_token_ids": True})
     ids = answer.choices[0].model_extra["token_ids"]
     assert len(ids) == 24
@@ -359,7 +367,17 @@ def test_stop_token_ids_and_return_token_ids(client):
     assert len(prompt) == answer.usage.prompt_tokens
     stopped = chat(client, extra_body={"return_token_ids": True, "stop_token_ids": [ids[7]]})
     assert stopped.choices[0].finish_reason == "stop"
-    assert stopped.choices[0].model_extra["token_ids"] == ids[:ids.index(ids[7]) + 1]
+    kept = ids[:ids.index(ids[7]) + 1]
+    assert stopped.choices[0].model_extra["token_ids"] == kept
+
+    def text_of(tokens):
+        return server.post("/detokenize", {"tokens": tokens}).json()["prompt"]
+
+    # Like a stop string the id that ended the choice is no text of it, unless asked for.
+    assert stopped.choices[0].message.content == text_of(kept[:-1])
+    included = chat(client, extra_body={"stop_token_ids": [ids[7]],
+                                        "include_stop_str_in_output": True})
+    assert included.choices[0].message.content == text_of(kept)
 
 
 def test_priority_and_user_are_taken(client):
@@ -406,6 +424,8 @@ def test_tools_are_refused_by_name_where_the_template_has_none(client):
     ({"extra_body": {"top_k": -7}}, "top_k"),
     ({"extra_body": {"min_p": 2}}, "min_p"),
     ({"extra_body": {"stop_token_ids": ["x"]}}, "stop_token_ids[0]"),
+    ({"extra_body": {"stop_token_ids": [99999]}}, "stop_token_ids"),
+    ({"logit_bias": {"99999": 1}}, "logit_bias"),
 ])
 def test_bad_chat_fields_are_named(client, fields, param):
     with pytest.raises(openai.BadRequestError) as caught:
