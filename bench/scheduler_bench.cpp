@@ -1,5 +1,6 @@
-// What the scheduler costs per step under each policy: steady decode and admission. Reported per
-// running sequence or per admission; the targets stand in docs/scheduling.md.
+// What the scheduler costs per step under each policy: steady decode and admission, and beside a
+// queue of 100,000. Reported per running sequence, per admission or per plan; the targets stand in
+// docs/scheduling.md.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -100,10 +101,12 @@ class CallTimes {
     call();
     times_.push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count());
   }
-  double median() {
-    const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
-    std::nth_element(times_.begin(), middle, times_.end());
-    return *middle;
+  double median() { return quantile(0.5); }
+  double quantile(double share) {
+    const auto place =
+        times_.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(times_.size()));
+    std::nth_element(times_.begin(), place, times_.end());
+    return *place;
   }
 
  private:
@@ -206,6 +209,46 @@ void admission(benchmark::State& state) {
   state.counters["admit_ns"] = admitting.median();
 }
 BENCHMARK(admission)->ArgsProduct({policy_numbers(), {0, 1}})->ArgNames({"policy", "cached"});
+
+// 100,000 sequences wait, one choice a request or 100, of one client. `p99_ns` is of plans, most of
+// which admit nobody; `cancel_ns` of sequences in the middle of the queue.
+void long_queue(benchmark::State& state) {
+  constexpr int kWaiting = 100'000;
+  constexpr int kPlans = 400;
+  const std::string_view policy = policy_name(state.range(0));
+  const auto choices = static_cast<std::int32_t>(state.range(1));
+  for (auto _ : state) {
+    Bench bench(policy, 64, 32, 4096, 512);
+    for (auto& s : bench.sequences) bench.scheduler.cancel(*s);
+    for (int i = 0; i < kWaiting; ++i) {
+      if (i % choices == 0) {
+        bench.requests.push_back(std::make_unique<Request>());
+        bench.requests.back()->prompt.assign(32, 5);
+        bench.requests.back()->sampling.max_tokens = 20;
+        bench.requests.back()->sampling.n = choices;
+      }
+      bench.add(*bench.requests.back());
+    }
+    CallTimes planning;
+    CallTimes cancelling;
+    BatchPlan plan;
+    for (int i = 0; i < kPlans; ++i) {
+      planning.measure([&] { bench.plan(plan); });
+      bench.answer(plan);
+      bench.commit(plan);
+      Sequence& middle = *bench.sequences[static_cast<std::size_t>(kWaiting / 2 + i)];
+      cancelling.measure([&] { bench.scheduler.cancel(middle); });
+    }
+    state.counters["p99_ns"] = planning.quantile(0.99);
+    state.counters["cancel_ns"] = cancelling.median();
+  }
+  state.SetLabel(std::string(policy));
+}
+BENCHMARK(long_queue)
+    ->ArgsProduct({policy_numbers(), {1, 100}})
+    ->ArgNames({"policy", "choices"})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 void hash_prompt(benchmark::State& state) {
   const std::vector<TokenId> prompt(4000, 5);

@@ -27,6 +27,7 @@ struct Sequence {
   SequenceId id = 0;
   const Request* request = nullptr;  // owned by the engine; outlives the sequence
   std::int32_t choice = 0;
+  std::uint64_t ticket = 0;  // its place by arrival, given out by the scheduler
 
   std::vector<TokenId> tokens;  // capacity prompt + max_tokens from the start
   std::int32_t prompt_len = 0;

@@ -229,20 +229,26 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
 
 bool PlanPass::admit_next(const Admission& how) {
   if (!can_admit()) return false;
-  while (cursor_ < state_.waiting.size() && waits_for_leader(state_.waiting.at(cursor_))) {
-    ++cursor_;
-  }
-  return cursor_ < state_.waiting.size() && admit_at(cursor_, how);
+  const auto passed_over = [&](const WaitingEntry& entry) {
+    return entry.sequence == nullptr || waits_for_leader(entry);
+  };
+  while (cursor_ < waiting().size() && passed_over(waiting()[cursor_])) ++cursor_;
+  return cursor_ < waiting().size() && admit_at(cursor_, how);
 }
 
 void PlanPass::admit_choices(const Admission& how) {
-  if (state_.choices.empty()) return;
-  for (std::size_t i = 0; i < state_.waiting.size();) {
-    const WaitingEntry& entry = state_.waiting.at(i);
+  if (state_.choices.empty() || !can_admit()) return;
+  const auto ready = [&](const WaitingEntry& entry) {
+    if (entry.sequence == nullptr) return false;
     const ChoiceGroup* const group = state_.group_of(*entry.sequence);
-    const bool ready = group != nullptr && group->leader_slot >= 0 && !waits_for_leader(entry);
-    if (ready && !admit_at(i, how)) return;
-    if (!ready) ++i;
+    return group != nullptr && group->leader_slot >= 0 && !waits_for_leader(entry);
+  };
+  for (std::size_t i = 0; i < waiting().size();) {
+    if (!ready(waiting()[i])) {
+      ++i;
+    } else if (!admit_at(i, how)) {
+      return;
+    }
   }
 }
 

@@ -48,7 +48,7 @@ class PlanPass {
   TimePoint now() const { return now_; }
   const ResourceView& resources() const { return resources_; }
 
-  // Who waits, in service order.
+  // Who waits, in service order; entries without a sequence are nobody.
   std::span<const WaitingEntry> waiting() const { return state_.waiting.entries(); }
   // The ticket that the next sequence to arrive will get.
   std::uint64_t next_ticket() const { return state_.next_ticket; }
@@ -129,7 +129,7 @@ class PlanPass {
 
   // Admits one waiting sequence and plans the first row of its prompt. False, and nothing changes,
   // when slot, budget, share of the micro-batch or memory are missing.
-  // REQUIRES: position < waiting().size(), !waits_for_leader.
+  // REQUIRES: waiting()[position] has a sequence, !waits_for_leader.
   bool admit_at(std::size_t position, const Admission& how);
 
   // Admits the first waiting sequence that does not wait for its leader. False when there is none

@@ -39,6 +39,7 @@ std::optional<std::size_t> VtcPolicy::least_served(const PlanPass& pass) {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const WaitingEntry& entry = waiting[i];
+    if (entry.sequence == nullptr) continue;
     if (best) {
       if (entry.order.priority != waiting[*best].order.priority) break;
       if (pass.served(entry.client) >= pass.served(waiting[*best].client)) continue;

@@ -73,8 +73,8 @@ Status Scheduler::add(Sequence& sequence) {
   sequence.max_len = max_len;
   sequence.tokens.reserve(static_cast<std::size_t>(max_len));
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
-  state_->waiting.insert({{sequence.request->priority, state_->next_ticket++},
-                          &sequence,
+  sequence.ticket = state_->next_ticket++;
+  state_->waiting.insert({SchedulerState::place_of(sequence), &sequence,
                           state_->clients.arrive(sequence.request->client_key)});
   return {};
 }
@@ -82,8 +82,8 @@ Status Scheduler::add(Sequence& sequence) {
 void Scheduler::cancel(Sequence& sequence, FinishReason reason) {
   if (sequence.state == SequenceState::kFinished || sequence.cancel_requested) return;
   if (sequence.state == SequenceState::kWaiting) {
-    const std::size_t position = state_->waiting.find(sequence);
-    CHECK(position < state_->waiting.size());
+    const std::size_t position = state_->waiting.find(SchedulerState::place_of(sequence));
+    CHECK(position < state_->waiting.entries().size());
     state_->finish(sequence, state_->dequeue(position).client, reason);
     return;
   }
@@ -102,6 +102,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   plan.step = state_->next_step;
   plan.planned_at = now;
   std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
+  state_->waiting.compact();
   PlanPass pass(*state_, now, resources, plan);
   policy_->plan(pass);
   if (plan.empty()) return;

@@ -140,7 +140,7 @@ void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
   sequence.slot = -1;
   sequence.computed = 0;
   ++sequence.num_preemptions;
-  waiting.insert({running.service_order[s], &sequence, running.client[s]});
+  waiting.insert({place_of(sequence), &sequence, running.client[s]});
   clients.requeue(running.client[s]);
   plan.preempted.push_back(sequence.id);
 }
@@ -217,12 +217,17 @@ void SchedulerState::check_integrity() const {
           running.service_order[s]);
   }
   const auto entries = waiting.entries();
+  std::size_t waits = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
+    CHECK(i == 0 || entries[i - 1].order < entries[i].order);
+    if (entries[i].sequence == nullptr) continue;
+    ++waits;
     const Sequence& sequence = *entries[i].sequence;
+    CHECK(place_of(sequence) == entries[i].order);
     CHECK(sequence.state == SequenceState::kWaiting && sequence.slot == -1);
     CHECK(sequence.computed == 0 && sequence.in_flight == 0);
-    CHECK(i == 0 || entries[i - 1].order < entries[i].order);
   }
+  CHECK(waits == waiting.size());
   clients.check_integrity(waiting.size(), alive);
   for (const auto& [request, group] : choices) {
     CHECK(group.alive > 0);

@@ -82,6 +82,9 @@ struct SchedulerState {
   BlockHasher hasher;
   std::vector<Hash128> hashes;  // scratch
 
+  static ServiceOrder place_of(const Sequence& sequence) {
+    return {sequence.request->priority, sequence.ticket};
+  }
   ChoiceGroup* group_of(const Sequence& sequence);
   // The digests known for a sequence's blocks.
   static const std::vector<Hash128>& known_hashes(const Sequence& sequence);

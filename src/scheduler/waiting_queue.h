@@ -1,7 +1,9 @@
 // WaitingQueue: sequences without a slot, in the order in which they are admitted: by priority
 // (lower first), then by arrival. A preempted sequence keeps its ticket and so returns in front of
-// all that arrived later. A sorted array with a moving head: adding at the end and taking in front
-// are O(1), removal elsewhere moves what lies behind.
+// all that arrived later. A sorted array with a moving head. Who leaves from the middle (choices of
+// a request, the cancelled) leaves an empty entry, which its return fills again or compact() takes
+// out. Adding at the end, taking out anywhere and the way back are O(1), finding is O(log n); a
+// better priority moves what lies behind.
 // Owner: the scheduler; sequences are borrowed. Threads: the engine's.
 #pragma once
 
@@ -23,27 +25,31 @@ struct ServiceOrder {
 
 struct WaitingEntry {
   ServiceOrder order;
-  Sequence* sequence = nullptr;
-  std::int32_t client = 0;  // in the ClientLedger
+  Sequence* sequence = nullptr;  // null: it has left
+  std::int32_t client = 0;       // in the ClientLedger
 };
 
 class WaitingQueue {
  public:
   void insert(const WaitingEntry& entry);
-  // REQUIRES: position < size().
+  // Positions of others stay, unless it is the first: then those behind move up by the entries that
+  // became empty in front. REQUIRES: a sequence is there.
   void erase(std::size_t position);
-  // The position of a sequence, or size() when it is not here.
-  std::size_t find(const Sequence& sequence) const;
+  // Where a sequence waits, or entries().size() when nobody with this place does.
+  std::size_t find(ServiceOrder order) const;
+  // Takes out empty entries once they are more than the others. Positions change.
+  void compact();
 
-  std::size_t size() const { return entries_.size() - head_; }
-  bool empty() const { return size() == 0; }
+  std::size_t size() const { return size_; }  // sequences
+  bool empty() const { return size_ == 0; }
   const WaitingEntry& at(std::size_t position) const { return entries_[head_ + position]; }
-  // In order of admission.
+  // In order of admission, empty ones among them; the first and the last are not.
   std::span<const WaitingEntry> entries() const { return std::span(entries_).subspan(head_); }
 
  private:
   std::vector<WaitingEntry> entries_;  // [head_, end) is the queue
   std::size_t head_ = 0;
+  std::size_t size_ = 0;
 };
 
 }  // namespace sluice

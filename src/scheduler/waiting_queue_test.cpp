@@ -22,7 +22,8 @@ TEST(WaitingQueue, PriorityThenArrival) {
   EXPECT_EQ(queue.at(0).sequence, &c);
   EXPECT_EQ(queue.at(1).sequence, &a);
   EXPECT_EQ(queue.at(2).sequence, &b);
-  EXPECT_EQ(queue.find(b), 2U);
+  EXPECT_EQ(queue.find({0, 2}), 2U);
+  EXPECT_EQ(queue.find({0, 3}), 3U);  // nobody
 }
 
 TEST(WaitingQueue, ThePreemptedReturnInFront) {
@@ -38,29 +39,76 @@ TEST(WaitingQueue, ThePreemptedReturnInFront) {
   EXPECT_EQ(queue.size(), 2U);
 }
 
+TEST(WaitingQueue, WhoLeavesFromTheMiddleMovesNobody) {
+  Sequence s;
+  WaitingQueue queue;
+  for (std::uint64_t i = 0; i < 6; ++i) queue.insert({{0, i}, &s});
+  queue.erase(2);
+  queue.erase(1);
+  EXPECT_EQ(queue.size(), 4U);
+  EXPECT_EQ(queue.entries().size(), 6U);
+  EXPECT_EQ(queue.at(1).sequence, nullptr);
+  EXPECT_EQ(queue.find({0, 1}), 6U);
+  EXPECT_EQ(queue.find({0, 3}), 3U);
+  queue.insert({{0, 2}, &s});  // back in its place
+  EXPECT_EQ(queue.find({0, 2}), 2U);
+  EXPECT_EQ(queue.entries().size(), 6U);
+  queue.erase(0);  // the empty one behind it goes too
+  EXPECT_EQ(queue.find({0, 2}), 0U);
+  EXPECT_EQ(queue.entries().size(), 4U);
+}
+
+TEST(WaitingQueue, EmptyEntriesAreTakenOutWhenTheyAreMore) {
+  Sequence s;
+  WaitingQueue queue;
+  for (std::uint64_t i = 0; i < 10; ++i) queue.insert({{0, i}, &s});
+  for (std::size_t i = 1; i < 6; ++i) queue.erase(i);
+  queue.compact();
+  EXPECT_EQ(queue.entries().size(), 10U);
+  queue.erase(6);
+  queue.compact();
+  EXPECT_EQ(queue.entries().size(), 4U);
+  EXPECT_EQ(queue.find({0, 7}), 1U);
+}
+
 TEST(WaitingQueue, StaysSortedUnderRandomUse) {
   SplitMix64 rng(3);
   std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<WaitingEntry> model;
+  std::vector<WaitingEntry> left;
   WaitingQueue queue;
+  const auto add = [&](const WaitingEntry& entry) {
+    queue.insert(entry);
+    model.push_back(entry);
+    std::sort(model.begin(), model.end(),
+              [](const auto& a, const auto& b) { return a.order < b.order; });
+  };
   for (std::uint64_t i = 0; i < 5000; ++i) {
-    if (rng.below(20) < 11) {
+    const std::uint64_t turn = rng.below(20);
+    if (turn < 10) {
       sequences.push_back(std::make_unique<Sequence>());
-      const WaitingEntry entry{{static_cast<std::int32_t>(rng.below(3)), i},
-                               sequences.back().get()};
-      queue.insert(entry);
-      model.push_back(entry);
-      std::sort(model.begin(), model.end(),
-                [](const auto& a, const auto& b) { return a.order < b.order; });
+      add({{static_cast<std::int32_t>(rng.below(3)), i}, sequences.back().get()});
+    } else if (turn < 12 && !left.empty()) {
+      const auto back = left.begin() + static_cast<std::ptrdiff_t>(rng.below(left.size()));
+      add(*back);
+      left.erase(back);
+    } else if (turn < 13) {
+      queue.compact();
     } else if (!queue.empty()) {
-      const std::size_t position = rng.below(3) == 0 ? rng.below(queue.size()) : 0;
-      queue.erase(position);
-      model.erase(model.begin() + static_cast<std::ptrdiff_t>(position));
+      const std::size_t place = rng.below(3) == 0 ? rng.below(queue.size()) : 0;
+      left.push_back(model[place]);
+      queue.erase(queue.find(model[place].order));
+      ASSERT_EQ(queue.find(model[place].order), queue.entries().size());
+      model.erase(model.begin() + static_cast<std::ptrdiff_t>(place));
     }
     ASSERT_EQ(queue.size(), model.size());
-    for (std::size_t k = 0; k < model.size(); ++k) {
-      ASSERT_EQ(queue.at(k).sequence, model[k].sequence);
+    std::size_t position = 0;
+    for (const WaitingEntry& entry : model) {
+      while (queue.at(position).sequence == nullptr) ++position;
+      ASSERT_EQ(queue.find(entry.order), position);
+      ASSERT_EQ(queue.at(position++).sequence, entry.sequence);
     }
+    ASSERT_EQ(queue.entries().size(), position);
   }
 }
 
