@@ -125,14 +125,14 @@ class Outcome:
     missing: bool = False
 
 
-def run_limited(command, seconds, cwd=None):
+def run_limited(command, seconds, cwd=None, env=None):
     """subprocess.run with its output, or None when the command ran longer. Then everything that it
     started is ended too: helpers of a compiler would keep pipes open and the caller waiting."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, \
             tempfile.TemporaryFile("w+", errors="replace") as err:
         # pylint: disable-next=consider-using-with; waited for below, or given up
-        process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out,
-                                   stderr=err, start_new_session=True)
+        process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=err, start_new_session=True)
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:

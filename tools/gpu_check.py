@@ -39,6 +39,7 @@ PART_LIMIT_S = 60  # of anything else
 SANITIZER_LIMIT_S = 1800  # of a group under compute-sanitizer
 NOTES = 8  # lines about one group
 WHOLE_S = 470  # of tests and benchmarks together
+CUBLAS = "libcublasLt.so.13"  # as src/device/cuda/cublas_lt.cpp
 TESTS_SHARE = 0.55  # of that, at most, where benchmarks follow
 
 
@@ -65,23 +66,28 @@ class Row:
 
 
 class Runner:
-    """Runs the folder's programs, with the folder's own glibc where the machine's is too old."""
+    """Runs the folder's programs, with the folder's own glibc where the machine's is too old. The
+    driver and cuBLASLt are looked for in LD_LIBRARY_PATH and in `libraries`, a folder, too."""
 
-    def __init__(self, folder, prefix=(), deadline=float("inf")):
+    def __init__(self, folder, prefix=(), deadline=float("inf"), libraries=""):
         self.folder = folder
         self.prefix = list(prefix)
         self.deadline = deadline  # of time.monotonic()
         self.loader = []
+        path = ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), libraries]))
+        self.environment = {**os.environ, **({"LD_LIBRARY_PATH": path} if path else {})}
         if self.run(["sluice", "--version"]).returncode != 0:
-            glibc = os.path.join(folder, "lib", "glibc")
-            libraries = glibc + ":" + os.path.join(folder, "lib")
-            self.loader = [os.path.join(glibc, "ld-linux-x86-64.so.2"), "--library-path", libraries]
+            lib = os.path.join(folder, "lib")
+            glibc = os.path.join(lib, "glibc")
+            # In place of LD_LIBRARY_PATH.
+            path = ":".join(filter(None, [glibc, lib, path]))
+            self.loader = [os.path.join(glibc, "ld-linux-x86-64.so.2"), "--library-path", path]
 
     def run_within(self, command, seconds, prefixed=False):
         """None when it ran longer."""
         program = os.path.join(self.folder, command[0])
         full = (self.prefix if prefixed else []) + self.loader + [program] + command[1:]
-        return gpu_bench.run_limited(full, seconds, self.folder)
+        return gpu_bench.run_limited(full, seconds, self.folder, self.environment)
 
     def run(self, command, limit=PART_LIMIT_S, prefixed=False):
         seconds = min(limit, max(self.deadline - time.monotonic(), 0.1))
@@ -93,6 +99,21 @@ class Runner:
             return subprocess.CompletedProcess(command, 124, "",
                                                f"did not end within {seconds:.0f} s")
         return done
+
+
+def cublas_folder(python):
+    """Where pip has put cuBLASLt for this Python, as it does with torch: where the loader does not
+    look. Empty without one."""
+    code = "import nvidia.cu13; print(*nvidia.cu13.__path__, sep='\\n')"
+    try:
+        done = gpu_bench.run_limited([python, "-c", code], PART_LIMIT_S)
+    except OSError:
+        return ""
+    for package in done.stdout.splitlines() if done is not None and done.returncode == 0 else []:
+        folder = os.path.join(package, "lib")
+        if os.path.exists(os.path.join(folder, CUBLAS)):
+            return folder
+    return ""
 
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -302,7 +323,8 @@ def main(argv):
         prefix = [tool, "--error-exitcode", "9"]
     deadline = float("inf") if arguments.sanitizer else start + arguments.time_limit
     share = TESTS_SHARE if arguments.only is None else 1
-    runner = Runner(arguments.folder, prefix, start + share * (deadline - start))
+    runner = Runner(arguments.folder, prefix, start + share * (deadline - start),
+                    cublas_folder(arguments.python))
     try:
         with open(os.path.join(arguments.folder, "COMMIT"), encoding="utf-8") as stream:
             commit = stream.read().strip()

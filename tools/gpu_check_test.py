@@ -64,6 +64,11 @@ SLUICE = """\
                    {"name": "map weights", "seconds": 0.5, "copied_bytes": 20 << 30}]
         print(json.dumps({"prefill": steps, "decode": steps, "hybrid": steps, "startup": startup}))
 """
+LOADER = """\
+    #!/usr/bin/env python3
+    import json, sys
+    print(json.dumps({"checks": [{"name": "cuda", "found": sys.argv[2]}]}))
+"""
 # 15 GB of weights in 5 ms are 3 TB/s: of 4 TB/s, three quarters.
 TORCH = """\
     import json, sys
@@ -72,6 +77,7 @@ TORCH = """\
                       "step_ms": 30.0, "tokens_per_second": 500.0, "version": "none"}))
 """
 WRITE_CHECKPOINT = gpu_bench.write_checkpoint
+CUBLAS_FOLDER = gpu_check.cublas_folder
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -83,9 +89,8 @@ class GpuCheckTest(unittest.TestCase):
         self.write("torch_bench.py", TORCH)
         self.write_tests(PASSED)
         # Gigabytes otherwise.
-        patch = unittest.mock.patch.object(gpu_bench, "write_checkpoint", self.write_config)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.replace(gpu_bench, "write_checkpoint", self.write_config)
+        self.replace(gpu_check, "cublas_folder", lambda python: "")
 
     def write(self, name, text):
         path = os.path.join(self.folder.name, name)
@@ -123,6 +128,26 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertIn("Commit abc123. driver 580.1, CUDA 13.0.", text)
         self.assertEqual(text.count("| passed |"), 7, text)  # a column's name and six rows
+
+    def test_libraries_are_found_where_pip_and_the_machine_have_them(self):
+        os.makedirs(os.path.join(self.folder.name, "site/lib"))
+        self.write("site/lib/libcublasLt.so.13", "")
+        self.replace(gpu_check, "cublas_folder", CUBLAS_FOLDER)
+        self.write("python", f"#!/bin/sh\necho {self.folder.name}/none\n"
+                             f"echo {self.folder.name}/site\n")
+        python = os.path.join(self.folder.name, "python")
+        found = SLUICE.replace('"driver 580.1, CUDA 13.0"', 'os.environ["LD_LIBRARY_PATH"]')
+        self.write("sluice", found.replace("import json", "import os, json"))
+        with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/driver"}):
+            _, text = self.check("--python", python)
+            self.assertIn(f" /driver:{self.folder.name}/site/lib. ", text)
+            # Where the folder's own loader is used it is told of them all.
+            self.write("sluice", "#!/bin/sh\nexit 1\n")
+            os.makedirs(os.path.join(self.folder.name, "lib/glibc"))
+            self.write("lib/glibc/ld-linux-x86-64.so.2", LOADER)
+            _, text = self.check("--python", python)
+            self.assertIn(f"/lib/glibc:{self.folder.name}/lib:/driver:{self.folder.name}/site/lib",
+                          text)
 
     def test_what_was_skipped_did_not_run(self):
         self.write_tests(SKIPPED)
@@ -166,7 +191,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("greedy tokens equal to the CPU's | FAILED | 0 | 3 |", text)
 
-    def limit(self, module, name, value):
+    def replace(self, module, name, value):
         patch = unittest.mock.patch.object(module, name, value)
         patch.start()
         self.addCleanup(patch.stop)
@@ -180,7 +205,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("did not end within", text)
 
     def test_a_group_that_hangs_leaves_time_for_the_others(self):
-        self.limit(gpu_check, "GROUP_LIMIT_S", 0.6)
+        self.replace(gpu_check, "GROUP_LIMIT_S", 0.6)
         self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
         code, text = self.check()
         self.assertEqual(code, 1)
@@ -190,7 +215,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_tests_leave_time_for_benchmarks(self):
         self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
-        self.limit(gpu_bench, "LEAST_S", 0.1)
+        self.replace(gpu_bench, "LEAST_S", 0.1)
         code, rows = self.bench("--time-limit", "3", only=None)
         self.assertEqual(code, 1)
         self.assertEqual(rows["ceiling: BF16 matmul"][0], "measured")
@@ -277,7 +302,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(rows["prefill, 2048 tokens"], ["skipped", "-", "0.75", "no time was left"])
 
     def test_a_part_that_hangs_is_ended_at_its_limit(self):
-        self.limit(gpu_bench, "TORCH_LIMIT_S", {**gpu_bench.TORCH_LIMIT_S, "ceilings": 0.3})
+        self.replace(gpu_bench, "TORCH_LIMIT_S", {**gpu_bench.TORCH_LIMIT_S, "ceilings": 0.3})
         self.write("torch_bench.py", "import sys, time\nif sys.argv[1] == 'ceilings':\n"
                                      "    time.sleep(60)\n" + textwrap.dedent(TORCH))
         code, rows = self.bench()
