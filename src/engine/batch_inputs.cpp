@@ -49,6 +49,9 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   }
   arena.add(RegionKind::kInputs, buffer_name("step"), step_bytes_);
   arena.add(RegionKind::kInputs, buffer_name("last_tokens"), bytes_of_ints(options.max_slots));
+  // What tables have room for is what a step changes at most, but for entries that change twice.
+  max_table_ids_ = static_cast<std::size_t>(table_entries) * groups_.size();
+  table_ids_ = add_staged(bytes_of_ints(static_cast<std::int64_t>(max_table_ids_)));
   // One shared block per row and group is what a step usually copies; more go in several calls.
   max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
   const std::int64_t copy_ints = 1 + 2 * std::int64_t{max_copies_};
@@ -123,6 +126,7 @@ Status BatchInputs::fill(const BatchPlan& plan, std::span<const TokenId> last_to
 }
 
 Status BatchInputs::update_tables(const BatchPlan& plan) {
+  std::size_t used = 0;  // of the staged ids
   for (const BlockTableUpdate& update : plan.table_updates) {
     Group& group = groups_[static_cast<std::size_t>(update.group)];
     CHECK(update.slot < options_.max_slots &&
@@ -130,8 +134,16 @@ Status BatchInputs::update_tables(const BatchPlan& plan) {
     const std::size_t entry =
         static_cast<std::size_t>(update.slot) * static_cast<std::size_t>(options_.table_width) +
         static_cast<std::size_t>(update.first_entry);
-    const std::int32_t* ids = plan.block_ids.data() + update.first_id;
-    std::copy_n(ids, update.count, group.tables.begin() + static_cast<std::ptrdiff_t>(entry));
+    const auto count = static_cast<std::size_t>(update.count);
+    if (used + count > max_table_ids_) {
+      // Those before must have been read before they are overwritten.
+      RETURN_IF_ERROR(device_->synchronize());
+      used = 0;
+    }
+    std::int32_t* ids = staged<std::int32_t>(table_ids_) + used;
+    used += count;
+    std::copy_n(plan.block_ids.data() + update.first_id, count, ids);
+    std::copy_n(ids, count, group.tables.begin() + static_cast<std::ptrdiff_t>(entry));
     RETURN_IF_ERROR(
         device_->copy_to_device(group.device_tables + entry, ids, bytes_of_ints(update.count)));
   }

@@ -62,8 +62,7 @@ class BatchInputs {
   // Writes the step's inputs. `last_tokens` by slot stands in for kTokenFromLastStep: a token, or
   // the embedding's name for one that the device alone knows (EmbedParams). `sampling`: by logit
   // position, for the rows that the device samples.
-  // REQUIRES: the plan stays unchanged until the step has run, and so many steps as may be in
-  // flight before it have.
+  // REQUIRES: of the steps before it, all but those that may be in flight beside it have run.
   Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
               std::span<const RowSampling> sampling);
 
@@ -104,6 +103,7 @@ class BatchInputs {
   BatchInputsOptions options_;
   Device* device_ = nullptr;
   std::int32_t max_copies_ = 0;
+  std::size_t max_table_ids_ = 0;
   std::vector<Group> groups_;
   Work attention_work_;
 
@@ -124,6 +124,7 @@ class BatchInputs {
   std::size_t row_slots_ = 0;
   std::size_t logit_indices_ = 0;
   std::size_t sampling_ = 0;
+  std::size_t table_ids_ = 0;
   std::size_t copies_ = 0;
 };
 

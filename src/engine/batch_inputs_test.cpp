@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu/cpu_device.h"
+#include "tests/support/late_device.h"
 
 namespace sluice {
 namespace {
@@ -10,7 +11,12 @@ namespace {
 // Two KV groups, blocks of four tokens, three slots of up to five blocks.
 class BatchInputsTest : public testing::Test {
  protected:
-  BatchInputsTest() : device_(*make_cpu_device({&pool_, 0, {}})) {
+  BatchInputsTest() { use(*make_cpu_device({&pool_, 0, {}})); }
+
+  void use(std::unique_ptr<Device> device) {
+    inputs_.reset();
+    arena_.reset();
+    device_ = std::move(device);
     BatchInputsOptions options;
     options.capacity = {16, 3, 3};
     options.max_slots = 3;
@@ -132,6 +138,29 @@ TEST_F(BatchInputsTest, BlockTablesPersistAndOnlyChangesTravel) {
   EXPECT_EQ(read(view_.groups[0].block_tables + 5, 2), (Ints{5, 7}));
   EXPECT_EQ(read(view_.groups[1].block_tables + 5, 2), (Ints{6, 8}));
   EXPECT_EQ(*view_.groups[0].slot_mapping, 7 * 4);
+}
+
+TEST_F(BatchInputsTest, TableChangesAreTheInputsOwnAndMoreThanFitGoInTurns) {
+  use(std::make_unique<test::LateDevice>(*make_cpu_device({&pool_, 0, {}})));
+  BatchPlan plan;
+  PlanRow row;
+  row.slot = 1;
+  row.query_len = 1;
+  plan.rows = {row};
+  plan.token_ids = {1};
+  // The same five entries eight times, where thirty of all tables fit at once.
+  for (std::int32_t turn = 1; turn <= 8; ++turn) {
+    plan.table_updates.push_back({1, 0, 0, 5, static_cast<std::int32_t>(plan.block_ids.size())});
+    for (std::int32_t i = 0; i < 5; ++i) plan.block_ids.push_back(10 * turn + i);
+  }
+  plan.table_updates.push_back({1, 1, 0, 1, 0});
+  ASSERT_TRUE(inputs_->fill(plan, {}, {}));
+  plan.block_ids.assign(plan.block_ids.size(), -1);
+  EXPECT_EQ(*view_.groups[0].slot_mapping, 0) << "nothing of the last turn has run";
+  ASSERT_TRUE(device_->synchronize());
+  EXPECT_EQ(read(view_.groups[0].block_tables + 5, 5), (Ints{80, 81, 82, 83, 84}));
+  EXPECT_EQ(read(view_.groups[1].block_tables + 5, 1), (Ints{10}));
+  EXPECT_EQ(*view_.groups[0].slot_mapping, 80 * 4);
 }
 
 TEST_F(BatchInputsTest, MoreCopiesThanFitAreRunInTurns) {

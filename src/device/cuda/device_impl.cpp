@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "device/cuda/gpu.h"
 #include "device/cuda/kernel_set.h"
 #include "device/cuda/library_matmul.h"
-#include "device/cuda/staging_ring.h"
 #include "device/cuda/virtual_memory.h"
 
 namespace sluice::cuda {
@@ -29,8 +27,8 @@ CUdeviceptr device_address(const void* pointer) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<StagingRing> staging,
-             std::unique_ptr<KernelSet> kernels, const CudaOptions& options);
+  CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<KernelSet> kernels,
+             const CudaOptions& options);
   // Own kernels do what it would where it does not start.
   void start_library(const CublasLtApi& api);
   ~CudaDevice() override;
@@ -72,10 +70,11 @@ class CudaDevice final : public Device {
   // Before anything is submitted: no capture on, no error before, the context current.
   Status prepare(std::string_view what);
   bool is_pinned(const void* memory, std::size_t bytes) const;
+  // Behind the submission of a copy from or to host memory.
+  Status copied(CUresult result, std::string_view what, const void* memory, std::size_t bytes);
 
   std::unique_ptr<Gpu> gpu_;
   VirtualMemory memory_;
-  std::unique_ptr<StagingRing> staging_;
   std::unique_ptr<KernelSet> kernels_;
   std::unique_ptr<LibraryMatmul> library_;  // or null
   CudaOps ops_;
@@ -84,11 +83,9 @@ class CudaDevice final : public Device {
 };
 
 CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
-                       std::unique_ptr<StagingRing> staging, std::unique_ptr<KernelSet> kernels,
-                       const CudaOptions& options)
+                       std::unique_ptr<KernelSet> kernels, const CudaOptions& options)
     : gpu_(std::move(gpu)),
       memory_(std::move(memory)),
-      staging_(std::move(staging)),
       kernels_(std::move(kernels)),
       ops_(*gpu_, *kernels_, options.deterministic) {
   traits_.name = gpu_->name();
@@ -154,44 +151,26 @@ bool CudaDevice::is_pinned(const void* memory, std::size_t bytes) const {
   return begin + bytes <= base + size;
 }
 
+// Memory that is not pinned the driver copies by way of buffers of its own, and may do so behind
+// the call: waiting makes it the caller's again.
+Status CudaDevice::copied(CUresult result, std::string_view what, const void* memory,
+                          std::size_t bytes) {
+  gpu_->submitted(result, what);
+  return is_pinned(memory, bytes) ? gpu_->health() : synchronize();
+}
+
 Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
   RETURN_IF_ERROR(prepare("copy"));
-  if (is_pinned(source, bytes)) {
-    gpu_->submitted(
-        gpu_->api().cuMemcpyHtoDAsync(device_address(target), source, bytes, gpu_->stream()),
-        "copy to the device");
-    return gpu_->health();
-  }
-  for (std::size_t done = 0; done < bytes;) {
-    ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
-    std::memcpy(piece.data(), static_cast<const std::byte*>(source) + done, piece.size());
-    gpu_->submitted(gpu_->api().cuMemcpyHtoDAsync(device_address(target) + done, piece.data(),
-                                                  piece.size(), gpu_->stream()),
-                    "copy to the device");
-    RETURN_IF_ERROR(gpu_->health());
-    done += piece.size();
-  }
-  return {};
+  return copied(
+      gpu_->api().cuMemcpyHtoDAsync(device_address(target), source, bytes, gpu_->stream()),
+      "copy to the device", source, bytes);
 }
 
 Status CudaDevice::copy_to_host(void* target, const void* source, std::size_t bytes) {
   RETURN_IF_ERROR(prepare("copy"));
-  if (is_pinned(target, bytes)) {
-    gpu_->submitted(
-        gpu_->api().cuMemcpyDtoHAsync(target, device_address(source), bytes, gpu_->stream()),
-        "copy to the host");
-    return gpu_->health();
-  }
-  for (std::size_t done = 0; done < bytes;) {
-    ASSIGN_OR_RETURN(const std::span<std::byte> piece, staging_->take(bytes - done));
-    gpu_->submitted(gpu_->api().cuMemcpyDtoHAsync(piece.data(), device_address(source) + done,
-                                                  piece.size(), gpu_->stream()),
-                    "copy to the host");
-    RETURN_IF_ERROR(synchronize());
-    std::memcpy(static_cast<std::byte*>(target) + done, piece.data(), piece.size());
-    done += piece.size();
-  }
-  return {};
+  return copied(
+      gpu_->api().cuMemcpyDtoHAsync(target, device_address(source), bytes, gpu_->stream()),
+      "copy to the host", target, bytes);
 }
 
 Status CudaDevice::mark(std::size_t number) {
@@ -211,9 +190,7 @@ Result<Duration> CudaDevice::time_between(std::size_t first, std::size_t second)
 
 Status CudaDevice::synchronize() {
   if (ops_.recording()) return internal_error("synchronize: not possible while capturing");
-  RETURN_IF_ERROR(gpu_->synchronize());
-  staging_->drained();
-  return {};
+  return gpu_->synchronize();
 }
 
 Status CudaDevice::begin_capture() {
@@ -267,12 +244,11 @@ Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,
                                             const CublasLtApi* library) {
   ASSIGN_OR_RETURN(std::unique_ptr<Gpu> gpu, Gpu::open(api, index));
   ASSIGN_OR_RETURN(VirtualMemory memory, VirtualMemory::create(*gpu));
-  ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging, StagingRing::create(*gpu));
   ASSIGN_OR_RETURN(std::unique_ptr<KernelSet> kernels, KernelSet::load(*gpu));
   RETURN_IF_ERROR(check_attention_blocks(*kernels, gpu->info()));
   RETURN_IF_ERROR(check_matmul_blocks(*kernels, gpu->info()));
-  auto device = std::make_unique<CudaDevice>(std::move(gpu), std::move(memory), std::move(staging),
-                                             std::move(kernels), options);
+  auto device =
+      std::make_unique<CudaDevice>(std::move(gpu), std::move(memory), std::move(kernels), options);
   if (library != nullptr && !options.deterministic) device->start_library(*library);
   return std::unique_ptr<Device>(std::move(device));
 }

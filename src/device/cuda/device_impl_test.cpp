@@ -95,14 +95,13 @@ TEST_F(CudaDeviceTest, MatmulsTakeInputsOfTheOtherWeightsDtypeWithFp8) {
   }
 }
 
-TEST_F(CudaDeviceTest, CopiesLargerThanAllStagingBuffersGoThereAndBack) {
+TEST_F(CudaDeviceTest, LargeCopiesGoThereAndBack) {
   std::vector<std::uint32_t> numbers((std::size_t{40} << 20) / 4 + 3);
   std::iota(numbers.begin(), numbers.end(), 7U);
   ASSERT_TRUE(device_->copy_to_device(range_.base + 4, numbers.data(), numbers.size() * 4));
   std::vector<std::uint32_t> back(numbers.size());
   ASSERT_TRUE(device_->copy_to_host(back.data(), range_.base + 4, back.size() * 4));
   EXPECT_TRUE(back == numbers);
-  EXPECT_GE(fake_.calls["cuMemcpyHtoDAsync"], 5);
   ASSERT_TRUE(device_->copy_to_device(range_.base, numbers.data(), 0));
 }
 
@@ -267,10 +266,9 @@ TEST_F(CudaDeviceTest, ADriverThatBreaksACaptureIsToldByName) {
 }
 
 TEST(MakeCudaDevice, GivesEverythingBackWhateverStepFails) {
-  for (const char* function :
-       {"cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuMemGetAllocationGranularity",
-        "cuMemHostAlloc", "cuEventCreate", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad",
-        "cuFuncGetParamInfo"}) {
+  for (const char* function : {"cuDevicePrimaryCtxRetain", "cuStreamCreate",
+                               "cuMemGetAllocationGranularity", "cuEventCreate", "cuModuleLoadData",
+                               "cuModuleGetFunction", "cuFuncLoad", "cuFuncGetParamInfo"}) {
     FakeDriver fake;
     fake.fails[function] = CUDA_ERROR_INVALID_VALUE;
     fake.works[function] = 0;

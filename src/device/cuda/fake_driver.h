@@ -1,10 +1,10 @@
 // FakeDriver: a CUDA driver made of host memory and books, for machines without a GPU. It holds the
 // rules that our calls must keep (addresses reserved before they are mapped, whole allocations
-// unmapped, access set before use, no copies in a capture, and only of pinned memory) and says so
-// by failing the call. Device addresses are real pages of this process, so copies copy; launches
-// are noted and, if wanted, run on the host (run_emulated.h), where a trap is a fault that stays.
-// What is submitted to a stream runs at once; or, if wanted, as late as it may: when something that
-// was submitted behind it is waited for. A missing wait then shows.
+// unmapped, access set before use, no copies in a capture) and says so by failing the call. Device
+// addresses are real pages of this process, so copies copy; launches are noted and, if wanted, run
+// on the host (run_emulated.h), where a trap is a fault that stays. What is submitted to a stream
+// runs at once; or, if wanted, as late as it may: when something that was submitted behind it is
+// waited for. A missing wait then shows.
 // Owner: a test. Threads: the test's. One at a time: the driver's functions have no context
 // argument.
 #pragma once
@@ -90,7 +90,6 @@ class FakeDriver {
   int streams = 0;
   int events = 0;
   int pinned = 0;
-  std::map<const void*, std::size_t> pinned_bytes;  // by address
   int modules = 0;
   bool current = false;
   bool capturing = false;
