@@ -61,8 +61,9 @@ class Device {
   virtual Result<MemoryInfo> memory_info() const = 0;
 
   // Reserves address space at the first free slot of the device's fixed series of bases (the
-  // same series in every process, so that captured pointers can stay valid). kUnavailable when
-  // all are taken. `bytes` is rounded up to the granularity.
+  // same series in every process, so that captured pointers can stay valid). Where all are taken a
+  // GPU's driver may give another place, with a warning; else kUnavailable. `bytes` is rounded up
+  // to the granularity.
   virtual Result<AddressRange> reserve(std::size_t bytes) = 0;
   virtual void release(AddressRange range) = 0;
 

@@ -53,35 +53,38 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
   RETURN_IF_ERROR(gpu_->make_current());
   const DriverApi& api = gpu_->api();
   bytes = round_up(bytes, chunk_bytes_);
-  CUdeviceptr elsewhere = 0;
-  std::string refusal;
   for (const std::size_t area : kAreas) {
     for (std::size_t slot = 0; slot < kSlotsOfArea; ++slot) {
       const CUdeviceptr wanted = area + slot * kSlotBytes;
       CUdeviceptr got = 0;
       // The address is a hint to the driver: what it gives may lie elsewhere.
       const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
-      if (result == CUDA_SUCCESS && got == wanted) {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers
-        const AddressRange range{reinterpret_cast<std::byte*>(got), bytes};
-        ranges_[range.base].resize(bytes / chunk_bytes_, Chunk{0});
-        return range;
-      }
+      if (result == CUDA_SUCCESS && got == wanted) return take_range(got, bytes);
       if (result == CUDA_SUCCESS) {
-        elsewhere = got;
         RETURN_IF_ERROR(gpu_->check(api.cuMemAddressFree(got, bytes), "freeing addresses"));
-      } else {
-        Error error = driver_error(api, result, "the driver");
-        if (is_sticky(result)) return error;
-        refusal = std::move(error).message;
+      } else if (is_sticky(result)) {
+        return driver_error(api, result, "the driver");
       }
     }
   }
-  return unavailable(
-      fmt::format("{}: reserving {} bytes of device addresses: none of {} slots is free{}{}",
-                  gpu_->name(), bytes, kSlotsOfArea * static_cast<int>(std::size(kAreas)),
-                  elsewhere == 0 ? "" : fmt::format(", the driver offers {:#x}", elsewhere),
-                  refusal.empty() ? "" : "; " + refusal));
+  CUdeviceptr anywhere = 0;
+  const std::string what =
+      fmt::format("{}: reserving {} bytes of device addresses: none of {} slots is free",
+                  gpu_->name(), bytes, kSlotsOfArea * static_cast<int>(std::size(kAreas)));
+  if (auto status = cuda::check(api, api.cuMemAddressReserve(&anywhere, bytes, 0, 0, 0), what);
+      !status) {
+    return unavailable(std::move(status).error().message);
+  }
+  log_warning(fmt::format("{}; the driver has given {:#x}, as it may not in another process", what,
+                          anywhere));
+  return take_range(anywhere, bytes);
+}
+
+AddressRange VirtualMemory::take_range(CUdeviceptr base, std::size_t bytes) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers
+  const AddressRange range{reinterpret_cast<std::byte*>(base), bytes};
+  ranges_[range.base].resize(bytes / chunk_bytes_, Chunk{0});
+  return range;
 }
 
 void VirtualMemory::release(AddressRange range) {

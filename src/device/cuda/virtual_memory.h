@@ -4,7 +4,8 @@
 // A chunk is one physical allocation and the unit of everything here: the device's granularity is
 // the chunk's size, so that whatever is given back is given back whole. Bases are a fixed series,
 // the same in every process: slots of 256 GiB, first where other work on frozen addresses found the
-// driver willing, then in two areas elsewhere.
+// driver willing, then in two areas elsewhere. A driver may refuse all of them; then a range lies
+// where it likes, and a warning says so.
 // Owner: the CUDA device. Threads: the engine's thread.
 #pragma once
 
@@ -43,6 +44,8 @@ class VirtualMemory {
 
   VirtualMemory(Gpu& gpu, std::size_t chunk_bytes, CUmemAllocationProp properties)
       : gpu_(&gpu), chunk_bytes_(chunk_bytes), properties_(properties) {}
+  // Of addresses that were reserved; keeps its books.
+  AddressRange take_range(CUdeviceptr base, std::size_t bytes);
   // The chunks of [offset, offset + bytes) of a range. CHECKs that they are its own.
   std::vector<Chunk>& chunks_of(AddressRange range, std::size_t offset, std::size_t bytes);
   Status back_chunk(CUdeviceptr address, Chunk& chunk);
