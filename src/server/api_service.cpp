@@ -20,6 +20,8 @@ namespace {
 
 constexpr int kRetryWhileLoading = 1;   // seconds
 constexpr int kRetryWhileDraining = 5;  // until another instance has taken over
+// A longer body is long work: tens of milliseconds of tokenization.
+constexpr std::size_t kShortBody = 256 << 10;
 constexpr std::string_view kRequestIdHeader = "X-Request-Id";
 
 ApiError make_error(int status, std::string message, std::string code) {
@@ -306,8 +308,9 @@ void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string
   }
   // Shared, because std::function copies what it holds; it has one owner at a time.
   auto shared = std::make_shared<Call>(std::move(call));
-  const bool taken =
-      pool_.try_submit([this, shared, work = std::move(work), done](int index) mutable {
+  const std::size_t body = shared->exchange->request().body.size();
+  const bool taken = pool_.try_submit(
+      [this, shared, work = std::move(work), done](int index) mutable {
         // Shared for the same reason.
         auto result = std::make_shared<T>(work(worker(index), shared->exchange->request().body));
         loop_.post([this, shared = std::move(shared), result, done] {
@@ -315,7 +318,8 @@ void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string
           shared->exchange->drop_body();
           (this->*done)(std::move(*shared), std::move(*result));
         });
-      });
+      },
+      body <= kShortBody ? JobLength::kShort : JobLength::kLong);
   if (taken) {
     ++preparing_;
     return;

@@ -36,7 +36,7 @@ class ApiService final : public http::Handler {
     int workers = 2;
     // Calls that may wait to be parsed and tokenized; one more is answered 429.
     std::size_t max_waiting_calls = 1024;
-    UrgentWork* urgent = nullptr;  // where calls are marked while the workers have them
+    UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // Of the HTTP server, for /metrics.
     std::function<std::int64_t()> open_connections;
   };

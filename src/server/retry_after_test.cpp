@@ -23,6 +23,16 @@ TEST(RetryAfter, FollowsTheRateAtWhichRequestsFinish) {
   EXPECT_EQ(retry.refused(TimePoint{seconds(55)}), 10);
 }
 
+// Ten requests a second finish; somebody asks ten thousand times in the meantime.
+TEST(RetryAfter, AFloodIsForgottenWithinTheLongestWait) {
+  RetryAfter retry;
+  const auto at = [](int tenths) { return TimePoint{std::chrono::milliseconds(100 * tenths)}; };
+  for (int i = 0; i < 100; ++i) retry.finished(at(i));
+  for (int i = 0; i < 10'000; ++i) EXPECT_LE(retry.refused(at(100)), 60);
+  for (int i = 100; i < 100 + 60 * 10; ++i) retry.finished(at(i));
+  EXPECT_LE(retry.refused(at(700)), 2);
+}
+
 TEST(RetryAfter, StaysBetweenOneAndSixtySeconds) {
   RetryAfter fast;
   for (int i = 0; i < 1000; ++i) fast.finished(TimePoint{std::chrono::milliseconds(i)});

@@ -1,21 +1,23 @@
 #include "server/worker_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sluice {
 
 WorkerPool::WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent)
-    : max_pending_(max_pending), urgent_(urgent) {
+    : max_pending_(max_pending), max_long_(std::max(1, threads - 1)), urgent_(urgent) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
 }
 
 WorkerPool::~WorkerPool() { stop(); }
 
-bool WorkerPool::try_submit(Job job) {
+bool WorkerPool::try_submit(Job job, JobLength length) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_ || jobs_.size() >= max_pending_) return false;
-    jobs_.push_back({std::move(job), UrgentWork::Mark(urgent_)});
+    UrgentWork* const marked_in = length == JobLength::kShort ? urgent_ : nullptr;
+    jobs_.push_back({std::move(job), UrgentWork::Mark(marked_in), length});
   }
   wake_.notify_one();
   return true;
@@ -27,7 +29,7 @@ std::size_t WorkerPool::pending() const {
 }
 
 void WorkerPool::stop() {
-  std::deque<MarkedJob> dropped;
+  Jobs dropped;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -39,15 +41,29 @@ void WorkerPool::stop() {
   }
 }
 
+WorkerPool::Jobs::iterator WorkerPool::first_that_may_run() {
+  if (running_long_ < max_long_) return jobs_.begin();
+  return std::find_if(jobs_.begin(), jobs_.end(),
+                      [](const MarkedJob& job) { return job.length == JobLength::kShort; });
+}
+
 void WorkerPool::run(int worker) {
+  bool ran_long = false;
   while (true) {
     MarkedJob next;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      if (ran_long) --running_long_;
+      auto found = jobs_.end();
+      wake_.wait(lock, [&] {
+        found = first_that_may_run();
+        return stopping_ || found != jobs_.end();
+      });
       if (stopping_) return;
-      next = std::move(jobs_.front());
-      jobs_.pop_front();
+      next = std::move(*found);
+      jobs_.erase(found);
+      ran_long = next.length == JobLength::kLong;
+      if (ran_long) ++running_long_;
     }
     next.job(worker);
   }

@@ -1,11 +1,14 @@
 // WorkerPool: a few threads for work that is too long for the event loop: parsing bodies, rendering
-// templates, tokenizing. Jobs run in the order in which they came, each told which worker runs it
-// (0 to threads - 1), so that working memory can be kept per worker. Jobs must not throw.
-// Owner: the command. Threads: try_submit() and pending() from any, the rest from the owner's.
+// templates, tokenizing. Jobs run in the order in which they came, but that all threads except one
+// may run long jobs at once: whoever sends many of those does not stall everybody else. Each is
+// told which worker runs it (0 to threads - 1), so that working memory can be kept per worker. Jobs
+// must not throw. Owner: the command. Threads: try_submit() and pending() from any, the rest from
+// the owner's.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -16,19 +19,21 @@
 
 namespace sluice {
 
+enum class JobLength : std::uint8_t { kShort, kLong };
+
 class WorkerPool {
  public:
   using Job = std::function<void(int worker)>;
 
-  // `max_pending`: jobs that may wait. `urgent`: where jobs are marked until they have run; null =
-  // nowhere. REQUIRES: it outlives the pool.
+  // `max_pending`: jobs that may wait. `urgent`: where short jobs are marked until they have run;
+  // null = nowhere. REQUIRES: it outlives the pool.
   WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent = nullptr);
   ~WorkerPool();  // stops
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // False, and nothing happens, when as many jobs as may wait do, or after stop().
-  bool try_submit(Job job);
+  bool try_submit(Job job, JobLength length = JobLength::kShort);
   std::size_t pending() const;
 
   // Drops the jobs that wait, ends the threads, and waits for them. Again: does nothing.
@@ -38,15 +43,21 @@ class WorkerPool {
   struct MarkedJob {
     Job job;
     UrgentWork::Mark mark;
+    JobLength length = JobLength::kShort;
   };
+  using Jobs = std::deque<MarkedJob>;
 
   void run(int worker);
+  // With `mutex_` held.
+  Jobs::iterator first_that_may_run();
 
   const std::size_t max_pending_;
+  const int max_long_;  // long jobs that may run at once
   UrgentWork* const urgent_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<MarkedJob> jobs_;
+  Jobs jobs_;
+  int running_long_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

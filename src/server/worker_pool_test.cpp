@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <memory>
+#include <vector>
 
 namespace sluice {
 namespace {
@@ -53,6 +55,65 @@ TEST(WorkerPool, OneLongJobDoesNotStallTheOtherWorker) {
   std::promise<void> ran;
   ASSERT_TRUE(pool.try_submit([&](int) { ran.set_value(); }));
   ran.get_future().wait();
+  release.set_value();
+}
+
+TEST(WorkerPool, LongJobsLeaveAThreadToShortOnes) {
+  WorkerPool pool(3, 10);
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
+  std::promise<void> all_long;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(pool.try_submit(
+        [&, i](int) {
+          most = std::max(most.load(), ++running);
+          released.wait();
+          --running;
+          if (i == 4) all_long.set_value();
+        },
+        JobLength::kLong));
+  }
+  for (int i = 0; i < 3; ++i) {
+    std::promise<void> ran;
+    ASSERT_TRUE(pool.try_submit([&](int) { ran.set_value(); }));
+    ran.get_future().wait();
+  }
+  EXPECT_EQ(pool.pending(), 3U);
+  release.set_value();
+  all_long.get_future().wait();
+  EXPECT_EQ(most, 2);
+}
+
+TEST(WorkerPool, AloneAThreadRunsLongJobsToo) {
+  WorkerPool pool(1, 10);
+  std::vector<int> order;
+  std::promise<void> done;
+  const auto note = [&order](int number) {
+    return [&order, number](int) { order.push_back(number); };
+  };
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  ASSERT_TRUE(pool.try_submit([released](int) { released.wait(); }));
+  ASSERT_TRUE(pool.try_submit(note(1), JobLength::kLong));
+  ASSERT_TRUE(pool.try_submit(note(2)));
+  ASSERT_TRUE(pool.try_submit(note(3), JobLength::kLong));
+  ASSERT_TRUE(pool.try_submit([&done](int) { done.set_value(); }));
+  release.set_value();
+  done.get_future().wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(WorkerPool, LongJobsAreNotUrgent) {
+  UrgentWork urgent;
+  WorkerPool pool(1, 10, &urgent);
+  std::promise<void> release;
+  auto released = release.get_future().share();
+  ASSERT_TRUE(pool.try_submit([released](int) { released.wait(); }, JobLength::kLong));
+  EXPECT_FALSE(urgent.pending());
+  ASSERT_TRUE(pool.try_submit([](int) {}));
+  EXPECT_TRUE(urgent.pending());
   release.set_value();
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/stop_matcher.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "tokenizer/test_random.h"
 
@@ -67,6 +68,17 @@ TEST(StopMatcher, TextThatEndsNothingPassesWithItsStops) {
   EXPECT_EQ(matcher.stopped_by(), 0u);
   matcher.pass("more", out);
   EXPECT_EQ(out, "the END, ab");
+}
+
+// A call may have a thousand choices, each with a copy.
+TEST(StopMatcher, CopiesShareTheStrings) {
+  const StopMatcher matcher = make(std::vector<std::string>(16, std::string(1024, 'x')));
+  constexpr std::size_t kCopies = 1000;
+  std::vector<StopMatcher> copies;
+  copies.reserve(kCopies);
+  const std::size_t before = mallinfo2().uordblks;
+  for (std::size_t i = 0; i < kCopies; ++i) copies.push_back(matcher);
+  EXPECT_LT((mallinfo2().uordblks - before) / kCopies, 1024U);
 }
 
 TEST(StopMatcher, CopiesGoTheirOwnWays) {
