@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -172,12 +171,6 @@ Status Engine::add_request(Request request) {
     sequence.id = next_sequence_++;
     sequence.request = &stored;
     sequence.choice = choice;
-    // At once for its whole life, as Scheduler::add wants it: no second copy there.
-    const std::int64_t longest =
-        static_cast<std::int64_t>(stored.prompt.size()) + stored.sampling.max_tokens;
-    sequence.tokens.reserve(
-        static_cast<std::size_t>(std::min<std::int64_t>(longest, limits_.max_model_len)));
-    sequence.tokens.assign(stored.prompt.begin(), stored.prompt.end());
     sequence.prompt_len = static_cast<std::int32_t>(stored.prompt.size());
     if (auto status = scheduler_->add(sequence); !status) {
       for (std::int32_t i = 0; i < choice; ++i) {

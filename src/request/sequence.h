@@ -4,8 +4,8 @@
 //   tokens:  [ prompt ............ | output ........ ]
 //              computed (in KV)  ->|  in_flight: being computed by submitted steps
 //
-// Invariants: 0 <= computed, 0 <= in_flight, prompt_len <= tokens.size().
-// computed + in_flight may exceed tokens.size() while a step whose result is not yet known runs.
+// Invariants: 0 <= computed, 0 <= in_flight, prompt_len <= length().
+// computed + in_flight may exceed length() while a step whose result is not yet known runs.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,9 @@ struct Sequence {
   std::int32_t choice = 0;
   std::uint64_t ticket = 0;  // its place by arrival, given out by the scheduler
 
-  std::vector<TokenId> tokens;  // capacity prompt + max_tokens from the start
+  // Capacity max_len once it runs. Empty before: the prompt is copied when it gets its first slot,
+  // so that choices which wait cost no memory. Whoever has no such request may fill it in at once.
+  std::vector<TokenId> tokens;
   std::int32_t prompt_len = 0;
   std::int32_t max_len = 0;  // prompt + max_tokens, at most the context
   std::int32_t computed = 0;
@@ -49,7 +51,11 @@ struct Sequence {
   TimePoint first_scheduled;
   TimePoint first_token;
 
-  std::int32_t output_len() const { return static_cast<std::int32_t>(tokens.size()) - prompt_len; }
+  // Prompt and output.
+  std::int32_t length() const {
+    return tokens.empty() ? prompt_len : static_cast<std::int32_t>(tokens.size());
+  }
+  std::int32_t output_len() const { return length() - prompt_len; }
 };
 
 }  // namespace sluice

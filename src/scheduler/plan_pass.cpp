@@ -149,20 +149,20 @@ bool PlanPass::waits_for_leader(const WaitingEntry& entry) const {
 bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) const {
   if (group == nullptr || group->leader_slot < 0) return false;
   const std::int32_t shared = sequence.prompt_len - 1;
-  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
+  const std::int32_t num_tokens = sequence.length();
   return state_.kv.can_fork(group->leader_slot, shared) &&
          state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1) < shared;
 }
 
 // How long the row of a whole prompt would be. Looks into the prefix cache only when that decides.
 std::int32_t PlanPass::tokens_to_compute(const Sequence& sequence) const {
-  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
+  const std::int32_t num_tokens = sequence.length();
   return num_tokens <= tokens_left() ? num_tokens : tokens_missing(sequence);
 }
 
 // Tokens that no cached block and no sibling has.
 std::int32_t PlanPass::tokens_missing(const Sequence& sequence) const {
-  const auto num_tokens = static_cast<std::int32_t>(sequence.tokens.size());
+  const std::int32_t num_tokens = sequence.length();
   if (may_fork(sequence, state_.group_of(sequence))) return num_tokens - sequence.prompt_len + 1;
   return num_tokens - state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1);
 }
@@ -175,7 +175,7 @@ std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, Reservation r
       [[fallthrough]];
     case Reservation::kMaxTokens: return sequence.max_len - 1;  // the last is never computed
   }
-  return static_cast<std::int32_t>(sequence.tokens.size());
+  return sequence.length();
 }
 
 std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Sequence& sequence,
@@ -192,8 +192,7 @@ std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Seque
     return forked ? std::optional(shared) : std::nullopt;
   }
   const auto cached = state_.kv.admit(slot, SchedulerState::known_hashes(sequence),
-                                      static_cast<std::int32_t>(sequence.tokens.size()), watermark,
-                                      changes_, reserved);
+                                      sequence.length(), watermark, changes_, reserved);
   if (cached && group != nullptr && group->leader_slot < 0) group->leader_slot = slot;
   return cached;
 }

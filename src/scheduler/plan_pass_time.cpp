@@ -47,7 +47,7 @@ std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t want
 // Whether a chunk of a prompt that waits would get time: asked before it is admitted.
 bool PlanPass::time_for(const WaitingEntry& entry) {
   if (num_chunks_ == 0) return true;
-  const auto num_tokens = static_cast<std::int32_t>(entry.sequence->tokens.size());
+  const std::int32_t num_tokens = entry.sequence->length();
   const std::int32_t missing = tokens_missing(*entry.sequence);
   const std::int32_t most = std::min(missing, tokens_left());
   const std::int32_t least = std::min(time_->min_chunk, most);

@@ -46,7 +46,9 @@ Scheduler::~Scheduler() = default;
 
 Status Scheduler::add(Sequence& sequence) {
   CHECK(sequence.request != nullptr && sequence.state == SequenceState::kWaiting);
-  CHECK(static_cast<std::size_t>(sequence.prompt_len) == sequence.tokens.size());
+  const std::size_t given =
+      sequence.tokens.empty() ? sequence.request->prompt.size() : sequence.tokens.size();
+  CHECK(static_cast<std::size_t>(sequence.prompt_len) == given);
   const SchedulerOptions& options = state_->options;
   if (sequence.prompt_len < 1) return invalid_argument("prompt: has no tokens, needs at least 1");
   if (sequence.prompt_len >= options.max_model_len) {
@@ -71,7 +73,6 @@ Status Scheduler::add(Sequence& sequence) {
         blocks, max_len - 1, state_->kv.num_usable_blocks()));
   }
   sequence.max_len = max_len;
-  sequence.tokens.reserve(static_cast<std::size_t>(max_len));
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
   sequence.ticket = state_->next_ticket++;
   state_->waiting.insert({SchedulerState::place_of(sequence), &sequence,

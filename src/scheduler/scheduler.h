@@ -62,7 +62,7 @@ class Scheduler {
   ~Scheduler();
 
   // Queues a new sequence, which must stay where it is until it is finished; sets its max_len from
-  // max_tokens and the context and reserves its tokens. kInvalidArgument when its prompt is empty
+  // max_tokens and the context. kInvalidArgument when its prompt is empty
   // or leaves no room in the context; kResourceExhausted when it could not run
   // even alone in the KV memory there is (the message says how much would be needed).
   Status add(Sequence& sequence);

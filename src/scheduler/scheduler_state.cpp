@@ -74,6 +74,11 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.sequence[s] = &sequence;
   running.id[s] = sequence.id;
   running.service_order[s] = place;
+  sequence.tokens.reserve(static_cast<std::size_t>(sequence.max_len));
+  if (sequence.tokens.empty()) {
+    const std::vector<TokenId>& prompt = sequence.request->prompt;
+    sequence.tokens.assign(prompt.begin(), prompt.end());
+  }
   running.next[s] = cached;
   running.known[s] = static_cast<std::int32_t>(sequence.tokens.size());
   running.last_token[s] = sequence.tokens.back();

