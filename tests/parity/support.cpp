@@ -27,8 +27,8 @@ Result<std::unique_ptr<Device>> make_cpu(int threads, bool) {
 }
 
 Result<std::unique_ptr<Device>> make_cuda(int, bool deterministic) {
-  // The driver makes a context for the first device and takes it down with the last, which takes a
-  // good part of a second: one that stays spares all tests but one that time.
+  // The driver makes a context for the first device and takes it down with the last: one that stays
+  // spares all tests but the first the time for it, which their time limit on a GPU counts.
   [[maybe_unused]] static const Device* const first =
       make_cuda_device(0, {.deterministic = true}).value_or(nullptr).release();
   auto device = make_cuda_device(0, {.deterministic = deterministic});
