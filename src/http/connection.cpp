@@ -123,9 +123,7 @@ void Connection::take_head() {
   Request& head = parser_->request();
   head.peer = peer_;
   head.received = last_read_;
-  if (server_.budget->used + parser_->content_length() > server_.limits.total_body_bytes) {
-    return refuse_body();
-  }
+  if (!has_room_for(parser_->content_length(), parser_->content_length())) return refuse_body();
   if (auto refused = server_.handler.admit(head)) {
     const bool keep_alive = parser_->keep_alive() && !parser_->has_body();
     return answer_at_once(*refused, keep_alive);
@@ -136,6 +134,13 @@ void Connection::take_head() {
   if (parser_->expects_continue() && waiting().empty()) send(kContinue);
 }
 
+// Whether a body of `size` bytes, `more` of which are not counted yet, may be in memory. Short ones
+// always may: a few clients with long ones must not shut out all others.
+bool Connection::has_room_for(std::uint64_t size, std::uint64_t more) const {
+  const HttpLimits& limits = server_.limits;
+  return size <= limits.fair_body_bytes || server_.budget->used + more <= limits.total_body_bytes;
+}
+
 void Connection::refuse_body() {
   refuse(503, "too many requests with large bodies at once; try again later");
 }
@@ -144,7 +149,7 @@ bool Connection::charge_body() {
   const std::size_t size = parser_->request().body.size();
   server_.budget->used += size - charged_;
   charged_ = size;
-  if (server_.budget->used <= server_.limits.total_body_bytes) return true;
+  if (has_room_for(size, 0)) return true;
   refuse_body();
   return false;
 }

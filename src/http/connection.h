@@ -106,6 +106,7 @@ class Connection final : private SocketEvents {
   void drop_input(std::size_t bytes);
   void advance();
   void take_head();
+  bool has_room_for(std::uint64_t size, std::uint64_t more) const;
   void refuse_body();
   bool charge_body();
   void dispatch();

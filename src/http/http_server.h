@@ -23,6 +23,7 @@ struct HttpLimits {
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
   std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
+  std::size_t fair_body_bytes = 64 << 10;    // a body of no more is read even so
   // Of answers that clients do not take, all connections together. Beyond it one that would leave
   // more than Connection::kFairUnsent is cut off.
   std::size_t total_unsent_bytes = 256 << 20;

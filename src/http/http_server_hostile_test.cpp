@@ -300,6 +300,7 @@ HttpLimits few_bodies() {
   HttpLimits limits;
   limits.body_bytes = 1000;
   limits.total_body_bytes = 1500;
+  limits.fair_body_bytes = 0;
   return limits;
 }
 
@@ -329,6 +330,24 @@ TEST(HttpServerHostile, BoundsAllBodiesTogether) {
   TestClient fourth(server.port());
   fourth.send(post_head(1000) + std::string(1000, 'x'));
   EXPECT_EQ(fourth.answer()->status, 200);
+}
+
+TEST(HttpServerHostile, AShortBodyIsReadEvenSo) {
+  HttpLimits limits = few_bodies();
+  limits.total_body_bytes = 1000;
+  limits.fair_body_bytes = 100;
+  TestServer server(limits);
+  TestClient hog(server.port());
+  hog.send(kHeldBody);
+  ASSERT_NE(server.held(), nullptr);
+  TestClient client(server.port());
+  client.send(post_head(100) + std::string(100, 'x'));
+  EXPECT_EQ(client.answer()->status, 200);
+  client.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n" +
+              std::string(100, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(client.answer()->status, 200);
+  client.send(post_head(101));
+  EXPECT_EQ(client.answer()->status, 503);
 }
 
 // Or a few clients with large bodies and long answers would shut everybody else out.

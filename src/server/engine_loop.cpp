@@ -399,6 +399,8 @@ void EngineLoop::take(OutputBatch& batch) {
   impl_->woken = false;
 }
 
+std::int32_t EngineLoop::max_requests() const { return impl_->options.max_requests; }
+
 EngineState EngineLoop::state() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->state;

@@ -120,6 +120,7 @@ class EngineLoop {
   // may have been: then `wake` is called again when something is.
   void take(OutputBatch& batch);
 
+  std::int32_t max_requests() const;
   EngineState state() const;
   // Why the state is kFailed.
   std::optional<Error> failure() const;

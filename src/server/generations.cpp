@@ -1,5 +1,7 @@
 #include "server/generations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,6 +32,10 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
                                    context, first_id, std::move(record));
   Generation& started = *generation;
   generations_.emplace(first_id, std::move(generation));
+  if (auto error = too_many_prompts(started.num_prompts())) {
+    started.refuse(*error, 0);
+    return retire(first_id);
+  }
   for (std::size_t i = 0; i < started.num_prompts(); ++i) {
     by_request_.emplace(first_id + i, &started);
     Request request = started.make_request(i, client);
@@ -53,6 +59,14 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
     return;
   }
   started.on_close([this, first_id](http::CloseReason reason) { closed(first_id, reason); });
+}
+
+// A call that no empty queue holds: to try again would be in vain.
+std::optional<ApiError> Generations::too_many_prompts(std::size_t prompts) const {
+  if (prompts <= static_cast<std::size_t>(engine_.max_requests())) return std::nullopt;
+  return bad_field("prompt", fmt::format("prompt: got {} prompts; this server holds {} requests at "
+                                         "once (--max-queue), send fewer in one call",
+                                         prompts, engine_.max_requests()));
 }
 
 void Generations::take_outputs() {

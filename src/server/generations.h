@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -53,6 +54,7 @@ class Generations {
   const Generation* find(RequestId id) const;
 
  private:
+  std::optional<ApiError> too_many_prompts(std::size_t prompts) const;
   void take_batch();
   void note_throughput(TimePoint now, std::int64_t later_tokens);
   void closed(RequestId first_id, http::CloseReason reason);

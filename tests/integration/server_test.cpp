@@ -325,11 +325,25 @@ TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
   EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 1}}).status, 200);
 }
 
+TEST(Server, ACallThatNoQueueHoldsIsNotToldToTryAgain) {
+  Options options;
+  options.max_requests = 2;
+  RunningServer server(options);
+  json body = {{"model", "demo"}, {"prompt", {"a", "b", "c"}}, {"max_tokens", 1}};
+  const auto refused = server.complete(body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(json::parse(refused.body)["error"]["param"], "prompt");
+  EXPECT_THAT(refused.body, HasSubstr("got 3 prompts; this server holds 2 requests"));
+  body["prompt"] = {"a", "b"};
+  EXPECT_EQ(server.complete(body).status, 200);
+}
+
 // Bodies count while they are read, not while their answers are made: otherwise a few large ones
 // with long answers would shut out all others.
 TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
   Options options;
   options.limits.total_body_bytes = 4096;
+  options.limits.fair_body_bytes = 0;
   RunningServer server(options);
   server.gate.close();
   std::vector<http::TestClient> clients;
