@@ -76,6 +76,18 @@ struct Expr {
   const Builtin* builtin = nullptr;  // kFilter and kTest; null: unknown, an error when reached
 };
 
+template <class Function>
+void for_each_child(const Expr& expr, Function function) {
+  for (const ExprPtr& child : expr.children) {
+    if (child) function(*child);
+  }
+  if (!expr.arguments) return;
+  for (const ExprPtr& e : expr.arguments->positional) function(*e);
+  for (const ExprPtr& e : expr.arguments->named) function(*e);
+  if (expr.arguments->extra_positional) function(*expr.arguments->extra_positional);
+  if (expr.arguments->extra_named) function(*expr.arguments->extra_named);
+}
+
 struct Stmt;
 using StmtPtr = std::unique_ptr<Stmt>;
 using Block = std::vector<StmtPtr>;

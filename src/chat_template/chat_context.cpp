@@ -85,6 +85,7 @@ Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view
     Value message = messages.items()[i];
     const std::string where = "messages[" + std::to_string(i) + "]";
     if (!message.is_dict()) return invalid_argument(where + ": must be an object");
+    message = jinja::without_nulls(heap, message);
     if (input.tool_arguments == ToolArguments::kParsed) {
       ASSIGN_OR_RETURN(message, with_parsed_calls(heap, message, where));
     }
@@ -96,6 +97,7 @@ Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view
       message = final_message.message;
       *final_text = final_message.text;
     }
+    message = jinja::with_no_content_as(heap, message, input.no_content);
     prepared.push_back(with_reasoning_names(heap, message));
   }
   if (prepared.empty() && !input.final_text_suffix.empty()) {

@@ -29,6 +29,9 @@ enum class ContentParts : std::uint8_t {
   kJoinedText,  // text parts joined by newlines, as vLLM does it; anything else is refused
 };
 
+// What stands for the content of a message that has none, as one with tool calls may.
+enum class NoContent : std::uint8_t { kNothing, kNone, kEmptyText };
+
 struct ChatInput {
   std::string_view messages_json;  // an array of objects
   std::string_view tools_json;     // an array, or empty: none
@@ -36,6 +39,7 @@ struct ChatInput {
   bool add_generation_prompt = true;
   ToolArguments tool_arguments = ToolArguments::kAsGiven;
   ContentParts content_parts = ContentParts::kAsGiven;
+  NoContent no_content = NoContent::kNothing;
   // Not empty: stands behind the text of the final message, which then must have one.
   std::string_view final_text_suffix;
   std::vector<std::pair<std::string, std::string>> special_tokens;  // bos_token, ...
@@ -44,9 +48,9 @@ struct ChatInput {
 
 class ChatContext {
  public:
-  // As transformers' apply_chat_template: `tools` and `documents` are none when not given, and
-  // reasoning has all of its names (reasoning_content, thinking). Extra variables win over
-  // special tokens.
+  // As transformers' apply_chat_template: `tools` and `documents` are none when not given, fields
+  // of a message that are null are left out, and reasoning has all of its names (reasoning_content,
+  // thinking). Extra variables win over special tokens.
   static Result<ChatContext> from_chat(const ChatInput& input);
   // The variables as they stand in a JSON object, nothing added.
   static Result<ChatContext> from_json(std::string_view object, std::chrono::local_seconds now);

@@ -10,9 +10,11 @@
 namespace sluice {
 
 ChatTemplate::ChatTemplate(std::string name, std::unique_ptr<const jinja::Template> parsed)
-    : name_(std::move(name)),
-      parsed_(std::move(parsed)),
-      reads_content_parts_(jinja::loops_over_content(*parsed_)) {}
+    : name_(std::move(name)), parsed_(std::move(parsed)) {
+  const jinja::ContentUses uses = jinja::analyse_content(*parsed_);
+  reads_content_parts_ = uses.loops_over_it;
+  asks_for_no_content_ = uses.asks_for_none;
+}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;

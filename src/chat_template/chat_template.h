@@ -34,6 +34,9 @@ class ChatTemplate {
 
   // Whether it loops over the parts of a message's content. If not, content must be one text.
   bool reads_content_parts() const { return reads_content_parts_; }
+  // Whether it asks if a message's content is none. If not, a message without content must have an
+  // empty one.
+  bool asks_for_no_content() const { return asks_for_no_content_; }
   // Whether it names the variable `tools` anywhere. If not, a model would never see them.
   bool reads_tools() const;
 
@@ -43,6 +46,7 @@ class ChatTemplate {
   std::string name_;
   std::unique_ptr<const jinja::Template> parsed_;
   bool reads_content_parts_ = false;
+  bool asks_for_no_content_ = false;
 };
 
 }  // namespace sluice

@@ -13,16 +13,20 @@ bool is_content_name(const Expr& expr) {
          expr.constant.text() == kContent;
 }
 
-class ContentLoops {
+// Variables may be set in any order, each from the next, which takes a pass for each; a template of
+// nothing else must not take a square of its length.
+constexpr int kMaxPasses = 8;
+
+class ContentFinder {
  public:
-  bool find(const Template& parsed) {
-    // Until no further variable turns out to hold content: names may be set in any order.
+  ContentUses find(const Template& parsed) {
     std::size_t known = 0;
-    do {
-      known = holders_.size();
+    for (int pass = 0; pass < kMaxPasses; ++pass) {
       visit(parsed.body);
-    } while (!found_ && holders_.size() > known);
-    return found_;
+      if (holders_.size() == known) break;
+      known = holders_.size();
+    }
+    return uses_;
   }
 
  private:
@@ -52,8 +56,28 @@ class ContentLoops {
     if (target.kind == ExprKind::kName && holds(value)) holders_.insert(target.symbol);
   }
 
+  static bool is_none(const Expr& expr) {
+    return expr.kind == ExprKind::kConst && expr.constant.is_none();
+  }
+
+  bool asks_for_none(const Expr& expr) const {
+    if (expr.kind == ExprKind::kTest) return expr.name == "none" && holds(*expr.children[0]);
+    return expr.kind == ExprKind::kCompare && expr.comparisons.size() == 1 &&
+           (expr.comparisons[0] == Comparison::kEqual ||
+            expr.comparisons[0] == Comparison::kNotEqual) &&
+           holds(*expr.children[0]) && is_none(*expr.children[1]);
+  }
+
+  void visit(const Expr& expr) {
+    if (asks_for_none(expr)) uses_.asks_for_none = true;
+    for_each_child(expr, [&](const Expr& child) { visit(child); });
+  }
+  void visit(const ExprPtr& expr) {
+    if (expr) visit(*expr);
+  }
+
   void visit(const Stmt& s) {
-    if (s.kind == StmtKind::kFor && holds(*s.value)) found_ = true;
+    if (s.kind == StmtKind::kFor && holds(*s.value)) uses_.loops_over_it = true;
     if (s.kind == StmtKind::kSet) assign(*s.target, *s.value);
     if (s.kind == StmtKind::kWith) {
       for (std::size_t i = 0; i + 1 < s.expressions.size(); i += 2) {
@@ -62,7 +86,12 @@ class ContentLoops {
     }
     for (const Parameter& parameter : s.parameters) {
       if (parameter.name == kContent) holders_.insert(parameter.symbol);
+      visit(parameter.fallback);
     }
+    for (const ExprPtr& expr : s.expressions) visit(expr);
+    visit(s.value);
+    visit(s.test);
+    visit(s.filter);
     for (const Block& branch : s.branches) visit(branch);
     visit(s.body);
     visit(s.else_body);
@@ -73,11 +102,11 @@ class ContentLoops {
   }
 
   std::set<int> holders_;  // symbols
-  bool found_ = false;
+  ContentUses uses_;
 };
 
 }  // namespace
 
-bool loops_over_content(const Template& parsed) { return ContentLoops().find(parsed); }
+ContentUses analyse_content(const Template& parsed) { return ContentFinder().find(parsed); }
 
 }  // namespace sluice::jinja

@@ -5,8 +5,14 @@
 
 namespace sluice::jinja {
 
-// Whether there is a loop over `X.content` or `X['content']`, over a variable that was set to it,
-// or over the parameter `content` of a macro. Looks at names alone: a heuristic, like vLLM's.
-bool loops_over_content(const Template& parsed);
+struct ContentUses {
+  bool loops_over_it = false;
+  bool asks_for_none = false;  // `X.content is none`, `== none`, `is not none`, `!= none`
+};
+
+// What becomes of `X.content` or `X['content']`, of variables that were set to it (through a few
+// others at most), and of the parameter `content` of a macro. Looks at names alone: a heuristic,
+// like vLLM's.
+ContentUses analyse_content(const Template& parsed);
 
 }  // namespace sluice::jinja

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+
 #include "chat_template/chat_template.h"
 
 namespace sluice {
@@ -39,6 +42,46 @@ TEST(ContentAnalysis, OtherLoopsDoNotCount) {
        }) {
     EXPECT_FALSE(reads_parts(source)) << source;
   }
+}
+
+TEST(ContentAnalysis, FindsQuestionsForNone) {
+  const auto asks = [](std::string_view source) {
+    return ChatTemplate::parse(source, "t.jinja").value().asks_for_no_content();
+  };
+  for (const char* source : {
+           "{% for m in messages %}{% if m['content'] is none %}{% endif %}{% endfor %}",
+           "{% for m in messages %}{{ m.role if m.content is not none }}{% endfor %}",
+           "{% for m in messages if m.content != none %}{% endfor %}",
+           "{% set c = messages[0].content %}{{ [c == None] }}",
+           "{% macro show(content) %}{% if true %}{% elif content is none %}{% endif %}{% endmacro "
+           "%}",
+       }) {
+    EXPECT_TRUE(asks(source)) << source;
+  }
+  for (const char* source : {
+           "{% for m in messages %}{% if m.tool_calls is none %}{{ m.content }}{% endif %}{% "
+           "endfor %}",
+           "{% if messages[0].content == '' %}{% endif %}{{ messages[0].content is string }}",
+           "{% if messages[0].content.x is none %}{% endif %}{% set content = none %}",
+       }) {
+    EXPECT_FALSE(asks(source)) << source;
+  }
+}
+
+TEST(ContentAnalysis, VariablesSetFromOneAnotherTakeNoSquareOfTheTemplate) {
+  const auto chain = [](int variables) {
+    std::string source;
+    for (int i = 0; i < variables; ++i) {
+      const std::string n = std::to_string(i);
+      source += "{% set a" + n + "=a" + std::to_string(i + 1) + " %}";
+    }
+    return source + "{% set a" + std::to_string(variables) +
+           "=messages[0].content %}{% for part in a0 %}{% endfor %}";
+  };
+  EXPECT_TRUE(reads_parts(chain(3)));
+  const auto start = std::chrono::steady_clock::now();
+  reads_parts(chain(20000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST(ContentAnalysis, FindsTools) {

@@ -1,5 +1,7 @@
 #include "chat_template/message_content.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "chat_template/ops.h"
@@ -37,6 +39,21 @@ std::string with_text(std::string_view text, std::string_view suffix) {
 }
 
 }  // namespace
+
+Value without_nulls(Heap& heap, Value message) {
+  const auto given = message.as_dict().entries;
+  std::vector<DictEntry> kept;
+  std::copy_if(given.begin(), given.end(), std::back_inserter(kept),
+               [](const DictEntry& entry) { return !entry.value.is_none(); });
+  return kept.size() == given.size() ? message : heap.make_dict(kept);
+}
+
+Value with_no_content_as(Heap& heap, Value message, NoContent no_content) {
+  if (no_content == NoContent::kNothing) return message;
+  if (find(message.as_dict(), "content") != nullptr) return message;
+  const bool empty = no_content == NoContent::kEmptyText;
+  return with_entry(heap, message, "content", empty ? Value::string("") : Value::none());
+}
 
 Result<Value> with_content_as(Heap& heap, Value message, ContentParts parts,
                               const std::string& where) {

@@ -1,5 +1,5 @@
-// The content of one message: arrays of parts made into what a template can take. Pure functions;
-// values live in the heap.
+// The content of one message: arrays of parts, or none at all, made into what a template can take.
+// Pure functions; values live in the heap.
 #pragma once
 
 #include <string>
@@ -12,8 +12,14 @@
 
 namespace sluice::jinja {
 
+// The message without the fields that are null: templates ask whether a field is there.
+// REQUIRES: `message` is a dict, here and below.
+Value without_nulls(Heap& heap, Value message);
+
+// The message with something for its content, if it has none.
+Value with_no_content_as(Heap& heap, Value message, NoContent no_content);
+
 // The message with its content in the wanted form. `where` names the message in errors.
-// REQUIRES: `message` is a dict.
 Result<Value> with_content_as(Heap& heap, Value message, ContentParts parts,
                               const std::string& where);
 

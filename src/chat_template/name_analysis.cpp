@@ -11,18 +11,6 @@ namespace {
 
 enum class Condition : std::uint8_t { kAlways, kMaybe };
 
-template <class Function>
-void for_each_child(const Expr& expr, Function function) {
-  for (const ExprPtr& child : expr.children) {
-    if (child) function(*child);
-  }
-  if (!expr.arguments) return;
-  for (const ExprPtr& e : expr.arguments->positional) function(*e);
-  for (const ExprPtr& e : expr.arguments->named) function(*e);
-  if (expr.arguments->extra_positional) function(*expr.arguments->extra_positional);
-  if (expr.arguments->extra_named) function(*expr.arguments->extra_named);
-}
-
 class UnknownNames {
  public:
   Status check(const Block& block, Condition condition) {

@@ -48,6 +48,10 @@ Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts&
   if (input.content_parts == ContentParts::kJoinedText && chat_template->reads_content_parts()) {
     input.content_parts = ContentParts::kText;
   }
+  if (input.content_parts != ContentParts::kAsGiven) {
+    input.no_content =
+        chat_template->asks_for_no_content() ? NoContent::kNone : NoContent::kEmptyText;
+  }
   if (parts.continue_final_message) input.final_text_suffix = kEndMark;
   input.special_tokens = templates.special_tokens();
   input.now = now;

@@ -101,6 +101,33 @@ TEST(ChatPrompt, ToolArgumentsAreParsedWhenAsked) {
   EXPECT_EQ(rendered(templates, parts), "");
 }
 
+// As templates of Qwen 3 do it, and those of DeepSeek's distilled models.
+TEST(ChatPrompt, AMessageOfCallsAloneHasTheContentThatTheTemplateLooksFor) {
+  const ChatTemplates thinking = templates_of(
+      "{% for m in messages %}{{ '</think>' in m.content }} {{ 'said ' + m.content }}"
+      "{% endfor %}");
+  const ChatTemplates asking = templates_of(
+      "{% for m in messages %}{% if m['content'] is none %}calls{% else %}text{% endif %}"
+      "{% endfor %}");
+  for (const char* messages : {R"([{"role": "assistant", "content": null, "tool_calls": [{}]}])",
+                               R"([{"role": "assistant", "tool_calls": [{}]}])"}) {
+    const ChatParts parts{.messages_json = messages, .content_parts = ContentParts::kJoinedText};
+    EXPECT_EQ(rendered(thinking, parts), "False said ");
+    EXPECT_EQ(rendered(asking, parts), "calls");
+  }
+  const ChatParts text{.messages_json = kHello, .content_parts = ContentParts::kJoinedText};
+  EXPECT_EQ(rendered(asking, text), "text");
+}
+
+TEST(ChatPrompt, FieldsOfMessagesThatAreNullAreLeftOut) {
+  const ChatTemplates templates = templates_of(
+      "{% for m in messages %}{{ m | length }}{{ 'content' in m }}{{ m.name is defined }}"
+      "{% endfor %}");
+  EXPECT_EQ(rendered(templates, {.messages_json = R"([{"role": "user", "content": null,
+      "name": null}, {"role": "user", "content": ""}])"}),
+            "1FalseFalse2TrueFalse");
+}
+
 TEST(ChatPrompt, ToolsAndVariablesReachTheTemplate) {
   const ChatTemplates templates =
       templates_of("{{ tools | length if tools else 'no tools' }} {{ mood }}");

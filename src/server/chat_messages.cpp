@@ -161,7 +161,7 @@ class MessageWriter {
   }
 
   static bool left_out(const JsonMember& member) {
-    // Content null is what templates of tool calls look for.
+    // That there is none is left to the template.
     if (member.value.is_null()) return member.name != "content";
     const JsonValue::Array* array = member.value.array();
     constexpr std::array<std::string_view, 2> kLists = {"tool_calls", "annotations"};
