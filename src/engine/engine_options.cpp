@@ -142,8 +142,11 @@ Result<std::int64_t> parse_integer(std::string_view option, std::string_view tex
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end && value >= low && value <= high) return value;
-  return invalid_argument(fmt::format("{} must be a whole number between {} and {}, got '{}'",
-                                      option, low, high, text));
+  const std::string range = high == std::numeric_limits<std::int64_t>::max()
+                                ? fmt::format("of at least {}", low)
+                                : fmt::format("between {} and {}", low, high);
+  return invalid_argument(
+      fmt::format("{} must be a whole number {}, got '{}'", option, range, text));
 }
 
 Result<std::int64_t> parse_memory_size(std::string_view option, std::string_view text) {

@@ -230,6 +230,8 @@ TEST_F(CliTest, WrongValuesAreWrongUsage) {
     EXPECT_THAT(result.err, HasSubstr("sluice: "));
   }
   expect_error(generate(tiny_.path(), {}), 2, "--prompt");
+  expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--n", "0"}), 2,
+               "--n must be a whole number of at least 1, got '0'");
   expect_error(generate(tiny_.path(), {"--prompt", "x", "--prompt-ids", "1"}), 2, "exactly one");
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1,,2"}), 2, "--prompt-ids");
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1,x"}), 2, "--prompt-ids");
@@ -538,6 +540,15 @@ TEST_F(CliTest, DoctorDescribesTheMachine) {
   }
   expect_error(sluice_run({"doctor", "x"}), 2, "x");
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which needs terabytes of addresses
+TEST_F(CliTest, DoctorWarnsOfLimitsThatSmallModelsLiveWith) {
+  const char* limited = "ulimit -v 16777216; exec \"$0\" doctor";
+  const ProcessResult text = test::run_process({"/bin/sh", "-c", limited, SLUICE_BINARY}, {});
+  EXPECT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("warning  address space"), HasSubstr("ulimit -v")));
+}
+#endif
 
 }  // namespace
 }  // namespace sluice

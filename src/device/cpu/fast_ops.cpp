@@ -14,8 +14,8 @@
 namespace sluice {
 namespace {
 
-// Weight rows of a matmul piece that every row tile reads again: half of a 1 MiB second-level
-// cache.
+// Weight rows of a matmul piece that every row tile reads again: with the rows of x that stay
+// (kCachedInputBytes) less than a 1 MiB second-level cache.
 constexpr std::int64_t kCachedWeightBytes = 384 << 10;
 // Pieces per thread: enough that a thread that was held up does not hold up the others.
 constexpr std::int64_t kPiecesPerThread = 8;
