@@ -15,8 +15,8 @@ namespace {
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 // What was sent is cut off the front of `unsent_` only when it is this much.
 constexpr std::size_t kCompactFrom = 64 << 10;
-// A frame that a large body has blown up is not kept.
-constexpr std::size_t kKeptFrame = 256 << 10;
+// A body up to this length goes out in one piece with its head.
+constexpr std::size_t kShortBody = 64 << 10;
 
 void release(std::string& text) { std::string().swap(text); }
 
@@ -126,7 +126,7 @@ void Connection::take_head() {
   if (!has_room_for(parser_->content_length(), parser_->content_length())) return refuse_body();
   if (auto refused = server_.handler.admit(head)) {
     const bool keep_alive = parser_->keep_alive() && !parser_->has_body();
-    return answer_at_once(*refused, keep_alive);
+    return answer_at_once(*std::move(refused), keep_alive);
   }
   phase_ = Phase::kBody;
   if (!parser_->has_body()) return;
@@ -180,7 +180,7 @@ void Connection::refuse(int status, std::string message) {
   answer_at_once(server_.handler.refusal(head, status, std::move(message)), false);
 }
 
-void Connection::answer_at_once(const Response& response, bool keep_alive) {
+void Connection::answer_at_once(Response response, bool keep_alive) {
   if (parser_ != nullptr) {
     http_1_1_ = parser_->http_1_1() || parser_->request().path.empty();
     head_only_ = parser_->request().method == "HEAD";
@@ -191,7 +191,7 @@ void Connection::answer_at_once(const Response& response, bool keep_alive) {
   keep_alive_ = keep_alive;
   refused_ = !keep_alive;
   socket_.clear_deadline();
-  respond(response);
+  respond(std::move(response));
 }
 
 void Connection::fail_unanswered(bool nothing_sent) {
@@ -199,17 +199,19 @@ void Connection::fail_unanswered(bool nothing_sent) {
   refuse(500, "the server gave no answer");
 }
 
-void Connection::respond(const Response& response) {
+void Connection::respond(Response response) {
   framing_ = Framing::kLength;
   keep_alive_ = keep_alive_ && !server_.draining;
   std::string& frame = server_.frame;
   frame.clear();
   server_.heads.append(response, framing_, response.body.size(), keep_alive_, http_1_1_,
                        server_.clock.now(), frame);
-  if (!head_only_ && has_body(response.status)) frame += response.body;
+  if (head_only_ || !has_body(response.status)) response.body.clear();
+  const bool in_one_piece = response.body.size() <= kShortBody;
+  if (in_one_piece) frame += response.body;
   ended_ = true;
   send(frame);
-  if (frame.capacity() > kKeptFrame) release(frame);
+  if (!in_one_piece) send_body(std::move(response.body));
   finish_if_sent();
 }
 
@@ -244,16 +246,45 @@ void Connection::abort() {
 void Connection::close(CloseReason reason) { shut(reason, false); }
 
 void Connection::send(std::string_view bytes) {
-  if (phase_ == Phase::kClosed) return;
-  if (unsent_bytes() == 0) {
-    const IoResult result = socket_.send(bytes);
-    if (result.state == IoState::kClosed) return shut(CloseReason::kPeerGone, false);
-    count_sent(result.bytes);
-    bytes.remove_prefix(result.bytes);
-    if (bytes.empty()) return;
-    if (phase_ == Phase::kAnswering) socket_.set_deadline(server_.limits.write_timeout);
+  const std::size_t sent = send_now(bytes);
+  if (phase_ == Phase::kClosed || sent == bytes.size()) return;
+  if (unsent_begin_ >= kCompactFrom && unsent_begin_ > unsent_.size() / 2) {
+    unsent_.erase(0, unsent_begin_);
+    unsent_begin_ = 0;
   }
-  unsent_.append(bytes);
+  unsent_.append(bytes.substr(sent));
+  await_unsent();
+}
+
+// Sends a long body from where it is: to copy it would hold up all other connections.
+void Connection::send_body(std::string body) {
+  const std::size_t sent = send_now(body);
+  if (phase_ == Phase::kClosed || sent == body.size()) return;
+  if (unsent_bytes() > 0) {
+    unsent_.append(body);
+  } else {
+    unsent_ = std::move(body);
+    unsent_begin_ = sent;
+  }
+  await_unsent();
+}
+
+// How much the socket takes at once; nothing while something waits in front of it.
+std::size_t Connection::send_now(std::string_view bytes) {
+  if (phase_ == Phase::kClosed || unsent_bytes() > 0) return 0;
+  const IoResult result = socket_.send(bytes);
+  if (result.state == IoState::kClosed) {
+    shut(CloseReason::kPeerGone, false);
+    return 0;
+  }
+  count_sent(result.bytes);
+  if (result.bytes < bytes.size() && phase_ == Phase::kAnswering) {
+    socket_.set_deadline(server_.limits.write_timeout);
+  }
+  return result.bytes;
+}
+
+void Connection::await_unsent() {
   count_unsent();
   if (unsent_bytes() > kFairUnsent && server_.unsent > server_.limits.total_unsent_bytes) {
     log_warning(fmt::format("{} leaves {} bytes unread, and all clients together {}; closing it",
@@ -271,10 +302,6 @@ void Connection::on_writable() {
   unsent_begin_ += result.bytes;
   count_unsent();
   if (unsent_bytes() > 0) {
-    if (unsent_begin_ >= kCompactFrom && unsent_begin_ > unsent_.size() / 2) {
-      unsent_.erase(0, unsent_begin_);
-      unsent_begin_ = 0;
-    }
     if (phase_ == Phase::kAnswering && result.bytes > 0) {
       socket_.set_deadline(server_.limits.write_timeout);
     }

@@ -80,7 +80,7 @@ class Connection final : private SocketEvents {
   void close(CloseReason reason);
 
   // For the exchange of the request being answered.
-  void respond(const Response& response);
+  void respond(Response response);
   void begin_stream(const Response& head);
   void write(std::string_view bytes);
   void end_stream();
@@ -111,8 +111,11 @@ class Connection final : private SocketEvents {
   bool charge_body();
   void dispatch();
   void refuse(int status, std::string message);
-  void answer_at_once(const Response& response, bool keep_alive);
+  void answer_at_once(Response response, bool keep_alive);
   void send(std::string_view bytes);
+  void send_body(std::string body);
+  std::size_t send_now(std::string_view bytes);
+  void await_unsent();
   void count_sent(std::size_t bytes);
   void count_unsent();
   void finish_if_sent();

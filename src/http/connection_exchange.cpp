@@ -38,7 +38,7 @@ void ConnectionExchange::respond(Response response) {
   CHECK(progress_ == Progress::kNothing);
   progress_ = Progress::kEnded;
   const auto self = shared_from_this();
-  if (connection_ != nullptr) connection_->respond(response);
+  if (connection_ != nullptr) connection_->respond(std::move(response));
 }
 
 void ConnectionExchange::begin_stream(Response head) {

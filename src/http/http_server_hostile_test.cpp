@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -386,6 +387,32 @@ TEST(HttpServerHostile, BoundsWhatAllClientsLeaveUnread) {
   TestClient third(server.port());
   third.send(get("/large"));
   EXPECT_EQ(third.answer()->body.size(), 8U << 20);
+}
+
+// Whatever the loop does in one go holds up all streams.
+TEST(HttpServerHostile, ALongAnswerIsNotCopied) {
+  TestServer server;
+  const auto cpu_now = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const std::string body(64 << 20, 'x');
+  std::chrono::nanoseconds least = std::chrono::seconds(1);
+  for (std::size_t i = 0; i < 3; ++i) {
+    TestClient client(server.port());
+    client.send(get("/hold"));
+    const auto exchange = server.held(i);
+    ASSERT_NE(exchange, nullptr);
+    Response response{200, "text/plain", {}, body};
+    server.on_loop([&] {
+      const auto begin = cpu_now();
+      exchange->respond(std::move(response));
+      least = std::min(least, cpu_now() - begin);
+      EXPECT_GT(exchange->unsent_bytes(), 32U << 20);
+    });
+  }
+  EXPECT_LT(least, milliseconds(8));  // two copies take 30 and more
 }
 
 // So that a log can say who sends what is refused.
