@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
+#include <vector>
 
 #include "scheduler/policy.h"
+#include "scheduler/waiting_queue.h"
 
 namespace sluice {
 
@@ -29,9 +31,21 @@ class VtcPolicy final : public Policy {
  private:
   void charge_decodes(PlanPass& pass) const;
   void charge_prompt(PlanPass& pass, std::int32_t slot) const;
-  static std::optional<std::size_t> least_served(const PlanPass& pass);
+  std::size_t line_up(std::span<const WaitingEntry> waiting, std::size_t begin);
+  bool admit_lines(PlanPass& pass);
+
+  static constexpr std::int32_t kNobody = -1;
+  // The sequences of a client that wait, linked by `next_`.
+  struct Line {
+    std::int32_t client = 0;
+    std::int32_t first = kNobody;  // position in the waiting queue
+  };
 
   VtcWeights weights_;
+  // Of one plan.
+  std::vector<Line> lines_;
+  std::vector<std::int32_t> next_;   // by position
+  std::vector<std::int32_t> first_;  // by client
 };
 
 }  // namespace sluice

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
+#include "base/rng.h"
 #include "scheduler/plan_pass.h"
 #include "tests/support/scheduler_harness.h"
 
@@ -88,6 +91,59 @@ TEST(PolicyVtc, ChoicesPayForTheirPromptOnce) {
   add(h, "other", 5, 1);
   add(h, "new", 5, 1);
   EXPECT_EQ(h.step(), "5:5@0 7:5@0 6:5@0");
+}
+
+// The rule as it is written, one choice after the other: of the best priority the client with the
+// least counter, of him whoever came first. Choices wait for their leader.
+std::vector<SequenceId> admitted_by_the_rule(std::vector<const Sequence*> waiting) {
+  std::map<std::string, std::int64_t> served;
+  std::vector<const Request*> led;
+  std::vector<SequenceId> order;
+  while (true) {
+    const auto place = [&](const Sequence* s) {
+      return std::tuple(s->request->priority, served[s->request->client_key], s->ticket);
+    };
+    const Sequence* next = nullptr;
+    for (const Sequence* s : waiting) {
+      if (std::find(led.begin(), led.end(), s->request) != led.end()) continue;
+      if (next == nullptr || place(s) < place(next)) next = s;
+    }
+    if (next == nullptr) return order;
+    order.push_back(next->id);
+    served[next->request->client_key] += next->prompt_len;
+    if (next->request->sampling.n > 1) led.push_back(next->request);
+    std::erase(waiting, next);
+  }
+}
+
+TEST(PolicyVtc, AWholePlanFollowsTheRule) {
+  SplitMix64 rng(17);
+  for (int round = 0; round < 20; ++round) {
+    HarnessOptions o = options(64);
+    o.token_budget = 4096;
+    o.num_blocks = 2000;
+    SchedulerHarness h(o);
+    std::vector<const Sequence*> waiting;
+    while (waiting.size() < 50) {
+      Request& r = h.request(static_cast<std::int32_t>(2 + rng.below(30)), 1);
+      r.client_key = std::string(1, static_cast<char>('a' + rng.below(5)));
+      r.priority = rng.below(4) == 0 ? -1 : 0;
+      r.sampling.n = rng.below(4) == 0 ? 3 : 1;
+      for (std::int32_t i = 0; i < r.sampling.n; ++i) {
+        ASSERT_TRUE(h.scheduler.add(h.sequence(r)));
+        waiting.push_back(h.sequences.back().get());
+      }
+    }
+    for (int gone = 0; gone < 5; ++gone) {
+      const std::size_t i = rng.below(waiting.size());
+      h.scheduler.cancel(*h.sequences[waiting[i]->id - 1]);
+      waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    std::vector<SequenceId> admitted;
+    for (const SlotAssignment& slot : h.plan().assignments) admitted.push_back(slot.sequence->id);
+    EXPECT_EQ(admitted, admitted_by_the_rule(waiting)) << round;
+    h.commit();
+  }
 }
 
 TEST(PolicyVtc, ThePreemptedDoNotPayTwice) {

@@ -31,14 +31,6 @@ void WaitingQueue::erase(std::size_t position) {
   CHECK(position < entries().size() && at(position).sequence != nullptr);
   entries_[head_ + position].sequence = nullptr;
   --size_;
-  while (head_ < entries_.size() && entries_[head_].sequence == nullptr) ++head_;
-  while (head_ < entries_.size() && entries_.back().sequence == nullptr) entries_.pop_back();
-  // Give the room in front back now and then: every entry is moved at most once for each entry
-  // that left.
-  if (2 * head_ >= entries_.size()) {
-    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(head_));
-    head_ = 0;
-  }
 }
 
 std::size_t WaitingQueue::find(ServiceOrder order) const {
@@ -48,8 +40,10 @@ std::size_t WaitingQueue::find(ServiceOrder order) const {
   return here ? static_cast<std::size_t>(place - all.begin()) : all.size();
 }
 
+// Every entry is moved at most once for each that left. Room in front stays for those who return.
 void WaitingQueue::compact() {
-  if (entries().size() <= 2 * size_) return;
+  while (head_ < entries_.size() && entries_[head_].sequence == nullptr) ++head_;
+  if (entries_.size() <= 2 * size_) return;
   std::erase_if(entries_, [](const WaitingEntry& entry) { return entry.sequence == nullptr; });
   head_ = 0;
 }

@@ -1,10 +1,9 @@
 // WaitingQueue: sequences without a slot, in the order in which they are admitted: by priority
 // (lower first), then by arrival. A preempted sequence keeps its ticket and so returns in front of
-// all that arrived later. A sorted array with a moving head. Who leaves from the middle (choices of
-// a request, the cancelled) leaves an empty entry, which its return fills again or compact() takes
-// out. Adding at the end, taking out anywhere and the way back are O(1), finding is O(log n); a
-// better priority moves what lies behind.
-// Owner: the scheduler; sequences are borrowed. Threads: the engine's.
+// all that arrived later. A sorted array with a moving head. Who leaves leaves an empty entry,
+// which its return fills again or compact() takes out: until then all others keep their positions.
+// Adding at the end and taking out are O(1), finding and the way back O(log n); a better priority
+// moves what lies behind. Owner: the scheduler; sequences are borrowed. Threads: the engine's.
 #pragma once
 
 #include <compare>
@@ -32,18 +31,17 @@ struct WaitingEntry {
 class WaitingQueue {
  public:
   void insert(const WaitingEntry& entry);
-  // Positions of others stay, unless it is the first: then those behind move up by the entries that
-  // became empty in front. REQUIRES: a sequence is there.
+  // REQUIRES: a sequence is there.
   void erase(std::size_t position);
   // Where a sequence waits, or entries().size() when nobody with this place does.
   std::size_t find(ServiceOrder order) const;
-  // Takes out empty entries once they are more than the others. Positions change.
+  // Takes out empty entries in front, and all once they are more than the others. Positions change.
   void compact();
 
   std::size_t size() const { return size_; }  // sequences
   bool empty() const { return size_ == 0; }
   const WaitingEntry& at(std::size_t position) const { return entries_[head_ + position]; }
-  // In order of admission, empty ones among them; the first and the last are not.
+  // In order of admission, empty ones among them.
   std::span<const WaitingEntry> entries() const { return std::span(entries_).subspan(head_); }
 
  private:
