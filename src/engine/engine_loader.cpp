@@ -104,10 +104,16 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
   const KvManager probe(kv_options(layout, options, context, runner.token_budget, 2));
   const std::int64_t per_seq = probe.blocks_needed(context) * layout.block_bytes;
   std::int64_t bytes = 0;
+  const auto known = device.memory_info();
   if (options.kv_cache_memory) {
     bytes = *options.kv_cache_memory;
+    if (known && bytes > known->free_bytes) {
+      return resource_exhausted(fmt::format(
+          "{}: --kv-cache-memory asks for {:.2f} GiB, {:.2f} GiB are free of {:.2f} GiB; lower it",
+          device.traits().name, gib(bytes), gib(known->free_bytes), gib(known->total_bytes)));
+    }
   } else {
-    ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
+    ASSIGN_OR_RETURN(const MemoryInfo memory, known);
     const std::int64_t useful = per_seq * options.max_num_seqs + layout.block_bytes;
     const std::int64_t needed = others + 4 * layout.block_bytes;
     if (memory.free_bytes < needed) return too_little_memory(device, needed, memory);

@@ -461,7 +461,7 @@ TEST_F(CliTest, BrokenCheckpointsNameTheFileAndTheFault) {
 
 TEST_F(CliTest, MemoryThatCannotBeHadIsAnError) {
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--kv-cache-memory", "900TiB"}), 1,
-               "bytes");
+               "cpu: --kv-cache-memory asks for 921600.00 GiB");
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--kv-cache-memory", "64B"}), 1,
                "--kv-cache-memory");
 }
