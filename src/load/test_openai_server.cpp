@@ -96,7 +96,7 @@ void TestOpenAiServer::handle(std::shared_ptr<http::Exchange> exchange) {
   stream_tokens(*exchange, 4, 4);
 }
 
-http::Response TestOpenAiServer::refusal(int status, std::string message) {
+http::Response TestOpenAiServer::refusal(const http::Request&, int status, std::string message) {
   return {status, "text/plain", {}, std::move(message)};
 }
 

@@ -55,7 +55,7 @@ class TestOpenAiServer final : private http::Handler {
  private:
   std::optional<http::Response> admit(const http::Request&) override { return std::nullopt; }
   void handle(std::shared_ptr<http::Exchange> exchange) override;  // shared as every exchange is
-  http::Response refusal(int status, std::string message) override;
+  http::Response refusal(const http::Request& head, int status, std::string message) override;
 
   SystemClock clock_;
   http::EventLoop loop_;
