@@ -33,6 +33,8 @@ ApiError make_error(int status, std::string message, std::string code) {
   return error;
 }
 
+ApiError shutting_down() { return make_error(503, "the server is shutting down", "unavailable"); }
+
 }  // namespace
 
 ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop,
@@ -62,7 +64,8 @@ void ApiService::engine_woke() { generations_.take_outputs(); }
 void ApiService::drain() { draining_ = true; }
 
 void ApiService::cancel_all() {
-  generations_.fail_all(make_error(503, "the server is shutting down", "unavailable"));
+  cancelled_ = true;
+  generations_.fail_all(shutting_down());
 }
 
 std::string_view ApiService::state() const {
@@ -355,6 +358,7 @@ void ApiService::prepared(Call call, Prepared result) {
     note(call.record);
     return;
   }
+  if (cancelled_) result = tl::unexpected(shutting_down());
   if (!result) return answer(std::move(call), error_response(result.error(), {}));
   AnswerHead head;
   head.kind = result->call.kind;

@@ -53,7 +53,8 @@ class ApiService final : public http::Handler {
   void engine_woke();
   // No new calls from now on; those that run go on.
   void drain();
-  // Ends what runs, with 503 or an error event.
+  // Ends what runs, with 503 or an error event, and what is still with the workers when it comes
+  // back.
   void cancel_all();
   // Calls that are not answered yet, those with the workers included.
   std::size_t active() const { return preparing_ + generations_.active(); }
@@ -110,6 +111,7 @@ class ApiService final : public http::Handler {
   const ServedModel* model_ = nullptr;
   std::vector<StatusSpan> startup_;
   bool draining_ = false;
+  bool cancelled_ = false;
   std::size_t preparing_ = 0;
   std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's
   WorkerPool pool_;  // last: its threads end before what they use

@@ -86,6 +86,14 @@ class RunningServer {
   void cancel_all() {
     on_loop([this] { service_->cancel_all(); });
   }
+  bool cancel_all_if_active() {
+    bool active = false;
+    on_loop([&] {
+      active = service_->active() > 0;
+      if (active) service_->cancel_all();
+    });
+    return active;
+  }
   std::int32_t connections() {
     std::int32_t open = 0;
     on_loop([&] { open = http_->stats().open_connections; });
@@ -434,6 +442,21 @@ TEST(Server, WhatADrainCutsGetsAnErrorEvent) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(parse_stream(answer->body).error, "the server is shutting down");
   EXPECT_FALSE(parse_stream(answer->body).done);
+}
+
+TEST(Server, WhatADrainFindsWithTheWorkersIs503Too) {
+  RunningServer server({});
+  server.gate.close();
+  http::TestClient client(server.port());
+  // Long enough to be read that it is still with a worker.
+  const std::string body = long_stream(8, 10).dump() + std::string(7 << 20, ' ');
+  ASSERT_TRUE(client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                          std::to_string(body.size()) + "\r\n\r\n" + body));
+  while (!server.cancel_all_if_active()) std::this_thread::yield();
+  const auto answer = client.answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_THAT(answer->body, HasSubstr("the server is shutting down"));
 }
 
 TEST(Server, ASlowReaderIsCutOffAndOthersDoNotNotice) {
