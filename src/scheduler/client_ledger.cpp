@@ -11,7 +11,7 @@ std::int32_t ClientLedger::arrive(std::string_view key) {
   const auto found = clients_.find(key);
   const std::int32_t client = found == clients_.end() ? open(key) : found->second;
   Account& account = accounts_[index(client)];
-  if (account.queued == 0) account.served = std::max(account.served, lift());
+  if (account.queued == 0) account.served = lifted(account.served);
   ++account.queued;
   if (account.alive++ == 0) --num_idle_;
   return client;
@@ -31,14 +31,17 @@ std::int32_t ClientLedger::open(std::string_view key) {
   return client;
 }
 
-std::int64_t ClientLedger::lift() const {
+// Ends with the first who is not ahead: without charges, under other policies than `vtc`, at once.
+std::int64_t ClientLedger::lifted(std::int64_t own) const {
   constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
   std::int64_t least = kNobody;
   for (const Account& account : accounts_) {
-    if (account.queued > 0) least = std::min(least, account.served);
+    if (account.queued == 0) continue;
+    least = std::min(least, account.served);
+    if (least <= own) return own;
   }
   if (least != kNobody) return least;
-  return last_left_ < 0 ? last_served_ : served(last_left_);
+  return std::max(own, last_left_ < 0 ? last_served_ : served(last_left_));
 }
 
 void ClientLedger::dequeue(std::int32_t client) {
@@ -57,7 +60,7 @@ void ClientLedger::finish(std::int32_t client) {
 // First those whose counter the lift would raise anyway: for them nothing is lost. If that is not
 // enough, the least indebted, down to half, so that the cost is spread over many arrivals.
 void ClientLedger::forget_idle() {
-  const std::int64_t floor = lift();
+  const std::int64_t floor = lifted(0);
   std::vector<std::int32_t> idle;
   for (std::size_t i = 0; i < accounts_.size(); ++i) {
     if (accounts_[i].used && accounts_[i].alive == 0) idle.push_back(static_cast<std::int32_t>(i));
