@@ -157,10 +157,4 @@ std::span<const std::byte> Checkpoint::data(const TensorInfo& tensor) const {
   return file_of(tensor).data(tensor);
 }
 
-std::uint64_t Checkpoint::tensor_bytes() const {
-  std::uint64_t sum = 0;
-  for (const TensorInfo& tensor : tensors_) sum += tensor.bytes;
-  return sum;
-}
-
 }  // namespace sluice

@@ -34,8 +34,6 @@ class Checkpoint {
   // The file a tensor of this checkpoint lies in.
   const SafetensorsFile& file_of(const TensorInfo& tensor) const;
   std::span<const std::byte> data(const TensorInfo& tensor) const;
-  // Sum over all tensors.
-  std::uint64_t tensor_bytes() const;
 
  private:
   std::string directory_;

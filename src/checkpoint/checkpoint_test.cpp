@@ -36,7 +36,7 @@ TEST(Checkpoint, OpensASingleFile) {
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ASSERT_EQ(checkpoint->tensors().size(), 1U);
   EXPECT_EQ(checkpoint->data(checkpoint->tensors()[0])[0], std::byte{'w'});
-  EXPECT_EQ(checkpoint->tensor_bytes(), 4U);
+  EXPECT_EQ(checkpoint->tensors()[0].bytes, 4U);
 }
 
 TEST(Checkpoint, OpensShards) {

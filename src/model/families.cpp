@@ -19,7 +19,6 @@ enum class Present : std::uint8_t { kAlways, kQkvBias, kOBias, kMlpBias, kQkNorm
 
 struct WeightSpec {
   WeightRole role;
-  std::string_view short_name;
   std::string_view name;  // {} is the layer
   Dim rows;
   Dim columns;  // kNone: a vector
@@ -32,50 +31,47 @@ struct WeightSpec {
 using enum Dim;
 using enum Sharding;
 constexpr std::array<WeightSpec, kNumWeightRoles> kLlamaTable = {{
-    {WeightRole::kEmbedding, "embed_tokens", "model.embed_tokens.weight", kVocab, kHidden,
-     kVocabulary, Present::kAlways},
-    {WeightRole::kFinalNorm, "norm", "model.norm.weight", kHidden, kNone, kReplicated,
+    {WeightRole::kEmbedding, "model.embed_tokens.weight", kVocab, kHidden, kVocabulary,
      Present::kAlways},
-    {WeightRole::kLmHead, "lm_head", "lm_head.weight", kVocab, kHidden, kVocabulary,
+    {WeightRole::kFinalNorm, "model.norm.weight", kHidden, kNone, kReplicated, Present::kAlways},
+    {WeightRole::kLmHead, "lm_head.weight", kVocab, kHidden, kVocabulary, Present::kAlways},
+    {WeightRole::kInputNorm, "model.layers.{}.input_layernorm.weight", kHidden, kNone, kReplicated,
      Present::kAlways},
-    {WeightRole::kInputNorm, "input_layernorm", "model.layers.{}.input_layernorm.weight", kHidden,
-     kNone, kReplicated, Present::kAlways},
-    {WeightRole::kQ, "q_proj", "model.layers.{}.self_attn.q_proj.weight", kQuery, kHidden, kColumn,
+    {WeightRole::kQ, "model.layers.{}.self_attn.q_proj.weight", kQuery, kHidden, kColumn,
      Present::kAlways},
-    {WeightRole::kK, "k_proj", "model.layers.{}.self_attn.k_proj.weight", kKeyValue, kHidden,
-     kColumn, Present::kAlways},
-    {WeightRole::kV, "v_proj", "model.layers.{}.self_attn.v_proj.weight", kKeyValue, kHidden,
-     kColumn, Present::kAlways},
-    {WeightRole::kQBias, "q_proj.bias", "model.layers.{}.self_attn.q_proj.bias", kQuery, kNone,
-     kColumn, Present::kQkvBias},
-    {WeightRole::kKBias, "k_proj.bias", "model.layers.{}.self_attn.k_proj.bias", kKeyValue, kNone,
-     kColumn, Present::kQkvBias},
-    {WeightRole::kVBias, "v_proj.bias", "model.layers.{}.self_attn.v_proj.bias", kKeyValue, kNone,
-     kColumn, Present::kQkvBias},
-    {WeightRole::kQNorm, "q_norm", "model.layers.{}.self_attn.q_norm.weight", kHead, kNone,
-     kReplicated, Present::kQkNorm},
-    {WeightRole::kKNorm, "k_norm", "model.layers.{}.self_attn.k_norm.weight", kHead, kNone,
-     kReplicated, Present::kQkNorm},
-    {WeightRole::kO, "o_proj", "model.layers.{}.self_attn.o_proj.weight", kHidden, kQuery, kRow,
+    {WeightRole::kK, "model.layers.{}.self_attn.k_proj.weight", kKeyValue, kHidden, kColumn,
+     Present::kAlways},
+    {WeightRole::kV, "model.layers.{}.self_attn.v_proj.weight", kKeyValue, kHidden, kColumn,
+     Present::kAlways},
+    {WeightRole::kQBias, "model.layers.{}.self_attn.q_proj.bias", kQuery, kNone, kColumn,
+     Present::kQkvBias},
+    {WeightRole::kKBias, "model.layers.{}.self_attn.k_proj.bias", kKeyValue, kNone, kColumn,
+     Present::kQkvBias},
+    {WeightRole::kVBias, "model.layers.{}.self_attn.v_proj.bias", kKeyValue, kNone, kColumn,
+     Present::kQkvBias},
+    {WeightRole::kQNorm, "model.layers.{}.self_attn.q_norm.weight", kHead, kNone, kReplicated,
+     Present::kQkNorm},
+    {WeightRole::kKNorm, "model.layers.{}.self_attn.k_norm.weight", kHead, kNone, kReplicated,
+     Present::kQkNorm},
+    {WeightRole::kO, "model.layers.{}.self_attn.o_proj.weight", kHidden, kQuery, kRow,
      Present::kAlways},
     // Biases of row-sharded weights are whole on every rank and added once, after the reduction.
-    {WeightRole::kOBias, "o_proj.bias", "model.layers.{}.self_attn.o_proj.bias", kHidden, kNone,
-     kReplicated, Present::kOBias},
-    {WeightRole::kPostAttentionNorm, "post_attention_layernorm",
-     "model.layers.{}.post_attention_layernorm.weight", kHidden, kNone, kReplicated,
+    {WeightRole::kOBias, "model.layers.{}.self_attn.o_proj.bias", kHidden, kNone, kReplicated,
+     Present::kOBias},
+    {WeightRole::kPostAttentionNorm, "model.layers.{}.post_attention_layernorm.weight", kHidden,
+     kNone, kReplicated, Present::kAlways},
+    {WeightRole::kGate, "model.layers.{}.mlp.gate_proj.weight", kFeedForward, kHidden, kColumn,
      Present::kAlways},
-    {WeightRole::kGate, "gate_proj", "model.layers.{}.mlp.gate_proj.weight", kFeedForward, kHidden,
-     kColumn, Present::kAlways},
-    {WeightRole::kUp, "up_proj", "model.layers.{}.mlp.up_proj.weight", kFeedForward, kHidden,
-     kColumn, Present::kAlways},
-    {WeightRole::kDown, "down_proj", "model.layers.{}.mlp.down_proj.weight", kHidden, kFeedForward,
-     kRow, Present::kAlways},
-    {WeightRole::kGateBias, "gate_proj.bias", "model.layers.{}.mlp.gate_proj.bias", kFeedForward,
-     kNone, kColumn, Present::kMlpBias},
-    {WeightRole::kUpBias, "up_proj.bias", "model.layers.{}.mlp.up_proj.bias", kFeedForward, kNone,
-     kColumn, Present::kMlpBias},
-    {WeightRole::kDownBias, "down_proj.bias", "model.layers.{}.mlp.down_proj.bias", kHidden, kNone,
-     kReplicated, Present::kMlpBias},
+    {WeightRole::kUp, "model.layers.{}.mlp.up_proj.weight", kFeedForward, kHidden, kColumn,
+     Present::kAlways},
+    {WeightRole::kDown, "model.layers.{}.mlp.down_proj.weight", kHidden, kFeedForward, kRow,
+     Present::kAlways},
+    {WeightRole::kGateBias, "model.layers.{}.mlp.gate_proj.bias", kFeedForward, kNone, kColumn,
+     Present::kMlpBias},
+    {WeightRole::kUpBias, "model.layers.{}.mlp.up_proj.bias", kFeedForward, kNone, kColumn,
+     Present::kMlpBias},
+    {WeightRole::kDownBias, "model.layers.{}.mlp.down_proj.bias", kHidden, kNone, kReplicated,
+     Present::kMlpBias},
 }};
 
 constexpr bool in_role_order() {
@@ -281,8 +277,6 @@ void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) 
 }
 
 }  // namespace
-
-std::string_view weight_role_name(WeightRole role) { return spec_of(role).short_name; }
 
 Sharding weight_sharding(WeightRole role) { return spec_of(role).sharding; }
 

@@ -45,9 +45,6 @@ enum class WeightRole : std::uint8_t {
 };
 inline constexpr std::size_t kNumWeightRoles = 21;
 
-// "q_proj", ...: for messages and names of buffers.
-std::string_view weight_role_name(WeightRole role);
-
 // How a weight [N, K] (or vector [N]) is split over the ranks of a tensor-parallel group.
 enum class Sharding : std::uint8_t {
   kReplicated,  // every rank holds all of it

@@ -315,13 +315,6 @@ Error no_checkpoint(const std::string& directory) {
 
 }  // namespace
 
-std::string_view family_name(Family family) {
-  for (const FamilyRules& rules : kFamilies) {
-    if (rules.family == family) return rules.model_type;
-  }
-  return "?";
-}
-
 float LayerConfig::attention_scale() const {
   return static_cast<float>(std::pow(static_cast<double>(head_dim), -0.5));
 }

@@ -21,9 +21,6 @@ namespace sluice {
 
 enum class Family : std::uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
 
-// "llama", ...: model_type in config.json.
-std::string_view family_name(Family family);
-
 enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
 
 // One rotary embedding. Fields of other types than `type` are unused and keep their defaults.

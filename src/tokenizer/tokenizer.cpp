@@ -47,7 +47,6 @@ EncodeScratch& EncodeScratch::operator=(EncodeScratch&&) noexcept = default;
 
 struct Tokenizer::Impl {
   TokenizerParts parts;
-  std::vector<TokenId> special_ids;  // ascending
 
   const AddedToken* added(TokenId id) const {
     const auto& tokens = parts.added_tokens;
@@ -142,11 +141,7 @@ Result<Tokenizer> Tokenizer::from_files(const std::string& name, std::string_vie
   if (parts->model.has_byte_alphabet() && parts->pre_tokenizer.take_final_byte_letters()) {
     parts->model.use_byte_alphabet();
   }
-  auto impl = std::make_unique<Impl>(Impl{*std::move(parts), {}});
-  for (const AddedToken& token : impl->parts.added_tokens) {
-    if (token.special) impl->special_ids.push_back(token.id);
-  }
-  return Tokenizer(std::unique_ptr<const Impl>(std::move(impl)));
+  return Tokenizer(std::make_unique<const Impl>(Impl{*std::move(parts)}));
 }
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
@@ -260,11 +255,6 @@ std::optional<TokenId> Tokenizer::id_of(std::string_view token_text) const {
   return impl_->parts.model.vocabulary().find(token_text);
 }
 
-bool Tokenizer::is_special(TokenId id) const {
-  return std::binary_search(impl_->special_ids.begin(), impl_->special_ids.end(), id);
-}
-
-std::span<const TokenId> Tokenizer::special_tokens() const { return impl_->special_ids; }
 std::optional<TokenId> Tokenizer::bos_id() const { return impl_->parts.bos; }
 std::optional<TokenId> Tokenizer::eos_id() const { return impl_->parts.eos; }
 

@@ -79,10 +79,6 @@ class Tokenizer {
   std::string_view token_text(TokenId id) const;
   std::optional<TokenId> id_of(std::string_view token_text) const;
 
-  // Special tokens: those that SkipSpecialTokens leaves out.
-  bool is_special(TokenId id) const;
-  std::span<const TokenId> special_tokens() const;  // ascending
-
   // From tokenizer_config.json; bos_id also from the post-processor.
   std::optional<TokenId> bos_id() const;
   std::optional<TokenId> eos_id() const;

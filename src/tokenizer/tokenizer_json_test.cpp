@@ -138,7 +138,6 @@ TEST(TokenizerJson, HolesAreNoTokens) {
   EXPECT_EQ(holey->token_text(kHello), "");
   EXPECT_EQ(holey->token_bytes(kHello), "");
   EXPECT_EQ(holey->id_of("hello"), std::nullopt);
-  EXPECT_FALSE(holey->is_special(kHello));
   const auto ids = holey->encode("hello<|end|>");
   ASSERT_TRUE(ids);
   EXPECT_EQ(ids->size(), 6U);

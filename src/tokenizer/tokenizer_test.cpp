@@ -183,11 +183,7 @@ TEST(Vocabulary, AnswersByIdAndByText) {
   EXPECT_EQ(tokenizer.id_of("hello"), kHello);
   EXPECT_EQ(tokenizer.id_of("<|bos|>"), kBos);
   EXPECT_EQ(tokenizer.id_of("absent"), std::nullopt);
-  EXPECT_TRUE(tokenizer.is_special(kEnd));
-  EXPECT_FALSE(tokenizer.is_special(kHello));
-  EXPECT_THAT(
-      std::vector<TokenId>(tokenizer.special_tokens().begin(), tokenizer.special_tokens().end()),
-      ElementsAre(kBos, kEnd));
+  EXPECT_EQ(tokenizer.decode(std::vector{kBos, kHello, kEnd}, SkipSpecialTokens::kYes), "hello");
   EXPECT_EQ(tokenizer.token_bytes(kSpaceWorld), " world");
   EXPECT_EQ(tokenizer.token_bytes(0xE2), "\xE2");
   EXPECT_EQ(load(sentencepiece_json()).token_bytes(kByteZero + 0xE2), "\xE2");
