@@ -83,6 +83,7 @@ class ApiService final : public http::Handler {
   void answer_json(Call call, int status, std::string body);
   void answer_page(Call call);
   void answer_status(Call call);
+  std::string status_body(std::span<const RequestProgress> progress) const;
   void answer_health(Call call);
   void answer_ready(Call call);
   void answer_metrics(Call call);
@@ -113,6 +114,7 @@ class ApiService final : public http::Handler {
   bool draining_ = false;
   bool cancelled_ = false;
   std::size_t preparing_ = 0;
+  std::vector<Call> status_calls_;                             // that wait for the engine's word
   std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's
   WorkerPool pool_;  // last: its threads end before what they use
 };

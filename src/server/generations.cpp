@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
+#include "base/check.h"
 #include "server/error_response.h"
 
 namespace sluice {
@@ -79,8 +79,7 @@ void Generations::take_outputs() {
   const auto failure = engine_.failure();
   fail_all(to_api_error(unavailable(failure ? "the engine has failed: " + failure->message
                                             : "the engine has stopped")));
-  // Nothing will come any more.
-  for (const ProgressTask& task : std::exchange(progress_tasks_, {})) task({});
+  give_progress({});  // nothing will come any more
 }
 
 void Generations::measure_engine() {
@@ -120,8 +119,7 @@ void Generations::take_batch() {
     retire(generation->first_id());
   }
   note_throughput(now, later_tokens);
-  if (!batch_.has_progress) return;
-  for (const ProgressTask& task : std::exchange(progress_tasks_, {})) task(batch_.progress);
+  if (batch_.has_progress) give_progress(batch_.progress);
 }
 
 // A step computes prompt tokens, and one token for each one it makes but the first of a choice.
@@ -157,12 +155,17 @@ void Generations::retire(RequestId first_id) {
 }
 
 void Generations::ask_progress(ProgressTask task) {
-  if (engine_.state() != EngineState::kReady) {
-    task({});
-    return;
+  CHECK(!progress_task_);
+  progress_task_ = std::move(task);
+  if (engine_.state() == EngineState::kReady) {
+    engine_.ask_progress();
+  } else {
+    give_progress({});
   }
-  progress_tasks_.push_back(std::move(task));
-  if (progress_tasks_.size() == 1) engine_.ask_progress();
+}
+
+void Generations::give_progress(std::span<const RequestProgress> progress) {
+  if (const auto task = std::exchange(progress_task_, nullptr)) task(progress);
 }
 
 const Generation* Generations::find(RequestId id) const {

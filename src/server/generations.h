@@ -48,6 +48,7 @@ class Generations {
   const LiveStats& live() const { return live_; }
   const EngineGauges& gauges() const { return batch_.gauges; }
   // `task` runs with the progress of all unfinished requests, soon; at once when there are none.
+  // REQUIRES: the task before it has run.
   using ProgressTask = std::function<void(std::span<const RequestProgress>)>;
   void ask_progress(ProgressTask task);
   // The call that an engine's request belongs to; nullptr: finished meanwhile.
@@ -59,6 +60,7 @@ class Generations {
   void note_throughput(TimePoint now, std::int64_t later_tokens);
   void closed(RequestId first_id, http::CloseReason reason);
   void retire(RequestId first_id);
+  void give_progress(std::span<const RequestProgress> progress);
 
   EngineLoop& engine_;
   const Clock& clock_;
@@ -73,7 +75,7 @@ class Generations {
   std::unordered_map<RequestId, Generation*> by_request_;
   OutputBatch batch_;
   std::vector<Generation*> touched_;  // in this batch
-  std::vector<ProgressTask> progress_tasks_;
+  ProgressTask progress_task_;        // empty: nobody waits
 };
 
 }  // namespace sluice

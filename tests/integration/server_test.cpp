@@ -313,6 +313,36 @@ TEST(Server, ADisconnectFreesBlocksWithinOneStep) {
   }
 }
 
+// Or whoever asks often enough keeps the loop from all streams.
+TEST(Server, AllWhoAskForTheStatusInOneStepGetOneAnswer) {
+  RunningServer server({});
+  server.gate.close();
+  http::TestClient client(server.port());
+  ASSERT_TRUE(client.send(RunningServer::post("/v1/completions", long_stream(8, 1000))));
+  ASSERT_TRUE(server.await_unfinished(1));
+  std::vector<http::TestClient> watchers;
+  for (int i = 0; i < 3; ++i) watchers.emplace_back(server.port());
+  // On a busy machine one may be read too late for the step: then all ask again.
+  bool one_answer = false;
+  for (int attempt = 0; attempt < 20 && !one_answer; ++attempt) {
+    for (auto& watcher : watchers) {
+      ASSERT_TRUE(watcher.send("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"));
+    }
+    std::vector<std::string> bodies;
+    for (auto& watcher : watchers) {
+      while (!watcher.readable_now()) {
+        std::this_thread::sleep_for(milliseconds(20));
+        server.gate.let(1);
+        std::this_thread::sleep_for(milliseconds(20));
+      }
+      bodies.push_back(watcher.answer()->body);
+    }
+    EXPECT_EQ(json::parse(bodies[0])["requests"].size(), 1U);
+    one_answer = bodies[0] == bodies[1] && bodies[0] == bodies[2];  // with one uptime
+  }
+  EXPECT_TRUE(one_answer);
+}
+
 TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
   Options options;
   options.max_requests = 2;
