@@ -28,6 +28,7 @@ TEST(CpuDevice, DescribesItself) {
     EXPECT_TRUE(device->traits().host_accessible);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kBF16), DType::kBF16);
     EXPECT_EQ(device->traits().matmul_input_dtype(DType::kF16), DType::kF32);
+    EXPECT_EQ(parse_cpu_isa(cpu_isa_name(isa)), isa);
   }
 }
 
@@ -35,6 +36,9 @@ TEST(CpuDevice, RefusesWrongOptions) {
   const auto device = make_cpu_device({.threads = -1});
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().code, ErrorCode::kInvalidArgument);
+  const auto isa = parse_cpu_isa("sse9");
+  ASSERT_FALSE(isa);
+  EXPECT_THAT(isa.error().message, testing::HasSubstr("avx512_bf16"));
   if (available_cpu_isas().back() != CpuIsa::kAvx512Bf16) {
     const auto missing = make_cpu_device({.isa = CpuIsa::kAvx512Bf16});
     ASSERT_FALSE(missing);

@@ -1,6 +1,15 @@
 #include "device/cpu/cpu_isa.h"
 
+#include <array>
+#include <string>
+
 namespace sluice {
+namespace {
+
+constexpr std::array kAll = {CpuIsa::kReference, CpuIsa::kAvx2, CpuIsa::kAvx512,
+                             CpuIsa::kAvx512Bf16};
+
+}  // namespace
 
 std::string_view cpu_isa_name(CpuIsa isa) {
   switch (isa) {
@@ -10,6 +19,14 @@ std::string_view cpu_isa_name(CpuIsa isa) {
     case CpuIsa::kAvx512Bf16: return "avx512_bf16";
   }
   return "?";
+}
+
+Result<CpuIsa> parse_cpu_isa(std::string_view name) {
+  for (const CpuIsa isa : kAll) {
+    if (cpu_isa_name(isa) == name) return isa;
+  }
+  return invalid_argument("unknown instruction set '" + std::string(name) +
+                          "': known are reference, avx2, avx512, avx512_bf16");
 }
 
 std::vector<CpuIsa> available_cpu_isas() {

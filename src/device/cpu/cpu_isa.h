@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
+
 namespace sluice {
 
 enum class CpuIsa : std::uint8_t {
@@ -15,8 +17,9 @@ enum class CpuIsa : std::uint8_t {
   kAvx512Bf16,  // and AVX-512-BF16
 };
 
-// "reference", "avx2", "avx512", "avx512_bf16".
+// "reference", "avx2", "avx512", "avx512_bf16": as on command lines and in test names.
 std::string_view cpu_isa_name(CpuIsa isa);
+Result<CpuIsa> parse_cpu_isa(std::string_view name);
 
 // Those this machine (CPU and operating system) can run, slowest first; never empty.
 std::vector<CpuIsa> available_cpu_isas();
