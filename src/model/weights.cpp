@@ -103,6 +103,7 @@ void WeightsLayout::place(const WeightSource& source, DType dtype, const DeviceT
   };
   if (placement.mapped) {
     file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
+    mapped_bytes_ += tensor.bytes;
   } else {
     placement.offset = add("", element_count(tensor) * size_of(dtype));
   }

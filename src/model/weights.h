@@ -79,8 +79,9 @@ class WeightsLayout {
   // Maps and copies, after which the checkpoint is needed no more.
   Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
 
-  // For messages.
+  // Sizes, for messages.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_; }
 
  private:
   struct Placement {
@@ -118,6 +119,7 @@ class WeightsLayout {
   std::vector<bool> file_mapped_;
   std::size_t copied_end_ = 0;
   std::uint64_t copied_bytes_ = 0;
+  std::uint64_t mapped_bytes_ = 0;
 };
 
 }  // namespace sluice
