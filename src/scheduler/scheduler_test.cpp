@@ -281,14 +281,14 @@ TEST(Scheduler, ASequenceThatWaitsHoldsNoCopyOfItsPrompt) {
   EXPECT_EQ(h.step(), "1:30@0");
   EXPECT_EQ(h.step(), "1:1@30 2:1@29");
   EXPECT_GE(h.sequences[1]->tokens.capacity(), 35U);
-  for (const int waiting : {2, 3}) {
+  for (const std::size_t waiting : {2U, 3U}) {
     EXPECT_EQ(h.sequences[waiting]->tokens.capacity(), 0U);
     EXPECT_EQ(h.sequences[waiting]->length(), 30);
     EXPECT_EQ(h.sequences[waiting]->output_len(), 0);
   }
   h.scheduler.cancel(*h.sequences[3]);
   h.run_to_end();
-  for (const int ran : {0, 1, 2}) {
+  for (const std::size_t ran : {0U, 1U, 2U}) {
     EXPECT_EQ(h.sequences[ran]->tokens, h.expected(*h.sequences[ran]).tokens);
   }
 }

@@ -59,7 +59,7 @@ TEST(WaitingQueue, EmptyEntriesGoInFrontAndWhenTheyAreMore) {
   Sequence s;
   WaitingQueue queue;
   for (std::uint64_t i = 0; i < 10; ++i) queue.insert({{0, i}, &s});
-  for (const std::size_t left : {0, 1, 5, 6}) queue.erase(left);
+  for (const std::size_t left : {0U, 1U, 5U, 6U}) queue.erase(left);
   queue.compact();
   EXPECT_EQ(queue.entries().size(), 8U);
   EXPECT_EQ(queue.find({0, 2}), 0U);
