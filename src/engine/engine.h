@@ -5,8 +5,8 @@
 // Errors: what a client got wrong is returned by add_request(). An executor's error is final: the
 // engine has failed, its requests are dropped, and every call returns kUnavailable with the cause.
 //
-// Owner: the front (command line, server). Threads: one, the engine's thread. A step allocates
-// nothing after warm-up; add_request() does.
+// Owner: the front (command line, server). Threads: one, the engine's thread. After warm-up a step
+// allocates nothing but a sequence's tokens when it first gets a slot; add_request() does.
 #pragma once
 
 #include <cstdint>
