@@ -40,6 +40,8 @@ def main():
         print(f"SKIPPED: {sys.argv[1]}: {missing}")
         sys.exit(SKIPPED)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    if "SLUICE_BINARY" in environment:  # as the caller's folder has it
+        environment["SLUICE_BINARY"] = os.path.abspath(environment["SLUICE_BINARY"])
     sys.exit(subprocess.run([PYTHON, "-m", "pytest", *sys.argv[1:]], cwd=HERE,
                             env=environment, check=False).returncode)
 
