@@ -34,9 +34,8 @@ class Recorder {
     std::string text;
     // Tokens that were computed behind the end of a stop string are nobody's.
     if (!stopped_[index]) {
-      const auto last = output.finish_reason == FinishReason::kStop ? TextStream::LastToken::kStop
-                                                                    : TextStream::LastToken::kText;
-      const TextStream::Taken taken = streams_[index].push(output.tokens, text, last);
+      const TextStream::Taken taken =
+          streams_[index].push(output.tokens, text, output.finish_reason);
       const auto tokens = output.tokens.first(taken.tokens);
       const std::size_t per_token =
           output.tokens.empty() ? 0 : output.logprobs.size() / output.tokens.size();

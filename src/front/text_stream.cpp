@@ -29,24 +29,24 @@ TextStream::TextStream(const Tokenizer* tokenizer, StopMatcher stops,
 }
 
 TextStream::Taken TextStream::push(std::span<const TokenId> tokens, std::string& out,
-                                   LastToken last) {
-  return take(tokens, out, nullptr, last);
+                                   FinishReason finish) {
+  return take(tokens, out, nullptr, finish);
 }
 
 TextStream::Taken TextStream::push(std::span<const TokenId> tokens, std::string& out,
-                                   std::vector<std::int64_t>& offsets, LastToken last) {
-  return take(tokens, out, &offsets, last);
+                                   std::vector<std::int64_t>& offsets, FinishReason finish) {
+  return take(tokens, out, &offsets, finish);
 }
 
 TextStream::Taken TextStream::take(std::span<const TokenId> tokens, std::string& out,
-                                   std::vector<std::int64_t>* offsets, LastToken last) {
+                                   std::vector<std::int64_t>* offsets, FinishReason finish) {
   if (stops_.stopped_by()) return {0, true};
   std::size_t taken = 0;
   for (const TokenId token : tokens) {
     ++taken;
     if (offsets != nullptr) offsets->push_back(code_points_);
     if (!detokenizer_) continue;
-    if (last == LastToken::kStop && taken == tokens.size() && !includes_stop_) break;
+    if (finish == FinishReason::kStop && taken == tokens.size() && !includes_stop_) break;
     decoded_.clear();
     detokenizer_->push(token, decoded_);
     code_points_ += utf8::count_code_points(decoded_);

@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
+#include "request/finish_reason.h"
 #include "request/sampling_params.h"
 #include "tokenizer/stop_matcher.h"
 #include "tokenizer/streaming_detokenizer.h"
@@ -34,14 +35,14 @@ class TextStream {
     std::size_t tokens = 0;  // those behind the end of a stop string are nobody's
     bool stopped = false;    // a stop string is complete: the stream is over
   };
-  // What the last token of a push is: text like the others, or the id at which the sequence ended,
-  // whose text is that of a stop string: left out unless include_stop_str_in_output.
-  enum class LastToken : std::uint8_t { kText, kStop };
-  // Appends to `out` what is certain after these tokens.
-  Taken push(std::span<const TokenId> tokens, std::string& out, LastToken last = LastToken::kText);
+  // Appends to `out` what is certain after these tokens. `finish`: how the sequence ended with the
+  // last of them. With kStop that is the id at which it stopped, whose text is left out as that of
+  // a stop string is, unless include_stop_str_in_output.
+  Taken push(std::span<const TokenId> tokens, std::string& out,
+             FinishReason finish = FinishReason::kNone);
   // Also appends, for each token taken, where its text begins in the choice's text, in code points.
   Taken push(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>& offsets,
-             LastToken last = LastToken::kText);
+             FinishReason finish = FinishReason::kNone);
   // The tokens are over, without a stop string: appends what was held back.
   void finish(std::string& out);
 
@@ -52,7 +53,7 @@ class TextStream {
   TextStream(const Tokenizer* tokenizer, StopMatcher stops, const SamplingParams& sampling,
              std::span<const TokenId> prompt, SkipSpecialTokens skip);
   Taken take(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>* offsets,
-             LastToken last);
+             FinishReason finish);
 
   std::optional<StreamingDetokenizer> detokenizer_;
   StopMatcher stops_;

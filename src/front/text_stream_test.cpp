@@ -98,7 +98,7 @@ TEST(TextStream, TheIdThatEndsTheSequenceIsNoText) {
   std::string text;
   std::vector<std::int64_t> offsets;
   TextStream stream = stream_of({});
-  const auto taken = stream.push(tokens, text, offsets, TextStream::LastToken::kStop);
+  const auto taken = stream.push(tokens, text, offsets, FinishReason::kStop);
   stream.finish(text);
   EXPECT_EQ(text, "the cat");
   EXPECT_EQ(taken.tokens, tokens.size());  // a token it is nevertheless
@@ -107,7 +107,7 @@ TEST(TextStream, TheIdThatEndsTheSequenceIsNoText) {
   SamplingParams sampling;
   sampling.include_stop_str_in_output = true;
   text.clear();
-  stream_of(sampling).push(tokens, text, TextStream::LastToken::kStop);
+  stream_of(sampling).push(tokens, text, FinishReason::kStop);
   EXPECT_EQ(text, "the cat.");
 }
 

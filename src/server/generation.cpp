@@ -128,9 +128,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
     timing = time_tokens(prompt, choice, event);
-    take_tokens(prompt, choice, tokens, logprobs,
-                event.finish_reason == FinishReason::kStop ? TextStream::LastToken::kStop
-                                                           : TextStream::LastToken::kText);
+    take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
     choice.stream.finish(choice.text);
@@ -181,9 +179,9 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
 }
 
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
-                             std::span<const TokenLogprob> logprobs, TextStream::LastToken last) {
+                             std::span<const TokenLogprob> logprobs, FinishReason finish) {
   choice.offsets.clear();
-  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets, last);
+  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets, finish);
   record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
   if (call_.return_token_ids) {
     const auto kept = tokens.first(taken.tokens);

@@ -106,7 +106,7 @@ class Generation {
   TokenTiming time_tokens(Prompt& prompt, Choice& choice, const OutputEvent& event);
   void measure_end(const Prompt& prompt, const Choice& choice, FinishReason reason);
   void take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
-                   std::span<const TokenLogprob> logprobs, TextStream::LastToken last);
+                   std::span<const TokenLogprob> logprobs, FinishReason finish);
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                        std::span<const TokenLogprob> logprobs);
   void end_choice(Choice& choice, FinishReason reason);

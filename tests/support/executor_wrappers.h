@@ -72,55 +72,57 @@ class Gate {
   std::set<RequestId> ran_;
 };
 
-class GatedExecutor final : public Executor {
+// Hands everything on.
+class ForwardingExecutor : public Executor {
  public:
-  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate)
-      : inner_(std::move(inner)), gate_(gate) {}
-  int max_in_flight() const override { return inner_->max_in_flight(); }
-  Status submit(const BatchPlan& plan) override {
-    gate_.pass(plan);
-    return inner_->submit(plan);
-  }
-  Status collect(StepResult& out) override { return inner_->collect(out); }
-  ComputedWork computed_work() const override { return inner_->computed_work(); }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  Gate& gate_;
-};
-
-class CommitHookExecutor final : public Executor {
- public:
-  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported.
-  CommitHookExecutor(std::unique_ptr<Executor> inner, std::function<void()> hook)
-      : inner_(std::move(inner)), hook_(std::move(hook)) {}
+  explicit ForwardingExecutor(std::unique_ptr<Executor> inner) : inner_(std::move(inner)) {}
   int max_in_flight() const override { return inner_->max_in_flight(); }
   Status submit(const BatchPlan& plan) override { return inner_->submit(plan); }
   Status collect(StepResult& out) override { return inner_->collect(out); }
-  ComputedWork computed_work() const override {
-    hook_();
-    return inner_->computed_work();
-  }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  std::function<void()> hook_;
-};
-
-class FailingExecutor final : public Executor {
- public:
-  FailingExecutor(std::unique_ptr<Executor> inner, int good_steps)
-      : inner_(std::move(inner)), good_steps_(good_steps) {}
-  int max_in_flight() const override { return inner_->max_in_flight(); }
-  Status submit(const BatchPlan& plan) override {
-    if (good_steps_-- <= 0) return internal_error("the device caught fire");
-    return inner_->submit(plan);
-  }
-  Status collect(StepResult& out) override { return inner_->collect(out); }
+  DeviceTime device_time() const override { return inner_->device_time(); }
   ComputedWork computed_work() const override { return inner_->computed_work(); }
 
  private:
   std::unique_ptr<Executor> inner_;
+};
+
+class GatedExecutor final : public ForwardingExecutor {
+ public:
+  GatedExecutor(std::unique_ptr<Executor> inner, Gate& gate)
+      : ForwardingExecutor(std::move(inner)), gate_(gate) {}
+  Status submit(const BatchPlan& plan) override {
+    gate_.pass(plan);
+    return ForwardingExecutor::submit(plan);
+  }
+
+ private:
+  Gate& gate_;
+};
+
+class CommitHookExecutor final : public ForwardingExecutor {
+ public:
+  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported.
+  CommitHookExecutor(std::unique_ptr<Executor> inner, std::function<void()> hook)
+      : ForwardingExecutor(std::move(inner)), hook_(std::move(hook)) {}
+  ComputedWork computed_work() const override {
+    hook_();
+    return ForwardingExecutor::computed_work();
+  }
+
+ private:
+  std::function<void()> hook_;
+};
+
+class FailingExecutor final : public ForwardingExecutor {
+ public:
+  FailingExecutor(std::unique_ptr<Executor> inner, int good_steps)
+      : ForwardingExecutor(std::move(inner)), good_steps_(good_steps) {}
+  Status submit(const BatchPlan& plan) override {
+    if (good_steps_-- <= 0) return internal_error("the device caught fire");
+    return ForwardingExecutor::submit(plan);
+  }
+
+ private:
   int good_steps_;
 };
 
