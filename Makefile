@@ -98,7 +98,7 @@ fuzz: packages-fuzz
 .PHONY: tidy format format-check lint
 tidy:
 	@python3 tools/tidy.py
-	@cd tools && python3 -m unittest -q tidy_test gpu_check_test paper_tables_test
+	@cd tools && python3 -m unittest -q tidy_test tidy_prose_test gpu_check_test paper_tables_test
 
 # The files git tracks, so that a scratch file breaks nobody's build.
 CPP_FILES = git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh'

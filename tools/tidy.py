@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the rules of this repository that no compiler checks.
 
-Usage: tools/tidy.py [--root DIR]. Prints path:line: [rule] message; exits 1 if there is any.
+Usage: tools/tidy.py [--root DIR] [--prose]. Prints path:line: [rule] message; exits 1 if there is
+any. The prose rules (tidy_prose.py) hold for PROSE_FOLDERS; --prose reports them for every file.
 A line may opt out, with a reason, on itself or on the line before it:
     // tidy: allow(rule-name) reason
 Files are those git tracks (all files where there is no git). Needs Python's standard library only.
@@ -15,6 +16,8 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
+
+import tidy_prose
 
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
@@ -57,7 +60,10 @@ CPP_SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")
 TEXT_SUFFIXES = CODE_SUFFIXES + (".md", ".txt", ".toml", ".yml", ".yaml")
 # The checker and its tests are full of bad examples.
-WORD_EXEMPT = ("tools/tidy.py", "tools/tidy_test.py")
+WORD_EXEMPT = ("tools/tidy.py", "tools/tidy_test.py", "tools/tidy_prose.py",
+               "tools/tidy_prose_test.py")
+# Files and folders (with a slash) whose prose follows the rules of tidy_prose.py.
+PROSE_FOLDERS = ()
 
 
 @dataclass(frozen=True)
@@ -514,7 +520,12 @@ def check_type_names(files):
                 yield Finding(file.path, number, "type-name", f"{other} has a {name} too; rename")
 
 
-def check_tree(root, paths):
+def check_prose(file, everywhere):
+    if file.path not in WORD_EXEMPT and (everywhere or file.path.startswith(PROSE_FOLDERS)):
+        yield from tidy_prose.check_prose(file)
+
+
+def check_tree(root, paths, prose_everywhere=False):
     """All findings of the files `paths` (relative, with /) below `root`, sorted."""
     findings = []
     files = []
@@ -540,6 +551,7 @@ def check_tree(root, paths):
             check_text(file), check_file_size(file), check_function_size(file),
             check_includes(file, all_paths), check_header(file), check_test_name(file, all_paths),
             check_shared_ptr(file), check_words(file), check_relative_paths(file, all_paths),
+            check_prose(file, prose_everywhere),
         ]
         for check in checks:
             for line, rule, message in check:
@@ -573,9 +585,10 @@ def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     default_root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--root", default=default_root, help="the tree to check")
-    root = parser.parse_args(argv).root
-    paths = list_files(root)
-    findings = check_tree(root, paths)
+    parser.add_argument("--prose", action="store_true", help="prose rules for every file")
+    options = parser.parse_args(argv)
+    paths = list_files(options.root)
+    findings = check_tree(options.root, paths, options.prose)
     for finding in findings:
         print(finding)
     print(f"tidy: {len(paths)} files, {len(findings)} findings", file=sys.stderr)

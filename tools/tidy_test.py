@@ -5,6 +5,7 @@ import io
 import os
 import tempfile
 import unittest
+import unittest.mock
 
 import tidy
 
@@ -14,7 +15,7 @@ HEADER = "// What it is. Threads: any.\n#pragma once\n"
 class TreeTest(unittest.TestCase):
     """Writes a small tree and checks it."""
 
-    def check(self, files):
+    def check(self, files, prose=False):
         """files: {path: text}. Returns {(path, rule)}."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in files.items():
@@ -22,7 +23,7 @@ class TreeTest(unittest.TestCase):
                 os.makedirs(os.path.dirname(full), exist_ok=True)
                 with open(full, "w", encoding="utf-8", newline="") as stream:
                     stream.write(text)
-            return {(f.path, f.rule) for f in tidy.check_tree(root, list(files))}
+            return {(f.path, f.rule) for f in tidy.check_tree(root, list(files), prose)}
 
     def assert_fires(self, rule, path, text, more=None):
         found = self.check({path: text, **(more or {})})
@@ -57,6 +58,13 @@ class CleanTree(TreeTest):
             with open(os.path.join(root, "a.py"), "w", encoding="utf-8") as stream:
                 stream.write("x = 1 \n")
             self.assertEqual(tidy.main(["--root", root]), 1)
+
+    def test_prose_is_checked_in_the_listed_folders_or_on_request(self):
+        files = {"docs/a.md": "Whoever asks.\n"}
+        self.assertEqual(self.check(files), set())
+        self.assertEqual(self.check(files, prose=True), {("docs/a.md", "prose-pronoun")})
+        with unittest.mock.patch.object(tidy, "PROSE_FOLDERS", ("docs/",)):
+            self.assertEqual(self.check(files), {("docs/a.md", "prose-pronoun")})
 
 
 class TextRules(TreeTest):
