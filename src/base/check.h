@@ -1,6 +1,6 @@
-// CHECK aborts on a broken invariant of ours, in every build. Never for what comes from outside
-// (clients, files, drivers, memory): those return a Result. DCHECK is for costly checks; it is
-// compiled out with NDEBUG.
+// CHECK aborts the program when one of its own invariants is broken, in every build. Errors from
+// outside (clients, files, drivers, memory) return a Result instead. DCHECK is for costly checks;
+// NDEBUG compiles it out.
 #pragma once
 
 namespace sluice {

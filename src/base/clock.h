@@ -1,5 +1,5 @@
-// Time for everything that decides or measures. Code takes a Clock, so tests and the simulator
-// can own time. Monotonic nanoseconds since an arbitrary start; never wall-clock time.
+// Time for decisions and measurements. Code takes a Clock, so that tests and the simulator can
+// control time. Monotonic nanoseconds since an arbitrary start; never wall-clock time.
 // Threads: now() may be called from any thread.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// Nanoseconds. A strong type for instants and std::chrono for durations keeps units honest.
+// Nanoseconds. Instants and durations have different types, so that units cannot be mixed up.
 using Duration = std::chrono::nanoseconds;
 
 struct TimePoint {
@@ -21,7 +21,7 @@ struct TimePoint {
 };
 
 constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-// Cut to whole nanoseconds.
+// Truncates to whole nanoseconds.
 constexpr Duration from_seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
@@ -44,7 +44,7 @@ class SystemClock final : public Clock {
   }
 };
 
-// Moves only when told to.
+// Changes only through advance().
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return {Duration(now_.load(std::memory_order_relaxed))}; }

@@ -44,15 +44,15 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
 }
 
 void FileDescriptor::close() {
-  // The result is ignored: after EINTR or EIO the descriptor is gone on Linux all the same.
+  // The result is ignored: Linux frees the descriptor even after EINTR or EIO.
   if (fd_ >= 0) static_cast<void>(::close(release()));
 }
 
 Result<OpenedFile> open_for_reading(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
-    return invalid_argument("file name with a NUL byte; give a plain path");
+    return invalid_argument("file name contains a NUL byte; give a path without one");
   }
-  // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
+  // O_NONBLOCK: opening a FIFO must not wait for a writer. It has no effect on regular files.
   OpenedFile file{FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
   if (!file.fd.valid()) return system_error(path, "open", errno);
   struct stat info{};
@@ -69,7 +69,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t max_bytes) 
     return invalid_argument(
         fmt::format("{}: {} bytes, more than the limit of {} bytes", path, file.size, max_bytes));
   }
-  // Files under /proc say 0 bytes and have some: read until the end, not until the size, but
+  // Files under /proc report a size of 0 but have content. So read until the end of the file, and
   // never beyond the limit.
   std::string text(static_cast<std::size_t>(file.size), '\0');
   std::size_t used = 0;

@@ -1,7 +1,7 @@
 // Files: an owned descriptor, whole-file reads with a size limit, writes, read-only mappings.
-// Every error names the path and the system's reason. Only regular files are accepted, so that a
-// pipe or a device given for a file is refused instead of blocking.
-// Threads: objects are not synchronised; a mapping's bytes may be read from any thread.
+// Every error names the path and the system's reason. Only regular files are accepted: opening a
+// pipe or a device is an error and never blocks.
+// Threads: objects are not synchronised; any thread may read a mapping's bytes.
 #pragma once
 
 #include <cstddef>
@@ -42,23 +42,23 @@ struct OpenedFile {
 // Opens a regular file for reading. kNotFound when the path does not exist.
 Result<OpenedFile> open_for_reading(const std::string& path);
 
-// The whole file as bytes; refuses files larger than `max_bytes` before reading them.
+// Returns the whole file. A file larger than `max_bytes` is an error.
 Result<std::string> read_file(const std::string& path, std::uint64_t max_bytes);
 
-// Makes the file, or replaces what is in it. The error is "cannot write PATH".
+// Creates the file or replaces its content. The error is "cannot write PATH".
 Status write_file(const std::string& path, std::string_view text);
 
-// The last name of a directory's path, with "." and a slash at the end resolved; empty for the
-// root.
+// The last component of a directory's path, without a trailing slash or "."; empty for the root
+// directory.
 std::string directory_name(const std::string& path);
 
-// A whole file mapped read-only. Move-only; the bytes live as long as the object, and moving it
-// does not move them. An empty file gives an empty mapping. If another process truncates the file
-// meanwhile, reading beyond its new end raises SIGBUS, as with every mapping.
+// A whole file mapped read-only. Move-only; the mapping lives as long as the object, and moving
+// the object keeps the addresses. An empty file gives an empty mapping. If another process
+// truncates the file, reading beyond its new end raises SIGBUS, as with every mapping.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
-  // Of a file that is open already; `path` names it in errors.
+  // Maps a file that is already open; `path` names it in errors.
   static Result<MappedFile> map(const OpenedFile& file, const std::string& path);
 
   MappedFile() = default;

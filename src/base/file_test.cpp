@@ -99,7 +99,7 @@ TEST_F(FileTest, MapsAndMoves) {
   EXPECT_EQ(third.text(), "hello");
 }
 
-TEST_F(FileTest, MapsWhatIsOpenWhateverThePathNamesNow) {
+TEST_F(FileTest, MapsTheOpenFileEvenIfThePathNamesAnother) {
   const std::string path = write("f", "first");
   const auto file = open_for_reading(path);
   ASSERT_TRUE(file);

@@ -1,4 +1,4 @@
-// A 128-bit digest as a value: names of blocks in the prefix cache, of models, of adapters.
+// A 128-bit digest: names blocks in the prefix cache, models and adapters.
 // Values: plain, trivially copyable; any thread.
 #pragma once
 
@@ -17,7 +17,7 @@ struct Hash128 {
 
 }  // namespace sluice
 
-// Digests are uniform already: any 64 of their bits are a good table hash.
+// Digests are uniformly distributed, so any 64 of their bits are a good table hash.
 template <>
 struct std::hash<sluice::Hash128> {
   std::size_t operator()(const sluice::Hash128& h) const noexcept { return h.low; }

@@ -1,16 +1,16 @@
-// How deeply a JSON text is nested, before anything builds a tree of it: 16 MB of brackets would
-// take a gigabyte. Pure; any thread.
+// Checks how deeply a JSON text is nested before a parser builds a tree of it: a tree of 16 MB of
+// brackets takes a gigabyte. Pure; any thread.
 #pragma once
 
 #include <string_view>
 
 namespace sluice {
 
-// No JSON file of a checkpoint is nested deeper.
+// Nesting limit for the JSON files of a checkpoint; real ones stay far below it.
 inline constexpr int kMaxJsonDepth = 64;
 
-// Whether brackets outside strings open more than `limit` levels. For text that is not JSON the
-// answer means nothing.
+// Whether brackets outside strings open more than `limit` levels. The result has no meaning for
+// text that is not JSON.
 bool json_deeper_than(std::string_view text, int limit);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
 // Counter-based random numbers (Philox4x32-10, Salmon et al., SC'11): a pure function of key and
-// counter, so a draw depends on what it is for and never on what was drawn before it. Sampling
+// counter, so a draw depends on its key and counter and never on earlier draws. Sampling
 // uses key = (seed, choice), counter = token index. SplitMix64 seeds tests and generators.
 // Values: plain; any thread.
 #pragma once

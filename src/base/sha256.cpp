@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// OpenSSL's calls fail only without memory or when the algorithm is compiled out; neither can be
-// helped by a caller, so they are checked, not returned.
+// OpenSSL's calls fail only when memory runs out or when OpenSSL was built without SHA-256. No
+// caller can handle either, so failures are CHECKed and not returned.
 struct Sha256::Context {
   Context() : evp(EVP_MD_CTX_new()) { CHECK(evp != nullptr); }
   ~Context() { EVP_MD_CTX_free(evp); }

@@ -23,7 +23,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
-  // The digest of everything given so far. The object starts afresh.
+  // Returns the digest of all bytes since the last finish(), and resets the object.
   Sha256Digest finish();
 
  private:

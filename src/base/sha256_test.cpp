@@ -28,7 +28,7 @@ TEST(Sha256, PiecesEqualTheWhole) {
   }
 }
 
-TEST(Sha256, StartsAfreshAfterFinishAndMoves) {
+TEST(Sha256, IsResetByFinishAndSurvivesMoves) {
   Sha256 hash;
   hash.update("old");
   EXPECT_EQ(hash.finish(), sha256("old"));

@@ -1,5 +1,5 @@
-// Waiting on a core for something that is about to happen: for less time than a sleeping thread
-// needs to wake up.
+// Busy waiting, for an event that is expected sooner than the kernel could wake a sleeping
+// thread.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@ inline void cpu_relax() {
 #endif
 }
 
-// Spins until done(), until give_up() or until `patience` is over; returns done(). The clock is
-// read, and give_up() called, every 64 turns only.
+// Spins until done() or give_up() is true or `timeout` has passed; returns done(). Reads the clock
+// and calls give_up() only every 64 iterations.
 template <class Done, class GiveUp>
-bool spin_until(const Done& done, std::chrono::microseconds patience, const GiveUp& give_up) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool spin_until(const Done& done, std::chrono::microseconds timeout, const GiveUp& give_up) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   do {
     for (int i = 0; i < 64; ++i) {
       if (done()) return true;
@@ -30,8 +30,8 @@ bool spin_until(const Done& done, std::chrono::microseconds patience, const Give
 }
 
 template <class Done>
-bool spin_until(const Done& done, std::chrono::microseconds patience) {
-  return spin_until(done, patience, [] { return false; });
+bool spin_until(const Done& done, std::chrono::microseconds timeout) {
+  return spin_until(done, timeout, [] { return false; });
 }
 
 }  // namespace sluice

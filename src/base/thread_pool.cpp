@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 // Long enough to bridge the gap between two ops of one step, short enough not to matter as idle
-// CPU time: waking a sleeper costs 5 to 50 microseconds.
+// CPU time. Waking a sleeping thread costs 5 to 50 microseconds.
 constexpr std::chrono::microseconds kSpinTime{40};
 
 }  // namespace
@@ -25,15 +25,15 @@ constexpr std::chrono::microseconds kSpinTime{40};
 int available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // Fails where there are more CPUs than the fixed mask holds (1,024).
+  // Fails on machines with more CPUs than the fixed mask holds (1,024).
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
-    : urgent_(urgent), callers_give_way_(urgent) {
+    : urgent_(urgent), callers_yields_(urgent) {
   CHECK(threads >= 1);
-  // Workers handle no signals: those belong to the main thread.
+  // Workers block all signals, so that the main thread handles them.
   sigset_t all;
   sigset_t old;
   sigfillset(&all);
@@ -47,8 +47,8 @@ void ThreadPool::start_workers(int count) {
   try {
     for (int i = 0; i < count; ++i) workers_.emplace_back([this] { run_worker(); });
   } catch (const std::system_error& error) {
-    log_warning("thread pool: asked for " + std::to_string(count + 1) + " threads, working with " +
-                std::to_string(size()) + ": " + error.what());
+    log_warning("thread pool: started " + std::to_string(size()) + " of " +
+                std::to_string(count + 1) + " threads (" + error.what() + "); steps are slower");
   }
 }
 
@@ -72,10 +72,10 @@ void ThreadPool::parallel_for(int n_tasks, Task task) {
   open_.store(true);
   epoch_.fetch_add(1);
   wake_workers(n_tasks - 1);
-  while (work_on_job(callers_give_way_)) sched_yield();
-  // A worker enters (active_ + 1) before it looks at open_; we close before we look at active_.
-  // Both are sequentially consistent, so a worker either finds the job closed or is waited for.
-  // All tasks were handed out above, so once nobody is inside, all are done.
+  while (work_on_job(callers_yields_)) sched_yield();
+  // A worker enters (active_ + 1) before it reads open_; the caller closes the job before it reads
+  // active_. Both are sequentially consistent: either the worker finds the job closed, or the
+  // caller waits for it. All tasks have been taken by now, so all are done when active_ is 0.
   open_.store(false);
   wait_for_workers();
   busy_.store(false, std::memory_order_release);
@@ -84,37 +84,37 @@ void ThreadPool::parallel_for(int n_tasks, Task task) {
 void ThreadPool::run_alone(int n_tasks, const Task& task) {
   for (int i = 0; i < n_tasks; ++i) {
     task(i);
-    if (callers_give_way_.due()) sched_yield();
+    if (callers_yields_.due()) sched_yield();
   }
 }
 
 void ThreadPool::run_worker() {
-  // Ignored on failure: the name only helps a reader of top or gdb.
+  // A failure is ignored: the name only helps readers of top and gdb.
   static_cast<void>(pthread_setname_np(pthread_self(), "sluice-pool"));
-  GiveWay give_way(urgent_);
+  YieldLimiter yields(urgent_);
   std::uint32_t seen = 0;
-  bool gives_way = false;
+  bool should_yield = false;
   while (true) {
-    // A worker that gives way is outside of the job meanwhile: nobody waits for it.
-    if (gives_way) {
+    // A yielding worker has left the job, so the caller does not wait for it.
+    if (should_yield) {
       sched_yield();
     } else {
       seen = wait_for_job(seen);
     }
     if (stop_.load()) return;
     active_.fetch_add(1);
-    gives_way = open_.load() && work_on_job(give_way);
+    should_yield = open_.load() && work_on_job(yields);
     if (active_.fetch_sub(1) == 1) active_.notify_one();
   }
 }
 
-bool ThreadPool::work_on_job(GiveWay& give_way) noexcept {
+bool ThreadPool::work_on_job(YieldLimiter& yields) noexcept {
   const Task& task = *task_;
   const int n_tasks = n_tasks_;
   for (int i = next_.fetch_add(1, std::memory_order_relaxed); i < n_tasks;
        i = next_.fetch_add(1, std::memory_order_relaxed)) {
     task(i);
-    if (give_way.due()) return true;
+    if (yields.due()) return true;
   }
   return false;
 }
@@ -127,7 +127,7 @@ std::uint32_t ThreadPool::wait_for_job(std::uint32_t seen) const {
 }
 
 void ThreadPool::wake_workers(int count) {
-  // notify costs a system call only when somebody sleeps.
+  // notify costs a system call only when a worker sleeps.
   if (count >= static_cast<int>(workers_.size())) {
     epoch_.notify_all();
     return;

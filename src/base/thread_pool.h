@@ -1,9 +1,9 @@
-// ThreadPool: the one owner of the cores. Splits a loop over a fixed set of threads; the calling
-// thread takes part. Created once by the composition root and passed down by reference.
-// Threads: parallel_for may be called from any thread; while one call runs, any other call,
-// nested or from another thread, runs inline on its caller. Workers spin for tens of microseconds
-// after a job and then sleep, so that an idle pool uses no CPU. Between two tasks a thread gives
-// way to urgent work. Allocation: none after construction. Tasks must not throw.
+// ThreadPool: splits a loop over a fixed set of threads; the calling thread takes part. There is
+// one pool per process. The composition root creates it and passes it down by reference.
+// Threads: any thread may call parallel_for. While one call runs, every other call, nested or from
+// another thread, runs inline on its caller. Workers spin for tens of microseconds after a job and
+// then sleep, so that an idle pool uses no CPU. Between two tasks a thread yields its core to
+// urgent work (urgent_work.h). Allocation: none after construction. Tasks must not throw.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class ThreadPool {
   using Task = FunctionRef<void(int)>;
 
   // `threads` >= 1 counts the caller: 1 means no worker threads and every loop inline. If the
-  // system refuses a thread, the pool logs a warning and works with those it has: see size().
-  // `urgent`: what tasks give way to; null = nothing. REQUIRES: it outlives the pool.
+  // system refuses a thread, the pool logs a warning and uses the threads it has: see size().
+  // `urgent`: the work that tasks yield to; null = none. REQUIRES: it outlives the pool.
   explicit ThreadPool(int threads, const UrgentWork* urgent = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -34,24 +34,24 @@ class ThreadPool {
   // Threads that may run tasks at once, the caller included.
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(i) once for each i in [0, n_tasks), in any order and on any of the threads; returns
-  // when all are done, and their writes are visible to the caller. For per-thread scratch memory
-  // use n_tasks = size() and index it by task: a thread may run several tasks, a task has one i.
+  // Calls task(i) once for each i in [0, n_tasks), in any order, on any of the threads. Returns
+  // when all tasks are done; the caller then sees their writes. For per-thread scratch memory use
+  // n_tasks = size() and index the scratch by i: one thread may run several tasks.
   void parallel_for(int n_tasks, Task task);
 
  private:
   void start_workers(int count);
   void run_alone(int n_tasks, const Task& task);
   void run_worker();
-  // True when it left tasks to others, to give way.
-  bool work_on_job(GiveWay& give_way) noexcept;
+  // Returns true when the thread should yield; tasks may be left for other threads.
+  bool work_on_job(YieldLimiter& yields) noexcept;
   // Blocks until the epoch differs from `seen`; returns the new one.
   std::uint32_t wait_for_job(std::uint32_t seen) const;
   void wake_workers(int count);
   void wait_for_workers();
 
   const UrgentWork* const urgent_;
-  GiveWay callers_give_way_;
+  YieldLimiter callers_yields_;
 
   // The current job. Written by the caller only while no worker is inside (active_ == 0) and
   // open_ is false.
@@ -61,7 +61,7 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   std::atomic<bool> busy_{false};  // a parallel_for owns the pool
 
-  // Each on a cache line of its own: they are hammered by different threads.
+  // Each on its own cache line, because different threads write them at a high rate.
   alignas(64) std::atomic<int> next_{0};             // the next task to hand out
   alignas(64) std::atomic<std::uint32_t> epoch_{0};  // +1 per job; workers sleep on it
   alignas(64) std::atomic<int> active_{0};           // workers inside a job; the caller waits on it

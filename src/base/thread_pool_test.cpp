@@ -27,7 +27,7 @@ double process_cpu_seconds() {
 
 class ThreadPoolSizes : public testing::TestWithParam<int> {};
 
-TEST_P(ThreadPoolSizes, RunsEveryTaskOnceAndShowsItsWrites) {
+TEST_P(ThreadPoolSizes, RunsEveryTaskOnceAndItsWritesAreVisible) {
   ThreadPool pool(GetParam());
   EXPECT_EQ(pool.size(), GetParam());
   SplitMix64 rng(GetParam());
@@ -69,8 +69,8 @@ TEST_P(ThreadPoolSizes, ConcurrentCallersAllFinish) {
   EXPECT_EQ(total.load(), 4 * 200 * 7);
 }
 
-// Giving way all the time costs time and nothing else.
-TEST_P(ThreadPoolSizes, UrgentWorkWithoutEndLosesNoTask) {
+// Yielding all the time costs time but loses no task.
+TEST_P(ThreadPoolSizes, EndlessUrgentWorkLosesNoTask) {
   UrgentWork urgent;
   const UrgentWork::Mark mark(&urgent);
   ThreadPool pool(GetParam(), &urgent);
@@ -79,7 +79,7 @@ TEST_P(ThreadPoolSizes, UrgentWorkWithoutEndLosesNoTask) {
     std::vector<int> runs(40, 0);
     pool.parallel_for(40, [&](int i) { ++runs[static_cast<std::size_t>(i)]; });
     EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int r) { return r == 1; }));
-  } while (steady_clock::now() - begin < 20 * GiveWay::kInterval);
+  } while (steady_clock::now() - begin < 20 * YieldLimiter::kInterval);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
@@ -100,7 +100,7 @@ TEST(ThreadPool, SpreadsSlowTasksOverThreads) {
   EXPECT_GT(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 1U);
 }
 
-TEST(ThreadPool, WakesSleepersAgain) {
+TEST(ThreadPool, WakesSleepingWorkers) {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // past the spin: all asleep
@@ -120,7 +120,7 @@ TEST(ThreadPool, IdleUsesNoCpu) {
   EXPECT_LT(process_cpu_seconds() - before, 0.015);
 }
 
-// A bound so loose that only a lost wake-up or sleeping on a timer breaks it on a loaded machine.
+// The bound is loose: on a loaded machine only a lost wake-up or a timer's sleep exceeds it.
 TEST(ThreadPool, DispatchTakesMicroseconds) {
   ThreadPool pool(2);
   std::vector<double> microseconds;

@@ -1,5 +1,5 @@
-// The date, for answers and logs, which people compare with those of other machines. Nothing is
-// measured or decided with it: that is clock.h's.
+// Wall-clock time, for responses and logs that people compare with those of other machines. Code
+// that measures or decides uses clock.h instead.
 // Threads: any.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace sluice {
 // Since 1970, UTC.
 inline std::chrono::milliseconds unix_time() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
-      // tidy: allow(wall-clock) the one place
+      // tidy: allow(wall-clock) the only use of the wall clock
       std::chrono::system_clock::now().time_since_epoch());
 }
 

@@ -1,9 +1,9 @@
-// UrgentWork: counts short work that a client waits for and that has no core yet or has not ended:
-// a batch of tokens on its way to the sockets, a request to be read. Threads that compute for long
-// look here between two pieces of work and give way. Without that, a thread that wakes while every
-// core computes may wait for the kernel's next tick: 4 ms where it has 250 a second, longer than a
-// whole step of a small model. (After sched_yield() the kernel also counts the rest of a thread's
-// slice as used, so that the next thread to wake takes its core at once.)
+// UrgentWork: counts short tasks that a client waits for and that are queued or running, such as
+// writing a batch of tokens to the sockets or reading a request. Threads that compute for long
+// check the count between two tasks and yield their core while it is above zero. Otherwise a woken
+// thread may wait for the kernel's next tick while every core computes: 4 ms at 250 ticks a second,
+// longer than a step of a small model. (After sched_yield() the kernel also ends the thread's time
+// slice, so that the next thread to wake gets its core at once.)
 // Owner: the command. Threads: any.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace sluice {
 
 class UrgentWork {
  public:
-  // One piece of urgent work, from when it is queued until it is done.
+  // Lives as long as one piece of urgent work: from the moment it is queued until it is done.
   class Mark {
    public:
     Mark() = default;
@@ -45,17 +45,17 @@ class UrgentWork {
   std::atomic<int> pending_{0};
 };
 
-// When a computing thread should give up its core: urgent work is pending, and it computed for
-// kInterval since it last did, so that urgent work without end cannot starve it.
+// YieldLimiter: tells a computing thread when to yield its core: when urgent work is pending and
+// kInterval has passed since the last yield. So endless urgent work cannot starve the thread.
 // Threads: any.
-class GiveWay {
+class YieldLimiter {
  public:
   static constexpr std::chrono::microseconds kInterval{500};
 
-  // `work`: null = never.
-  explicit GiveWay(const UrgentWork* work) : work_(work) {}
+  // `work`: null = due() is always false.
+  explicit YieldLimiter(const UrgentWork* work) : work_(work) {}
 
-  // The caller yields when it is true.
+  // The caller must yield when it returns true.
   bool due() {
     if (work_ == nullptr || !work_->pending()) return false;
     const auto now = std::chrono::steady_clock::now().time_since_epoch();

@@ -18,7 +18,7 @@ TEST(UrgentWork, IsPendingWhileAnyMarkLives) {
   }
   EXPECT_TRUE(work.pending());
   UrgentWork::Mark moved = std::move(first);
-  first = UrgentWork::Mark();  // what was moved from counts for nothing
+  first = UrgentWork::Mark();  // a moved-from mark counts nothing
   EXPECT_TRUE(work.pending());
   moved = UrgentWork::Mark(&work);
   EXPECT_TRUE(work.pending());
@@ -26,24 +26,24 @@ TEST(UrgentWork, IsPendingWhileAnyMarkLives) {
   EXPECT_FALSE(work.pending());
 }
 
-TEST(GiveWay, IsDueAtMostOnceAnInterval) {
+TEST(YieldLimiter, IsDueAtMostOncePerInterval) {
   UrgentWork work;
-  GiveWay give_way(&work);
-  EXPECT_FALSE(give_way.due());
+  YieldLimiter yields(&work);
+  EXPECT_FALSE(yields.due());
   const UrgentWork::Mark mark(&work);
   const auto begin = std::chrono::steady_clock::now();
   int times = 0;
-  while (std::chrono::steady_clock::now() - begin < 10 * GiveWay::kInterval) {
-    times += give_way.due() ? 1 : 0;
+  while (std::chrono::steady_clock::now() - begin < 10 * YieldLimiter::kInterval) {
+    times += yields.due() ? 1 : 0;
   }
-  const auto intervals = (std::chrono::steady_clock::now() - begin) / GiveWay::kInterval;
+  const auto intervals = (std::chrono::steady_clock::now() - begin) / YieldLimiter::kInterval;
   EXPECT_GE(times, 1);
   EXPECT_LE(times, intervals + 1);
 }
 
-TEST(GiveWay, IsNeverDueToNothing) {
-  GiveWay give_way(nullptr);
-  EXPECT_FALSE(give_way.due());
+TEST(YieldLimiter, IsNeverDueWithoutUrgentWork) {
+  YieldLimiter yields(nullptr);
+  EXPECT_FALSE(yields.due());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Why a sequence ended. Values: plain; any thread.
+// FinishReason: why a sequence ended. Values: plain; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ enum class FinishReason : std::uint8_t {
   kNone,       // still running
   kStop,       // a stop id, the end-of-sequence id or a stop string
   kLength,     // max_tokens or the context is used up
-  kCancelled,  // the client went away or asked for it
+  kCancelled,  // the client disconnected or cancelled the request
   kError,      // the engine failed or the logits were not finite
 };
 
-// As in JSON: "stop", "length", "cancelled", "error"; "" while running.
+// The name in JSON: "stop", "length", "cancelled", "error"; "" while running.
 constexpr std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone: return "";

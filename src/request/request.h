@@ -1,5 +1,5 @@
-// What one client asked for, in native types, after parsing, templating and tokenizing. Built off
-// the engine's thread, then moved to the engine, which makes `sampling.n` sequences of it.
+// Request: one client's request in native types, after parsing, templating and tokenizing. Another
+// thread builds it and moves it to the engine, which makes `sampling.n` sequences of it.
 // Pure data.
 #pragma once
 
@@ -24,12 +24,12 @@ struct Request {
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   std::int32_t priority = 0;  // lower runs first, as in vLLM
-  std::string client_key;     // whom fairness accounts to: API key, else `user`
+  std::string client_key;     // the client that `vtc` charges: name of the API key, else `user`
   std::int32_t adapter = -1;  // index in the engine's adapter table; -1 = the base model
   // Digests of the prompt's full blocks (kv/block_hash.h), computed off the engine's thread.
   // Empty: the prompt neither uses nor fills the prefix cache.
   std::vector<Hash128> block_hashes;
-  // The key of those digests (block_hash_root), with which the engine names the blocks of outputs
+  // The key of those digests (block_hash_root). The engine uses it to name the blocks of outputs
   // when a sequence ends or is preempted. Absent: outputs do not fill the prefix cache.
   std::optional<Hash128> block_hash_root;
 };

@@ -1,5 +1,5 @@
-// How the tokens of one request are chosen. Pure data; `validate` (sampling_params.cpp) checks it
-// once at the edge, so that nothing behind it has to. Names and defaults as vLLM's.
+// SamplingParams: how the tokens of one request are chosen. Pure data; callers at the edge run
+// validate() once, and the code behind them relies on it. Names and defaults are vLLM's.
 // Values: plain, copyable; any thread.
 #pragma once
 
@@ -14,10 +14,10 @@
 namespace sluice {
 
 struct SamplingParams {
-  // At least 1. Counts output tokens over the whole life of a sequence, preempted or not.
+  // At least 1. Counts the output tokens of a sequence's whole life, across preemptions.
   std::int32_t max_tokens = 16;
-  // No stop id or end-of-sequence id is sampled before this many output tokens, and no stop string
-  // is complete.
+  // Before this many output tokens no stop id or end-of-sequence id is sampled, and no stop string
+  // ends the sequence.
   std::int32_t min_tokens = 0;
   std::int32_t n = 1;  // choices; choice k samples from the random stream (seed, k)
 

@@ -1,11 +1,11 @@
-// One token stream that the engine runs for a request: choice k of `n`. Pure data, owned by the
-// engine, changed on its thread only: by the scheduler when it plans and commits.
+// Sequence: one token stream that the engine runs for a request: choice k of `n`. Pure data, owned
+// by the engine. Only the scheduler changes it, on the engine's thread, in plan and commit.
 //
 //   tokens:  [ prompt ............ | output ........ ]
 //              computed (in KV)  ->|  in_flight: being computed by submitted steps
 //
 // Invariants: 0 <= computed, 0 <= in_flight, prompt_len <= length().
-// computed + in_flight may exceed length() while a step whose result is not yet known runs.
+// computed + in_flight may exceed length() while a step runs whose tokens are not known yet.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct Sequence {
   SequenceId id = 0;
   const Request* request = nullptr;  // owned by the engine; outlives the sequence
   std::int32_t choice = 0;
-  std::uint64_t ticket = 0;  // its place by arrival, given out by the scheduler
+  std::uint64_t ticket = 0;  // its number by arrival, set by the scheduler
 
-  // Capacity max_len once it runs. Empty before: the prompt is copied when it gets its first slot,
-  // so that choices which wait cost no memory. Whoever has no such request may fill it in at once.
+  // Empty until the first slot: then the prompt is copied and max_len tokens are reserved, so that
+  // waiting choices cost no memory. A caller without a real request may fill it at once.
   std::vector<TokenId> tokens;
   std::int32_t prompt_len = 0;
   std::int32_t max_len = 0;  // prompt + max_tokens, at most the context
@@ -51,7 +51,7 @@ struct Sequence {
   TimePoint first_scheduled;
   TimePoint first_token;
 
-  // Prompt and output.
+  // Number of prompt and output tokens.
   std::int32_t length() const {
     return tokens.empty() ? prompt_len : static_cast<std::int32_t>(tokens.size());
   }

@@ -1,4 +1,4 @@
-// Element types of tensors. C++17-clean and free of other headers of ours: device code sees it.
+// Element types of tensors. Valid C++17 without other project headers: device code includes it.
 // Values: plain; any thread.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace sluice {
 
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8, kF8E4M3 };
 
-// The types in which ops take activations; codes of eight bits are not among them.
+// The types that ops accept for activations. Eight-bit types are for weights only.
 constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -27,7 +27,7 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
-// "f32", "bf16", ...: as on the command line and in messages.
+// "f32", "bf16", ...: the names on the command line and in messages.
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
     case DType::kF32: return "f32";

@@ -1,7 +1,7 @@
-// float8 of the form E4M3 (with "FN": no infinities, NaN at 0x7F and 0xFF alone), as 8-bit codes,
-// converted to and from float: 4 bits of exponent with bias 7, 3 of mantissa, values up to 448.
-// Rounding is to nearest even. What is too large, infinity too, becomes 448 with its sign, as
-// checkpoints are made; NaN stays NaN. Scalar code; the fast kernels convert in registers.
+// Conversion between float and 8-bit E4M3FN codes: 4 bits of exponent with bias 7, 3 bits of
+// mantissa, values up to 448. There are no infinities; only 0x7F and 0xFF are NaN. Rounding is to
+// nearest even. Larger values and infinities become 448 with their sign, as in published
+// checkpoints; NaN stays NaN. Scalar code; the fast kernels convert in registers.
 #pragma once
 
 #include <bit>
@@ -17,8 +17,8 @@ constexpr float e4m3_to_float(std::uint8_t code) {
   const std::uint32_t sign = (code & 0x80U) << 24;
   const std::uint32_t magnitude = code & 0x7FU;
   if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000U);
-  // In the places of a float16 the exponent's bias is 15 and not 7: subnormals included, the value
-  // is 2^-8 of the code's.
+  // The same bits read as a float16 have exponent bias 15 instead of 7, so their value is 2^-8 of
+  // the code's, also for subnormals.
   const float small = f16_to_float(static_cast<std::uint16_t>(magnitude << 7));
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(small * 0x1p8F));
 }

@@ -1,6 +1,6 @@
 // bfloat16 and float16 as 16-bit patterns, converted to and from float. Rounding is to nearest
 // even, as every framework and the hardware instructions do; NaN stays a (quiet) NaN.
-// Scalar code for references, tests and tails; the fast kernels use vector instructions.
+// Scalar code for reference kernels, tests and loop tails; fast kernels use vector instructions.
 #pragma once
 
 #include <bit>

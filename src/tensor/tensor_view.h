@@ -1,7 +1,7 @@
-// TensorView: a pointer with dtype, shape and strides. Owns nothing; valid as long as the memory
-// it points to (usually a region of an arena). Trivially copyable and C++17-clean, so that it can
-// be a field of op parameters, of captured graphs and of device code.
-// Limits: rank 1 to 4. Strides count elements; the last dimension is contiguous unless said.
+// TensorView: a pointer with dtype, shape and strides. Owns nothing; valid as long as the memory it
+// points to (usually a region of an arena). Trivially copyable and valid C++17, so that op
+// parameters, captured graphs and device code can contain it.
+// Limits: rank 1 to 4. Strides count elements; the last dimension is contiguous by default.
 #pragma once
 
 #include <cstdint>
