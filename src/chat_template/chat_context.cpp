@@ -19,8 +19,8 @@ namespace {
 // The input is already in memory when it comes here, so its values may take several times as much.
 constexpr std::size_t kMaxContextBytes = std::size_t{2} << 30;
 
-std::unique_ptr<Heap> make_heap() {
-  return std::make_unique<Heap>(kMaxContextBytes, std::numeric_limits<std::uint64_t>::max());
+std::unique_ptr<Heap> make_heap(const StopCheck* stop = nullptr) {
+  return std::make_unique<Heap>(kMaxContextBytes, std::numeric_limits<std::uint64_t>::max(), stop);
 }
 
 Value key(std::string_view name) { return Value::string(name); }
@@ -116,7 +116,7 @@ ChatContext& ChatContext::operator=(ChatContext&&) noexcept = default;
 ChatContext::~ChatContext() = default;
 
 Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
-  auto heap = make_heap();
+  auto heap = make_heap(input.stop);
   std::vector<DictEntry> entries;
   for (const auto& [name, text] : input.special_tokens) {
     entries.push_back({heap->make_string(name), heap->make_string(text)});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "chat_template/value.h"
 
 namespace sluice {
@@ -44,6 +45,7 @@ struct ChatInput {
   std::string_view final_text_suffix;
   std::vector<std::pair<std::string, std::string>> special_tokens;  // bos_token, ...
   std::chrono::local_seconds now{};                                 // for strftime_now
+  const StopCheck* stop = nullptr;  // asked while the values are made; may be null
 };
 
 class ChatContext {

@@ -33,11 +33,11 @@ bool ChatTemplate::reads_tools() const {
   return std::ranges::find(parsed_->symbols, "tools") != parsed_->symbols.end();
 }
 
-Result<std::string> ChatTemplate::render(const ChatContext& context,
-                                         const RenderLimits& limits) const {
-  jinja::Interpreter interpreter(*parsed_, context.variables(), limits, context.now());
+Result<std::string> ChatTemplate::render(const ChatContext& context, const RenderLimits& limits,
+                                         const StopCheck* stop) const {
+  jinja::Interpreter interpreter(*parsed_, context.variables(), limits, context.now(), stop);
   Result<std::string> text = interpreter.run();
-  if (text) return text;
+  if (text || interpreter.heap().stopped()) return text;
   Error error = std::move(text).error();
   error.message.insert(0, "chat template " + name_ + ", ");
   return error;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "chat_template/chat_context.h"
 #include "chat_template/limits.h"
 
@@ -27,8 +28,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // invalid_argument when the template refuses the context (raise_exception), uses it in a way
-  // Python would not allow, or passes a limit.
-  Result<std::string> render(const ChatContext& context, const RenderLimits& limits = {}) const;
+  // Python would not allow, or passes a limit. The error of `stop`, which may be null, unchanged.
+  Result<std::string> render(const ChatContext& context, const RenderLimits& limits = {},
+                             const StopCheck* stop = nullptr) const;
 
   const std::string& name() const { return name_; }
 

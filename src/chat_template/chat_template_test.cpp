@@ -193,5 +193,47 @@ TEST(ChatTemplateTime, ComesFromTheContext) {
   EXPECT_EQ(*render("{{ strftime_now('%d %b %Y %H:%M') }}"), "26 Jul 2024 13:05");
 }
 
+TEST(ChatTemplateStop, EndsRenderingWithTheChecksError) {
+  const auto parsed = ChatTemplate::parse(
+      "{% for i in range(10000) %}{% for j in range(100) %}{{ j }}{% endfor %}{% endfor %}", "t");
+  ASSERT_TRUE(parsed);
+  const auto context = ChatContext::from_json("{}", kNow);
+  ASSERT_TRUE(context);
+  int asked = 0;
+  const StopCheck stop = [&]() -> Status {
+    if (++asked < 3) return {};
+    return Error{ErrorCode::kDeadlineExceeded, "the time is over"};
+  };
+  const auto text = parsed->render(*context, {}, &stop);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(text.error().message, "the time is over");
+  EXPECT_LT(asked, 10);
+}
+
+TEST(ChatTemplateStop, EndsLoopsInsideOneFilter) {
+  const auto parsed = ChatTemplate::parse("{{ range(100000) | join(',') | length }}", "t");
+  ASSERT_TRUE(parsed);
+  const auto context = ChatContext::from_json("{}", kNow);
+  const StopCheck stop = []() -> Status { return Error{ErrorCode::kCancelled, "left"}; };
+  const auto text = parsed->render(*context, {}, &stop);
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().message, "left");
+}
+
+TEST(ChatTemplateStop, EndsReadingOfTheMessages) {
+  std::string messages = "[";
+  for (int i = 0; i < 50'000; ++i) messages += R"({"role":"user","content":"x"},)";
+  messages.back() = ']';
+  const StopCheck stop = []() -> Status { return Error{ErrorCode::kCancelled, "left"}; };
+  ChatInput input;
+  input.messages_json = messages;
+  input.stop = &stop;
+  const auto context = ChatContext::from_chat(input);
+  ASSERT_FALSE(context);
+  EXPECT_EQ(context.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(context.error().message, "left");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/stop_check.h"
 #include "chat_template/object.h"
 #include "chat_template/value.h"
 
@@ -21,8 +23,9 @@ namespace sluice::jinja {
 class Heap {
  public:
   // max_bytes: text and containers created in all; max_steps: units of work in all.
-  Heap(std::size_t max_bytes, std::uint64_t max_steps)
-      : bytes_left_(max_bytes), steps_left_(max_steps) {}
+  // `stop` is asked as steps are spent; may be null.
+  Heap(std::size_t max_bytes, std::uint64_t max_steps, const StopCheck* stop = nullptr)
+      : bytes_left_(max_bytes), steps_left_(max_steps), meter_(stop) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
@@ -30,10 +33,11 @@ class Heap {
   void step(std::uint64_t steps = 1) {
     if (steps > steps_left_) {
       steps_left_ = 0;
-      if (exceeded_.empty()) exceeded_ = "the limit of steps";
+      set_exceeded("the limit of steps");
       return;
     }
     steps_left_ -= steps;
+    if (Status going_on = meter_.spend(steps); !going_on) stop(std::move(going_on).error());
   }
   void scan(std::size_t bytes) { step(1 + bytes / 64); }
   // Counts bytes about to be created; false (and sticky) when they are too many.
@@ -44,6 +48,8 @@ class Heap {
   void set_exceeded(std::string_view which) {
     if (exceeded_.empty()) exceeded_ = which;
   }
+  // The stop check's error, when that is what ended the work.
+  const std::optional<Error>& stopped() const { return stopped_; }
 
   // Copies text into the heap. Past the budget the result is empty.
   std::string_view store(std::string_view text);
@@ -69,10 +75,16 @@ class Heap {
  private:
   std::span<const Value> store_values(std::span<const Value> items);
   void* allocate(std::size_t bytes);
+  void stop(Error error) {
+    if (!stopped_) stopped_ = std::move(error);
+    set_exceeded("the time for it");
+  }
 
   std::size_t bytes_left_;
   std::uint64_t steps_left_;
   std::string_view exceeded_;
+  StopMeter meter_;
+  std::optional<Error> stopped_;
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::byte* next_ = nullptr;
   std::size_t room_ = 0;

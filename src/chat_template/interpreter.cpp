@@ -57,12 +57,12 @@ class Interpreter::FilteredItems final : public Iterator {
 };
 
 Interpreter::Interpreter(const Template& parsed, Value context, const RenderLimits& limits,
-                         std::chrono::local_seconds now)
+                         std::chrono::local_seconds now, const StopCheck* stop)
     : parsed_(parsed),
       context_(context),
       limits_(limits),
       now_(now),
-      heap_(limits.max_value_bytes, limits.max_steps) {
+      heap_(limits.max_value_bytes, limits.max_steps, stop) {
   globals_.reserve(parsed.symbols.size());
   for (const std::string_view name : parsed.symbols) globals_.push_back(global(name));
 }
@@ -85,6 +85,7 @@ Result<std::string> Interpreter::run() {
   scope_ = make_scope(nullptr, parsed_.hidden);
   out_ = &result_;
   Result<Flow> flow = run_block(parsed_.body);
+  if (heap_.stopped()) return *heap_.stopped();
   if (!flow) {
     Error error = std::move(flow).error();
     error.message.insert(0, "line " + std::to_string(line_) + ": ");
@@ -95,6 +96,7 @@ Result<std::string> Interpreter::run() {
 
 Status Interpreter::check_budget() const {
   if (heap_.exceeded().empty()) return {};
+  if (heap_.stopped()) return *heap_.stopped();
   return invalid_argument("the template passes " + std::string(heap_.exceeded()) +
                           " of one rendering");
 }

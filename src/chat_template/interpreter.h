@@ -53,11 +53,12 @@ class Scope final : public Object {
 class Interpreter {
  public:
   // `context` is a dict; it and the template must outlive the interpreter. `now` is local time
-  // for strftime_now.
+  // for strftime_now. `stop` may be null.
   Interpreter(const Template& parsed, Value context, const RenderLimits& limits,
-              std::chrono::local_seconds now);
+              std::chrono::local_seconds now, const StopCheck* stop = nullptr);
 
-  // The rendered text. Errors read "line N: TypeError: ...".
+  // The rendered text. Errors read "line N: TypeError: ...", but for the stop check's, which is
+  // unchanged.
   Result<std::string> run();
 
   // Counts what nests on the C++ stack; past the limit the budget is exceeded.

@@ -90,6 +90,7 @@ class Builder {
     return level;
   }
   bool add(Value value) {
+    heap_.step();
     if (levels_.empty()) {
       root_ = value;
     } else {
@@ -109,6 +110,7 @@ class Builder {
 Result<Value> parse_json(std::string_view text, Heap& heap, std::string_view what) {
   Builder builder(heap);
   if (!nlohmann::json::sax_parse(text, &builder)) {
+    if (heap.stopped()) return *heap.stopped();
     return invalid_argument(std::string(what) + ": not valid JSON: " + builder.error());
   }
   return builder.result();

@@ -68,7 +68,7 @@ Status ChatTemplates::load_files(const std::string& directory) {
   const std::string single = directory + "/chat_template.jinja";
   if (exists(single)) {
     ASSIGN_OR_RETURN(const std::string source, read_file(single, kMaxTemplateBytes));
-    add("default", source, single);
+    add("default", source, "chat_template.jinja");
   }
   std::vector<fs::path> extra;
   std::error_code ignored;
@@ -78,7 +78,7 @@ Status ChatTemplates::load_files(const std::string& directory) {
   std::sort(extra.begin(), extra.end());
   for (const fs::path& path : extra) {
     ASSIGN_OR_RETURN(const std::string source, read_file(path.string(), kMaxTemplateBytes));
-    add(path.stem().string(), source, path.string());
+    add(path.stem().string(), source, "chat_templates/" + path.filename().string());
   }
   return {};
 }
@@ -92,7 +92,7 @@ Result<ChatTemplates> ChatTemplates::load(const std::string& directory) {
     RETURN_IF_ERROR(read_config(config_path, &config));
     read_special_tokens(config.root, &result.special_tokens_);
     const Value* field = find(config.root.as_dict(), "chat_template");
-    const std::string where = config_path + " (chat_template)";
+    const std::string where = "tokenizer_config.json (chat_template)";
     if (field != nullptr && !field->is_none() && result.templates_.empty()) {
       if (field->is_string()) {
         result.add("default", field->text(), where);
@@ -101,13 +101,15 @@ Result<ChatTemplates> ChatTemplates::load(const std::string& directory) {
           const Value* name = item.is_dict() ? find(item.as_dict(), "name") : nullptr;
           const Value* source = item.is_dict() ? find(item.as_dict(), "template") : nullptr;
           if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) {
-            return invalid_argument(where + ": each item must be {\"name\": .., \"template\": ..}");
+            return invalid_argument(directory + "/" + where +
+                                    ": each item must be {\"name\": .., \"template\": ..}");
           }
           result.add(std::string(name->text()), source->text(),
-                     config_path + " (chat_template \"" + std::string(name->text()) + "\")");
+                     "tokenizer_config.json (chat_template \"" + std::string(name->text()) + "\")");
         }
       } else {
-        return invalid_argument(where + ": must be a text or a list of {name, template}");
+        return invalid_argument(directory + "/" + where +
+                                ": must be a text or a list of {name, template}");
       }
     }
   }
@@ -119,10 +121,10 @@ Result<ChatTemplates> ChatTemplates::load(const std::string& directory) {
     read_special_tokens(map.root, &result.special_tokens_);
   }
   if (result.templates_.empty()) {
-    return not_found(directory +
-                     ": the checkpoint has no chat template (no chat_template.jinja, no "
-                     "chat_templates/, no chat_template in tokenizer_config.json). Add a "
-                     "chat_template.jinja to the directory, or use plain completions.");
+    return not_found(
+        "the model has no chat template (no chat_template.jinja, no chat_templates/, no "
+        "chat_template in tokenizer_config.json). Add a chat_template.jinja to the checkpoint "
+        "directory, or use plain completions.");
   }
   return result;
 }

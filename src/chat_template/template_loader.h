@@ -16,8 +16,9 @@ enum class ToolsGiven : std::uint8_t { kNo, kYes };
 
 class ChatTemplates {
  public:
-  // not_found when the checkpoint has no template; the message says what to do. A template that
-  // does not parse is reported by choose, so that a spare one cannot make a model unusable.
+  // kNotFound when the checkpoint has no template; the message says what to do. A template that
+  // does not parse is reported by choose(), so that a spare one cannot make a model unusable. Both
+  // messages reach clients: they name files, without the directory.
   static Result<ChatTemplates> load(const std::string& directory);
 
   // The template "tool_use" when tools are given and there is one, else "default" or the only one.

@@ -30,7 +30,7 @@ Result<std::string> cut_behind_final_text(std::string text, std::string_view fin
 }  // namespace
 
 Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts& parts,
-                                std::chrono::local_seconds now) {
+                                std::chrono::local_seconds now, const StopCheck* stop) {
   if (parts.continue_final_message && parts.add_generation_prompt) {
     return invalid_argument(
         "continue_final_message and add_generation_prompt exclude each other: the prompt either "
@@ -55,8 +55,9 @@ Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts&
   if (parts.continue_final_message) input.final_text_suffix = kEndMark;
   input.special_tokens = templates.special_tokens();
   input.now = now;
+  input.stop = stop;
   ASSIGN_OR_RETURN(const ChatContext context, ChatContext::from_chat(input));
-  auto text = chat_template->render(context);
+  auto text = chat_template->render(context, {}, stop);
   if (!text || !parts.continue_final_message) return text;
   return cut_behind_final_text(*std::move(text), context.final_text());
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "chat_template/chat_context.h"
 #include "chat_template/template_loader.h"
 
@@ -26,8 +27,9 @@ struct ChatParts {
   ContentParts content_parts = ContentParts::kAsGiven;
 };
 
-// Errors: kInvalidArgument names the message or field; the template's own refusals pass through.
+// Errors: kInvalidArgument names the message or field; the template's own refusals and the error of
+// `stop` pass through. `stop` may be null.
 Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts& parts,
-                                std::chrono::local_seconds now);
+                                std::chrono::local_seconds now, const StopCheck* stop = nullptr);
 
 }  // namespace sluice

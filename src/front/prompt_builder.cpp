@@ -22,30 +22,56 @@ PromptWorker::PromptWorker(const ServedModel& model)
       identity_(model.kv_identity),
       hasher_(block_hash_root(model.kv_identity), model.block_size) {}
 
-PromptResult<std::vector<TokenId>> PromptWorker::tokenize_text(std::string_view text,
-                                                               AddSpecialTokens add) {
-  const EncodeOptions options{.add_special_tokens = add};
+PromptResult<std::vector<TokenId>> PromptWorker::encode(std::string_view text,
+                                                        const EncodeOptions& options) {
   std::vector<TokenId> ids;
   auto status = model_.tokenizer.encode(text, options, scratch_, ids);
-  if (!status) return fault(PromptFault::kText, std::move(status).error());
-  return ids;
+  if (status) return ids;
+  switch (status.error().code) {
+    case ErrorCode::kInvalidArgument: return fault(PromptFault::kText, std::move(status).error());
+    case ErrorCode::kResourceExhausted:
+      return tl::unexpected(too_long(fmt::format("at least {}", options.max_tokens + 1)));
+    default: return fault(PromptFault::kStopped, std::move(status).error());
+  }
 }
 
-PromptResult<std::vector<TokenId>> PromptWorker::tokenize_chat(const ChatParts& chat,
-                                                               AddSpecialTokens add) {
+PromptResult<std::vector<TokenId>> PromptWorker::encode_chat(const ChatParts& chat,
+                                                             const EncodeOptions& options) {
   if (!model_.templates) {
     return fault(PromptFault::kChat, invalid_argument(model_.no_templates_reason));
   }
-  const auto text = render_chat(*model_.templates, chat, local_time_now());
-  if (!text) return fault(PromptFault::kChat, text.error());
-  auto ids = tokenize_text(*text, add);
-  if (!ids) ids.error().fault = PromptFault::kChat;
+  auto text = render_chat(*model_.templates, chat, local_time_now(), options.stop);
+  if (!text) {
+    const ErrorCode code = text.error().code;
+    const bool stopped = code == ErrorCode::kCancelled || code == ErrorCode::kDeadlineExceeded;
+    return fault(stopped ? PromptFault::kStopped : PromptFault::kChat, std::move(text).error());
+  }
+  auto ids = encode(*text, options);
+  if (!ids && ids.error().fault == PromptFault::kText) ids.error().fault = PromptFault::kChat;
   return ids;
 }
 
+EncodeOptions PromptWorker::prompt_options(AddSpecialTokens add, const StopCheck& stop) const {
+  return {.add_special_tokens = add,
+          .max_tokens = static_cast<std::size_t>(model_.limits.max_model_len) - 1,
+          .stop = &stop};
+}
+
+PromptResult<std::vector<TokenId>> PromptWorker::tokenize_text(std::string_view text,
+                                                               AddSpecialTokens add,
+                                                               const StopCheck& stop) {
+  return encode(text, {.add_special_tokens = add, .stop = &stop});
+}
+
+PromptResult<std::vector<TokenId>> PromptWorker::tokenize_chat(const ChatParts& chat,
+                                                               AddSpecialTokens add,
+                                                               const StopCheck& stop) {
+  return encode_chat(chat, {.add_special_tokens = add, .stop = &stop});
+}
+
 PromptResult<PreparedPrompt> PromptWorker::from_text(std::string_view text, AddSpecialTokens add,
-                                                     std::string_view salt) {
-  auto ids = tokenize_text(text, add);
+                                                     std::string_view salt, const StopCheck& stop) {
+  auto ids = encode(text, prompt_options(add, stop));
   if (!ids) return tl::unexpected(std::move(ids).error());
   return prepare(*std::move(ids), salt);
 }
@@ -56,10 +82,18 @@ PromptResult<PreparedPrompt> PromptWorker::from_ids(std::vector<TokenId> ids,
 }
 
 PromptResult<PreparedPrompt> PromptWorker::from_chat(const ChatParts& chat, AddSpecialTokens add,
-                                                     std::string_view salt) {
-  auto ids = tokenize_chat(chat, add);
+                                                     std::string_view salt, const StopCheck& stop) {
+  auto ids = encode_chat(chat, prompt_options(add, stop));
   if (!ids) return tl::unexpected(std::move(ids).error());
   return prepare(*std::move(ids), salt);
+}
+
+PromptError PromptWorker::too_long(std::string_view tokens) const {
+  return {PromptFault::kContextLength,
+          invalid_argument(fmt::format(
+              "This model's maximum context length is {} tokens, and the prompt has {}; it must "
+              "leave room for at least one token of output. Shorten the prompt.",
+              model_.limits.max_model_len, tokens))};
 }
 
 PromptResult<PreparedPrompt> PromptWorker::prepare(std::vector<TokenId> ids,
@@ -70,11 +104,7 @@ PromptResult<PreparedPrompt> PromptWorker::prepare(std::vector<TokenId> ids,
   }
   const EngineLimits& limits = model_.limits;
   if (ids.size() >= static_cast<std::size_t>(limits.max_model_len)) {
-    return fault(PromptFault::kContextLength,
-                 invalid_argument(fmt::format(
-                     "This model's maximum context length is {} tokens, and the prompt has {}; it "
-                     "must leave room for at least one token of output. Shorten the prompt.",
-                     limits.max_model_len, ids.size())));
+    return tl::unexpected(too_long(std::to_string(ids.size())));
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < limits.vocab_size) continue;

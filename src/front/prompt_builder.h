@@ -12,6 +12,7 @@
 
 #include "base/hash128.h"
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "base/token_id.h"
 #include "front/chat_prompt.h"
 #include "front/served_model.h"
@@ -26,7 +27,8 @@ enum class PromptFault : std::uint8_t {
   kChat,           // messages, tools or template variables; or the model has no chat template
   kTokenIds,       // an id that the model does not have
   kEmpty,          // no token at all
-  kContextLength,  // fits no context: the message has both numbers
+  kContextLength,  // too long for any context
+  kStopped,        // `error` is the stop check's, unchanged
 };
 
 struct PromptError {
@@ -43,28 +45,41 @@ struct PreparedPrompt {
   Hash128 block_hash_root;
 };
 
+// Every function takes a StopCheck (base/stop_check.h), which it asks while it renders and
+// tokenizes; by default the work is never stopped. A server passes one that knows whether the
+// client is still there and when the time of the request is over.
 class PromptWorker {
  public:
   explicit PromptWorker(const ServedModel& model);
 
+  // A prompt that cannot fit the context is refused as soon as that is certain: by its bytes
+  // before any work, or when the tokens pass the limit.
   // `tenant_salt` as tenant_salt() below makes it; empty = the public domain.
   PromptResult<PreparedPrompt> from_text(std::string_view text, AddSpecialTokens add_special_tokens,
-                                         std::string_view tenant_salt);
+                                         std::string_view tenant_salt, const StopCheck& stop = {});
   // The ids are used as they are.
   PromptResult<PreparedPrompt> from_ids(std::vector<TokenId> ids, std::string_view tenant_salt);
   // A template mostly writes the special tokens itself: AddSpecialTokens::kNo.
   PromptResult<PreparedPrompt> from_chat(const ChatParts& chat, AddSpecialTokens add_special_tokens,
-                                         std::string_view tenant_salt);
+                                         std::string_view tenant_salt, const StopCheck& stop = {});
 
   // The tokens alone: may be none, or more than the context holds.
   PromptResult<std::vector<TokenId>> tokenize_text(std::string_view text,
-                                                   AddSpecialTokens add_special_tokens);
+                                                   AddSpecialTokens add_special_tokens,
+                                                   const StopCheck& stop = {});
   PromptResult<std::vector<TokenId>> tokenize_chat(const ChatParts& chat,
-                                                   AddSpecialTokens add_special_tokens);
+                                                   AddSpecialTokens add_special_tokens,
+                                                   const StopCheck& stop = {});
 
   const ServedModel& model() const { return model_; }
 
  private:
+  PromptResult<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options);
+  PromptResult<std::vector<TokenId>> encode_chat(const ChatParts& chat,
+                                                 const EncodeOptions& options);
+  // Options for a prompt that must fit the context.
+  EncodeOptions prompt_options(AddSpecialTokens add, const StopCheck& stop) const;
+  PromptError too_long(std::string_view tokens) const;
   PromptResult<PreparedPrompt> prepare(std::vector<TokenId> ids, std::string_view tenant_salt);
 
   const ServedModel& model_;

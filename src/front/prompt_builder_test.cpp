@@ -116,6 +116,47 @@ TEST(PromptWorker, ContextLengthIsRecognisable) {
               HasSubstr("maximum context length is 64 tokens, and the prompt has 64"));
 }
 
+TEST(PromptWorker, TooLongTextIsRefusedEarly) {
+  PromptWorker worker(demo());
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += " cat";
+  const std::string chat = R"([{"role":"user","content":")" + text + R"("}])";
+  int asked = 0;
+  const StopCheck count = [&]() -> Status { return ++asked, Status(); };
+  for (const std::size_t bytes : {text.size(), std::size_t{64} << 20}) {
+    text.resize(bytes, 'x');
+    const auto prompt = worker.from_text(text, AddSpecialTokens::kNo, "", count);
+    ASSERT_FALSE(prompt);
+    EXPECT_EQ(prompt.error().fault, PromptFault::kContextLength);
+    EXPECT_EQ(prompt.error().error.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(prompt.error().error.message,
+                HasSubstr("maximum context length is 64 tokens, and the prompt has at least 64;"));
+  }
+  EXPECT_EQ(asked, 0);
+  const auto prompt = worker.from_chat({.messages_json = chat}, AddSpecialTokens::kNo, "");
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().fault, PromptFault::kContextLength);
+}
+
+TEST(PromptWorker, TheStopCheckEndsTheWork) {
+  PromptWorker worker(demo());
+  const StopCheck stop = []() -> Status { return Error{ErrorCode::kCancelled, "client left"}; };
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += " cat";
+  const auto ids = worker.tokenize_text(text, AddSpecialTokens::kNo, stop);
+  ASSERT_FALSE(ids);
+  EXPECT_EQ(ids.error().fault, PromptFault::kStopped);
+  EXPECT_EQ(ids.error().error.code, ErrorCode::kCancelled);
+  EXPECT_EQ(ids.error().error.message, "client left");
+  std::string chat = "[";
+  for (int i = 0; i < 50'000; ++i) chat += R"({"role":"user","content":"x"},)";
+  chat.back() = ']';
+  const auto prompt = worker.from_chat({.messages_json = chat}, AddSpecialTokens::kNo, "", stop);
+  ASSERT_FALSE(prompt);
+  EXPECT_EQ(prompt.error().fault, PromptFault::kStopped);
+  EXPECT_EQ(prompt.error().error.message, "client left");
+}
+
 TEST(PromptWorker, TokenizeHasNoLimit) {
   PromptWorker worker(demo());
   EXPECT_THAT(*worker.tokenize_text("", AddSpecialTokens::kNo), IsEmpty());

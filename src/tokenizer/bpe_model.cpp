@@ -74,6 +74,13 @@ void BpeModel::use_byte_alphabet() {
   alphabet_ = PieceAlphabet::kBytes;
 }
 
+bool BpeModel::covers_all_text() const {
+  if (alphabet_ == PieceAlphabet::kBytes) return true;
+  const bool all_bytes =
+      byte_fallback_ && std::ranges::all_of(bytes_, [](TokenId id) { return id >= 0; });
+  return all_bytes || (unk_ >= 0 && !fuse_unk_);
+}
+
 TokenId BpeModel::token_of_character(std::uint32_t code_point, std::string_view text) const {
   if (code_point < kSmallCharacters) return small_characters_[code_point];
   return vocabulary_.find(text).value_or(-1);
@@ -139,7 +146,7 @@ void BpeModel::merge_few(std::vector<TokenId>& ids) const {
   ids.resize(count);
 }
 
-void BpeModel::merge_many(BpeScratch& scratch) const {
+Status BpeModel::merge_many(BpeScratch& scratch) const {
   constexpr std::uint32_t kEnd = BpeScratch::kEnd;
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
@@ -161,10 +168,12 @@ void BpeModel::merge_many(BpeScratch& scratch) const {
     }
   };
   for (std::uint32_t i = 0; i + 1 < count; ++i) {
+    RETURN_IF_ERROR(scratch.meter.spend(1));
     if (const auto c = candidate(i)) heap.push_back(*c);
   }
   std::make_heap(heap.begin(), heap.end(), comes_later);
   while (!heap.empty()) {
+    RETURN_IF_ERROR(scratch.meter.spend(4));
     std::pop_heap(heap.begin(), heap.end(), comes_later);
     const BpeScratch::Candidate top = heap.back();
     heap.pop_back();
@@ -185,6 +194,7 @@ void BpeModel::merge_many(BpeScratch& scratch) const {
   for (std::uint32_t at = 0; at != kEnd; at = symbols[at].next) {
     scratch.ids.push_back(symbols[at].id);
   }
+  return {};
 }
 
 std::optional<TokenId> BpeModel::whole_piece(std::string_view piece, BpeScratch& scratch) const {
@@ -200,6 +210,7 @@ Status BpeModel::encode(std::string_view piece, BpeScratch& scratch,
   if (piece.size() >= BpeScratch::kEnd) {
     return invalid_argument("text: a piece of 4 GiB or more cannot be tokenized");
   }
+  RETURN_IF_ERROR(scratch.meter.spend(1 + piece.size() / 8));
   WordCache::Entry* entry = scratch.cache.place(piece);
   if (entry != nullptr && entry->bytes == piece.size() &&
       std::memcmp(entry->text, piece.data(), piece.size()) == 0) {
@@ -214,7 +225,7 @@ Status BpeModel::encode(std::string_view piece, BpeScratch& scratch,
   } else {
     load_characters(piece, ids);
     if (ids.size() > kFewSymbols) {
-      merge_many(scratch);
+      RETURN_IF_ERROR(merge_many(scratch));
     } else {
       merge_few(ids);
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "base/token_id.h"
 #include "tokenizer/merge_table.h"
 #include "tokenizer/vocabulary.h"
@@ -69,6 +70,7 @@ struct BpeScratch {
   };
   static constexpr std::uint32_t kEnd = 0xFFFFFFFF;
 
+  StopMeter meter;
   WordCache cache;
   std::vector<TokenId> ids;
   std::vector<Symbol> symbols;
@@ -88,12 +90,16 @@ class BpeModel {
   // every byte's letter has a token: then nothing is unknown, and nothing falls back.
   bool has_byte_alphabet() const;
   void use_byte_alphabet();  // REQUIRES: has_byte_alphabet()
+  PieceAlphabet alphabet() const { return alphabet_; }
+
+  // Every character becomes at least one token: none is dropped, and unknown ones are not fused.
+  bool covers_all_text() const;
 
   // No merge and no unknown token crosses the place before a U+2581 that follows any other
   // character: a text without pieces may be cut there, with the same tokens.
   bool can_cut_before_metaspace() const { return can_cut_before_metaspace_; }
 
-  // Appends the tokens of one piece. Errors: a piece of 2^32 - 1 bytes or more.
+  // Appends the tokens of one piece. Errors: a piece of 2^32 - 1 bytes or more, the stop check's.
   // REQUIRES: scratch.cache is prepared for this model.
   Status encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
 
@@ -106,7 +112,7 @@ class BpeModel {
   TokenId token_of_character(std::uint32_t code_point, std::string_view text) const;
   bool append_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const;
   void merge_few(std::vector<TokenId>& ids) const;
-  void merge_many(BpeScratch& scratch) const;
+  Status merge_many(BpeScratch& scratch) const;
 
   static constexpr std::size_t kSmallCharacters = 0x250;
 

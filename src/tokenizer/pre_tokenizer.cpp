@@ -35,6 +35,7 @@ struct PartFinder {
     };
     for (std::size_t at = piece.begin; at < piece.end;) {
       const std::size_t end = scan_match(pattern, inside, at);
+      RETURN_IF_ERROR(scratch.meter.spend(1));
       if (end == at) {
         at += utf8::decode(inside, at).bytes;
         continue;
@@ -128,6 +129,7 @@ struct StepRunner {
         for (std::size_t at = piece.begin; at < piece.end;) {
           const std::size_t end = scan_match(*known, inside, at);
           scratch.next.push_back({at, end});
+          RETURN_IF_ERROR(scratch.meter.spend(1 + (end - at) / 16));
           at = end;
         }
       }
@@ -135,6 +137,7 @@ struct StepRunner {
       return text;
     }
     for (const TextRange& piece : scratch.pieces) {
+      RETURN_IF_ERROR(scratch.meter.spend(1 + (piece.end - piece.begin) / 16));
       scratch.parts.clear();
       RETURN_IF_ERROR(std::visit(PartFinder{text, piece, scratch}, step.pattern));
       if (step.sense == MatchSense::kInverted) {
@@ -246,6 +249,7 @@ Result<std::string_view> PreTokenizer::run(std::string_view text, TextStart star
   if (text.empty()) return text;
   scratch.pieces.push_back({0, text.size()});
   for (const PreTokenizerStep& step : steps_) {
+    RETURN_IF_ERROR(scratch.meter.spend(text.size() / 16));
     ASSIGN_OR_RETURN(text, std::visit(StepRunner{text, start, scratch}, step));
   }
   return text;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/split_scanner.h"
 #include "tokenizer/unicode_classes.h"
@@ -45,6 +46,7 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteLettersSte
 enum class TextStart { kOfInput, kInside };
 
 struct PreTokenizerScratch {
+  StopMeter meter;
   std::string text;               // the text the pieces point into, when any step rewrote it
   std::vector<TextRange> pieces;  // never empty ranges
   RegexScratch regex;
@@ -59,11 +61,14 @@ class PreTokenizer {
   PreTokenizer() = default;
   explicit PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {}
 
+  const std::vector<PreTokenizerStep>& steps() const { return steps_; }
+
   // Drops a final ByteLettersStep, for a model that looks at bytes itself. True if there was one.
   bool take_final_byte_letters();
 
   // Cuts `text` into scratch.pieces and returns the text they are ranges of: `text` itself or
-  // scratch.text. Errors: a regular expression that gave up. REQUIRES: valid UTF-8.
+  // scratch.text. Errors: a regular expression that passed its limit, the stop check's.
+  // REQUIRES: valid UTF-8.
   Result<std::string_view> run(std::string_view text, TextStart start,
                                PreTokenizerScratch& scratch) const;
 

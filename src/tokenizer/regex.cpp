@@ -93,7 +93,10 @@ Status Regex::find_all(std::string_view text, RegexScratch& scratch,
   const RegexScratch::State& state = *scratch.state_;
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(state.data.get());
   std::size_t at = 0;
+  std::size_t scanned = 0;
   while (at <= text.size()) {
+    RETURN_IF_ERROR(scratch.meter.spend(1 + (at - scanned) / 8));
+    scanned = at;
     const int result =
         pcre2_match(code_->compiled.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                     at, PCRE2_NO_UTF_CHECK, state.data.get(), state.context.get());

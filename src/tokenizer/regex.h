@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 
 namespace sluice {
 
@@ -19,6 +20,8 @@ class RegexScratch {
   ~RegexScratch();
   RegexScratch(RegexScratch&&) noexcept;
   RegexScratch& operator=(RegexScratch&&) noexcept;
+
+  StopMeter meter;  // asked by find_all
 
  private:
   friend class Regex;
@@ -39,7 +42,8 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
 
   // Replaces `out` by all non-overlapping matches, leftmost first. An empty match directly after
-  // another match does not count, as in the reference. REQUIRES: text is valid UTF-8.
+  // another match does not count, as in the reference. Errors: a match that passes the limit, the
+  // stop check's. REQUIRES: text is valid UTF-8.
   Status find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& out) const;
 
  private:

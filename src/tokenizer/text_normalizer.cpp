@@ -190,6 +190,7 @@ Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScr
 
 Status TextNormalizer::run(std::string& text, NormalizerScratch& scratch) const {
   for (const NormalizerStep& step : steps_) {
+    RETURN_IF_ERROR(scratch.meter.spend(text.size() / 16));
     RETURN_IF_ERROR(std::visit(Runner{text, scratch}, step));
     if (text.size() > kMaxBytes) {
       return invalid_argument("text: longer than 1 GiB after the tokenizer's normalizer");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "tokenizer/regex.h"
 
 namespace sluice {
@@ -31,6 +32,7 @@ using NormalizerStep = std::variant<PrependStep, ReplaceStep, NormalForm, StripS
                                     StripAccentsStep, ByteLevelStep>;
 
 struct NormalizerScratch {
+  StopMeter meter;
   RegexScratch regex;
   std::vector<TextRange> matches;
   std::string spare;
@@ -42,9 +44,10 @@ class TextNormalizer {
   explicit TextNormalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
   bool empty() const { return steps_.empty(); }
+  const std::vector<NormalizerStep>& steps() const { return steps_; }
 
-  // Normalizes `text` in place. Errors: a regular expression that gave up, text that grew past
-  // 1 GiB. REQUIRES: valid UTF-8.
+  // Normalizes `text` in place. Errors: a regular expression that passed its limit, text that grew
+  // past 1 GiB, the stop check's. REQUIRES: valid UTF-8.
   Status run(std::string& text, NormalizerScratch& scratch) const;
 
   // True when a Strip removes something at the start of this text.

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "tokenizer/legacy_files.h"
+#include "tokenizer/token_bound.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/utf8.h"
@@ -29,15 +30,59 @@ Error no_tokenizer(const std::filesystem::path& directory) {
   return not_found(std::move(message));
 }
 
+// Buffers larger than this are freed after a text: one large text must not cost its memory for
+// ever.
+constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
+
+template <class Buffer>
+void free_if_large(Buffer& buffer) {
+  if (buffer.capacity() * sizeof(typename Buffer::value_type) > kKeptBytes) Buffer().swap(buffer);
+}
+
+Error too_many_tokens(std::size_t limit) {
+  return resource_exhausted("text: has more than " + std::to_string(limit) + " tokens");
+}
+
 }  // namespace
 
 struct EncodeScratch::State {
+  std::size_t max_tokens = 0;
   std::vector<AddedTokenMatcher::Stretch> raw_stretches;
   std::vector<AddedTokenMatcher::Stretch> normalized_stretches;
   std::string normalized;
   NormalizerScratch normalizer;
   PreTokenizerScratch pre_tokenizer;
   BpeScratch bpe;
+
+  void set_limits(const EncodeOptions& options) {
+    max_tokens = options.max_tokens;
+    const StopMeter meter(options.stop);
+    normalizer.meter = meter;
+    normalizer.regex.meter = meter;
+    pre_tokenizer.meter = meter;
+    pre_tokenizer.regex.meter = meter;
+    bpe.meter = meter;
+  }
+
+  // The meters borrow the caller's check.
+  void finish() {
+    set_limits({});
+    free_if_large(raw_stretches);
+    free_if_large(normalized_stretches);
+    free_if_large(normalized);
+    free_if_large(normalizer.matches);
+    free_if_large(normalizer.spare);
+    free_if_large(pre_tokenizer.text);
+    free_if_large(pre_tokenizer.pieces);
+    free_if_large(pre_tokenizer.spare);
+    free_if_large(pre_tokenizer.next);
+    free_if_large(pre_tokenizer.matches);
+    free_if_large(pre_tokenizer.parts);
+    free_if_large(bpe.ids);
+    free_if_large(bpe.symbols);
+    free_if_large(bpe.heap);
+    free_if_large(bpe.letters);
+  }
 };
 
 EncodeScratch::EncodeScratch() : state_(std::make_unique<State>()) {}
@@ -54,6 +99,13 @@ struct Tokenizer::Impl {
         std::lower_bound(tokens.begin(), tokens.end(), id,
                          [](const AddedToken& token, TokenId wanted) { return token.id < wanted; });
     return at != tokens.end() && at->id == id ? &*at : nullptr;
+  }
+
+  Status encode_piece(std::string_view piece, EncodeScratch::State& scratch,
+                      std::vector<TokenId>& out) const {
+    RETURN_IF_ERROR(parts.model.encode(piece, scratch.bpe, out));
+    if (out.size() > scratch.max_tokens) return too_many_tokens(scratch.max_tokens);
+    return {};
   }
 
   // Text between added tokens that are looked for as they are written.
@@ -90,8 +142,7 @@ struct Tokenizer::Impl {
     ASSIGN_OR_RETURN(const std::string_view cut,
                      parts.pre_tokenizer.run(text, start, scratch.pre_tokenizer));
     for (const TextRange& piece : scratch.pre_tokenizer.pieces) {
-      RETURN_IF_ERROR(
-          parts.model.encode(cut.substr(piece.begin, piece.end - piece.begin), scratch.bpe, out));
+      RETURN_IF_ERROR(encode_piece(cut.substr(piece.begin, piece.end - piece.begin), scratch, out));
     }
     return {};
   }
@@ -104,7 +155,7 @@ struct Tokenizer::Impl {
     for (std::size_t at = 0; at < text.size();) {
       if (text.substr(at).starts_with(kMetaspace)) {
         if (!after_mark) {
-          RETURN_IF_ERROR(parts.model.encode(text.substr(begin, at - begin), scratch.bpe, out));
+          RETURN_IF_ERROR(encode_piece(text.substr(begin, at - begin), scratch, out));
           begin = at;
         }
         after_mark = true;
@@ -114,7 +165,7 @@ struct Tokenizer::Impl {
         ++at;
       }
     }
-    return parts.model.encode(text.substr(begin), scratch.bpe, out);
+    return encode_piece(text.substr(begin), scratch, out);
   }
 };
 
@@ -141,6 +192,7 @@ Result<Tokenizer> Tokenizer::from_files(const std::string& name, std::string_vie
   if (parts->model.has_byte_alphabet() && parts->pre_tokenizer.take_final_byte_letters()) {
     parts->model.use_byte_alphabet();
   }
+  parts->max_bytes_per_token = max_bytes_per_token(*parts);
   return Tokenizer(std::make_unique<const Impl>(Impl{*std::move(parts)}));
 }
 
@@ -181,8 +233,17 @@ Status Tokenizer::encode(std::string_view text, const EncodeOptions& options,
   if (const auto invalid = utf8::find_invalid(text)) {
     return invalid_argument("text: not valid UTF-8 at byte offset " + std::to_string(*invalid));
   }
-  const TokenizerParts& parts = impl_->parts;
+  if (min_tokens(text.size()) > options.max_tokens) return too_many_tokens(options.max_tokens);
   EncodeScratch::State& state = *scratch.state_;
+  state.set_limits(options);
+  Status status = encode_valid(text, options, state, out);
+  state.finish();
+  return status;
+}
+
+Status Tokenizer::encode_valid(std::string_view text, const EncodeOptions& options,
+                               EncodeScratch::State& state, std::vector<TokenId>& out) const {
+  const TokenizerParts& parts = impl_->parts;
   state.bpe.cache.prepare(text.size());
   const bool specials = options.add_special_tokens == AddSpecialTokens::kYes;
   const SpecialTokenText special = options.parse_special_tokens == ParseSpecialTokens::kYes
@@ -201,7 +262,13 @@ Status Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                                           start, special, state, out));
   }
   if (specials) out.insert(out.end(), parts.specials.suffix.begin(), parts.specials.suffix.end());
+  if (out.size() > options.max_tokens) return too_many_tokens(options.max_tokens);
   return {};
+}
+
+std::size_t Tokenizer::min_tokens(std::size_t text_bytes) const {
+  const std::size_t most = impl_->parts.max_bytes_per_token;
+  return most == 0 ? 0 : (text_bytes + most - 1) / most;
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,

@@ -4,8 +4,10 @@
 // own EncodeScratch. A Tokenizer outlives everything made for it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "base/token_id.h"
 
 namespace sluice {
@@ -25,6 +28,10 @@ enum class SkipSpecialTokens { kNo, kYes };
 struct EncodeOptions {
   AddSpecialTokens add_special_tokens = AddSpecialTokens::kYes;
   ParseSpecialTokens parse_special_tokens = ParseSpecialTokens::kYes;
+  // A text with more tokens is refused, without work where its bytes alone say so.
+  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
+  // Asked during the work; may be null. It must outlive the call.
+  const StopCheck* stop = nullptr;
 };
 
 class TokenDecoder;
@@ -59,12 +66,20 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Replaces `out` by the tokens of `text`. Errors: kInvalidArgument when the text is not valid
-  // UTF-8 (names the byte offset) or a pattern of the tokenizer gave up on it.
+  // Replaces `out` by the tokens of `text`. Cost: n log n in the bytes of the text; it ends early
+  // at options.max_tokens. After an error `out` means nothing. Errors:
+  // kInvalidArgument: the text is not valid UTF-8 (names the byte offset), or a match of one of the
+  //   tokenizer's regular expressions passed its limit;
+  // kResourceExhausted: more than options.max_tokens tokens;
+  // the error of options.stop.
   Status encode(std::string_view text, const EncodeOptions& options, EncodeScratch& scratch,
                 std::vector<TokenId>& out) const;
   Result<std::vector<TokenId>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
+
+  // A lower bound of the number of tokens of a text with this many bytes; 0 when the tokenizer has
+  // none (token_bound.h).
+  std::size_t min_tokens(std::size_t text_bytes) const;
 
   // The text of the tokens: always valid UTF-8; ids outside of the vocabulary add nothing.
   std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
@@ -90,6 +105,9 @@ class Tokenizer {
   // `name` stands for the first text in errors.
   static Result<Tokenizer> from_files(const std::string& name, std::string_view json,
                                       std::string_view config);
+  // REQUIRES: valid UTF-8.
+  Status encode_valid(std::string_view text, const EncodeOptions& options,
+                      EncodeScratch::State& state, std::vector<TokenId>& out) const;
   const TokenDecoder& decoder() const;
   // What the decoder sees of a token; nothing when it is skipped or unknown.
   std::optional<std::string_view> decoder_text(TokenId id, SkipSpecialTokens skip) const;

@@ -32,6 +32,7 @@ struct TokenizerParts {
   AddedTokenMatcher raw_matcher{};              // in the text as it comes
   AddedTokenMatcher normalized_matcher{};       // in normalized text
   std::size_t vocab_size = 0;                   // one more than the largest id
+  std::size_t max_bytes_per_token = 0;          // token_bound.h
   std::optional<TokenId> bos{};
   std::optional<TokenId> eos{};
 };

@@ -1,0 +1,17 @@
+// The fewest tokens that a text of so many bytes can have: its bytes divided by the most bytes of
+// input that one token can stand for. A prompt far too long is refused by it before any work.
+// Pure function.
+#pragma once
+
+#include <cstddef>
+
+#include "tokenizer/tokenizer_parts.h"
+
+namespace sluice {
+
+// The most bytes of input that one token stands for; 0 when there is no such limit, because some
+// text becomes no token at all (a normalizer that strips, spaces that an added token absorbs,
+// unknown characters that are dropped or fused).
+std::size_t max_bytes_per_token(const TokenizerParts& parts);
+
+}  // namespace sluice
