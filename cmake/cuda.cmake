@@ -5,7 +5,7 @@
 # cublasLt.h and nothing else of it: the driver and the library are opened at run time, so the
 # binary starts without them.
 set(SLUICE_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
-set(SLUICE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to make device code for, e.g. 80;90a;100")
+set(SLUICE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPUs to make device code for, e.g. 80;90;100")
 
 function(sluice_find_cuda)
   set(SLUICE_HAS_CUDA OFF PARENT_SCOPE)

@@ -15,6 +15,9 @@ class RowOpsTest : public DeviceTest {};
 
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr std::int64_t kWidths[] = {1, 8, 20, 64, 100, 257, 2048};
+// Rows that take 2, 3 and 4 rounds of a block of the CUDA kernel, and one more than it keeps in
+// registers.
+constexpr std::int64_t kWideRows[] = {4096, 5000, 8192, 8196};
 
 RowCount count_of(DeviceMemory& memory, std::int32_t count) {
   return {memory.put_count(count), count + 3};
@@ -76,11 +79,13 @@ TEST_P(RowOpsTest, GatherRowsCopiesAndConverts) {
 }
 
 TEST_P(RowOpsTest, RmsNormWithAndWithoutResidual) {
+  std::vector<std::int64_t> widths(std::begin(kWidths), std::end(kWidths));
+  widths.insert(widths.end(), std::begin(kWideRows), std::end(kWideRows));
   SplitMix64 rng(3);
   const std::int64_t rows = 3;
   for (const DType weight_type : kFloats) {
     for (const DType out_type : kFloats) {
-      for (const std::int64_t hidden : kWidths) {
+      for (const std::int64_t hidden : widths) {
         const bool add = (hidden & 1) == 0;
         const auto n = static_cast<std::size_t>(rows * hidden);
         const auto residual = random_floats(rng, n, 3.0F);
@@ -115,6 +120,38 @@ TEST_P(RowOpsTest, RmsNormWithAndWithoutResidual) {
           }
         }
         expect_close(result(p.out), want, tolerance, "hidden " + std::to_string(hidden));
+      }
+    }
+  }
+}
+
+// A device may have a faster form for aligned rows. Both forms give the same bits, so a row's
+// result does not depend on where it lies.
+TEST_P(RowOpsTest, NormsOfAlignedAndOtherRowsAreEqual) {
+  SplitMix64 rng(10);
+  constexpr std::int64_t kRows = 2;
+  for (const DType out_type : kFloats) {
+    for (const std::int64_t hidden : kWideRows) {
+      const auto n = static_cast<std::size_t>(kRows * hidden);
+      const auto residual = random_floats(rng, n, 3.0F);
+      const auto addend = random_floats(rng, n);
+      const auto weight = random_floats(rng, static_cast<std::size_t>(hidden));
+      const auto run = [&](std::int64_t stride, bool layer_norm) {
+        const TensorView in = memory_->put_matrix(residual, kRows, hidden, DType::kF32, stride);
+        const TensorView add = memory_->put_matrix(addend, kRows, hidden, DType::kF32);
+        const TensorView weights = memory_->put_vector(weight, DType::kF32);
+        const TensorView out = memory_->take_matrix(kRows, hidden, out_type);
+        const RowCount rows = count_of(*memory_, kRows);
+        if (layer_norm) {
+          ops().layer_norm({in, add, weights, weights, out, 1e-5F, rows});
+        } else {
+          ops().rms_norm({in, add, weights, out, 1e-5F, rows});
+        }
+        return result(out);
+      };
+      for (const bool layer_norm : {false, true}) {
+        expect_same(run(hidden, layer_norm), run(hidden + 1, layer_norm),
+                    std::to_string(hidden) + " to " + std::string(dtype_name(out_type)));
       }
     }
   }

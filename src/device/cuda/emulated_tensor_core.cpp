@@ -177,4 +177,6 @@ void load_once(unsigned (&to)[4], const void* from) {
   std::memcpy(to, from, sizeof(to));
 }
 
+void load_shared_input(unsigned (&to)[4], const void* from) { load_once(to, from); }
+
 }  // namespace sluice::cuda

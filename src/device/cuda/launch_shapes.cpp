@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <limits>
 #include <string_view>
+
+#include "device/cuda/kernels/norm_shape.h"
 
 namespace sluice::cuda {
 namespace {
@@ -65,6 +68,13 @@ Status check_equal(std::string_view op, std::string_view what, std::int64_t got,
   return internal_error(fmt::format("{}: {} is {}, expected {}", op, what, got, expected));
 }
 
+// Enough for one round of the row, in whole warps.
+std::uint32_t norm_threads(std::int64_t hidden) {
+  const std::int64_t wanted = divide_up(divide_up(hidden, kNormElements), kWarp) * kWarp;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(wanted, kWarp, std::int64_t{kMaxNormThreads}));
+}
+
 // Of what both kinds of norm have.
 template <class Params>
 Result<LaunchShape> norm_shape(const char* op, const Params& p) {
@@ -76,7 +86,7 @@ Result<LaunchShape> norm_shape(const char* op, const Params& p) {
   }
   RETURN_IF_ERROR(check_equal(op, "the length of weight", p.weight.dims[0], hidden));
   RETURN_IF_ERROR(check_equal(op, "the width of out", p.out.dims[1], hidden));
-  return make_shape(op, p.rows.capacity, 1, kRowThreads);
+  return make_shape(op, p.rows.capacity, 1, norm_threads(hidden));
 }
 
 }  // namespace

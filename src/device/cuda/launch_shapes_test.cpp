@@ -35,9 +35,14 @@ TEST(LaunchShapes, RowOpsTakeABlockOfThreadsARow) {
   EXPECT_EQ(shape_of(EmbedParams{matrix(50, 8), nullptr, matrix(24, 8), rows}),
             (LaunchShape{24, 1, 256, 0}));
   EXPECT_EQ(shape_of(RmsNormParams{matrix(24, 8), {}, vector(8), matrix(24, 8), 0.0F, rows}),
-            (LaunchShape{24, 1, 256, 0}));
+            (LaunchShape{24, 1, 32, 0}))
+      << "four elements a thread, whole warps";
   LayerNormParams norm{matrix(24, 8), {}, vector(8), vector(8), matrix(24, 8), 0.0F, rows};
-  EXPECT_EQ(shape_of(norm), (LaunchShape{24, 1, 256, 0}));
+  EXPECT_EQ(shape_of(norm), (LaunchShape{24, 1, 32, 0}));
+  EXPECT_EQ(
+      shape_of(RmsNormParams{matrix(24, 8192), {}, vector(8192), matrix(24, 8192), 0.0F, rows}),
+      (LaunchShape{24, 1, 512, 0}))
+      << "several rounds of a block";
   norm.bias = vector(7);
   expect_error(norm, ErrorCode::kInternal, "layer_norm: the length of bias is 7, expected 8");
   EXPECT_EQ(shape_of(GatedActivationParams{matrix(24, 16), matrix(24, 8), {}, rows}),

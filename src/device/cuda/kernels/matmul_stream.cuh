@@ -88,9 +88,17 @@ __device__ Sources<T> sources_of(const Params& p, const ColumnTile& tile, int ro
   return from;
 }
 
-__device__ inline void load_or_zero(unsigned (&to)[4], const void* from, bool present) {
+// Weights are read once; every block reads the tokens.
+enum class Reuse { kNone, kByBlocks };
+
+template <Reuse kReuse>
+__device__ void load_or_zero(unsigned (&to)[4], const void* from, bool present) {
   if (present) {
-    load_once(to, from);
+    if constexpr (kReuse == Reuse::kNone) {
+      load_once(to, from);
+    } else {
+      load_shared_input(to, from);
+    }
   } else {
     to[0] = to[1] = to[2] = to[3] = 0;
   }
@@ -108,8 +116,8 @@ __device__ void load_weights(Weights<T> (&to)[T::kAhead], const Sources<T>& from
     const std::int64_t bytes = static_cast<std::int64_t>(slab) * StreamShape::kSlabBytes;
 #pragma unroll
     for (int i = 0; i < T::kColumnParts; ++i) {
-      load_or_zero(to[s].part[i][0], from.weights[i][0] + bytes, present);
-      load_or_zero(to[s].part[i][1], from.weights[i][1] + bytes, present);
+      load_or_zero<Reuse::kNone>(to[s].part[i][0], from.weights[i][0] + bytes, present);
+      load_or_zero<Reuse::kNone>(to[s].part[i][1], from.weights[i][1] + bytes, present);
     }
   }
 }
@@ -126,7 +134,7 @@ __device__ void load_tokens(Tokens<T> (&to)[T::kAhead], const Sources<T>& from, 
       const bool present = from.has_token[j] && k + offset < depth;
 #pragma unroll
       for (int q = 0; q < T::kOfLane / 8; ++q) {
-        load_or_zero(to[s].part[j][q], from.tokens[j] + k + q * 8, present);
+        load_or_zero<Reuse::kByBlocks>(to[s].part[j][q], from.tokens[j] + k + q * 8, present);
       }
     }
     if constexpr (T::kFp8) {

@@ -7,13 +7,17 @@
 // bytes, K a multiple of 8. Or weights in FP8, K a multiple of 16, and blocks of scales as long as
 // K or 64 times a power of two, in gate as in up.
 //
-// Codes of FP8 come through registers, where they are widened, a stage before they are needed: in
-// shared memory lie 16-bit elements either way. Where a block of scales ends, its sums are scaled
-// and added to those of the blocks before it, in another set of registers.
+// Codes of FP8 are copied asynchronously as well, as many stages ahead as the tokens. Each thread
+// widens the codes that it copied itself, one stage before they are needed, into one of two tiles
+// of 16-bit elements: so tensor cores read 16-bit elements from shared memory either way. Where a
+// block of scales ends, its sums are scaled and added to those of the blocks before it, in another
+// set of registers.
 //
 // A row of a tile is 8 chunks of 16 bytes. Chunk c of row r lies at place c ^ (r % 8), so that the
 // eight rows that ldmatrix reads at a time lie in different banks.
 #pragma once
+
+#include <type_traits>
 
 #include "device/cuda/kernels/matmul_parts.cuh"
 #include "device/cuda/kernels/matmul_tiles.h"
@@ -81,10 +85,10 @@ struct alignas(16) FourWords {
   unsigned words[4];
 };
 
-// A thread's share of a stage of codes: a quarter of a row.
+// A thread's share of a stage of codes: 16, a quarter of a row.
 struct Codes {
-  const unsigned char* from;  // at depth 0; null: no such row
-  unsigned next[4];           // those of the next stage
+  const unsigned char* from;  // at depth 0
+  bool present;               // there is such a row
 };
 
 template <class Params>
@@ -92,26 +96,27 @@ __device__ Codes codes_of(const Params& p, const ColumnTile& tile) {
   const int row = static_cast<int>(threadIdx.x) / 4;
   const std::int64_t column = tile.first + column_of<Params>(row);
   const TensorView& weight = segment_of(p, tile, half_of<Params>(row)).weight;
-  if (column >= tile.width) return {nullptr, {}};
-  return {row_bytes(weight, column, 1) + threadIdx.x % 4 * 16, {}};
+  const bool present = column < tile.width;
+  return {row_bytes(weight, present ? column : 0, 1) + threadIdx.x % 4 * 16, present};
 }
 
-__device__ inline void load_codes(Codes& codes, std::int64_t k, std::int64_t depth) {
-  if (codes.from != nullptr && k + threadIdx.x % 4 * 16 < depth) {
-    load_once(codes.next, codes.from + k);
-  } else {
-    codes.next[0] = codes.next[1] = codes.next[2] = codes.next[3] = 0;
-  }
+// Starts the copy of the thread's codes of a stage; zeros where there are none.
+__device__ inline void start_codes(unsigned char* to, const Codes& codes, std::int64_t k,
+                                   std::int64_t depth) {
+  const bool present = codes.present && k + threadIdx.x % 4 * 16 < depth;
+  copy_async(to, codes.from + (present ? k : 0), present);
 }
 
+// The thread's codes, which its own copy has brought, as 16-bit elements of a weight tile.
 template <class T>
-__device__ void store_codes(unsigned char* w_tile, const Codes& codes) {
+__device__ void widen_codes(unsigned char* w_tile, const unsigned char* from) {
   const int row = static_cast<int>(threadIdx.x) / 4;
+  const FourWords codes = *reinterpret_cast<const FourWords*>(from);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     unsigned wide[2][2];
-    widen_e4m3<T::kType>(wide[0], codes.next[2 * half]);
-    widen_e4m3<T::kType>(wide[1], codes.next[2 * half + 1]);
+    widen_e4m3<T::kType>(wide[0], codes.words[2 * half]);
+    widen_e4m3<T::kType>(wide[1], codes.words[2 * half + 1]);
     unsigned char* to = chunk_at(w_tile, row, static_cast<int>(threadIdx.x) % 4 * 2 + half);
     *reinterpret_cast<FourWords*>(to) = {{wide[0][0], wide[0][1], wide[1][0], wide[1][1]}};
   }
@@ -219,20 +224,42 @@ __device__ void store(const Params& p, const ColumnTile& tile, std::int64_t firs
 }
 
 // The pipeline: start(step) brings a stage to shared memory, multiply(step) adds what it gives.
-template <class T, class Start, class Multiply>
-__device__ void run_stages(int steps, Start start, Multiply multiply) {
+// Between them, widen(step), if there is one, turns what this thread copied for the stage into what
+// all threads multiply; it runs one step ahead.
+struct NoWidening {};
+
+template <class T, class Start, class Multiply, class Widen = NoWidening>
+__device__ void run_stages(int steps, Start start, Multiply multiply, Widen widen = {}) {
+  constexpr bool kWidens = !std::is_same_v<Widen, NoWidening>;
   // One group of copies a stage, also where there is none left: so counts tell what has arrived.
   for (int step = 0; step < T::kStages - 1; ++step) {
     if (step < steps) start(step);
     commit_copies();
   }
-  for (int step = 0; step < steps; ++step) {
+  if constexpr (kWidens) {
     wait_for_copies(T::kStages - 2);
+    widen(0);
+  }
+  for (int step = 0; step < steps; ++step) {
+    wait_for_copies(T::kStages - (kWidens ? 3 : 2));
     __syncthreads();  // this stage is there for all, and all have read the one before
     if (step + T::kStages - 1 < steps) start(step + T::kStages - 1);
     commit_copies();
+    if constexpr (kWidens) {
+      if (step + 1 < steps) widen(step + 1);
+    }
     multiply(step);
   }
+}
+
+// Where a stage lies, and the widened codes of a stage.
+template <class T>
+__device__ unsigned char* stage_of(int step) {
+  return dynamic_shared() + step % T::kStages * T::kStageBytes;
+}
+template <class T>
+__device__ unsigned char* widened_of(int step) {
+  return dynamic_shared() + T::kStages * T::kStageBytes + step % 2 * T::kColumns * kRowBytes;
 }
 
 // Blocks in x are tiles of tokens, in y of columns: those that run together share a weight tile,
@@ -260,32 +287,28 @@ __device__ void matmul_tile(const Params& p) {
   const int column = warp % kColumnWarps * (T::kColumns / kColumnWarps);
   const bool has_rows = row0 + token < rows;
   float sums[T::kTokenParts][T::kColumnParts][4] = {};
-  const auto multiply = [&](int step) {
-    unsigned char* stage = dynamic_shared() + step % T::kStages * T::kStageBytes;
-    if (has_rows) multiply_stage<T>(stage, stage + T::kTokens * kRowBytes, token, column, sums);
-  };
 
   if constexpr (T::kFp8) {
     static_assert(T::kColumns * 4 == kThreads);
     float total[T::kTokenParts][T::kColumnParts][4] = {};
     const ColumnScales<T> scales = scales_of<T>(p, tile, column);
-    Codes codes = codes_of(p, tile);
-    load_codes(codes, 0, depth);
+    const Codes codes = codes_of(p, tile);
+    const int own_codes = T::kTokens * kRowBytes + static_cast<int>(threadIdx.x) * 16;
     run_stages<T>(
         steps,
         [&](int step) {
           start_x(step);
-          store_codes<T>(
-              dynamic_shared() + step % T::kStages * T::kStageBytes + T::kTokens * kRowBytes,
-              codes);
-          load_codes(codes, (step + 1) * static_cast<std::int64_t>(kDepth), depth);
+          start_codes(stage_of<T>(step) + own_codes, codes,
+                      step * static_cast<std::int64_t>(kDepth), depth);
         },
         [&](int step) {
-          multiply(step);
+          if (has_rows)
+            multiply_stage<T>(stage_of<T>(step), widened_of<T>(step), token, column, sums);
           const int block = step >> scales.stage_shift;
           const bool last = step + 1 == steps || (step + 1) >> scales.stage_shift != block;
           if (last) add_block<T>(total, sums, scales, block);
-        });
+        },
+        [&](int step) { widen_codes<T>(widened_of<T>(step), stage_of<T>(step) + own_codes); });
     if (!has_rows) return;
     store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), total);
   } else {
@@ -303,7 +326,11 @@ __device__ void matmul_tile(const Params& p) {
               place + step % T::kStages * T::kStageBytes + T::kTokens * kRowBytes, w_source, k,
               k + chunk * kChunk < depth);
         },
-        multiply);
+        [&](int step) {
+          unsigned char* stage = stage_of<T>(step);
+          if (!has_rows) return;
+          multiply_stage<T>(stage, stage + T::kTokens * kRowBytes, token, column, sums);
+        });
     if (!has_rows) return;
     store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), sums);
   }

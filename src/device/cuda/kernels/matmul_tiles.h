@@ -38,12 +38,15 @@ struct TileShape {
   int columns;
   int stages;
   bool fp8 = false;  // the weights
-  constexpr int stage_bytes() const { return (tokens + columns) * kDepth * 2; }
-  constexpr int shared_bytes() const { return stages * stage_bytes(); }
+  // Tokens have 2 bytes an element; weights too, or 1 byte a code.
+  constexpr int stage_bytes() const { return (tokens * 2 + columns * (fp8 ? 1 : 2)) * kDepth; }
+  // Two tiles of widened codes lie behind the stages.
+  constexpr int widened_bytes() const { return fp8 ? 2 * columns * kDepth * 2 : 0; }
+  constexpr int shared_bytes() const { return stages * stage_bytes() + widened_bytes(); }
   // Computed or skipped together.
   constexpr int tokens_of_warp() const { return tokens / kTokenWarps; }
 };
-// 96 KiB each: two blocks on a multiprocessor of capability 9.0.
+// At most 96 KiB each: two blocks on a multiprocessor of capability 9.0.
 inline constexpr TileShape kTile64 = {64, 64, 6};
 inline constexpr TileShape kTile128 = {128, 128, 3};
 // Sums of a block of scales and of all so far: room in registers for half as many.

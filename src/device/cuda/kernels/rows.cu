@@ -1,5 +1,6 @@
 // The ops that treat each row, or each KV block, by itself. One block of threads a row.
 #include "device/cuda/kernels/elements.cuh"
+#include "device/cuda/kernels/norms.cuh"
 
 namespace sluice::cuda {
 
@@ -14,57 +15,16 @@ extern "C" __global__ void sluice_embed(const EmbedParams p) {
   }
 }
 
-// x = residual + add, rounded as it is stored. A thread reads again only what it wrote itself.
-__device__ inline float added(const TensorView& add, const TensorView& residual, std::int32_t row,
-                              std::int64_t i) {
-  const float x = load_element(residual, row, i);
-  if (add.data == nullptr) return x;
-  const float sum = rounded_to(residual.dtype, x + load_element(add, row, i));
-  store_element(residual, row, i, sum);
-  return sum;
+extern "C" __global__ void __launch_bounds__(kMaxNormThreads, 2)
+    sluice_rms_norm(const RmsNormParams p) {
+  __shared__ float partial[kWarp];
+  norm_kernel(p, partial);
 }
 
-extern "C" __global__ void sluice_rms_norm(const RmsNormParams p) {
+extern "C" __global__ void __launch_bounds__(kMaxNormThreads)
+    sluice_layer_norm(const LayerNormParams p) {
   __shared__ float partial[kWarp];
-  const std::int32_t row = static_cast<std::int32_t>(blockIdx.x);
-  if (row >= rows_in_use(p.rows)) return;
-  const std::int64_t hidden = p.residual.dims[1];
-  float sum = 0.0F;
-  for (std::int64_t i = threadIdx.x; i < hidden; i += blockDim.x) {
-    const float x = added(p.add, p.residual, row, i);
-    sum = fmaf(x, x, sum);
-  }
-  sum = block_sum(sum, partial);
-  const float scale = 1.0F / sqrtf(sum / static_cast<float>(hidden) + p.epsilon);
-  for (std::int64_t i = threadIdx.x; i < hidden; i += blockDim.x) {
-    const float weight = load_element(p.weight.data, p.weight.dtype, i);
-    store_element(p.out, row, i, load_element(p.residual, row, i) * scale * weight);
-  }
-}
-
-extern "C" __global__ void sluice_layer_norm(const LayerNormParams p) {
-  __shared__ float partial[kWarp];
-  const std::int32_t row = static_cast<std::int32_t>(blockIdx.x);
-  if (row >= rows_in_use(p.rows)) return;
-  const std::int64_t hidden = p.residual.dims[1];
-  float sum = 0.0F;
-  for (std::int64_t i = threadIdx.x; i < hidden; i += blockDim.x) {
-    sum += added(p.add, p.residual, row, i);
-  }
-  const float mean = block_sum(sum, partial) / static_cast<float>(hidden);
-  float squares = 0.0F;
-  for (std::int64_t i = threadIdx.x; i < hidden; i += blockDim.x) {
-    const float x = load_element(p.residual, row, i) - mean;
-    squares = fmaf(x, x, squares);
-  }
-  squares = block_sum(squares, partial);
-  const float scale = 1.0F / sqrtf(squares / static_cast<float>(hidden) + p.epsilon);
-  for (std::int64_t i = threadIdx.x; i < hidden; i += blockDim.x) {
-    const float weight = load_element(p.weight.data, p.weight.dtype, i);
-    const float bias = p.bias.data == nullptr ? 0.0F : load_element(p.bias.data, p.bias.dtype, i);
-    const float x = (load_element(p.residual, row, i) - mean) * scale;
-    store_element(p.out, row, i, fmaf(x, weight, bias));
-  }
+  norm_kernel(p, partial);
 }
 
 extern "C" __global__ void sluice_gated_activation(const GatedActivationParams p) {

@@ -51,8 +51,11 @@ __device__ void copy_async(void* shared, const void* global, bool present);
 __device__ void commit_copies();
 __device__ void wait_for_copies(int groups_left);
 
-// 16 bytes of global memory that nobody changes while the kernel runs and nobody reads again soon.
+// 16 bytes of global memory that nothing changes while the kernel runs: load_once() where they are
+// not read again soon, load_shared_input() where other blocks read them too (they stay in the L1
+// cache).
 __device__ void load_once(unsigned (&to)[4], const void* from);
+__device__ void load_shared_input(unsigned (&to)[4], const void* from);
 
 // By element type, kBF16 or kF16.
 template <DType kType>

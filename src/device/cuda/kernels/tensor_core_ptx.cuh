@@ -120,4 +120,10 @@ __device__ __forceinline__ void load_once(unsigned (&to)[4], const void* from) {
                : "l"(__cvta_generic_to_global(from)));
 }
 
+__device__ __forceinline__ void load_shared_input(unsigned (&to)[4], const void* from) {
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "l"(__cvta_generic_to_global(from)));
+}
+
 }  // namespace sluice::cuda
