@@ -1,5 +1,5 @@
-// What an engine on the CUDA backend does when its GPU fails, with the faults planted in a fake
-// driver: requests end, the process lives, the message says where to look.
+// GPU faults under an engine on the CUDA backend, injected by a fake driver: requests end, the
+// process stays alive, and the message says where to look.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class CudaFaultTest : public testing::Test {
     options_.max_num_seqs = 2;
   }
 
-  // Why loading fails; no message where it does not.
+  // The message of a failed load; empty when loading works.
   Error load_error(const std::string& directory, Device& device) const {
     ThreadPool pool(1);
     const SystemClock clock;
@@ -49,7 +49,7 @@ TEST_F(CudaFaultTest, AKernelsFaultEndsTheRequestsAndNotTheProcess) {
   fixture.add(test::greedy_request(1, golden_.prompts[0].ids, 8));
   test::Results results;
   fixture.step(results);
-  // A token id no table has: the kernel traps.
+  // The embedding table has no such token id, so the kernel traps.
   const std::int32_t beyond = 1 << 30;
   const auto range = device.reserve(1);
   ASSERT_TRUE(range && device.back(*range, 0, range->bytes));
@@ -98,11 +98,11 @@ TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
   ASSERT_FALSE(error.message.empty());
   EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(error.message, HasSubstr("--kv-cache-memory"));
-  EXPECT_THAT(fake_.allocations, testing::IsEmpty()) << "what was taken is given back";
+  EXPECT_THAT(fake_.allocations, testing::IsEmpty()) << "memory was not freed";
   EXPECT_THAT(fake_.broken_rules, testing::IsEmpty());
 }
 
-// Without KV memory there is nothing to lower it by.
+// The message must not advise less KV memory: there is none yet.
 TEST_F(CudaFaultTest, WeightsThatDoNotFitSayHowMuchIsMissing) {
   fake_.free_memory = std::size_t{1} << 20;
   const Error error = load_error(checkpoint_.path(), *device_);

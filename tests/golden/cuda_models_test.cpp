@@ -1,7 +1,7 @@
 // Whole models on the CUDA backend against transformers: greedy tokens in float32 are equal, from
-// graphs and eagerly, with prompts in chunks and in batches; in 16 bits they are near the CPU's,
-// and deterministic where that is asked for. On a GPU where there is one; in any case with the
-// backend's kernels run on the host, under a fake driver.
+// graphs and eagerly, with prompts in chunks and in batches. In 16 bits they are near the CPU's,
+// and deterministic with --deterministic. The tests run on the host under a fake driver, and also
+// on a GPU if there is one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kDirectory = "tests/golden/models";
 
-// Emulated, a model takes a second or two: those with the most variants stand for all. In 16 bits
-// one with F16 weights, one with BF16, and one with FP8 beside BF16.
+// Emulation takes a second or two per model, so only models with many variants run. In 16 bits: one
+// with F16 weights, one with BF16, and one with FP8 and BF16.
 const std::set<std::string> kEmulatedModels = {"llama-gelu-f16", "mistral-window",
                                                "qwen3-layer-types-biases"};
 const std::set<std::string> kEmulatedHalves = {"llama-gelu-f16", "mistral-window",
@@ -93,8 +93,8 @@ TEST_P(CudaModelsTest, GreedyTokensAreEqual) {
 
 class CudaHalvesTest : public CudaModelsTest {};
 
-// By tensor cores: what the CPU gives but for rounding. Where tokens differ, the two
-// were as likely as each other.
+// On tensor cores: the CPU's results up to rounding. If tokens differ, both were about equally
+// likely.
 TEST_P(CudaHalvesTest, ResultsAreNearTheCpu) {
   const std::size_t prompts = golden_.prompts.size();
   const test::Results want = run(nullptr, 0, prompts, 23);

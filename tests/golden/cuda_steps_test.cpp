@@ -1,6 +1,5 @@
-// Steps in flight on the CUDA backend: what is submitted runs as late as it may, rows are sampled
-// on the device and on the host, and every request gets what it gets from a device that hides
-// nothing.
+// Steps in flight on the CUDA backend. Submitted work runs as late as allowed, rows are sampled on
+// the device and on the host, and every request gets the same tokens as from a synchronous device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +40,7 @@ class CudaStepsTest : public testing::Test {
                                                  std::move(*device));
   }
 
-  // Greedy, drawn, and in every third request with something that only the host can do.
+  // Greedy, sampled, and in every third request with parameters that need the host.
   Request make_request(RequestId id) const {
     std::vector<TokenId> prompt = golden_.prompts[id % golden_.prompts.size()].ids;
     prompt.resize(std::min<std::size_t>(prompt.size(), 20));
@@ -97,7 +96,7 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
     EXPECT_EQ(fake_.calls["cuGraphLaunch"], launches + 1);
     EXPECT_FALSE(fake_.queue.empty()) << "the GPU has nothing to do while the host plans";
   }
-  // The fake comes to the next step when it is waited for: that long it had nothing to do.
+  // The fake runs the next step only when the host waits for it; until then it counts as idle.
   EXPECT_EQ(fixture->engine().stats().device.idle, Duration(0));
   fake_.milliseconds = 7.0F;
   fixture->step(results);
@@ -108,7 +107,7 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
 }
 
 // Three layers of four products each, and one to logits; without tensor cores, four rows at a time.
-TEST_F(CudaStepsTest, WhatIsComputedForNothingIsCounted) {
+TEST_F(CudaStepsTest, ComputedPaddingIsCounted) {
   for (const std::int32_t steps_in_flight : {1, 2}) {
     const auto fixture = make_fixture(steps_in_flight, true);
     fixture->add(test::greedy_request(1, {1, 2, 3, 4, 5}, 3));  // steps of 5, 1 and 1 tokens
@@ -116,8 +115,8 @@ TEST_F(CudaStepsTest, WhatIsComputedForNothingIsCounted) {
     const ComputedWork& computed = fixture->engine().stats().computed;
     EXPECT_EQ(computed.matmul_rows, 3 * 4 * (8 + 4 + 4) + 3 * 4);
     EXPECT_EQ(computed.matmul_rows_padding, computed.matmul_rows - (3 * 4 * (5 + 1 + 1) + 3));
-    // Of 8 heads, 4 a KV head: keys that are seen, and warps' tiles of 16 queries and 32 keys. A
-    // prompt's 20 queries are one more than a warp's.
+    // 8 heads, 4 per KV head: visible keys, and warps' tiles of 16 queries by 32 keys. A prompt's
+    // 20 queries need a second tile.
     const std::int64_t seen = 3 * 8 * (1 + 2 + 3 + 4 + 5 + 6 + 7);
     EXPECT_EQ(computed.attention_pairs, 3 * 2 * 16 * 32 * (2 + 1 + 1));
     EXPECT_EQ(computed.attention_pairs_padding, computed.attention_pairs - seen);
@@ -151,7 +150,7 @@ class CudaLaunchesTest : public CudaStepsTest {
     golden_ = read_golden_case("tests/golden/models", "qwen2-gqa7-tied");
     ASSERT_EQ(golden_.dtype, "bf16") << "tensor cores and the library take no F32";
     write_golden_checkpoint(golden_, checkpoint_.path());
-    fake_.runs_kernels = false;  // the books tell
+    fake_.runs_kernels = false;  // the recorded calls suffice
   }
 
   // A prompt of 70 tokens in one step, then decodes.
@@ -182,16 +181,16 @@ TEST_F(CudaLaunchesTest, ADenseLayerIsEight) {
   for (const auto& [rows, count] : counts) EXPECT_EQ(count, 8.0) << rows << " rows";
 }
 
-// What the library computes is activated behind it; weights, and biases, of a product are one call.
-// Up to 64 tokens own kernels do gate and up in any case.
+// After a product of the library, activation is a launch of its own. Weights and biases of a
+// product are one call. Up to 64 tokens, built-in kernels always compute gate and up.
 TEST_F(CudaLaunchesTest, WithALibraryAPrefillLayerIsNine) {
   const cuda::CublasLtApi api = cuda::FakeCublasLt::api();
   const auto counts = run(&api);
   ASSERT_GE(counts.size(), 2U);
   EXPECT_EQ(counts.begin()->second, 8.0) << counts.begin()->first << " rows";
   EXPECT_EQ(counts.rbegin()->second, 9.0) << counts.rbegin()->first << " rows";
-  // It takes the 80 rows that the prompt's graph has room for; own kernels take 8 a decode, and
-  // for logits. Three layers of four products.
+  // The library computes the 80 rows of the prompt's graph. Built-in kernels compute 8 rows for a
+  // decode and for logits. Three layers of four products.
   EXPECT_EQ(computed_.matmul_rows, 3 * 4 * (80 + 3 * 8) + 4 * 8);
   EXPECT_EQ(computed_.matmul_rows_padding, computed_.matmul_rows - (3 * 4 * (70 + 3) + 4));
   EXPECT_THAT(library_.broken_rules, testing::IsEmpty());

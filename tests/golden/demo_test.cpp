@@ -25,7 +25,7 @@ class DemoTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::is_directory(kGoldens)) {
-      GTEST_SKIP() << kGoldens << " is missing: tools/demo_model/make_goldens.py writes it";
+      GTEST_SKIP() << kGoldens << " is missing; tools/demo_model/make_goldens.py writes it";
     }
     for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
       if (entry.path().extension() != ".json") continue;

@@ -1,4 +1,4 @@
-// Golden models through a whole engine: greedy tokens as transformers gives them.
+// Runs golden models through a whole engine and compares greedy tokens with transformers.
 // Threads: the engine's.
 #pragma once
 

@@ -53,7 +53,7 @@ std::string encode(const std::vector<float>& values, const std::string& dtype) {
   return bytes;
 }
 
-// Rows and columns of an FP8 matrix that share a scale, as config.json says.
+// Rows and columns of an FP8 matrix that share a scale, from config.json.
 std::array<std::int64_t, 2> block_of(const nlohmann::json& quantization,
                                      const std::vector<std::int64_t>& shape) {
   if (quantization.at("quant_method") == "fp8") {
@@ -72,7 +72,7 @@ struct EncodedFp8 {
   std::string scales;
 };
 
-// The largest of a block becomes 448, the largest code.
+// The largest value of a block becomes 448, the largest E4M3 value.
 EncodedFp8 encode_fp8(const std::vector<float>& values, const std::vector<std::int64_t>& shape,
                       const std::array<std::int64_t, 2>& block) {
   const std::int64_t across = (shape[1] + block[1] - 1) / block[1];

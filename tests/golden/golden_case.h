@@ -1,6 +1,6 @@
-// The golden models of tests/golden/models, for tests: reads a case and writes the checkpoint its
-// recipe describes. Formats: tests/golden/models/README.md. Failures end in std::runtime_error,
-// which a test reports.
+// The golden models of tests/golden/models: reads a case and writes the checkpoint that its recipe
+// describes. Formats: tests/golden/models/README.md. Failures throw std::runtime_error, which fails
+// the test.
 // Threads: any.
 #pragma once
 
@@ -39,7 +39,7 @@ struct GoldenCase {
   std::uint64_t seed = 0;
   std::string dtype;  // "f32", "f16" or "bf16"
   std::vector<GoldenTensor> tensors;
-  std::string weights_sha256;  // of a case that was changed: none
+  std::string weights_sha256;  // absent for a case that a test changed
   std::vector<GoldenPrompt> prompts;
   std::map<std::string, GoldenError> torch_error;  // by dtype
 };

@@ -1,5 +1,5 @@
-// The golden models' own checks: the recipe gives the weights that transformers saw, and our
-// configuration and weight tables take every case as it is.
+// Checks of the golden models themselves: the recipe gives the weights that transformers saw, and
+// our configuration and weight tables accept every case unchanged.
 #include "tests/golden/golden_case.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr const char* kModels = "tests/golden/models";
 
 class GoldenCheckpoint : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenCheckpoint, IsResolvedAsItIs) {
+TEST_P(GoldenCheckpoint, IsAcceptedUnchanged) {
   const GoldenCase golden = read_golden_case(kModels, GetParam());
   const TempDirectory directory;
   ASSERT_NO_THROW(write_golden_checkpoint(golden, directory.path()));
@@ -36,7 +36,7 @@ TEST_P(GoldenCheckpoint, IsResolvedAsItIs) {
   EXPECT_EQ(used, golden.tensors.size());
 }
 
-TEST_P(GoldenCheckpoint, HoldsWhatItsReadmeSays) {
+TEST_P(GoldenCheckpoint, HasThePropertiesOfItsReadme) {
   const GoldenCase golden = read_golden_case(kModels, GetParam());
   auto config = parse_model_config(golden.config);
   ASSERT_TRUE(config) << config.error().message;

@@ -81,10 +81,10 @@ TEST_P(GoldenModelsTest, GreedyTokensAreEqual) {
   test::expect_greedy_tokens(fixture, golden_);
 }
 
-// The matrices as they lie, codes times scales: no further off than PyTorch with the same values in
-// 16 bits. What is expanded to F32 or 16 bits is compared above.
+// FP8 matrices used directly, codes times scales: the error is at most PyTorch's with the same
+// values in 16 bits. Matrices expanded to F32 or 16 bits are compared above.
 class Fp8ModelsTest : public GoldenModelsTest {};
-TEST_P(Fp8ModelsTest, MatricesAsTheyLie) {
+TEST_P(Fp8ModelsTest, MatricesUsedDirectly) {
   const GoldenError ours = error_of("fp8");
   const GoldenError torch = golden_.torch_error.at(golden_.dtype);
   RecordProperty("fp8_rms_ratio", std::to_string(ours.rms / torch.rms));

@@ -1,4 +1,4 @@
-// The binary as a user runs it: output, exit codes, one clear line for whatever is wrong.
+// The binary as a user runs it: output, exit codes, one clear line for each error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -134,7 +134,7 @@ TEST_F(CliTest, WrongOptionsOfServeAreWrongUsage) {
   expect_error(sluice_run({"serve", "/"}), 2, "--served-model-name");
 }
 
-TEST_F(CliTest, WhatKeepsServeFromStartingIsSaid) {
+TEST_F(CliTest, ServeNamesTheReasonWhenItCannotStart) {
   const auto serve = [&](const std::vector<std::string>& options) {
     std::vector<std::string> arguments = {"serve", tiny_.path(), "--port", "0"};
     arguments.insert(arguments.end(), options.begin(), options.end());
@@ -142,7 +142,7 @@ TEST_F(CliTest, WhatKeepsServeFromStartingIsSaid) {
   };
   expect_error(serve({"--api-key-file", "/nonexistent/keys"}), 1, "/nonexistent/keys");
   expect_error(serve({"--access-log", "/nonexistent/log"}), 1, "/nonexistent");
-  // It listens first; then its model turns out to have no tokenizer.
+  // It listens first; then it finds that the model has no tokenizer.
   EXPECT_EQ(serve({}).exit_code, 1);
   EXPECT_THAT(serve({}).err, HasSubstr("tokenizer"));
 }
@@ -161,14 +161,14 @@ TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
 }
 
-TEST_F(CliTest, WeightsAreQuantizedOnTheWay) {
+TEST_F(CliTest, WeightsAreQuantizedWhileLoading) {
   const ProcessResult result = generate(
       kDemo, {"--prompt", "Once upon a time", "--max-tokens", "5", "--dtype", "fp8", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)["output_tokens"].size(), 5U);
 }
 
-// The profile that is measured and kept is what budgets are chosen by.
+// The token budget is chosen from the profile that was measured and kept.
 TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   const std::string cache = tiny_.path() + "/cache";
   ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
@@ -280,7 +280,7 @@ TEST_F(CliTest, DummyWeightsNeedNoFilesAndAreRepeatable) {
   const auto tokens = json::parse(first.out)["output_tokens"];
   EXPECT_EQ(tokens.size(), 8U);
   EXPECT_EQ(json::parse(generate(bare.path(), arguments).out)["output_tokens"], tokens);
-  // The checkpoint's own weights, where it has some, are not what runs.
+  // The checkpoint's own weights are not used, even if it has some.
   EXPECT_EQ(json::parse(generate(tiny_.path(), arguments).out)["output_tokens"], tokens);
 }
 
@@ -541,8 +541,8 @@ TEST_F(CliTest, DoctorDescribesTheMachine) {
   expect_error(sluice_run({"doctor", "x"}), 2, "x");
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which needs terabytes of addresses
-TEST_F(CliTest, DoctorWarnsOfLimitsThatSmallModelsLiveWith) {
+#ifndef __SANITIZE_ADDRESS__  // it needs terabytes of addresses
+TEST_F(CliTest, DoctorWarnsOfLimitsThatOnlyLargeModelsNeed) {
   const char* limited = "ulimit -v 16777216; exec \"$0\" doctor";
   const ProcessResult text = test::run_process({"/bin/sh", "-c", limited, SLUICE_BINARY}, {});
   EXPECT_EQ(text.exit_code, 0) << text.out;

@@ -1,5 +1,5 @@
-// The real engine on the CPU: what a request gets is the same, token for token and log-probability
-// for log-probability, whatever runs beside it and however the engine is set up.
+// The real engine on the CPU: a request gets the same tokens and log-probabilities, bit for bit,
+// whatever else runs and however the engine is configured.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class EngineExactnessTest : public testing::TestWithParam<std::string> {
     EngineFixture fixture(checkpoint_.path(), base_options(), 1);
     vocab_size_ = fixture.engine().limits().vocab_size;
     for (RequestId id = 1; id <= kRequests; ++id) requests_.push_back(make_request(id));
-    // Each alone.
+    // Each request alone.
     for (const Request& request : requests_) {
       fixture.add(request);
       expected_.merge(fixture.run_to_end());
@@ -131,7 +131,7 @@ TEST_P(EngineExactnessTest, WithTwoStepsInFlight) {
   expect_same(options, 2, 2);
 }
 
-// On a device that runs behind the host, which samples some rows there and some here.
+// On an asynchronous device, which samples some rows itself and leaves some to the host.
 class EngineExactnessLateTest : public EngineExactnessTest {
  protected:
   void SetUp() override {
@@ -180,7 +180,7 @@ TEST_P(EngineExactnessLateTest, AfterPreemptionAndFromThePrefixCache) {
   run_and_compare(*make_fixture(scarce), 0);
 }
 
-TEST_P(EngineExactnessLateTest, OneWaitAStepAndTheNextIsSubmittedBefore) {
+TEST_P(EngineExactnessLateTest, WaitsOnceAStepAfterSubmittingTheNext) {
   const auto fixture = make_fixture(base_options());
   Results results;
   for (RequestId id = 1; id <= 4; ++id) {
@@ -262,7 +262,7 @@ TEST_P(EngineExactnessTest, AfterPreemption) {
     scarce.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 5) * per_block;
     EngineFixture fixture(checkpoint_.path(), scarce, 1);
     run_and_compare(fixture, 0);
-    // A sequence that sees a short window only never grows beyond what admission promised it.
+    // A sequence with a short window never grows beyond the blocks that admission promised.
     if (GetParam() == "mistral-window") continue;
     EXPECT_GT(fixture.engine().stats().preemptions, 0) << "memory was not scarce enough";
   }
@@ -288,7 +288,7 @@ TEST_P(EngineExactnessTest, UnderAnyScheduler) {
   }
 }
 
-TEST_P(EngineExactnessTest, ChoicesDependOnTheirNumberAloneNotOnHowManyThereAre) {
+TEST_P(EngineExactnessTest, AChoiceDependsOnItsIndexAndNotOnTheNumberOfChoices) {
   EngineFixture fixture(checkpoint_.path(), base_options(), 1);
   Request request = make_request(4);
   request.sampling.n = 1;
@@ -305,7 +305,7 @@ TEST_P(EngineExactnessTest, ChoicesDependOnTheirNumberAloneNotOnHowManyThereAre)
   EXPECT_FALSE(same(results.at({101, 1}), results.at({101, 2})));
 }
 
-TEST_P(EngineExactnessTest, CancelAtAnyMomentDisturbsNobody) {
+TEST_P(EngineExactnessTest, CancelAtAnyMomentLeavesOtherRequestsUnchanged) {
   SplitMix64 random(99);
   for (int round = 0; round < 6; ++round) {
     EngineOptions options = base_options();

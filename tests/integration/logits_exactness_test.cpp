@@ -1,6 +1,6 @@
-// The promise that everything else leans on: on the CPU a row's logits are bitwise the same
-// whatever else is in the batch, however its prompt was chunked, with any number of threads, from
-// a graph or eagerly, in one stage or two.
+// The promise that other promises depend on: on the CPU a row's logits are bitwise the same
+// whatever else is in the batch, however its prompt was chunked, with any number of threads, from a
+// graph or eagerly, in one stage or two.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ class LogitsExactnessTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  static std::vector<HarnessRow> nobody(std::int32_t) { return {}; }
+  static std::vector<HarnessRow> no_other_rows(std::int32_t) { return {}; }
 
   TempDirectory checkpoint_;
   std::int32_t vocab_size_ = 0;
@@ -92,11 +92,11 @@ class LogitsExactnessTest : public testing::TestWithParam<std::string> {
 TEST_P(LogitsExactnessTest, AnyChunking) {
   DecoderHarness harness(checkpoint_.path(), options());
   for (const std::int32_t size : {1, 2, 3, 4, 5, 7, 16, 17, 32, 60}) {
-    expect_same_in_chunks(harness, size, nobody);
+    expect_same_in_chunks(harness, size, no_other_rows);
   }
 }
 
-TEST_P(LogitsExactnessTest, AnyCompany) {
+TEST_P(LogitsExactnessTest, AnyOtherRows) {
   DecoderHarness harness(checkpoint_.path(), options());
   SplitMix64 random(GetParam().size());
   for (const std::int32_t size : {1, 9, 61}) {
@@ -123,9 +123,9 @@ TEST_P(LogitsExactnessTest, AnyNumberOfThreads) {
     HarnessOptions with_threads = options();
     with_threads.threads = threads;
     DecoderHarness harness(checkpoint_.path(), with_threads);
-    expect_same_in_chunks(harness, 61, nobody);
-    expect_same_in_chunks(harness, 13, nobody);
-    expect_same_in_chunks(harness, 1, nobody);
+    expect_same_in_chunks(harness, 61, no_other_rows);
+    expect_same_in_chunks(harness, 13, no_other_rows);
+    expect_same_in_chunks(harness, 1, no_other_rows);
   }
 }
 
@@ -133,7 +133,8 @@ TEST_P(LogitsExactnessTest, FromGraphs) {
   HarnessOptions with_graphs = options();
   with_graphs.graphs = GraphMode::kReplay;
   DecoderHarness harness(checkpoint_.path(), with_graphs);
-  for (const std::int32_t size : {61, 1, 6, 61, 30}) expect_same_in_chunks(harness, size, nobody);
+  for (const std::int32_t size : {61, 1, 6, 61, 30})
+    expect_same_in_chunks(harness, size, no_other_rows);
 }
 
 TEST_P(LogitsExactnessTest, AnyBlockSize) {
@@ -141,8 +142,8 @@ TEST_P(LogitsExactnessTest, AnyBlockSize) {
     HarnessOptions with_blocks = options();
     with_blocks.block_size = block_size;
     DecoderHarness harness(checkpoint_.path(), with_blocks);
-    expect_same_in_chunks(harness, 61, nobody);
-    expect_same_in_chunks(harness, 10, nobody);
+    expect_same_in_chunks(harness, 61, no_other_rows);
+    expect_same_in_chunks(harness, 10, no_other_rows);
   }
 }
 

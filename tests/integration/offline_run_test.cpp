@@ -1,5 +1,5 @@
-// Runs of a workload on an engine without a server: what is counted, by kinds of steps, and how a
-// run ends before its requests do.
+// Runs of a workload on an engine without a server: the counts by kind of step, and runs that end
+// before their requests do.
 #include "apps/offline_run.h"
 
 #include <gmock/gmock.h>
@@ -84,7 +84,7 @@ TEST_F(OfflineRunTest, ALongQueueIsFedAsItDrains) {
   EXPECT_LE(most, 8U + 2U);  // running and waiting
 }
 
-TEST_F(OfflineRunTest, WhatTheEngineRefusesIsAnErrorThatNamesTheRequest) {
+TEST_F(OfflineRunTest, ARefusedRequestIsAnErrorThatNamesIt) {
   Workload mixed = workload(3, 10, 3);
   mixed.requests[2].prompt_tokens = 200;
   const auto result = run({}, mixed);
@@ -138,8 +138,8 @@ TEST_F(OfflineRunTest, TheReportHasTheKeysOfVllm) {
   EXPECT_FALSE(nlohmann::json::parse(offline_json(*result, report)).contains("latencies"));
 }
 
-// The last of this file: a process that was interrupted stays so.
-TEST_F(OfflineRunTest, ZInterruptedTheFiguresSoFarStay) {
+// The last test of this file, because a process stays interrupted.
+TEST_F(OfflineRunTest, ZAnInterruptedRunKeepsItsFigures) {
   catch_interrupts();
   OfflineOptions options;
   options.batch_size = 10;

@@ -1,5 +1,5 @@
-// The server as a whole, in one process: sockets, API, workers, engine thread. With the demo model
-// where answers count, with a gated fake executor where moments do.
+// The whole server in one process: sockets, API, workers, engine thread. Tests of answers use the
+// demo model; tests of timing use a fake executor behind a gate.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ class RunningServer {
     return *answer;
   }
   json status() { return json::parse(get("/status").body); }
-  // The engine answers between two steps: lets some through until it has.
+  // The engine answers between two steps, so this lets steps run until it has answered.
   json status_at_gate() {
     http::TestClient client(port());
     CHECK(client.send("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -140,7 +140,7 @@ class RunningServer {
     }
     return true;
   }
-  // Waits for the status to be as wanted; false: it is not, in time.
+  // Waits for the wanted status; false when it does not come in time.
   bool await_status(const std::function<bool(const json&)>& wanted) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < until) {
@@ -301,8 +301,8 @@ TEST(Server, ADisconnectFreesBlocksWithinOneStep) {
     EXPECT_EQ(status["requests"][0]["state"], in_prefill ? "prefill" : "decode");
     ASSERT_GT(status["kv"]["used"], 0);
     client.reset();
-    // Once the cancellation is in the engine's inbox, one step, the one that stands at the gate, is
-    // all it takes: nothing else would get through.
+    // Once the cancellation is in the engine's inbox, the one step at the gate must free the
+    // blocks: the gate lets no other step run.
     while (server.connections() > 0) std::this_thread::sleep_for(milliseconds(1));
     server.on_loop([] {});
     server.gate.let(1);
@@ -313,8 +313,8 @@ TEST(Server, ADisconnectFreesBlocksWithinOneStep) {
   }
 }
 
-// Or whoever asks often enough keeps the loop from all streams.
-TEST(Server, AllWhoAskForTheStatusInOneStepGetOneAnswer) {
+// Otherwise frequent requests for the status would keep the loop from serving streams.
+TEST(Server, StatusRequestsWithinOneStepShareOneAnswer) {
   RunningServer server({});
   server.gate.close();
   http::TestClient client(server.port());
@@ -322,7 +322,7 @@ TEST(Server, AllWhoAskForTheStatusInOneStepGetOneAnswer) {
   ASSERT_TRUE(server.await_unfinished(1));
   std::vector<http::TestClient> watchers;
   for (int i = 0; i < 3; ++i) watchers.emplace_back(server.port());
-  // On a busy machine one may be read too late for the step: then all ask again.
+  // On a busy machine one request may be read too late for the step; then all are sent again.
   bool one_answer = false;
   for (int attempt = 0; attempt < 20 && !one_answer; ++attempt) {
     for (auto& watcher : watchers) {
@@ -343,7 +343,7 @@ TEST(Server, AllWhoAskForTheStatusInOneStepGetOneAnswer) {
   EXPECT_TRUE(one_answer);
 }
 
-TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
+TEST(Server, AFullQueueIs429AndAFreedPlaceIsUsed) {
   Options options;
   options.max_requests = 2;
   RunningServer server(options);
@@ -363,7 +363,7 @@ TEST(Server, AFullQueueIs429AndAPlaceThatBecomesFreeIsTaken) {
   EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 1}}).status, 200);
 }
 
-TEST(Server, ACallThatNoQueueHoldsIsNotToldToTryAgain) {
+TEST(Server, ACallLargerThanTheQueueGetsNoRetryAfter) {
   Options options;
   options.max_requests = 2;
   RunningServer server(options);
@@ -376,8 +376,8 @@ TEST(Server, ACallThatNoQueueHoldsIsNotToldToTryAgain) {
   EXPECT_EQ(server.complete(body).status, 200);
 }
 
-// Bodies count while they are read, not while their answers are made: otherwise a few large ones
-// with long answers would shut out all others.
+// Bodies count against the limit while they are read, not while their answers are generated.
+// Otherwise a few large bodies with long answers would block all other calls.
 TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
   Options options;
   options.limits.total_body_bytes = 4096;
@@ -396,7 +396,7 @@ TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
   for (auto& client : clients) EXPECT_TRUE(parse_stream(client.answer()->body).done);
 }
 
-TEST(Server, AnEngineThatFailsInMidStreamEndsItWithAnErrorAndAnswers503) {
+TEST(Server, AnEngineFailureEndsStreamsWithAnErrorAndNewCallsWith503) {
   Options options;
   options.good_steps = 5;
   RunningServer server(options);
@@ -416,7 +416,7 @@ TEST(Server, AnEngineThatFailsInMidStreamEndsItWithAnErrorAndAnswers503) {
   EXPECT_EQ(server.status().at("state"), "failed");
 }
 
-TEST(Server, AnEngineThatFailsBeforeTheFirstTokenIs503) {
+TEST(Server, AnEngineFailureBeforeTheFirstTokenIs503) {
   Options options;
   options.good_steps = 0;
   RunningServer server(options);
@@ -425,7 +425,7 @@ TEST(Server, AnEngineThatFailsBeforeTheFirstTokenIs503) {
   EXPECT_THAT(answer.body, HasSubstr("the device caught fire"));
 }
 
-TEST(Server, WhileLoadingItAnswersAndSaysSo) {
+TEST(Server, AnswersWhileLoading) {
   Options options;
   options.hold_load = true;
   RunningServer server(options);
@@ -442,7 +442,7 @@ TEST(Server, WhileLoadingItAnswersAndSaysSo) {
   EXPECT_EQ(server.complete({{"model", "demo"}, {"prompt", "x"}}).status, 200);
 }
 
-TEST(Server, DrainLetsStreamsFinishAndTakesNoOthers) {
+TEST(Server, DrainLetsStreamsFinishAndRefusesNewCalls) {
   RunningServer server({});
   server.gate.close();
   http::TestClient client(server.port());
@@ -459,7 +459,7 @@ TEST(Server, DrainLetsStreamsFinishAndTakesNoOthers) {
   while (server.connections() > 0) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST(Server, WhatADrainCutsGetsAnErrorEvent) {
+TEST(Server, AStreamCutByADrainGetsAnErrorEvent) {
   RunningServer server({});
   server.gate.close();
   http::TestClient client(server.port());
@@ -474,11 +474,11 @@ TEST(Server, WhatADrainCutsGetsAnErrorEvent) {
   EXPECT_FALSE(parse_stream(answer->body).done);
 }
 
-TEST(Server, WhatADrainFindsWithTheWorkersIs503Too) {
+TEST(Server, CallsThatADrainFindsInTheWorkersAre503) {
   RunningServer server({});
   server.gate.close();
   http::TestClient client(server.port());
-  // Long enough to be read that it is still with a worker.
+  // So long that a worker is still busy with it.
   const std::string body = long_stream(8, 10).dump() + std::string(7 << 20, ' ');
   ASSERT_TRUE(client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                           std::to_string(body.size()) + "\r\n\r\n" + body));
@@ -489,7 +489,7 @@ TEST(Server, WhatADrainFindsWithTheWorkersIs503Too) {
   EXPECT_THAT(answer->body, HasSubstr("the server is shutting down"));
 }
 
-TEST(Server, ASlowReaderIsCutOffAndOthersDoNotNotice) {
+TEST(Server, ASlowReaderIsCutOffAndOthersAreUnaffected) {
   RunningServer server({});
   http::TestClient slow(server.port(), /*receive_buffer=*/4096);
   json body = long_stream(8, 2000);

@@ -1,4 +1,4 @@
-// `sluice simulate` as a user runs it: figures, JSON, one clear line for whatever is wrong.
+// `sluice simulate` as a user runs it: figures, JSON, one clear line for each error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(SimulateCli, SeedsGiveOtherRequests) {
   EXPECT_NE(tokens("1"), tokens("2"));
 }
 
-// What the stages' time went to adds up to all of it.
+// The parts of the stages' time add up to the whole.
 TEST(SimulateCli, PipelinesAccountForTheirTime) {
   const json r = result_of(
       simulate_on("a40", "llama-2-70b",
@@ -185,7 +185,7 @@ TEST(SimulateCli, AProfileIsAMachine) {
   const json r = result_of(run({"--qps", "0.2"}));
   EXPECT_EQ(r["model"], "made-up");
   EXPECT_EQ(r["max_num_seqs"], 32);
-  // A prompt of 200 tokens: 13 tiles, about 50 ms by its law's curve, and alone.
+  // A prompt of 200 tokens is 13 tiles; alone it takes about 50 ms on the profile's curve.
   EXPECT_NEAR(r["median_ttft_ms"].get<double>(), 50 + 13 * 2 + 3, 15);
   EXPECT_GT(result_of(run({"--qps", "0.2", "--tbt-slo-ms", "300", "--token-budget",
                            "time"}))["predictor_error"]["median"]
@@ -202,7 +202,7 @@ TEST(SimulateCli, AProfileIsAMachine) {
                  "the smallest that can be kept");
 }
 
-TEST(SimulateCli, WhatIsWrongIsNamed) {
+TEST(SimulateCli, ErrorsNameTheFault) {
   const auto refused = [](const std::vector<std::string>& options, const std::string& what) {
     std::vector<std::string> arguments = {"--qps", "1", "--num-requests", "5"};
     arguments.insert(arguments.end(), options.begin(), options.end());
@@ -240,7 +240,7 @@ TEST(SimulateCli, WhatIsWrongIsNamed) {
   refused({"--too-long", "cut"}, "refuse, shorten, skip");
 }
 
-TEST(SimulateCli, WhatIsMissingIsNamed) {
+TEST(SimulateCli, ErrorsNameTheMissingOption) {
   expect_refused(simulate({"--qps", "1"}), 2, "--gpu and --model are needed");
   expect_refused(simulate_on("b200", "mistral-7b", {"--qps", "1"}), 2, "known are a100-80g");
   expect_refused(simulate_on("a40", "gpt-4", {"--qps", "1"}), 2, "known are mistral-7b");

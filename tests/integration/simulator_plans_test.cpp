@@ -1,4 +1,4 @@
-// The simulator decides as the engine does: given the same step times and arrivals, both make the
+// The simulator and the engine decide alike: with the same step times and arrivals both make the
 // same plans at the same moments, and every token comes at the same time.
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ Workload bursts(std::uint64_t seed) {
   return workload;
 }
 
-// Measured step times: the hardware model's, replayed to both.
+// Step times of the hardware model, replayed to both.
 class RecordedCost final : public StepCost {
  public:
   RecordedCost() : model_(deployment()) {}

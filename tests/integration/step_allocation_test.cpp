@@ -1,4 +1,4 @@
-// Steady state allocates nothing: 10,000 whole engine steps with 64 sampled streams, counted.
+// The steady state allocates nothing, counted over 10,000 engine steps with 64 sampled streams.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kStreams = 64;
 #ifdef __SANITIZE_ADDRESS__
-constexpr int kSteps = 1000;  // ten times slower there, and the count is proven elsewhere
+constexpr int kSteps = 1000;  // sanitizers are ten times slower
 #else
 constexpr int kSteps = 10000;
 #endif

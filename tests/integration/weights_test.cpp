@@ -1,5 +1,5 @@
-// Weights in the arena: what is mapped, what is copied, and that every view shows the bytes of the
-// checkpoint.
+// Weights in the arena: which are mapped, which are copied, and that every view shows the bytes of
+// the checkpoint.
 #include "model/weights.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@
 namespace sluice {
 namespace {
 
-// A loaded checkpoint and everything it stands on.
+// A loaded checkpoint and the objects that it needs.
 struct Loaded {
   explicit Loaded(const std::string& directory, std::optional<DType> dtype = {},
                   std::int32_t first = 0, std::optional<std::int32_t> last = {})
@@ -169,7 +169,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-// The matrices of a layer, what they count.
+// The bytes of a layer's matrices.
 std::vector<float> counted(const TensorView& weight, const BlockScales& scales) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < weight.elements(); ++i) {
@@ -192,7 +192,7 @@ class Fp8WeightsTest : public testing::TestWithParam<std::string> {
   TempDirectory directory_;
 };
 
-TEST_P(Fp8WeightsTest, LieAsInTheFileOrAreExpanded) {
+TEST_P(Fp8WeightsTest, AreMappedFromTheFileOrExpanded) {
   const Loaded stored(directory_.path());
   const Loaded named(directory_.path(), DType::kF8E4M3);
   const Loaded expanded(directory_.path(), DType::kF32);
@@ -202,7 +202,7 @@ TEST_P(Fp8WeightsTest, LieAsInTheFileOrAreExpanded) {
   EXPECT_EQ(expanded.mapped_bytes, 0U);
   const LayerWeights& layer = stored.weights.layers[1];
   EXPECT_EQ(layer.input_norm.dtype, stored.sources.dtype);
-  // A matrix lies in the mapped file, its scales are what is copied.
+  // The matrix is mapped from the file; its scales are copied.
   std::uint64_t scales = 0;
   for (const LayerWeightSources& sources : stored.sources.layers) {
     for (const WeightSource& source : sources.weights) scales += source.scales.bytes;
@@ -226,8 +226,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Fp8WeightsTest,
                                          "qwen3-fp8-tensor"),
                          test_name);
 
-// What is quantized on the way is what was published in FP8: the same recipe, quantized elsewhere.
-TEST(Fp8WeightsOnDevices, QuantizedOnTheWay) {
+// Quantizing while loading gives the same bytes as a checkpoint published in FP8.
+TEST(Fp8WeightsOnDevices, QuantizedWhileLoading) {
   GoldenCase golden = read_golden_case("tests/golden/models", "llama-fp8-block");
   const TempDirectory published;
   write_golden_checkpoint(golden, published.path());
@@ -308,9 +308,9 @@ std::vector<std::byte> dummy_bytes(const ModelConfig& config, std::unique_ptr<De
   return bytes;
 }
 
-// Where weights are copied, those of one product lie one behind the other, as a library that takes
-// them as one needs it; and so do its biases, in F32.
-TEST(CopiedWeights, OfAProductLieOneBehindTheOther) {
+// Copied weights of one product are contiguous, as a library that computes them in one call needs
+// it. The product's biases are contiguous too, in F32.
+TEST(CopiedWeights, OfOneProductAreContiguous) {
   const TempDirectory directory;
   write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen2-gqa7-tied"),
                           directory.path());
@@ -347,7 +347,7 @@ TEST(DummyWeightsOnDevices, AreFilledInPlaceOrCopiedFromTheHost) {
   const ModelConfig config = *load_model_config(directory.path());
   ThreadPool pool(2);
   const auto direct = dummy_bytes(config, *make_cpu_device({&pool, 0, {}}), pool);
-  // Copies that run as late as they may show it when what they copy from is gone too early.
+  // Copies run as late as allowed, so the test fails if their source is freed too early.
   auto late = std::make_unique<test::LateDevice>(*make_cpu_device({&pool, 0, {}}));
   ASSERT_FALSE(late->traits().host_accessible);
   EXPECT_EQ(dummy_bytes(config, std::move(late), pool), direct);

@@ -1,5 +1,5 @@
-// Counts every operator new of the program that links allocation_counter.cpp, to prove that a
-// loop allocates nothing. Threads: any; the count is exact when the loop's threads are joined.
+// Counts every operator new of a program that links allocation_counter.cpp, to prove that a loop
+// allocates nothing. Threads: any; the count is exact once the loop's threads are joined.
 #pragma once
 
 #include <cstddef>

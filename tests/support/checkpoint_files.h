@@ -39,7 +39,7 @@ class TempDirectory {
   std::string path_;
 };
 
-// Length, header and data as one file; `length` may lie about the header.
+// Length, header and data as one file; `length` need not be the header's true length.
 inline std::string safetensors_bytes(std::string_view header, std::string_view data,
                                      std::uint64_t length) {
   char raw[sizeof(length)];

@@ -1,5 +1,5 @@
-// A decoder, or a stage of one, on the CPU device with its inputs driven by hand: rows in, logits
-// out, without scheduler and sampling. Every slot owns fixed KV blocks. Owner: a test. One thread.
+// DecoderHarness: runs a decoder, or one stage of it, on the CPU device without scheduler and
+// sampling: rows in, logits out. Every slot owns fixed KV blocks. Owner: a test. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,11 @@ class DecoderHarness {
   // Throws std::runtime_error when the model does not load.
   DecoderHarness(const std::string& directory, const HarnessOptions& options);
 
-  // One step. The logits of every wanted position, in order; empty for a stage without logits.
+  // Runs one step. Returns the logits of every wanted position, in order; empty for a stage
+  // without.
   std::vector<std::vector<float>> run(const std::vector<HarnessRow>& rows);
 
-  // The hidden states of the last step's tokens, and those the next step starts from.
+  // The hidden states after the last step, and the hidden states that the next step starts from.
   std::vector<float> hidden(std::size_t tokens) const;
   void set_hidden(const std::vector<float>& values);
 

@@ -1,5 +1,5 @@
-// An engine for tests, on the CPU device unless it is given another: loads a checkpoint directory,
-// runs requests to their end, and collects what came. Owner: a test. Threads: one.
+// EngineFixture: an engine for tests, by default on the CPU device. Loads a checkpoint directory,
+// runs requests to their end and collects their outputs. Owner: a test. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class EngineFixture {
 
   // Fills in the digests of the prompt's blocks and queues it; CHECKs success.
   void add(Request request);
-  // Steps, adding outputs to `results`; CHECKs success. With integrity checks after each.
+  // Runs steps and adds outputs to `results`; CHECKs success, and the integrity after each step.
   void step(Results& results);
   Results run_to_end();
 

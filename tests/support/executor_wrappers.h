@@ -1,6 +1,6 @@
-// Executors around another one, for tests: one stops steps at a gate that the test opens, one calls
-// the test while a step is being committed, one fails after some steps. They compose.
-// Threads: the gate's methods from any; the executors as theirs.
+// Executors that wrap another one, for tests. One stops steps at a gate that the test opens, one
+// calls the test while a step is being committed, one fails after some steps. They compose.
+// Threads: any thread may use the gate; the executors allow what the wrapped executor allows.
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,12 @@
 
 namespace sluice {
 
-// How many steps may start; which requests ran. Open at first.
+// Limits how many steps may start, and records which requests ran. Initially open.
 class Gate {
  public:
   void open() { set(kAny); }
   void close() { set(0); }
-  // Lets `steps` more through. REQUIRES: closed.
+  // Lets `steps` more steps start. REQUIRES: closed.
   void let(int steps) {
     {
       const std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ class Gate {
   std::set<RequestId> ran_;
 };
 
-// Hands everything on.
+// Forwards every call.
 class ForwardingExecutor : public Executor {
  public:
   explicit ForwardingExecutor(std::unique_ptr<Executor> inner) : inner_(std::move(inner)) {}

@@ -1,6 +1,6 @@
-// A strict parser of Prometheus's text exposition format 0.0.4, for tests: what a scraper would
-// refuse or misread is an exception. Histograms must be cumulative, end at +Inf and agree with
-// their _count.
+// A strict parser of Prometheus's text exposition format 0.0.4, for tests. It throws on text that a
+// scraper would refuse or misread. Histograms must be cumulative, end at +Inf and agree with their
+// _count.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ struct ExpositionFamily {
 
 using Exposition = std::map<std::string, ExpositionFamily>;
 
-// Throws std::runtime_error with the line at fault.
+// Throws std::runtime_error with the faulty line.
 Exposition parse_exposition(std::string_view text);
 
 }  // namespace sluice::test

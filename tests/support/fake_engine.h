@@ -1,5 +1,5 @@
-// An engine that runs a FakeModel, for tests of the engine and of what stands around it.
-// Threads: the engine's; a gate is opened from any.
+// An engine that runs a FakeModel, for tests of the engine and of its callers.
+// Threads: the engine's; any thread may open the gate.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct FakeEngineOptions {
   std::int32_t max_model_len = 100;
   std::int32_t token_budget = 16;
   int steps_in_flight = 1;
-  int good_steps = 1 << 30;                     // the one after them fails
+  int good_steps = 1 << 30;                     // the step after them fails
   Gate* gate = nullptr;                         // that steps stop at; null: none
   std::function<void()> while_committing = {};  // see CommitHookExecutor
 };

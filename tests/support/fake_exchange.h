@@ -1,5 +1,5 @@
-// FakeExchange: an Exchange without a socket, for tests: keeps what the handler answers, and lets
-// the test play the client's side. Threads: one.
+// FakeExchange: an Exchange without a socket, for tests. It keeps the handler's answers and lets
+// the test act as the client. Threads: one.
 #pragma once
 
 #include <cstddef>

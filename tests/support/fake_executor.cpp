@@ -88,7 +88,7 @@ void FakeExecutor::apply_block_changes(const BatchPlan& plan) {
   }
 }
 
-// No place in KV memory is written twice in a step: rows run at the same time.
+// No token slot is written twice in a step, because rows run at the same time.
 void FakeExecutor::check_writes(const BatchPlan& plan) {
   for (const PlanRow& row : plan.rows) {
     for (std::int32_t i = 0; i < row.query_len; ++i) {
@@ -106,7 +106,7 @@ void FakeExecutor::check_writes(const BatchPlan& plan) {
   }
 }
 
-// The sum of what a query at `position` sees in positions before `end`.
+// The sum of all contents before `end` that a query at `position` sees.
 std::uint64_t FakeExecutor::seen_by(std::int32_t slot, std::int32_t position, std::int32_t end) {
   std::uint64_t seen = 0;
   for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
@@ -138,8 +138,8 @@ bool FakeExecutor::sample(const PlanRow& row, std::int32_t position, std::int32_
   return true;
 }
 
-// Rows with several logits are speculated: the token behind each position is compared with the
-// guess that stands there, and the first difference ends what is accepted.
+// A row with several logits holds guessed tokens. The token sampled at each position is compared
+// with the guess at the next position; tokens are accepted up to the first difference.
 void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out) {
   Slot& slot = slots_[at(row.slot)];
   CHECK(slot.sequence == row.sequence);
@@ -161,7 +161,7 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
     if (accepting) {
       TokenId next = -1;
       accepting = sample(row, position, row.output_index + logit, next);
-      // What was accepted before stands; the next row will fail at its first position.
+      // The tokens accepted so far are kept; the next row will fail at its first position.
       result.failed = !accepting && result.num_tokens == 0;
       if (accepting) {
         out.tokens.push_back(next);
@@ -172,7 +172,7 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
     ++logit;
   }
   CHECK(logit == row.num_logits);
-  // After a failure the slot's tokens mean nothing, but a step behind it may still ask for one.
+  // After a failure the slot's tokens have no meaning, but a later step may still read one.
   if (result.failed) slot.last_token = 0;
   out.rows.push_back(result);
 }

@@ -1,7 +1,7 @@
-// FakeExecutor: runs plans on a FakeModel with a simulated KV memory, and is strict: it CHECKs
-// every promise that BatchPlan makes to an executor (tables, copies, slots, positions, who may
-// write where). With it, scheduler and engine are tested without a model or a device.
-// Threads: one. Steps run when submitted and are handed out in order by collect().
+// FakeExecutor: runs plans on a FakeModel with a simulated KV memory. It CHECKs every promise that
+// BatchPlan makes to an executor: tables, copies, slots, positions, and which row may write which
+// block. So scheduler and engine are tested without a model or a device.
+// Threads: one. A step runs when it is submitted; collect() returns the results in order.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace sluice {
 
 class FakeExecutor final : public Executor {
  public:
-  // With `options` as given to the KvManager whose blocks the plans name. The model outlives this.
+  // `options`: those of the KvManager whose blocks the plans name. REQUIRES: `model` outlives this.
   FakeExecutor(const FakeModel& model, const KvOptions& options, int max_in_flight);
 
   int max_in_flight() const override { return max_in_flight_; }
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
 
-  // As of a device that computes rows in multiples of 16.
+  // The work of a device that computes rows in multiples of 16.
   ComputedWork computed_work() const override { return computed_work_; }
 
   int num_in_flight() const { return static_cast<int>(in_flight_); }

@@ -1,6 +1,6 @@
-// LateDevice: an asynchronous device made of another, whose memory the host can reach. What is
-// submitted runs as late as it may: when something behind it is waited for. So a missing wait
-// shows, and host memory that is written again too early does too.
+// LateDevice: makes an asynchronous device of a device whose memory the host can reach. Submitted
+// work runs as late as allowed: when the host waits for it or for later work. So tests detect a
+// missing wait, and host memory that is overwritten too early.
 // Owner: a test. Threads: one.
 #pragma once
 
@@ -19,10 +19,10 @@ class LateDevice final : public Device {
   explicit LateDevice(std::unique_ptr<Device> inner);
   ~LateDevice() override;
 
-  // Called before each op that samples, outside of graphs: a test may spoil its logits.
+  // Called before each sampling op outside of graphs, so that a test can corrupt its logits.
   std::function<void(const SampleParams&)> before_sample;
 
-  // How often the host waited, and what was submitted and has not run.
+  // The number of waits by the host, and of submitted pieces of work that have not run.
   int waits() const { return waits_; }
   std::size_t outstanding() const { return queue_.size(); }
 

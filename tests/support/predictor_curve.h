@@ -1,4 +1,4 @@
-// A predictor for tests by what tokens cost alone; further terms are set on it.
+// A step time predictor for tests with a cost per token; tests set further terms on it.
 // Values: plain; any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// SchedulerHarness: scheduler, KV bookkeeping and fake executor wired together, for tests that
-// walk through a few steps by hand. Owns the requests and sequences it is given.
+// SchedulerHarness: scheduler, KvManager and FakeExecutor wired together, for tests that run a few
+// steps by hand. Owns the requests and sequences.
 #pragma once
 
 #include <algorithm>
@@ -61,8 +61,8 @@ class SchedulerHarness {
         executor(model, kv_options, options.max_in_flight),
         plans(static_cast<std::size_t>(options.max_in_flight) + 1) {}
 
-  // A request of `length` prompt tokens, all different from those of other requests unless `first`
-  // is the same. Never ends by itself before max_tokens.
+  // A request of `length` prompt tokens. They differ from those of every request with another
+  // `first`. It runs to max_tokens unless it is cancelled.
   Request& request(std::int32_t length, std::int32_t max_tokens, TokenId first = -1) {
     requests.push_back(std::make_unique<Request>());
     Request& r = *requests.back();
@@ -77,7 +77,7 @@ class SchedulerHarness {
     return r;
   }
 
-  // The next choice of a request, not added yet.
+  // Makes the next choice of a request and does not add it yet.
   Sequence& sequence(const Request& r) {
     std::int32_t choice = 0;
     for (const auto& other : sequences) choice += other->request == &r ? 1 : 0;

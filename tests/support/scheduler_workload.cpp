@@ -22,18 +22,18 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kGuessing = "guessing";
-// Of so many seeds in a row one runs a pipeline of micro-batches, one has rows that fail: so that
-// even few lives have some of each.
+// One seed in this many runs a pipeline of micro-batches, and one in this many has failing rows, so
+// that even a few consecutive seeds cover both.
 constexpr std::uint64_t kPipelineEvery = 5;
 constexpr std::uint64_t kFailingEvery = 3;
 
-// What one seed decides before anything runs.
+// The choices that a seed makes before anything runs.
 struct Setup {
   FakeModel model;
   KvOptions kv;
   SchedulerOptions scheduler;
   int max_in_flight = 1;
-  double early_commit_rate = 0;  // 0: steps overlap for ever
+  double early_commit_rate = 0;  // 0: steps always overlap
   double arrival_rate = 0;
   double cancel_rate = 0;
   double resize_rate = 0;
@@ -42,14 +42,14 @@ struct Setup {
   std::int32_t min_blocks = 0;  // memory never shrinks below this
 };
 
-// What a policy promises beyond what all of them do.
+// The promises of a policy beyond those that all policies make.
 struct Promises {
   bool mixes_phases = true;        // chunks and decodes in one step
   bool whole_prompts = false;      // a prompt is one row
   bool limits_decodes = false;     // by the token budget, as well
-  bool never_preempts = false;     // but for blocks that leave a window and stay shared
+  bool never_preempts = false;     // except for shared blocks that leave a window
   bool first_come = true;          // else only within a client
-  bool closed_batches = false;     // nobody joins a batch that decodes, but choices of it
+  bool closed_batches = false;     // only choices of its own requests join a decoding batch
   bool admits_before_all = false;  // while it admits, others may wait
 };
 
@@ -66,7 +66,7 @@ Promises promises_of(std::string_view policy) {
   return p;
 }
 
-// What is guessed comes from the oracle, so that long runs of right guesses happen.
+// Guesses come from the oracle, so that long runs of right guesses happen.
 class GuessingPolicy final : public Policy {
  public:
   GuessingPolicy(const FakeModel& model, std::int32_t max_model_len, std::uint64_t seed)
@@ -119,7 +119,7 @@ std::vector<std::int32_t> pick_windows(SplitMix64& rng) {
   }
 }
 
-// A turn takes about a millisecond, so some of these are kept easily and some never.
+// A turn takes about a millisecond, so some of these goals are always kept and some never.
 TimeBudget pick_time_budget(SplitMix64& rng) {
   TimeBudget time;
   StepTimePredictor& p = time.predictor;
@@ -285,7 +285,7 @@ class Workload {
   std::size_t num_plans_ = 0;
   StepResult result_;
   std::vector<RowCommit> commits_;
-  // With a time budget: what the scheduler should have learnt.
+  // With a time budget: the correction that the scheduler should have learnt.
   std::optional<StepTimeCorrection> step_time_;
   TimePoint last_end_;
   std::uint64_t next_id_ = 1;
@@ -374,7 +374,7 @@ void Workload::cancel_one() {
 }
 
 void Workload::resize() {
-  // Never below what an accepted sequence needs when it runs alone.
+  // Never below the need of an accepted sequence that runs alone.
   std::int64_t floor = setup_.min_blocks;
   for (const auto& [id, live] : live_) {
     floor = std::max(floor, kv_.blocks_needed(live->sequence.max_len - 1) + 1);
@@ -436,7 +436,7 @@ void Workload::check_plan(const BatchPlan& plan) {
   const auto& windows = setup_.kv.group_windows;
   const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
   CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding);
-  // Or the victim would come back at once, or somebody take what it gave up.
+  // Otherwise the victim would come back at once, or another sequence would take its blocks.
   CHECK(plan.preempted.empty() || plan.assignments.empty());
   check_admissions(plan);
   check_closed_batch(plan);
@@ -473,9 +473,8 @@ void Workload::check_rows(const BatchPlan& plan) {
   CHECK(static_cast<std::int32_t>(plan.rows.size()) <= setup_.scheduler.max_num_seqs);
 }
 
-// A step with a chunk is within what any slack allows, by what is known of step times by then,
-// unless the chunk is the least there may be.
-// (time_budget_test computes the slack itself.)
+// A step with a chunk keeps the limit of every slack, judged by the step times known by then,
+// unless the chunk is the smallest allowed. (time_budget_test computes the slack itself.)
 void Workload::check_time(const BatchPlan& plan) const {
   if (!setup_.scheduler.time_budget) return;
   const TimeBudget& time = *setup_.scheduler.time_budget;
@@ -533,8 +532,8 @@ bool Workload::should_come_first(const LiveSequence& live, const LiveSequence& o
   return live.arrival < other.arrival && (promises_.first_come || a.client_key == b.client_key);
 }
 
-// Nobody who waits should have come before one who got a slot now, but for choices that wait for
-// their sibling's prompt.
+// No waiting sequence comes before one that was admitted now, except for choices that wait for the
+// prompt of choice 0.
 void Workload::check_admissions(const BatchPlan& plan) {
   for (const SlotAssignment& assignment : plan.assignments) {
     const LiveSequence& admitted = *live_.at(assignment.sequence->id);
@@ -558,10 +557,10 @@ void Workload::check_closed_batch(const BatchPlan& plan) const {
   }
 }
 
-// Bounded waiting: whoever is first in service order gets a row again after as many plans as it
-// takes to preempt all others, one for each of the steps that may be in flight. When decodes use up
-// the budget a prompt has to wait for their end: the promise is to them. Where prompts and decodes
-// take turns, only every second plan counts; where prompts go first, those with admissions do not.
+// Bounded waiting: the first sequence in service order gets a row again after as many plans as it
+// takes to preempt all others, one for each step that may be in flight. A prompt waits while
+// decodes use up the budget, because the promise is to the decodes. If prompts and decodes take
+// turns, only every second plan counts; if prompts go first, plans with admissions do not count.
 void Workload::check_progress(const BatchPlan& plan) {
   const LiveSequence* front = nullptr;
   for (const auto& [id, live] : live_) {
@@ -612,7 +611,7 @@ void Workload::check_commit(const RowCommit& commit, const BatchPlan& plan) {
   }
   live.seen_tokens += commit.num_tokens;
   CHECK(live.seen_tokens == live.sequence.length());
-  // A cancelled sequence ends with an entry of its own, behind those of its last rows.
+  // A cancelled sequence ends with an entry of its own, after the entries of its last rows.
   CHECK(commit.finished == (live.sequence.state == SequenceState::kFinished) ||
         (live.sequence.cancel_requested && commit.row >= 0));
   report_.output_tokens += commit.num_tokens;
@@ -628,7 +627,7 @@ void Workload::retire(SequenceId id) {
   ids_.erase(std::find(ids_.begin(), ids_.end(), id));
 }
 
-// The oracle: exactly the tokens and the end that the model gives without any scheduler.
+// The oracle: exactly the tokens and the finish reason that the model gives without a scheduler.
 void Workload::check_end(const LiveSequence& live) const {
   const Sequence& sequence = live.sequence;
   const ExpectedOutput expected = expected_output(setup_.model, live.owner->request,

@@ -1,8 +1,8 @@
-// A seeded random life for scheduler and KV bookkeeping: arrivals with shared prefixes, several
-// choices, clients, priorities, cancels, stop ids, failing rows, tiny memory that grows and
-// shrinks, several steps in flight, one or several micro-batches. Every plan, every token and every
-// end is compared with what must be; what a policy promises beyond that is checked for it.
-// Violations abort through CHECK with the seed printed before (print_seed_on_abort).
+// A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
+// several choices, clients, priorities, cancels, stop ids, failing rows, a tiny memory that grows
+// and shrinks, several steps in flight, one or several micro-batches. Every plan, token and finish
+// reason is compared with the expected one, and each policy's further promises are checked.
+// A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct WorkloadReport {
   WorkloadReport& operator+=(const WorkloadReport& other);
 };
 
-// Runs at least `steps` steps of the workload that `seed` stands for, then lets all finish.
+// Runs at least `steps` steps of the workload of `seed`, then lets all sequences finish.
 // `policy` is a name for make_policy, or "guessing": `stall-free` with guessed tokens.
 WorkloadReport run_scheduler_workload(std::string_view policy, std::uint64_t seed,
                                       std::int64_t steps);

@@ -1,4 +1,4 @@
-// Runs a program to its end for tests: arguments in, exit code, stdout and stderr out.
+// Runs a program to its end, for tests. Returns its exit code, stdout and stderr.
 // Throws std::runtime_error when it cannot be started. Threads: any.
 #pragma once
 
@@ -15,7 +15,7 @@ struct ProcessResult {
 
 struct ProcessOptions {
   std::string input;  // on stdin
-  // Sends SIGINT as soon as something has come on stdout.
+  // Sends SIGINT after the first output on stdout.
   bool interrupt_at_first_output = false;
 };
 
