@@ -159,8 +159,8 @@ Request make_request(const LoadedEngine& loaded, std::vector<TokenId> prompt,
 int exit_code_of(const GenerationRecord& record) {
   if (record.interrupted) return kExitInterrupted;
   for (const ChoiceRecord& choice : record.choices) {
-    if (choice.finish_reason != FinishReason::kError) continue;
-    return report_error(internal_error("the model gave logits that are not finite"), kExitError);
+    if (!is_failure(choice.finish_reason)) continue;
+    return report_error(failure_of(choice.finish_reason), kExitError);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     return report_error(internal_error("stdout could not be written"), kExitError);

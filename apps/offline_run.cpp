@@ -124,8 +124,8 @@ class OfflineRun {
     if (output.finish_reason == FinishReason::kNone) return;
     record.ended = time;
     record.finished = output.finish_reason != FinishReason::kCancelled;
-    if (output.finish_reason == FinishReason::kError) {
-      record.error = "the model gave logits that are not finite";
+    if (is_failure(output.finish_reason)) {
+      record.error = failure_of(output.finish_reason).message;
     }
     recorder_.add_request(record);
     live_.erase(found);

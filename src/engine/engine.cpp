@@ -10,6 +10,11 @@
 namespace sluice {
 namespace {
 
+// Rather than spin, a step with nothing but transfers under way waits so long for one.
+constexpr Duration kTransferWait = std::chrono::milliseconds(2);
+// A call gets back to its caller after so many plans that only moved something.
+constexpr int kMaxPlansWithoutRows = 8;
+
 ChoiceOutput output_of(const Sequence& sequence) {
   ChoiceOutput output;
   output.request = sequence.request->id;
@@ -44,7 +49,7 @@ Result<std::span<const ChoiceOutput>> Engine::step() {
 Result<bool> Engine::compute() {
   CHECK(!collected_);
   if (failure_) return *failure_;
-  if (auto status = plan_and_submit(); !status) return fail(status.error());
+  if (auto status = fill_pipeline(); !status) return fail(status.error());
   if (in_flight_ == 0) return false;
   if (auto status = executor_->collect(result_); !status) return fail(status.error());
   collected_ = true;
@@ -60,26 +65,49 @@ std::span<const ChoiceOutput> Engine::commit() {
   return outputs_;
 }
 
-// Fills the pipeline: with two steps in flight the second is planned behind the first, before the
-// first one's tokens are known.
-Status Engine::plan_and_submit() {
-  bool stuck = false;
-  while (in_flight_ < executor_->max_in_flight()) {
+// With two steps in flight the second is planned behind the first, before the first one's tokens
+// are known. A plan without rows may be what the next plan waits for (more KV memory), so the next
+// one follows at once.
+Status Engine::fill_pipeline() {
+  bool moved = false;  // something has changed without a step
+  int plans_without_rows = 0;
+  while (in_flight_ < executor_->max_in_flight() && plans_without_rows < kMaxPlansWithoutRows) {
     BatchPlan& plan = plans_[(first_plan_ + in_flight_) % kMaxInFlight];
-    scheduler_->plan(clock_.now(), ResourceView{}, plan);
-    stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+    RETURN_IF_ERROR(plan_next(plan));
     if (plan.empty()) {
-      stuck = in_flight_ == 0 && plan.preempted.empty();
+      moved = moved || !plan.preempted.empty();
       break;
     }
     RETURN_IF_ERROR(executor_->submit(plan));
+    transfers_ += static_cast<std::int64_t>(plan.transfers.size());
+    if (!plan.has_rows()) {
+      moved = true;
+      ++plans_without_rows;
+      continue;
+    }
     ++in_flight_;
     ++stats_.steps;
     stats_.computed_tokens += static_cast<std::int64_t>(plan.token_ids.size());
   }
-  if (stuck && ended_.empty() && scheduler_->has_work()) {
-    return internal_error("the scheduler planned nothing although sequences wait");
-  }
+  if (in_flight_ > 0 || moved || !ended_.empty()) return {};
+  if (transfers_ > 0) return executor_->wait_for_transfer(kTransferWait);
+  if (!scheduler_->has_work()) return {};
+  return internal_error("the scheduler planned nothing although sequences wait");
+}
+
+Status Engine::plan_next(BatchPlan& plan) {
+  completed_.clear();
+  if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
+  ResourceView resources;
+  resources.completed = completed_;
+  resources.kv_backed_blocks = executor_->kv_backed_blocks();
+  resources.kv_growth_failed = executor_->kv_growth_failed();
+  resources.kv_limit_blocks = kv_limit_;
+  scheduler_->plan(clock_.now(), resources, plan);
+  transfers_ -= static_cast<std::int64_t>(completed_.size());
+  CHECK(transfers_ >= 0);
+  stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+  ended_.insert(ended_.end(), plan.ended.begin(), plan.ended.end());
   return {};
 }
 
@@ -212,7 +240,8 @@ void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
 }
 
 bool Engine::has_work() const {
-  return !failure_ && (in_flight_ > 0 || !ended_.empty() || scheduler_->has_work());
+  return !failure_ &&
+         (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work());
 }
 
 std::int32_t Engine::computed_tokens(RequestId id) const {

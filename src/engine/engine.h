@@ -89,10 +89,16 @@ class Engine {
   void cancel_all();
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
 
+  // The most KV blocks that the engine may use from the next step on, the null block included; 0
+  // lifts the limit. Sequences that cannot go on within it end with FinishReason::kNoMemory.
+  void set_kv_limit(std::int32_t blocks) { kv_limit_ = blocks; }
+
   // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();
   // Its two halves, for callers with something to do between them: all that takes long, to where
-  // the tokens are there (false: nothing was to be computed); and what they mean for each choice.
+  // the tokens are there (false: nothing was computed, because there is nothing to compute or
+  // because all sequences wait for transfers; then the call has waited a little for one); and what
+  // they mean for each choice.
   Result<bool> compute();
   std::span<const ChoiceOutput> commit();
 
@@ -123,7 +129,8 @@ class Engine {
   Status check(const Request& request) const;
   void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
-  Status plan_and_submit();
+  Status fill_pipeline();
+  Status plan_next(BatchPlan& plan);
   void commit_oldest();
   void count_tokens(const BatchPlan& plan);
   void report();
@@ -145,6 +152,10 @@ class Engine {
   std::vector<std::unique_ptr<ActiveRequest>> retired_;
   std::vector<const Sequence*> ended_;  // outside a step, not reported yet
   SequenceId next_sequence_ = 1;
+
+  std::vector<TransferResult> completed_;  // reported by the executor, not yet to the scheduler
+  std::int64_t transfers_ = 0;             // started and not yet reported to the scheduler
+  std::int32_t kv_limit_ = 0;
 
   int first_plan_ = 0;
   int in_flight_ = 0;

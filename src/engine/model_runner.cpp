@@ -123,6 +123,10 @@ DecoderInputs ModelRunner::decoder_inputs() const {
 
 Status ModelRunner::submit(const BatchPlan& plan) {
   CHECK(!plan.empty() && num_steps_ < static_cast<std::size_t>(options_.steps_in_flight));
+  if (!plan.transfers.empty()) return unsupported("the model runner cannot load adapters");
+  if (!plan.has_rows() || plan.kv_blocks != 0) {
+    return unsupported("the model runner cannot change the size of KV memory");
+  }
   if (num_steps_ > 0) {
     Step& last = steps_[(first_step_ + num_steps_ - 1) % steps_.size()];
     if (last.needs_host) RETURN_IF_ERROR(finish(last));

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace sluice {
 
 enum class FinishReason : std::uint8_t {
@@ -11,10 +13,14 @@ enum class FinishReason : std::uint8_t {
   kStop,       // a stop id, the end-of-sequence id or a stop string
   kLength,     // max_tokens or the context is used up
   kCancelled,  // the client disconnected or cancelled the request
-  kError,      // the engine failed or the logits were not finite
+  kError,      // the logits were not finite
+  kNoMemory,   // even alone it has no room in the KV memory that is left
+  kNoAdapter,  // its adapter could not be loaded
 };
+inline constexpr std::size_t kNumFinishReasons = 7;
 
-// The name in JSON: "stop", "length", "cancelled", "error"; "" while running.
+// The name in logs: "stop", "length", "cancelled", "error", "no_memory", "no_adapter"; "" while
+// running.
 constexpr std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone: return "";
@@ -22,8 +28,19 @@ constexpr std::string_view finish_reason_name(FinishReason reason) {
     case FinishReason::kLength: return "length";
     case FinishReason::kCancelled: return "cancelled";
     case FinishReason::kError: return "error";
+    case FinishReason::kNoMemory: return "no_memory";
+    case FinishReason::kNoAdapter: return "no_adapter";
   }
   return "";
 }
+
+// Whether the sequence ended because something failed, so that the request gets an error.
+constexpr bool is_failure(FinishReason reason) {
+  return reason == FinishReason::kError || reason == FinishReason::kNoMemory ||
+         reason == FinishReason::kNoAdapter;
+}
+
+// What to tell the client. REQUIRES: is_failure(reason).
+Error failure_of(FinishReason reason);
 
 }  // namespace sluice

@@ -1,13 +1,31 @@
-// What one step runs: the scheduler writes it, the executor obeys it, nobody changes it between.
-// Plain data in vectors whose capacity is reserved once, so that steady state allocates nothing.
-// Owner: the engine keeps one plan per step in flight and lends it to scheduler and executor.
+// BatchPlan: what one step runs, and what moves beside it. The scheduler writes a plan, the
+// executor obeys it, and nothing changes it between. Plain data in vectors whose capacity is
+// reserved once, so that steady state allocates nothing. Owner: the engine keeps one plan per step
+// in flight and lends it to scheduler and executor.
 //
 // A row is one sequence's share of the step: `query_len` tokens behind `context_len` tokens that
 // are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ only
 // in these numbers. Logits are wanted at listed positions; commit takes 0 to query_len tokens.
 //
-// A plan without rows is not run. It may name preempted sequences and, of table updates, only
-// entries that became null; those may be dropped, since nothing reads them.
+// Order within a plan: table updates, then copies, then rows. Plans run in the order in which they
+// are submitted.
+//
+// A plan without rows may have transfers, copies with their table updates, and kv_blocks. It is
+// submitted and is then done or started: it is never in flight, is not committed, and takes no step
+// number. An empty plan is not submitted. Its table updates only make entries null; they may be
+// dropped, since nothing reads those entries.
+//
+// Order rules for what moves, with any number of steps in flight:
+// 1. A transfer of plan k starts after the rows and copies of every plan before k have run. It may
+//    run beside the rows of plan k and of later plans.
+// 2. From the plan that names a transfer until the plan() call that sees its completion, no row or
+//    copy writes what the transfer reads, or reads or writes what it writes. The scheduler
+//    guarantees this by holding the resource; the executor does not check it.
+// 3. No row or copy names a KV block at or above ResourceView::kv_backed_blocks. Growth that plan k
+//    asks for is used at the earliest by the plan() call whose ResourceView shows it. When plan k
+//    asks for fewer blocks than are backed, its copies move everything that lives above, and no
+//    later plan uses what lies above; the executor returns that memory after plan k's copies and
+//    all earlier steps have run, and says kv_backed_blocks() <= kv_blocks from submit() on.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +35,7 @@
 #include "base/token_id.h"
 #include "kv/block_changes.h"
 #include "request/sequence.h"
+#include "scheduler/transfer.h"
 
 namespace sluice {
 
@@ -41,6 +60,8 @@ struct PlanRow {
 struct SlotAssignment {
   std::int32_t slot = 0;
   const Sequence* sequence = nullptr;  // valid until the step is committed
+  // Where the weights of the sequence's adapter are while it holds the slot; -1: the base model.
+  std::int32_t adapter_slot = -1;
 };
 
 struct BatchPlan {
@@ -53,12 +74,24 @@ struct BatchPlan {
   std::vector<BlockTableUpdate> table_updates;
   std::vector<std::int32_t> block_ids;
   std::vector<BlockCopy> copies;
+  std::vector<PlanTransfer> transfers;  // started with this plan
+  // 0: unchanged. Otherwise the executor shall back KV memory for this many blocks, the null block
+  // included. A refusal is data (ResourceView::kv_growth_failed), never an error.
+  std::int32_t kv_blocks = 0;
   std::vector<SequenceId> preempted;  // for metrics: back in the queue with this plan
+  // Sequences that this plan ended because they can never go on; finish_reason says why. Reported
+  // to the engine here and not by a commit.
+  std::vector<Sequence*> ended;
 
   // Table changes and copies in the form that KvManager appends to.
   BlockChanges block_changes() { return {table_updates, block_ids, copies}; }
 
-  bool empty() const { return rows.empty(); }
+  // Runs as a step: in flight from submit() until it is committed.
+  bool has_rows() const { return !rows.empty(); }
+  // Has nothing for the executor.
+  bool empty() const {
+    return rows.empty() && transfers.empty() && copies.empty() && kv_blocks == 0;
+  }
   void clear() {
     rows.clear();
     token_ids.clear();
@@ -67,7 +100,10 @@ struct BatchPlan {
     table_updates.clear();
     block_ids.clear();
     copies.clear();
+    transfers.clear();
+    kv_blocks = 0;
     preempted.clear();
+    ended.clear();
   }
 };
 

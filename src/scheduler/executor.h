@@ -1,7 +1,10 @@
-// Executor: runs planned steps in order. Three implementations: the engine's ModelRunner, the
-// simulator's, and scripted ones in tests.
+// Executor: runs planned steps in order and moves bytes beside them. Implementations: the engine's
+// ModelRunner, the simulator's, and scripted ones in tests.
 // Threads: called from the engine's thread only. submit() may return before the step has run; up
 // to max_in_flight() steps may be submitted and not collected.
+//
+// poll() to kv_growth_failed() have bodies for an executor whose KV memory is fixed and that moves
+// nothing; the scheduler that plans for it is made without growth and adapter slots.
 #pragma once
 
 #include <cstdint>
@@ -79,13 +82,31 @@ class Executor {
   // How many submitted steps may wait for collect(): 1, or 2 to plan ahead of the device.
   virtual int max_in_flight() const = 0;
 
-  // Starts a step. REQUIRES: plan is not empty and stays unchanged until collected; fewer than
-  // max_in_flight() steps wait. An error is final: the engine has failed.
+  // Starts a step. REQUIRES: plan is not empty; fewer than max_in_flight() steps wait; a plan with
+  // rows stays unchanged until collected. A plan without rows is done or started on return: it is
+  // not in flight and has no result to collect. An error is final: the engine has failed.
   virtual Status submit(const BatchPlan& plan) = 0;
 
   // Waits for the oldest submitted step and writes its result, `out` cleared first.
   // REQUIRES: one waits. An error is final: the engine has failed.
   virtual Status collect(StepResult& out) = 0;
+
+  // Appends the transfers that ended since the last call, in order of completion. Never blocks: an
+  // executor without threads of its own moves at most one bounded slice. An error is final.
+  virtual Status poll(std::vector<TransferResult>& completed) {
+    static_cast<void>(completed);
+    return {};
+  }
+  // Returns when a transfer has ended or the time is over. Called only when no step is in flight
+  // and transfers are not yet reported. An error is final.
+  virtual Status wait_for_transfer(Duration at_most) {
+    static_cast<void>(at_most);
+    return {};
+  }
+
+  // ResourceView's fields of these names.
+  virtual std::int32_t kv_backed_blocks() const { return 0; }
+  virtual bool kv_growth_failed() const { return false; }
 
   // Of collected steps.
   virtual DeviceTime device_time() const { return {}; }

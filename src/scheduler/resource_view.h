@@ -1,34 +1,28 @@
-// The scheduler's only window on the world outside its own state: plain numbers, filled by the
-// engine (or the simulator) before each plan. Policies read it and decide; they never call out.
-// Owner: whoever calls plan(); spans stay valid during that call. Any thread.
+// ResourceView: what the scheduler knows of the world outside its own state. Plain data that the
+// caller of plan() fills from the executor before each plan, so that the engine, the simulator and
+// tests can all replay it. The scheduler never calls out.
+// Owner: the caller of plan(); spans stay valid during that call. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "base/clock.h"
+#include "scheduler/transfer.h"
 
 namespace sluice {
 
-// Where an adapter's weights are, fastest first.
-enum class Residency : std::uint8_t { kDevice, kLoading, kHost, kDisk };
-
-struct AdapterResource {
-  Residency residency = Residency::kDevice;
-  Duration load_cost{0};  // expected time until usable
-};
-
-// A memory tier that KV blocks may be paged to: peer, host, disk.
-struct TierResource {
-  std::int64_t free_blocks = 0;
-  Duration page_out_cost{0};  // per block
-  Duration page_in_cost{0};   // per block
-};
-
 struct ResourceView {
-  std::span<const AdapterResource> adapters;       // by adapter index
-  std::span<const TierResource> tiers;             // fastest first; empty: nowhere to page to
-  std::span<const std::int32_t> graph_capacities;  // token counts a graph exists for, ascending
+  // Transfers that ended since the last plan, in order of completion. Each is reported once.
+  std::span<const TransferResult> completed;
+  // KV blocks that have memory now, the null block included. 0: KV memory is fixed, and backed as
+  // KvOptions::num_blocks says.
+  std::int32_t kv_backed_blocks = 0;
+  // The system refused the memory that the last growth asked for. Stays true until the scheduler
+  // asks again.
+  bool kv_growth_failed = false;
+  // The most KV blocks that this engine may use now, the null block included; lower than
+  // KvOptions::max_blocks when memory is lent to others. 0: no such limit.
+  std::int32_t kv_limit_blocks = 0;
 };
 
 }  // namespace sluice

@@ -27,6 +27,7 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.block_ids.reserve(2 * blocks);
   plan.copies.reserve(seqs * groups);
   plan.preempted.reserve(seqs);
+  plan.ended.reserve(seqs);
 }
 
 SchedulerOptions planned_options(SchedulerOptions options, const Policy* policy) {
@@ -106,7 +107,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   state_->waiting.compact();
   PlanPass pass(*state_, now, resources, plan);
   policy_->plan(pass);
-  if (plan.empty()) return;
+  if (!plan.has_rows()) return;
   pass.note_end();
   ++state_->next_step;
 }

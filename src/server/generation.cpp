@@ -116,8 +116,8 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   Choice& choice = prompt.choices[static_cast<std::size_t>(event.choice)];
   // Behind the end of a stop string: the engine did not know of it yet.
   if (choice.finish_reason != FinishReason::kNone) return timing;
-  if (event.finish_reason == FinishReason::kError) {
-    fail(to_api_error(internal_error("the model gave logits that are not finite")));
+  if (is_failure(event.finish_reason)) {
+    fail(to_api_error(failure_of(event.finish_reason)));
     return timing;
   }
   if (event.finish_reason == FinishReason::kCancelled) {

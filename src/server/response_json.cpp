@@ -13,7 +13,9 @@ std::string_view api_finish_reason(FinishReason reason) {
     case FinishReason::kStop: return "stop";
     case FinishReason::kLength: return "length";
     case FinishReason::kCancelled: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kError:
+    case FinishReason::kNoMemory:
+    case FinishReason::kNoAdapter: return "error";
   }
   return "error";
 }

@@ -86,10 +86,10 @@ TEST(AnswerJson, ChatHasThePromptsTokensOnce) {
 }
 
 TEST(AnswerJson, EveryFinishReasonHasItsName) {
-  const std::pair<FinishReason, const char*> names[] = {{FinishReason::kStop, "stop"},
-                                                        {FinishReason::kLength, "length"},
-                                                        {FinishReason::kCancelled, "abort"},
-                                                        {FinishReason::kError, "error"}};
+  const std::pair<FinishReason, const char*> names[] = {
+      {FinishReason::kStop, "stop"},       {FinishReason::kLength, "length"},
+      {FinishReason::kCancelled, "abort"}, {FinishReason::kError, "error"},
+      {FinishReason::kNoMemory, "error"},  {FinishReason::kNoAdapter, "error"}};
   for (const auto& [reason, name] : names) {
     ChoiceAnswer choice;
     choice.finish_reason = reason;

@@ -193,8 +193,9 @@ void ServerMetrics::write_tokens(PrometheusWriter& writer) const {
   writer.counter("generation_tokens_total", "Output tokens.");
   write_number(writer, generation_tokens_.value());
   writer.counter("request_success_total", "Choices that ended, by why.");
-  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
-                                    FinishReason::kCancelled, FinishReason::kError}) {
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kCancelled, FinishReason::kError,
+        FinishReason::kNoMemory, FinishReason::kNoAdapter}) {
     writer.value({{"model_name", options_.model_name}, {"finished_reason", vllm_reason(reason)}},
                  finished_[static_cast<std::size_t>(reason)].value());
   }

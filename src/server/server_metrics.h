@@ -97,7 +97,6 @@ class ServerMetrics {
     std::string second;
     Counter counter;
   };
-  static constexpr std::size_t kFinishReasons = 5;
 
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
@@ -123,7 +122,7 @@ class ServerMetrics {
 
   Counter prompt_tokens_;
   Counter generation_tokens_;
-  Counter finished_[kFinishReasons];
+  Counter finished_[kNumFinishReasons];
   std::vector<Labelled> refused_;
   std::vector<Labelled> http_requests_;
   Gauge open_connections_;

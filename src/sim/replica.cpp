@@ -180,9 +180,9 @@ bool Replica::plan_step() {
   for (int attempt = 0; attempt < kMaxEmptyPlans; ++attempt) {
     scheduler_.plan(TimePoint{now_}, ResourceView{}, plan);
     stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
-    if (!plan.empty() || executor_.in_flight() > 0) break;
+    if (plan.has_rows() || executor_.in_flight() > 0) break;
   }
-  if (plan.empty()) {
+  if (!plan.has_rows()) {
     CHECK(executor_.in_flight() > 0);
     blocked_ = true;
     return false;

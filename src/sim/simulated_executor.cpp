@@ -26,7 +26,7 @@ SimulatedExecutor::SimulatedExecutor(StepCost& cost, double jitter, std::uint64_
 int SimulatedExecutor::max_in_flight() const { return static_cast<int>(flights_.size()); }
 
 Status SimulatedExecutor::submit(const BatchPlan& plan) {
-  CHECK(!plan.empty());
+  CHECK(plan.has_rows());
   cost_.stage_times(plan, stages_);
   if (jitter_ > 0) {
     const double factor = 1 + jitter_ * (2 * random_.uniform() - 1);

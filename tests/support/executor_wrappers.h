@@ -79,6 +79,10 @@ class ForwardingExecutor : public Executor {
   int max_in_flight() const override { return inner_->max_in_flight(); }
   Status submit(const BatchPlan& plan) override { return inner_->submit(plan); }
   Status collect(StepResult& out) override { return inner_->collect(out); }
+  Status poll(std::vector<TransferResult>& completed) override { return inner_->poll(completed); }
+  Status wait_for_transfer(Duration at_most) override { return inner_->wait_for_transfer(at_most); }
+  std::int32_t kv_backed_blocks() const override { return inner_->kv_backed_blocks(); }
+  bool kv_growth_failed() const override { return inner_->kv_growth_failed(); }
   DeviceTime device_time() const override { return inner_->device_time(); }
   ComputedWork computed_work() const override { return inner_->computed_work(); }
 

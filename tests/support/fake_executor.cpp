@@ -21,6 +21,7 @@ FakeExecutor::FakeExecutor(const FakeModel& model, const KvOptions& options, int
   tables_.assign(slots_.size() * options.group_windows.size() * at(max_blocks_per_seq_),
                  kNullBlock);
   results_.resize(at(max_in_flight));
+  backed_ = options.num_blocks;
 }
 
 BlockId& FakeExecutor::entry(std::int32_t slot, std::int32_t group, std::int32_t block) {
@@ -30,14 +31,25 @@ BlockId& FakeExecutor::entry(std::int32_t slot, std::int32_t group, std::int32_t
 }
 
 std::uint64_t& FakeExecutor::content(BlockId block, std::int32_t offset) {
-  CHECK(block != kNullBlock);
+  CHECK(block > kNullBlock && block < backed_);
   return contents_[at(block) * at(options_.block_size) + at(offset)];
 }
 
 Status FakeExecutor::submit(const BatchPlan& plan) {
   CHECK(!plan.empty() && in_flight_ < results_.size());
+  ++submitted_;
+  start_transfers(plan);
   for (const SlotAssignment& assignment : plan.assignments) assign(assignment);
   apply_block_changes(plan);
+  // The rows of a plan that shrinks have no use for what goes; those of one that grows must not
+  // know of what comes.
+  if (plan.kv_blocks != 0 && plan.kv_blocks < backed_) resize_kv(plan.kv_blocks);
+  if (plan.has_rows()) run_rows(plan);
+  if (plan.kv_blocks > backed_) resize_kv(plan.kv_blocks);
+  return {};
+}
+
+void FakeExecutor::run_rows(const BatchPlan& plan) {
   check_writes(plan);
   StepResult& out = results_[(oldest_ + in_flight_) % results_.size()];
   out.clear();
@@ -46,7 +58,54 @@ Status FakeExecutor::submit(const BatchPlan& plan) {
   const auto tokens = static_cast<std::int64_t>(plan.token_ids.size());
   const std::int64_t rows = (tokens + 15) / 16 * 16;
   computed_work_ += {rows, rows - tokens, 100, 75};
+}
+
+void FakeExecutor::start_transfers(const BatchPlan& plan) {
+  for (const PlanTransfer& transfer : plan.transfers) {
+    CHECK(transfer.id > last_transfer_);
+    last_transfer_ = transfer.id;
+    CHECK(transfer.kind == TransferKind::kLoadAdapter && transfer.resource >= 0);
+    CHECK(std::none_of(transfers_.begin(), transfers_.end(),
+                       [&](const PlanTransfer& other) { return other.place == transfer.place; }));
+    if (at(transfer.place) >= adapters_.size()) adapters_.resize(at(transfer.place) + 1);
+    // Written from now on: a row that reads the slot meets contents that are no adapter's.
+    adapters_[at(transfer.place)] = kUndefined;
+    transfers_.push_back(transfer);
+  }
+}
+
+void FakeExecutor::end_transfer(std::size_t index, bool failed) {
+  CHECK(index < transfers_.size());
+  const PlanTransfer transfer = transfers_[index];
+  transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (!failed) adapters_[at(transfer.place)] = transfer.resource;
+  completed_.push_back({transfer.id, failed});
+}
+
+Status FakeExecutor::poll(std::vector<TransferResult>& completed) {
+  while (!holds_transfers_ && !transfers_.empty()) end_transfer(0, fails_transfers_);
+  completed.insert(completed.end(), completed_.begin(), completed_.end());
+  completed_.clear();
   return {};
+}
+
+Status FakeExecutor::wait_for_transfer(Duration /*at_most*/) {
+  CHECK(in_flight_ == 0 && (!transfers_.empty() || !completed_.empty()));
+  ++waits_;
+  return {};
+}
+
+void FakeExecutor::resize_kv(std::int32_t blocks) {
+  CHECK(blocks >= 1 && blocks <= static_cast<std::int32_t>(copy_step_.size()));
+  growth_failed_ = blocks > backed_ && refuses_growth_;
+  if (growth_failed_) return;
+  const std::size_t size = at(options_.block_size);
+  // Memory that comes or goes has no contents.
+  const auto first = at(std::min(blocks, backed_)) * size;
+  const auto last = at(std::max(blocks, backed_)) * size;
+  std::fill(contents_.begin() + static_cast<std::ptrdiff_t>(first),
+            contents_.begin() + static_cast<std::ptrdiff_t>(last), 0xDEADULL);
+  backed_ = blocks;
 }
 
 Status FakeExecutor::collect(StepResult& out) {
@@ -60,6 +119,8 @@ Status FakeExecutor::collect(StepResult& out) {
 void FakeExecutor::assign(const SlotAssignment& assignment) {
   Slot& slot = slots_[at(assignment.slot)];
   slot.request.sampling = assignment.sequence->request->sampling;
+  slot.request.adapter = assignment.sequence->request->adapter;
+  slot.adapter_slot = assignment.adapter_slot;
   slot.sequence = assignment.sequence->id;
   slot.choice = assignment.sequence->choice;
   slot.last_token = -1;
@@ -74,7 +135,7 @@ void FakeExecutor::apply_block_changes(const BatchPlan& plan) {
   }
   // Copies may run in any order and at once, so no block may be touched by two of them, unless
   // both only read it.
-  const std::uint64_t stamp = plan.step + 1;
+  const std::uint64_t stamp = submitted_;
   for (const BlockCopy& copy : plan.copies) {
     CHECK(copy.source != kNullBlock && copy.target != kNullBlock && copy.source != copy.target);
     CHECK(copy_step_[at(copy.target)] != stamp);
@@ -99,8 +160,8 @@ void FakeExecutor::check_writes(const BatchPlan& plan) {
         CHECK(block != kNullBlock);
         std::uint64_t& written =
             written_[at(block) * at(options_.block_size) + at(position % options_.block_size)];
-        CHECK(written != plan.step + 1);
-        written = plan.step + 1;
+        CHECK(written != submitted_);
+        written = submitted_;
       }
     }
   }
@@ -125,7 +186,8 @@ void FakeExecutor::write_contents(std::int32_t slot, std::int32_t position, Toke
   for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
     const auto group = static_cast<std::int32_t>(g);
     const BlockId block = entry(slot, group, position / options_.block_size);
-    content(block, position % options_.block_size) = model_.content(token, position, group, seen);
+    content(block, position % options_.block_size) =
+        model_.content(token, position, group, slots_[at(slot)].request.adapter, seen);
   }
 }
 
@@ -144,8 +206,10 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
   Slot& slot = slots_[at(row.slot)];
   CHECK(slot.sequence == row.sequence);
   CHECK(row.query_len >= 1 && row.context_len >= 0);
-  CHECK(row_step_[at(row.slot)] != plan.step + 1);
-  row_step_[at(row.slot)] = plan.step + 1;
+  CHECK(row_step_[at(row.slot)] != submitted_);
+  row_step_[at(row.slot)] = submitted_;
+  const std::int32_t adapter = slot.request.adapter;
+  CHECK(adapter < 0 ? slot.adapter_slot < 0 : adapters_.at(at(slot.adapter_slot)) == adapter);
   RowResult result;
   result.first_token = static_cast<std::int32_t>(out.tokens.size());
   bool accepting = true;

@@ -1,7 +1,9 @@
-// FakeExecutor: runs plans on a FakeModel with a simulated KV memory. It CHECKs every promise that
-// BatchPlan makes to an executor: tables, copies, slots, positions, and which row may write which
-// block. So scheduler and engine are tested without a model or a device.
-// Threads: one. A step runs when it is submitted; collect() returns the results in order.
+// FakeExecutor: runs plans on a FakeModel with a simulated KV memory and simulated adapter slots.
+// It CHECKs every promise that BatchPlan makes to an executor: tables, copies, slots, positions,
+// which row may write which block, order of transfers, blocks without memory. So scheduler and
+// engine are tested without a model or a device. Threads: one. A step runs when it is submitted;
+// collect() returns the results in order. A transfer ends at the next poll(), or with
+// hold_transfers() when the test ends it.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,23 @@ class FakeExecutor final : public Executor {
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
 
+  Status poll(std::vector<TransferResult>& completed) override;
+  // Returns at once, as if time had passed; a test that holds transfers ends them itself.
+  Status wait_for_transfer(Duration at_most) override;
+  std::int32_t kv_backed_blocks() const override { return backed_; }
+  bool kv_growth_failed() const override { return growth_failed_; }
+
+  // Transfers stay under way until end_transfer().
+  void hold_transfers() { holds_transfers_ = true; }
+  // Under way and not ended, oldest first.
+  const std::vector<PlanTransfer>& transfers() const { return transfers_; }
+  void end_transfer(std::size_t index, bool failed);
+  // Growth is refused from now on, or granted again.
+  void refuse_growth(bool refuse) { refuses_growth_ = refuse; }
+  // Every transfer that ends by itself fails.
+  void fail_transfers(bool fail) { fails_transfers_ = fail; }
+  int waits() const { return waits_; }  // calls of wait_for_transfer
+
   // The work of a device that computes rows in multiples of 16.
   ComputedWork computed_work() const override { return computed_work_; }
 
@@ -34,7 +53,9 @@ class FakeExecutor final : public Executor {
     SequenceId sequence = 0;
     std::int32_t choice = 0;
     TokenId last_token = -1;
+    std::int32_t adapter_slot = -1;
   };
+  static constexpr std::int32_t kUndefined = -2;  // an adapter slot that is written or never was
 
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
   BlockId& entry(std::int32_t slot, std::int32_t group, std::int32_t block);
@@ -43,6 +64,9 @@ class FakeExecutor final : public Executor {
   void assign(const SlotAssignment& assignment);
   void apply_block_changes(const BatchPlan& plan);
   void check_writes(const BatchPlan& plan);
+  void run_rows(const BatchPlan& plan);
+  void start_transfers(const BatchPlan& plan);
+  void resize_kv(std::int32_t blocks);
   void run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out);
   std::uint64_t seen_by(std::int32_t slot, std::int32_t position, std::int32_t end);
   void write_contents(std::int32_t slot, std::int32_t position, TokenId token);
@@ -55,10 +79,21 @@ class FakeExecutor final : public Executor {
   std::vector<std::uint64_t> contents_;  // [blocks][block_size]
   std::vector<BlockId> tables_;          // [slots][groups][max_blocks_per_seq]
   std::vector<Slot> slots_;
-  std::vector<std::uint64_t> written_;    // by block and offset: the step that wrote it last, + 1
-  std::vector<std::uint64_t> row_step_;   // by slot: the step of its last row, + 1
-  std::vector<std::uint64_t> copy_step_;  // by block: the step that copied from or to it, + 1
-  std::vector<StepResult> results_;       // a ring of max_in_flight
+  std::uint64_t submitted_ = 0;           // plans
+  std::vector<std::uint64_t> written_;    // by block and offset: the plan that wrote it last
+  std::vector<std::uint64_t> row_step_;   // by slot: the plan of its last row
+  std::vector<std::uint64_t> copy_step_;  // by block: the plan that copied from or to it
+  std::vector<std::int32_t> adapters_;    // by adapter slot
+  std::vector<PlanTransfer> transfers_;
+  std::vector<TransferResult> completed_;
+  TransferId last_transfer_ = 0;
+  bool holds_transfers_ = false;
+  bool fails_transfers_ = false;
+  int waits_ = 0;
+  std::int32_t backed_ = 0;
+  bool refuses_growth_ = false;
+  bool growth_failed_ = false;
+  std::vector<StepResult> results_;  // a ring of max_in_flight
   std::size_t oldest_ = 0;
   std::size_t in_flight_ = 0;
   ComputedWork computed_work_;

@@ -12,9 +12,10 @@ std::uint64_t FakeModel::mix(std::uint64_t a, std::uint64_t b) {
 }
 
 std::uint64_t FakeModel::content(TokenId token, std::int32_t position, std::int32_t group,
-                                 std::uint64_t seen) const {
+                                 std::int32_t adapter, std::uint64_t seen) const {
   const auto place = static_cast<std::uint64_t>(position) * 64 + static_cast<std::uint64_t>(group);
-  return mix(mix(static_cast<std::uint64_t>(token), place), seen);
+  const auto weights = static_cast<std::uint64_t>(adapter + 1) << 32;
+  return mix(mix(static_cast<std::uint64_t>(token) + weights, place), seen);
 }
 
 TokenId FakeModel::sample(const Request& request, std::int32_t choice, std::int32_t output_index,
@@ -63,8 +64,8 @@ ExpectedOutput expected_output(const FakeModel& model, const Request& request, s
     // A window of one token sees nothing in front of the query.
     const std::uint64_t seen = seen_from(p, p);
     for (std::size_t g = 0; g < sums.size(); ++g) {
-      sums[g].push_back(sums[g].back() +
-                        model.content(token, p, static_cast<std::int32_t>(g), seen));
+      sums[g].push_back(sums[g].back() + model.content(token, p, static_cast<std::int32_t>(g),
+                                                       request.adapter, seen));
     }
     const std::int32_t output_index = p + 1 - prompt_len;
     if (output_index < 0) continue;

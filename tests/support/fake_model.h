@@ -23,8 +23,9 @@ struct FakeModel {
 
   // The content that `group` stores for the token at `position`. `seen` is the sum of all contents
   // that the token reads: those of earlier positions within each group's window.
+  // `adapter` is as in Request::adapter.
   std::uint64_t content(TokenId token, std::int32_t position, std::int32_t group,
-                        std::uint64_t seen) const;
+                        std::int32_t adapter, std::uint64_t seen) const;
   // The token that follows the last position; `seen` includes that position's own contents.
   TokenId sample(const Request& request, std::int32_t choice, std::int32_t output_index,
                  std::uint64_t seen) const;

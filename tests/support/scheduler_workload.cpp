@@ -193,6 +193,11 @@ std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
   return std::make_unique<GuessingPolicy>(setup.model, setup.scheduler.max_model_len, seed);
 }
 
+KvOptions backed_whole(KvOptions kv) {
+  kv.num_blocks = kv.max_blocks;
+  return kv;
+}
+
 struct LiveRequest {
   Request request;
   int alive = 0;
@@ -220,7 +225,7 @@ class Workload {
         setup_(make_setup(rng_, policy, seed)),
         kv_(setup_.kv),
         scheduler_(setup_.scheduler, kv_, choose_policy(setup_, policy, rng_())),
-        executor_(setup_.model, setup_.kv, setup_.max_in_flight),
+        executor_(setup_.model, backed_whole(setup_.kv), setup_.max_in_flight),
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
     if (setup_.scheduler.time_budget) {

@@ -1,0 +1,20 @@
+#include "request/finish_reason.h"
+
+#include "base/check.h"
+
+namespace sluice {
+
+Error failure_of(FinishReason reason) {
+  CHECK(is_failure(reason));
+  switch (reason) {
+    case FinishReason::kNoMemory:
+      return unavailable(
+          "the KV memory that is left is too small for this request; send it again later, or lower "
+          "max_tokens");
+    case FinishReason::kNoAdapter:
+      return unavailable("the adapter could not be loaded; the server's log has the cause");
+    default: return internal_error("the model gave logits that are not finite");
+  }
+}
+
+}  // namespace sluice

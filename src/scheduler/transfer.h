@@ -1,0 +1,32 @@
+// Transfers: bytes that move beside compute, such as an adapter's weights into a slot of the
+// adapters region. The scheduler names them in a plan, the executor starts them, and their
+// completions come back to the scheduler as data (ResourceView). Order rules: batch_plan.h.
+// Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+// Ascending in the order of the plans, never reused.
+using TransferId = std::uint64_t;
+
+enum class TransferKind : std::uint8_t {
+  kLoadAdapter,  // `resource` is the adapter's index, `place` the adapter slot that it fills
+};
+
+struct PlanTransfer {
+  TransferId id = 0;
+  TransferKind kind = TransferKind::kLoadAdapter;
+  std::int32_t resource = 0;
+  std::int32_t place = 0;
+};
+
+struct TransferResult {
+  TransferId id = 0;
+  // The cause lies outside (a file, a device). What was to be written has no defined contents; the
+  // scheduler decides what follows.
+  bool failed = false;
+};
+
+}  // namespace sluice
