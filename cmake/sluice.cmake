@@ -111,7 +111,7 @@ function(sluice_test)
   endif()
 endfunction()
 
-# Of sluice_test alone: the cases of `target` that `filter` lets through become tests.
+# For sluice_test only: registers the cases of `target` that match `filter` as tests.
 macro(sluice_discover filter labels)
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST

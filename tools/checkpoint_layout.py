@@ -1,5 +1,5 @@
-"""What a checkpoint of a shape consists of: its tensors, by Hugging Face's names, and the head of a
-safetensors file. Needs nothing but Python, as the machine with the GPU may have no more.
+"""Lists the tensors of a checkpoint by their Hugging Face names and makes a safetensors header.
+Needs Python's standard library only, because the machine with the GPU may have no more.
 """
 
 import json
@@ -29,8 +29,8 @@ def with_std(name, shape, std, offset=0.0):
 
 
 def tensors_of(config, attention_gain=1.3, branch_gain=1.0, logit_std=2.0):
-    """Every tensor a model of this config.json has, scaled so that logits spread (their standard
-    deviation is about logit_std) and every layer matters."""
+    """Every tensor of a model with this config.json. Scales are chosen so that the logits' standard
+    deviation is about logit_std and every layer has an effect."""
     hidden = config["hidden_size"]
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads

@@ -6,8 +6,9 @@ Element i of tensor `name` of a model with `seed` is
     k = (x >> 40) - 2^23                      an integer in [-2^23, 2^23)
     value = offset + float32(k) * scale       each step in float32
 
-rounded to nearest even when stored as bf16 or f16. tests/golden/golden_case.cpp does the same, so
-that golden models need no weights in the repository. Standard deviation: scale * 2^23 / sqrt(3).
+rounded to nearest even when stored as bf16 or f16. tests/golden/golden_case.cpp computes the same
+values, so that golden models need no weights in the repository.
+Standard deviation: scale * 2^23 / sqrt(3).
 """
 
 import json

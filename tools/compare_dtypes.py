@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How far weights of another dtype move a model: log-probabilities and best tokens, position by
-position along given texts, and how long greedy continuations stay equal.
+"""Measures how much weights of another dtype change a model: log-probabilities and best tokens at
+each position of given texts, and how long greedy continuations stay equal.
 
     python3 tools/compare_dtypes.py models/demo [--dtypes bf16 fp8] [--sluice build/sluice]
         [--texts tests/golden/demo] [--every 1] [-- --device cuda:0 ...]
 
-Texts are JSON files with `prompt_ids` and `output_ids`; positions are those of the output, each
-seen with all tokens before it. Of each the 20 most likely tokens are asked for. Behind `--` come
-options for both.
+Texts are JSON files with `prompt_ids` and `output_ids`. At each position of the output, the model
+sees all tokens before it and reports its 20 most likely tokens. Options after `--` go to every
+model.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Starts the server with the demo model, streams a chat answer into the terminal, prints TTFT and
-# tokens/s, and leaves the server running until Ctrl-C. Needs nothing but bash: the answer is read
-# from the socket itself. SLUICE_DEMO_ONCE=1: ends after the answer; its exit status says whether
-# one came.
+# tokens/s, and leaves the server running until Ctrl-C. Needs bash only: it reads the answer from
+# the socket itself. With SLUICE_DEMO_ONCE=1 it ends after the answer; its exit status says whether
+# there was one.
 # Usage: tools/demo.sh BINARY MODEL_DIR PROMPT
 set -eu -o pipefail
 [ $# -eq 3 ] || { echo "usage: tools/demo.sh BINARY MODEL_DIR PROMPT" >&2; exit 2; }
@@ -10,7 +10,7 @@ binary=$1 model=$2 prompt=$3
 name=$(basename "$model")
 log=$(mktemp "${TMPDIR:-/tmp}/sluice-demo.XXXXXX")
 
-# 8000 when nobody is there, else any free port.
+# Port 8000 if it is free, otherwise any free port.
 port=8000
 if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then port=0; fi
 
@@ -68,7 +68,8 @@ done
 exec 3<&-
 [ -n "$finish$tokens" ] || { echo "demo.sh: no answer" >&2; cat "$log" >&2; exit 1; }
 
-# Reading lines in a shell is slower than the server: the figures are its own, from its access log.
+# A shell reads lines more slowly than the server writes them, so the figures come from the server's
+# access log.
 for _ in $(seq 50); do
   grep -q '"completion_tokens"' "$log" && break
   sleep 0.02
@@ -92,5 +93,5 @@ cat <<END
       "messages": [{"role": "user", "content": "hello"}]}'
 END
 [ -z "${SLUICE_DEMO_ONCE:-}" ] || exit 0
-echo "--- Ctrl-C ends the server"
+echo "--- press Ctrl-C to stop the server"
 wait "$server"

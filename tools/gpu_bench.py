@@ -30,7 +30,7 @@ TINY = {**LLAMA_3_8B, "vocab_size": 512, "hidden_size": 128, "intermediate_size"
 
 @dataclass
 class Load:
-    """What the parts ask for; the goals hold for the first."""
+    """The load of the parts; the goals hold for the first load."""
 
     config: dict
     context: int = 1024       # of a decode
@@ -94,7 +94,7 @@ class Shape:
         return weights + batch * context * self.kv_bytes_per_token
 
     def prefill_flops(self, tokens):
-        """Of one prompt: causal attention, and logits of its last token alone."""
+        """Operations of one prompt: causal attention, and logits of the last token only."""
         return (2 * self.layer_weights * tokens + 2 * self.head_weights
                 + 2 * self.attention_width * tokens * tokens)
 
@@ -118,7 +118,7 @@ def write_checkpoint(folder, config):
 
 @dataclass
 class Outcome:
-    """What a part gave: figures, or why there are none."""
+    """The result of a part: figures, or the reason why there are none."""
 
     figures: dict = field(default_factory=dict)
     problem: str = ""
@@ -158,8 +158,8 @@ def last_line(text):
 
 
 def outcome_of(done, limit):
-    """Of a program that prints one JSON object: subprocess.CompletedProcess, None when it ran
-    past its limit."""
+    """The outcome of a program that prints one JSON object. `done` is its CompletedProcess, or None
+    if it exceeded its limit."""
     if done is None:
         return Outcome(problem=f"did not end within {limit:.0f} s")
     if done.returncode == 3:
@@ -176,7 +176,7 @@ def outcome_of(done, limit):
 
 
 def padding_of(steps):
-    """What a kind of steps computed for nothing, for people."""
+    """The share of padding that a kind of step computed, as text."""
     rows, pairs = (100 * steps[key + "_padding"] / max(steps[key], 1)
                    for key in ("matmul_rows", "attention_pairs"))
     return f"padding {rows:.0f} % of matmul rows, {pairs:.0f} % of attention"
@@ -195,7 +195,7 @@ def line_of(name, goal, outcome, fill):
 
 
 class Ceiling:
-    """What the device can do of one thing; `rate` is None where that is not known."""
+    """A limit of the device; `rate` is None if it is not known."""
 
     def __init__(self, name, unit, scale, outcome, key):
         self.rate = None

@@ -120,7 +120,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 def results_of(report):
-    """Of a GoogleTest JSON report: result and message of each case, by its full name."""
+    """Result and message of each case of a GoogleTest JSON report, by full name."""
     results = {}
     for suite in report.get("testsuites", []):
         for case in suite.get("testsuite", []):
@@ -175,7 +175,7 @@ def run_each_alone(runner, program, names, deadline):
             continue
         found, done = run_tests_of(runner, program, name, min(left, ALONE_LIMIT_S))
         result = found.get(name, (FAILED, end_of(done)))
-        # What a sanitizer finds is no failure of the test.
+        # A sanitizer's finding is not a failure of the test.
         if done.returncode != 0 and result[0] != FAILED:
             result = FAILED, end_of(done)
         results[name] = result
@@ -237,7 +237,7 @@ def compare_with_cpu(runner):
 
 
 def machine(runner):
-    """What `doctor` says about CUDA."""
+    """The lines of `doctor` about CUDA."""
     done = runner.run(["sluice", "doctor", "--json"])
     try:
         checks = json.loads(done.stdout)["checks"]
@@ -297,7 +297,7 @@ def run_tests(runner):
 
 
 class Report:
-    """What is printed, and written to a file as well, at once: what comes later may fail."""
+    """Prints the report and writes it to a file, line by line, because later parts may fail."""
 
     def __init__(self, path):
         self.path = path

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/models and tests/golden/rope: what transformers computes for tiny random
+"""Writes tests/golden/models and tests/golden/rope: the results of transformers for tiny random
 models of every family, as small text files. Formats: tests/golden/models/README.md.
 
     python3 tools/make_goldens.py [CASE...]
 
 Needs tools/requirements.txt; the C++ tests need nothing of it. The reference runs in float64
-throughout, but for the rotary tables, which transformers defines in float32. PyTorch's own error
-is that of the same model in float32 and in the dtype of its weights.
+throughout, except for the rotary tables, which transformers defines in float32. PyTorch's own error
+is measured with the same model in float32 and in the dtype of its weights.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def fp8_matrices(config, tensors, seed):
 
 
 def stored_bytes(tensor, seed, dtype, fp8):
-    """A tensor as it lies in the checkpoint, scales behind the codes."""
+    """The bytes of a tensor in the checkpoint, scales after the codes."""
     if tensor.name not in fp8:
         return recipe.encode(recipe.values(tensor, seed, 0, tensor.elements), dtype)
     codes, scales, _ = fp8[tensor.name]

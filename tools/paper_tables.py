@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the evaluation of the Sarathi-Serve paper in the simulator and writes what comes out beside
-what the paper states: figures 10 to 14 and table 4.
+"""Runs the evaluation of the Sarathi-Serve paper in the simulator and writes its results beside the
+paper's: figures 10 to 14 and table 4.
 
     python3 tools/paper_tables.py --sluice build/release/apps/sluice --results build/paper.json
     python3 tools/paper_tables.py --from build/paper.json --page docs/sarathi.md
@@ -41,7 +41,7 @@ TABLE3 = {
 SYSTEMS = {"orca": "Orca", "vllm": "vLLM", "sarathi": "Sarathi-Serve"}
 CONTEXT = {"sharegpt": 8192, "arxiv": 16384}
 
-# What the paper states, in the order of its sections.
+# The paper's figures, in the order of its sections.
 CLAIMS = [
     ("Yi-34B, strict, sharegpt: over Orca", 4.0, ("yi-34b", "sharegpt", "strict", "orca")),
     ("Yi-34B, strict, sharegpt: over vLLM", 3.7, ("yi-34b", "sharegpt", "strict", "vllm")),

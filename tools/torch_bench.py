@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What others reach on the same device, measured by PyTorch and transformers, as one JSON line.
+"""Measures the same device with PyTorch and transformers, and prints one JSON line.
 
 Usage: torch_bench.py ceilings|eager|compiled --device cuda:0 [--config FILE --batch B ...]
 ceilings: bandwidth of a copy in device memory (bytes read and written) and of one from pinned
 memory to the device, BF16 matmul.
-eager, compiled: decode steps of transformers' Llama with random weights: as it comes, and with a
-static cache and torch.compile. Exits 3, with the reason on stderr, when a package is missing.
+eager, compiled: decode steps of transformers' Llama with random weights, unchanged or with a static
+cache and torch.compile. Exits 3, with the reason on stderr, when a package is missing.
 """
 
 import argparse

@@ -122,5 +122,5 @@ def pattern(template, anything=r"[\w' -]+?"):
 
 
 def pseudo_word(rng):
-    """A word nobody has seen, so that the model learns to copy and not only to recite."""
+    """An invented word, so that the model learns to copy and not only to recite."""
     return "".join(rng.choice(lexicon.WORD_SYLLABLES) for _ in range(rng.choice((2, 2, 3))))

@@ -1,4 +1,4 @@
-"""Who and what a story is about: drawn once, then kept through all its sentences."""
+"""The entities of a story, drawn once and then kept through all its sentences."""
 
 import dataclasses
 

@@ -1,7 +1,7 @@
 """Trains the demo model on text that corpus.py writes while training; nothing is read twice.
 
-The run is a function of its options and seeds alone, but for `--minutes`: the learning rate follows
-the share of the time (or of `--tokens`, which is exactly reproducible) that is used up.
+The run depends on its options and seeds alone, except with `--minutes`: then the learning rate
+follows the share of the time that is used up. With `--tokens` a run is reproducible exactly.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def learning_rate(progress, step, options):
 
 
 def copy_weight(progress, options):
-    """What a copied entity counts, against 1 for other tokens; back to 1 well before the end."""
+    """The weight of a copied entity; other tokens have 1. It is back to 1 well before the end."""
     return 1.0 + (options.copy_weight - 1.0) * max(0.0, 1.0 - progress / 0.75)
 
 
