@@ -1,22 +1,32 @@
 #include "device/cuda/cuda_graph.h"
 
+#include "base/check.h"
+
 namespace sluice::cuda {
 
-Result<std::unique_ptr<CudaGraph>> CudaGraph::create(Gpu& gpu, CUgraph graph,
-                                                     std::unique_ptr<RecordedOps> ops) {
-  std::unique_ptr<CudaGraph> made(new CudaGraph(gpu, graph, std::move(ops)));
-  const DriverApi& api = gpu.api();
-  RETURN_IF_ERROR(gpu.check(api.cuGraphInstantiate(&made->executable_, graph, 0),
-                            "making a captured graph executable"));
-  RETURN_IF_ERROR(
-      gpu.check(api.cuGraphUpload(made->executable_, gpu.stream()), "uploading a captured graph"));
+Status CudaGraph::set_graph(CUgraph graph) {
+  CHECK(graph_ == nullptr);
+  graph_ = graph;
+  const DriverApi& api = gpu_.api();
+  Status made = gpu_.check(api.cuGraphInstantiate(&executable_, graph, 0),
+                           "making a captured graph executable");
+  if (made) {
+    made = gpu_.check(api.cuGraphUpload(executable_, gpu_.stream()), "uploading a captured graph");
+  }
+  if (!made) destroy();
   return made;
 }
 
-CudaGraph::~CudaGraph() {
-  static_cast<void>(gpu_.synchronize());  // a launch of it may still run
+void CudaGraph::destroy() {
   if (executable_ != nullptr) static_cast<void>(gpu_.api().cuGraphExecDestroy(executable_));
-  static_cast<void>(gpu_.api().cuGraphDestroy(graph_));
+  if (graph_ != nullptr) static_cast<void>(gpu_.api().cuGraphDestroy(graph_));
+  executable_ = nullptr;
+  graph_ = nullptr;
+}
+
+CudaGraph::~CudaGraph() {
+  gpu_.drain();  // a launch of it may still run
+  destroy();
 }
 
 }  // namespace sluice::cuda

@@ -17,7 +17,7 @@ bool CudaOps::begin(OpId op, const Params& p) {
     record_->append(op, p);
     return false;
   }
-  if (!gpu_.health()) return false;  // its caller learns when it waits
+  if (!gpu_.ready()) return false;  // the next call that can fail returns the error
   auto current = gpu_.make_current();
   if (!current) gpu_.refuse(std::move(current).error());
   return current.has_value();
@@ -46,7 +46,7 @@ void CudaOps::layer_norm(const LayerNormParams& p) {
 }
 
 bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
-  if (!plan.many_rows || library_ == nullptr) return false;
+  if (!plan.many_rows || library_ == nullptr || !library_allowed_) return false;
   if (p.segments[0].weight.dtype == DType::kF8E4M3) {
     if (!std::exchange(told_fp8_, true)) {
       log_info(gpu_.name() +
@@ -65,21 +65,21 @@ bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
 }
 
 template <class Params>
-void CudaOps::find_way(const Params& p, const MatmulParams& product) {
+void CudaOps::choose_algorithm(const Params& p, const MatmulParams& product) {
   const auto plan = plan_matmul(p, matmul_);
   if (plan && suits_library(*plan, product)) library_->prepare(product);
 }
 
-// A wrong op is told when it is called.
+// A wrong op is reported when it runs.
 void CudaOps::prepare(const Graph& graph) {
   for (std::size_t i = 0; i < graph.num_nodes(); ++i) {
     const GraphNode node = graph.node(i);
     if (node.op == OpId::kMatmul) {
       const auto p = read_params<MatmulParams>(node);
-      find_way(p, p);
+      choose_algorithm(p, p);
     } else if (node.op == OpId::kGatedMatmul) {
       const auto p = read_params<GatedMatmulParams>(node);
-      find_way(p, p.product());
+      choose_algorithm(p, p.product());
     }
   }
 }

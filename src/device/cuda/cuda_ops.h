@@ -1,7 +1,6 @@
-// CudaOps: each op is one kernel, submitted to the GPU's stream. While the device captures, ops are
-// only listed: it calls them again, in a capture of the driver, when the list is whole and what
-// cannot be done in such a capture has been done (prepare).
-// An op that cannot be submitted leaves an error that the GPU keeps (Gpu::health).
+// CudaOps: submits the kernel of each op to the GPU's stream. While the device captures, ops are
+// only listed; graph_capture.h makes a graph of the list.
+// An op that cannot be submitted leaves an error that the GPU keeps (Gpu::take_error).
 // Owner: the CUDA device. Threads: the engine's thread only.
 #pragma once
 
@@ -23,13 +22,17 @@ class CudaOps final : public Ops {
   CudaOps(Gpu& gpu, KernelSet& kernels, bool deterministic)
       : gpu_(gpu), kernels_(kernels), matmul_{deterministic, gpu.info().multiprocessors} {}
 
-  // From now on, for matrix products of many rows. It must outlive this.
+  // From now on `library` does matrix products of many rows. It must outlive this.
   void use_library(LibraryMatmul& library) { library_ = &library; }
+  bool has_library() const { return library_ != nullptr; }
+  // Whether the library is used, where there is one.
+  void allow_library(bool allowed) { library_allowed_ = allowed; }
 
   bool recording() const { return record_ != nullptr; }
   void start_recording() { record_ = std::make_unique<RecordedOps>(); }
   std::unique_ptr<RecordedOps> take_record() { return std::move(record_); }
-  // What the ops of a list need and a capture forbids.
+  // Does what the ops of a list need and a capture of the driver forbids: the library chooses its
+  // algorithms, and runs each once, so that its code is loaded. Writes `out` of these products.
   void prepare(const Graph& graph);
 
   void embed(const EmbedParams& p) override;
@@ -62,7 +65,7 @@ class CudaOps final : public Ops {
   // Whether it does.
   bool use_library_for(const MatmulPlan& plan, const MatmulParams& p);
   template <class Params>
-  void find_way(const Params& p, const MatmulParams& product);
+  void choose_algorithm(const Params& p, const MatmulParams& product);
   template <class Params>
   void launch_product(const MatmulPlan& plan, const Params& p);
 
@@ -72,6 +75,7 @@ class CudaOps final : public Ops {
   Gpu& gpu_;
   KernelSet& kernels_;
   LibraryMatmul* library_ = nullptr;
+  bool library_allowed_ = true;
   MatmulChoice matmul_;
   bool told_fp8_ = false;                // that the library is not used
   bool told_plain_ = false;              // that attention is slow, and why

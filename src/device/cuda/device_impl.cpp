@@ -12,6 +12,7 @@
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/gpu.h"
+#include "device/cuda/graph_capture.h"
 #include "device/cuda/kernel_set.h"
 #include "device/cuda/library_matmul.h"
 #include "device/cuda/virtual_memory.h"
@@ -67,7 +68,8 @@ class CudaDevice final : public Device {
   Status replay(const Graph& graph) override;
 
  private:
-  // Before anything is submitted: no capture on, no error before, the context current.
+  // Called before anything is submitted: no capture is on, no error was kept, the context is
+  // current.
   Status prepare(std::string_view what);
   bool is_pinned(const void* memory, std::size_t bytes) const;
   // Behind the submission of a copy from or to host memory.
@@ -102,7 +104,7 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
 
 CudaDevice::~CudaDevice() {
   // What was submitted still uses memory and code; members free them with the context current.
-  static_cast<void>(gpu_->synchronize());
+  gpu_->drain();
 }
 
 void CudaDevice::start_library(const CublasLtApi& api) {
@@ -119,7 +121,7 @@ void CudaDevice::start_library(const CublasLtApi& api) {
 Status CudaDevice::prepare(std::string_view what) {
   if (ops_.recording())
     return internal_error(fmt::format("{}: not possible while capturing", what));
-  RETURN_IF_ERROR(gpu_->health());
+  RETURN_IF_ERROR(gpu_->take_error());
   return gpu_->make_current();
 }
 
@@ -156,7 +158,7 @@ bool CudaDevice::is_pinned(const void* memory, std::size_t bytes) const {
 Status CudaDevice::copied(CUresult result, std::string_view what, const void* memory,
                           std::size_t bytes) {
   gpu_->submitted(result, what);
-  return is_pinned(memory, bytes) ? gpu_->health() : synchronize();
+  return is_pinned(memory, bytes) ? gpu_->take_error() : synchronize();
 }
 
 Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
@@ -206,24 +208,7 @@ Result<std::unique_ptr<Graph>> CudaDevice::end_capture() {
   if (!ops_.recording()) return internal_error("capture: none is on");
   std::unique_ptr<RecordedOps> record = ops_.take_record();
   RETURN_IF_ERROR(prepare("capture"));
-  ops_.prepare(*record);
-  // The library loads its code when it first needs it, which may be now, and which the driver takes
-  // for unsafe in the stricter modes.
-  const CUstreamCaptureMode mode =
-      library_ == nullptr ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL : CU_STREAM_CAPTURE_MODE_RELAXED;
-  RETURN_IF_ERROR(
-      gpu_->check(gpu_->api().cuStreamBeginCapture(gpu_->stream(), mode), "beginning a capture"));
-  CHECK(call_recorded(ops_, *record));
-  CUgraph graph = nullptr;
-  const auto ended =
-      gpu_->check(gpu_->api().cuStreamEndCapture(gpu_->stream(), &graph), "ending a capture");
-  // An op that could not be captured says more than the broken capture it leaves.
-  if (auto health = gpu_->health(); !health || !ended) {
-    if (graph != nullptr) static_cast<void>(gpu_->api().cuGraphDestroy(graph));
-    return health ? ended.error() : health.error();
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<CudaGraph> made,
-                   CudaGraph::create(*gpu_, graph, std::move(record)));
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaGraph> made, capture_graph(*gpu_, ops_, std::move(record)));
   return std::unique_ptr<Graph>(std::move(made));
 }
 
@@ -233,8 +218,7 @@ Status CudaDevice::replay(const Graph& graph) {
   if (captured == nullptr || &captured->gpu() != gpu_.get()) {
     return invalid_argument(gpu_->name() + ": replay: the graph was captured elsewhere");
   }
-  gpu_->submitted(gpu_->api().cuGraphLaunch(captured->executable(), gpu_->stream()), "a graph");
-  return gpu_->health();
+  return run_graph(*gpu_, ops_, *captured);
 }
 
 }  // namespace

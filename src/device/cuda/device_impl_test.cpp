@@ -58,6 +58,7 @@ class CudaDeviceTest : public testing::Test {
             matrix_view(range_.base + 4096, DType::kF32, rows, 8),
             {nullptr, rows}};
   }
+  void expect_graph_without_driver(std::string_view why);
   float first_of_row(std::size_t row) {
     float value = -1.0F;
     EXPECT_TRUE(device_->copy_to_host(&value, range_.base + 4096 + row * 32, 4));
@@ -253,16 +254,97 @@ TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
   EXPECT_FALSE(fake_.capturing);
 }
 
-TEST_F(CudaDeviceTest, ADriverThatBreaksACaptureIsToldByName) {
+// Captures one embedding, expects a warning that says `why`, and that the graph gives the result
+// all the same.
+void CudaDeviceTest::expect_graph_without_driver(std::string_view why) {
+  const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  fake_.fails["cuStreamEndCapture"] = CUDA_ERROR_INVALID_VALUE;
+  device_->ops().embed(params);
+  testing::internal::CaptureStderr();
+  const auto graph = device_->end_capture();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr(why), HasSubstr("submitted one by one (slower)")));
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_FALSE(fake_.capturing);
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_EQ(first_of_row(0), 16.0F);
+  EXPECT_EQ(fake_.calls["cuGraphLaunch"], 0);
+}
+
+// Each of these failures leaves the context whole: the ops run without a graph, and the next
+// capture makes one.
+TEST_F(CudaDeviceTest, ACaptureThatTheDriverRefusesRunsOpByOp) {
+  fake_.fails_in_capture["cuLaunchKernel"] = CUDA_ERROR_INVALID_VALUE;
+  expect_graph_without_driver("embed: CUDA_ERROR_INVALID_VALUE");
+  fake_.fails_in_capture.clear();
+  for (const char* function :
+       {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphUpload"}) {
+    SCOPED_TRACE(function);
+    fake_.fails[function] = CUDA_ERROR_OUT_OF_MEMORY;
+    expect_graph_without_driver("CUDA_ERROR_OUT_OF_MEMORY");
+    fake_.fails.clear();
+  }
+  EXPECT_TRUE(device_->synchronize());
+  const EmbedParams params = embed({2, 1});
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().embed(params);
+  const auto graph = device_->end_capture();
+  ASSERT_TRUE(graph);
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_EQ(fake_.calls["cuGraphLaunch"], 1);
+}
+
+TEST_F(CudaDeviceTest, AFaultInsideACaptureEndsTheDevice) {
+  const EmbedParams params = embed({2, 1});
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().embed(params);
+  fake_.fails_in_capture["cuLaunchKernel"] = CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto graph = device_->end_capture();
   ASSERT_FALSE(graph);
-  EXPECT_THAT(graph.error().message, HasSubstr("ending a capture: CUDA_ERROR_INVALID_VALUE"));
-  fake_.fails.clear();
-  fake_.fails["cuGraphInstantiate"] = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_EQ(graph.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(device_->begin_capture().error().message, graph.error().message);
+}
+
+TEST_F(CudaDeviceTest, AGraphLaunchWithoutMemoryRunsOpByOp) {
+  const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  EXPECT_EQ(device_->end_capture().error().code, ErrorCode::kResourceExhausted);
+  device_->ops().embed(params);
+  const auto graph = device_->end_capture();
+  ASSERT_TRUE(graph);
+  fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(device_->replay(**graph));
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("launching a graph: CUDA_ERROR_OUT_OF_MEMORY (out of memory)"),
+                    testing::Not(testing::ContainsRegex("launching(.|\n)*launching"))))
+      << "reported once";
+  EXPECT_EQ(first_of_row(0), 16.0F);
+  EXPECT_EQ(fake_.launches.size(), 2U);
+  fake_.fails.clear();
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_EQ(fake_.launches.size(), 2U) << "the graph is launched as soon as that works";
+}
+
+TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
+  const EmbedParams params = embed({2, 1});
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().embed(params);
+  const auto graph = device_->end_capture();
+  ASSERT_TRUE(graph);
+  fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
+  fake_.fails["cuLaunchKernel"] = CUDA_ERROR_OUT_OF_MEMORY;
+  const auto status = device_->replay(**graph);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
+  device_->ops().embed(params);
+  device_->ops().embed(params);
+  EXPECT_EQ(fake_.calls["cuLaunchKernel"], 3) << "behind an error nothing is submitted";
+  EXPECT_FALSE(device_->mark(0));
+  fake_.fails.clear();
+  EXPECT_TRUE(device_->mark(0)) << "an error is returned once";
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_EQ(first_of_row(0), 16.0F);
 }
 
 TEST(MakeCudaDevice, GivesEverythingBackWhateverStepFails) {

@@ -169,7 +169,7 @@ cublasStatus_t choose_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t product,
     return broken_rule("an epilogue");
   }
   if (has_bias(own_product) && own_product.bias == nullptr) return broken_rule("a bias to look at");
-  if (!active->knows_a_way) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!active->has_algorithms) return CUBLAS_STATUS_NOT_SUPPORTED;
   const Preference& own = thing_of<Preference>(preference);
   const auto alignment = [&](int attribute) {
     const auto found = own.alignments.find(attribute);
@@ -240,6 +240,13 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void
   if (*static_cast<const float*>(alpha) != 1.0F || *static_cast<const float*>(beta) != 0.0F ||
       c != d) {
     return broken_rule("a plain product");
+  }
+  // An algorithm's code is loaded when it first runs; loading it breaks a capture.
+  const auto* name = reinterpret_cast<const char*>(algorithm);
+  const bool loads = active->loaded.emplace(name, sizeof(*algorithm)).second;
+  if (fakes::fake().capturing && (loads || active->fails_in_capture)) {
+    fakes::fake().capture_broken = true;
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   }
   FakeDriver::Launch launch;
   launch.library = [a, left = layout_of(a_layout), b, right = layout_of(b_layout), d,

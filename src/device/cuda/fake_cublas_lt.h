@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,13 @@ class FakeCublasLt {
   // Settings.
   std::string missing;
   std::map<std::string, cublasStatus_t> fails;  // by function: the result of its calls
-  bool knows_a_way = true;
+  bool fails_in_capture = false;                // products, which breaks the capture
+  bool has_algorithms = true;
 
   // Books.
   std::map<std::string, int> calls;
-  int alive = 0;  // handles, descriptions, layouts, preferences
+  std::set<std::string> loaded;  // algorithms whose code is loaded, since they have run
+  int alive = 0;                 // handles, descriptions, layouts, preferences
   std::vector<std::string> broken_rules;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "device/cuda/fake_calls.h"
@@ -32,6 +33,16 @@ FakeDriver& fake() {
 
 CUresult enter(const char* function) {
   ++fake().calls[function];
+  if (fake().capturing) {
+    const auto breaks = fake().fails_in_capture.find(function);
+    if (breaks != fake().fails_in_capture.end()) {
+      fake().capture_broken = true;
+      return breaks->second;
+    }
+    if (fake().capture_broken && std::strcmp(function, "cuStreamEndCapture") != 0) {
+      return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+  }
   const auto found = fake().fails.find(function);
   if (found == fake().fails.end()) return CUDA_SUCCESS;
   if (const auto left = fake().works.find(function);
@@ -64,6 +75,9 @@ CUresult error_name(CUresult error, const char** text) {
     case CUDA_ERROR_LAUNCH_FAILED: *text = "CUDA_ERROR_LAUNCH_FAILED"; return CUDA_SUCCESS;
     case CUDA_ERROR_NO_DEVICE: *text = "CUDA_ERROR_NO_DEVICE"; return CUDA_SUCCESS;
     case CUDA_ERROR_INVALID_VALUE: *text = "CUDA_ERROR_INVALID_VALUE"; return CUDA_SUCCESS;
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+      *text = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+      return CUDA_SUCCESS;
     case CUDA_ERROR_NOT_SUPPORTED: *text = "CUDA_ERROR_NOT_SUPPORTED"; return CUDA_SUCCESS;
     default: *text = nullptr; return CUDA_ERROR_INVALID_VALUE;
   }
@@ -191,10 +205,11 @@ CUresult begin_capture(CUstream, CUstreamCaptureMode) {
 CUresult end_capture(CUstream, CUgraph* graph) {
   if (!fake().capturing) return broken("capture: none");
   fake().capturing = false;
+  const std::vector<FakeDriver::Launch> captured = std::exchange(fake().captured, {});
+  if (std::exchange(fake().capture_broken, false)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   ENTER_CURRENT(cuStreamEndCapture);
   const std::size_t number = next_handle();
-  fake().graphs[number] = std::move(fake().captured);
-  fake().captured.clear();
+  fake().graphs[number] = captured;
   *graph = handle_of<CUgraph>(number);
   return CUDA_SUCCESS;
 }

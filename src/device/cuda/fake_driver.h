@@ -64,6 +64,8 @@ class FakeDriver {
   std::string missing;                    // a symbol that lookup() does not find
   std::map<std::string, CUresult> fails;  // by function: the result of its next calls
   std::map<std::string, int> works;       // so many calls still succeed before `fails` counts
+  // As `fails`, for calls inside a capture, which they break: until it is ended, nothing works.
+  std::map<std::string, CUresult> fails_in_capture;
   std::map<std::string, std::size_t> parameter_bytes;  // of kernels; default: what we pass
   std::vector<CUdeviceptr> taken;                      // bases that others hold
 
@@ -93,6 +95,7 @@ class FakeDriver {
   int modules = 0;
   bool current = false;
   bool capturing = false;
+  bool capture_broken = false;
   CUmemAllocationProp last_properties = {};
   CUresult fault = CUDA_SUCCESS;  // what every call gives from a trap on
   std::vector<std::string> broken_rules;

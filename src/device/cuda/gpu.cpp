@@ -30,11 +30,11 @@ Result<CUdevice> find_device(const DriverApi& api, int index) {
   return device;
 }
 
-// Faults show late: at any call that follows the kernel's.
+// A fault shows late: at any call after the launch of the kernel that caused it.
 std::string blame(std::string_view call, std::string_view submitted) {
   return fmt::format(
-      "{}, or what was submitted before it, {} last (with CUDA_LAUNCH_BLOCKING=1 "
-      "it is the first named)",
+      "{}, or something submitted before it, {} last (run with CUDA_LAUNCH_BLOCKING=1 and "
+      "--enforce-eager to see which op fails)",
       call, submitted);
 }
 
@@ -120,7 +120,7 @@ Result<MemoryInfo> Gpu::memory_info() const {
 Status Gpu::check(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return {};
   Error error = driver_error(api_, result, fmt::format("{}: {}", name_, what));
-  if (is_sticky(result)) keep(error);
+  if (is_sticky(result)) keep(result, error);
   return error;
 }
 
@@ -128,25 +128,40 @@ void Gpu::submitted(CUresult result, std::string_view what) {
   const std::string_view before = std::exchange(last_submitted_, what);
   if (result == CUDA_SUCCESS) return;
   const std::string place = is_sticky(result) ? blame(what, before) : std::string(what);
-  keep(driver_error(api_, result, fmt::format("{}: {}", name_, place)));
+  keep(result, driver_error(api_, result, fmt::format("{}: {}", name_, place)));
 }
 
-void Gpu::refuse(Error error) { keep(with_context(name_, std::move(error))); }
+void Gpu::refuse(Error error) {
+  if (!ready()) return;
+  failure_ = with_context(name_, std::move(error));
+  refused_ = true;
+}
 
-void Gpu::keep(Error error) {
-  if (!health_) return;
-  log_error(error.message);
-  health_ = std::move(error);
+void Gpu::keep(CUresult result, Error error) {
+  if (!fault_) return;
+  if (is_sticky(result)) {
+    log_error(error.message);
+    fault_ = std::move(error);
+  } else if (failure_) {
+    failure_ = std::move(error);
+  }
+}
+
+Status Gpu::take_error() {
+  refused_ = false;
+  Status failure = std::exchange(failure_, Status());
+  return fault_ ? failure : fault_;
 }
 
 Status Gpu::mark(std::size_t number) {
   submitted(api_.cuEventRecord(marks_[number], stream_), last_submitted_);
-  return health_;
+  return take_error();
 }
 
 Status Gpu::wait(std::size_t number) {
   RETURN_IF_ERROR(make_current());
-  return waited(api_.cuEventSynchronize(marks_[number]));
+  waited(api_.cuEventSynchronize(marks_[number]));
+  return take_error();
 }
 
 Result<Duration> Gpu::time_between(std::size_t first, std::size_t second) {
@@ -158,15 +173,19 @@ Result<Duration> Gpu::time_between(std::size_t first, std::size_t second) {
 
 Status Gpu::synchronize() {
   RETURN_IF_ERROR(make_current());
-  return waited(api_.cuStreamSynchronize(stream_));
+  waited(api_.cuStreamSynchronize(stream_));
+  return take_error();
 }
 
-Status Gpu::waited(CUresult result) {
-  if (result != CUDA_SUCCESS) {
-    keep(driver_error(api_, result,
-                      fmt::format("{}: {}", name_, blame("waiting", last_submitted_))));
-  }
-  return health_;
+void Gpu::drain() {
+  static_cast<void>(make_current());
+  waited(api_.cuStreamSynchronize(stream_));
+}
+
+void Gpu::waited(CUresult result) {
+  if (result == CUDA_SUCCESS) return;
+  keep(result,
+       driver_error(api_, result, fmt::format("{}: {}", name_, blame("waiting", last_submitted_))));
 }
 
 }  // namespace sluice::cuda

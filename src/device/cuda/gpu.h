@@ -1,7 +1,14 @@
-// Gpu: one GPU's primary context, its compute stream, and the first error of anything submitted to
-// it. Everything else of the backend (memory, staging, kernels, ops) borrows it.
-// Owner: the CUDA device. Threads: one at a time but for memory_info(); every entry point makes the
-// context current first, since that is a property of the calling thread.
+// Gpu: one GPU's primary context, its compute stream, and the errors of what is submitted to it.
+// Everything else of the backend (memory, staging, kernels, ops) borrows it.
+//
+// Errors are of two kinds. A fault (is_sticky: a kernel's bad address, a memory error) ends the
+// context: it is kept, and every later call returns it. Any other failure leaves the context whole
+// (a launch that the driver refused, no memory for a graph): take_error() returns it once, and what
+// is submitted until then is dropped, since it would compute from results that are not there.
+//
+// Owner: the CUDA device. Threads: one at a time; memory_info() may be called from any thread.
+// Every entry point makes the context current first, since that is a property of the calling
+// thread.
 #pragma once
 
 #include <array>
@@ -47,30 +54,37 @@ class Gpu {
   Status make_current() const;
   Result<MemoryInfo> memory_info() const;
 
-  // Of a call that may fail and leave the device whole (memory, say): the error, named. A sticky
-  // one is kept as well.
+  // Names the error of a call that its caller handles (taking memory, say). Keeps faults.
   Status check(CUresult result, std::string_view what);
-  // Of something submitted to the stream: any failure is kept, and later calls return it.
+  // Takes the result of submitting something to the stream. Errors are kept for take_error().
   void submitted(CUresult result, std::string_view what);
-  // Something that was asked for cannot be submitted at all; kept in the same way.
+  // Keeps an error for take_error(): an op that cannot be submitted at all.
   void refuse(Error error);
-  // The first error kept, for ever.
-  Status health() const { return health_; }
+  // Whether what is submitted now runs: there is no fault and no error that was not taken.
+  bool ready() const { return fault_.has_value() && failure_.has_value(); }
+  // Whether the error that take_error() will return comes from refuse(): a second attempt would
+  // fail in the same way.
+  bool refused() const { return refused_; }
+  // The fault, if there is one; else the first failure since the last call.
+  Status take_error();
+  // The fault, if there is one.
+  Status health() const { return fault_; }
 
   // Device::mark, Device::wait and Device::time_between.
   Status mark(std::size_t number);
   Status wait(std::size_t number);
   Result<Duration> time_between(std::size_t first, std::size_t second);
 
-  // Waits for the stream, also after an error, and returns the first error kept. One of what ran is
-  // named by what was submitted last.
+  // Waits for the stream, also after an error. Names an error of what ran by what was submitted
+  // last. drain() leaves errors to the next call that returns them.
   Status synchronize();
+  void drain();
 
  private:
   Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info);
-  void keep(Error error);
-  // Of a call that waits: an error is one of what ran.
-  Status waited(CUresult result);
+  void keep(CUresult result, Error error);
+  // Takes the result of a call that waits: an error is one of what ran.
+  void waited(CUresult result);
 
   DriverApi api_;
   std::string name_;
@@ -79,7 +93,9 @@ class Gpu {
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
   std::array<CUevent, Device::kMarks> marks_ = {};
-  Status health_;
+  Status fault_;
+  Status failure_;  // until it is taken
+  bool refused_ = false;
   std::string_view last_submitted_ = "nothing";
 };
 

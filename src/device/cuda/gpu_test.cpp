@@ -80,12 +80,13 @@ TEST(GpuErrors, OfWhatRanNameWhatWasSubmittedLast) {
   fake.fails["cuStreamSynchronize"] = CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto status = (*gpu)->synchronize();
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message,
-              AllOf(HasSubstr("cuda:0"), HasSubstr("attention"),
-                    HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"), HasSubstr("CUDA_LAUNCH_BLOCKING")));
+  EXPECT_THAT(
+      status.error().message,
+      AllOf(HasSubstr("cuda:0"), HasSubstr("attention"), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"),
+            HasSubstr("CUDA_LAUNCH_BLOCKING=1 and --enforce-eager")));
 }
 
-TEST(GpuErrors, ASubmissionThatFailsIsKept) {
+TEST(GpuErrors, ASubmissionThatTheDriverRefusesIsReturnedOnce) {
   FakeDriver fake;
   const auto gpu = Gpu::open(FakeDriver::api(), 0);
   ASSERT_TRUE(gpu);
@@ -93,6 +94,18 @@ TEST(GpuErrors, ASubmissionThatFailsIsKept) {
   const auto status = (*gpu)->synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message, "cuda:0: matmul: CUDA_ERROR_INVALID_VALUE");
+  EXPECT_TRUE((*gpu)->ready());
+  EXPECT_TRUE((*gpu)->synchronize());
+}
+
+TEST(GpuErrors, DrainingLeavesAnErrorToTheNextCall) {
+  FakeDriver fake;
+  const auto gpu = Gpu::open(FakeDriver::api(), 0);
+  ASSERT_TRUE(gpu);
+  (*gpu)->submitted(CUDA_ERROR_OUT_OF_MEMORY, "matmul");
+  (*gpu)->drain();
+  EXPECT_FALSE((*gpu)->ready());
+  EXPECT_EQ((*gpu)->mark(0).error().code, ErrorCode::kResourceExhausted);
 }
 
 TEST(Gpu, GivesEverythingBack) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
+#include <string>
 
 #include "base/log.h"
 
@@ -38,26 +40,26 @@ bool continues(const TensorView& first, const TensorView& next) {
          next.data == element(first, first.dims[0] * first.strides[0]);
 }
 
-// The product's segments, those that lie one behind the other as one.
-struct Calls {
-  std::array<MatmulSegment, MatmulParams::kMaxSegments> segments;
+// The product's segments; neighbours in memory are joined.
+struct Segments {
+  std::array<MatmulSegment, MatmulParams::kMaxSegments> of;
   std::size_t count = 0;
 };
-Calls calls_of(const MatmulParams& p) {
-  Calls calls;
+Segments joined_segments(const MatmulParams& p) {
+  Segments joined;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
     const MatmulSegment& next = p.segments[s];
-    if (calls.count > 0) {
-      MatmulSegment& last = calls.segments[calls.count - 1];
+    if (joined.count > 0) {
+      MatmulSegment& last = joined.of[joined.count - 1];
       if (continues(last.weight, next.weight) && continues(last.bias, next.bias)) {
         last.weight.dims[0] += next.weight.dims[0];
         last.bias.dims[0] += next.bias.dims[0];
         continue;
       }
     }
-    calls.segments[calls.count++] = next;
+    joined.of[joined.count++] = next;
   }
-  return calls;
+  return joined;
 }
 
 }  // namespace
@@ -80,9 +82,9 @@ Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& 
 }
 
 LibraryMatmul::~LibraryMatmul() {
-  for (const auto& [shape, way] : ways_) {
-    if (way.product != nullptr) api_.cublasLtMatmulDescDestroy(way.product);
-    for (cublasLtMatrixLayout_t layout : {way.weight, way.x, way.out}) {
+  for (const auto& [shape, algorithm] : algorithms_) {
+    if (algorithm.product != nullptr) api_.cublasLtMatmulDescDestroy(algorithm.product);
+    for (cublasLtMatrixLayout_t layout : {algorithm.weight, algorithm.x, algorithm.out}) {
       if (layout != nullptr) api_.cublasLtMatrixLayoutDestroy(layout);
     }
   }
@@ -92,8 +94,18 @@ LibraryMatmul::~LibraryMatmul() {
   memory_.release(workspace_);
 }
 
-LibraryMatmul::Way LibraryMatmul::describe(const Shape& shape) const {
-  Way way;
+// "8x4096x14336 BF16": rows, depth, columns and the type of the inputs.
+std::string LibraryMatmul::text_of(const Shape& shape) {
+  std::string type = dtype_name(shape.in);
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return fmt::format(
+      "{}x{}x{} {}{}", shape.rows, shape.depth, shape.columns, type,
+      shape.bias_alignment == 0 ? "" : fmt::format(" with biases of {}", dtype_name(shape.bias)));
+}
+
+LibraryMatmul::Algorithm LibraryMatmul::describe(const Shape& shape) const {
+  Algorithm algorithm;
   const auto ok = [](cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; };
   const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   // Matrices lie by columns for the library: a row-major [N, K] is its K x N.
@@ -101,29 +113,31 @@ LibraryMatmul::Way LibraryMatmul::describe(const Shape& shape) const {
   const std::uint32_t epilogue =
       shape.bias_alignment == 0 ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
   // It takes biases of the type of out, one for each of its rows, which are our columns.
-  way.found =
+  algorithm.usable =
       (shape.bias_alignment == 0 || shape.bias == shape.out) &&
-      ok(api_.cublasLtMatmulDescCreate(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-      ok(api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                             sizeof(transposed))) &&
-      ok(api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                             sizeof(epilogue))) &&
-      ok(api_.cublasLtMatrixLayoutCreate(&way.weight, type_of(shape.in), unsigned_of(shape.depth),
-                                         unsigned_of(shape.columns), shape.weight_stride)) &&
-      ok(api_.cublasLtMatrixLayoutCreate(&way.x, type_of(shape.in), unsigned_of(shape.depth),
+      ok(api_.cublasLtMatmulDescCreate(&algorithm.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
+      ok(api_.cublasLtMatmulDescSetAttribute(algorithm.product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                             &transposed, sizeof(transposed))) &&
+      ok(api_.cublasLtMatmulDescSetAttribute(algorithm.product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                             &epilogue, sizeof(epilogue))) &&
+      ok(api_.cublasLtMatrixLayoutCreate(&algorithm.weight, type_of(shape.in),
+                                         unsigned_of(shape.depth), unsigned_of(shape.columns),
+                                         shape.weight_stride)) &&
+      ok(api_.cublasLtMatrixLayoutCreate(&algorithm.x, type_of(shape.in), unsigned_of(shape.depth),
                                          unsigned_of(shape.rows), shape.x_stride)) &&
-      ok(api_.cublasLtMatrixLayoutCreate(&way.out, type_of(shape.out), unsigned_of(shape.columns),
-                                         unsigned_of(shape.rows), shape.out_stride));
-  return way;
+      ok(api_.cublasLtMatrixLayoutCreate(&algorithm.out, type_of(shape.out),
+                                         unsigned_of(shape.columns), unsigned_of(shape.rows),
+                                         shape.out_stride));
+  return algorithm;
 }
 
-bool LibraryMatmul::set_bias(const Way& way, const void* bias) const {
+bool LibraryMatmul::set_bias(const Algorithm& algorithm, const void* bias) const {
   return bias == nullptr ||
-         api_.cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                             sizeof(bias)) == CUBLAS_STATUS_SUCCESS;
+         api_.cublasLtMatmulDescSetAttribute(algorithm.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                             &bias, sizeof(bias)) == CUBLAS_STATUS_SUCCESS;
 }
 
-void LibraryMatmul::choose(const Shape& shape, Way& way) const {
+void LibraryMatmul::choose(const Shape& shape, Algorithm& algorithm) const {
   cublasLtMatmulPreference_t preference = nullptr;
   if (api_.cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return;
   const std::uint64_t workspace = kWorkspaceBytes;
@@ -140,56 +154,45 @@ void LibraryMatmul::choose(const Shape& shape, Way& way) const {
   cublasLtMatmulHeuristicResult_t best = {};
   int count = 0;
   if (told) {
-    way.answer = api_.cublasLtMatmulAlgoGetHeuristic(
-        handle_, way.product, way.weight, way.x, way.out, way.out, preference, 1, &best, &count);
+    algorithm.answer = api_.cublasLtMatmulAlgoGetHeuristic(
+        handle_, algorithm.product, algorithm.weight, algorithm.x, algorithm.out, algorithm.out,
+        preference, 1, &best, &count);
   }
-  way.found =
-      way.answer == CUBLAS_STATUS_SUCCESS && count == 1 && best.state == CUBLAS_STATUS_SUCCESS;
-  way.algorithm = best.algo;
+  algorithm.usable = algorithm.answer == CUBLAS_STATUS_SUCCESS && count == 1 &&
+                     best.state == CUBLAS_STATUS_SUCCESS;
+  algorithm.choice = best.algo;
   api_.cublasLtMatmulPreferenceDestroy(preference);
 }
 
-LibraryMatmul::Way& LibraryMatmul::way_for(const Shape& shape, const void* bias) {
-  const auto known = ways_.find(shape);
-  if (known != ways_.end()) return known->second;
-  Way way = describe(shape);
-  // How a bias is aligned it learns from its address, any of the kind.
-  way.found = way.found && set_bias(way, bias);
-  if (way.found) choose(shape, way);
-  if (!way.found) {
+LibraryMatmul::Algorithm& LibraryMatmul::algorithm_for(const Shape& shape, const void* bias) {
+  const auto known = algorithms_.find(shape);
+  if (known != algorithms_.end()) return known->second;
+  Algorithm algorithm = describe(shape);
+  // The library learns a bias's alignment from its address.
+  algorithm.usable = algorithm.usable && set_bias(algorithm, bias);
+  if (algorithm.usable) choose(shape, algorithm);
+  if (!algorithm.usable) {
     log_info(fmt::format(
-        "{}: cuBLASLt has no way for {} x {} x {}{} (status {}): an own kernel does it",
-        gpu_.name(), shape.rows, shape.depth, shape.columns,
-        bias == nullptr ? "" : fmt::format(" with biases of {}", dtype_name(shape.bias)),
-        int{way.answer}));
+        "{}: cuBLASLt has no algorithm for {} (status {}); using the built-in kernel (slower)",
+        gpu_.name(), text_of(shape), int{algorithm.answer}));
   }
-  return ways_.emplace(shape, way).first->second;
+  return algorithms_.emplace(shape, algorithm).first->second;
 }
 
-bool LibraryMatmul::run(const Way& way, const MatmulSegment& segment, const void* x, void* out) {
-  const float one = 1.0F;
-  const float zero = 0.0F;
-  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
-  if (set_bias(way, segment.bias.data)) {
-    status = api_.cublasLtMatmul(handle_, way.product, &one, segment.weight.data, way.weight, x,
-                                 way.x, &zero, out, way.out, out, way.out, &way.algorithm,
-                                 workspace_.base, kWorkspaceBytes, gpu_.stream());
-  }
-  if (status == CUBLAS_STATUS_SUCCESS) return true;
-  gpu_.refuse(unavailable(fmt::format("matmul: cuBLASLt fails with status {}", int{status})));
-  return false;
-}
-
-LibraryMatmul::Ways LibraryMatmul::find_ways(const MatmulParams& p) {
-  Ways ways;
+LibraryMatmul::Calls LibraryMatmul::plan(const MatmulParams& p) {
+  Calls calls;
   const std::int64_t rows = p.rows.capacity;
-  if (p.x.dims[0] < rows || p.out.dims[0] < rows) return ways;
-  const Calls calls = calls_of(p);
+  if (p.x.dims[0] < rows || p.out.dims[0] < rows) return calls;
+  const Segments segments = joined_segments(p);
   std::int64_t column = 0;
-  for (std::size_t s = 0; s < calls.count; ++s) {
-    const TensorView& weight = calls.segments[s].weight;
-    const TensorView& bias = calls.segments[s].bias;
-    Shape shape;
+  for (std::size_t s = 0; s < segments.count; ++s) {
+    Call& call = calls.of[s];
+    call.segment = segments.of[s];
+    call.x = p.x.data;
+    call.out = const_cast<std::byte*>(element(p.out, column));
+    const TensorView& weight = call.segment.weight;
+    const TensorView& bias = call.segment.bias;
+    Shape& shape = call.shape;
     shape.in = p.x.dtype;
     shape.out = p.out.dtype;
     if (!bias.empty()) {
@@ -204,26 +207,49 @@ LibraryMatmul::Ways LibraryMatmul::find_ways(const MatmulParams& p) {
     shape.out_stride = p.out.strides[0];
     shape.weight_alignment = alignment_of(weight.data);
     shape.x_alignment = alignment_of(p.x.data);
-    shape.out_alignment = alignment_of(element(p.out, column));
-    ways.of[s] = &way_for(shape, bias.data);
-    if (!ways.of[s]->found) return ways;
+    shape.out_alignment = alignment_of(call.out);
+    call.algorithm = &algorithm_for(shape, bias.data);
+    if (!call.algorithm->usable) return calls;
     column += shape.columns;
   }
-  ways.all_found = true;
-  return ways;
+  calls.count = segments.count;
+  return calls;
+}
+
+// A fault of the GPU shows at the driver's next call; any other failure is the library's own.
+bool LibraryMatmul::run(const Call& call) {
+  Algorithm& algorithm = *call.algorithm;
+  const float one = 1.0F;
+  const float zero = 0.0F;
+  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+  if (set_bias(algorithm, call.segment.bias.data)) {
+    status = api_.cublasLtMatmul(handle_, algorithm.product, &one, call.segment.weight.data,
+                                 algorithm.weight, call.x, algorithm.x, &zero, call.out,
+                                 algorithm.out, call.out, algorithm.out, &algorithm.choice,
+                                 workspace_.base, kWorkspaceBytes, gpu_.stream());
+  }
+  algorithm.has_run = true;
+  if (status == CUBLAS_STATUS_SUCCESS) return true;
+  algorithm.usable = false;
+  log_warning(fmt::format(
+      "{}: cuBLASLt fails for {} (status {}); using the built-in kernel (slower) from now on",
+      gpu_.name(), text_of(call.shape), int{status}));
+  return false;
 }
 
 bool LibraryMatmul::submit(const MatmulParams& p) {
-  const Ways ways = find_ways(p);
-  if (!ways.all_found) return false;
-  const Calls calls = calls_of(p);
-  std::int64_t column = 0;
+  const Calls calls = plan(p);
   for (std::size_t s = 0; s < calls.count; ++s) {
-    auto* out = const_cast<std::byte*>(element(p.out, column));
-    if (!run(*ways.of[s], calls.segments[s], p.x.data, out)) break;
-    column += calls.segments[s].weight.dims[0];
+    if (!run(calls.of[s])) return false;
   }
-  return true;
+  return calls.count > 0;
+}
+
+void LibraryMatmul::prepare(const MatmulParams& p) {
+  const Calls calls = plan(p);
+  for (std::size_t s = 0; s < calls.count; ++s) {
+    if (!calls.of[s].algorithm->has_run) static_cast<void>(run(calls.of[s]));
+  }
 }
 
 }  // namespace sluice::cuda

@@ -1,7 +1,8 @@
 // LibraryMatmul: matrix products of many rows by cuBLASLt, with a workspace of our own. Segments
 // whose weights lie one behind the other, as the arena places those of a matmul, are one call.
-// Which algorithm is asked once for each shape, so nothing is allocated for one that has been seen;
-// calls may be captured.
+// The library chooses an algorithm once for each shape, so a shape that it knows allocates nothing,
+// and its calls may be captured. A shape for which a call has failed is not tried again: the caller
+// uses a built-in kernel.
 //
 // The library is told the number of rows when a call is made, so it takes the whole capacity: rows
 // behind the real count are computed from whatever lies in x, and written to out, where nobody
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "base/result.h"
 #include "device/cuda/cublas_lt.h"
@@ -25,7 +27,8 @@ namespace sluice::cuda {
 
 class LibraryMatmul {
  public:
-  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // NVIDIA's word for 9.0
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32}
+                                                 << 20;  // as NVIDIA advises for 9.0
 
   // REQUIRES: the GPU's context is current, here and later; GPU and memory outlive it.
   static Result<std::unique_ptr<LibraryMatmul>> create(const CublasLtApi& api, Gpu& gpu,
@@ -34,14 +37,16 @@ class LibraryMatmul {
   LibraryMatmul(const LibraryMatmul&) = delete;
   LibraryMatmul& operator=(const LibraryMatmul&) = delete;
 
-  // Submits the product, or nothing: false, where the library has no way for a segment (such are
-  // biases of another type than out), or the product has fewer rows in its buffers than its
-  // capacity. A failure is kept by the GPU. REQUIRES: x and weights of one 16-bit type.
+  // Submits the product. False where the library cannot do all of it: it has no algorithm for a
+  // segment (biases of another type than out are such), a call fails, or the buffers have fewer
+  // rows than the capacity; `out` may then be written in part. REQUIRES: x and weights of one
+  // 16-bit type.
   bool submit(const MatmulParams& p);
 
-  // Asks how, if that is not known: before a capture. Within one the library cannot tell (from CUDA
-  // 13.3 on it looks at the stream's context then, which a capture forbids).
-  void prepare(const MatmulParams& p) { static_cast<void>(find_ways(p)); }
+  // Chooses the algorithms of a product that is to be captured, and runs those that have not run
+  // yet, which writes `out`. A capture forbids both: from CUDA 13.3 on the choice looks at the
+  // stream's context, and the first run of an algorithm may load code.
+  void prepare(const MatmulParams& p);
 
  private:
   // One call, as the library sees it: columns first, out transposed = W x^T + bias.
@@ -61,35 +66,46 @@ class LibraryMatmul {
     std::uint32_t out_alignment = 0;
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
-  struct Way {
+  // How the library computes a shape.
+  struct Algorithm {
     cublasLtMatmulDesc_t product = nullptr;
     cublasLtMatrixLayout_t weight = nullptr;
     cublasLtMatrixLayout_t x = nullptr;
     cublasLtMatrixLayout_t out = nullptr;
-    cublasLtMatmulAlgo_t algorithm = {};
-    cublasStatus_t answer = CUBLAS_STATUS_NOT_SUPPORTED;  // when asked for the algorithm
-    bool found = false;
+    cublasLtMatmulAlgo_t choice = {};
+    cublasStatus_t answer = CUBLAS_STATUS_NOT_SUPPORTED;  // of choosing
+    bool usable = false;                                  // chosen, and no call has failed
+    bool has_run = false;
+  };
+  // One call of the library.
+  struct Call {
+    Shape shape;
+    Algorithm* algorithm = nullptr;
+    MatmulSegment segment;
+    const void* x = nullptr;
+    void* out = nullptr;
+  };
+  struct Calls {
+    std::array<Call, MatmulParams::kMaxSegments> of;
+    std::size_t count = 0;  // 0: the library cannot do the product
   };
 
   LibraryMatmul(const CublasLtApi& api, Gpu& gpu, VirtualMemory& memory)
       : api_(api), gpu_(gpu), memory_(memory) {}
-  struct Ways {
-    std::array<const Way*, MatmulParams::kMaxSegments> of = {};  // of each call
-    bool all_found = false;
-  };
-  Ways find_ways(const MatmulParams& p);
-  Way& way_for(const Shape& shape, const void* bias);
-  Way describe(const Shape& shape) const;
-  bool set_bias(const Way& way, const void* bias) const;
-  void choose(const Shape& shape, Way& way) const;
-  bool run(const Way& way, const MatmulSegment& segment, const void* x, void* out);
+  static std::string text_of(const Shape& shape);
+  Calls plan(const MatmulParams& p);
+  Algorithm& algorithm_for(const Shape& shape, const void* bias);
+  Algorithm describe(const Shape& shape) const;
+  bool set_bias(const Algorithm& algorithm, const void* bias) const;
+  void choose(const Shape& shape, Algorithm& algorithm) const;
+  bool run(const Call& call);
 
   CublasLtApi api_;
   Gpu& gpu_;
   VirtualMemory& memory_;
   cublasLtHandle_t handle_ = nullptr;
   AddressRange workspace_;
-  std::map<Shape, Way> ways_;
+  std::map<Shape, Algorithm> algorithms_;
 };
 
 }  // namespace sluice::cuda

@@ -271,7 +271,7 @@ TEST_F(LibraryMatmulTest, CapturedItRunsWithEveryReplay) {
   auto graph = device_->end_capture();
   ASSERT_TRUE(graph) << graph.error().message;
   EXPECT_EQ((*graph)->num_nodes(), 1U);
-  EXPECT_EQ(driver_.launches.size(), 0U);
+  EXPECT_EQ(driver_.launches.size(), 2U) << "each algorithm once";
   ASSERT_TRUE(device_->replay(**graph));
   expect_product(33);
   const std::vector<float> zeros(40 * kOutStride);
@@ -287,7 +287,7 @@ TEST_F(LibraryMatmulTest, OwnKernelsDoWhatItCannot) {
   device_->ops().matmul(p);
   EXPECT_EQ(own_kernels(), 1) << "a buffer of fewer rows than the capacity";
   expect_product(33);
-  library_.knows_a_way = false;
+  library_.has_algorithms = false;
   device_->ops().matmul(product(41, 33));
   device_->ops().matmul(product(41, 33));
   EXPECT_EQ(own_kernels(), 3) << "no algorithm";
@@ -296,12 +296,14 @@ TEST_F(LibraryMatmulTest, OwnKernelsDoWhatItCannot) {
   expect_product(33);
 }
 
-TEST_F(LibraryMatmulTest, WhyItHasNoWayIsTold) {
+TEST_F(LibraryMatmulTest, AShapeWithoutAnAlgorithmIsReported) {
   make();
   library_.fails["cublasLtMatmulAlgoGetHeuristic"] = CUBLAS_STATUS_INTERNAL_ERROR;
   testing::internal::CaptureStderr();
   device_->ops().matmul(product(40, 33));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("(status 14)"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("cuBLASLt has no algorithm for 40x72x40 BF16 (status 14); using the "
+                        "built-in kernel (slower)"));
   EXPECT_EQ(own_kernels(), 1);
 }
 
@@ -321,14 +323,62 @@ TEST_F(LibraryMatmulTest, ALibraryThatDoesNotStartIsDoneWithout) {
   expect_product(33);
 }
 
-TEST_F(LibraryMatmulTest, AFailureFailsTheDevice) {
+TEST_F(LibraryMatmulTest, AShapeWhoseCallFailsGoesToTheBuiltInKernel) {
   make();
   library_.fails["cublasLtMatmul"] = CUBLAS_STATUS_EXECUTION_FAILED;
+  testing::internal::CaptureStderr();
   device_->ops().matmul(product(40, 33));
-  const auto done = device_->synchronize();
-  ASSERT_FALSE(done);
-  EXPECT_EQ(done.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(done.error().message, HasSubstr("cuBLASLt fails with status 13"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("cuBLASLt fails for 40x72x40 BF16 (status 13); using the built-in kernel"));
+  EXPECT_EQ(own_kernels(), 1);
+  expect_product(33);
+  device_->ops().matmul(product(40, 33));
+  EXPECT_EQ(products(), 1) << "not tried again";
+  EXPECT_EQ(own_kernels(), 2);
+  library_.fails.clear();
+  device_->ops().matmul(product(48, 33));
+  EXPECT_EQ(products(), 3) << "another shape";
+}
+
+int library_calls(const std::vector<FakeDriver::Launch>& launches) {
+  int count = 0;
+  for (const FakeDriver::Launch& launch : launches) count += launch.library ? 1 : 0;
+  return count;
+}
+
+// The fake library loads an algorithm's code at its first run, which breaks a capture.
+TEST_F(LibraryMatmulTest, AnAlgorithmRunsOnceBeforeItIsCaptured) {
+  make();
+  const MatmulParams p = product(40, 33);
+  for (int captures = 1; captures <= 2; ++captures) {
+    ASSERT_TRUE(device_->begin_capture());
+    device_->ops().matmul(p);
+    const auto graph = device_->end_capture();
+    ASSERT_TRUE(graph) << graph.error().message;
+    ASSERT_EQ(driver_.executables.size(), 1U);
+    EXPECT_EQ(library_calls(driver_.executables.begin()->second), 2);
+    EXPECT_EQ(products(), 2 + 2 * captures) << "both segments once, and both in each capture";
+    ASSERT_TRUE(device_->replay(**graph));
+    expect_product(33);
+  }
+}
+
+TEST_F(LibraryMatmulTest, AFailureInACaptureIsCapturedAgainWithBuiltInKernels) {
+  make();
+  const MatmulParams p = product(40, 33);
+  library_.fails_in_capture = true;
+  ASSERT_TRUE(device_->begin_capture());
+  device_->ops().matmul(p);
+  testing::internal::CaptureStderr();
+  const auto graph = device_->end_capture();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("capturing the graph again with the built-in kernels (slower)"));
+  ASSERT_TRUE(graph) << graph.error().message;
+  ASSERT_EQ(driver_.executables.size(), 1U);
+  EXPECT_EQ(driver_.executables.begin()->second.size(), 1U);
+  EXPECT_EQ(library_calls(driver_.executables.begin()->second), 0);
+  ASSERT_TRUE(device_->replay(**graph));
+  expect_product(33);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// Captures a list of ops as a graph of the driver.
+//
+// A failure that leaves the context whole must not end the device. So there are three attempts:
+//   1. with cuBLASLt, where the device has it;
+//   2. with the built-in kernels alone;
+//   3. no graph: the ops of the list are submitted one by one at each replay.
+// A warning says which attempt failed and why. Owner: functions of the CUDA device. Threads: the
+// engine's thread.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "device/cuda/cuda_graph.h"
+#include "device/cuda/cuda_ops.h"
+#include "device/cuda/gpu.h"
+
+namespace sluice::cuda {
+
+// Nothing of the list runs, but for cuBLASLt's products of shapes that it has not run yet
+// (CudaOps::prepare). Fails for a fault of the GPU and for an op that the backend refuses.
+// REQUIRES: the GPU is ready, its context current.
+Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops,
+                                                 std::unique_ptr<RecordedOps> list);
+
+// Runs the graph; its ops one by one where there is no launchable graph, or where the launch fails
+// and leaves the context whole.
+Status run_graph(Gpu& gpu, CudaOps& ops, const CudaGraph& graph);
+
+}  // namespace sluice::cuda
