@@ -216,7 +216,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_tests_leave_time_for_benchmarks(self):
         self.write("parity_test", "#!/bin/sh\nexec sleep 60\n")
         self.replace(gpu_bench, "LEAST_S", 0.1)
-        code, rows = self.bench("--time-limit", "3", only=None)
+        code, rows = self.bench("--time-limit", "10", only=None)
         self.assertEqual(code, 1)
         self.assertEqual(rows["ceiling: BF16 matmul"][0], "measured")
 
