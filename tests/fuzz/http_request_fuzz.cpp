@@ -1,6 +1,6 @@
-// A connection's bytes to requests, cut into pieces at any places. However they are cut, the same
-// requests come out and the same refusal; they are what a slow reading of RFC 9112 finds, which
-// sees all bytes at once; and nothing is held beyond the limits.
+// Parses a connection's bytes as requests, cut into pieces at any places. However they are cut, the
+// parser gives the same requests and the same refusal. They equal those of a slow parser, written
+// from RFC 9112, which sees all bytes at once. The memory in use stays within the limits.
 // Input: which limits, how many cuts (up to 15), the length of each piece, then the connection.
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ constexpr RequestParser::Limits kLimits[] = {{.header_bytes = 16 << 10, .body_by
                                              {.header_bytes = 400, .body_bytes = 64},
                                              {.header_bytes = 48, .body_bytes = 5},
                                              {.header_bytes = 16 << 10, .body_bytes = 0}};
-// RequestParser reserves so much for a body whose length is promised.
+// RequestParser reserves this much for a body with a Content-Length.
 constexpr std::size_t kReserveAtOnce = 64 << 10;
 
 struct Parsed {
@@ -60,17 +60,17 @@ void check_memory(const RequestParser& parser, const RequestParser::Limits& limi
                   std::size_t waiting, bool has_head) {
   const std::string& body = parser.request().body;
   CHECK(body.size() <= limits.body_bytes);
-  // A promised length costs nothing.
+  // A Content-Length alone reserves no memory.
   CHECK(body.capacity() <= std::max(kReserveAtOnce, 2 * body.size()));
   CHECK(waiting <= (has_head ? RequestParser::kMaxChunkLine : limits.header_bytes));
 }
 
-// One connection's life: what a parser does not take is given to it again with more.
+// One connection: bytes that the parser has not consumed are given to it again with the next piece.
 class Reader {
  public:
   explicit Reader(const RequestParser::Limits& limits) : limits_(limits), parser_(limits) {}
 
-  // False when it is over.
+  // False when the connection is over.
   bool put(std::string_view piece) {
     waiting_ += piece;
     for (;;) {
@@ -147,9 +147,9 @@ void check_same(const Outcome& a, const Outcome& b) {
   }
 }
 
-// ---------------------------------------------------------------- the slow reading
+// ---------------------------------------------------------------- the slow parser
 
-// What a complete head says about its body, read again from the fields that were reported.
+// The body's framing by a complete head, read again from the reported fields.
 struct Framing {
   int lengths = 0;
   int codings = 0;
@@ -188,7 +188,7 @@ Framing framing_of(const std::vector<Header>& headers, std::size_t most) {
   return framing;
 }
 
-// The line at the front, without its end, taken off `text`; nothing when it has no end.
+// Removes the first line from `text` and returns it without its end; nothing when it has no end.
 std::optional<std::string_view> take_line(std::string_view& text) {
   const std::size_t end = text.find("\r\n");
   if (end == std::string_view::npos) return std::nullopt;
@@ -203,7 +203,7 @@ std::string_view without_blanks(std::string_view text) {
   return text;
 }
 
-// One digit at a time; the size's end is the first byte that is none.
+// One digit at a time; the first other byte ends the size.
 std::uint64_t chunk_size(std::string_view line, std::size_t most) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   const std::string text = lower_text(line);
@@ -219,7 +219,7 @@ std::uint64_t chunk_size(std::string_view line, std::size_t most) {
   return size;
 }
 
-// Reads a chunked body at the front of `text` and takes it off.
+// Reads a chunked body at the front of `text` and removes it.
 std::string joined_chunks(std::string_view& text, std::size_t most) {
   std::string body;
   for (;;) {
@@ -243,7 +243,7 @@ std::string joined_chunks(std::string_view& text, std::size_t most) {
   return body;
 }
 
-// `text` is all of one accepted request and nothing else.
+// `text` is exactly one accepted request.
 void check_accepted(std::string_view text, const Parsed& parsed,
                     const RequestParser::Limits& limits) {
   const std::size_t whole = text.size();
@@ -281,7 +281,7 @@ void check_accepted(std::string_view text, const Parsed& parsed,
   CHECK(request.body.size() <= limits.body_bytes);
 }
 
-// The strictest sender's form of an accepted request is accepted and means the same.
+// An accepted request, written again in the strictest form, is accepted and means the same.
 void check_written_again(const Parsed& parsed, const RequestParser::Limits& limits) {
   const Request& request = parsed.request;
   std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";

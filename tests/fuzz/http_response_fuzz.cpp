@@ -1,6 +1,6 @@
-// A connection's bytes to responses, their bodies to events, and events to chunks of a stream, cut
-// into pieces at any places. However they are cut, the same comes out: heads, bodies, events,
-// refusals; and nothing is held beyond the limits.
+// Parses a connection's bytes as responses, their bodies as events, and events as chunks of a
+// stream, cut into pieces at any places. However they are cut, the heads, bodies, events and
+// refusals are the same. The memory in use stays within the limits.
 // Input: how many cuts (up to 15), the length of each piece, then the connection.
 #include <algorithm>
 #include <cstddef>
@@ -35,7 +35,7 @@ class Reader {
  public:
   explicit Reader(Outcome& outcome) : out_(outcome) {}
 
-  // False when it is over.
+  // False when the connection is over.
   bool put(std::string_view piece) {
     waiting_ += piece;
     for (;;) {

@@ -1,5 +1,5 @@
-// Machine profiles. What is accepted predicts times that are finite, never negative, and never
-// fall when a step grows, and is written so that it is read back the same.
+// Machine profiles. An accepted profile predicts times that are finite, never negative, and never
+// fall when a step grows. Written to a file and read again, it is the same.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

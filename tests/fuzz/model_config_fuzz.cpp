@@ -1,5 +1,5 @@
-// config.json and generation_config.json. Whatever is accepted must be within the stated limits,
-// have every shape it implies, and give finite rotary frequencies.
+// config.json and generation_config.json. An accepted configuration is within the stated limits,
+// has every shape that it implies, and gives finite rotary frequencies.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

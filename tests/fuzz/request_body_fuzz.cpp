@@ -1,5 +1,5 @@
-// The bodies of the four calls that carry one. Whatever comes in, the answer is a call within its
-// bounds or a 400 that is valid JSON; texts that go on to templates are valid JSON too.
+// The bodies of the four calls that have one. Any input gives a call within its limits, or a 400
+// that is valid JSON. Texts for chat templates are valid JSON too.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ void check_error(const sluice::ApiError& error) {
   CHECK(shown["error"]["message"] == error.message);
 }
 
-// A text, nothing, or parts that are all texts.
+// A text, nothing, or text parts only.
 void check_content(const json& content) {
   if (content.is_string() || content.is_null()) return;
   CHECK(content.is_array() && !content.empty());

@@ -1,5 +1,5 @@
 // Safetensors headers. The input is a file of the format itself: 8 bytes of length, a header, data.
-// Whatever is accepted must hold what the rest of the program relies on.
+// An accepted file has every property that the rest of the program relies on.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using sluice::TensorInfo;
-  // The length field is the fuzzer's to lie with, as far as open() would let it through.
+  // The fuzzer chooses the length field, within the limits that open() checks.
   std::uint64_t length = 0;
   if (size < sizeof(length)) return 0;
   std::memcpy(&length, data, sizeof(length));

@@ -1,5 +1,5 @@
-// A template and its context, separated by the first NUL byte: whatever they are, parsing and
-// rendering end with a text or an error, within small limits.
+// A template and its context, separated by the first NUL byte. For any input, parsing and rendering
+// end with a text or an error, within small limits.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

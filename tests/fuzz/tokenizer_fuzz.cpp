@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer.json: refused with an error, or a tokenizer that encodes and decodes
-// without harm, and streams what it decodes.
+// Any bytes as a tokenizer.json give an error, or a tokenizer that encodes and decodes safely and
+// whose streaming decoder gives the same text as decode().
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

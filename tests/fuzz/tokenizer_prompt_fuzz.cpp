@@ -1,6 +1,6 @@
-// Any bytes as a prompt, and as token ids, for small tokenizers of each kind: invalid UTF-8 is
-// refused, valid text comes back as it was, streams give what decode gives, and stop strings cut
-// the same however the text arrives.
+// Any bytes as a prompt, and as token ids, for small tokenizers of each kind. Invalid UTF-8 is
+// refused, valid text survives encode and decode, streaming gives the same text as decode(), and
+// stop strings cut the text at the same place however it arrives.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Trace files, csv and jsonl. The first four bytes choose the options; what is accepted must hold
-// what the load generator and the simulator rely on.
+// Trace files, csv and jsonl. The first four bytes choose the options. An accepted trace has every
+// property that the load generator and the simulator rely on.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

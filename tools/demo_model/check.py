@@ -1,6 +1,6 @@
-"""Checks an exported demo model: is its text new, grammatical and about what was asked, are its
-answers right, does the long context hold. Prints a Markdown report; exit status 1 when a bar is
-missed."""
+"""Checks an exported demo model: whether its text is new, grammatical and about the request, its
+answers are right, and the long context works. Prints a Markdown report; the exit status is 1 when a
+bar is missed."""
 
 import argparse
 import collections

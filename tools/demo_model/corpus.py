@@ -57,8 +57,8 @@ def encode(messages, tokenizer):
 class CopyMarker:
     """Finds the tokens that repeat a name, kind, thing or place from earlier in the document.
 
-    The trainer gives them more weight at first: to look back is what is hardest to learn, and the
-    many free choices of the text drown its small share of the loss.
+    The trainer gives them more weight at first: looking back is the hardest skill to learn, and its
+    small share of the loss is lost among the many free choices of the text.
     """
 
     WORDS = (lexicon.FEMALE_NAMES + lexicon.MALE_NAMES + lexicon.ANIMALS + lexicon.PEOPLE

@@ -124,13 +124,13 @@ class Llama(nn.Module):
         self._initialise()
 
     def _initialise(self):
-        """A start from which copying is soon learned: a story's next name is one of those before.
+        """Initial weights from which the model learns early to copy names of a story.
 
-        Embeddings start large against what the layers add, so that later layers still see which
-        token stands where (from the usual 0.02 the first MLP drowns it, and names are not copied
-        after a million tokens); the last norm starts small, to keep the tied logits small. With
-        W_O = W_V^T a head starts by repeating in the output what it looks at, and with W_Q partly
-        equal to W_K by looking at tokens that are like the present one.
+        Embeddings start larger than the layers' outputs, so that later layers still see the tokens.
+        (From the usual 0.02 the first MLP drowns them, and names are not copied after a million
+        tokens.) The last norm starts small, to keep the tied logits small. With W_O = W_V^T a head
+        starts by copying the tokens that it attends to. With W_Q partly equal to W_K it starts by
+        attending to tokens that are similar to the present one.
         """
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
