@@ -215,8 +215,9 @@ class Ceiling:
 class Bench:
     """Runs the parts, one after the other, before `deadline` (time.monotonic)."""
 
-    def __init__(self, runner, options, deadline, say):
+    def __init__(self, runner, options, deadline, say, products="built-in kernels"):
         self.runner = runner
+        self.products = products  # what computes products of many rows
         self.device = options.device
         self.python = options.python
         self.deadline = deadline
@@ -354,7 +355,8 @@ class Bench:
             prompts = prefill["prefill_tokens"] / tokens
             rate = prompts * self.shape.prefill_flops(tokens) / prefill["seconds"]
             line.figure = (f"{prefill['tokens_per_second']:.0f} tokens/s, "
-                           f"{rate / 1e12:.4g} TFLOP/s, {padding_of(prefill)}")
+                           f"{rate / 1e12:.4g} TFLOP/s, {padding_of(prefill)}, "
+                           f"products by {'built-in kernels' if dtype == 'fp8' else self.products}")
             line.share = matmul.share(rate)
         if dtype == "fp8":
             return line_of(f"prefill, FP8 weights, {tokens} tokens", None, outcome, fill)
@@ -375,7 +377,7 @@ class Bench:
             rate = flops / hybrid["seconds"]
             line.figure = (f"{hybrid['tokens_per_second']:.0f} tokens/s, "
                            f"{hybrid['tokens_per_step']:.0f} a step, {rate / 1e12:.4g} TFLOP/s, "
-                           f"{padding_of(hybrid)}")
+                           f"{padding_of(hybrid)}, products by {self.products}")
             line.share = matmul.share(rate)
         return line_of(f"hybrid batches of at most {load.budget} tokens", 0.62, outcome, fill)
 

@@ -10,9 +10,11 @@ torch and transformers (--python) also ceilings and rivals are measured.
 """
 
 import argparse
+import glob
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -101,7 +103,24 @@ class Runner:
         return done
 
 
+def toolkit_folders():
+    """Where toolkits of CUDA keep their libraries: what the environment names, then the usual
+    places, the latest version first."""
+    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    roots += ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-13*"), reverse=True)]
+    return [os.path.join(root, lib) for root in roots
+            for lib in ("lib64", os.path.join("targets", "x86_64-linux", "lib"), "lib")]
+
+
 def cublas_folder(python):
+    """The folder of the cuBLASLt that the programs shall take: pip's for this Python, else the
+    toolkit's. Empty without one; then the loader may still find one."""
+    folders = [pip_cublas_folder(python), *toolkit_folders()]
+    return next((folder for folder in folders
+                 if folder and os.path.exists(os.path.join(folder, CUBLAS))), "")
+
+
+def pip_cublas_folder(python):
     """Where pip has put cuBLASLt for this Python, as it does with torch: where the loader does not
     look. Empty without one."""
     code = "import nvidia.cu13; print(*nvidia.cu13.__path__, sep='\\n')"
@@ -249,6 +268,12 @@ def machine(runner):
     return "doctor says nothing about CUDA"
 
 
+def products_by(cuda):
+    """What computes matrix products of many rows, from what `doctor` says about CUDA."""
+    found = re.search(r"(?<!no )cuBLASLt \(([^)]*)\)", cuda)
+    return f"cuBLASLt ({found.group(1)})" if found else "built-in kernels, no cuBLASLt found"
+
+
 def table(commit, cuda, rows):
     lines = [f"Commit {commit}. {cuda}. glibc {platform.libc_ver()[1] or 'unknown'}.", "",
              "| test | result | passed | failed | skipped | seconds |", "|---|---|---|---|---|---|"]
@@ -333,10 +358,11 @@ def main(argv):
     rows = [] if arguments.only == "benchmarks" else run_tests(runner)
     runner.deadline = deadline
     report = Report(arguments.output)
-    report.add(table(commit, machine(runner), rows))
+    cuda = machine(runner)
+    report.add(table(commit, cuda, rows))
     lines = []
     if arguments.only != "tests" and not arguments.sanitizer:
-        lines = gpu_bench.Bench(runner, arguments, deadline, say).run()
+        lines = gpu_bench.Bench(runner, arguments, deadline, say, products_by(cuda)).run()
         report.add("\n" + gpu_bench.table(lines))
     good = all(row.result == "passed" for row in rows)
     return 0 if good and all(line.result != "FAILED" for line in lines) else 1

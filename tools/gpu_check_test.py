@@ -129,6 +129,30 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("Commit abc123. driver 580.1, CUDA 13.0.", text)
         self.assertEqual(text.count("| passed |"), 7, text)  # a column's name and six rows
 
+    def test_a_toolkits_library_is_found_behind_pips(self):
+        toolkit = os.path.join(self.folder.name, "toolkit")
+        pip = os.path.join(self.folder.name, "pip")
+        for folder in ("toolkit/lib64", "pip"):
+            os.makedirs(os.path.join(self.folder.name, folder))
+        self.replace(gpu_check, "pip_cublas_folder", lambda python: pip)
+        self.replace(gpu_check.glob, "glob", lambda pattern: [])
+        with unittest.mock.patch.dict(os.environ, {"CUDA_HOME": toolkit}):
+            self.write("toolkit/lib64/libcublasLt.so.13", "")
+            self.assertEqual(CUBLAS_FOLDER("python"), os.path.join(toolkit, "lib64"))
+            self.write("pip/libcublasLt.so.13", "")
+            self.assertEqual(CUBLAS_FOLDER("python"), pip)
+
+    def test_rows_name_what_computes_matrix_products(self):
+        _, rows = self.bench()
+        self.assertIn("products by built-in kernels, no cuBLASLt found",
+                      rows["prefill, 2048 tokens"][3])
+        found = "CUDA 13.0; cuBLASLt (/x/libcublasLt.so.13)"
+        self.write("sluice", SLUICE.replace("CUDA 13.0", found))
+        _, rows = self.bench()
+        for name in ("prefill, 2048 tokens", "hybrid batches of at most 512 tokens"):
+            self.assertIn("products by cuBLASLt (/x/libcublasLt.so.13)", rows[name][3])
+        self.assertIn("products by built-in kernels", rows["prefill, FP8 weights, 2048 tokens"][3])
+
     def test_libraries_are_found_where_pip_and_the_machine_have_them(self):
         os.makedirs(os.path.join(self.folder.name, "site/lib"))
         self.write("site/lib/libcublasLt.so.13", "")

@@ -33,4 +33,10 @@ Result<CublasLtApi> open_cublas_lt() {
                         library);
 }
 
+std::string library_path(const CublasLtApi& api) {
+  Dl_info info = {};
+  const bool known = dladdr(reinterpret_cast<const void*>(api.cublasLtCreate), &info) != 0;
+  return known && info.dli_fname != nullptr ? info.dli_fname : kCublasLt;
+}
+
 }  // namespace sluice::cuda

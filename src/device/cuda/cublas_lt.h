@@ -5,6 +5,8 @@
 
 #include <cublasLt.h>
 
+#include <string>
+
 #include "base/result.h"
 #include "device/cuda/symbol_lookup.h"
 
@@ -35,5 +37,8 @@ Result<CublasLtApi> load_cublas_lt(SymbolLookup lookup, void* library);
 // The same from libcublasLt.so.13, which stays open until the process ends. kUnsupported, with the
 // reason, where it cannot be opened.
 Result<CublasLtApi> open_cublas_lt();
+
+// The file that the functions come from: "/usr/local/cuda/lib64/libcublasLt.so.13".
+std::string library_path(const CublasLtApi& api);
 
 }  // namespace sluice::cuda

@@ -54,7 +54,8 @@ Result<CudaMachine> inspect_cuda() {
   machine.driver =
       fmt::format("driver {}, CUDA {}", driver_release(), cuda::cuda_version_text(version));
   const auto library = cuda::open_cublas_lt();
-  machine.library = library ? "cuBLASLt" : fmt::format("no cuBLASLt ({})", library.error().message);
+  machine.library = library ? fmt::format("cuBLASLt ({})", cuda::library_path(*library))
+                            : fmt::format("no cuBLASLt ({})", library.error().message);
   for (int i = 0; i < devices; ++i) {
     ASSIGN_OR_RETURN(const cuda::GpuInfo info, cuda::inspect_gpu(api, i));
     machine.devices.push_back(fmt::format("cuda:{} {}", i, cuda::describe(info)));
