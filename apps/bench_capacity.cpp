@@ -9,7 +9,7 @@
 #include "apps/capacity_prober.h"
 #include "apps/exit_code.h"
 #include "base/log.h"
-#include "load/report.h"
+#include "loadgen/report.h"
 
 namespace sluice {
 namespace {

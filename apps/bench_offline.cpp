@@ -16,7 +16,7 @@
 #include "apps/option_lists.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "load/workload_spec.h"
+#include "loadgen/workload_spec.h"
 #include "workload/lengths.h"
 
 namespace sluice {

@@ -11,8 +11,9 @@
 #include <string_view>
 
 #include "apps/option_lists.h"
+#include "base/ascii.h"
 #include "base/log.h"
-#include "http/ascii.h"
+#include "http/message_grammar.h"
 #include "http/open_files.h"
 
 namespace sluice {
@@ -28,7 +29,7 @@ Result<http::Header> parse_header(const std::string& text) {
   if (at == std::string::npos || !http::is_token(name)) {
     return invalid_argument(fmt::format("--header '{}': write NAME=VALUE", text));
   }
-  const std::string_view value = http::trimmed(std::string_view(text).substr(at + 1));
+  const std::string_view value = ascii::trimmed(std::string_view(text).substr(at + 1));
   const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
     return byte >= 0x20 && byte != 0x7f;
@@ -37,16 +38,16 @@ Result<http::Header> parse_header(const std::string& text) {
     return invalid_argument(fmt::format("--header {}: the value has control characters", name));
   }
   for (const std::string_view own : {"host", "content-length", "transfer-encoding", "connection"}) {
-    if (http::equals_ignoring_case(name, own)) {
+    if (ascii::equals_ignoring_case(name, own)) {
       return invalid_argument(fmt::format("--header {}: this one is the generator's own", name));
     }
   }
   return http::Header{std::string(name), std::string(value)};
 }
 
-Result<HttpClientOptions> client_options(const BenchArguments& arguments) {
-  HttpClientOptions options;
-  ASSIGN_OR_RETURN(options.url, parse_base_url(arguments.base_url));
+Result<http::HttpClientOptions> client_options(const BenchArguments& arguments) {
+  http::HttpClientOptions options;
+  ASSIGN_OR_RETURN(options.url, http::parse_base_url(arguments.base_url));
   if (!arguments.api_key.empty()) {
     ASSIGN_OR_RETURN(auto key, parse_header("Authorization=Bearer " + arguments.api_key));
     options.headers.push_back(std::move(key));
@@ -196,7 +197,7 @@ Result<std::string> lengths_option(const BenchArguments& arguments) {
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   http::raise_open_files_limit();  // each request in flight is a connection
   BenchPlan plan;
-  ASSIGN_OR_RETURN(plan.load.http, client_options(arguments));
+  ASSIGN_OR_RETURN(plan.load.client, client_options(arguments));
   ASSIGN_OR_RETURN(plan.load.form, form_of(arguments));
   ASSIGN_OR_RETURN(plan.workload, workload_of(arguments));
   ASSIGN_OR_RETURN(plan.load.goodput, goodput_of(arguments.goodput));
@@ -215,16 +216,16 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
     log_info(fmt::format("waiting up to {} s until {} is ready", arguments.ready_check_timeout,
                          arguments.base_url));
     RETURN_IF_ERROR(
-        await_ready(plan.load.http, from_seconds(arguments.ready_check_timeout), clock));
+        await_ready(plan.load.client, from_seconds(arguments.ready_check_timeout), clock));
   }
-  ASSIGN_OR_RETURN(plan.server, ask_models(plan.load.http, arguments.model));
+  ASSIGN_OR_RETURN(plan.server, ask_models(plan.load.client, arguments.model));
   plan.load.form.model = plan.server.model;
   plan.workload.max_total = arguments.max_model_len.value_or(plan.server.max_model_len);
   if (plan.load.form.endpoint == LoadEndpoint::kCompletions) {
     if (arguments.vocab_size) {
       plan.token_ids = middle_ids(*arguments.vocab_size);
     } else {
-      ASSIGN_OR_RETURN(plan.token_ids, ask_token_ids(plan.load.http, plan.server.model));
+      ASSIGN_OR_RETURN(plan.token_ids, ask_token_ids(plan.load.client, plan.server.model));
     }
   }
   return plan;

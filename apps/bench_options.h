@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "load/load_run.h"
-#include "load/report.h"
-#include "load/server_facts.h"
-#include "load/workload_spec.h"
+#include "loadgen/load_run.h"
+#include "loadgen/report.h"
+#include "loadgen/server_facts.h"
+#include "loadgen/workload_spec.h"
 
 namespace sluice {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "load/progress_line.h"
+#include "loadgen/progress_line.h"
 
 namespace sluice {
 namespace {

@@ -2,7 +2,7 @@
 // a plain line every ten seconds elsewhere. One thread.
 #pragma once
 
-#include "load/load_run.h"
+#include "loadgen/load_run.h"
 
 namespace sluice {
 

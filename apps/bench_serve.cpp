@@ -14,7 +14,7 @@
 #include "apps/exit_code.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "load/report.h"
+#include "loadgen/report.h"
 
 namespace sluice {
 namespace {

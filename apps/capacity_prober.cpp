@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "load/fetch.h"
+#include "http/fetch.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::int64_t kUnloadedRequests = 8;
 constexpr Duration kGrace = std::chrono::seconds(30);
 constexpr int kIdlePatienceSeconds = 60;
 
-const ClientRequest kMetricsRequest{"GET", "/metrics", {}};
+const http::ClientRequest kMetricsRequest{"GET", "/metrics", {}};
 
 }  // namespace
 
@@ -30,7 +30,7 @@ std::string_view CapacityProber::delay_source() const {
 }
 
 Result<std::vector<QueueTimeBucket>> CapacityProber::queue_times() const {
-  ASSIGN_OR_RETURN(const Answer answer, fetch(plan_.load.http, kMetricsRequest));
+  ASSIGN_OR_RETURN(const http::Answer answer, http::fetch(plan_.load.client, kMetricsRequest));
   if (answer.status != 200) return std::vector<QueueTimeBucket>();
   return parse_metrics(answer.body).queue_time;
 }
@@ -74,7 +74,7 @@ Status CapacityProber::measure_unloaded() {
 // What an overloaded probe leaves behind must not run into the next one.
 void CapacityProber::await_idle() const {
   for (int turn = 0; turn < 10 * kIdlePatienceSeconds; ++turn) {
-    const auto answer = fetch(plan_.load.http, kMetricsRequest);
+    const auto answer = http::fetch(plan_.load.client, kMetricsRequest);
     if (!answer || answer->status != 200) return;
     const ScrapedMetrics metrics = parse_metrics(answer->body);
     if (metrics.running.value_or(0) + metrics.waiting.value_or(0) == 0) return;

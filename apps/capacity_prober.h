@@ -9,8 +9,8 @@
 
 #include "apps/bench_options.h"
 #include "apps/bench_progress.h"
-#include "load/metrics_text.h"
-#include "load/plots.h"
+#include "loadgen/metrics_text.h"
+#include "loadgen/plots.h"
 #include "workload/capacity_search.h"
 #include "workload/serving_summary.h"
 

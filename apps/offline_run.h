@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "load/load_run.h"
-#include "load/prompt_maker.h"
+#include "loadgen/load_run.h"
+#include "loadgen/prompt_maker.h"
 #include "workload/serving_summary.h"
 #include "workload/workload.h"
 

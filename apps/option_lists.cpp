@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "http/ascii.h"
+#include "base/ascii.h"
 
 namespace sluice {
 
@@ -14,7 +14,7 @@ std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> parts;
   while (!text.empty()) {
     const std::size_t comma = std::min(text.find(','), text.size());
-    parts.emplace_back(http::trimmed(text.substr(0, comma)));
+    parts.emplace_back(ascii::trimmed(text.substr(0, comma)));
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return parts;

@@ -12,7 +12,7 @@
 #include "apps/profile_findings.h"
 #include "apps/profile_plots.h"
 #include "base/log.h"
-#include "load/report.h"
+#include "loadgen/report.h"
 
 namespace sluice {
 namespace {

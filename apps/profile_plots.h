@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "load/plots.h"
+#include "loadgen/plots.h"
 #include "profile/machine_profile.h"
 
 namespace sluice {

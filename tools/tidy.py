@@ -49,7 +49,7 @@ INCLUDES = {
     "metrics": ["base"],
     "front": ["base", "request", "tokenizer", "chat_template", "kv", "model", "tensor", "engine"],
     "http": ["base"],
-    "load": ["base", "http", "workload"],
+    "loadgen": ["base", "http", "workload"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http"],
 }

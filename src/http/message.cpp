@@ -1,12 +1,12 @@
 #include "http/message.h"
 
-#include "http/ascii.h"
+#include "base/ascii.h"
 
 namespace sluice::http {
 
 const std::string* Request::header(std::string_view name) const {
   for (const Header& header : headers) {
-    if (equals_ignoring_case(header.name, name)) return &header.value;
+    if (ascii::equals_ignoring_case(header.name, name)) return &header.value;
   }
   return nullptr;
 }

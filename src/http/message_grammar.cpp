@@ -3,9 +3,18 @@
 #include <algorithm>
 #include <charconv>
 
-#include "http/ascii.h"
+#include "base/ascii.h"
 
 namespace sluice::http {
+
+bool is_token_char(char c) {
+  return ascii::is_digit(c) || (ascii::lower(c) >= 'a' && ascii::lower(c) <= 'z') ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
+}
 
 bool is_field_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -22,7 +31,7 @@ bool is_field(std::string_view line) {
 
 Field split_field(std::string_view line) {
   const std::size_t colon = line.find(':');
-  return {line.substr(0, colon), trimmed(line.substr(colon + 1))};
+  return {line.substr(0, colon), ascii::trimmed(line.substr(colon + 1))};
 }
 
 std::optional<std::uint64_t> parse_length(std::string_view value) {
@@ -39,7 +48,7 @@ std::optional<std::uint64_t> parse_chunk_size(std::string_view line) {
   const char* end = line.data() + line.size();
   const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
   const std::string_view extensions =
-      trimmed(line.substr(static_cast<std::size_t>(stop - line.data())));
+      ascii::trimmed(line.substr(static_cast<std::size_t>(stop - line.data())));
   const bool has_end = extensions.empty() || extensions.front() == ';';
   if (line.empty() || error != std::errc() || !has_end || !is_field_text(extensions)) {
     return std::nullopt;
@@ -50,7 +59,7 @@ std::optional<std::uint64_t> parse_chunk_size(std::string_view line) {
 bool list_has(std::string_view list, std::string_view word) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    if (equals_ignoring_case(trimmed(list.substr(0, comma)), word)) return true;
+    if (ascii::equals_ignoring_case(ascii::trimmed(list.substr(0, comma)), word)) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;

@@ -9,6 +9,10 @@
 
 namespace sluice::http {
 
+// What methods and field names are made of (RFC 9110, 5.6.2).
+bool is_token_char(char c);
+bool is_token(std::string_view text);
+
 // What may stand in a field's value: no control character but the tab.
 bool is_field_text(std::string_view text);
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/check.h"
-#include "http/ascii.h"
 #include "http/message_grammar.h"
 
 namespace sluice::http {
@@ -148,24 +148,24 @@ bool RequestParser::field(std::string_view line) {
 }
 
 bool RequestParser::known_field(std::string_view name, std::string_view value) {
-  if (equals_ignoring_case(name, "content-length")) return length_field(value);
-  if (equals_ignoring_case(name, "transfer-encoding")) {
+  if (ascii::equals_ignoring_case(name, "content-length")) return length_field(value);
+  if (ascii::equals_ignoring_case(name, "transfer-encoding")) {
     if (chunked_) return refuse(400, "Transfer-Encoding is given twice");
-    if (!equals_ignoring_case(value, "chunked")) {
+    if (!ascii::equals_ignoring_case(value, "chunked")) {
       return refuse(501, "Transfer-Encoding: only 'chunked' is supported");
     }
     chunked_ = true;
-  } else if (equals_ignoring_case(name, "connection")) {
+  } else if (ascii::equals_ignoring_case(name, "connection")) {
     wants_close_ = wants_close_ || list_has(value, "close");
     wants_keep_alive_ = wants_keep_alive_ || list_has(value, "keep-alive");
-  } else if (equals_ignoring_case(name, "host")) {
+  } else if (ascii::equals_ignoring_case(name, "host")) {
     if (++hosts_ > 1) return refuse(400, "Host is given twice");
-  } else if (equals_ignoring_case(name, "content-encoding")) {
-    if (!value.empty() && !equals_ignoring_case(value, "identity")) {
+  } else if (ascii::equals_ignoring_case(name, "content-encoding")) {
+    if (!value.empty() && !ascii::equals_ignoring_case(value, "identity")) {
       return refuse(415, "Content-Encoding: compressed bodies are not supported; send it plain");
     }
-  } else if (equals_ignoring_case(name, "expect")) {
-    if (!equals_ignoring_case(value, "100-continue")) {
+  } else if (ascii::equals_ignoring_case(name, "expect")) {
+    if (!ascii::equals_ignoring_case(value, "100-continue")) {
       return refuse(417, "Expect: only '100-continue' is supported");
     }
     expects_continue_ = true;

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <utility>
 
-#include "http/ascii.h"
+#include "base/ascii.h"
 
 namespace sluice::http {
 namespace {
@@ -18,7 +18,7 @@ constexpr int kPatienceMs = 5000;
 
 std::string lower_text(std::string_view text) {
   std::string out(text);
-  for (char& c : out) c = lower(c);
+  for (char& c : out) c = ascii::lower(c);
   return out;
 }
 

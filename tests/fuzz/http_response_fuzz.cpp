@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "base/check.h"
-#include "load/response_parser.h"
-#include "load/sse_parser.h"
-#include "load/stream_chunk.h"
+#include "http/response_parser.h"
+#include "loadgen/sse_parser.h"
+#include "loadgen/stream_chunk.h"
 
 namespace {
 
 using sluice::ChunkReader;
-using sluice::ResponseHead;
-using sluice::ResponseParser;
 using sluice::SseParser;
+using sluice::http::ResponseHead;
+using sluice::http::ResponseParser;
 
 struct Outcome {
   std::vector<ResponseHead> heads;

@@ -1,0 +1,24 @@
+// BaseUrl: `--base-url http://host:port/prefix` as what a connection and a request line need.
+// Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sluice::http {
+
+struct BaseUrl {
+  std::string host;  // "127.0.0.1", "::1" (no brackets), "example.org"
+  std::uint16_t port = 80;
+  std::string authority;  // for the header Host: "[::1]:8000"
+  std::string prefix;     // before every path: "" or "/gpt"; no slash at its end
+};
+
+// Errors name what is wrong with the address and what would be right; https is refused by name. A
+// prefix that ends in /v1, as OpenAI's clients have it, is taken for the address without it.
+Result<BaseUrl> parse_base_url(std::string_view text);
+
+}  // namespace sluice::http

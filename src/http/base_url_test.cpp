@@ -1,0 +1,72 @@
+#include "http/base_url.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice::http {
+namespace {
+
+using testing::HasSubstr;
+
+std::string url_error(std::string_view text) {
+  const auto url = parse_base_url(text);
+  return url ? "accepted" : url.error().message;
+}
+
+TEST(BaseUrl, TakesHostPortAndPrefix) {
+  const auto url = parse_base_url("http://gpu-3.example.org:8080/team/a/");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_EQ(url->host, "gpu-3.example.org");
+  EXPECT_EQ(url->port, 8080);
+  EXPECT_EQ(url->authority, "gpu-3.example.org:8080");
+  EXPECT_EQ(url->prefix, "/team/a");
+}
+
+TEST(BaseUrl, WithoutAPortItIsEighty) {
+  const auto url = parse_base_url("http://localhost");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_EQ(url->port, 80);
+  EXPECT_EQ(url->authority, "localhost");
+  EXPECT_EQ(url->prefix, "");
+}
+
+TEST(BaseUrl, AddressesOfVersionSixStandInBrackets) {
+  const auto url = parse_base_url("http://[::1]:8000");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_EQ(url->host, "::1");
+  EXPECT_EQ(url->authority, "[::1]:8000");
+}
+
+TEST(BaseUrl, TheAddressThatOpenAiClientsTakeIsTakenToo) {
+  EXPECT_EQ(parse_base_url("http://h:1/v1")->prefix, "");
+  EXPECT_EQ(parse_base_url("http://h:1/v1/")->prefix, "");
+  EXPECT_EQ(parse_base_url("http://h:1/proxy/v1")->prefix, "/proxy");
+  EXPECT_EQ(parse_base_url("http://h:1/av1")->prefix, "/av1");
+}
+
+TEST(BaseUrl, RefusesHttpsByNameWithAdvice) {
+  const auto url = parse_base_url("https://api.example.org");
+  ASSERT_FALSE(url.has_value());
+  EXPECT_EQ(url.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(url.error().message, HasSubstr("https is not supported"));
+  EXPECT_THAT(url.error().message, HasSubstr("proxy"));
+}
+
+TEST(BaseUrl, SaysWhatIsWrong) {
+  EXPECT_THAT(url_error("127.0.0.1:8000"), HasSubstr("does not begin with http://"));
+  EXPECT_THAT(url_error("http://"), HasSubstr("host is missing"));
+  EXPECT_THAT(url_error("http://:80"), HasSubstr("host is missing"));
+  EXPECT_THAT(url_error("http://h:0"), HasSubstr("'0' is no port"));
+  EXPECT_THAT(url_error("http://h:65536"), HasSubstr("'65536' is no port"));
+  EXPECT_THAT(url_error("http://h:8x"), HasSubstr("'8x' is no port"));
+  EXPECT_THAT(url_error("http://h:"), HasSubstr("'' is no port"));
+  EXPECT_THAT(url_error("http://[::1"), HasSubstr("']' is missing"));
+  EXPECT_THAT(url_error("http://[::1]8000"), HasSubstr("':PORT'"));
+  EXPECT_THAT(url_error("http://me:secret@h:1"), HasSubstr("--api-key"));
+  EXPECT_THAT(url_error("http://h:1/a?b=c"), HasSubstr("query"));
+  EXPECT_THAT(url_error("http://h:1/a b"), HasSubstr("blanks"));
+  EXPECT_THAT(url_error("http://h\r\nX: y:1/"), HasSubstr("host is missing or not valid"));
+}
+
+}  // namespace
+}  // namespace sluice::http

@@ -1,0 +1,21 @@
+// fetch(): one request and its whole answer, waiting for it: what happens before and after a run.
+// Has an event loop of its own. One thread; blocks it.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "http/http_client.h"
+
+namespace sluice::http {
+
+struct Answer {
+  int status = 0;
+  std::string body;
+};
+
+// kUnavailable or kDeadlineExceeded when there is no answer; any status is an answer. A body of
+// more than 64 MiB is refused.
+Result<Answer> fetch(const HttpClientOptions& options, const ClientRequest& request);
+
+}  // namespace sluice::http

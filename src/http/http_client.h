@@ -1,0 +1,68 @@
+// HttpClient: HTTP/1.1 requests to one server over a pool of kept connections, on the event loop.
+// A request that finds its kept connection closed before any byte of an answer is sent once more on
+// a new one; nothing else is ever repeated.
+// Owner: the run. Threads: the event loop's. REQUIRES: the loop outlives the client, and does not
+// run once the client has ended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "http/base_url.h"
+#include "http/event_loop.h"
+#include "http/message.h"
+#include "http/response_parser.h"
+
+namespace sluice::http {
+
+struct HttpClientOptions {
+  BaseUrl url;
+  std::vector<Header> headers;  // of every request, besides Host and those of a body
+  Duration connect_timeout = std::chrono::seconds(10);
+  Duration silence_timeout = std::chrono::minutes(10);  // without a byte in either direction
+};
+
+struct ClientRequest {
+  std::string method = "GET";
+  std::string path;  // behind the address's prefix: "/v1/models"
+  std::string body;  // JSON, or nothing
+};
+
+// Whom an answer is told to, from the loop, never from inside start() or cancel().
+class ResponseSink {
+ public:
+  virtual ~ResponseSink() = default;
+  virtual void on_head(const ResponseHead& head) = 0;
+  virtual void on_body(std::string_view piece) = 0;
+  // The last call, unless the request was cancelled. Errors name host and port.
+  virtual void on_end(Status status) = 0;
+};
+
+class HttpClient {
+ public:
+  // Looks the host up. Errors name it.
+  static Result<std::unique_ptr<HttpClient>> open(EventLoop& loop, HttpClientOptions options);
+  ~HttpClient();  // closes all connections; no sink is called
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  // `sink` lives until its on_end(), or until it is cancelled. One request for each sink at once.
+  void start(const ClientRequest& request, ResponseSink& sink);
+  // Closes the request's connection; its sink is not called again. Allowed within its calls.
+  void cancel(ResponseSink& sink);
+
+  // Ever opened.
+  std::int64_t connections() const;
+
+ private:
+  struct Impl;
+  explicit HttpClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,97 @@
+// run_load(): a workload against a server: requests go out at their times, whatever the answers do
+// (open loop), or as places become free (closed loop); every answer is streamed and timed. What
+// fails, fails alone; when the run ends before its requests, by time, by a signal or because the
+// server is gone, they stay in the figures as unfinished.
+// Has an event loop of its own, on the caller's thread, which it blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "http/http_client.h"
+#include "loadgen/flight.h"
+#include "loadgen/request_writer.h"
+#include "workload/serving_summary.h"
+#include "workload/workload.h"
+
+namespace sluice {
+
+// The state of a run, for people who wait.
+struct LoadProgress {
+  Duration elapsed{0};
+  std::int64_t total = 0;
+  std::int64_t completed = 0;
+  std::int64_t failed = 0;
+  std::int64_t in_flight = 0;
+  std::int64_t output_tokens = 0;  // chunks, of requests that have not ended
+  Duration p99_ttft{0};
+  Duration p99_tbt{0};
+};
+
+// What a run's recorder knows of it; the caller adds the rest.
+LoadProgress recorded_progress(const ServingRecorder& recorder, Duration elapsed);
+
+struct LoadOptions {
+  http::HttpClientOptions client;
+  RequestForm form;
+  std::int32_t max_concurrency = 0;  // 0: no limit; others wait at the client
+  // Arrivals are when a place becomes free, not the workload's times; needs max_concurrency.
+  bool closed_loop = false;
+  Duration time_limit{0};  // 0: until all have ended
+  Goodput goodput;
+  // Also: each chunk's moment, and once a second what the server's /metrics says.
+  bool keep_details = false;
+  bool keep_answers = false;      // each request's text and gaps
+  std::int64_t first_number = 0;  // of the first request's prompt: runs that differ share none
+  Duration progress_every{0};     // 0: never
+  std::function<void(const LoadProgress&)> progress;
+};
+
+enum class LoadEnd : std::uint8_t {
+  kAllEnded,
+  kTimeLimit,
+  kInterrupted,  // SIGINT or SIGTERM
+  kServerGone,   // see kGoneAfter
+};
+
+// A token, or the few that came with it.
+struct ChunkMark {
+  float at_s = 0;     // since the run's start
+  float gap_ms = -1;  // since the one before of its request; negative: the first
+};
+
+struct ServerSample {
+  Duration at{0};
+  double running = 0;
+  double waiting = 0;
+  std::optional<double> kv_usage;
+};
+
+struct LoadResult {
+  ServingSummary summary;
+  LoadEnd end = LoadEnd::kAllEnded;
+  std::int64_t not_sent = 0;           // had not arrived when the run ended
+  std::vector<RequestRecord> records;  // of those that had
+  // Different messages with how many requests failed by each, most first.
+  std::vector<std::pair<std::string, std::int64_t>> errors;
+  // With keep_details.
+  std::vector<ChunkMark> chunks;
+  std::vector<ServerSample> samples;
+  // With keep_answers: as many as records, in their order.
+  std::vector<AnswerDetail> answers;
+};
+
+// So many requests in a row without any answer, and none in flight: the server is gone.
+inline constexpr int kGoneAfter = 20;
+
+// Errors are those of the beginning only: the host is not known.
+Result<LoadResult> run_load(const LoadOptions& options, const Workload& workload,
+                            PromptMaker prompts, const Clock& clock);
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+#include "loadgen/request_writer.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace sluice {
+
+std::string_view endpoint_path(LoadEndpoint endpoint) {
+  return endpoint == LoadEndpoint::kChat ? "/v1/chat/completions" : "/v1/completions";
+}
+
+RequestWriter::RequestWriter(RequestForm form, PromptMaker prompts)
+    : form_(std::move(form)), prompts_(std::move(prompts)) {}
+
+http::ClientRequest RequestWriter::write(const WorkloadRequest& request, std::int64_t number) {
+  http::ClientRequest out;
+  out.method = "POST";
+  out.path = endpoint_path(form_.endpoint);
+  out.body = "{\"model\":" + nlohmann::json(form_.model).dump();
+  if (form_.endpoint == LoadEndpoint::kChat) {
+    prompts_.make_text(request, number, text_);
+    // Words and blanks: nothing to escape.
+    out.body += R"(,"messages":[{"role":"user","content":")" + text_ + "\"}]";
+  } else {
+    prompts_.make_ids(request, number, ids_);
+    out.body += ",\"prompt\":[";
+    for (const TokenId id : ids_) fmt::format_to(std::back_inserter(out.body), "{},", id);
+    out.body.back() = ']';
+  }
+  out.body +=
+      fmt::format(R"(,"max_tokens":{},"temperature":{})", request.output_tokens, form_.temperature);
+  out.body += R"(,"stream":true,"stream_options":{"include_usage":true})";
+  // An end token that is passed over has no text otherwise, and what has no text may not be sent:
+  // the gap that its client sees would be that of two steps.
+  if (form_.ignore_eos) out.body += R"(,"ignore_eos":true,"skip_special_tokens":false)";
+  out.body += '}';
+  return out;
+}
+
+}  // namespace sluice
