@@ -5,14 +5,9 @@
 #include <array>
 
 #include "scheduler/policy.h"
-#include "scheduler/policy_chunked_only.h"
-#include "scheduler/policy_hybrid.h"
-#include "scheduler/policy_prefill_first.h"
-#include "scheduler/policy_request_level.h"
-#include "scheduler/policy_stall_free.h"
-#include "scheduler/policy_unified.h"
 #include "scheduler/policy_vtc.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/simple_policies.h"
 
 namespace sluice {
 namespace {

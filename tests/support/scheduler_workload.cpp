@@ -13,8 +13,8 @@
 #include "kv/block_hash.h"
 #include "scheduler/plan_pass.h"
 #include "scheduler/policy.h"
-#include "scheduler/policy_stall_free.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/simple_policies.h"
 #include "scheduler/step_time_correction.h"
 #include "tests/support/fake_executor.h"
 
