@@ -29,10 +29,11 @@ ChoiceOutput output_of(const Sequence& sequence) {
 
 Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
                std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler,
-               const Clock& clock)
+               const Clock& clock, const DeviceMeter* meter)
     : limits_(limits),
       clock_(clock),
       executor_(std::move(executor)),
+      meter_(meter),
       kv_(std::move(kv)),
       scheduler_(std::move(scheduler)) {
   CHECK(executor_->max_in_flight() >= 1 && executor_->max_in_flight() <= kMaxInFlight);
@@ -112,8 +113,10 @@ Status Engine::plan_next(BatchPlan& plan) {
 }
 
 void Engine::commit_oldest() {
-  stats_.device = executor_->device_time();
-  stats_.computed = executor_->computed_work();
+  if (meter_ != nullptr) {
+    stats_.device = meter_->device_time();
+    stats_.computed = meter_->computed_work();
+  }
   scheduler_->commit(plans_[first_plan_], result_, clock_.now(), commits_);
   count_tokens(plans_[first_plan_]);
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/device_counters.h"
 #include "kv/kv_manager.h"
 #include "request/request.h"
 #include "request/sequence.h"
@@ -62,7 +63,7 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
-  // Of committed steps, as all below: what the device says, 0 where it does not.
+  // Of committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
   ComputedWork computed;
   // Tokens of prompts (and of what is computed again after preemption), and newest tokens of
@@ -73,8 +74,11 @@ struct EngineStats {
 
 class Engine {
  public:
+  // `meter` reads the executor's device and may be the executor itself. Null: not measured.
+  // REQUIRES: clock and meter outlive the engine, or the engine's executor owns the meter.
   Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
-         std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler, const Clock& clock);
+         std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler, const Clock& clock,
+         const DeviceMeter* meter = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -142,6 +146,7 @@ class Engine {
   const Clock& clock_;
   BatchPlan plans_[kMaxInFlight];  // a ring: the oldest in flight first; outlive the executor
   std::unique_ptr<Executor> executor_;
+  const DeviceMeter* meter_;
   std::unique_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
   std::optional<Error> failure_;

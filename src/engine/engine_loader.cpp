@@ -265,6 +265,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                          loaded.kv_blocks);
   loaded.scheduler = std::move(plan.scheduler);
   loaded.policy = std::move(plan.policy);
+  loaded.meter = runner.get();
   loaded.executor = std::move(runner);
   return loaded;
 }
@@ -278,7 +279,7 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
   const EngineLimits limits{parts.config.vocab_size, parts.scheduler.max_model_len, 0};
   LoadedEngine loaded;
   loaded.engine = std::make_unique<Engine>(limits, std::move(parts.executor), std::move(kv),
-                                           std::move(scheduler), clock);
+                                           std::move(scheduler), clock, parts.meter);
   static_cast<LoadedModel&>(loaded) = std::move(parts);
   timeline.mark("engine");
   return loaded;

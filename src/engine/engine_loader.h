@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "engine/device_counters.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
@@ -43,7 +44,8 @@ struct LoadedEngine : LoadedModel {
 // An executor without an engine, for whoever drives it by hand (the profiler).
 struct LoadedExecutor : LoadedModel {
   std::unique_ptr<Executor> executor;
-  KvOptions kv;  // that it is made for
+  const DeviceMeter* meter = nullptr;  // of the executor, which owns it
+  KvOptions kv;                        // that it is made for
   SchedulerOptions scheduler;
   std::unique_ptr<Policy> policy;
 };

@@ -24,6 +24,7 @@
 #include "device/arena.h"
 #include "device/device.h"
 #include "engine/batch_inputs.h"
+#include "engine/device_counters.h"
 #include "engine/graph_cache.h"
 #include "kv/kv_layout.h"
 #include "model/decoder.h"
@@ -45,7 +46,7 @@ struct ModelRunnerOptions {
   std::vector<TokenId> eos_ids;
 };
 
-class ModelRunner final : public Executor {
+class ModelRunner final : public Executor, public DeviceMeter {
  public:
   // Plans every buffer but the weights into `arena_plan`. Follow with start().
   // REQUIRES: device and pool outlive the runner.

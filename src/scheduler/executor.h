@@ -45,36 +45,6 @@ struct StepResult {
   }
 };
 
-// Sums since the start, of an executor whose device runs while the host goes on; else zero.
-struct DeviceTime {
-  Duration busy{0};  // from a step's start to its end
-  Duration idle{0};  // between steps that followed one another without a wait for requests
-};
-
-// Sums since the start: what kernels computed, and how much of it nobody needed, as they work in
-// tiles, and a graph may compute all rows that it has room for.
-struct ComputedWork {
-  std::int64_t matmul_rows = 0;              // over all matrix products
-  std::int64_t matmul_rows_padding = 0;      // of these, without a token or a wanted position
-  std::int64_t attention_pairs = 0;          // of a query and a key, over all heads and layers
-  std::int64_t attention_pairs_padding = 0;  // of these, that no query sees
-
-  ComputedWork& operator+=(const ComputedWork& other) {
-    matmul_rows += other.matmul_rows;
-    matmul_rows_padding += other.matmul_rows_padding;
-    attention_pairs += other.attention_pairs;
-    attention_pairs_padding += other.attention_pairs_padding;
-    return *this;
-  }
-  friend ComputedWork operator-(ComputedWork a, const ComputedWork& b) {
-    a.matmul_rows -= b.matmul_rows;
-    a.matmul_rows_padding -= b.matmul_rows_padding;
-    a.attention_pairs -= b.attention_pairs;
-    a.attention_pairs_padding -= b.attention_pairs_padding;
-    return a;
-  }
-};
-
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -107,10 +77,6 @@ class Executor {
   // ResourceView's fields of these names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
-
-  // Of collected steps.
-  virtual DeviceTime device_time() const { return {}; }
-  virtual ComputedWork computed_work() const { return {}; }
 };
 
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/device_counters.h"
 #include "request/request.h"
 #include "scheduler/executor.h"
 
@@ -83,8 +84,6 @@ class ForwardingExecutor : public Executor {
   Status wait_for_transfer(Duration at_most) override { return inner_->wait_for_transfer(at_most); }
   std::int32_t kv_backed_blocks() const override { return inner_->kv_backed_blocks(); }
   bool kv_growth_failed() const override { return inner_->kv_growth_failed(); }
-  DeviceTime device_time() const override { return inner_->device_time(); }
-  ComputedWork computed_work() const override { return inner_->computed_work(); }
 
  private:
   std::unique_ptr<Executor> inner_;
@@ -103,17 +102,21 @@ class GatedExecutor final : public ForwardingExecutor {
   Gate& gate_;
 };
 
-class CommitHookExecutor final : public ForwardingExecutor {
+class CommitHookExecutor final : public ForwardingExecutor, public DeviceMeter {
  public:
-  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported.
-  CommitHookExecutor(std::unique_ptr<Executor> inner, std::function<void()> hook)
-      : ForwardingExecutor(std::move(inner)), hook_(std::move(hook)) {}
+  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported:
+  // when the engine reads the counters. REQUIRES: `meter` lives as long as `inner`.
+  CommitHookExecutor(std::unique_ptr<Executor> inner, const DeviceMeter& meter,
+                     std::function<void()> hook)
+      : ForwardingExecutor(std::move(inner)), meter_(meter), hook_(std::move(hook)) {}
+  DeviceTime device_time() const override { return meter_.device_time(); }
   ComputedWork computed_work() const override {
     hook_();
-    return ForwardingExecutor::computed_work();
+    return meter_.computed_work();
   }
 
  private:
+  const DeviceMeter& meter_;
   std::function<void()> hook_;
 };
 

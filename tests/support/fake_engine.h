@@ -45,17 +45,22 @@ inline std::unique_ptr<Engine> make_fake_engine(const FakeModel& model, const Cl
   auto kv = std::make_unique<KvManager>(kv_options);
   auto scheduler =
       std::make_unique<Scheduler>(scheduler_options, *kv, make_policy("stall-free").value());
-  std::unique_ptr<Executor> executor =
-      std::make_unique<FakeExecutor>(model, kv_options, options.steps_in_flight);
+  auto fake = std::make_unique<FakeExecutor>(model, kv_options, options.steps_in_flight);
+  const DeviceMeter* meter = fake.get();
+  std::unique_ptr<Executor> executor = std::move(fake);
   executor = std::make_unique<FailingExecutor>(std::move(executor), options.good_steps);
   if (options.while_committing) {
-    executor = std::make_unique<CommitHookExecutor>(std::move(executor), options.while_committing);
+    auto hooked =
+        std::make_unique<CommitHookExecutor>(std::move(executor), *meter, options.while_committing);
+    meter = hooked.get();
+    executor = std::move(hooked);
   }
   if (options.gate != nullptr) {
     executor = std::make_unique<GatedExecutor>(std::move(executor), *options.gate);
   }
   return std::make_unique<Engine>(EngineLimits{model.vocab_size, options.max_model_len, 0},
-                                  std::move(executor), std::move(kv), std::move(scheduler), clock);
+                                  std::move(executor), std::move(kv), std::move(scheduler), clock,
+                                  meter);
 }
 
 }  // namespace sluice

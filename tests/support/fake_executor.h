@@ -10,13 +10,14 @@
 #include <deque>
 #include <vector>
 
+#include "engine/device_counters.h"
 #include "kv/kv_manager.h"
 #include "scheduler/executor.h"
 #include "tests/support/fake_model.h"
 
 namespace sluice {
 
-class FakeExecutor final : public Executor {
+class FakeExecutor final : public Executor, public DeviceMeter {
  public:
   // `options`: those of the KvManager whose blocks the plans name. REQUIRES: `model` outlives this.
   FakeExecutor(const FakeModel& model, const KvOptions& options, int max_in_flight);
@@ -42,6 +43,7 @@ class FakeExecutor final : public Executor {
   void fail_transfers(bool fail) { fails_transfers_ = fail; }
   int waits() const { return waits_; }  // calls of wait_for_transfer
 
+  DeviceTime device_time() const override { return {}; }
   // The work of a device that computes rows in multiples of 16.
   ComputedWork computed_work() const override { return computed_work_; }
 
