@@ -53,6 +53,8 @@ INCLUDES = {
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http"],
 }
+# The only places with names of the CUDA toolkit: the backend and its test doubles.
+CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
 PURE_FOLDERS = ("scheduler", "kv", "request")
 
@@ -314,8 +316,8 @@ _HEAVY = {  # third-party headers and where they may be
 
 
 def _check_vendor(file, number, name):
-    if _VENDOR.match(name) and not file.path.startswith("src/device/cuda/"):
-        yield number, "vendor-header", f"<{name}> belongs in src/device/cuda only"
+    if _VENDOR.match(name) and not file.path.startswith(CUDA_FOLDERS):
+        yield number, "vendor-header", f"<{name}> belongs in {' and '.join(CUDA_FOLDERS)} only"
     for pattern, (where, is_allowed) in _HEAVY.items():
         if pattern.match(name) and not is_allowed(file):
             yield number, "heavy-header", f"<{name}> may be included in {where} only"
@@ -414,7 +416,7 @@ BANS = [
     Ban("vendor-word", re.compile(r"\b(cuda(Stream|Error|Event)_t|CUstream|CUdeviceptr|"
                                   r"__CUDACC__)\b"),
         "vendor types stay in src/device/cuda",
-        lambda f: f.is_cpp and not f.path.startswith("src/device/cuda/")),
+        lambda f: f.is_cpp and not f.path.startswith(CUDA_FOLDERS)),
     Ban("thread-local", re.compile(r"\bthread_local\b"), "pass the state explicitly", _src_code),
     Ban("wall-clock", re.compile(r"\b(system_clock|gettimeofday|localtime|std::time\b)"),
         "take a Clock (base/clock.h)", lambda f: _src(f) and f.folder != "base"),

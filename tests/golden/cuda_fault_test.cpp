@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "device/cuda/device_impl.h"
-#include "device/cuda/fake_driver.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/cuda/fake_driver.h"
 #include "tests/support/engine_fixture.h"
 
 namespace sluice {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "device/cuda/device_impl.h"
-#include "device/cuda/fake_cublas_lt.h"
-#include "device/cuda/fake_driver.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/cuda/fake_cublas_lt.h"
+#include "tests/support/cuda/fake_driver.h"
 #include "tests/support/engine_fixture.h"
 
 namespace sluice {

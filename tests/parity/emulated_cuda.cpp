@@ -1,7 +1,7 @@
 #include "tests/parity/emulated_cuda.h"
 
 #include "device/cuda/device_impl.h"
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::parity {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "device/cuda/attention_launch.h"
 #include "device/cuda/attention_plan.h"
-#include "device/cuda/emulated_gpu.h"
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/emulated_gpu.h"
+#include "tests/support/cuda/run_emulated.h"
 
 namespace sluice::cuda {
 namespace {

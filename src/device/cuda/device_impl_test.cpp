@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "device/arena.h"
-#include "device/cuda/fake_driver.h"
 #include "device/host_buffer.h"
 #include "device/recorded_ops.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "base/rng.h"
 #include "device/cuda/device_impl.h"
-#include "device/cuda/fake_cublas_lt.h"
-#include "device/cuda/fake_driver.h"
 #include "tensor/half.h"
+#include "tests/support/cuda/fake_cublas_lt.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

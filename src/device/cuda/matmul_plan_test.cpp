@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
-#include "device/cuda/fake_driver.h"
 #include "device/cuda/kernels/matmul_tiles.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

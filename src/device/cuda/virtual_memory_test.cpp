@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "device/cuda/emulated_gpu.h"
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/emulated_gpu.h"
+#include "tests/support/cuda/run_emulated.h"
 // Behind the words of the language.
 #include "device/cuda/kernels/tensor_core.cuh"
 

@@ -1,11 +1,11 @@
-#include "device/cuda/fake_cublas_lt.h"
+#include "tests/support/cuda/fake_cublas_lt.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
-#include "device/cuda/fake_calls.h"
 #include "tensor/half.h"
+#include "tests/support/cuda/fake_calls.h"
 
 namespace sluice::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/run_emulated.h"
 
 #include <setjmp.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "device/cuda/emulated_gpu.h"
+#include "tests/support/cuda/emulated_gpu.h"
 
 extern "C" {
 void sluice_embed(sluice::EmbedParams p);

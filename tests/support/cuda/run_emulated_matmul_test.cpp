@@ -7,12 +7,12 @@
 #include <cmath>
 #include <vector>
 
-#include "device/cuda/emulated_gpu.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 #include "device/cuda/matmul_plan.h"
-#include "device/cuda/run_emulated.h"
 #include "tensor/float8.h"
 #include "tensor/half.h"
+#include "tests/support/cuda/emulated_gpu.h"
+#include "tests/support/cuda/run_emulated.h"
 
 namespace sluice::cuda {
 namespace {

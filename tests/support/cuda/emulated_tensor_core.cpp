@@ -3,7 +3,7 @@
 // matrix load instruction: ldmatrix", written down from there and not from what kernels do.
 #include <initializer_list>
 
-#include "device/cuda/emulated_gpu.h"
+#include "tests/support/cuda/emulated_gpu.h"
 // Behind the words of the language.
 #include "device/cuda/kernels/elements.cuh"
 #include "device/cuda/kernels/tensor_core.cuh"

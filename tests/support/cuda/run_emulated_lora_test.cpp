@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "device/cuda/lora_launch.h"
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/run_emulated.h"
 
 namespace sluice::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 #include <sys/mman.h>
 
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/cuda/fake_calls.h"
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/fake_calls.h"
+#include "tests/support/cuda/run_emulated.h"
 
 // Device addresses and handles are numbers; here they are places of this process as well.
 // NOLINTBEGIN(performance-no-int-to-ptr)

@@ -1,11 +1,11 @@
-#include "device/cuda/run_emulated.h"
+#include "tests/support/cuda/run_emulated.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "device/cuda/emulated_gpu.h"
+#include "tests/support/cuda/emulated_gpu.h"
 
 namespace sluice::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "device/cuda/fake_calls.h"
+#include "tests/support/cuda/fake_calls.h"
 
 // Device addresses are numbers; here they are places of this process as well.
 // NOLINTBEGIN(performance-no-int-to-ptr)

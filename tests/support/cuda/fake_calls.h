@@ -7,7 +7,7 @@
 #include <string>
 
 #include "device/cuda/driver.h"
-#include "device/cuda/fake_driver.h"
+#include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda::fakes {
 
