@@ -13,7 +13,7 @@
 #include "apps/local_engine.h"
 #include "apps/offline_report.h"
 #include "apps/offline_run.h"
-#include "apps/option_lists.h"
+#include "apps/option_values.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "loadgen/workload_spec.h"

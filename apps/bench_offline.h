@@ -7,7 +7,7 @@
 #include <string>
 
 #include "apps/bench_options.h"
-#include "engine/engine_options.h"
+#include "apps/engine_arguments.h"
 
 namespace sluice {
 

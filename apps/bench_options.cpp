@@ -10,7 +10,7 @@
 #include <limits>
 #include <string_view>
 
-#include "apps/option_lists.h"
+#include "apps/option_values.h"
 #include "base/ascii.h"
 #include "base/log.h"
 #include "http/message_grammar.h"

@@ -2,7 +2,7 @@
 // One thread.
 #pragma once
 
-#include "engine/engine_options.h"
+#include "apps/engine_arguments.h"
 
 namespace CLI {
 class App;

@@ -11,6 +11,7 @@
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
 #include "apps/local_engine.h"
+#include "apps/option_values.h"
 #include "apps/run_request.h"
 #include "base/log.h"
 #include "kv/block_hash.h"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "apps/engine_arguments.h"
 #include "apps/sampling_arguments.h"
-#include "engine/engine_options.h"
 
 namespace sluice {
 

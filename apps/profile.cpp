@@ -9,6 +9,7 @@
 #include "apps/interrupt.h"
 #include "apps/make_device.h"
 #include "apps/measure_machine.h"
+#include "apps/option_values.h"
 #include "apps/profile_findings.h"
 #include "apps/profile_plots.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "engine/engine_options.h"
+#include "apps/engine_arguments.h"
 
 namespace sluice {
 

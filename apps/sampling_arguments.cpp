@@ -6,7 +6,7 @@
 #include <charconv>
 #include <limits>
 
-#include "engine/engine_options.h"
+#include "apps/option_values.h"
 #include "front/sampling_defaults.h"
 
 namespace sluice {

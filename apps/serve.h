@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/engine_options.h"
+#include "apps/engine_arguments.h"
 
 namespace sluice {
 

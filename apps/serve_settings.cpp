@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "apps/engine_arguments.h"
+#include "apps/option_values.h"
+
 namespace sluice {
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "apps/option_lists.h"
+#include "apps/option_values.h"
 #include "profile/token_budget.h"
 #include "scheduler/policy.h"
 #include "sim/cost_model.h"

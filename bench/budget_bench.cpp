@@ -21,6 +21,7 @@
 
 #include "apps/make_device.h"
 #include "apps/measure_machine.h"
+#include "apps/option_values.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/engine_loader.h"

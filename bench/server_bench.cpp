@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "apps/load_served_engine.h"
+#include "apps/option_values.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"

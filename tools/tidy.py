@@ -53,8 +53,7 @@ INCLUDES = {
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http"],
 }
-# The only places with names of the CUDA toolkit: the backend and its test doubles.
-CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")
+CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
 PURE_FOLDERS = ("scheduler", "kv", "request")
 

@@ -31,7 +31,7 @@ void TestOpenAiServer::die() {
 
 http::HttpClientOptions TestOpenAiServer::client_options() const {
   http::HttpClientOptions options;
-  options.url = *parse_base_url(fmt::format("http://127.0.0.1:{}", port_));
+  options.url = *http::parse_base_url(fmt::format("http://127.0.0.1:{}", port_));
   return options;
 }
 

@@ -1,4 +1,4 @@
-#include "engine/engine_options.h"
+#include "apps/engine_arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(EngineOptionsTest, DefaultsAreThoseOfTheDesign) {
+TEST(EngineArgumentsTest, DefaultsAreThoseOfTheDesign) {
   const auto options = parse_engine_options({});
   ASSERT_TRUE(options);
   EXPECT_EQ(options->device, DeviceKind::kCpu);
@@ -24,7 +24,7 @@ TEST(EngineOptionsTest, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(options->graphs, GraphMode::kReplay);
 }
 
-TEST(EngineOptionsTest, ReadsEveryOption) {
+TEST(EngineArgumentsTest, ReadsEveryOption) {
   EngineOptionTexts texts;
   texts.device = "cuda:3";
   texts.dtype = "bf16";
@@ -58,7 +58,7 @@ TEST(EngineOptionsTest, ReadsEveryOption) {
   EXPECT_FALSE(options->deterministic);
 }
 
-TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
+TEST(EngineArgumentsTest, WhatIsNotBuiltIsRefusedByName) {
   const auto refused = [](auto set, const char* name) {
     EngineOptionTexts texts;
     set(texts);
@@ -74,7 +74,7 @@ TEST(EngineOptionsTest, WhatIsNotBuiltIsRefusedByName) {
   refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
 }
 
-TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {
+TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   const auto wrong = [](auto set, const char* name) {
     EngineOptionTexts texts;
     set(texts);
@@ -98,7 +98,7 @@ TEST(EngineOptionsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
 }
 
-TEST(EngineOptionsTest, WhoSetsTheTokenBudget) {
+TEST(EngineArgumentsTest, WhoSetsTheTokenBudget) {
   const auto parse = [](const char* budget, const char* slo, const char* scheduler = "") {
     EngineOptionTexts texts;
     texts.token_budget = budget;
@@ -129,17 +129,6 @@ TEST(EngineOptionsTest, WhoSetsTheTokenBudget) {
   for (const char* scheduler : {"unified", "chunked-only", "hybrid", "prefill-first"}) {
     refused(parse("time", "50", scheduler), scheduler);
     EXPECT_TRUE(parse("auto", "50", scheduler));
-  }
-}
-
-TEST(EngineOptionsTest, MemorySizes) {
-  EXPECT_EQ(*parse_memory_size("x", "1000000"), 1000000);
-  EXPECT_EQ(*parse_memory_size("x", "512MiB"), std::int64_t{512} << 20);
-  EXPECT_EQ(*parse_memory_size("x", "2GB"), 2000000000);
-  EXPECT_EQ(*parse_memory_size("x", "1.5GiB"), (std::int64_t{3} << 30) / 2);
-  for (const char* bad :
-       {"", "GiB", "-1GiB", "0", "4gib", "4 GiB", "1e3", "nan", "inf", "4GiBx", "99999999999TiB"}) {
-    EXPECT_FALSE(parse_memory_size("x", bad)) << bad;
   }
 }
 

@@ -1,0 +1,35 @@
+// The engine options of every command that runs a model, from texts to EngineOptions, checked.
+// Errors: kUnsupported names an option that is not built yet; it is never ignored.
+// kInvalidArgument names the option and the right form. Plain data; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+// As given on the command line; empty = not given.
+struct EngineOptionTexts {
+  std::string device;
+  std::string dtype;
+  std::string load_format;
+  std::string scheduler;
+  std::string token_budget;
+  std::string tbt_slo_ms;
+  std::string max_num_seqs;
+  std::string max_model_len;
+  std::string block_size;
+  std::string kv_cache_memory;
+  std::string threads;
+  std::vector<std::string> adapters;
+  std::string snapshot;
+  bool enforce_eager = false;
+  bool deterministic = false;
+};
+
+Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts);
+
+}  // namespace sluice
