@@ -269,7 +269,7 @@ def machine(runner):
 
 
 def products_by(cuda):
-    """What computes matrix products of many rows, from what `doctor` says about CUDA."""
+    """The library for matrix products of many rows, from the lines of `doctor` about CUDA."""
     found = re.search(r"(?<!no )cuBLASLt \(([^)]*)\)", cuda)
     return f"cuBLASLt ({found.group(1)})" if found else "built-in kernels, no cuBLASLt found"
 

@@ -40,7 +40,7 @@ constexpr bool is_failure(FinishReason reason) {
          reason == FinishReason::kNoAdapter;
 }
 
-// What to tell the client. REQUIRES: is_failure(reason).
+// The error for the client. REQUIRES: is_failure(reason).
 Error failure_of(FinishReason reason);
 
 }  // namespace sluice

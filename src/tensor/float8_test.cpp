@@ -46,7 +46,7 @@ TEST(Float8, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(Float8, WhatIsTooLargeSaturatesAndNanStays) {
+TEST(Float8, LargeValuesSaturateAndNanStays) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float large : {448.0F, 449.0F, 464.0F, 480.0F, 1e30F, kInfinity}) {
     EXPECT_EQ(float_to_e4m3(large), 0x7E) << large;

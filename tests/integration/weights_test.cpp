@@ -310,7 +310,7 @@ std::vector<std::byte> dummy_bytes(const ModelConfig& config, std::unique_ptr<De
 
 // Copied weights of one product are contiguous, as a library that computes them in one call needs
 // it. The product's biases are contiguous too, in F32.
-TEST(CopiedWeights, OfOneProductAreContiguous) {
+TEST(CopiedWeights, AreContiguousPerProduct) {
   const TempDirectory directory;
   write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen2-gqa7-tied"),
                           directory.path());
