@@ -1,4 +1,4 @@
-// Letters, digits and blanks of ASCII, whatever the locale.
+// ASCII letters, digits and blanks, independent of the locale.
 // Pure; any thread.
 #pragma once
 

@@ -1,9 +1,8 @@
-// A GPU's threads on one thread of the host, so that kernels run where there is no GPU: the very
-// .cu files, compiled as C++ with this header in front. Each thread of a block is a fiber; fibers
-// run one after the other from barrier to barrier, forwards in one launch and backwards in the
-// next, so that a missing barrier shows. Slow, and silent about speed and about the memory model of
-// a real GPU; what it shows is whether a kernel computes what it should. Owner: tests. Threads:
-// one.
+// Runs a GPU's threads on one thread of the host, so that kernels can be tested without a GPU. The
+// same .cu files are compiled as C++ with this header in front. Each thread of a block is a fiber.
+// Fibers run one after the other from barrier to barrier, forwards in one launch and backwards in
+// the next, so that tests detect a missing barrier. The emulation shows whether a kernel's results
+// are right; it says nothing about speed or about a GPU's memory model. Owner: tests. Threads: one.
 #pragma once
 
 #include <cmath>
@@ -19,7 +18,7 @@ struct Index {
   unsigned z = 0;
 };
 
-// Of the fiber that runs.
+// Those of the running fiber.
 extern Index thread_index;
 extern Index block_index;
 extern Index block_dim;
@@ -27,44 +26,44 @@ extern Index grid_dim;
 
 void wait_for_block();
 void wait_for_warp();
-// The value that the lane at `distance` (by exclusive or) of the warp gave. All lanes take part.
+// The value of the warp's lane at `distance` (by exclusive or). All lanes must call it.
 float exchange(float value, int distance);
 [[noreturn]] void trap();
 
-// What a lane brings to an instruction of the whole warp.
+// A lane's operands of an instruction of the whole warp.
 struct Registers {
   const char* instruction = nullptr;
   const void* address = nullptr;
   unsigned values[6] = {};
 };
-// What all lanes of the warp brought, valid until the lane's next exchange. A trap where a lane has
+// The operands of all lanes of the warp, valid until the lane's next exchange. Traps if a lane has
 // ended or is at another instruction.
 struct WarpRegisters {
   const Registers* lanes[32];
 };
 WarpRegisters exchange_registers(const Registers& own);
 
-// The value that lane `lane` of the warp gave, and whether any lane gave true. All lanes take part.
+// The value of lane `lane` of the warp; whether any lane gave true. All lanes must call them.
 long long value_of_lane(long long value, int lane);
 bool any_of_warp(bool value);
 
-// Blocks take turns, so nothing comes between.
+// Blocks run one after the other, so this is atomic.
 inline int add_atomically(int* sum, int value) {
   const int before = *sum;
   *sum += value;
   return before;
 }
 
-// Loads of eight rows by load_matrices of which some lie in the same banks and wait for each other.
+// Number of eight-row loads by load_matrices in which rows share banks and wait for each other.
 extern std::uint64_t bank_conflicts;
-// Matrix instructions of warps.
+// Number of matrix instructions.
 extern std::uint64_t matrix_products;
 
 // The block's dynamic shared memory: poison (NaN) when a block starts.
 unsigned char* dynamic_shared_memory();
 
-// Copies to shared memory. Until it is waited for, the target holds poison: whoever reads too
-// early, or still reads what was there, gets NaN.
+// Copies to shared memory. Until the copy has been waited for, the target holds poison: a thread
+// that reads too early gets NaN.
 void start_copy(void* target, const void* source, bool present);
 void commit_copies();
 void wait_for_copies(std::size_t groups_left);

@@ -141,7 +141,7 @@ unsigned pack_f16(float low, float high) { return pack(low, high, f32_to_f16); }
 
 namespace {
 
-// Nobody may count on what becomes of NaN.
+// The result for NaN is unspecified.
 void widen(unsigned (&to)[2], unsigned codes, std::uint16_t (*round)(float)) {
   for (unsigned i = 0; i < 2; ++i) to[i] = 0;
   for (unsigned i = 0; i < 4; ++i) {

@@ -185,7 +185,7 @@ TEST(EmulatedTensorCore, AllLanesTakePart) {
   }));
 }
 
-TEST(EmulatedTensorCoreDeathTest, WhatAKernelOfOursNeverDoes) {
+TEST(EmulatedTensorCoreDeathTest, ForbiddenAccessesAbort) {
   EXPECT_DEATH(static_cast<void>(run_grid({1, 1, 32, 64}, [] { dynamic_shared()[64] = 1; })),
                "CHECK failed");
   alignas(16) static int source[4];

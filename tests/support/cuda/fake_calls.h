@@ -1,4 +1,4 @@
-// What the fake driver's functions share: the fake they work on, its books of calls and broken
+// Shared by the fake driver's functions: the fake they work on, its record of calls and of broken
 // rules, and handles that are numbers. Included by fake_*.cpp only.
 // Owner: the FakeDriver of the test. Threads: the test's.
 #pragma once
@@ -11,13 +11,13 @@
 
 namespace sluice::cuda::fakes {
 
-// The one that lives. CHECKs that there is one.
+// The current fake. CHECKs that there is one.
 FakeDriver& fake();
 
-// Counts the call and decides whether it fails as a test wants.
+// Records the call; returns the failure that a test has asked for, if any.
 CUresult enter(const char* function);
 
-// Notes the rule and fails the call.
+// Records the broken rule and fails the call.
 CUresult broken(const std::string& rule);
 
 std::size_t next_handle();

@@ -1,7 +1,7 @@
-// FakeCublasLt: cuBLASLt made of books and plain loops, beside a FakeDriver, for machines without a
-// GPU. It holds the rules that our calls must keep (alignments and workspace as promised, things
-// destroyed that were made, the layout we mean) and says so by failing the call.
-// Owner: a test, which has a FakeDriver too. Threads: the test's. One at a time.
+// FakeCublasLt: cuBLASLt as plain loops that record their calls, for machines without a GPU. A call
+// that breaks a rule fails. The rules: alignments and workspace as promised, only existing handles
+// destroyed, the expected layouts.
+// Owner: a test, which has a FakeDriver too; one at a time. Threads: the test's.
 #pragma once
 
 #include <map>
@@ -28,12 +28,12 @@ class FakeCublasLt {
   // Settings.
   std::string missing;
   std::map<std::string, cublasStatus_t> fails;  // by function: the result of its calls
-  bool fails_in_capture = false;                // products, which breaks the capture
+  bool fails_in_capture = false;                // fails products, which breaks the capture
   bool has_algorithms = true;
 
-  // Books.
+  // Recorded.
   std::map<std::string, int> calls;
-  std::set<std::string> loaded;  // algorithms whose code is loaded, since they have run
+  std::set<std::string> loaded;  // algorithms that have run, so that their code is loaded
   int alive = 0;                 // handles, descriptions, layouts, preferences
   std::vector<std::string> broken_rules;
 };

@@ -180,14 +180,14 @@ void run_block(unsigned threads, std::size_t shared_bytes) {
     if (s.trapped) break;
   } while (release(threads));
   if (s.trapped) {
-    // Those that still wait are in the middle of the kernel: they start anew.
+    // The waiting fibers are in the middle of the kernel and must be reset.
     for (Fiber& fiber : s.fibers) fiber = {};
     return;
   }
-  // Whoever still waits does so at a barrier that others have left, or never come to.
+  // A fiber that still waits is at a barrier that other fibers have left or never reach.
   for (unsigned t = 0; t < threads; ++t) {
     CHECK(s.fibers[t].state == State::kDone);
-    CHECK(s.fibers[t].copies.empty());  // a copy that nobody waits for
+    CHECK(s.fibers[t].copies.empty());  // a copy was never waited for
   }
   CHECK(std::all_of(shared_memory + shared_bytes, shared_memory + shared_bytes + kGuardBytes,
                     [](unsigned char byte) { return byte == kPoison; }));

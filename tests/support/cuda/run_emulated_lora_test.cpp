@@ -1,5 +1,5 @@
-// What LoRA's kernels do with state that only a bug of ours can make: they trap, which fails the
-// engine, and read nothing of it.
+// LoRA's kernels given invalid state, which only a bug of ours can make: they trap, which fails the
+// engine, and do not use that state.
 #include <gtest/gtest.h>
 
 #include <vector>

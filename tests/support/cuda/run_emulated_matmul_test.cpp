@@ -17,7 +17,7 @@
 namespace sluice::cuda {
 namespace {
 
-// Memory that ends where a page begins which nobody may touch.
+// Memory that ends at a page without access.
 class EndOfMemory {
  public:
   explicit EndOfMemory(std::size_t bytes) : used_(bytes) {

@@ -10,7 +10,7 @@
 namespace sluice::cuda {
 namespace {
 
-// What the emulation is trusted for: each thread once, barriers that hold, and those that lack.
+// The emulation itself: each thread runs once, barriers work, and missing barriers are detected.
 
 TEST(RunEmulated, EveryThreadOfEveryBlockRunsOnce) {
   std::array<int, 6 * 64> runs = {};
