@@ -1,12 +1,12 @@
-// StopCheck: long work asks it, from inside the work, whether to go on. It returns OK, or the error
-// with which the work ends: kCancelled when the client has left, kDeadlineExceeded when the time is
-// over. Work that ends this way returns the check's error unchanged and no result.
-// Usage, by the owner of the work:
-//   const StopCheck stop = [&]() -> Status { if (gone.load()) return cancelled("..."); return {};
-//   }; worker.from_text(text, add, salt, stop);
-// Threads: the check runs on the thread that does the work. A flag that it reads is an atomic.
-// Cost: the work asks about once per 20,000 characters or template steps, at most every 10 ms of
-// work; a check may read a clock.
+// StopCheck: a function that long work calls to find out whether to continue. It returns OK, or the
+// error that ends the work: kCancelled when the client has left, kDeadlineExceeded when the time is
+// over. The work then returns this error unchanged and no result.
+// The owner of the work passes it down:
+//   const StopCheck stop = [&] { return gone ? Status(cancelled("...")) : Status(); };
+//   worker.from_text(text, add, salt, stop);
+// Threads: the check runs on the thread that does the work; flags that it reads are atomic.
+// Cost: one call per about 20,000 characters or template steps, at most one per 10 ms of work; a
+// check may read a clock.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 
 namespace sluice {
 
-// Empty: the work is never stopped.
+// An empty check never stops the work.
 using StopCheck = std::function<Status()>;
 
-// Counts work and asks the check once per kUnitsPerCheck. One thread at a time.
+// Counts work and calls the check once per kUnitsPerCheck. One thread at a time.
 class StopMeter {
  public:
   static constexpr std::size_t kUnitsPerCheck = 20'000;
@@ -29,7 +29,7 @@ class StopMeter {
   explicit StopMeter(const StopCheck* check)
       : check_(check != nullptr && *check ? check : nullptr) {}
 
-  // Counts work; now and then the check's answer.
+  // Counts work. Returns the check's result once per kUnitsPerCheck, otherwise OK.
   Status spend(std::size_t units) {
     units_ += units;
     if (units_ < kUnitsPerCheck || check_ == nullptr) [[likely]]
