@@ -133,12 +133,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     unmap();
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    guard_ = std::move(other.guard_);
   }
   return *this;
 }
 
 void MappedFile::unmap() {
   if (data_ == nullptr) return;
+  guard_ = {};
   CHECK(munmap(const_cast<std::byte*>(data_), size_) == 0);
   data_ = nullptr;
   size_ = 0;

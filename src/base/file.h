@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mapping_guard.h"
 #include "base/result.h"
 
 namespace sluice {
@@ -54,7 +55,7 @@ std::string directory_name(const std::string& path);
 
 // A whole file mapped read-only. Move-only; the mapping lives as long as the object, and moving
 // the object keeps the addresses. An empty file gives an empty mapping. If another process
-// truncates the file, reading beyond its new end raises SIGBUS, as with every mapping.
+// truncates the file, bytes beyond its new end read as zero and faulted() returns true.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::string& path);
@@ -63,7 +64,9 @@ class MappedFile {
 
   MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        guard_(std::move(other.guard_)) {}
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile() { unmap(); }
 
@@ -71,13 +74,17 @@ class MappedFile {
   std::size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  // Whether bytes were missing when they were read.
+  bool faulted() const { return guard_.faulted(); }
 
  private:
-  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  MappedFile(const std::byte* data, std::size_t size)
+      : data_(data), size_(size), guard_(data, size) {}
   void unmap();
 
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  MappingGuard guard_;
 };
 
 }  // namespace sluice

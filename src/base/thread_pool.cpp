@@ -33,10 +33,12 @@ int available_cpus() {
 ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
     : urgent_(urgent), callers_yields_(urgent) {
   CHECK(threads >= 1);
-  // Workers block all signals, so that the main thread handles them.
+  // Workers block all signals, so that the main thread handles them, but for those that an
+  // instruction of their own causes: a blocked one of these ends the process unhandled.
   sigset_t all;
   sigset_t old;
   sigfillset(&all);
+  for (const int own : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
   CHECK(pthread_sigmask(SIG_SETMASK, &all, &old) == 0);
   start_workers(threads - 1);
   CHECK(pthread_sigmask(SIG_SETMASK, &old, nullptr) == 0);

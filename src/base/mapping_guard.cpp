@@ -1,0 +1,119 @@
+#include "base/mapping_guard.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uintptr_t kPageBytes = 4096;
+
+// The handler reads ranges while other threads add and remove them. `begin` is written last, and 0
+// means that the entry is free.
+struct Range {
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};
+  std::atomic<bool> faulted{false};
+};
+
+std::array<Range, MappingGuard::kMaxRanges> ranges;
+std::mutex ranges_mutex;  // of those who add and remove
+struct sigaction previous_action{};
+
+// From the missing page on all of the range becomes zeros: what lies behind it is missing too.
+bool fill_with_zeros(std::uintptr_t address) {
+  for (Range& range : ranges) {
+    const std::uintptr_t begin = range.begin.load(std::memory_order_acquire);
+    const std::uintptr_t end = range.end.load(std::memory_order_acquire);
+    if (begin == 0 || address < begin || address >= end) continue;
+    range.faulted.store(true, std::memory_order_release);
+    const std::uintptr_t page = address / kPageBytes * kPageBytes;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the signal names a number
+    auto* const at = reinterpret_cast<void*>(page);
+    return mmap(at, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                -1, 0) == at;
+  }
+  return false;
+}
+
+// An action that is not a function takes effect when the instruction faults again.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
+    previous_action.sa_sigaction(signal, info, context);
+  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    previous_action.sa_handler(signal);
+  } else {
+    sigaction(SIGBUS, &previous_action, nullptr);
+  }
+}
+
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const int saved = errno;
+  if (!fill_with_zeros(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
+    pass_on(signal, info, context);
+  }
+  errno = saved;
+}
+
+// With `ranges_mutex` held.
+void install_handler() {
+  static bool installed = false;
+  if (installed) return;
+  installed = true;
+  struct sigaction action{};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, &previous_action);
+}
+
+}  // namespace
+
+MappingGuard::MappingGuard(const std::byte* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  const std::lock_guard lock(ranges_mutex);
+  install_handler();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    Range& range = ranges[i];
+    if (range.begin.load(std::memory_order_relaxed) != 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    range.faulted.store(false, std::memory_order_relaxed);
+    range.end.store((begin + bytes + kPageBytes - 1) / kPageBytes * kPageBytes,
+                    std::memory_order_release);
+    range.begin.store(begin, std::memory_order_release);
+    index_ = i;
+    return;
+  }
+  log_warning(
+      "more mapped files than can be guarded: truncating one of the others while it is in "
+      "use ends the process");
+}
+
+MappingGuard& MappingGuard::operator=(MappingGuard&& other) noexcept {
+  if (this != &other) {
+    release();
+    index_ = std::exchange(other.index_, kNone);
+  }
+  return *this;
+}
+
+void MappingGuard::release() {
+  if (index_ == kNone) return;
+  const std::lock_guard lock(ranges_mutex);
+  ranges[index_].begin.store(0, std::memory_order_release);
+  index_ = kNone;
+}
+
+bool MappingGuard::faulted() const {
+  return index_ != kNone && ranges[index_].faulted.load(std::memory_order_acquire);
+}
+
+}  // namespace sluice
