@@ -39,7 +39,7 @@ void must(const Status& status) {
 
 Memory::Memory(Device& device, std::int64_t bytes) : device_(device) {
   range_ = must(device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{16} << 20)));
-  must(device.back(range_, 0, range_.bytes));
+  must(device.back(range_, 0, range_.bytes, Backing::memory()));
 }
 
 Memory::~Memory() {

@@ -37,7 +37,7 @@ class Memory {
     auto range = device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{4} << 20));
     CHECK(range.has_value());
     range_ = *range;
-    CHECK(device.back(range_, 0, range_.bytes).has_value());
+    CHECK(device.back(range_, 0, range_.bytes, Backing::memory()).has_value());
   }
   ~Memory() { device_.release(range_); }
   Memory(const Memory&) = delete;

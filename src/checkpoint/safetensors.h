@@ -67,9 +67,11 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(const std::string& path, std::int32_t file_index = 0);
 
   const std::string& path() const { return path_; }
-  // The descriptor stays open as long as the object lives, for Arena::map_file.
+  // The descriptor stays open as long as the object lives, for Arena::map.
   int fd() const { return file_.fd.get(); }
   std::uint64_t size() const { return file_.size; }
+  // Whether bytes were missing when they were read: the file was truncated.
+  bool faulted() const { return mapping_.faulted(); }
   // The JSON header as it lies in the file.
   std::string_view header() const { return {header_text(), header_bytes_}; }
   // Sorted by name.

@@ -82,7 +82,7 @@ Arena::Arena(Arena&& other) noexcept
       plan_(std::move(other.plan_)),
       range_(std::exchange(other.range_, {})),
       backed_(std::move(other.backed_)),
-      file_mappings_(std::move(other.file_mappings_)) {}
+      mappings_(std::move(other.mappings_)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   if (this != &other) {
@@ -91,7 +91,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
     plan_ = std::move(other.plan_);
     range_ = std::exchange(other.range_, {});
     backed_ = std::move(other.backed_);
-    file_mappings_ = std::move(other.file_mappings_);
+    mappings_ = std::move(other.mappings_);
   }
   return *this;
 }
@@ -101,10 +101,10 @@ Arena::~Arena() { release(); }
 void Arena::release() {
   if (device_ == nullptr) return;
   for (std::size_t i = 0; i < kNumRegions; ++i) shrink(static_cast<RegionKind>(i), 0);
-  for (const Mapping& mapping : file_mappings_) {
+  for (const Mapping& mapping : mappings_) {
     device_->unback(range_, mapping.offset, mapping.bytes);
   }
-  file_mappings_.clear();
+  mappings_.clear();
   device_->release(range_);
   device_ = nullptr;
 }
@@ -132,10 +132,10 @@ Status Arena::grow(RegionKind kind, std::size_t bytes) {
   if (target <= backed) return {};
   const std::size_t begin = offset_of(kind) + backed;
   const std::size_t end = offset_of(kind) + target;
-  for (const Mapping& mapping : file_mappings_) {
+  for (const Mapping& mapping : mappings_) {
     CHECK(mapping.offset + mapping.bytes <= begin || mapping.offset >= end);
   }
-  if (auto status = device_->back(range_, begin, end - begin); !status) {
+  if (auto status = device_->back(range_, begin, end - begin, Backing::memory()); !status) {
     return with_context(fmt::format("arena region {}", region_name(kind)),
                         std::move(status).error());
   }
@@ -153,19 +153,28 @@ void Arena::shrink(RegionKind kind, std::size_t bytes) {
 
 std::size_t Arena::backed_bytes(RegionKind kind) const { return backed_[index_of(kind)]; }
 
-Status Arena::map_file(RegionKind kind, std::size_t offset, int fd, std::size_t bytes) {
+Status Arena::map(RegionKind kind, std::size_t offset, std::size_t bytes, const Backing& backing) {
   const std::size_t granularity = device_->traits().granularity;
   const RegionPlan& region = plan_.region(kind);
   CHECK(offset % granularity == 0 && offset >= backed_bytes(kind));
   CHECK(offset <= region.reserved && bytes <= region.reserved - offset);
   const Mapping wanted{region.offset + offset, round_up(bytes, granularity)};
-  for (const Mapping& mapping : file_mappings_) {
+  for (const Mapping& mapping : mappings_) {
     CHECK(mapping.offset + mapping.bytes <= wanted.offset ||
           mapping.offset >= wanted.offset + wanted.bytes);
   }
-  RETURN_IF_ERROR(device_->back_with_file(range_, wanted.offset, fd, bytes));
-  file_mappings_.push_back(wanted);
+  RETURN_IF_ERROR(device_->back(range_, wanted.offset, bytes, backing));
+  mappings_.push_back(wanted);
   return {};
+}
+
+void Arena::unmap(RegionKind kind, std::size_t offset) {
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
+    return mapping.offset == offset_of(kind) + offset;
+  });
+  CHECK(found != mappings_.end());
+  device_->unback(range_, found->offset, found->bytes);
+  mappings_.erase(found);
 }
 
 Status Arena::protect(RegionKind kind, Protection protection) {

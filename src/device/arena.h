@@ -1,11 +1,13 @@
 // Arena: one reserved address range of a device, laid out by name. The layout is planned first
-// (ArenaPlan: pure numbers, the same in every process for the same inputs) and then mapped, so
-// that a snapshot can name any address as (region, offset).
+// (ArenaPlan: pure numbers, the same in every process for the same inputs) and then mapped, so that
+// a snapshot can name any address as (region, offset).
 //
 //   weights | adapters | inputs | workspace | kv        in this order; KV last, free to grow
 //
-// A region has a reserved size, of which a prefix is backed. Buffers are named pieces of a region,
-// `model/buffer` by convention, so that several models can live in one process.
+// A region has a reserved size. A prefix of it is backed with memory and grows and shrinks while
+// addresses stay; behind the prefix, pieces may be backed with files, shared memory or imported
+// chunks. Buffers are named pieces of a region, `model/buffer` by convention, so that several
+// models can live in one process.
 // Owner: the engine. Threads: the engine's thread; addresses may be read by any.
 #pragma once
 
@@ -80,17 +82,21 @@ class Arena {
   // CHECKs that the buffer exists.
   std::byte* address(RegionKind kind, std::string_view buffer) const;
 
-  // Backs the region's first `bytes` (rounded up to the granularity), keeping what is backed.
-  // kResourceExhausted beyond the reserved size or when the device has no memory; then what was
-  // backed before stays as it was.
+  // Backs the region's first `bytes` (rounded up to the granularity) with memory, and keeps what is
+  // backed. kResourceExhausted beyond the reserved size or when the device has no memory; then what
+  // was backed before stays as it was.
   Status grow(RegionKind kind, std::size_t bytes);
-  // Gives back what lies behind the first `bytes`.
+  // Gives back what lies behind the first `bytes`. REQUIRES: as Device::unback.
   void shrink(RegionKind kind, std::size_t bytes);
   std::size_t backed_bytes(RegionKind kind) const;
-  // Maps the first `bytes` of a file, read-only, at `offset` (a multiple of the granularity) of a
-  // region. REQUIRES: the place is reserved, neither backed nor mapped.
-  Status map_file(RegionKind kind, std::size_t offset, int fd, std::size_t bytes);
-  // Protects what grow() backed; mapped files are read-only always.
+
+  // Backs `bytes` at `offset` (a multiple of the granularity) of a region with anything that the
+  // device can: see Backing. Afterwards unmap() with the same offset gives the piece back.
+  // REQUIRES: the piece is reserved, neither backed nor mapped.
+  Status map(RegionKind kind, std::size_t offset, std::size_t bytes, const Backing& backing);
+  void unmap(RegionKind kind, std::size_t offset);
+
+  // Protects what grow() backed.
   Status protect(RegionKind kind, Protection protection);
 
  private:
@@ -106,7 +112,7 @@ class Arena {
   ArenaPlan plan_;
   AddressRange range_;
   std::vector<std::size_t> backed_;  // per region, prefix in bytes
-  std::vector<Mapping> file_mappings_;
+  std::vector<Mapping> mappings_;
 };
 
 }  // namespace sluice

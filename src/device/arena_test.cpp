@@ -26,18 +26,14 @@ class BookkeepingDevice final : public Device {
   }
   void release(AddressRange) override { --reserved_ranges; }
 
-  Status back(AddressRange, std::size_t offset, std::size_t bytes) override {
-    if (bytes > memory_left) return resource_exhausted("no memory left");
-    memory_left -= bytes;
+  Status back(AddressRange, std::size_t offset, std::size_t bytes,
+              const Backing& backing) override {
+    const bool memory = backing.kind == Backing::Kind::kMemory;
+    if (!memory && backing.fd < 0) return invalid_argument("bad descriptor");
+    if (memory && bytes > memory_left) return resource_exhausted("no memory left");
+    if (memory) memory_left -= bytes;
     for (std::size_t at = offset; at < offset + bytes; at += kGranularity) {
-      EXPECT_TRUE(backed.emplace(at, 'm').second) << "backed twice at " << at;
-    }
-    return {};
-  }
-  Status back_with_file(AddressRange, std::size_t offset, int fd, std::size_t bytes) override {
-    if (fd < 0) return invalid_argument("bad descriptor");
-    for (std::size_t at = offset; at < offset + bytes; at += kGranularity) {
-      EXPECT_TRUE(backed.emplace(at, 'f').second) << "backed twice at " << at;
+      EXPECT_TRUE(backed.emplace(at, memory ? 'm' : 'f').second) << "backed twice at " << at;
     }
     return {};
   }
@@ -54,14 +50,18 @@ class BookkeepingDevice final : public Device {
     return {};
   }
 
+  Result<FileDescriptor> export_memory(AddressRange, std::size_t) override {
+    return unsupported("no export");
+  }
   Result<std::byte*> take_host_memory(std::size_t) override { return unsupported("no memory"); }
   void give_host_memory(std::byte*) override {}
-  Status mark(std::size_t) override { return {}; }
-  Status wait(std::size_t) override { return {}; }
+  Status copy(Queue, CopyKind, void*, const void*, std::size_t) override { return {}; }
+  Status mark(Queue, std::size_t) override { return {}; }
+  Status wait(Queue, std::size_t) override { return {}; }
+  Result<bool> reached(Queue, std::size_t) override { return true; }
+  Status wait_in(Queue, Queue, std::size_t) override { return {}; }
   Result<Duration> time_between(std::size_t, std::size_t) override { return Duration(0); }
-  Status copy_to_device(void*, const void*, std::size_t) override { return {}; }
-  Status copy_to_host(void*, const void*, std::size_t) override { return {}; }
-  Status synchronize() override { return {}; }
+  Status synchronize(Queue) override { return {}; }
   Ops& ops() override { std::abort(); }
   Status begin_capture() override { return unsupported("no graphs"); }
   Result<std::unique_ptr<Graph>> end_capture() override { return unsupported("no graphs"); }
@@ -69,7 +69,7 @@ class BookkeepingDevice final : public Device {
 
   int reserved_ranges = 0;
   std::size_t memory_left = 1 << 20;
-  std::map<std::size_t, char> backed;  // by granule: 'm' memory, 'f' file
+  std::map<std::size_t, char> backed;  // by granule: 'm' memory, 'f' a descriptor's
   std::vector<std::pair<std::size_t, std::size_t>> protected_pieces;
 
  private:
@@ -178,12 +178,12 @@ TEST(Arena, FailedGrowthKeepsWhatWasBacked) {
   ASSERT_TRUE(arena->grow(RegionKind::kKv, 2 * kGranularity));
 }
 
-TEST(Arena, MapsFilesBesideBackedMemoryAndProtects) {
+TEST(Arena, MapsDescriptorsBesideBackedMemoryAndProtects) {
   BookkeepingDevice device;
   auto arena = Arena::create(device, small_plan());
   ASSERT_TRUE(arena);
-  ASSERT_TRUE(arena->map_file(RegionKind::kWeights, kGranularity, 3, 10));
-  EXPECT_FALSE(arena->map_file(RegionKind::kWeights, 0, -1, 10));
+  ASSERT_TRUE(arena->map(RegionKind::kWeights, kGranularity, 10, Backing::file(3)));
+  EXPECT_FALSE(arena->map(RegionKind::kWeights, 0, 10, Backing::file(-1)));
   ASSERT_TRUE(arena->grow(RegionKind::kWeights, 100));
   EXPECT_EQ(device.backed.at(0), 'm');
   EXPECT_EQ(device.backed.at(kGranularity), 'f');
@@ -193,6 +193,23 @@ TEST(Arena, MapsFilesBesideBackedMemoryAndProtects) {
   EXPECT_THAT(device.protected_pieces, testing::ElementsAre(testing::Pair(0U, kGranularity)));
 }
 
+TEST(Arena, APieceOfARegionCanBeMappedAndUnmapped) {
+  BookkeepingDevice device;
+  auto arena = Arena::create(device, small_plan());
+  ASSERT_TRUE(arena);
+  const std::size_t kv = arena->plan().region(RegionKind::kKv).offset;
+  const Backing lent = Backing::shared(3, Protection::kReadWrite);
+  ASSERT_TRUE(arena->map(RegionKind::kKv, 4 * kGranularity, kGranularity, lent));
+  ASSERT_TRUE(arena->map(RegionKind::kKv, 6 * kGranularity, kGranularity, lent));
+  EXPECT_DEATH(static_cast<void>(arena->map(RegionKind::kKv, 4 * kGranularity, 1, lent)),
+               "CHECK failed");
+  arena->unmap(RegionKind::kKv, 4 * kGranularity);
+  EXPECT_FALSE(device.backed.contains(kv + 4 * kGranularity));
+  EXPECT_TRUE(device.backed.contains(kv + 6 * kGranularity));
+  EXPECT_DEATH(arena->unmap(RegionKind::kKv, 4 * kGranularity), "CHECK failed");
+  ASSERT_TRUE(arena->grow(RegionKind::kKv, 6 * kGranularity)) << "up to the other piece";
+}
+
 TEST(Arena, ReleasesEverythingOnceAlsoAfterMoves) {
   BookkeepingDevice device;
   {
@@ -200,7 +217,7 @@ TEST(Arena, ReleasesEverythingOnceAlsoAfterMoves) {
     auto second = Arena::create(device, small_plan());
     ASSERT_TRUE(first && second);
     ASSERT_TRUE(first->grow(RegionKind::kInputs, 64));
-    ASSERT_TRUE(first->map_file(RegionKind::kWeights, 0, 3, 5000));
+    ASSERT_TRUE(first->map(RegionKind::kWeights, 0, 5000, Backing::file(3)));
     Arena moved(std::move(*first));
     EXPECT_EQ(moved.backed_bytes(RegionKind::kInputs), kGranularity);
     EXPECT_EQ(device.reserved_ranges, 2);

@@ -1,10 +1,15 @@
-// Device: one place where a model runs, memory and execution. Implementations: device/cpu,
+// Device: a place where a model runs: memory and execution. Implementations: device/cpu,
 // device/cuda, fakes in tests. Code asks for traits, never for a type.
 //
-// Memory is taken only through address ranges: reserved once, backed piece by piece (an Arena lays
-// names over them). Nothing is reserved, backed or freed while a step runs after warm-up.
-// Owner: apps, through make_cpu_device / make_cuda_device. Threads: the engine's thread, but for
-// memory_info(), which any thread may call.
+// Memory is taken only through address ranges. A range is reserved once and backed piece by piece
+// with one of several kinds of memory (an Arena lays names over it). A range may be larger than
+// what is backed; touching an address that is not backed faults.
+//
+// Two queues run what is submitted to them, each in order. Ops and graphs run on the compute queue.
+// Copies run on either. The queues are independent of each other: only marks order them.
+//
+// Owner: apps, through make_cpu_device / make_cuda_device. Threads: the engine's thread;
+// memory_info() may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +18,9 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/result.h"
+#include "device/backing.h"
 #include "device/graph.h"
 #include "device/ops.h"
 
@@ -23,7 +30,7 @@ struct DeviceTraits {
   std::string name;              // "cpu", "cuda:0"
   std::string description;       // model name and instruction set, or GPU name and capability
   bool host_accessible = false;  // pointers into its memory may be used by the host
-  bool maps_files = false;       // back_with_file works: weights need no copy
+  bool maps_files = false;       // Backing::file works: weights need no copy
   // What is submitted runs while the host goes on: the engine then plans a step ahead, and rows are
   // sampled on the device where that is possible.
   bool asynchronous = false;
@@ -43,7 +50,7 @@ struct DeviceTraits {
 
 struct MemoryInfo {
   std::int64_t total_bytes = 0;
-  std::int64_t free_bytes = 0;  // that this process may still take
+  std::int64_t free_bytes = 0;  // that this process may still take, control groups considered
 };
 
 struct AddressRange {
@@ -51,7 +58,10 @@ struct AddressRange {
   std::size_t bytes = 0;
 };
 
-enum class Protection : std::uint8_t { kReadOnly, kReadWrite };
+enum class Queue : std::uint8_t { kCompute, kTransfer };
+inline constexpr std::size_t kNumQueues = 2;
+
+enum class CopyKind : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
 
 class Device {
  public:
@@ -67,42 +77,70 @@ class Device {
   virtual Result<AddressRange> reserve(std::size_t bytes) = 0;
   virtual void release(AddressRange range) = 0;
 
-  // Gives [offset, offset + bytes) of a range zeroed memory. kResourceExhausted when there is
-  // none. REQUIRES: multiples of the granularity; not backed yet.
-  virtual Status back(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
-  // The same, as a private read-only view of a file from its start. Bytes past the end of the
-  // file in the last page read as zero. kUnsupported where traits().maps_files is false.
-  virtual Status back_with_file(AddressRange range, std::size_t offset, int fd,
-                                std::size_t bytes) = 0;
+  // Backs [offset, offset + bytes) of a range. `offset` is a multiple of the granularity. `bytes`
+  // is one too, except for files and shared memory, whose last page may be used in part.
+  // kResourceExhausted when there is no memory, kUnsupported for a kind that this device lacks,
+  // kInvalidArgument for a descriptor that does not fit; the piece is then as it was before.
+  // REQUIRES: no part of the piece is backed.
+  virtual Status back(AddressRange range, std::size_t offset, std::size_t bytes,
+                      const Backing& backing) = 0;
+  // Gives the piece's memory back to the system. The addresses stay reserved.
+  // REQUIRES: nothing that is submitted and not known to have run uses the piece.
   virtual void unback(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
   virtual Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                          Protection protection) = 0;
+  // A descriptor for the granule at `offset`, which another process may import. kUnsupported where
+  // memory cannot be exported. REQUIRES: backed by kMemory.
+  virtual Result<FileDescriptor> export_memory(AddressRange range, std::size_t offset) = 0;
 
-  // Memory of the host for copies that run while the host goes on; see HostBuffer.
+  // Host memory for copies that run while the host goes on; see HostBuffer.
   virtual Result<std::byte*> take_host_memory(std::size_t bytes) = 0;
   virtual void give_host_memory(std::byte* memory) = 0;
 
-  // Copies on the compute stream. Host memory must stay valid, what is copied unchanged, until the
-  // copy has run: until synchronize(), or wait() for a later mark. Other memory than
-  // take_host_memory's works too, but the host may wait for the copy.
-  virtual Status copy_to_device(void* target, const void* source, std::size_t bytes) = 0;
-  virtual Status copy_to_host(void* target, const void* source, std::size_t bytes) = 0;
-  // Marks what has been submitted so far, by one of kMarks numbers that are used in turn, and waits
-  // for what was marked last by a number. Errors as synchronize().
+  // Submits a copy. Until the copy has run, the host must neither change what it reads nor use what
+  // it writes: until synchronize(), or until wait() or reached() has seen a later mark of the same
+  // queue. Host memory that take_host_memory() did not give works too, but the call may then wait
+  // for the copy.
+  virtual Status copy(Queue queue, CopyKind kind, void* target, const void* source,
+                      std::size_t bytes) = 0;
+  Status copy_to_device(void* target, const void* source, std::size_t bytes) {
+    return copy(Queue::kCompute, CopyKind::kHostToDevice, target, source, bytes);
+  }
+  Status copy_to_host(void* target, const void* source, std::size_t bytes) {
+    return copy(Queue::kCompute, CopyKind::kDeviceToHost, target, source, bytes);
+  }
+
+  // Each queue has kMarks marks, which are used in turn. mark() marks what has been submitted to
+  // the queue so far, under a number; the number's last mark counts. Errors as synchronize().
   static constexpr std::size_t kMarks = 8;
-  virtual Status mark(std::size_t number) = 0;
-  virtual Status wait(std::size_t number) = 0;
-  // Time on the device between two marks that it has reached, the second no earlier.
+  virtual Status mark(Queue queue, std::size_t number) = 0;
+  // Waits on the host for the mark.
+  virtual Status wait(Queue queue, std::size_t number) = 0;
+  // Whether the queue has reached the mark; never waits. A device without a copy engine moves at
+  // most one bounded slice of the transfer queue here, so the host must keep asking.
+  virtual Result<bool> reached(Queue queue, std::size_t number) = 0;
+  // What is submitted to `waiter` from now on runs after the mark of `marked`. Does not wait on the
+  // host, except on a device without a copy engine. REQUIRES: the mark was made.
+  virtual Status wait_in(Queue waiter, Queue marked, std::size_t number) = 0;
+  // Time on the device between two marks of the compute queue that it has reached, the second no
+  // earlier.
   virtual Result<Duration> time_between(std::size_t first, std::size_t second) = 0;
-  // Waits for everything submitted; the first error of anything submitted is returned, for ever.
-  virtual Status synchronize() = 0;
+  // Waits for everything submitted to the queue. An error of anything that was submitted to either
+  // queue is returned by the next call that can; a fault that ends the device, by all later ones.
+  virtual Status synchronize(Queue queue) = 0;
+  Status synchronize() {
+    Status compute = synchronize(Queue::kCompute);
+    Status transfer = synchronize(Queue::kTransfer);
+    return compute ? transfer : compute;
+  }
 
   virtual Ops& ops() = 0;
 
-  // Between the two, ops are recorded and not run. Captures do not nest.
+  // Between these two calls, ops are recorded and not run. Captures do not nest.
   virtual Status begin_capture() = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture() = 0;
-  // Runs a graph of this device, in order, with the batch that lies in device memory now.
+  // Submits a graph of this device to the compute queue; it runs with the batch that lies in device
+  // memory then.
   virtual Status replay(const Graph& graph) = 0;
 };
 

@@ -51,12 +51,12 @@ void Upload::fill_in_parallel(std::size_t offset, std::size_t bytes, std::byte* 
 }
 
 Status Upload::advance() {
-  RETURN_IF_ERROR(device_->mark(current_));
+  RETURN_IF_ERROR(device_->mark(Queue::kCompute, current_));
   in_flight_[current_] = true;
   current_ = (current_ + 1) % kBuffers;
   used_ = 0;
   if (!std::exchange(in_flight_[current_], false)) return {};
-  return device_->wait(current_);
+  return device_->wait(Queue::kCompute, current_);
 }
 
 Status Upload::finish() {

@@ -22,7 +22,7 @@ class UploadTest : public testing::TestWithParam<bool> {
     device_ = *make_cpu_device({.threads = 1});
     if (GetParam()) device_ = std::make_unique<test::LateDevice>(std::move(device_));
     range_ = *device_->reserve(std::size_t{8} << 20);
-    ASSERT_TRUE(device_->back(range_, 0, range_.bytes));
+    ASSERT_TRUE(device_->back(range_, 0, range_.bytes, Backing::memory()));
   }
   void TearDown() override {
     device_->unback(range_, 0, range_.bytes);

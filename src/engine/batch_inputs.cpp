@@ -137,7 +137,7 @@ Status BatchInputs::update_tables(const BatchPlan& plan) {
     const auto count = static_cast<std::size_t>(update.count);
     if (used + count > max_table_ids_) {
       // Those before must have been read before they are overwritten.
-      RETURN_IF_ERROR(device_->synchronize());
+      RETURN_IF_ERROR(device_->synchronize(Queue::kCompute));
       used = 0;
     }
     std::int32_t* ids = staged<std::int32_t>(table_ids_) + used;
@@ -226,13 +226,24 @@ Status BatchInputs::plan_attention(const BatchPlan& plan) {
   return {};
 }
 
+// Uses the staging memory of the step that will be filled next, and leaves it free again.
+Status BatchInputs::move_blocks(const BatchPlan& plan, std::byte* kv_base,
+                                std::int64_t block_bytes) {
+  ++filled_;
+  Status status = update_tables(plan);
+  if (status) status = copy_blocks(plan, kv_base, block_bytes);
+  if (status) status = device_->synchronize(Queue::kCompute);
+  --filled_;
+  return status;
+}
+
 Status BatchInputs::copy_blocks(const BatchPlan& plan, std::byte* kv_base,
                                 std::int64_t block_bytes) {
   const std::size_t total = plan.copies.size();
   auto* copies = staged<std::int32_t>(copies_);
   for (std::size_t first = 0; first < total; first += static_cast<std::size_t>(max_copies_)) {
     // The pairs before these must have been read before they are overwritten.
-    if (first > 0) RETURN_IF_ERROR(device_->synchronize());
+    if (first > 0) RETURN_IF_ERROR(device_->synchronize(Queue::kCompute));
     const std::size_t count = std::min(total - first, static_cast<std::size_t>(max_copies_));
     copies[0] = static_cast<std::int32_t>(count);
     for (std::size_t i = 0; i < count; ++i) {

@@ -69,8 +69,11 @@ class BatchInputs {
   // Pairs of attention, over all heads and layers, of the step that was filled last.
   const Work& attention_work() const { return attention_work_; }
 
-  // Runs the plan's block copies, ahead of its rows.
+  // Submits the plan's block copies; fill() comes before, the rows follow.
   Status copy_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
+  // For a plan without rows: its table updates and its block copies, which have run on return.
+  // REQUIRES: as fill().
+  Status move_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
 
  private:
   struct Group {

@@ -50,6 +50,7 @@ Result<std::span<const ChoiceOutput>> Engine::step() {
 Result<bool> Engine::compute() {
   CHECK(!collected_);
   if (failure_) return *failure_;
+  if (auto status = executor_->check(); !status) return fail(status.error());
   if (auto status = fill_pipeline(); !status) return fail(status.error());
   if (in_flight_ == 0) return false;
   if (auto status = executor_->collect(result_); !status) return fail(status.error());

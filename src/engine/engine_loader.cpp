@@ -204,10 +204,18 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
   plan.arena.reserve(RegionKind::kKv, static_cast<std::size_t>(loaded.kv_bytes));
   plan.arena.finish(device.traits().granularity);
   ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan.arena)));
-  for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace, RegionKind::kKv}) {
+  for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace}) {
     RETURN_IF_ERROR(arena.grow(kind, arena.plan().region(kind).reserved));
   }
   return arena;
+}
+
+Result<WeightWatch> watch_weights(const WeightsLayout& weights, const Arena& arena) {
+  WeightWatch watch;
+  for (const WeightsLayout::MappedFilePlace& file : weights.mapped_files(arena)) {
+    RETURN_IF_ERROR(watch.add(file.path, file.fd, file.data, file.bytes));
+  }
+  return watch;
 }
 
 }  // namespace
@@ -254,7 +262,9 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   }
 
   ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
-  RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights)));
+  ASSIGN_OR_RETURN(WeightWatch watch, watch_weights(weights_layout, arena));
+  RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), std::move(watch),
+                                {loaded.kv_blocks, loaded.kv_blocks}));
   timeline.mark("map weights", weights_layout.copied_bytes());
 
   loaded.dtype = plan.dtypes.matrices;

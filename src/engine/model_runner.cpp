@@ -87,8 +87,14 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
 
 ModelRunner::~ModelRunner() { static_cast<void>(device_.synchronize()); }
 
-Status ModelRunner::start(Arena arena, DecoderWeights weights) {
+Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvSize kv) {
   arena_ = std::make_unique<Arena>(std::move(arena));
+  watch_ = std::move(watch);
+  kv_ = KvMemory(*arena_, device_, layout_.block_bytes, kv.most);
+  if (auto backed = kv_.start(kv.at_start); !backed) {
+    return with_context("KV memory", std::move(backed).error());
+  }
+  if (options_.transfers != nullptr) transfers_.emplace(device_, *options_.transfers);
   RETURN_IF_ERROR(inputs_.bind(*arena_, device_));
   device_tokens_ =
       reinterpret_cast<std::int32_t*>(arena_->address(RegionKind::kWorkspace, kSampledTokens));
@@ -123,10 +129,48 @@ DecoderInputs ModelRunner::decoder_inputs() const {
 
 Status ModelRunner::submit(const BatchPlan& plan) {
   CHECK(!plan.empty() && num_steps_ < static_cast<std::size_t>(options_.steps_in_flight));
-  if (!plan.transfers.empty()) return unsupported("the model runner cannot load adapters");
-  if (!plan.has_rows() || plan.kv_blocks != 0) {
-    return unsupported("the model runner cannot change the size of KV memory");
+  const bool shrinks = plan.kv_blocks != 0 && plan.kv_blocks < kv_.backed_blocks();
+  if (plan.kv_blocks != 0 && !shrinks) kv_.grow(plan.kv_blocks);
+  RETURN_IF_ERROR(start_transfers(plan));
+  RETURN_IF_ERROR(plan.has_rows() ? submit_step(plan) : move_blocks(plan));
+  if (shrinks) {
+    kv_.shrink(plan.kv_blocks);
+    release_after_ = submitted_;
   }
+  release_kv();
+  return {};
+}
+
+Status ModelRunner::move_blocks(const BatchPlan& plan) {
+  if (plan.copies.empty() && plan.table_updates.empty()) return {};
+  RETURN_IF_ERROR(
+      inputs_.move_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
+  last_mark_ = kMovedMark;
+  return device_.mark(Queue::kCompute, kMovedMark);
+}
+
+// They run behind the plans before this one, and beside its rows.
+Status ModelRunner::start_transfers(const BatchPlan& plan) {
+  if (plan.transfers.empty()) return {};
+  if (!transfers_) return unsupported("the model runner has nothing to load adapters from");
+  for (const PlanTransfer& transfer : plan.transfers) {
+    RETURN_IF_ERROR(transfers_->start(transfer, last_mark_));
+  }
+  return {};
+}
+
+// Gives KV memory back once the last step that may use it has run.
+void ModelRunner::release_kv() {
+  if (!kv_.must_release()) return;
+  std::size_t done = submitted_;  // steps
+  for (std::size_t i = num_steps_; i > 0; --i) {
+    const Step& step = steps_[(first_step_ + i - 1) % steps_.size()];
+    if (!step.finished) done = step.number;
+  }
+  if (done >= release_after_) kv_.release();
+}
+
+Status ModelRunner::submit_step(const BatchPlan& plan) {
   if (num_steps_ > 0) {
     Step& last = steps_[(first_step_ + num_steps_ - 1) % steps_.size()];
     if (last.needs_host) RETURN_IF_ERROR(finish(last));
@@ -140,13 +184,14 @@ Status ModelRunner::submit(const BatchPlan& plan) {
   choose_sampling(step);
   RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_, step.sampling));
   // A device that waits while the host prepares inputs, or for their copies, is idle.
-  RETURN_IF_ERROR(device_.mark(start_mark(step.number)));
+  RETURN_IF_ERROR(device_.mark(Queue::kCompute, start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
   RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),
                               [&](const StepCapacity& capacity) { forward(capacity); }));
   step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
+  last_mark_ = end_mark(step.number);
   ++num_steps_;
   return {};
 }
@@ -170,7 +215,21 @@ Status ModelRunner::collect(StepResult& out) {
   std::swap(out, step.result);
   first_step_ = (first_step_ + 1) % steps_.size();
   --num_steps_;
+  release_kv();
   return {};
+}
+
+Status ModelRunner::poll(std::vector<TransferResult>& completed) {
+  return transfers_ ? transfers_->poll(completed) : Status{};
+}
+
+Status ModelRunner::wait_for_transfer(Duration at_most) {
+  return transfers_ ? transfers_->wait(at_most) : Status{};
+}
+
+Status ModelRunner::check() {
+  RETURN_IF_ERROR(watch_.check_pages());
+  return watch_.check_files();
 }
 
 void ModelRunner::assign_slots(const BatchPlan& plan) {
@@ -228,14 +287,15 @@ Status ModelRunner::fetch_tokens(Step& step) {
     RETURN_IF_ERROR(device_.copy_to_host(step.tokens.data(), device_tokens_,
                                          step.sampling.size() * sizeof(std::int32_t)));
   }
-  return device_.mark(end_mark(step.number));
+  return device_.mark(Queue::kCompute, end_mark(step.number));
 }
 
 // Waits for the step and makes its result.
 Status ModelRunner::finish(Step& step) {
   if (step.finished) return {};
-  RETURN_IF_ERROR(device_.wait(end_mark(step.number)));
+  RETURN_IF_ERROR(device_.wait(Queue::kCompute, end_mark(step.number)));
   if (device_.traits().asynchronous) RETURN_IF_ERROR(measure(step));
+  RETURN_IF_ERROR(watch_.check_pages());
   if (step.needs_host) RETURN_IF_ERROR(sample_on_host(step));
   const auto* tokens = reinterpret_cast<const TokenId*>(step.tokens.data());
   step.result.clear();
@@ -277,7 +337,7 @@ Status ModelRunner::sample_on_host(const Step& step) {
     // Constrained decoding will put its mask in the last place.
     sample_rows_.push_back({row.slot, row.output_index, logits, nullptr});
   }
-  RETURN_IF_ERROR(device_.synchronize());
+  RETURN_IF_ERROR(device_.synchronize(Queue::kCompute));
   const std::span<SampledRow> sampled = std::span(sampled_).first(sample_rows_.size());
   sampler_.sample(sample_rows_, sampled);
   for (std::size_t i = 0; i < sampled.size(); ++i) {

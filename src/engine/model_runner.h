@@ -3,19 +3,24 @@
 // Steps run in the order of submission; up to two may be submitted and not collected, and then
 // the later one may contain kTokenFromLastStep where the earlier one's tokens go.
 //
+// Plans also size the KV memory (KvMemory) and start transfers (Transfers).
+//
 // An asynchronous device samples the rows that need nothing but a draw itself, and keeps their
 // tokens: submit() then waits for nothing, and collect() once. Rows with penalties, biases, masks
 // or log-probabilities are sampled on the host, which needs the step's end: that is waited for by
 // whichever comes first, the step's collect() or the next submit().
 //
 // It holds everything the forward pass touches: configuration, arena, decoder, inputs, graphs,
-// sampler. Owner: the engine. Threads: the engine's thread. Steps allocate nothing once every
-// graph is captured and every slot has been used.
+// sampler. A step whose weights are missing because their file was truncated fails, and so does a
+// model whose files were changed in place (WeightWatch).
+// Owner: the engine. Threads: the engine's thread. Steps allocate nothing once every graph is
+// captured and every slot has been used.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +31,9 @@
 #include "engine/batch_inputs.h"
 #include "engine/device_counters.h"
 #include "engine/graph_cache.h"
+#include "engine/kv_memory.h"
+#include "engine/transfers.h"
+#include "engine/weight_watch.h"
 #include "kv/kv_layout.h"
 #include "model/decoder.h"
 #include "model/model_config.h"
@@ -44,6 +52,13 @@ struct ModelRunnerOptions {
   GraphMode graphs = GraphMode::kReplay;
   DType kv_dtype = DType::kF32;
   std::vector<TokenId> eos_ids;
+  TransferSource* transfers = nullptr;  // must outlive the runner; null: plans have no transfers
+};
+
+// In blocks, the null block included.
+struct KvSize {
+  std::int32_t at_start = 0;  // backed by start()
+  std::int32_t most = 0;      // what the arena's KV region is reserved for
 };
 
 class ModelRunner final : public Executor, public DeviceMeter {
@@ -59,12 +74,18 @@ class ModelRunner final : public Executor, public DeviceMeter {
   ModelRunner(const ModelRunner&) = delete;
   ModelRunner& operator=(const ModelRunner&) = delete;
 
-  // Takes the arena, in which weights are loaded and inputs, workspace and KV are backed.
-  Status start(Arena arena, DecoderWeights weights);
+  // Takes the arena, in which weights are loaded and inputs and workspace are backed, and the watch
+  // over the weights' files; backs the first KV memory.
+  Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvSize kv);
 
   int max_in_flight() const override { return options_.steps_in_flight; }
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
+  Status poll(std::vector<TransferResult>& completed) override;
+  Status wait_for_transfer(Duration at_most) override;
+  std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
+  bool kv_growth_failed() const override { return kv_.growth_failed(); }
+  Status check() override;
 
   DeviceTime device_time() const override { return device_time_; }
   ComputedWork computed_work() const override { return computed_work_; }
@@ -90,7 +111,14 @@ class ModelRunner final : public Executor, public DeviceMeter {
   static std::size_t start_mark(std::size_t number) { return number % kMarkSets; }
   static std::size_t end_mark(std::size_t number) { return kMarkSets + number % kMarkSets; }
 
+  // Behind the copies of a plan without rows.
+  static constexpr std::size_t kMovedMark = 2 * kMarkSets;
+
   DecoderInputs decoder_inputs() const;
+  Status submit_step(const BatchPlan& plan);
+  Status move_blocks(const BatchPlan& plan);
+  Status start_transfers(const BatchPlan& plan);
+  void release_kv();
   void assign_slots(const BatchPlan& plan);
   void choose_sampling(Step& step) const;
   void forward(const StepCapacity& capacity);
@@ -112,6 +140,11 @@ class ModelRunner final : public Executor, public DeviceMeter {
   GraphCache graphs_;
   Sampler sampler_;
   std::unique_ptr<Arena> arena_;
+  WeightWatch watch_;  // of what the arena maps
+  KvMemory kv_;
+  std::size_t release_after_ = 0;  // the step that may still use KV memory to be released
+  std::optional<Transfers> transfers_;
+  std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, behind the last plan
 
   // By slot: the token sampled last, or the embedding's name for one that the device keeps.
   std::vector<TokenId> last_tokens_;

@@ -119,8 +119,8 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
     if (!file_mapped_[i]) continue;
     const SafetensorsFile& file = checkpoint_->files()[i];
-    auto mapped = arena.map_file(RegionKind::kWeights, file_offsets_[i], file.fd(),
-                                 static_cast<std::size_t>(file.size()));
+    auto mapped = arena.map(RegionKind::kWeights, file_offsets_[i],
+                            static_cast<std::size_t>(file.size()), Backing::file(file.fd()));
     if (!mapped) return with_context(file.path(), std::move(mapped).error());
   }
   ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
@@ -133,6 +133,9 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
     }
   }
   RETURN_IF_ERROR(upload.finish());
+  for (const SafetensorsFile& file : checkpoint_->files()) {
+    if (file.faulted()) return unavailable(file.path() + ": was truncated while it was loaded");
+  }
   RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
 
   DecoderWeights weights;
@@ -144,6 +147,18 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
     weights.layers.push_back(layer_views(layer, arena));
   }
   return weights;
+}
+
+std::vector<WeightsLayout::MappedFilePlace> WeightsLayout::mapped_files(const Arena& arena) const {
+  std::vector<MappedFilePlace> places;
+  for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
+    if (!file_mapped_[i]) continue;
+    const SafetensorsFile& file = checkpoint_->files()[i];
+    places.push_back({file.path(), file.fd(),
+                      arena.region_base(RegionKind::kWeights) + file_offsets_[i],
+                      static_cast<std::size_t>(file.size())});
+  }
+  return places;
 }
 
 std::vector<const WeightsLayout::Placement*> WeightsLayout::copied_placements() const {

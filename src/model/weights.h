@@ -79,6 +79,15 @@ class WeightsLayout {
   // Maps and copies, after which the checkpoint is needed no more.
   Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
 
+  // The files that the arena maps after load(), whole. Descriptors are the checkpoint's.
+  struct MappedFilePlace {
+    std::string path;
+    int fd = -1;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::vector<MappedFilePlace> mapped_files(const Arena& arena) const;
+
   // Sizes, for messages.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }

@@ -74,6 +74,10 @@ class Executor {
     return {};
   }
 
+  // Whether what the executor runs with is still sound: the files that it maps. Cheap; called
+  // between steps and now and then while nothing runs. An error is final.
+  virtual Status check() { return {}; }
+
   // ResourceView's fields of these names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }

@@ -29,14 +29,14 @@ def free_port():
 class Server:
     """One process, ready when made; stop() ends it by SIGTERM and checks its exit status."""
 
-    def __init__(self, *options, api_key=None, expected_status=0, port=None):
+    def __init__(self, *options, api_key=None, expected_status=0, port=None, model=MODEL):
         self.expected_status = expected_status
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-client-")
         self.access_log = os.path.join(self.folder.name, "access.jsonl")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
         self.port = port or free_port()
         self.api_key = api_key
-        command = [BINARY, "serve", MODEL, "--host", "127.0.0.1", "--port", str(self.port),
+        command = [BINARY, "serve", model, "--host", "127.0.0.1", "--port", str(self.port),
                    "--threads", "2", "--access-log", self.access_log, *options]
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,

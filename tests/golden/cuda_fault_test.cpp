@@ -52,7 +52,7 @@ TEST_F(CudaFaultTest, AKernelsFaultEndsTheRequestsAndNotTheProcess) {
   // The embedding table has no such token id, so the kernel traps.
   const std::int32_t beyond = 1 << 30;
   const auto range = device.reserve(1);
-  ASSERT_TRUE(range && device.back(*range, 0, range->bytes));
+  ASSERT_TRUE(range && device.back(*range, 0, range->bytes, Backing::memory()));
   ASSERT_TRUE(device.copy_to_device(range->base, &beyond, sizeof(beyond)));
   const TensorView row = matrix_view(range->base + 64, DType::kF32, 1, 4);
   device.ops().embed({row, reinterpret_cast<const std::int32_t*>(range->base), row, {nullptr, 1}});

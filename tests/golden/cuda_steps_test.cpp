@@ -94,7 +94,7 @@ TEST_F(CudaStepsTest, ADecodeStepWaitsOnceAndForTheStepBefore) {
     EXPECT_EQ(fake_.calls["cuEventSynchronize"], waits + 1);
     EXPECT_EQ(fake_.calls["cuStreamSynchronize"], drains);
     EXPECT_EQ(fake_.calls["cuGraphLaunch"], launches + 1);
-    EXPECT_FALSE(fake_.queue.empty()) << "the GPU has nothing to do while the host plans";
+    EXPECT_GT(fake_.outstanding(), 0U) << "the GPU has nothing to do while the host plans";
   }
   // The fake runs the next step only when the host waits for it; until then it counts as idle.
   EXPECT_EQ(fixture->engine().stats().device.idle, Duration(0));

@@ -66,7 +66,7 @@ std::string case_name(const testing::TestParamInfo<DeviceCase>& info) { return i
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t bytes) : device_(device) {
   range_ = must(device_.reserve(bytes));
-  must(device_.back(range_, 0, range_.bytes));
+  must(device_.back(range_, 0, range_.bytes, Backing::memory()));
   const std::vector<std::byte> poison(range_.bytes, std::byte{0xFF});
   upload(range_.base, poison);
 }

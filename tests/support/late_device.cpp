@@ -68,62 +68,98 @@ LateDevice::LateDevice(std::unique_ptr<Device> inner)
 
 LateDevice::~LateDevice() = default;
 
-void LateDevice::submit(std::function<void()> work) {
-  CHECK(!capturing_);
-  queue_.push_back(std::move(work));
-  ++submitted_;
+void LateDevice::submit(Queue queue, Pending work) {
+  CHECK(!capturing_ || queue == Queue::kTransfer);
+  line(queue).pending.push_back(std::move(work));
+  ++line(queue).submitted;
 }
 
-void LateDevice::run_until(std::size_t count) {
-  CHECK(!capturing_);
-  while (submitted_ - queue_.size() < count) {
-    const std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    work();
+void LateDevice::run_until(Queue queue, std::size_t count) {
+  while (line(queue).done() < count) {
+    const Pending work = std::move(line(queue).pending.front());
+    line(queue).pending.pop_front();
+    work.run();
   }
 }
 
+bool LateDevice::is_used(const std::byte* begin, std::size_t bytes) const {
+  const auto overlaps = [&](const void* other, std::size_t size) {
+    const auto* at = static_cast<const std::byte*>(other);
+    return at < begin + bytes && begin < at + size;
+  };
+  for (const Line& each : lines_) {
+    for (const Pending& work : each.pending) {
+      if (overlaps(work.target, work.bytes) || overlaps(work.source, work.bytes)) return true;
+    }
+  }
+  return false;
+}
+
 void LateDevice::unback(AddressRange range, std::size_t offset, std::size_t bytes) {
-  CHECK(queue_.empty());
+  CHECK(!is_used(range.base + offset, bytes));
   inner_->unback(range, offset, bytes);
 }
 
+Result<std::byte*> LateDevice::take_host_memory(std::size_t bytes) {
+  ASSIGN_OR_RETURN(std::byte* const memory, inner_->take_host_memory(bytes));
+  host_memory_[memory] = bytes;
+  return memory;
+}
+
 void LateDevice::give_host_memory(std::byte* memory) {
-  CHECK(queue_.empty());
+  CHECK(!is_used(memory, host_memory_.at(memory)));
+  host_memory_.erase(memory);
   inner_->give_host_memory(memory);
 }
 
-Status LateDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
-  submit([=, this] { CHECK(inner_->copy_to_device(target, source, bytes)); });
+Status LateDevice::copy(Queue queue, CopyKind kind, void* target, const void* source,
+                        std::size_t bytes) {
+  // The inner device runs copies of its compute queue at once.
+  const auto run = [=, this] { CHECK(inner_->copy(Queue::kCompute, kind, target, source, bytes)); };
+  submit(queue, {run, target, source, bytes});
   return {};
 }
 
-Status LateDevice::copy_to_host(void* target, const void* source, std::size_t bytes) {
-  submit([=, this] { CHECK(inner_->copy_to_host(target, source, bytes)); });
+Status LateDevice::mark(Queue queue, std::size_t number) {
+  submit(queue, {[=, this] {
+           if (queue == Queue::kCompute) CHECK(inner_->mark(queue, number));
+         }});
+  line(queue).marks.at(number) = line(queue).submitted;
+  line(queue).polls.at(number) = 0;
   return {};
 }
 
-Status LateDevice::mark(std::size_t number) {
-  submit([this, number] { CHECK(inner_->mark(number)); });
-  marks_.at(number) = submitted_;
+Status LateDevice::wait(Queue queue, std::size_t number) {
+  ++waits_;
+  run_until(queue, line(queue).marks.at(number));
+  return {};
+}
+
+Result<bool> LateDevice::reached(Queue queue, std::size_t number) {
+  Line& of = line(queue);
+  if (of.done() < of.marks.at(number)) {
+    if (of.polls.at(number)++ < polls_before_reached) return false;
+    run_until(queue, of.marks.at(number));
+  }
+  return true;
+}
+
+Status LateDevice::wait_in(Queue waiter, Queue marked, std::size_t number) {
+  const std::size_t count = line(marked).marks.at(number);
+  CHECK(count > 0);
+  submit(waiter, {[this, marked, count] { run_until(marked, count); }});
   return {};
 }
 
 Result<Duration> LateDevice::time_between(std::size_t first, std::size_t second) {
-  const std::size_t done = submitted_ - queue_.size();
-  CHECK(marks_.at(first) <= done && marks_.at(second) <= done);
+  const Line& compute = line(Queue::kCompute);
+  CHECK(compute.marks.at(first) <= compute.done() && compute.marks.at(second) <= compute.done());
   return inner_->time_between(first, second);
 }
 
-Status LateDevice::wait(std::size_t number) {
+Status LateDevice::synchronize(Queue queue) {
   ++waits_;
-  run_until(marks_.at(number));
-  return {};
-}
-
-Status LateDevice::synchronize() {
-  ++waits_;
-  run_until(submitted_);
+  run_until(queue, line(queue).submitted);
   return {};
 }
 

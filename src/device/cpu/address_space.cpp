@@ -1,5 +1,6 @@
 #include "device/cpu/address_space.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -28,11 +29,85 @@ void* map_without_access(std::byte* at, std::size_t bytes, int placement) {
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | placement, -1, 0);
 }
 
+// Puts the reservation back.
+void remove_access(std::byte* at, std::size_t bytes) {
+  CHECK(map_without_access(at, bytes, MAP_FIXED) == at);
+}
+
 std::string reason() { return std::strerror(errno); }
 
 void check_inside(AddressRange range, std::size_t offset, std::size_t bytes) {
   CHECK(offset % AddressSpace::kGranularity == 0);
   CHECK(bytes > 0 && offset <= range.bytes && bytes <= range.bytes - offset);
+}
+
+int access_flags(Protection protection) {
+  return protection == Protection::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+}
+
+Status back_with_memory(std::byte* base, std::size_t bytes) {
+  CHECK(bytes % AddressSpace::kGranularity == 0);
+  for (std::size_t done = 0; done < bytes; done += kCommitPiece) {
+    std::byte* at = base + done;
+    const std::size_t piece = std::min(kCommitPiece, bytes - done);
+    // A new mapping, not mprotect() of the reservation: the system counts it against its commit
+    // limit, so that an impossible size fails here and not in a step.
+    if (mmap(at, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+        at) {
+      auto error = resource_exhausted(
+          fmt::format("backing {} bytes with memory, {} done: {}", bytes, done, reason()));
+      remove_access(base, std::min(bytes, done + piece));
+      return error;
+    }
+    // Advice: without huge pages everything works, with more page-table walks.
+    static_cast<void>(madvise(at, piece, MADV_HUGEPAGE));
+  }
+  return {};
+}
+
+// Reading a mapping behind the end of its file raises a signal: refuse it here.
+Status check_size(const Backing& backing, std::size_t bytes) {
+  CHECK(backing.fd_offset % kPageBytes == 0);
+  struct stat info{};
+  if (fstat(backing.fd, &info) != 0) return invalid_argument("mapping a file: " + reason());
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (backing.fd_offset <= size && bytes <= size - backing.fd_offset) return {};
+  return invalid_argument(
+      fmt::format("mapping a file: {} bytes from byte {} asked for, the file has {}; was it "
+                  "truncated?",
+                  bytes, backing.fd_offset, info.st_size));
+}
+
+Status check_shared(const Backing& backing) {
+  const int flags = fcntl(backing.fd, F_GETFL);
+  if (flags < 0) return invalid_argument("mapping shared memory: " + reason());
+  const int access = flags & O_ACCMODE;
+  if (backing.protection == Protection::kReadOnly && access != O_RDONLY) {
+    return invalid_argument(
+        "mapping shared memory: the descriptor can write, so the mapping could be made writable "
+        "later; pass a descriptor opened read-only");
+  }
+  if (backing.protection == Protection::kReadWrite && access != O_RDWR) {
+    return invalid_argument("mapping shared memory: the descriptor cannot read and write");
+  }
+  const int seals = fcntl(backing.fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return invalid_argument(
+        "mapping shared memory: the descriptor is not a memfd sealed against shrinking, so its "
+        "owner could end this process; add F_SEAL_SHRINK");
+  }
+  return {};
+}
+
+Status map_descriptor(std::byte* at, std::size_t bytes, const Backing& backing, int sharing) {
+  if (mmap(at, bytes, access_flags(backing.protection), sharing | MAP_FIXED, backing.fd,
+           static_cast<off_t>(backing.fd_offset)) == at) {
+    return {};
+  }
+  // A failed MAP_FIXED may have removed what was there.
+  auto error = unavailable(fmt::format("mapping {} bytes of a file: {}", bytes, reason()));
+  remove_access(at, round_up(bytes, kPageBytes));
+  return error;
 }
 
 }  // namespace
@@ -72,61 +147,32 @@ void AddressSpace::release(AddressRange range) const {
   CHECK(munmap(range.base, range.bytes) == 0);
 }
 
-Status AddressSpace::back(AddressRange range, std::size_t offset, std::size_t bytes) const {
+Status AddressSpace::back(AddressRange range, std::size_t offset, std::size_t bytes,
+                          const Backing& backing) const {
   check_inside(range, offset, bytes);
-  CHECK(bytes % kGranularity == 0);
-  for (std::size_t done = 0; done < bytes; done += kCommitPiece) {
-    std::byte* at = range.base + offset + done;
-    const std::size_t piece = std::min(kCommitPiece, bytes - done);
-    // A new mapping and not mprotect of the old: it is zeroed, and it is counted against the
-    // system's commit limit, so that an impossible size fails here and not in a step.
-    if (mmap(at, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
-        at) {
-      auto error = resource_exhausted(
-          fmt::format("backing {} bytes with memory, {} done: {}", bytes, done, reason()));
-      if (done > 0) unback(range, offset, done);
-      return error;
-    }
-    // Advice: without huge pages everything works, with more page-table walks.
-    static_cast<void>(madvise(at, piece, MADV_HUGEPAGE));
+  switch (backing.kind) {
+    case Backing::Kind::kMemory: return back_with_memory(range.base + offset, bytes);
+    case Backing::Kind::kFile:
+      RETURN_IF_ERROR(check_size(backing, bytes));
+      return map_descriptor(range.base + offset, bytes, backing, MAP_PRIVATE);
+    case Backing::Kind::kShared:
+      RETURN_IF_ERROR(check_shared(backing));
+      RETURN_IF_ERROR(check_size(backing, bytes));
+      return map_descriptor(range.base + offset, bytes, backing, MAP_SHARED);
+    case Backing::Kind::kImported: break;
   }
-  return {};
-}
-
-Status AddressSpace::back_with_file(AddressRange range, std::size_t offset, int fd,
-                                    std::size_t bytes) const {
-  if (bytes == 0) return invalid_argument("mapping a file: 0 bytes asked for");
-  check_inside(range, offset, bytes);
-  struct stat info{};
-  if (fstat(fd, &info) != 0) return invalid_argument("mapping a file: " + reason());
-  // Reading a mapping behind the end of its file is a fatal signal: refuse it here.
-  if (static_cast<std::uint64_t>(info.st_size) < bytes) {
-    return invalid_argument(
-        fmt::format("mapping a file: {} bytes asked for, the file has {}; was "
-                    "it truncated?",
-                    bytes, info.st_size));
-  }
-  std::byte* at = range.base + offset;
-  if (mmap(at, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != at) {
-    // A failed MAP_FIXED may have removed what was there: put the reservation back.
-    auto error = unavailable(fmt::format("mapping {} bytes of a file: {}", bytes, reason()));
-    unback(range, offset, round_up(bytes, kPageBytes));
-    return error;
-  }
-  return {};
+  return unsupported("host memory is imported as shared memory, by its descriptor");
 }
 
 void AddressSpace::unback(AddressRange range, std::size_t offset, std::size_t bytes) const {
   check_inside(range, offset, bytes);
-  std::byte* at = range.base + offset;
-  CHECK(map_without_access(at, bytes, MAP_FIXED) == at);
+  remove_access(range.base + offset, bytes);
 }
 
 Status AddressSpace::protect(AddressRange range, std::size_t offset, std::size_t bytes,
                              Protection protection) const {
   check_inside(range, offset, bytes);
-  const int flags = protection == Protection::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
-  if (mprotect(range.base + offset, bytes, flags) != 0) {
+  if (mprotect(range.base + offset, bytes, access_flags(protection)) != 0) {
     return internal_error(fmt::format("changing the protection of {} bytes: {}", bytes, reason()));
   }
   return {};

@@ -1,9 +1,10 @@
-// AddressSpace: ranges of virtual memory at fixed bases, backed piece by piece.
+// AddressSpace: ranges of virtual memory at fixed bases, backed piece by piece. An address that is
+// not backed has no access (PROT_NONE), so a touch of it faults.
 //
 // Bases are slots of 256 GiB from 0x550000000000 on, clear of the shadow and heap areas of the
 // address, thread and memory sanitizers. The first slot lies below where the kernel loads
-// executables; one or two of the other five hold this process's. A slot that is taken means the
-// next, whatever its range leaves of it.
+// executables; one or two of the other five hold this process's executable. reserve() skips a slot
+// in which the range does not fit.
 // The series is the same in every process, so that captured pointers stay valid.
 // Threads: not synchronised; the device's owner calls.
 #pragma once
@@ -28,10 +29,11 @@ class AddressSpace {
   Result<AddressRange> reserve(std::size_t bytes) const;
   void release(AddressRange range) const;
 
-  // REQUIRES for all: multiples of the granularity, inside the range. `bytes` of a file may be any
-  // number above 0: pages wholly behind it stay without access.
-  Status back(AddressRange range, std::size_t offset, std::size_t bytes) const;
-  Status back_with_file(AddressRange range, std::size_t offset, int fd, std::size_t bytes) const;
+  // As in device.h, for kMemory, kFile and kShared. Memory is mapped, not touched: its pages come
+  // from the system when they are first written.
+  // REQUIRES for all: `offset` is a multiple of the granularity, and the piece lies in the range.
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes,
+              const Backing& backing) const;
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) const;
   Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                  Protection protection) const;

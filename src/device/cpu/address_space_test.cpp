@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/shared_memory.h"
 
 namespace sluice {
 namespace {
@@ -104,13 +105,14 @@ TEST_F(AddressSpaceTest, TellsWhenNothingIsLeft) {
 
 TEST_F(AddressSpaceTest, BackedMemoryIsZeroAndZeroAgainAfterwards) {
   const AddressRange range = reserve(40 * kGranule);
-  ASSERT_TRUE(space_.back(range, 0, 35 * kGranule));  // more than one piece of 64 MiB
+  ASSERT_TRUE(
+      space_.back(range, 0, 35 * kGranule, Backing::memory()));  // more than one piece of 64 MiB
   for (const std::size_t at : {std::size_t{0}, 33 * kGranule, 35 * kGranule - 1}) {
     EXPECT_EQ(range.base[at], std::byte{0});
     range.base[at] = std::byte{7};
   }
   space_.unback(range, 33 * kGranule, 2 * kGranule);
-  ASSERT_TRUE(space_.back(range, 33 * kGranule, kGranule));
+  ASSERT_TRUE(space_.back(range, 33 * kGranule, kGranule, Backing::memory()));
   EXPECT_EQ(range.base[33 * kGranule], std::byte{0});
   EXPECT_EQ(range.base[0], std::byte{7}) << "the rest is untouched";
   space_.release(range);
@@ -118,7 +120,7 @@ TEST_F(AddressSpaceTest, BackedMemoryIsZeroAndZeroAgainAfterwards) {
 
 TEST_F(AddressSpaceTest, AccessOutsideWhatIsBackedFaults) {
   const AddressRange range = reserve(2 * kGranule);
-  ASSERT_TRUE(space_.back(range, 0, kGranule));
+  ASSERT_TRUE(space_.back(range, 0, kGranule, Backing::memory()));
   EXPECT_DEATH(range.base[kGranule] = std::byte{1}, "");
   ASSERT_TRUE(space_.protect(range, 0, kGranule, Protection::kReadOnly));
   EXPECT_EQ(range.base[5], std::byte{0});
@@ -131,21 +133,110 @@ TEST_F(AddressSpaceTest, AccessOutsideWhatIsBackedFaults) {
 TEST_F(AddressSpaceTest, MapsAFileReadOnlyWithAZeroTail) {
   const TemporaryFile file(5000, 'x');
   const AddressRange range = reserve(3 * kGranule);
-  ASSERT_TRUE(space_.back_with_file(range, kGranule, file.fd(), 5000));
+  ASSERT_TRUE(space_.back(range, kGranule, 5000, Backing::file(file.fd())));
   EXPECT_EQ(range.base[kGranule], std::byte{'x'});
   EXPECT_EQ(range.base[kGranule + 4999], std::byte{'x'});
   EXPECT_EQ(range.base[kGranule + 5000], std::byte{0});
   EXPECT_DEATH(range.base[kGranule] = std::byte{1}, "");
   space_.unback(range, kGranule, kGranule);
-  ASSERT_TRUE(space_.back(range, kGranule, kGranule));
+  ASSERT_TRUE(space_.back(range, kGranule, kGranule, Backing::memory()));
   EXPECT_EQ(range.base[kGranule], std::byte{0});
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, MapsAPartOfAFile) {
+  const TemporaryFile file(2 * 4096, 'x');
+  ASSERT_EQ(pwrite(file.fd(), "y", 1, 4096), 1);
+  const AddressRange range = reserve(kGranule);
+  ASSERT_TRUE(space_.back(range, 0, 4096, Backing::file(file.fd(), 4096)));
+  EXPECT_EQ(range.base[0], std::byte{'y'});
+  space_.unback(range, 0, kGranule);
+  const auto beyond = space_.back(range, 0, 4097, Backing::file(file.fd(), 4096));
+  ASSERT_FALSE(beyond);
+  EXPECT_THAT(beyond.error().message, testing::HasSubstr("4097 bytes from byte 4096 asked for"));
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, SharedMemoryIsOneMemoryForAllItsMappings) {
+  auto owned = create_shared_memory("test", 2 * kGranule);
+  ASSERT_TRUE(owned) << owned.error().message;
+  const auto reader = read_only_descriptor(owned->get());
+  ASSERT_TRUE(reader) << reader.error().message;
+  const AddressRange range = reserve(4 * kGranule);
+  ASSERT_TRUE(
+      space_.back(range, 0, 2 * kGranule, Backing::shared(owned->get(), Protection::kReadWrite)));
+  ASSERT_TRUE(space_.back(range, 3 * kGranule, kGranule,
+                          Backing::shared(reader->get(), Protection::kReadOnly, kGranule)));
+  owned->close();
+  range.base[kGranule + 5] = std::byte{9};
+  EXPECT_EQ(range.base[3 * kGranule + 5], std::byte{9});
+  EXPECT_DEATH(range.base[3 * kGranule] = std::byte{1}, "");
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, AReadOnlyShareCanNeverBeMadeWritable) {
+  auto owned = create_shared_memory("test", kGranule);
+  ASSERT_TRUE(owned);
+  const auto reader = read_only_descriptor(owned->get());
+  ASSERT_TRUE(reader);
+  const AddressRange range = reserve(kGranule);
+  ASSERT_TRUE(
+      space_.back(range, 0, kGranule, Backing::shared(reader->get(), Protection::kReadOnly)));
+  const auto writable = space_.protect(range, 0, kGranule, Protection::kReadWrite);
+  ASSERT_FALSE(writable);
+  EXPECT_THAT(writable.error().message, testing::HasSubstr(std::strerror(EACCES)));
+  EXPECT_DEATH(range.base[0] = std::byte{1}, "");
+  space_.unback(range, 0, kGranule);
+  // A descriptor that can write would allow it.
+  const auto refused =
+      space_.back(range, 0, kGranule, Backing::shared(owned->get(), Protection::kReadOnly));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("opened read-only"));
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, ASealedShareServesReadersAfterItsOwnerSealedIt) {
+  auto owned = create_shared_memory("test", kGranule);
+  ASSERT_TRUE(owned);
+  ASSERT_EQ(pwrite(owned->get(), "w", 1, 0), 1);
+  ASSERT_EQ(fcntl(owned->get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+  const auto reader = read_only_descriptor(owned->get());
+  ASSERT_TRUE(reader);
+  const AddressRange range = reserve(kGranule);
+  ASSERT_TRUE(
+      space_.back(range, 0, kGranule, Backing::shared(reader->get(), Protection::kReadOnly)));
+  EXPECT_EQ(range.base[0], std::byte{'w'});
+  EXPECT_FALSE(space_.protect(range, 0, kGranule, Protection::kReadWrite));
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, MemoryThatItsOwnerCanShrinkIsRefused) {
+  const FileDescriptor unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), static_cast<off_t>(kGranule)), 0);
+  const TemporaryFile file(4096, 'x');
+  const AddressRange range = reserve(kGranule);
+  const auto refused =
+      space_.back(range, 0, kGranule, Backing::shared(unsealed.get(), Protection::kReadWrite));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("F_SEAL_SHRINK"));
+  EXPECT_FALSE(space_.back(range, 0, 4096, Backing::shared(file.fd(), Protection::kReadWrite)));
+  auto owned = create_shared_memory("test", 4096);
+  ASSERT_TRUE(owned);
+  EXPECT_NE(ftruncate(owned->get(), 0), 0) << "sealed";
+  const auto small =
+      space_.back(range, 0, kGranule, Backing::shared(owned->get(), Protection::kReadWrite));
+  ASSERT_FALSE(small);
+  EXPECT_THAT(small.error().message, testing::HasSubstr("the file has 4096"));
+  EXPECT_EQ(
+      space_.back(range, 0, kGranule, Backing::imported(3, Protection::kReadWrite)).error().code,
+      ErrorCode::kUnsupported);
   space_.release(range);
 }
 
 TEST_F(AddressSpaceTest, AReplacedFileLeavesTheMappingAsItWas) {
   const TemporaryFile file(4096, 'a');
   const AddressRange range = reserve(kGranule);
-  ASSERT_TRUE(space_.back_with_file(range, 0, file.fd(), 4096));
+  ASSERT_TRUE(space_.back(range, 0, 4096, Backing::file(file.fd())));
   const TemporaryFile other(4096, 'b');
   ASSERT_EQ(std::rename(other.path().c_str(), file.path().c_str()), 0);
   EXPECT_EQ(range.base[100], std::byte{'a'});
@@ -156,18 +247,18 @@ TEST_F(AddressSpaceTest, FileErrorsSayWhy) {
   const TemporaryFile file(4096, 'a');
   const AddressRange range = reserve(kGranule);
   ASSERT_EQ(ftruncate(file.fd(), 100), 0);
-  const auto truncated = space_.back_with_file(range, 0, file.fd(), 4096);
+  const auto truncated = space_.back(range, 0, 4096, Backing::file(file.fd()));
   ASSERT_FALSE(truncated);
   EXPECT_THAT(truncated.error().message, testing::HasSubstr("the file has 100"));
-  const auto closed = space_.back_with_file(range, 0, -1, 10);
+  const auto closed = space_.back(range, 0, 10, Backing::file(-1));
   ASSERT_FALSE(closed);
   EXPECT_THAT(closed.error().message, testing::HasSubstr(std::strerror(EBADF)));
   const FileDescriptor folder(open(testing::TempDir().c_str(), O_RDONLY | O_DIRECTORY));
-  const auto not_a_file = space_.back_with_file(range, 0, folder.get(), 1);
+  const auto not_a_file = space_.back(range, 0, 1, Backing::file(folder.get()));
   ASSERT_FALSE(not_a_file);
   EXPECT_THAT(not_a_file.error().message, testing::HasSubstr(std::strerror(ENODEV)));
   // The reservation is still ours after the failures.
-  ASSERT_TRUE(space_.back(range, 0, kGranule));
+  ASSERT_TRUE(space_.back(range, 0, kGranule, Backing::memory()));
   range.base[0] = std::byte{1};
   space_.release(range);
 }

@@ -17,6 +17,7 @@
 #include "device/cpu/host_memory.h"
 #include "device/cpu/recording_ops.h"
 #include "device/cpu/reference/reference_ops.h"
+#include "device/cpu/transfer_queue.h"
 
 namespace sluice {
 namespace {
@@ -36,19 +37,20 @@ constexpr std::align_val_t kHostAlignment{64};
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Ops> ops, DeviceTraits traits)
-      : pool_(std::move(pool)), ops_(std::move(ops)), traits_(std::move(traits)) {}
+  CpuDevice(ThreadPool& pool, std::unique_ptr<ThreadPool> own_pool, std::unique_ptr<Ops> ops,
+            DeviceTraits traits)
+      : own_pool_(std::move(own_pool)),
+        transfers_(pool),
+        ops_(std::move(ops)),
+        traits_(std::move(traits)) {}
 
   const DeviceTraits& traits() const override { return traits_; }
   Result<MemoryInfo> memory_info() const override { return read_host_memory("/"); }
 
   Result<AddressRange> reserve(std::size_t bytes) override { return space_.reserve(bytes); }
   void release(AddressRange range) override { space_.release(range); }
-  Status back(AddressRange range, std::size_t offset, std::size_t bytes) override;
-  Status back_with_file(AddressRange range, std::size_t offset, int fd,
-                        std::size_t bytes) override {
-    return space_.back_with_file(range, offset, fd, bytes);
-  }
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes,
+              const Backing& backing) override;
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override {
     space_.unback(range, offset, bytes);
   }
@@ -57,27 +59,29 @@ class CpuDevice final : public Device {
     return space_.protect(range, offset, bytes, protection);
   }
 
+  Result<FileDescriptor> export_memory(AddressRange, std::size_t) override {
+    return unsupported("cpu: memory of this process cannot be exported; share a memfd instead");
+  }
+
   Result<std::byte*> take_host_memory(std::size_t bytes) override {
     return static_cast<std::byte*>(::operator new(bytes, kHostAlignment));
   }
   void give_host_memory(std::byte* memory) override { ::operator delete(memory, kHostAlignment); }
 
-  Status copy_to_device(void* target, const void* source, std::size_t bytes) override {
-    return copy(target, source, bytes);
-  }
-  Status copy_to_host(void* target, const void* source, std::size_t bytes) override {
-    return copy(target, source, bytes);
-  }
-  // Ops run when they are called: nothing is ever outstanding.
-  Status mark(std::size_t number) override {
-    marks_.at(number) = clock_.now();
-    return {};
-  }
-  Status wait(std::size_t) override { return {}; }
+  // The compute queue runs what is submitted at once, so it is always empty.
+  Status copy(Queue queue, CopyKind kind, void* target, const void* source,
+              std::size_t bytes) override;
+  Status mark(Queue queue, std::size_t number) override;
+  Status wait(Queue queue, std::size_t number) override;
+  Result<bool> reached(Queue queue, std::size_t number) override;
+  Status wait_in(Queue waiter, Queue marked, std::size_t number) override;
   Result<Duration> time_between(std::size_t first, std::size_t second) override {
     return marks_.at(second) - marks_.at(first);
   }
-  Status synchronize() override { return {}; }
+  Status synchronize(Queue queue) override {
+    if (queue == Queue::kTransfer) transfers_.finish();
+    return {};
+  }
 
   Ops& ops() override { return ops_; }
   Status begin_capture() override { return ops_.begin_capture(); }
@@ -85,22 +89,55 @@ class CpuDevice final : public Device {
   Status replay(const Graph& graph) override { return ops_.replay(graph); }
 
  private:
-  Status copy(void* target, const void* source, std::size_t bytes) {
-    if (ops_.capturing()) return internal_error("copy: not possible while capturing");
-    if (bytes > 0 && target != source) std::memmove(target, source, bytes);
-    return {};
-  }
-
   AddressSpace space_;
-  std::unique_ptr<ThreadPool> pool_;  // empty when borrowed
+  std::unique_ptr<ThreadPool> own_pool_;  // empty when the pool is borrowed
+  TransferQueue transfers_;
   RecordingOps ops_;
   DeviceTraits traits_;
   SystemClock clock_;
   std::array<TimePoint, kMarks> marks_ = {};
 };
 
-// The kernel gives out memory it does not have and kills later, so ask first.
-Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes) {
+Status CpuDevice::copy(Queue queue, CopyKind, void* target, const void* source, std::size_t bytes) {
+  if (ops_.capturing()) return internal_error("copy: not possible while capturing");
+  if (queue == Queue::kTransfer) {
+    if (bytes > 0 && target != source) transfers_.add(target, source, bytes);
+    return {};
+  }
+  if (bytes > 0 && target != source) std::memmove(target, source, bytes);
+  return {};
+}
+
+Status CpuDevice::mark(Queue queue, std::size_t number) {
+  if (queue == Queue::kTransfer) {
+    transfers_.mark(number);
+  } else {
+    marks_.at(number) = clock_.now();
+  }
+  return {};
+}
+
+Status CpuDevice::wait(Queue queue, std::size_t number) {
+  if (queue == Queue::kTransfer) transfers_.finish_until(number);
+  return {};
+}
+
+Result<bool> CpuDevice::reached(Queue queue, std::size_t number) {
+  if (queue == Queue::kCompute) return true;
+  if (!transfers_.reached(number)) transfers_.advance();
+  return transfers_.reached(number);
+}
+
+Status CpuDevice::wait_in(Queue waiter, Queue marked, std::size_t number) {
+  // What is submitted to the compute queue next runs at once.
+  if (waiter == Queue::kCompute) return wait(marked, number);
+  return {};
+}
+
+// The kernel promises memory that it does not have, and kills processes later. So ask first.
+Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes,
+                       const Backing& backing) {
+  if (backing.kind != Backing::Kind::kMemory) return space_.back(range, offset, bytes, backing);
   const auto info = memory_info();
   if (!info) {
     log_warning("cpu: free memory is unknown: " + info.error().message);
@@ -108,7 +145,7 @@ Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes
     return resource_exhausted(fmt::format("cpu: {} bytes of memory asked for, {} are free of {}",
                                           bytes, info->free_bytes, info->total_bytes));
   }
-  return space_.back(range, offset, bytes);
+  return space_.back(range, offset, bytes, backing);
 }
 
 Result<CpuIsa> choose_isa(std::optional<CpuIsa> wanted) {
@@ -155,8 +192,8 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;
   traits.residual_dtype = DType::kF32;
-  return std::unique_ptr<Device>(
-      std::make_unique<CpuDevice>(std::move(own_pool), make_ops(isa, *pool), std::move(traits)));
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(
+      *pool, std::move(own_pool), make_ops(isa, *pool), std::move(traits)));
 }
 
 }  // namespace sluice

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "device/arena.h"
+#include "device/cpu/transfer_queue.h"
 #include "device/host_buffer.h"
 
 namespace sluice {
@@ -62,7 +65,7 @@ TEST(CpuDevice, RefusesMemoryThatIsNotThere) {
   }
   const auto range = device->reserve(kTooMuch);
   ASSERT_TRUE(range) << range.error().message;
-  const auto status = device->back(*range, 0, range->bytes);
+  const auto status = device->back(*range, 0, range->bytes, Backing::memory());
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(status.error().message, testing::HasSubstr("are free"));
@@ -109,8 +112,90 @@ TEST(CpuDevice, HostBuffersAreAlignedAndMove) {
   EXPECT_NE(moved.data(), place);
   HostBuffer empty;
   EXPECT_EQ(empty.data(), nullptr);
-  ASSERT_TRUE(device->mark(0));
-  ASSERT_TRUE(device->wait(0));
+  ASSERT_TRUE(device->mark(Queue::kCompute, 0));
+  ASSERT_TRUE(device->wait(Queue::kCompute, 0));
+}
+
+// Transfers of 10 MiB each, which fill their targets with their number.
+class CpuTransfers : public testing::Test {
+ protected:
+  static constexpr std::size_t kBytes = std::size_t{10} << 20;
+
+  void SetUp() override {
+    auto made = make_cpu_device({.threads = 2});
+    ASSERT_TRUE(made);
+    device_ = std::move(*made);
+    source_.assign(3 * kBytes, std::byte{0});
+    target_.assign(3 * kBytes, std::byte{0});
+    for (std::size_t i = 0; i < 3; ++i) {
+      std::fill_n(source_.begin() + static_cast<std::ptrdiff_t>(i * kBytes), kBytes,
+                  static_cast<std::byte>(i + 1));
+    }
+  }
+  void submit(std::size_t i) {
+    ASSERT_TRUE(device_->copy(Queue::kTransfer, CopyKind::kHostToDevice,
+                              target_.data() + i * kBytes, source_.data() + i * kBytes, kBytes));
+    ASSERT_TRUE(device_->mark(Queue::kTransfer, i));
+  }
+  bool reached(std::size_t i) {
+    const auto reached = device_->reached(Queue::kTransfer, i);
+    EXPECT_TRUE(reached);
+    return reached.value_or(false);
+  }
+  // How much of a target is there: first to last.
+  std::size_t moved() const {
+    return static_cast<std::size_t>(std::find(target_.begin(), target_.end(), std::byte{0}) -
+                                    target_.begin());
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+};
+
+TEST_F(CpuTransfers, APollMovesOneBoundedSlice) {
+  submit(0);
+  submit(1);
+  EXPECT_EQ(moved(), 0U) << "submitting moves nothing";
+  int polls = 0;
+  std::size_t before = 0;
+  while (!reached(1)) {
+    ++polls;
+    EXPECT_EQ(moved() - before, TransferQueue::kSliceBytes);
+    before = moved();
+  }
+  EXPECT_EQ(polls, 4) << "five slices of 4 MiB are 20 MiB";
+  EXPECT_TRUE(reached(0)) << "in order";
+  EXPECT_EQ(std::vector(target_.begin(), target_.begin() + 2 * kBytes),
+            std::vector(source_.begin(), source_.begin() + 2 * kBytes));
+}
+
+TEST_F(CpuTransfers, AWaitRunsToItsMarkAndNoFurther) {
+  submit(0);
+  submit(1);
+  submit(2);
+  ASSERT_TRUE(device_->wait(Queue::kTransfer, 0));
+  EXPECT_GE(moved(), kBytes);
+  EXPECT_LT(moved(), 2 * kBytes);
+  ASSERT_TRUE(device_->synchronize());
+  EXPECT_EQ(target_, source_);
+  submit(0);
+  EXPECT_FALSE(reached(0)) << "a mark that is made again is a new one";
+}
+
+TEST_F(CpuTransfers, ComputeRunsBesideThemUnlessItWaitsForAMark) {
+  submit(0);
+  submit(1);
+  const std::byte word{42};
+  ASSERT_TRUE(device_->copy_to_device(target_.data() + 2 * kBytes, &word, 1));
+  ASSERT_TRUE(device_->mark(Queue::kCompute, 0));
+  EXPECT_TRUE(device_->reached(Queue::kCompute, 0).value_or(false));
+  ASSERT_TRUE(device_->synchronize(Queue::kCompute));
+  ASSERT_TRUE(device_->wait_in(Queue::kTransfer, Queue::kCompute, 0));
+  EXPECT_EQ(moved(), 0U);
+  ASSERT_TRUE(device_->wait_in(Queue::kCompute, Queue::kTransfer, 0));
+  EXPECT_GE(moved(), kBytes);
+  EXPECT_LT(moved(), 2 * kBytes);
 }
 
 }  // namespace

@@ -41,10 +41,8 @@ class CudaDevice final : public Device {
 
   Result<AddressRange> reserve(std::size_t bytes) override { return memory_.reserve(bytes); }
   void release(AddressRange range) override { memory_.release(range); }
-  Status back(AddressRange range, std::size_t offset, std::size_t bytes) override;
-  Status back_with_file(AddressRange, std::size_t, int, std::size_t) override {
-    return unsupported(gpu_->name() + ": files cannot be mapped into device memory");
-  }
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes,
+              const Backing& backing) override;
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override {
     memory_.unback(range, offset, bytes);
   }
@@ -52,15 +50,20 @@ class CudaDevice final : public Device {
                  Protection protection) override {
     return memory_.protect(range, offset, bytes, protection);
   }
+  Result<FileDescriptor> export_memory(AddressRange range, std::size_t offset) override {
+    return memory_.export_memory(range, offset);
+  }
 
   Result<std::byte*> take_host_memory(std::size_t bytes) override;
   void give_host_memory(std::byte* memory) override;
-  Status copy_to_device(void* target, const void* source, std::size_t bytes) override;
-  Status copy_to_host(void* target, const void* source, std::size_t bytes) override;
-  Status mark(std::size_t number) override;
-  Status wait(std::size_t number) override;
+  Status copy(Queue queue, CopyKind kind, void* target, const void* source,
+              std::size_t bytes) override;
+  Status mark(Queue queue, std::size_t number) override;
+  Status wait(Queue queue, std::size_t number) override;
+  Result<bool> reached(Queue queue, std::size_t number) override;
+  Status wait_in(Queue waiter, Queue marked, std::size_t number) override;
   Result<Duration> time_between(std::size_t first, std::size_t second) override;
-  Status synchronize() override;
+  Status synchronize(Queue queue) override;
 
   Ops& ops() override { return ops_; }
   Status begin_capture() override;
@@ -73,7 +76,7 @@ class CudaDevice final : public Device {
   Status prepare(std::string_view what);
   bool is_pinned(const void* memory, std::size_t bytes) const;
   // Behind the submission of a copy from or to host memory.
-  Status copied(CUresult result, std::string_view what, const void* memory, std::size_t bytes);
+  Status copied(Queue queue, const void* memory, std::size_t bytes);
 
   std::unique_ptr<Gpu> gpu_;
   VirtualMemory memory_;
@@ -125,9 +128,10 @@ Status CudaDevice::prepare(std::string_view what) {
   return gpu_->make_current();
 }
 
-Status CudaDevice::back(AddressRange range, std::size_t offset, std::size_t bytes) {
+Status CudaDevice::back(AddressRange range, std::size_t offset, std::size_t bytes,
+                        const Backing& backing) {
   RETURN_IF_ERROR(prepare("backing memory"));
-  return memory_.back(range, offset, bytes);
+  return memory_.back(range, offset, bytes, backing);
 }
 
 Result<std::byte*> CudaDevice::take_host_memory(std::size_t bytes) {
@@ -153,36 +157,53 @@ bool CudaDevice::is_pinned(const void* memory, std::size_t bytes) const {
   return begin + bytes <= base + size;
 }
 
-// Memory that is not pinned the driver copies by way of buffers of its own, and may do so behind
-// the call: waiting makes it the caller's again.
-Status CudaDevice::copied(CUresult result, std::string_view what, const void* memory,
-                          std::size_t bytes) {
-  gpu_->submitted(result, what);
-  return is_pinned(memory, bytes) ? gpu_->take_error() : synchronize();
+// The driver copies memory that is not pinned by way of its own buffers, and may do so after the
+// call. Waiting makes the memory the caller's again.
+Status CudaDevice::copied(Queue queue, const void* memory, std::size_t bytes) {
+  return is_pinned(memory, bytes) ? gpu_->take_error() : synchronize(queue);
 }
 
-Status CudaDevice::copy_to_device(void* target, const void* source, std::size_t bytes) {
+Status CudaDevice::copy(Queue queue, CopyKind kind, void* target, const void* source,
+                        std::size_t bytes) {
   RETURN_IF_ERROR(prepare("copy"));
-  return copied(
-      gpu_->api().cuMemcpyHtoDAsync(device_address(target), source, bytes, gpu_->stream()),
-      "copy to the device", source, bytes);
+  const DriverApi& api = gpu_->api();
+  CUstream stream = gpu_->stream(queue);
+  switch (kind) {
+    case CopyKind::kHostToDevice:
+      gpu_->submitted(api.cuMemcpyHtoDAsync(device_address(target), source, bytes, stream),
+                      "copy to the device");
+      return copied(queue, source, bytes);
+    case CopyKind::kDeviceToHost:
+      gpu_->submitted(api.cuMemcpyDtoHAsync(target, device_address(source), bytes, stream),
+                      "copy to the host");
+      return copied(queue, target, bytes);
+    case CopyKind::kDeviceToDevice:
+      gpu_->submitted(
+          api.cuMemcpyDtoDAsync(device_address(target), device_address(source), bytes, stream),
+          "copy within the device");
+      return gpu_->take_error();
+  }
+  return internal_error("copy: no such kind");
 }
 
-Status CudaDevice::copy_to_host(void* target, const void* source, std::size_t bytes) {
-  RETURN_IF_ERROR(prepare("copy"));
-  return copied(
-      gpu_->api().cuMemcpyDtoHAsync(target, device_address(source), bytes, gpu_->stream()),
-      "copy to the host", target, bytes);
-}
-
-Status CudaDevice::mark(std::size_t number) {
+Status CudaDevice::mark(Queue queue, std::size_t number) {
   RETURN_IF_ERROR(prepare("mark"));
-  return gpu_->mark(number);
+  return gpu_->mark(queue, number);
 }
 
-Status CudaDevice::wait(std::size_t number) {
+Status CudaDevice::wait(Queue queue, std::size_t number) {
   if (ops_.recording()) return internal_error("wait: not possible while capturing");
-  return gpu_->wait(number);
+  return gpu_->wait(queue, number);
+}
+
+Result<bool> CudaDevice::reached(Queue queue, std::size_t number) {
+  RETURN_IF_ERROR(prepare("asking for a mark"));
+  return gpu_->reached(queue, number);
+}
+
+Status CudaDevice::wait_in(Queue waiter, Queue marked, std::size_t number) {
+  RETURN_IF_ERROR(prepare("waiting for a queue"));
+  return gpu_->wait_in(waiter, marked, number);
 }
 
 Result<Duration> CudaDevice::time_between(std::size_t first, std::size_t second) {
@@ -190,9 +211,9 @@ Result<Duration> CudaDevice::time_between(std::size_t first, std::size_t second)
   return gpu_->time_between(first, second);
 }
 
-Status CudaDevice::synchronize() {
+Status CudaDevice::synchronize(Queue queue) {
   if (ops_.recording()) return internal_error("synchronize: not possible while capturing");
-  return gpu_->synchronize();
+  return gpu_->synchronize(queue);
 }
 
 Status CudaDevice::begin_capture() {

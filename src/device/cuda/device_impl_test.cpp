@@ -26,7 +26,7 @@ class CudaDeviceTest : public testing::Test {
     const auto range = device_->reserve(1);
     ASSERT_TRUE(range);
     range_ = *range;
-    ASSERT_TRUE(device_->back(range_, 0, range_.bytes));
+    ASSERT_TRUE(device_->back(range_, 0, range_.bytes, Backing::memory()));
   }
   // Takes everything down; the books are even.
   void TearDown() override {
@@ -77,7 +77,7 @@ TEST_F(CudaDeviceTest, DescribesItself) {
   EXPECT_FALSE(traits.host_accessible);
   EXPECT_FALSE(traits.maps_files);
   EXPECT_EQ(traits.granularity, std::size_t{64} << 20);
-  EXPECT_EQ(device_->back_with_file(range_, 0, 0, 1).error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(device_->back(range_, 0, 1, Backing::file(0)).error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(traits.no_fp8, "");
 }
 
@@ -119,21 +119,68 @@ TEST_F(CudaDeviceTest, CopiesOfHostMemoryRunWhileTheHostGoesOn) {
   *number(*source) = 1;
   ASSERT_TRUE(device_->copy_to_device(range_.base, source->data(), 4));
   ASSERT_TRUE(device_->copy_to_host(target->data(), range_.base, 4));
-  ASSERT_TRUE(device_->mark(0));
+  ASSERT_TRUE(device_->mark(Queue::kCompute, 0));
   ASSERT_TRUE(device_->copy_to_device(range_.base, source->data() + 4, 4));
-  ASSERT_TRUE(device_->mark(1));
+  ASSERT_TRUE(device_->mark(Queue::kCompute, 1));
   EXPECT_EQ(*number(*target), -1) << "nothing has been waited for";
-  ASSERT_TRUE(device_->wait(0));
+  ASSERT_TRUE(device_->wait(Queue::kCompute, 0));
   EXPECT_EQ(*number(*target), 1);
-  EXPECT_FALSE(fake_.queue.empty()) << "what was submitted behind the mark still runs";
+  EXPECT_FALSE((fake_.outstanding() == 0)) << "what was submitted behind the mark still runs";
   EXPECT_EQ(fake_.calls["cuStreamSynchronize"], 0);
   EXPECT_FALSE(device_->time_between(0, 1)) << "the second mark has not been reached";
   fake_.milliseconds = 2.5F;
-  ASSERT_TRUE(device_->wait(1));
-  EXPECT_TRUE(fake_.queue.empty());
+  ASSERT_TRUE(device_->wait(Queue::kCompute, 1));
+  EXPECT_TRUE((fake_.outstanding() == 0));
   const auto time = device_->time_between(0, 1);
   ASSERT_TRUE(time) << time.error().message;
   EXPECT_EQ(*time, std::chrono::microseconds(2500));
+}
+
+TEST_F(CudaDeviceTest, QueuesRunIndependentlyButForMarks) {
+  fake_.runs_late = true;
+  auto pinned = HostBuffer::create(*device_, 64);
+  ASSERT_TRUE(pinned);
+  auto* const words = reinterpret_cast<std::int32_t*>(pinned->data());
+  words[0] = 1;
+  const auto copy = [&](Queue queue, CopyKind kind, void* target, const void* source) {
+    ASSERT_TRUE(device_->copy(queue, kind, target, source, 4));
+  };
+  copy(Queue::kCompute, CopyKind::kHostToDevice, range_.base, words);
+  ASSERT_TRUE(device_->mark(Queue::kCompute, 2));
+  copy(Queue::kTransfer, CopyKind::kDeviceToHost, words + 1, range_.base);
+  words[1] = words[2] = -1;
+  ASSERT_TRUE(device_->mark(Queue::kTransfer, 2));
+  ASSERT_TRUE(device_->wait(Queue::kTransfer, 2));
+  EXPECT_EQ(words[1], 0) << "the transfer has overtaken the copy before it";
+  ASSERT_TRUE(device_->wait_in(Queue::kTransfer, Queue::kCompute, 2));
+  copy(Queue::kTransfer, CopyKind::kDeviceToDevice, range_.base + 64, range_.base);
+  copy(Queue::kTransfer, CopyKind::kDeviceToHost, words + 2, range_.base + 64);
+  ASSERT_TRUE(device_->mark(Queue::kTransfer, 3));
+  for (int i = 0; i < fake_.queries_before_done; ++i) {
+    EXPECT_FALSE(device_->reached(Queue::kTransfer, 3).value_or(true));
+    EXPECT_EQ(words[2], -1);
+  }
+  EXPECT_TRUE(device_->reached(Queue::kTransfer, 3).value_or(false));
+  EXPECT_EQ(words[2], 1);
+  ASSERT_TRUE(device_->synchronize());
+}
+
+TEST_F(CudaDeviceTest, TransfersIntoFreshMemoryRunAfterItWasZeroed) {
+  fake_.runs_late = true;
+  const auto fresh = device_->reserve(1);
+  ASSERT_TRUE(fresh);
+  const int before = fake_.calls["cuStreamWaitEvent"];
+  ASSERT_TRUE(device_->back(*fresh, 0, fresh->bytes, Backing::memory()));
+  EXPECT_EQ(fake_.calls["cuStreamWaitEvent"], before + 1);
+  device_->unback(*fresh, 0, fresh->bytes);
+  device_->release(*fresh);
+}
+
+TEST_F(CudaDeviceTest, AFaultShowsOnBothQueues) {
+  device_->ops().embed(embed({4}));  // the table has 4 rows
+  EXPECT_FALSE(device_->synchronize(Queue::kCompute));
+  EXPECT_EQ(device_->reached(Queue::kTransfer, 0).error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(device_->synchronize(Queue::kTransfer));
 }
 
 TEST_F(CudaDeviceTest, CopiesOfOtherMemoryLeaveItToTheCaller) {
@@ -151,9 +198,9 @@ TEST_F(CudaDeviceTest, AFaultShowsAtTheWaitForItsMark) {
   const EmbedParams bad = embed({4});  // the table has 4 rows
   fake_.runs_late = true;
   device_->ops().embed(bad);
-  ASSERT_TRUE(device_->mark(2));
+  ASSERT_TRUE(device_->mark(Queue::kCompute, 2));
   device_->ops().embed(good);
-  const auto waited = device_->wait(2);
+  const auto waited = device_->wait(Queue::kCompute, 2);
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(waited.error().message, HasSubstr("CUDA_ERROR_LAUNCH_FAILED"));
@@ -340,9 +387,9 @@ TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
   device_->ops().embed(params);
   device_->ops().embed(params);
   EXPECT_EQ(fake_.calls["cuLaunchKernel"], 3) << "behind an error nothing is submitted";
-  EXPECT_FALSE(device_->mark(0));
+  EXPECT_FALSE(device_->mark(Queue::kCompute, 0));
   fake_.fails.clear();
-  EXPECT_TRUE(device_->mark(0)) << "an error is returned once";
+  EXPECT_TRUE(device_->mark(Queue::kCompute, 0)) << "an error is returned once";
   ASSERT_TRUE(device_->replay(**graph));
   EXPECT_EQ(first_of_row(0), 16.0F);
 }

@@ -29,12 +29,13 @@ inline constexpr std::string_view kNeededDriver = "580";
   F(cuCtxSetCurrent) F(cuMemGetInfo)                                                      \
   F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)             \
   F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess)              \
+  F(cuMemExportToShareableHandle) F(cuMemImportFromShareableHandle)                       \
   F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync)            \
-  F(cuMemsetD8Async)                                                                      \
-  F(cuStreamCreate) F(cuStreamDestroy) F(cuStreamSynchronize)                             \
+  F(cuMemcpyDtoDAsync) F(cuMemsetD8Async)                                                 \
+  F(cuStreamCreate) F(cuStreamDestroy) F(cuStreamSynchronize) F(cuStreamWaitEvent)        \
   F(cuStreamBeginCapture) F(cuStreamEndCapture)                                           \
   F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord) F(cuEventSynchronize)               \
-  F(cuEventElapsedTime)                                                                   \
+  F(cuEventQuery) F(cuEventElapsedTime)                                                   \
   F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction)                            \
   F(cuFuncLoad) F(cuFuncGetParamInfo) F(cuFuncSetAttribute) F(cuLaunchKernel)             \
   F(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                          \

@@ -82,12 +82,18 @@ Result<std::unique_ptr<Gpu>> Gpu::open(const DriverApi& api, int index) {
   }
   RETURN_IF_ERROR(gpu->check(api.cuDevicePrimaryCtxRetain(&gpu->context_, device), "its context"));
   RETURN_IF_ERROR(gpu->make_current());
+  for (Lane& lane : gpu->lanes_) RETURN_IF_ERROR(gpu->open_lane(lane));
   RETURN_IF_ERROR(
-      gpu->check(api.cuStreamCreate(&gpu->stream_, CU_STREAM_NON_BLOCKING), "its stream"));
-  for (CUevent& mark : gpu->marks_) {
-    RETURN_IF_ERROR(gpu->check(api.cuEventCreate(&mark, CU_EVENT_DEFAULT), "an event"));
-  }
+      gpu->check(api.cuEventCreate(&gpu->ordered_, CU_EVENT_DISABLE_TIMING), "an event"));
   return gpu;
+}
+
+Status Gpu::open_lane(Lane& lane) {
+  RETURN_IF_ERROR(check(api_.cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING), "a stream"));
+  for (CUevent& mark : lane.marks) {
+    RETURN_IF_ERROR(check(api_.cuEventCreate(&mark, CU_EVENT_DEFAULT), "an event"));
+  }
+  return {};
 }
 
 Gpu::Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info)
@@ -97,10 +103,13 @@ Gpu::~Gpu() {
   if (context_ == nullptr) return;
   // After a fault these fail too, and there is nobody left to tell.
   static_cast<void>(api_.cuCtxSetCurrent(context_));
-  for (CUevent mark : marks_) {
-    if (mark != nullptr) static_cast<void>(api_.cuEventDestroy(mark));
+  if (ordered_ != nullptr) static_cast<void>(api_.cuEventDestroy(ordered_));
+  for (const Lane& lane : lanes_) {
+    for (CUevent mark : lane.marks) {
+      if (mark != nullptr) static_cast<void>(api_.cuEventDestroy(mark));
+    }
+    if (lane.stream != nullptr) static_cast<void>(api_.cuStreamDestroy(lane.stream));
   }
-  if (stream_ != nullptr) static_cast<void>(api_.cuStreamDestroy(stream_));
   static_cast<void>(api_.cuDevicePrimaryCtxRelease(device_));
 }
 
@@ -153,33 +162,62 @@ Status Gpu::take_error() {
   return fault_ ? failure : fault_;
 }
 
-Status Gpu::mark(std::size_t number) {
-  submitted(api_.cuEventRecord(marks_[number], stream_), last_submitted_);
+Status Gpu::mark(Queue queue, std::size_t number) {
+  const Lane& lane = of(queue);
+  submitted(api_.cuEventRecord(lane.marks[number], lane.stream), last_submitted_);
   return take_error();
 }
 
-Status Gpu::wait(std::size_t number) {
+Status Gpu::wait(Queue queue, std::size_t number) {
   RETURN_IF_ERROR(make_current());
-  waited(api_.cuEventSynchronize(marks_[number]));
+  waited(api_.cuEventSynchronize(of(queue).marks[number]));
   return take_error();
+}
+
+Result<bool> Gpu::reached(Queue queue, std::size_t number) {
+  RETURN_IF_ERROR(make_current());
+  const CUresult result = api_.cuEventQuery(of(queue).marks[number]);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  waited(result);
+  RETURN_IF_ERROR(take_error());
+  return true;
+}
+
+Status Gpu::wait_in(Queue waiter, Queue marked, std::size_t number) {
+  submitted(
+      api_.cuStreamWaitEvent(of(waiter).stream, of(marked).marks[number], CU_EVENT_WAIT_DEFAULT),
+      last_submitted_);
+  return take_error();
+}
+
+void Gpu::order_transfers_after_compute() {
+  submitted(api_.cuEventRecord(ordered_, of(Queue::kCompute).stream), last_submitted_);
+  submitted(api_.cuStreamWaitEvent(of(Queue::kTransfer).stream, ordered_, CU_EVENT_WAIT_DEFAULT),
+            last_submitted_);
 }
 
 Result<Duration> Gpu::time_between(std::size_t first, std::size_t second) {
+  const auto& marks = of(Queue::kCompute).marks;
   float milliseconds = 0.0F;
-  RETURN_IF_ERROR(check(api_.cuEventElapsedTime(&milliseconds, marks_[first], marks_[second]),
+  RETURN_IF_ERROR(check(api_.cuEventElapsedTime(&milliseconds, marks[first], marks[second]),
                         "the time between two marks"));
   return Duration(static_cast<Duration::rep>(static_cast<double>(milliseconds) * 1e6));
 }
 
-Status Gpu::synchronize() {
+Status Gpu::synchronize(Queue queue) {
   RETURN_IF_ERROR(make_current());
-  waited(api_.cuStreamSynchronize(stream_));
+  waited(api_.cuStreamSynchronize(of(queue).stream));
+  return take_error();
+}
+
+Status Gpu::synchronize() {
+  drain();
   return take_error();
 }
 
 void Gpu::drain() {
   static_cast<void>(make_current());
-  waited(api_.cuStreamSynchronize(stream_));
+  for (const Lane& lane : lanes_) waited(api_.cuStreamSynchronize(lane.stream));
 }
 
 void Gpu::waited(CUresult result) {

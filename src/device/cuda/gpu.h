@@ -1,5 +1,5 @@
-// Gpu: one GPU's primary context, its compute stream, and the errors of what is submitted to it.
-// Everything else of the backend (memory, staging, kernels, ops) borrows it.
+// Gpu: one GPU's primary context, a stream for each queue, and the errors of what is submitted to
+// them. Everything else of the backend (memory, kernels, ops) borrows it.
 //
 // Errors are of two kinds. A fault (is_sticky: a kernel's bad address, a memory error) ends the
 // context: it is kept, and every later call returns it. Any other failure leaves the context whole
@@ -49,14 +49,14 @@ class Gpu {
   const std::string& name() const { return name_; }  // "cuda:0"
   const GpuInfo& info() const { return info_; }
   CUdevice device() const { return device_; }
-  CUstream stream() const { return stream_; }
+  CUstream stream(Queue queue = Queue::kCompute) const { return of(queue).stream; }
 
   Status make_current() const;
   Result<MemoryInfo> memory_info() const;
 
   // Names the error of a call that its caller handles (taking memory, say). Keeps faults.
   Status check(CUresult result, std::string_view what);
-  // Takes the result of submitting something to the stream. Errors are kept for take_error().
+  // Takes the result of submitting something to a stream. Errors are kept for take_error().
   void submitted(CUresult result, std::string_view what);
   // Keeps an error for take_error(): an op that cannot be submitted at all.
   void refuse(Error error);
@@ -70,18 +70,31 @@ class Gpu {
   // The fault, if there is one.
   Status health() const { return fault_; }
 
-  // Device::mark, Device::wait and Device::time_between.
-  Status mark(std::size_t number);
-  Status wait(std::size_t number);
+  // As in Device.
+  Status mark(Queue queue, std::size_t number);
+  Status wait(Queue queue, std::size_t number);
+  Result<bool> reached(Queue queue, std::size_t number);
+  Status wait_in(Queue waiter, Queue marked, std::size_t number);
   Result<Duration> time_between(std::size_t first, std::size_t second);
 
-  // Waits for the stream, also after an error. Names an error of what ran by what was submitted
-  // last. drain() leaves errors to the next call that returns them.
+  // What is submitted to the transfer queue from now on runs after what the compute queue has.
+  void order_transfers_after_compute();
+
+  // Waits for a stream, or for both, also after an error. Names an error of what ran by what was
+  // submitted last. drain() waits for both and leaves errors to the next call that returns them.
+  Status synchronize(Queue queue);
   Status synchronize();
   void drain();
 
  private:
+  struct Lane {
+    CUstream stream = nullptr;
+    std::array<CUevent, Device::kMarks> marks = {};
+  };
   Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info);
+  Lane& of(Queue queue) { return lanes_[static_cast<std::size_t>(queue)]; }
+  const Lane& of(Queue queue) const { return lanes_[static_cast<std::size_t>(queue)]; }
+  Status open_lane(Lane& lane);
   void keep(CUresult result, Error error);
   // Takes the result of a call that waits: an error is one of what ran.
   void waited(CUresult result);
@@ -91,8 +104,8 @@ class Gpu {
   CUdevice device_ = 0;
   GpuInfo info_;
   CUcontext context_ = nullptr;
-  CUstream stream_ = nullptr;
-  std::array<CUevent, Device::kMarks> marks_ = {};
+  std::array<Lane, kNumQueues> lanes_;
+  CUevent ordered_ = nullptr;  // of order_transfers_after_compute()
   Status fault_;
   Status failure_;  // until it is taken
   bool refused_ = false;

@@ -105,7 +105,7 @@ TEST(GpuErrors, DrainingLeavesAnErrorToTheNextCall) {
   (*gpu)->submitted(CUDA_ERROR_OUT_OF_MEMORY, "matmul");
   (*gpu)->drain();
   EXPECT_FALSE((*gpu)->ready());
-  EXPECT_EQ((*gpu)->mark(0).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ((*gpu)->mark(Queue::kCompute, 0).error().code, ErrorCode::kResourceExhausted);
 }
 
 TEST(Gpu, GivesEverythingBack) {

@@ -73,7 +73,7 @@ Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& 
     return unsupported(fmt::format("cuBLASLt cannot be started: status {}", int{status}));
   }
   ASSIGN_OR_RETURN(const AddressRange range, memory.reserve(kWorkspaceBytes));
-  if (auto backed = memory.back(range, 0, range.bytes); !backed) {
+  if (auto backed = memory.back(range, 0, range.bytes, Backing::memory()); !backed) {
     memory.release(range);
     return std::move(backed).error();
   }

@@ -56,7 +56,7 @@ class LibraryMatmulTest : public testing::Test {
     ASSERT_TRUE(device) << device.error().message;
     device_ = std::move(*device);
     range_ = *device_->reserve(1);
-    ASSERT_TRUE(device_->back(range_, 0, range_.bytes));
+    ASSERT_TRUE(device_->back(range_, 0, range_.bytes, Backing::memory()));
   }
 
   // Two segments side by side, their weights apart in memory; `capacity` rows in every buffer,

@@ -108,8 +108,14 @@ std::vector<VirtualMemory::Chunk>& VirtualMemory::chunks_of(AddressRange range, 
   return found->second;
 }
 
-Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t bytes) {
+Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t bytes,
+                           const Backing& backing) {
+  if (backing.kind == Backing::Kind::kFile || backing.kind == Backing::Kind::kShared) {
+    return unsupported(gpu_->name() + ": files and host memory cannot be mapped into its memory");
+  }
   std::vector<Chunk>& chunks = chunks_of(range, offset, bytes);
+  // A descriptor is of one chunk.
+  CHECK(backing.kind == Backing::Kind::kMemory || bytes == chunk_bytes_);
   RETURN_IF_ERROR(gpu_->health());
   RETURN_IF_ERROR(gpu_->make_current());
   const CUdeviceptr base = address_of(range.base);
@@ -118,14 +124,10 @@ Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t b
   for (; done < offset + bytes; done += chunk_bytes_) {
     Chunk& chunk = chunks[done / chunk_bytes_];
     CHECK(chunk == 0);
-    status = back_chunk(base + done, chunk);
+    status = back_chunk(base + done, chunk, backing);
     if (!status) break;
   }
-  if (status) status = set_access(base + offset, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-  if (status) {
-    status = gpu_->check(gpu_->api().cuMemsetD8Async(base + offset, 0, bytes, gpu_->stream()),
-                         "zeroing memory");
-  }
+  if (status) status = finish_backing(base + offset, bytes, backing);
   if (status) return {};
   for (std::size_t at = offset; at < done; at += chunk_bytes_) {
     unback_chunk(base + at, chunks[at / chunk_bytes_]);
@@ -134,11 +136,33 @@ Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t b
   return status;
 }
 
-Status VirtualMemory::back_chunk(CUdeviceptr address, Chunk& chunk) {
+// Access to chunks that are mapped; memory of this process is zeroed.
+Status VirtualMemory::finish_backing(CUdeviceptr address, std::size_t bytes,
+                                     const Backing& backing) {
+  RETURN_IF_ERROR(set_access(address, bytes,
+                             backing.protection == Protection::kReadOnly
+                                 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  if (backing.kind != Backing::Kind::kMemory) return {};
+  RETURN_IF_ERROR(gpu_->check(gpu_->api().cuMemsetD8Async(address, 0, bytes, gpu_->stream()),
+                              "zeroing memory"));
+  gpu_->order_transfers_after_compute();
+  return gpu_->health();
+}
+
+Status VirtualMemory::back_chunk(CUdeviceptr address, Chunk& chunk, const Backing& backing) {
   const DriverApi& api = gpu_->api();
   Chunk made = 0;
-  RETURN_IF_ERROR(
-      gpu_->check(api.cuMemCreate(&made, chunk_bytes_, &properties_, 0), "taking memory"));
+  if (backing.kind == Backing::Kind::kImported) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes the number in a pointer's place
+    auto* const descriptor = reinterpret_cast<void*>(static_cast<std::uintptr_t>(backing.fd));
+    RETURN_IF_ERROR(gpu_->check(api.cuMemImportFromShareableHandle(
+                                    &made, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                                "importing another process's memory"));
+  } else {
+    RETURN_IF_ERROR(
+        gpu_->check(api.cuMemCreate(&made, chunk_bytes_, &properties_, 0), "taking memory"));
+  }
   if (auto status = gpu_->check(api.cuMemMap(address, chunk_bytes_, 0, made, 0), "mapping memory");
       !status) {
     static_cast<void>(gpu_->check(api.cuMemRelease(made), "giving memory back"));
@@ -168,6 +192,20 @@ void VirtualMemory::unback(AddressRange range, std::size_t offset, std::size_t b
     CHECK(chunk != 0);
     unback_chunk(address_of(range.base) + at, chunk);
   }
+}
+
+Result<FileDescriptor> VirtualMemory::export_memory(AddressRange range, std::size_t offset) {
+  const Chunk chunk = chunks_of(range, offset, chunk_bytes_)[offset / chunk_bytes_];
+  CHECK(chunk != 0);
+  if (properties_.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
+    return unsupported(gpu_->name() + ": its memory cannot be shared with other processes here");
+  }
+  RETURN_IF_ERROR(gpu_->make_current());
+  int fd = -1;
+  RETURN_IF_ERROR(gpu_->check(gpu_->api().cuMemExportToShareableHandle(
+                                  &fd, chunk, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                              "exporting memory"));
+  return FileDescriptor(fd);
 }
 
 Status VirtualMemory::set_access(CUdeviceptr address, std::size_t bytes, CUmemAccess_flags flags) {

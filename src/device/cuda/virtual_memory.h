@@ -1,8 +1,8 @@
 // VirtualMemory: ranges of a GPU's address space at fixed bases, backed chunk by chunk with memory
-// that can be exported to other processes.
+// of this process, which can be exported, or with chunks that other processes exported.
 //
-// A chunk is one physical allocation and the unit of everything here: the device's granularity is
-// the chunk's size, so that whatever is given back is given back whole. Bases are a fixed series,
+// A chunk is one physical allocation and the unit of everything here. The device's granularity is
+// the chunk's size, so that chunks are always given back whole. Bases are a fixed series,
 // the same in every process: slots of 256 GiB, first where other work on frozen addresses found the
 // driver willing, then in two areas elsewhere. A driver may refuse all of them; then a range lies
 // where it likes, and a warning says so.
@@ -31,24 +31,26 @@ class VirtualMemory {
   // Bytes of a chunk: kChunkBytes, rounded up to what the driver can map.
   std::size_t chunk_bytes() const { return chunk_bytes_; }
 
-  // As in device.h. back() zeroes on the stream, so ops submitted after it see zeros; unback()
-  // waits for the stream.
+  // As in device.h. back() zeroes memory on the compute stream, and what is submitted to either
+  // queue afterwards sees zeros. unback() waits for both streams.
   Result<AddressRange> reserve(std::size_t bytes);
   void release(AddressRange range);
-  Status back(AddressRange range, std::size_t offset, std::size_t bytes);
+  Status back(AddressRange range, std::size_t offset, std::size_t bytes, const Backing& backing);
   void unback(AddressRange range, std::size_t offset, std::size_t bytes);
   Status protect(AddressRange range, std::size_t offset, std::size_t bytes, Protection protection);
+  Result<FileDescriptor> export_memory(AddressRange range, std::size_t offset);
 
  private:
   using Chunk = CUmemGenericAllocationHandle;  // 0: not backed
 
   VirtualMemory(Gpu& gpu, std::size_t chunk_bytes, CUmemAllocationProp properties)
       : gpu_(&gpu), chunk_bytes_(chunk_bytes), properties_(properties) {}
-  // Of addresses that were reserved; keeps its books.
+  // Of addresses that were reserved; keeps track of its chunks.
   AddressRange take_range(CUdeviceptr base, std::size_t bytes);
   // The chunks of [offset, offset + bytes) of a range. CHECKs that they are its own.
   std::vector<Chunk>& chunks_of(AddressRange range, std::size_t offset, std::size_t bytes);
-  Status back_chunk(CUdeviceptr address, Chunk& chunk);
+  Status back_chunk(CUdeviceptr address, Chunk& chunk, const Backing& backing);
+  Status finish_backing(CUdeviceptr address, std::size_t bytes, const Backing& backing);
   void unback_chunk(CUdeviceptr address, Chunk& chunk);
   Status set_access(CUdeviceptr address, std::size_t bytes, CUmemAccess_flags flags);
   Error out_of_memory(std::size_t wanted) const;

@@ -85,7 +85,7 @@ TEST_F(VirtualMemoryTest, WhenNoSlotIsGrantedTheDriverChooses) {
   const auto range = memory.reserve(kChunk);
   ASSERT_TRUE(range) << range.error().message;
   EXPECT_EQ(fake_.reserved.size(), 1U) << "what the driver offered for hints is freed";
-  EXPECT_TRUE(memory.back(*range, 0, kChunk));
+  EXPECT_TRUE(memory.back(*range, 0, kChunk, Backing::memory()));
   memory.unback(*range, 0, kChunk);
   memory.release(*range);
   EXPECT_THAT(fake_.reserved, testing::IsEmpty());
@@ -106,7 +106,7 @@ TEST_F(VirtualMemoryTest, BacksWithExportableChunksAndGivesThemBackWhole) {
   VirtualMemory memory = make();
   const auto range = memory.reserve(8 * kChunk);
   ASSERT_TRUE(range);
-  ASSERT_TRUE(memory.back(*range, kChunk, 3 * kChunk));
+  ASSERT_TRUE(memory.back(*range, kChunk, 3 * kChunk, Backing::memory()));
   EXPECT_EQ(fake_.mapped.size(), 3U);
   EXPECT_EQ(used(), 3 * kChunk);
   EXPECT_EQ(fake_.last_properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -120,7 +120,7 @@ TEST_F(VirtualMemoryTest, BacksWithExportableChunksAndGivesThemBackWhole) {
   EXPECT_EQ(used(), 2 * kChunk);
   EXPECT_TRUE(fake_.mapped.contains(at(*range, kChunk)));
   EXPECT_FALSE(fake_.mapped.contains(at(*range, 2 * kChunk)));
-  ASSERT_TRUE(memory.back(*range, 2 * kChunk, kChunk));
+  ASSERT_TRUE(memory.back(*range, 2 * kChunk, kChunk, Backing::memory()));
   memory.unback(*range, kChunk, 3 * kChunk);
   memory.release(*range);
   EXPECT_EQ(used(), 0U);
@@ -130,12 +130,12 @@ TEST_F(VirtualMemoryTest, BacksWithExportableChunksAndGivesThemBackWhole) {
 TEST_F(VirtualMemoryTest, UnbackWaitsForWhatRuns) {
   VirtualMemory memory = make();
   const auto range = memory.reserve(kChunk);
-  ASSERT_TRUE(range && memory.back(*range, 0, kChunk));
+  ASSERT_TRUE(range && memory.back(*range, 0, kChunk, Backing::memory()));
   // Also after an error that was kept: the stream may still be busy.
   gpu_->refuse(unsupported("attention: head_dim 512"));
   const int before = fake_.calls["cuStreamSynchronize"];
   memory.unback(*range, 0, kChunk);
-  EXPECT_EQ(fake_.calls["cuStreamSynchronize"], before + 1);
+  EXPECT_EQ(fake_.calls["cuStreamSynchronize"], before + 2) << "both streams";
   EXPECT_EQ(used(), 0U);
   memory.release(*range);
 }
@@ -144,8 +144,9 @@ TEST_F(VirtualMemoryTest, TooLittleMemorySaysHowMuchIsMissingAndWhichFlagHelps) 
   VirtualMemory memory = make();
   const auto range = memory.reserve(32 * kChunk);
   ASSERT_TRUE(range);
-  ASSERT_TRUE(memory.back(*range, 0, 4 * kChunk));
-  const auto status = memory.back(*range, 4 * kChunk, 20 * kChunk);  // 12 chunks are left
+  ASSERT_TRUE(memory.back(*range, 0, 4 * kChunk, Backing::memory()));
+  const auto status =
+      memory.back(*range, 4 * kChunk, 20 * kChunk, Backing::memory());  // 12 chunks are left
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(status.error().message,
@@ -153,7 +154,7 @@ TEST_F(VirtualMemoryTest, TooLittleMemorySaysHowMuchIsMissingAndWhichFlagHelps) 
                     HasSubstr("0.50 GiB are missing"), HasSubstr("--kv-cache-memory")));
   EXPECT_EQ(used(), 4 * kChunk) << "what was backed before stays, the rest is given back";
   EXPECT_TRUE(gpu_->health());
-  ASSERT_TRUE(memory.back(*range, 4 * kChunk, 12 * kChunk));
+  ASSERT_TRUE(memory.back(*range, 4 * kChunk, 12 * kChunk, Backing::memory()));
   memory.unback(*range, 0, 16 * kChunk);
   memory.release(*range);
 }
@@ -165,7 +166,7 @@ TEST_F(VirtualMemoryTest, AStepThatFailsUndoesTheOnesBefore) {
   for (const char* function : {"cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
     fake_.fails[function] = CUDA_ERROR_NOT_SUPPORTED;
     fake_.works[function] = std::string_view(function) == "cuMemMap" ? 2 : 0;
-    const auto status = memory.back(*range, 0, 4 * kChunk);
+    const auto status = memory.back(*range, 0, 4 * kChunk, Backing::memory());
     ASSERT_FALSE(status) << function;
     EXPECT_EQ(status.error().code, ErrorCode::kUnsupported) << function;
     EXPECT_EQ(used(), 0U) << function;
@@ -178,7 +179,7 @@ TEST_F(VirtualMemoryTest, AStepThatFailsUndoesTheOnesBefore) {
 TEST_F(VirtualMemoryTest, ProtectsWhereTheDriverCan) {
   VirtualMemory memory = make();
   const auto range = memory.reserve(2 * kChunk);
-  ASSERT_TRUE(range && memory.back(*range, 0, 2 * kChunk));
+  ASSERT_TRUE(range && memory.back(*range, 0, 2 * kChunk, Backing::memory()));
   ASSERT_TRUE(memory.protect(*range, 0, kChunk, Protection::kReadOnly));
   EXPECT_EQ(fake_.mapped.at(at(*range)).access, CU_MEM_ACCESS_FLAGS_PROT_READ);
   EXPECT_EQ(fake_.mapped.at(at(*range, kChunk)).access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -199,9 +200,51 @@ TEST_F(VirtualMemoryTest, WithoutExportMemoryIsPrivate) {
   fake_.exportable = 0;
   VirtualMemory memory = make();
   const auto range = memory.reserve(kChunk);
-  ASSERT_TRUE(range && memory.back(*range, 0, kChunk));
+  ASSERT_TRUE(range && memory.back(*range, 0, kChunk, Backing::memory()));
   EXPECT_EQ(fake_.last_properties.requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
   memory.unback(*range, 0, kChunk);
+  memory.release(*range);
+}
+
+TEST_F(VirtualMemoryTest, AChunkCanBeExportedAndImported) {
+  VirtualMemory memory = make();
+  const auto range = memory.reserve(4 * kChunk);
+  ASSERT_TRUE(range && memory.back(*range, 0, 2 * kChunk, Backing::memory()));
+  const auto fd = memory.export_memory(*range, kChunk);
+  ASSERT_TRUE(fd) << fd.error().message;
+  EXPECT_TRUE(fd->valid());
+  ASSERT_TRUE(
+      memory.back(*range, 2 * kChunk, kChunk, Backing::imported(fd->get(), Protection::kReadOnly)));
+  EXPECT_EQ(fake_.mapped.at(at(*range, 2 * kChunk)).access, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  EXPECT_EQ(fake_.calls["cuMemsetD8Async"], 1) << "what others wrote stays";
+  memory.unback(*range, 2 * kChunk, kChunk);
+  ASSERT_TRUE(memory.back(*range, 2 * kChunk, kChunk,
+                          Backing::imported(fd->get(), Protection::kReadWrite)));
+  EXPECT_EQ(fake_.mapped.at(at(*range, 2 * kChunk)).access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  memory.unback(*range, 0, 3 * kChunk);
+  const auto closed = memory.back(*range, 0, kChunk, Backing::imported(-1, Protection::kReadOnly));
+  ASSERT_FALSE(closed);
+  EXPECT_THAT(closed.error().message, HasSubstr("importing another process's memory"));
+  memory.release(*range);
+  EXPECT_THAT(fake_.allocations, testing::IsEmpty());
+}
+
+TEST_F(VirtualMemoryTest, WhatItCannotMapIsRefused) {
+  VirtualMemory memory = make();
+  const auto range = memory.reserve(2 * kChunk);
+  ASSERT_TRUE(range);
+  for (const Backing& backing : {Backing::file(0), Backing::shared(0, Protection::kReadOnly)}) {
+    EXPECT_EQ(memory.back(*range, 0, kChunk, backing).error().code, ErrorCode::kUnsupported);
+  }
+  const Backing imported = Backing::imported(0, Protection::kReadOnly);
+  EXPECT_DEATH(static_cast<void>(memory.back(*range, 0, 2 * kChunk, imported)), "CHECK failed");
+  fake_.exportable = 0;
+  VirtualMemory unshared = make();
+  const auto other = unshared.reserve(kChunk);
+  ASSERT_TRUE(other && unshared.back(*other, 0, kChunk, Backing::memory()));
+  EXPECT_EQ(unshared.export_memory(*other, 0).error().code, ErrorCode::kUnsupported);
+  unshared.unback(*other, 0, kChunk);
+  unshared.release(*other);
   memory.release(*range);
 }
 
@@ -209,8 +252,10 @@ TEST_F(VirtualMemoryTest, WrongPlacesAreOurBugs) {
   VirtualMemory memory = make();
   const auto range = memory.reserve(2 * kChunk);
   ASSERT_TRUE(range);
-  EXPECT_DEATH(static_cast<void>(memory.back(*range, 1, kChunk)), "CHECK failed");
-  EXPECT_DEATH(static_cast<void>(memory.back(*range, kChunk, 2 * kChunk)), "CHECK failed");
+  EXPECT_DEATH(static_cast<void>(memory.back(*range, 1, kChunk, Backing::memory())),
+               "CHECK failed");
+  EXPECT_DEATH(static_cast<void>(memory.back(*range, kChunk, 2 * kChunk, Backing::memory())),
+               "CHECK failed");
   EXPECT_DEATH(memory.unback(*range, 0, kChunk), "CHECK failed");
   memory.release(*range);
 }

@@ -222,7 +222,7 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void
                       cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                       cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                       const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                      std::size_t workspace_bytes, cudaStream_t) {
+                      std::size_t workspace_bytes, cudaStream_t stream) {
   ENTER_LT(cublasLtMatmul);
   Promise promise = {};
   std::memcpy(&promise, algorithm, sizeof(promise));
@@ -253,7 +253,7 @@ cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void
                     out = layout_of(d_layout), bias = has_bias(own) ? own.bias : nullptr] {
     multiply(a, left, b, right, d, out, bias);
   };
-  fakes::fake().take(std::move(launch));
+  fakes::fake().take(stream, std::move(launch));
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -178,7 +178,7 @@ CUresult memory_info(std::size_t* free_bytes, std::size_t* total) {
 CUresult stream_create(CUstream* stream, unsigned) {
   ENTER_CURRENT(cuStreamCreate);
   ++fake().streams;
-  *stream = handle_of<CUstream>(7);
+  *stream = handle_of<CUstream>(next_handle());
   return CUDA_SUCCESS;
 }
 
@@ -188,10 +188,10 @@ CUresult stream_destroy(CUstream) {
   return CUDA_SUCCESS;
 }
 
-CUresult stream_synchronize(CUstream) {
+CUresult stream_synchronize(CUstream stream) {
   ENTER_CURRENT(cuStreamSynchronize);
   if (fake().capturing) return broken("synchronize: while capturing");
-  fake().catch_up(fake().submitted);
+  fake().catch_up(stream);
   return fake().fault;
 }
 
@@ -227,19 +227,41 @@ CUresult event_destroy(CUevent) {
   return CUDA_SUCCESS;
 }
 
-CUresult event_record(CUevent event, CUstream) {
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
+  ENTER_CURRENT(cuStreamWaitEvent);
+  if (fake().capturing) return broken("wait: while capturing");
+  const auto recorded = fake().recorded.find(number_of(event));
+  if (recorded == fake().recorded.end()) return broken("wait: the event was not recorded");
+  const FakeDriver::Record record = recorded->second;
+  fake().submit(stream, [record] { fake().catch_up(record.stream, record.submitted); });
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent event, CUstream stream) {
   ENTER_CURRENT(cuEventRecord);
   if (fake().capturing) return broken("record: while capturing");
   const std::size_t number = number_of(event);
-  fake().submit([number] { fake().reached[number] = fake().milliseconds; });
-  fake().recorded[number] = fake().submitted;
+  fake().submit(stream, [number] { fake().reached[number] = fake().milliseconds; });
+  fake().recorded[number] = {stream, fake().queues[stream].submitted, 0};
   return CUDA_SUCCESS;
 }
 
 CUresult event_synchronize(CUevent event) {
   ENTER_CURRENT(cuEventSynchronize);
   if (fake().capturing) return broken("synchronize: while capturing");
-  fake().catch_up(fake().recorded[number_of(event)]);
+  const FakeDriver::Record& record = fake().recorded[number_of(event)];
+  fake().catch_up(record.stream, record.submitted);
+  return fake().fault;
+}
+
+// An event that was never recorded counts as reached, as with the real one.
+CUresult event_query(CUevent event) {
+  ENTER_CURRENT(cuEventQuery);
+  FakeDriver::Record& record = fake().recorded[number_of(event)];
+  if (fake().queues[record.stream].done() < record.submitted) {
+    if (record.queries++ < fake().queries_before_done) return CUDA_ERROR_NOT_READY;
+    fake().catch_up(record.stream, record.submitted);
+  }
   return fake().fault;
 }
 
@@ -249,8 +271,8 @@ CUresult event_elapsed(float* milliseconds, CUevent first, CUevent second) {
   for (const std::size_t number : {number_of(first), number_of(second)}) {
     const auto recorded = driver.recorded.find(number);
     if (recorded == driver.recorded.end()) return broken("elapsed: an event was not recorded");
-    const std::size_t done = driver.submitted - driver.queue.size();
-    if (recorded->second > done) return CUDA_ERROR_NOT_READY;
+    const FakeDriver::Record& record = recorded->second;
+    if (record.submitted > driver.queues.at(record.stream).done()) return CUDA_ERROR_NOT_READY;
   }
   *milliseconds = driver.reached.at(number_of(second)) - driver.reached.at(number_of(first));
   return CUDA_SUCCESS;
@@ -326,7 +348,7 @@ CUresult occupancy(int* blocks, CUfunction function, int threads, std::size_t sh
 
 CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                CUstream, void** parameters, void** extra) {
+                CUstream stream, void** parameters, void** extra) {
   ENTER_CURRENT(cuLaunchKernel);
   if (grid_x == 0 || grid_y == 0 || grid_z != 1 || block_x == 0 || block_x > 1024 || block_y != 1 ||
       block_z != 1 || parameters == nullptr || extra != nullptr) {
@@ -338,7 +360,7 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
   FakeDriver::Launch noted{kernel_of(function), {grid_x, grid_y, block_x, shared_bytes}, {}, {}};
   noted.params.resize(kernel_info(noted.kernel).parameter_bytes);
   std::memcpy(noted.params.data(), parameters[0], noted.params.size());
-  fake().take(std::move(noted));
+  fake().take(stream, std::move(noted));
   return CUDA_SUCCESS;
 }
 
@@ -359,11 +381,11 @@ CUresult graph_upload(CUgraphExec, CUstream) {
   return CUDA_SUCCESS;
 }
 
-CUresult graph_launch(CUgraphExec executable, CUstream) {
+CUresult graph_launch(CUgraphExec executable, CUstream stream) {
   ENTER_CURRENT(cuGraphLaunch);
   const auto found = fake().executables.find(number_of(executable));
   if (found == fake().executables.end()) return broken("launch: no such graph");
-  fake().submit([number = found->first] {
+  fake().submit(stream, [number = found->first] {
     for (const FakeDriver::Launch& launch : fake().executables.at(number)) fake().run(launch);
   });
   return CUDA_SUCCESS;
@@ -385,12 +407,14 @@ void fill_stream_functions(DriverApi& api) {
   api.cuStreamCreate = stream_create;
   api.cuStreamDestroy = stream_destroy;
   api.cuStreamSynchronize = stream_synchronize;
+  api.cuStreamWaitEvent = stream_wait_event;
   api.cuStreamBeginCapture = begin_capture;
   api.cuStreamEndCapture = end_capture;
   api.cuEventCreate = event_create;
   api.cuEventDestroy = event_destroy;
   api.cuEventRecord = event_record;
   api.cuEventSynchronize = event_synchronize;
+  api.cuEventQuery = event_query;
   api.cuEventElapsedTime = event_elapsed;
   api.cuModuleLoadData = module_load;
   api.cuModuleUnload = module_unload;
@@ -439,27 +463,37 @@ DriverApi FakeDriver::api() {
   return api;
 }
 
-void FakeDriver::submit(std::function<void()> work) {
-  ++submitted;
-  queue.push_back(std::move(work));
-  if (!runs_late) catch_up(submitted);
+void FakeDriver::submit(CUstream stream, std::function<void()> work) {
+  Stream& to = queues[stream];
+  ++to.submitted;
+  to.queue.push_back(std::move(work));
+  if (!runs_late) catch_up(stream);
 }
 
-void FakeDriver::catch_up(std::size_t count) {
-  while (submitted - queue.size() < count) {
-    const std::function<void()> work = std::move(queue.front());
-    queue.pop_front();
+void FakeDriver::catch_up(CUstream stream, std::size_t count) {
+  Stream& of = queues[stream];
+  while (of.done() < count) {
+    const std::function<void()> work = std::move(of.queue.front());
+    of.queue.pop_front();
     work();
   }
 }
 
-void FakeDriver::take(Launch launch) {
+void FakeDriver::catch_up(CUstream stream) { catch_up(stream, queues[stream].submitted); }
+
+std::size_t FakeDriver::outstanding() const {
+  std::size_t sum = 0;
+  for (const auto& [stream, each] : queues) sum += each.queue.size();
+  return sum;
+}
+
+void FakeDriver::take(CUstream stream, Launch launch) {
   if (capturing) {
     captured.push_back(std::move(launch));
     return;
   }
   launches.push_back(launch);
-  submit([launch = std::move(launch)] { fake().run(launch); });
+  submit(stream, [launch = std::move(launch)] { fake().run(launch); });
 }
 
 void FakeDriver::run(const Launch& launch) {

@@ -4,9 +4,9 @@
 // addresses are real pages of this process, so copies copy; launches are noted and, if wanted, run
 // on the host (run_emulated.h), where a trap is a fault that stays. What is submitted to a stream
 // runs at once; or, if wanted, as late as it may: when something that was submitted behind it is
-// waited for. A missing wait then shows.
-// Owner: a test. Threads: the test's. One at a time: the driver's functions have no context
-// argument.
+// waited for. Streams run independently of each other, but for events that one waits for on
+// another. A missing wait then shows. Owner: a test. Threads: the test's. One at a time: the
+// driver's functions have no context argument.
 #pragma once
 
 #include <cstddef>
@@ -40,17 +40,21 @@ class FakeDriver {
     std::function<void()> library;  // not a kernel of ours, but this
   };
   // Of a capture that is on, or submitted and noted.
-  void take(Launch launch);
+  void take(CUstream stream, Launch launch);
   void run(const Launch& launch);
   // Does `work` when the stream comes to it.
-  void submit(std::function<void()> work);
-  // Does what was submitted, up to a count of what was submitted since the start.
-  void catch_up(std::size_t count);
+  void submit(CUstream stream, std::function<void()> work);
+  // Does what was submitted to a stream, up to a count of what was submitted to it since the start.
+  void catch_up(CUstream stream, std::size_t count);
+  void catch_up(CUstream stream);
+  // Submitted to any stream and not run.
+  std::size_t outstanding() const;
 
   // Settings.
   bool runs_kernels = false;
-  bool runs_late = false;  // what is submitted waits until it is waited for
-  float milliseconds = 0;  // the time that events note
+  bool runs_late = false;       // what is submitted waits until it is waited for
+  int queries_before_done = 2;  // how often a query says no before what it asks for runs
+  float milliseconds = 0;       // the time that events note
   int driver_version = 13000;
   int capability = 9;  // .0
   int devices = 1;
@@ -79,15 +83,25 @@ class FakeDriver {
   };
   std::map<CUdeviceptr, Mapping> mapped;
   std::map<CUmemGenericAllocationHandle, std::size_t> allocations;
-  std::vector<Launch> launches;  // outside captures
-  std::vector<Launch> captured;  // of the capture that is on
+  std::map<int, std::size_t> exported;  // by descriptor: bytes
+  std::vector<Launch> launches;         // outside captures
+  std::vector<Launch> captured;         // of the capture that is on
   std::map<std::size_t, std::vector<Launch>> graphs;
   std::map<std::size_t, std::vector<Launch>> executables;
   std::map<std::size_t, unsigned> shared_bytes;  // by function, what was asked for
-  std::deque<std::function<void()>> queue;       // submitted and not run
-  std::size_t submitted = 0;
-  std::map<std::size_t, std::size_t> recorded;  // by event: `submitted` when it was recorded
-  std::map<std::size_t, float> reached;  // by event: `milliseconds` when the stream came to it
+  struct Stream {
+    std::deque<std::function<void()>> queue;  // submitted and not run
+    std::size_t submitted = 0;
+    std::size_t done() const { return submitted - queue.size(); }
+  };
+  std::map<CUstream, Stream> queues;
+  struct Record {
+    CUstream stream = nullptr;
+    std::size_t submitted = 0;  // to the stream, when the event was recorded
+    int queries = 0;            // since then
+  };
+  std::map<std::size_t, Record> recorded;  // by event
+  std::map<std::size_t, float> reached;    // by event: `milliseconds` when the stream came to it
   int contexts = 0;
   int streams = 0;
   int events = 0;

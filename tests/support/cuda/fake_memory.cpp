@@ -106,11 +106,42 @@ CUresult memory_unmap(CUdeviceptr address, std::size_t bytes) {
   if (found == fake().mapped.end() || found->second.bytes != bytes) {
     return broken("unmap: not a whole mapping");
   }
-  if (!fake().queue.empty()) return broken("unmap: something submitted has not run");
+  if (fake().outstanding() > 0) return broken("unmap: something submitted has not run");
   fake().mapped.erase(found);
   auto* const place = reinterpret_cast<void*>(address);
   CHECK(mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
              0) == place);
+  return CUDA_SUCCESS;
+}
+
+// A descriptor of its own stands for the exported memory; its importer gets another allocation of
+// that size. (One process cannot show that the two share their bytes.)
+CUresult memory_export(void* handle, CUmemGenericAllocationHandle memory,
+                       CUmemAllocationHandleType type, unsigned long long) {
+  ENTER_CURRENT(cuMemExportToShareableHandle);
+  const auto found = fake().allocations.find(memory);
+  if (found == fake().allocations.end()) return broken("export: no such allocation");
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      fake().last_properties.requestedHandleTypes != type) {
+    return broken("export: not made to be exported");
+  }
+  const int fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  fake().exported[fd] = found->second;
+  *static_cast<int*>(handle) = fd;
+  return CUDA_SUCCESS;
+}
+
+CUresult memory_import(CUmemGenericAllocationHandle* handle, void* descriptor,
+                       CUmemAllocationHandleType type) {
+  ENTER_CURRENT(cuMemImportFromShareableHandle);
+  const auto found = fake().exported.find(static_cast<int>(number_of(descriptor)));
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || found == fake().exported.end()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *handle = next_handle();
+  fake().allocations[*handle] = found->second;
+  fake().free_memory -= found->second;  // what release() gives back
   return CUDA_SUCCESS;
 }
 
@@ -150,7 +181,7 @@ CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
 
 CUresult host_free(void* memory) {
   ENTER_CURRENT(cuMemFreeHost);
-  if (!fake().queue.empty()) return broken("free of pinned memory: something has not run");
+  if (fake().outstanding() > 0) return broken("free of pinned memory: something has not run");
   std::free(memory);
   --fake().pinned;
   return CUDA_SUCCESS;
@@ -163,26 +194,39 @@ CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
 }
 
 // Of any host memory as late as it may be: a GPU that reaches what is not pinned may take its time.
-CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes, CUstream) {
+CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes,
+                        CUstream stream) {
   ENTER_CURRENT(cuMemcpyHtoDAsync);
   if (const CUresult result = may_copy(target, bytes); result != CUDA_SUCCESS) return result;
-  fake().submit([=] { std::memcpy(reinterpret_cast<void*>(target), source, bytes); });
+  fake().submit(stream, [=] { std::memcpy(reinterpret_cast<void*>(target), source, bytes); });
   return CUDA_SUCCESS;
 }
 
-CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes, CUstream) {
+CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes, CUstream stream) {
   ENTER_CURRENT(cuMemcpyDtoHAsync);
   if (const CUresult result = may_copy(source, bytes); result != CUDA_SUCCESS) return result;
-  fake().submit([=] { std::memcpy(target, reinterpret_cast<const void*>(source), bytes); });
+  fake().submit(stream, [=] { std::memcpy(target, reinterpret_cast<const void*>(source), bytes); });
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_on_device(CUdeviceptr target, CUdeviceptr source, std::size_t bytes,
+                        CUstream stream) {
+  ENTER_CURRENT(cuMemcpyDtoDAsync);
+  for (const CUdeviceptr address : {target, source}) {
+    if (const CUresult result = may_copy(address, bytes); result != CUDA_SUCCESS) return result;
+  }
+  fake().submit(stream, [=] {
+    std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+  });
   return CUDA_SUCCESS;
 }
 
 // Small pieces only: fresh pages are zero anyway, and tests should not touch gigabytes.
-CUresult set_memory(CUdeviceptr address, unsigned char value, std::size_t bytes, CUstream) {
+CUresult set_memory(CUdeviceptr address, unsigned char value, std::size_t bytes, CUstream stream) {
   ENTER_CURRENT(cuMemsetD8Async);
   if (const CUresult result = may_copy(address, bytes); result != CUDA_SUCCESS) return result;
   if (value == 0) return CUDA_SUCCESS;
-  fake().submit([=] { std::memset(reinterpret_cast<void*>(address), value, bytes); });
+  fake().submit(stream, [=] { std::memset(reinterpret_cast<void*>(address), value, bytes); });
   return CUDA_SUCCESS;
 }
 
@@ -197,10 +241,13 @@ void fakes::fill_memory_functions(DriverApi& api) {
   api.cuMemMap = memory_map;
   api.cuMemUnmap = memory_unmap;
   api.cuMemSetAccess = set_access;
+  api.cuMemExportToShareableHandle = memory_export;
+  api.cuMemImportFromShareableHandle = memory_import;
   api.cuMemHostAlloc = host_alloc;
   api.cuMemFreeHost = host_free;
   api.cuMemcpyHtoDAsync = copy_to_device;
   api.cuMemcpyDtoHAsync = copy_to_host;
+  api.cuMemcpyDtoDAsync = copy_on_device;
   api.cuMemsetD8Async = set_memory;
 }
 

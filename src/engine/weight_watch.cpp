@@ -1,0 +1,70 @@
+#include "engine/weight_watch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kWhatToDo =
+    "restart the server, and replace the files of a model that is served with mv, never in place";
+
+Error failed(std::string message) {
+  log_error(message);
+  return unavailable(std::move(message));
+}
+
+bool same_time(const timespec& a, const timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+}  // namespace
+
+Status WeightWatch::add(std::string path, int fd, const std::byte* data, std::size_t bytes) {
+  File file;
+  file.fd = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!file.fd.valid() || fstat(file.fd.get(), &file.before) != 0) {
+    return unavailable(fmt::format("{}: cannot be watched: {}", path, std::strerror(errno)));
+  }
+  file.path = std::move(path);
+  file.guard = MappingGuard(data, bytes);
+  files_.push_back(std::move(file));
+  return {};
+}
+
+Status WeightWatch::check_pages() const {
+  for (const File& file : files_) {
+    if (!file.guard.faulted()) continue;
+    return failed(
+        fmt::format("{}: was truncated while the model was in use, and weights are "
+                    "missing; {}",
+                    file.path, kWhatToDo));
+  }
+  return {};
+}
+
+Status WeightWatch::check_files() {
+  const TimePoint now = clock_.now();
+  if (files_.empty() || now - last_check_ < kInterval) return {};
+  last_check_ = now;
+  for (const File& file : files_) {
+    struct stat info{};
+    if (fstat(file.fd.get(), &info) != 0) continue;  // nothing is known: nothing is wrong
+    if (info.st_size == file.before.st_size && same_time(info.st_mtim, file.before.st_mtim)) {
+      continue;
+    }
+    return failed(
+        fmt::format("{}: was changed in place while the model was in use ({} bytes, {} "
+                    "before); its answers would be wrong; {}",
+                    file.path, info.st_size, file.before.st_size, kWhatToDo));
+  }
+  return {};
+}
+
+}  // namespace sluice

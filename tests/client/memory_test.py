@@ -1,0 +1,96 @@
+"""What the server does about its memory: weight files that change while they are mapped."""
+
+import http.client
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from serving import MODEL, NAME, PATIENCE, Server, sse_events
+
+COMPLETIONS = "/v1/completions"
+SHORT = {"model": NAME, "prompt": "Once", "max_tokens": 4, "ignore_eos": True}
+LONG = {"model": NAME, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True,
+        "temperature": 0}
+
+
+@pytest.fixture(name="model")
+def copied_model(tmp_path):
+    """A copy of the model, whose files a test may spoil."""
+    return shutil.copytree(MODEL, tmp_path / NAME)
+
+
+def await_status(server, path, status, seconds):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while server.get(path).status != status:
+        assert time.monotonic() < deadline, f"{path} is not {status} after {seconds} s"
+        time.sleep(0.05)
+
+
+def text_of(events):
+    return "".join(choice["text"] for event in events for choice in event.get("choices", []))
+
+
+def assert_failed_but_alive(server, reason):
+    await_status(server, "/health", 503, 10)
+    answer = server.post(COMPLETIONS, SHORT)
+    assert answer.status == 503, answer
+    assert "model.safetensors" in answer.text and reason in answer.text, answer.text
+    assert "model.safetensors" in server.stderr() and reason in server.stderr()
+    assert server.process.poll() is None
+    assert server.get("/metrics").status == 200
+
+
+def test_a_truncated_model_fails_the_engine_and_not_the_process(model):
+    with Server(model=str(model)) as server:
+        assert server.post(COMPLETIONS, SHORT).status == 200
+        os.truncate(model / "model.safetensors", 4096)
+        answer = server.post(COMPLETIONS, SHORT)
+        assert answer.status == 503, answer
+        assert_failed_but_alive(server, "truncated")
+
+
+def test_a_stream_ends_before_its_first_wrong_token(model):
+    with Server() as server:
+        whole = text_of(sse_events(server.post(COMPLETIONS, LONG).text))
+    with Server(model=str(model)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60 * PATIENCE)
+        connection.request("POST", COMPLETIONS, json.dumps(LONG))
+        response = connection.getresponse()
+        received = b""
+        while len(received) < 4000:
+            received += response.read1(4096)
+        os.truncate(model / "model.safetensors", 4096)
+        received += response.read()
+        connection.close()
+        events = [json.loads(line.removeprefix("data: "))
+                  for line in received.decode().split("\n\n") if line]
+        message = events[-1]["error"]["message"]
+        assert "truncated" in message and "model.safetensors" in message, events[-1]
+        got = text_of(events[:-1])
+        assert got and whole.startswith(got)
+        assert_failed_but_alive(server, "truncated")
+
+
+def test_a_change_in_place_is_noticed_while_idle(model):
+    with Server(model=str(model)) as server:
+        assert server.post(COMPLETIONS, SHORT).status == 200
+        with open(model / "model.safetensors", "r+b") as stream:
+            stream.seek(100_000)
+            stream.write(b"spoilt")
+        await_status(server, "/health", 503, 15)
+        assert_failed_but_alive(server, "changed in place")
+
+
+def test_a_replaced_model_is_served_on(model):
+    with Server(model=str(model)) as server:
+        before = server.post(COMPLETIONS, SHORT).text
+        shutil.copy(model / "config.json", model / "new")
+        os.rename(model / "new", model / "model.safetensors")
+        time.sleep(5)
+        after = server.post(COMPLETIONS, SHORT)
+        assert after.status == 200
+        texts = [json.loads(text)["choices"][0]["text"] for text in (before, after.text)]
+        assert texts[0] == texts[1]
