@@ -19,7 +19,7 @@
 #include "server/access_log.h"
 #include "server/api_keys.h"
 #include "server/api_service.h"
-#include "server/engine_loop.h"
+#include "server/threaded_engine_loop.h"
 
 namespace sluice {
 namespace {
@@ -28,7 +28,6 @@ namespace {
 constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
 // What clients get to read why their answers were cut.
 constexpr Duration kFarewell = std::chrono::seconds(1);
-constexpr int kSignalExit = 128;  // plus the signal, as shells have it
 
 class Server {
  public:
@@ -48,8 +47,8 @@ class Server {
     ASSIGN_OR_RETURN(http_, http::HttpServer::listen(loop_, arguments_.host, settings_.port,
                                                      settings_.limits, service_, clock_));
     timeline_.mark("listen");
-    // Before the line: who reads it may send a signal.
-    loop_.on_signals({SIGTERM, SIGINT}, [this](int signal) { signalled(signal); });
+    // Before the line below: its reader may send a signal at once.
+    loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
     fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
     engine_.start([this] { return load(); });
     return {};
@@ -129,9 +128,7 @@ class Server {
                settings_.model_name);
   }
 
-  void signalled(int signal) {
-    if (draining_) _exit(kSignalExit + signal);
-    draining_ = true;
+  void begin_drain() {
     if (engine_.state() == EngineState::kLoading) {
       // Nothing runs yet, and a load cannot be interrupted.
       access_log_.reset();
@@ -172,14 +169,13 @@ class Server {
   std::optional<ApiKeys> keys_;
   std::unique_ptr<AccessLog> access_log_;
   ServedEngine loaded_{&urgent_};
-  EngineLoop engine_;
+  ThreadedEngineLoop engine_;
   ServerMetrics metrics_;
   ApiService service_;
   std::unique_ptr<http::HttpServer> http_;
   std::optional<Error> load_error_;
   bool ready_ = false;
   bool failed_ = false;
-  bool draining_ = false;
 };
 
 // Each connection is an open file; many systems allow 1,024 unless more is asked for.

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "engine/engine_options.h"
 #include "http/http_server.h"
-#include "server/engine_loop.h"
+#include "server/threaded_engine_loop.h"
 
 namespace sluice {
 
@@ -18,7 +18,7 @@ struct ServeSettings {
   std::string model_name;
   std::uint16_t port = 8000;
   http::HttpLimits limits;
-  EngineLoop::Options queue;
+  ThreadedEngineLoop::Options queue;
   Duration drain_timeout = std::chrono::seconds(30);
   int workers = 2;
   EngineOptions engine;

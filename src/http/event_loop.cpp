@@ -3,43 +3,16 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <utility>
 
-#include "base/check.h"
 #include "http/event_loop_impl.h"
+#include "http/signal_watch.h"
 
 namespace sluice::http {
 namespace {
 
 using ErrorCodeOfAsio = boost::system::error_code;
-
-// Waits for signals again and again; Asio's pending wait keeps it alive.
-// Shared with nothing else: a shared_ptr because handlers must be copyable.
-class SignalWatch : public std::enable_shared_from_this<SignalWatch> {
- public:
-  SignalWatch(boost::asio::io_context& context, std::function<void(int)> task)
-      : signals_(context), task_(std::move(task)) {}
-
-  void add(int signal) {
-    ErrorCodeOfAsio error;
-    signals_.add(signal, error);
-    CHECK(!error);
-  }
-
-  void wait() {
-    signals_.async_wait([self = shared_from_this()](const ErrorCodeOfAsio& error, int signal) {
-      if (error) return;
-      self->wait();
-      self->task_(signal);
-    });
-  }
-
- private:
-  boost::asio::signal_set signals_;
-  std::function<void(int)> task_;
-};
 
 }  // namespace
 
@@ -73,11 +46,8 @@ void EventLoop::after(Duration delay, std::function<void()> task) {
       });
 }
 
-void EventLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> task) {
-  // Shared with Asio's pending handler, see SignalWatch.
-  const auto watch = std::make_shared<SignalWatch>(*impl_->context, std::move(task));
-  for (const int signal : signals) watch->add(signal);
-  watch->wait();
+void EventLoop::on_first_signal(std::initializer_list<int> signals, std::function<void(int)> task) {
+  signals_ = std::make_unique<SignalWatch>(*impl_->context, signals, std::move(task));
 }
 
 }  // namespace sluice::http

@@ -14,6 +14,8 @@
 
 namespace sluice::http {
 
+class SignalWatch;
+
 class EventLoop {
  public:
   // `urgent`: where posted tasks are marked until they have run; null = nowhere. REQUIRES: it
@@ -32,8 +34,11 @@ class EventLoop {
   void post(std::function<void()> task);
   // Runs a task once, `delay` from now.
   void after(Duration delay, std::function<void()> task);
-  // Runs `task` with the signal's number each time one of the signals comes to the process.
-  void on_signals(std::initializer_list<int> signals, std::function<void(int)> task);
+  // Runs `task` once, with the signal's number, when the process gets the first of these signals. A
+  // second one ends the process at once with exit status 128 plus its number: the signal handler
+  // does that itself, so it works while the loop is blocked, stopped or never ran. The destructor
+  // puts the former handlers back. REQUIRES: no other loop of the process watches signals.
+  void on_first_signal(std::initializer_list<int> signals, std::function<void(int)> task);
 
   // For the other files of src/http.
   struct Impl;
@@ -41,6 +46,7 @@ class EventLoop {
 
  private:
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<SignalWatch> signals_;
   UrgentWork* const urgent_;
 };
 

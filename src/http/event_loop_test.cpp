@@ -1,6 +1,7 @@
 #include "http/event_loop.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <thread>
@@ -58,20 +59,50 @@ TEST(EventLoop, PostedTasksAreUrgentUntilTheyHaveRun) {
   EXPECT_FALSE(urgent.pending());
 }
 
-TEST(EventLoop, ReportsSignalsEachTime) {
-  EventLoop loop;
-  std::vector<int> seen;
-  loop.on_signals({SIGUSR1, SIGUSR2}, [&](int signal) {
-    seen.push_back(signal);
-    if (seen.size() == 3) {
+TEST(EventLoop, RunsATaskAtTheFirstSignalOnly) {
+  for (int round = 0; round < 2; ++round) {  // a later loop begins anew
+    EventLoop loop;
+    std::vector<int> seen;
+    loop.on_first_signal({SIGUSR1, SIGUSR2}, [&](int signal) {
+      seen.push_back(signal);
       loop.stop();
-    } else {
-      raise(seen.size() == 1 ? SIGUSR1 : SIGUSR2);
-    }
-  });
-  loop.post([] { raise(SIGUSR1); });
-  loop.run();
-  EXPECT_EQ(seen, (std::vector<int>{SIGUSR1, SIGUSR1, SIGUSR2}));
+    });
+    loop.post([] { raise(SIGUSR2); });
+    loop.run();
+    EXPECT_EQ(seen, std::vector<int>{SIGUSR2});
+  }
+}
+
+TEST(EventLoop, PutsTheFormerSignalHandlerBack) {
+  signal(SIGUSR1, SIG_IGN);
+  {
+    EventLoop().on_first_signal({SIGUSR1}, [](int) { FAIL(); });
+  }
+  EXPECT_EQ(signal(SIGUSR1, SIG_DFL), SIG_IGN);
+}
+
+// The loop never runs in the first case, and is blocked by a task in the second.
+TEST(EventLoopDeathTest, ASecondSignalEndsTheProcessWhateverTheLoopDoes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        EventLoop loop;
+        loop.on_first_signal({SIGTERM, SIGINT}, [](int) {});
+        raise(SIGTERM);
+        raise(SIGTERM);
+      },
+      testing::ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(
+      {
+        EventLoop loop;
+        loop.on_first_signal({SIGTERM, SIGINT}, [](int) {
+          std::thread([] { kill(getpid(), SIGINT); }).detach();
+          std::this_thread::sleep_for(std::chrono::hours(1));
+        });
+        loop.post([] { raise(SIGTERM); });
+        loop.run();
+      },
+      testing::ExitedWithCode(128 + SIGINT), "");
 }
 
 TEST(EventLoop, DropsWhatWaitsWhenItEnds) {
@@ -81,7 +112,7 @@ TEST(EventLoop, DropsWhatWaitsWhenItEnds) {
     loop.post([&] { loop.stop(); });
     loop.post([token] { FAIL(); });
     loop.after(std::chrono::hours(1), [token] { FAIL(); });
-    loop.on_signals({SIGUSR1}, [token](int) { FAIL(); });
+    loop.on_first_signal({SIGUSR1}, [token](int) { FAIL(); });
     loop.run();
   }
   EXPECT_EQ(token.use_count(), 1);

@@ -72,7 +72,7 @@ class LoadRun final : public FlightEvents {
   Result<LoadResult> run() {
     ASSIGN_OR_RETURN(client_, http::HttpClient::open(loop_, options_.client));
     MetricsWatch watch(loop_, *client_, *this, result_.samples);
-    loop_.on_signals({SIGINT, SIGTERM}, [this](int) { end(LoadEnd::kInterrupted); });
+    loop_.on_first_signal({SIGINT, SIGTERM}, [this](int) { end(LoadEnd::kInterrupted); });
     start_ = clock_.now();
     if (options_.time_limit > Duration(0)) {
       loop_.after(options_.time_limit, [this] { end(LoadEnd::kTimeLimit); });

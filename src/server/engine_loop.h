@@ -1,18 +1,16 @@
-// EngineLoop: the engine's own thread. Requests, cancellations and ended choices go in through a
-// bounded inbox; what each step produced comes out in batches. The thread never parses, renders,
-// logs to disk or waits for a client: it appends to the pending batch and calls `wake` once for
-// each batch. It does so as soon as a step's tokens are there: the consumer's thread takes about as
-// long to wake up as the engine to commit the step.
+// EngineLoop: the border between the server's event loop and an engine that runs elsewhere.
+// Requests, cancellations and ended choices go in through a bounded inbox; the results of each step
+// come out in batches. The engine may run on a thread (ThreadedEngineLoop) or, later, in another
+// process: callers see no difference, and everything that crosses the border is plain data.
 //
-// Threads: submit(), cancel(), end_choice(), take(), state() from any thread, never blocking longer
-// than a copy (take() also for a commit, at most kCommitPatience); start() and stop() from the
-// owner's. `wake` is called on the engine's thread.
+// Each implementation is made with a `wake` function. It calls `wake`, on any thread, once for each
+// batch that is ready to take and at each change of state.
+// Owner: the command, which also starts and stops the implementation.
+// Threads: any. No call blocks for longer than it takes to copy its arguments or, for take(), to
+// commit a step.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -86,53 +84,29 @@ enum class EngineState : std::uint8_t { kLoading, kReady, kFailed, kStopped };
 
 class EngineLoop {
  public:
-  // take() waits so long, on its core, for a step that is being committed.
-  static constexpr std::chrono::microseconds kCommitPatience{100};
+  virtual ~EngineLoop() = default;
 
-  // Requests that may be unfinished at once, running or waiting; one more is refused.
-  struct Options {
-    std::int32_t max_requests = 1024;
-  };
-
-  EngineLoop(const Options& options, const Clock& clock, std::function<void()> wake);
-  ~EngineLoop();  // stops
-  EngineLoop(const EngineLoop&) = delete;
-  EngineLoop& operator=(const EngineLoop&) = delete;
-
-  // Starts the thread, which first calls `make`: loading a model takes seconds, and everything of
-  // it happens on the engine's thread. Its error makes the state kFailed. `wake` is called when the
-  // state changes.
-  void start(std::function<Result<std::unique_ptr<Engine>>()> make);
-
-  // Errors: kResourceExhausted (full, says how many wait), kUnavailable (loading, failed, stopped).
-  // The id must be new: an id is never used twice.
-  Status submit(Request request);
-  // A request that no step has seen yet will run in none. Its choices are reported kCancelled.
-  // Unknown and finished ones are ignored.
-  void cancel(RequestId id);
+  // Errors: kResourceExhausted (the inbox is full; the message has the numbers), kUnavailable
+  // (loading, failed or stopped). REQUIRES: the id was never used before.
+  virtual Status submit(Request request) = 0;
+  // A request that no step has seen yet runs in none. Its choices are reported kCancelled. Ignores
+  // requests that are unknown or finished.
+  virtual void cancel(RequestId id) = 0;
   // REQUIRES: the choice has reported a token.
-  void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
+  virtual void end_choice(RequestId id, std::int32_t choice, FinishReason reason) = 0;
   // The next batch carries the progress of all unfinished requests. Nothing comes before the state
-  // is kReady; an engine that fails or stops first answers with none.
-  void ask_progress();
+  // is kReady. An engine that fails or stops first answers with none.
+  virtual void ask_progress() = 0;
 
-  // Swaps everything reported since the last call into `batch` (which is cleared first). Nothing
-  // may have been: then `wake` is called again when something is.
-  void take(OutputBatch& batch);
+  // Clears `batch` and swaps everything reported since the last call into it. If that is nothing,
+  // `wake` is called again when there is something.
+  virtual void take(OutputBatch& batch) = 0;
 
-  std::int32_t max_requests() const;
-  EngineState state() const;
-  // Why the state is kFailed.
-  std::optional<Error> failure() const;
-  std::int32_t unfinished_requests() const;
-
-  // Cancels everything, ends the thread, and waits for it; what was cancelled is reported. The
-  // state is kStopped then, or stays kFailed. Again: does nothing.
-  void stop();
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual std::int32_t max_requests() const = 0;
+  virtual EngineState state() const = 0;
+  // The reason of the state kFailed.
+  virtual std::optional<Error> failure() const = 0;
+  virtual std::int32_t unfinished_requests() const = 0;
 };
 
 }  // namespace sluice

@@ -193,7 +193,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   CHECK(which.has_value());
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
-  context_.calls.end_choice(prompt.id, choice.number, FinishReason::kStop);
+  context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);
 }
 
 // Per token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
@@ -376,7 +376,7 @@ void Generation::cancel_requests(FinishReason reason) {
   record_.finish_reason = finish_reason_name(reason);
   for (const Prompt& prompt : prompts_) {
     if (prompt.unfinished == 0) continue;
-    context_.calls.cancel(prompt.id);
+    context_.engine.cancel(prompt.id);
     for (const Choice& choice : prompt.choices) {
       if (choice.finish_reason == FinishReason::kNone) measure_end(prompt, choice, reason);
     }

@@ -35,16 +35,10 @@ namespace sluice {
 // Shared, because connection and handler end independently of each other (http/exchange.h).
 using ExchangePtr = std::shared_ptr<http::Exchange>;
 
-// What a generation asks of the engine.
-struct EngineCalls {
-  std::function<void(RequestId)> cancel;
-  std::function<void(RequestId, std::int32_t choice, FinishReason)> end_choice;
-};
-
 // What generations stand on.
 struct GenerationContext {
   const Tokenizer& tokenizer;
-  const EngineCalls& calls;
+  EngineLoop& engine;
   const Clock& clock;
   ServerMetrics& metrics;
 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tests/support/fake_engine_loop.h"
 #include "tests/support/fake_exchange.h"
 
 namespace sluice {
@@ -42,13 +43,7 @@ std::vector<TokenId> tokens_of(std::string_view text) {
 
 class GenerationTest : public testing::Test {
  protected:
-  GenerationTest() {
-    clock_.advance(kReceived.since_start);
-    calls_.cancel = [this](RequestId id) { cancelled_.push_back(id); };
-    calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason) {
-      ended_.emplace_back(id, choice);
-    };
-  }
+  GenerationTest() { clock_.advance(kReceived.since_start); }
 
   void start(std::string_view body, ApiKind kind = ApiKind::kCompletion) {
     auto call = kind == ApiKind::kChat ? parse_chat_call(body) : parse_completion_call(body);
@@ -124,14 +119,12 @@ class GenerationTest : public testing::Test {
 
   json answer() const { return json::parse(exchange_->body); }
 
-  EngineCalls calls_;
-  std::vector<RequestId> cancelled_;
-  std::vector<std::pair<RequestId, std::int32_t>> ended_;
+  test::FakeEngineLoop engine_;
   std::shared_ptr<FakeExchange> exchange_;
   std::unique_ptr<Generation> generation_;
   ManualClock clock_;
   ServerMetrics metrics_{{}};
-  GenerationContext context_{demo_model().tokenizer, calls_, clock_, metrics_};
+  GenerationContext context_{demo_model().tokenizer, engine_, clock_, metrics_};
 };
 
 TEST_F(GenerationTest, AWholeAnswerComesOnceAtTheEnd) {
@@ -154,7 +147,7 @@ TEST_F(GenerationTest, AWholeAnswerComesOnceAtTheEnd) {
   EXPECT_EQ(record.ttft, milliseconds(10));
   EXPECT_EQ(record.total, milliseconds(10 * output));
   EXPECT_EQ(record.finish_reason, "length");
-  EXPECT_THAT(cancelled_, IsEmpty());
+  EXPECT_THAT(engine_.cancelled, IsEmpty());
 }
 
 TEST_F(GenerationTest, AStreamBeginsWithTheFirstTokenAndEndsWithDone) {
@@ -190,7 +183,7 @@ TEST_F(GenerationTest, AStopStringAcrossTokensEndsTheChoiceAndIsLeftOut) {
   give_text(" a boat went out to the sea.");
   ASSERT_TRUE(generation_->finished());
   EXPECT_EQ(streamed_text(), " a ");
-  EXPECT_THAT(ended_, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
+  EXPECT_THAT(engine_.ended, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
   const auto all = events();
   EXPECT_EQ(all[all.size() - 2]["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(all[all.size() - 2]["choices"][0]["stop_reason"], "boat went");
@@ -203,7 +196,7 @@ TEST_F(GenerationTest, OneChoiceStopsWhileTheOthersGoOn) {
   start(R"({"model":"demo","prompt":"One day","n":2,"stop":["boat"]})");
   for (const TokenId token : tokens_of(" a boat")) give(0, 0, {token});
   EXPECT_FALSE(generation_->finished());
-  EXPECT_THAT(ended_, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
+  EXPECT_THAT(engine_.ended, ElementsAre(std::pair<RequestId, std::int32_t>(kFirstId, 0)));
   // Computed before the engine knew.
   give(0, 0, tokens_of(" sank"));
   give(0, 0, {}, FinishReason::kStop);
@@ -279,7 +272,7 @@ TEST_F(GenerationTest, AnErrorBeforeTheFirstTokenHasItsStatus) {
   EXPECT_EQ(exchange_->head->status, 503);
   EXPECT_EQ(answer()["error"]["message"], "the engine has failed: oops");
   EXPECT_TRUE(generation_->finished());
-  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+  EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId));
 }
 
 TEST_F(GenerationTest, AnErrorInMidStreamIsAnEventAndNoDone) {
@@ -296,7 +289,7 @@ TEST_F(GenerationTest, LogitsThatAreNotFiniteEndTheCallWith500) {
   give(0, 0, {}, FinishReason::kError);
   EXPECT_EQ(exchange_->head->status, 500);
   EXPECT_THAT(answer()["error"]["message"].get<std::string>(), HasSubstr("not finite"));
-  EXPECT_THAT(cancelled_, ElementsAre(kFirstId, kFirstId + 1));
+  EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId, kFirstId + 1));
 }
 
 TEST_F(GenerationTest, AClientThatLeavesCancelsEverything) {
@@ -304,7 +297,7 @@ TEST_F(GenerationTest, AClientThatLeavesCancelsEverything) {
   give_text(" a", 0, 0);
   generation_->close(http::CloseReason::kPeerGone);
   EXPECT_TRUE(generation_->finished());
-  EXPECT_THAT(cancelled_, ElementsAre(kFirstId + 1));  // the first prompt is through
+  EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId + 1));  // the first prompt is through
   EXPECT_EQ(generation_->record().close_reason, "peer_gone");
   EXPECT_EQ(generation_->record().status, 200);
   EXPECT_FALSE(exchange_->ended);
@@ -327,7 +320,7 @@ TEST_F(GenerationTest, ASlowReaderCostsBoundedMemory) {
     ++steps;
   }
   EXPECT_TRUE(exchange_->aborted);
-  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+  EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId));
   EXPECT_EQ(generation_->record().close_reason, "slow_reader");
   EXPECT_EQ(generation_->record().finish_reason, "cancelled");
   EXPECT_GT(exchange_->body.size(), Generation::kMaxUnsentBytes);
@@ -374,7 +367,7 @@ TEST_F(GenerationTest, WhatTheEngineDidNotTakeIsNotCounted) {
   generation_->refuse(to_api_error(resource_exhausted("1 request is unfinished")), 1);
   EXPECT_EQ(exchange_->head->status, 429);
   EXPECT_TRUE(generation_->finished());
-  EXPECT_THAT(cancelled_, ElementsAre(kFirstId));
+  EXPECT_THAT(engine_.cancelled, ElementsAre(kFirstId));
   std::string text;
   metrics_.write(text);
   EXPECT_THAT(text, HasSubstr("finished_reason=\"error\"} 2\n"));

@@ -12,12 +12,7 @@ namespace sluice {
 
 Generations::Generations(EngineLoop& engine, const Clock& clock, AccessLog& log,
                          ServerMetrics& metrics)
-    : engine_(engine), clock_(clock), log_(log), metrics_(metrics) {
-  calls_.cancel = [this](RequestId id) { engine_.cancel(id); };
-  calls_.end_choice = [this](RequestId id, std::int32_t choice, FinishReason reason) {
-    engine_.end_choice(id, choice, reason);
-  };
-}
+    : engine_(engine), clock_(clock), log_(log), metrics_(metrics) {}
 
 Generations::~Generations() = default;
 
@@ -26,7 +21,7 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
   const RequestId first_id = next_id_;
   next_id_ += prepared.parts.size();
   const std::string client = record.client;
-  const GenerationContext context{tokenizer, calls_, clock_, metrics_};
+  const GenerationContext context{tokenizer, engine_, clock_, metrics_};
   auto generation =
       std::make_unique<Generation>(std::move(exchange), std::move(prepared), std::move(head),
                                    context, first_id, std::move(record));

@@ -66,7 +66,6 @@ class Generations {
   const Clock& clock_;
   AccessLog& log_;
   ServerMetrics& metrics_;
-  EngineCalls calls_;
   RetryAfter retry_after_;
   LiveStats live_;
   RequestId next_id_ = 1;

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "http/test_client.h"
 #include "server/api_service.h"
+#include "server/threaded_engine_loop.h"
 #include "tests/support/fake_engine.h"
 
 namespace sluice {
@@ -204,7 +205,7 @@ class RunningServer {
   std::unique_ptr<AccessLog> log_ = *AccessLog::open("off");
   ServerMetrics metrics_{{}};
   http::EventLoop loop_;
-  EngineLoop engine_;
+  ThreadedEngineLoop engine_;
   std::optional<ApiService> service_;
   std::unique_ptr<http::HttpServer> http_;
   std::promise<void> load_;

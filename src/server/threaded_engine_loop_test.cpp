@@ -1,6 +1,6 @@
 // The engine's thread on a fake executor: what goes in from many threads, what comes out, and that
 // nothing hangs when things fail.
-#include "server/engine_loop.h"
+#include "server/threaded_engine_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ struct Seen {
 };
 using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
 
-class EngineLoopTest : public testing::Test {
+class ThreadedEngineLoopTest : public testing::Test {
  protected:
   Result<std::unique_ptr<Engine>> make_engine(int good_steps) {
     return make_fake_engine(model_, clock_,
@@ -67,7 +67,7 @@ class EngineLoopTest : public testing::Test {
     ASSERT_EQ(loop_->state(), EngineState::kReady);
   }
   void make_loop(std::int32_t max_requests) {
-    loop_.emplace(EngineLoop::Options{max_requests}, clock_, [this] {
+    loop_.emplace(ThreadedEngineLoop::Options{max_requests}, clock_, [this] {
       {
         const std::lock_guard lock(mutex_);
         ++wakes_;
@@ -144,10 +144,10 @@ class EngineLoopTest : public testing::Test {
   OutputBatch batch_;
   SeenChoices seen_;
   int ended_ = 0;
-  std::optional<EngineLoop> loop_;
+  std::optional<ThreadedEngineLoop> loop_;
 };
 
-TEST_F(EngineLoopTest, RequestsOfManyThreadsGetTheirTokens) {
+TEST_F(ThreadedEngineLoopTest, RequestsOfManyThreadsGetTheirTokens) {
   start();
   constexpr int kThreads = 8;
   constexpr int kEach = 25;
@@ -181,7 +181,7 @@ TEST_F(EngineLoopTest, RequestsOfManyThreadsGetTheirTokens) {
   EXPECT_EQ(batch_.gauges.running + batch_.gauges.waiting, 0);
 }
 
-TEST_F(EngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
+TEST_F(ThreadedEngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
   start();
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 90, 5)));
@@ -198,7 +198,7 @@ TEST_F(EngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
   EXPECT_EQ(loop_->unfinished_requests(), 0);
 }
 
-TEST_F(EngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
+TEST_F(ThreadedEngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
   start();
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 5, 5)));
@@ -223,7 +223,7 @@ TEST_F(EngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
   EXPECT_EQ(loop_->unfinished_requests(), 0);
 }
 
-TEST_F(EngineLoopTest, CancelRacingSubmitEndsEachRequestOnce) {
+TEST_F(ThreadedEngineLoopTest, CancelRacingSubmitEndsEachRequestOnce) {
   start();
   constexpr int kRequests = 200;
   std::thread submitter([&] {
@@ -242,7 +242,7 @@ TEST_F(EngineLoopTest, CancelRacingSubmitEndsEachRequestOnce) {
   EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
 }
 
-TEST_F(EngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds) {
+TEST_F(ThreadedEngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds) {
   start(3);
   gate_.close();
   for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(loop_->submit(request(id, 5, 2)));
@@ -257,7 +257,7 @@ TEST_F(EngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds) {
   EXPECT_FALSE(gate_.ran(4));
 }
 
-TEST_F(EngineLoopTest, WhatCanNeverRunComesBackRefused) {
+TEST_F(ThreadedEngineLoopTest, WhatCanNeverRunComesBackRefused) {
   start();
   ASSERT_TRUE(loop_->submit(request(1, 100, 5)));
   await([&] {
@@ -270,7 +270,7 @@ TEST_F(EngineLoopTest, WhatCanNeverRunComesBackRefused) {
   EXPECT_EQ(loop_->unfinished_requests(), 0);
 }
 
-TEST_F(EngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
+TEST_F(ThreadedEngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
   start();
   Request r = request(1, 6, 60);
   r.sampling.n = 2;
@@ -290,7 +290,7 @@ TEST_F(EngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
   EXPECT_EQ((seen_[{1, 1}].tokens), expected(r, 1));
 }
 
-TEST_F(EngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
+TEST_F(ThreadedEngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
   start(1024, 3);
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 60, 20)));
@@ -316,7 +316,7 @@ TEST_F(EngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
   EXPECT_EQ(loop_->state(), EngineState::kFailed);
 }
 
-TEST_F(EngineLoopTest, AModelThatDoesNotLoadFailsTheLoopWithItsError) {
+TEST_F(ThreadedEngineLoopTest, AModelThatDoesNotLoadFailsTheLoopWithItsError) {
   make_loop(8);
   const auto early = loop_->submit(request(1, 5, 5));
   ASSERT_FALSE(early);
@@ -332,7 +332,7 @@ TEST_F(EngineLoopTest, AModelThatDoesNotLoadFailsTheLoopWithItsError) {
   EXPECT_THAT(refused.error().message, HasSubstr("config.json: absent"));
 }
 
-TEST_F(EngineLoopTest, AConsumerThatTakesNothingBlocksNoStep) {
+TEST_F(ThreadedEngineLoopTest, AConsumerThatTakesNothingBlocksNoStep) {
   start();
   const int before = wakes();
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 30)));
@@ -355,7 +355,7 @@ TEST_F(EngineLoopTest, AConsumerThatTakesNothingBlocksNoStep) {
 }
 
 // Its thread wakes up while the engine commits; a commit that takes long is not waited for.
-TEST_F(EngineLoopTest, AConsumerIsWokenBeforeAStepIsCommitted) {
+TEST_F(ThreadedEngineLoopTest, AConsumerIsWokenBeforeAStepIsCommitted) {
   if (available_cpus() < 2) GTEST_SKIP() << "on one core the consumer is woken after the commit";
   std::atomic<bool> committing = false;
   std::atomic<bool> taken = false;
@@ -378,7 +378,7 @@ TEST_F(EngineLoopTest, AConsumerIsWokenBeforeAStepIsCommitted) {
   EXPECT_EQ((seen_[{1, 0}].tokens), expected(request(1, 5, 1)));
 }
 
-TEST_F(EngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {
+TEST_F(ThreadedEngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {
   start();
   gate_.close();
   for (RequestId id = 1; id <= 20; ++id) ASSERT_TRUE(loop_->submit(request(id, 20, 70)));
@@ -405,7 +405,7 @@ TEST_F(EngineLoopTest, StopWhileBusyReportsEverythingCancelledAndComesBack) {
   loop_->stop();
 }
 
-TEST_F(EngineLoopTest, StopBeforeStartAndWhileLoading) {
+TEST_F(ThreadedEngineLoopTest, StopBeforeStartAndWhileLoading) {
   make_loop(8);
   loop_->stop();
   EXPECT_EQ(loop_->state(), EngineState::kStopped);
@@ -418,7 +418,7 @@ TEST_F(EngineLoopTest, StopBeforeStartAndWhileLoading) {
   EXPECT_EQ(loop_->state(), EngineState::kStopped);
 }
 
-TEST_F(EngineLoopTest, ProgressTellsHowFarEachRequestIs) {
+TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
   start();
   loop_->ask_progress();  // idle: answered at once
   await([&] {
@@ -451,7 +451,7 @@ TEST_F(EngineLoopTest, ProgressTellsHowFarEachRequestIs) {
   await_ends(2);
 }
 
-TEST_F(EngineLoopTest, AnIdleLoopSleeps) {
+TEST_F(ThreadedEngineLoopTest, AnIdleLoopSleeps) {
   start();
   ASSERT_TRUE(loop_->submit(request(1, 20, 5)));
   await_ends(1);
@@ -466,7 +466,7 @@ TEST_F(EngineLoopTest, AnIdleLoopSleeps) {
   EXPECT_LT(cpu() - before, 50ms);
 }
 
-TEST_F(EngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
+TEST_F(ThreadedEngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
   context_ = 1000;
   start();
   gate_.close();
@@ -490,7 +490,7 @@ TEST_F(EngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
 }
 
 // A burst of long prompts is taken over in parts: those that run get steps in between.
-TEST_F(EngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
+TEST_F(ThreadedEngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
   start();
   gate_.close();
   Request running = request(1, 5, 60);
@@ -517,7 +517,7 @@ TEST_F(EngineLoopTest, ABurstOfWorkIsTakenOverBetweenSteps) {
 }
 
 // The real thing: the demo model, eight requests at once, equal to each alone.
-TEST_F(EngineLoopTest, TheDemoModelAnswersTogetherAsAlone) {
+TEST_F(ThreadedEngineLoopTest, TheDemoModelAnswersTogetherAsAlone) {
   ThreadPool pool(2);
   auto device = make_cpu_device({&pool, 0, {}});
   ASSERT_TRUE(device) << device.error().message;

@@ -1,4 +1,4 @@
-#include "server/engine_loop.h"
+#include "server/threaded_engine_loop.h"
 
 #include <fmt/format.h>
 
@@ -86,7 +86,7 @@ void OutputBatch::clear() {
   gauges = {};
 }
 
-struct EngineLoop::Impl {
+struct ThreadedEngineLoop::Impl {
   using Make = std::function<Result<std::unique_ptr<Engine>>()>;
 
   Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake)
@@ -148,7 +148,7 @@ struct EngineLoop::Impl {
   std::thread thread;  // the owner's
 };
 
-void EngineLoop::Impl::run(const Make& make) {
+void ThreadedEngineLoop::Impl::run(const Make& make) {
   auto made = make();
   if (!made) return fail(std::move(made).error());
   engine = *std::move(made);
@@ -166,7 +166,7 @@ void EngineLoop::Impl::run(const Make& make) {
 }
 
 // Sleeps while there is nothing to do. False: stop.
-bool EngineLoop::Impl::wait_and_take() {
+bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
   if (!busy) mail.wait(lock, [&] { return has_mail(); });
@@ -179,7 +179,7 @@ bool EngineLoop::Impl::wait_and_take() {
   return true;
 }
 
-void EngineLoop::Impl::take_submissions() {
+void ThreadedEngineLoop::Impl::take_submissions() {
   std::int64_t tokens = 0;
   while (!inbox.empty() && tokens < kTokensTakenPerStep) {
     Submission& next = inbox.front();
@@ -192,7 +192,7 @@ void EngineLoop::Impl::take_submissions() {
   }
 }
 
-void EngineLoop::Impl::apply_taken() {
+void ThreadedEngineLoop::Impl::apply_taken() {
   for (Submission& submission : taken) {
     if (submission.cancelled) continue;  // publish() reports it
     const RequestId id = submission.request.id;
@@ -205,7 +205,7 @@ void EngineLoop::Impl::apply_taken() {
   }
 }
 
-Status EngineLoop::Impl::step() {
+Status ThreadedEngineLoop::Impl::step() {
   const EngineStats before = engine->stats();
   const TimePoint start = clock.now();
   ASSIGN_OR_RETURN(const bool computed, engine->compute());
@@ -221,7 +221,7 @@ Status EngineLoop::Impl::step() {
 }
 
 // Wakes the consumer for what publish() is about to bring.
-void EngineLoop::Impl::announce() {
+void ThreadedEngineLoop::Impl::announce() {
   if (!may_announce) return;
   {
     const std::lock_guard lock(mutex);
@@ -232,7 +232,8 @@ void EngineLoop::Impl::announce() {
   wake();
 }
 
-void EngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs, const StepRecord* record) {
+void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
+                                       const StepRecord* record) {
   const TimePoint now = record != nullptr ? record->end : clock.now();
   bool news = !outputs.empty() || record != nullptr || !refused.empty();
   {
@@ -258,7 +259,7 @@ void EngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs, const Step
 }
 
 // With `mutex` held. True when there was somebody to answer.
-bool EngineLoop::Impl::answer_progress() {
+bool ThreadedEngineLoop::Impl::answer_progress() {
   if (!progress_wanted) return false;
   progress_wanted = false;
   pending.has_progress = true;
@@ -274,7 +275,7 @@ bool EngineLoop::Impl::answer_progress() {
   return true;
 }
 
-void EngineLoop::Impl::set_ready() {
+void ThreadedEngineLoop::Impl::set_ready() {
   {
     const std::lock_guard lock(mutex);
     state = EngineState::kReady;
@@ -283,7 +284,7 @@ void EngineLoop::Impl::set_ready() {
   wake();
 }
 
-void EngineLoop::Impl::fail(Error error) {
+void ThreadedEngineLoop::Impl::fail(Error error) {
   engine.reset();
   {
     const std::lock_guard lock(mutex);
@@ -299,7 +300,7 @@ void EngineLoop::Impl::fail(Error error) {
 }
 
 // Ends everything; at most the steps in flight still run.
-void EngineLoop::Impl::shut_down() {
+void ThreadedEngineLoop::Impl::shut_down() {
   {
     const std::lock_guard lock(mutex);
     for (Submission& submission : inbox) {
@@ -322,7 +323,7 @@ void EngineLoop::Impl::shut_down() {
   wake();
 }
 
-Status EngineLoop::Impl::may_submit() const {
+Status ThreadedEngineLoop::Impl::may_submit() const {
   if (state == EngineState::kFailed) return unavailable(failure->message);
   if (stopping) return unavailable("the server is shutting down");
   if (state == EngineState::kLoading) return unavailable("the model is still loading");
@@ -333,21 +334,22 @@ Status EngineLoop::Impl::may_submit() const {
                   num_unfinished(), gauges.running, gauges.waiting, inbox.size()));
 }
 
-void EngineLoop::Impl::await_announced() const {
+void ThreadedEngineLoop::Impl::await_announced() const {
   spin_until([this] { return !announced.load(std::memory_order_acquire); }, kCommitPatience);
 }
 
-EngineLoop::EngineLoop(const Options& options, const Clock& clock, std::function<void()> wake)
+ThreadedEngineLoop::ThreadedEngineLoop(const Options& options, const Clock& clock,
+                                       std::function<void()> wake)
     : impl_(std::make_unique<Impl>(options, clock, std::move(wake))) {}
 
-EngineLoop::~EngineLoop() { stop(); }
+ThreadedEngineLoop::~ThreadedEngineLoop() { stop(); }
 
-void EngineLoop::start(std::function<Result<std::unique_ptr<Engine>>()> make) {
+void ThreadedEngineLoop::start(std::function<Result<std::unique_ptr<Engine>>()> make) {
   CHECK(!impl_->thread.joinable());
   impl_->thread = std::thread([impl = impl_.get(), make = std::move(make)] { impl->run(make); });
 }
 
-Status EngineLoop::submit(Request request) {
+Status ThreadedEngineLoop::submit(Request request) {
   {
     const std::lock_guard lock(impl_->mutex);
     RETURN_IF_ERROR(impl_->may_submit());
@@ -357,7 +359,7 @@ Status EngineLoop::submit(Request request) {
   return {};
 }
 
-void EngineLoop::cancel(RequestId id) {
+void ThreadedEngineLoop::cancel(RequestId id) {
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->state != EngineState::kReady) return;
@@ -372,7 +374,7 @@ void EngineLoop::cancel(RequestId id) {
   impl_->mail.notify_one();
 }
 
-void EngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+void ThreadedEngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->state != EngineState::kReady) return;
@@ -381,7 +383,7 @@ void EngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reas
   impl_->mail.notify_one();
 }
 
-void EngineLoop::ask_progress() {
+void ThreadedEngineLoop::ask_progress() {
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->state == EngineState::kFailed || impl_->state == EngineState::kStopped) return;
@@ -390,7 +392,7 @@ void EngineLoop::ask_progress() {
   impl_->mail.notify_one();
 }
 
-void EngineLoop::take(OutputBatch& batch) {
+void ThreadedEngineLoop::take(OutputBatch& batch) {
   batch.clear();
   impl_->await_announced();
   const std::lock_guard lock(impl_->mutex);
@@ -399,24 +401,24 @@ void EngineLoop::take(OutputBatch& batch) {
   impl_->woken = false;
 }
 
-std::int32_t EngineLoop::max_requests() const { return impl_->options.max_requests; }
+std::int32_t ThreadedEngineLoop::max_requests() const { return impl_->options.max_requests; }
 
-EngineState EngineLoop::state() const {
+EngineState ThreadedEngineLoop::state() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->state;
 }
 
-std::optional<Error> EngineLoop::failure() const {
+std::optional<Error> ThreadedEngineLoop::failure() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->failure;
 }
 
-std::int32_t EngineLoop::unfinished_requests() const {
+std::int32_t ThreadedEngineLoop::unfinished_requests() const {
   const std::lock_guard lock(impl_->mutex);
   return static_cast<std::int32_t>(impl_->num_unfinished());
 }
 
-void EngineLoop::stop() {
+void ThreadedEngineLoop::stop() {
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;

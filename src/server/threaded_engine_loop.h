@@ -1,0 +1,60 @@
+// ThreadedEngineLoop: an EngineLoop whose engine runs on a thread of its own in this process. The
+// thread never parses, renders, writes to disk or waits for a client. It appends results to the
+// pending batch and calls `wake` as soon as a step's tokens are there, before it commits the step:
+// the consumer's thread takes about as long to wake up as the engine takes to commit.
+//
+// Owner: the command. Threads: start() and stop() from the owner's; the rest as EngineLoop says.
+// `wake` is called on the engine's thread. Limits: Options::max_requests; take() spins for a step
+// that is being committed, at most kCommitPatience.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+
+class ThreadedEngineLoop final : public EngineLoop {
+ public:
+  static constexpr std::chrono::microseconds kCommitPatience{100};
+
+  struct Options {
+    std::int32_t max_requests =
+        1024;  // unfinished at once, running or waiting; one more is refused
+  };
+
+  ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake);
+  ~ThreadedEngineLoop() override;  // stops
+  ThreadedEngineLoop(const ThreadedEngineLoop&) = delete;
+  ThreadedEngineLoop& operator=(const ThreadedEngineLoop&) = delete;
+
+  // Starts the thread, which first calls `make`: loading a model takes seconds and happens on the
+  // engine's thread. If `make` fails, its error makes the state kFailed.
+  void start(std::function<Result<std::unique_ptr<Engine>>()> make);
+  // Cancels everything, ends the thread, and waits for it. What was cancelled is reported. The
+  // state becomes kStopped, or stays kFailed. A second call does nothing.
+  void stop();
+
+  Status submit(Request request) override;
+  void cancel(RequestId id) override;
+  void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
+  void ask_progress() override;
+  void take(OutputBatch& batch) override;
+  std::int32_t max_requests() const override;
+  EngineState state() const override;
+  std::optional<Error> failure() const override;
+  std::int32_t unfinished_requests() const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice
