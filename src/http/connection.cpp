@@ -23,7 +23,10 @@ void release(std::string& text) { std::string().swap(text); }
 }  // namespace
 
 Connection::Connection(ServerState& server, Socket socket, std::string peer)
-    : server_(server), socket_(std::move(socket)), peer_(std::move(peer)) {
+    : server_(server),
+      socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      local_(socket_.local_address()) {
   socket_.set_events(*this);
 }
 
@@ -95,16 +98,31 @@ void Connection::drop_input(std::size_t bytes) {
   }
 }
 
+// Some clients send a blank line behind a body (RFC 9112, 2.2). A second one is the slow beginning
+// of a request, and its time runs. False: no request has begun.
+bool Connection::skip_blank_lines() {
+  while (waiting().starts_with("\r\n")) {
+    drop_input(2);
+    if (std::exchange(had_blank_line_, true)) start_header_timer();
+  }
+  if (waiting() != "\r") return !waiting().empty();
+  if (had_blank_line_) start_header_timer();
+  return false;
+}
+
+void Connection::start_header_timer() {
+  if (std::exchange(header_timer_runs_, true)) return;
+  socket_.set_deadline(server_.limits.header_timeout);
+}
+
 void Connection::advance() {
   while (phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody) {
     if (phase_ == Phase::kIdle) {
-      // Some clients send a blank line behind a body (RFC 9112, 2.2).
-      while (waiting().starts_with("\r\n")) drop_input(2);
-      if (waiting().empty() || waiting() == "\r") return;
+      if (!skip_blank_lines()) return;
       parser_ = std::make_unique<RequestParser>(
           RequestParser::Limits{server_.limits.header_bytes, server_.limits.body_bytes});
       phase_ = Phase::kHead;
-      socket_.set_deadline(server_.limits.header_timeout);
+      start_header_timer();
     }
     const RequestParser::Step step = parser_->put(waiting());
     drop_input(step.consumed);
@@ -122,6 +140,7 @@ void Connection::advance() {
 void Connection::take_head() {
   Request& head = parser_->request();
   head.peer = peer_;
+  head.local = local_;
   head.received = last_read_;
   if (!has_room_for(parser_->content_length(), parser_->content_length())) return refuse_body();
   if (auto refused = server_.handler.admit(head)) {
@@ -177,6 +196,7 @@ void Connection::refuse(int status, std::string message) {
   Request unread;
   Request& head = parser_ != nullptr ? parser_->request() : unread;
   head.peer = peer_;
+  head.local = local_;
   answer_at_once(server_.handler.refusal(head, status, std::move(message)), false);
 }
 
@@ -338,6 +358,8 @@ void Connection::finish_if_sent() {
 
 void Connection::become_idle() {
   phase_ = Phase::kIdle;
+  had_blank_line_ = false;
+  header_timer_runs_ = false;
   head_only_ = false;
   http_1_1_ = true;
   socket_.set_deadline(server_.limits.idle_timeout);
@@ -365,6 +387,9 @@ void Connection::linger() {
 
 void Connection::on_deadline() {
   switch (phase_) {
+    case Phase::kIdle:
+      if (!header_timer_runs_) return shut({}, false);
+      [[fallthrough]];
     case Phase::kHead: return refuse(408, "the request's headers took too long");
     case Phase::kBody: return refuse(408, "the request's body took too long");
     case Phase::kAnswering: return shut(CloseReason::kWriteTimeout, true);

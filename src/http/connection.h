@@ -105,6 +105,8 @@ class Connection final : private SocketEvents {
   void peer_ended();
   void drop_input(std::size_t bytes);
   void advance();
+  bool skip_blank_lines();
+  void start_header_timer();
   void take_head();
   bool has_room_for(std::uint64_t size, std::uint64_t more) const;
   void refuse_body();
@@ -127,6 +129,7 @@ class Connection final : private SocketEvents {
   ServerState& server_;
   Socket socket_;
   std::string peer_;
+  std::string local_;
   std::string input_;  // read and not parsed, from input_begin_ on
   std::size_t input_begin_ = 0;
   std::string unsent_;  // from unsent_begin_ on
@@ -140,6 +143,8 @@ class Connection final : private SocketEvents {
   std::size_t lingered_ = 0;
   Phase phase_ = Phase::kIdle;
   Framing framing_ = Framing::kLength;
+  bool had_blank_line_ = false;  // since the last request
+  bool header_timer_runs_ = false;
   bool keep_alive_ = false;  // after the current answer
   bool http_1_1_ = true;
   bool head_only_ = false;  // HEAD

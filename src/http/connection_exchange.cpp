@@ -38,6 +38,7 @@ void ConnectionExchange::respond(Response response) {
   CHECK(progress_ == Progress::kNothing);
   progress_ = Progress::kEnded;
   const auto self = shared_from_this();
+  response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
   if (connection_ != nullptr) connection_->respond(std::move(response));
 }
 
@@ -45,6 +46,7 @@ void ConnectionExchange::begin_stream(Response head) {
   CHECK(progress_ == Progress::kNothing && head.body.empty());
   progress_ = Progress::kStreaming;
   const auto self = shared_from_this();
+  head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
   if (connection_ != nullptr) connection_->begin_stream(head);
 }
 

@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "http/connection.h"
 #include "http/exchange.h"
@@ -23,7 +25,9 @@ class ConnectionExchange final : public Exchange,
   ~ConnectionExchange() override;
 
   const Request& request() const override { return request_; }
+  std::string take_body() override { return std::exchange(request_.body, {}); }
   void drop_body() override;
+  void add_header(Header header) override { headers_.push_back(std::move(header)); }
   void respond(Response response) override;
   void begin_stream(Response head) override;
   void write(std::string_view bytes) override;
@@ -46,6 +50,7 @@ class ConnectionExchange final : public Exchange,
   Connection* connection_;  // nullptr once sent whole or closed
   EventLoop& loop_;
   Request request_;
+  std::vector<Header> headers_;         // added ones
   std::shared_ptr<BodyBudget> budget_;  // shared: an exchange may outlive the server
   std::size_t charged_;
   std::int64_t bytes_sent_ = 0;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "http/message.h"
@@ -24,14 +25,29 @@ enum class CloseReason : unsigned char {
   kServerStop,
 };
 
+constexpr std::string_view close_reason_name(CloseReason reason) {
+  switch (reason) {
+    case CloseReason::kPeerGone: return "peer_gone";
+    case CloseReason::kWriteTimeout: return "write_timeout";
+    case CloseReason::kServerStop: return "server_stop";
+  }
+  return "";
+}
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  // Moves the body out of the request, so that another thread may read and free it. It counts
+  // against HttpLimits::total_body_bytes until drop_body().
+  virtual std::string take_body() = 0;
   // The handler has read request().body and needs it no more: it becomes empty, and no longer
   // counts against HttpLimits::total_body_bytes, however long the answer takes.
   virtual void drop_body() = 0;
+
+  // Adds a header to the response, whichever way that is given later.
+  virtual void add_header(Header header) = 0;
 
   // The whole response. Exactly one of respond() and begin_stream() is called, once.
   virtual void respond(Response response) = 0;

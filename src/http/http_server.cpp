@@ -11,7 +11,8 @@ namespace sluice::http {
 namespace {
 
 constexpr std::size_t kReadAtOnce = 64 << 10;
-// Clients over the limit that are being told so; more of them are just closed.
+// Connections over the limit that are being answered 503 at the same time. Further ones wait in the
+// system's queue: each lasts for Connection::kLingerTime at most.
 constexpr std::size_t kMaxTurnedAway = 256;
 
 using Connections = std::unordered_map<Connection*, std::unique_ptr<Connection>>;
@@ -31,12 +32,12 @@ struct HttpServer::Impl {
     ++accepted;
     const bool full = connections.size() >= static_cast<std::size_t>(state.limits.max_connections);
     if (full) ++refused;
-    if (full && turned_away.size() >= kMaxTurnedAway) return;
     auto made = std::make_unique<Connection>(state, std::move(socket), std::move(peer));
     Connection& connection = *made;
     (full ? turned_away : connections).emplace(&connection, std::move(made));
     if (full) {
       connection.turn_away();
+      if (turned_away.size() >= kMaxTurnedAway) listener->pause();
     } else {
       connection.start();
     }
@@ -49,6 +50,7 @@ struct HttpServer::Impl {
     // Shared because tasks must be copyable.
     std::shared_ptr<Connection> closed = std::move(node.mapped());
     state.loop.post([closed = std::move(closed)] {});
+    if (listener != nullptr && turned_away.size() < kMaxTurnedAway) listener->resume();
   }
 
   std::vector<Connection*> all() const {

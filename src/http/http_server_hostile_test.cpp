@@ -24,6 +24,7 @@ namespace sluice::http {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 std::string get(std::string_view path) {
@@ -218,6 +219,50 @@ TEST(HttpServerHostile, AFloodOfRequestsWaitsOutside) {
   // What was full, and one reading more for a request of which only a piece was there.
   EXPECT_LE(most, Connection::kMaxPipelined + (64U << 10));
   EXPECT_GT(most, 0U);
+}
+
+// Blank lines in front of a request are skipped, but the time for headers counts from the second.
+TEST(HttpServerHostile, ADripOfBlankLinesDoesNotOutliveTheHeaderTimeout) {
+  HttpLimits limits;
+  limits.header_timeout = milliseconds(200);
+  limits.idle_timeout = seconds(60);
+  TestServer server(limits);
+  TestClient drip(server.port());
+  TestClient half_line(server.port());
+  TestClient one_line(server.port());
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(half_line.send("\r\n\r"));
+  ASSERT_TRUE(one_line.send("\r\n"));
+  while (drip.send("\r\n") && !drip.readable_now()) {
+    ASSERT_LT(std::chrono::steady_clock::now() - start, seconds(10));
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(drip.answer()->status, 408);
+  EXPECT_EQ(half_line.answer()->status, 408);
+  // Some clients send one behind a body and then nothing for long.
+  EXPECT_TRUE(one_line.send(get("/echo")));
+  EXPECT_EQ(one_line.answer()->status, 200);
+}
+
+TEST(HttpServerHostile, EveryConnectionOverTheLimitIsTold) {
+  HttpLimits limits;
+  limits.max_connections = 1;
+  TestServer server(limits);
+  TestClient first(server.port());
+  ASSERT_TRUE(server.wait_for_connections(1));
+  std::vector<TestClient> late;  // more than are told at the same time
+  for (int i = 0; i < 400; ++i) {
+    late.emplace_back(server.port());
+    late.back().send(get("/echo"));
+  }
+  for (TestClient& client : late) {
+    const auto answer = client.answer();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 503);
+    client.reset();
+  }
+  ASSERT_TRUE(first.send(get("/echo")));
+  EXPECT_EQ(first.answer()->status, 200);
 }
 
 TEST(HttpServerHostile, TimesOutEveryPart) {

@@ -21,8 +21,12 @@ struct Request {
   std::string query;            // behind the '?'
   std::vector<Header> headers;  // as sent, in order
   std::string body;             // whole, chunked coding removed; at most HttpLimits::body_bytes
-  std::string peer;             // "127.0.0.1:51234"
-  TimePoint received;           // when its last byte was read
+  // The host and port that the client asked for: of an absolute target, else the Host header. Empty
+  // when an HTTP/1.0 client sends neither.
+  std::string authority;
+  std::string peer;    // "127.0.0.1:51234"
+  std::string local;   // the server's address of the connection, without port: "127.0.0.1", "::1"
+  TimePoint received;  // when its last byte was read
 
   // The first header of that name, compared without case; nullptr when there is none.
   const std::string* header(std::string_view name) const;

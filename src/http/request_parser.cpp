@@ -118,8 +118,12 @@ bool RequestParser::target(std::string_view text) {
   const std::size_t scheme = text.find("://");
   if (text.front() != '/' && scheme != std::string_view::npos &&
       text.substr(0, scheme).find_first_of("/?") == std::string_view::npos) {
-    // Absolute form: what a client sends to a proxy. Host and port are not ours to judge.
+    // Absolute form, which clients send to proxies. Its host wins over the header Host
+    // (RFC 9112, 3.2.2).
     const std::size_t path = text.find_first_of("/?", scheme + 3);
+    request_.authority =
+        text.substr(scheme + 3, path == std::string_view::npos ? path : path - scheme - 3);
+    absolute_ = true;
     text.remove_prefix(std::min(path, text.size()));
   } else if (text.front() != '/' && text != "*" && request_.method != "CONNECT") {
     return refuse(400, "the request's target must begin with '/'");
@@ -160,6 +164,7 @@ bool RequestParser::known_field(std::string_view name, std::string_view value) {
     wants_keep_alive_ = wants_keep_alive_ || list_has(value, "keep-alive");
   } else if (ascii::equals_ignoring_case(name, "host")) {
     if (++hosts_ > 1) return refuse(400, "Host is given twice");
+    if (!absolute_) request_.authority = value;
   } else if (ascii::equals_ignoring_case(name, "content-encoding")) {
     if (!value.empty() && !ascii::equals_ignoring_case(value, "identity")) {
       return refuse(415, "Content-Encoding: compressed bodies are not supported; send it plain");

@@ -90,6 +90,7 @@ class RequestParser {
   std::size_t trailer_bytes_ = 0;
   int status_ = 0;
   bool head_reported_ = false;
+  bool absolute_ = false;  // the target has a host of its own
   bool has_length_ = false;
   bool chunked_ = false;
   bool http_1_1_ = false;

@@ -33,11 +33,14 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 // A client of IPv4 on a socket of both is shown as what it is: 127.0.0.1:51234, not
 // [::ffff:127.0.0.1]:51234.
+boost::asio::ip::address plain_address(const tcp::endpoint& endpoint) {
+  const boost::asio::ip::address address = endpoint.address();
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
+}
+
 std::string address_text(const tcp::endpoint& endpoint) {
-  boost::asio::ip::address address = endpoint.address();
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
-  }
+  const boost::asio::ip::address address = plain_address(endpoint);
   return address.is_v6() ? fmt::format("[{}]:{}", address.to_string(), endpoint.port())
                          : fmt::format("{}:{}", address.to_string(), endpoint.port());
 }
@@ -132,6 +135,12 @@ void Socket::wake() {
   });
 }
 
+std::string Socket::local_address() const {
+  SystemError error;
+  const tcp::endpoint endpoint = impl_->socket.local_endpoint(error);
+  return error ? std::string() : plain_address(endpoint).to_string();
+}
+
 IoResult Socket::receive(std::span<char> into) {
   SystemError error;
   const std::size_t bytes =
@@ -195,14 +204,22 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   }
 
   void start() {
+    if (held_ || std::exchange(accepting_, true)) return;
     acceptor_.async_accept(
         [self = shared_from_this()](const SystemError& error, tcp::socket socket) {
+          self->accepting_ = false;
           if (!self->acceptor_.is_open()) return;
           if (error) return self->pause(error);
           self->complained_ = false;
           self->take(std::move(socket));
           self->start();
         });
+  }
+
+  void hold() { held_ = true; }
+  void release() {
+    held_ = false;
+    if (acceptor_.is_open()) start();
   }
 
   void close() {
@@ -241,6 +258,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   boost::asio::steady_timer pause_;
   std::shared_ptr<Listener::Accept> accept_;  // shared by the listener's addresses
   bool complained_ = false;
+  bool accepting_ = false;
+  bool held_ = false;
 };
 
 Error listen_error(const std::string& host, std::uint16_t port, const std::string& cause) {
@@ -307,6 +326,14 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
 }
 
 std::uint16_t Listener::port() const { return impl_->acceptors.front()->port(); }
+
+void Listener::pause() {
+  for (const auto& acceptor : impl_->acceptors) acceptor->hold();
+}
+
+void Listener::resume() {
+  for (const auto& acceptor : impl_->acceptors) acceptor->release();
+}
 
 void Listener::close() {
   for (const auto& acceptor : impl_->acceptors) acceptor->close();

@@ -56,6 +56,9 @@ class Socket {
   // on_wake() soon, from the loop.
   void wake();
 
+  // Our address of the connection without its port, "127.0.0.1" or "::1"; empty when it is closed.
+  std::string local_address() const;
+
   IoResult receive(std::span<char> into);
   IoResult send(std::string_view bytes);
   // Ends our direction: the peer reads what was sent and then the end.
@@ -89,7 +92,11 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   std::uint16_t port() const;
-  // Takes no more connections. Again: does nothing.
+  // Leaves new connections in the system's queue until resume(). A connection whose acceptance has
+  // begun still comes.
+  void pause();
+  void resume();
+  // Takes no more connections. A second call does nothing.
   void close();
 
  private:

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "http/exchange.h"
@@ -20,7 +21,9 @@ class FakeExchange final : public http::Exchange {
   explicit FakeExchange(http::Request request) : request_(std::move(request)) {}
 
   const http::Request& request() const override { return request_; }
+  std::string take_body() override { return std::exchange(request_.body, {}); }
   void drop_body() override { request_.body.clear(); }
+  void add_header(http::Header header) override { added.push_back(std::move(header)); }
   void respond(http::Response response) override {
     CHECK(!head && !ended);
     head = std::move(response);
@@ -57,6 +60,7 @@ class FakeExchange final : public http::Exchange {
   }
 
   std::optional<http::Response> head;
+  std::vector<http::Header> added;  // by add_header()
   std::string body;
   bool streamed = false;
   bool ended = false;
