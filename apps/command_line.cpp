@@ -58,6 +58,16 @@ void add_listen_options(CLI::App& command, ServeArguments& a) {
   const std::string group = "Server options";
   command.add_option("--host", a.host, "address or name to listen on (default 127.0.0.1)")
       ->group(group);
+  command
+      .add_option("--allowed-host", a.allowed_hosts,
+                  "another name by which clients may call the server; may be repeated")
+      ->group(group)
+      ->allow_extra_args(false);
+  command
+      .add_option("--cors-origin", a.cors_origins,
+                  "a web origin whose pages may call the server; may be repeated")
+      ->group(group)
+      ->allow_extra_args(false);
   command.add_option("--port", a.port, "0 = any free one (default 8000)")->group(group);
   command.add_option("--max-connections", a.max_connections, "one more gets 503 (default 4096)")
       ->group(group);
@@ -88,7 +98,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->group(group);
   command
       ->add_option("--api-key-file", arguments.api_key_file,
-                   "lines of `NAME KEY` or `KEY` (default: everybody may call)")
+                   "lines of `NAME KEY [role=admin]` (default: no key is needed)")
       ->group(group);
   add_listen_options(*command, arguments);
   command

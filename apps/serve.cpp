@@ -1,6 +1,7 @@
 #include "apps/serve.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "http/event_loop.h"
 #include "http/http_server.h"
 #include "http/open_files.h"
+#include "model/model_config.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
 #include "server/api_service.h"
@@ -28,6 +30,8 @@ namespace {
 constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
 // What clients get to read why their answers were cut.
 constexpr Duration kFarewell = std::chrono::seconds(1);
+
+constexpr int kMmapThreshold = 256 << 10;
 
 class Server {
  public:
@@ -78,6 +82,7 @@ class Server {
     options.model_name = settings_.model_name;
     options.version = SLUICE_VERSION;
     options.workers = settings_.workers;
+    options.origins = settings_.origins;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     return options;
@@ -194,6 +199,8 @@ bool is_loopback(const std::string& host) {
 }
 
 Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
+  // A wrong path is found before clients can connect.
+  ASSIGN_OR_RETURN([[maybe_unused]] const ModelConfig config, load_model_config(arguments.model));
   std::optional<ApiKeys> keys;
   if (!arguments.api_key_file.empty()) {
     ASSIGN_OR_RETURN(keys, ApiKeys::load(arguments.api_key_file));
@@ -212,6 +219,9 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
 
 int run_serve(const ServeArguments& arguments) {
   signal(SIGPIPE, SIG_IGN);  // a log reader that went away must not end the server
+  // Large bodies and answers get mappings of their own, so their memory returns to the system when
+  // they are freed. By default glibc raises this threshold to 32 MiB as it sees them.
+  mallopt(M_MMAP_THRESHOLD, kMmapThreshold);
   const auto settings = parse_serve_settings(arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
   if (auto status = serve(arguments, *settings); !status) {

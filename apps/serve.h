@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/engine_arguments.h"
 
@@ -15,7 +16,9 @@ struct ServeArguments {
   std::string model;
   std::string host = "127.0.0.1";
   std::optional<std::string> port;
-  std::string served_model_name;
+  std::optional<std::string> served_model_name;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> cors_origins;
   std::string api_key_file;
   std::optional<std::string> max_connections;
   std::optional<std::string> max_queue;

@@ -48,7 +48,10 @@ Status read_body_size(const std::optional<std::string>& text, http::HttpLimits& 
 
 // Clients name the model by its directory unless told otherwise.
 Result<std::string> name_of(const ServeArguments& arguments) {
-  if (!arguments.served_model_name.empty()) return arguments.served_model_name;
+  if (arguments.served_model_name) {
+    if (!arguments.served_model_name->empty()) return *arguments.served_model_name;
+    return invalid_argument("--served-model-name is empty; clients must be able to name the model");
+  }
   std::string name = directory_name(arguments.model);
   if (name.empty()) {
     return invalid_argument(fmt::format(
@@ -86,6 +89,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   RETURN_IF_ERROR(read_seconds("--drain-timeout", a.drain_timeout, 0, s.drain_timeout));
   RETURN_IF_ERROR(check_namespace(a.metrics_namespace));
   ASSIGN_OR_RETURN(s.model_name, name_of(a));
+  ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, a.allowed_hosts, a.cors_origins}));
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));
   return s;
 }

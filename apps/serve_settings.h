@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/engine_options.h"
 #include "http/http_server.h"
+#include "server/origin_policy.h"
 #include "server/threaded_engine_loop.h"
 
 namespace sluice {
@@ -18,6 +19,7 @@ struct ServeSettings {
   std::string model_name;
   std::uint16_t port = 8000;
   http::HttpLimits limits;
+  OriginPolicy origins;
   ThreadedEngineLoop::Options queue;
   Duration drain_timeout = std::chrono::seconds(30);
   int workers = 2;

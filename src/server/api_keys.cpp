@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -36,7 +37,7 @@ bool is_name(std::string_view name) {
          });
 }
 
-// What a header can carry.
+// A header can carry it.
 bool is_key(std::string_view key) {
   return key.size() >= kMinKeyBytes && key.size() <= kMaxKeyBytes &&
          std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
@@ -48,6 +49,40 @@ bool equal_in_constant_time(const Sha256Digest& a, const Sha256Digest& b) {
   return difference == 0;
 }
 
+Status read_setting(std::string_view word, ApiKey& key) {
+  if (word == "role=admin") {
+    if (key.is_admin) return invalid_argument("role is given twice");
+    key.is_admin = true;
+    return {};
+  }
+  const std::string_view name = word.substr(0, word.find('='));
+  if (name.size() == word.size()) {
+    return invalid_argument("a line must be `NAME KEY [SETTING=VALUE ...]`; '#' begins a comment");
+  }
+  if (name == "role") return invalid_argument("the only role is admin; write role=admin");
+  // The word may be a misplaced key, so the message does not repeat it.
+  return invalid_argument("unknown setting behind the key; the only one is role=admin");
+}
+
+// A message must not carry the key itself.
+Result<ApiKey> parse_key(std::span<const std::string_view> words) {
+  if (words.size() < 2 || words[1].starts_with("role=")) {
+    return invalid_argument(
+        "a line must be `NAME KEY [SETTING=VALUE ...]`, where NAME is the tenant");
+  }
+  if (!is_name(words[0])) {
+    return invalid_argument("the name must be up to 64 letters, digits and any of - _ . @");
+  }
+  if (!is_key(words[1])) {
+    return invalid_argument("the key must be 8 to 512 visible ASCII characters");
+  }
+  ApiKey key;
+  key.name = words[0];
+  key.digest = sha256(words[1]);
+  for (const std::string_view word : words.subspan(2)) RETURN_IF_ERROR(read_setting(word, key));
+  return key;
+}
+
 }  // namespace
 
 Result<ApiKeys> ApiKeys::load(const std::string& path) {
@@ -55,7 +90,7 @@ Result<ApiKeys> ApiKeys::load(const std::string& path) {
   struct stat status = {};
   if (stat(path.c_str(), &status) == 0 && (status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     log_warning(
-        fmt::format("{}: others than its owner may read these API keys; chmod 600 it", path));
+        fmt::format("{}: users other than its owner may read these API keys; run chmod 600", path));
   }
   return parse(text, path);
 }
@@ -67,51 +102,39 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view path) {
     const auto words = words_of(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
-    const auto refuse = [&](std::string_view why) {
-      return invalid_argument(fmt::format("{}:{}: {}", path, number, why));
-    };
-    if (words.size() > 2) return refuse("must be `NAME KEY` or `KEY`; '#' begins a comment");
-    // A message must not carry the key itself.
-    if (words.size() == 2 && !is_name(words[0])) {
-      return refuse("the name must be up to 64 letters, digits and any of - _ . @");
+    auto key = parse_key(words);
+    if (!key) return invalid_argument(fmt::format("{}:{}: {}", path, number, key.error().message));
+    for (const ApiKey& other : keys.keys_) {
+      if (other.digest != key->digest) continue;
+      return invalid_argument(fmt::format("{}:{}: this key appears twice", path, number));
     }
-    if (!is_key(words.back())) {
-      return refuse("the key must be 8 to 512 visible ASCII characters");
-    }
-    Key key;
-    key.name = words.size() == 2 ? std::string(words[0]) : fmt::format("key{}", number);
-    key.digest = sha256(words.back());
-    for (const Key& other : keys.keys_) {
-      if (other.digest == key.digest) return refuse("this key is there twice");
-    }
-    keys.keys_.push_back(std::move(key));
+    keys.keys_.push_back(*std::move(key));
   }
   if (keys.keys_.empty()) {
-    return invalid_argument(fmt::format("{}: has no key; nobody could call", path));
+    return invalid_argument(fmt::format("{}: contains no key, so no client could call", path));
   }
   return keys;
 }
 
-std::optional<std::string_view> ApiKeys::find(const std::string* authorization) const {
-  if (authorization == nullptr) return std::nullopt;
+const ApiKey* ApiKeys::find(const std::string* authorization) const {
+  if (authorization == nullptr) return nullptr;
   std::string_view value = *authorization;
   constexpr std::string_view kScheme = "bearer ";
-  if (value.size() <= kScheme.size()) return std::nullopt;
+  if (value.size() <= kScheme.size()) return nullptr;
   for (std::size_t i = 0; i < kScheme.size(); ++i) {
-    if (std::tolower(static_cast<unsigned char>(value[i])) != kScheme[i]) return std::nullopt;
+    if (std::tolower(static_cast<unsigned char>(value[i])) != kScheme[i]) return nullptr;
   }
   value.remove_prefix(kScheme.size());
   const std::size_t begin = value.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return std::nullopt;
+  if (begin == std::string_view::npos) return nullptr;
   value.remove_prefix(begin);
   const Sha256Digest digest = sha256(value);
-  // No early end: time tells nothing of which key it was, nor of how much of one was right.
-  const Key* found = nullptr;
-  for (const Key& key : keys_) {
+  // No early end: the time must not depend on which key it is, nor on how much of one is right.
+  const ApiKey* found = nullptr;
+  for (const ApiKey& key : keys_) {
     if (equal_in_constant_time(key.digest, digest)) found = &key;
   }
-  if (found == nullptr) return std::nullopt;
-  return found->name;
+  return found;
 }
 
 }  // namespace sluice

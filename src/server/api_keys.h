@@ -1,11 +1,11 @@
-// ApiKeys: who may call, from a file with one key a line: `NAME KEY` or `KEY` alone (then the name
-// is "key" and the line's number). '#' begins a comment; blank lines are skipped. Several keys may
-// have one name, which is how keys are changed without a gap: the name is the tenant. Only SHA-256
-// digests are kept, and looking up takes the same time whichever key is asked for.
-// Immutable after loading: any thread. Limit: files up to 4 MiB.
+// ApiKeys: the keys that may call, from a file with one key a line:
+//   NAME KEY [SETTING=VALUE ...]
+// '#' begins a comment; blank lines are skipped. The only setting is role=admin: such a key sees
+// the requests of every tenant. Several keys may have one name, which allows a change of keys
+// without a gap: the name is the tenant. Only SHA-256 digests are kept, and a look-up takes the
+// same time for every key. Immutable after loading: any thread. Limit: files up to 4 MiB.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,23 +15,25 @@
 
 namespace sluice {
 
+struct ApiKey {
+  std::string name;  // the tenant
+  bool is_admin = false;
+  Sha256Digest digest{};
+};
+
 class ApiKeys {
  public:
-  // Errors name file and line. Warns when others than the owner may read the file.
+  // Errors name file and line. Warns when users other than the owner may read the file.
   static Result<ApiKeys> load(const std::string& path);
   // The same from the file's text; `path` is for messages.
   static Result<ApiKeys> parse(std::string_view text, std::string_view path);
 
-  // The name of the key in an Authorization header ("Bearer KEY"); nullopt: missing or unknown.
-  std::optional<std::string_view> find(const std::string* authorization) const;
+  // The key in an Authorization header ("Bearer KEY"); nullptr: missing or unknown.
+  const ApiKey* find(const std::string* authorization) const;
   std::size_t size() const { return keys_.size(); }
 
  private:
-  struct Key {
-    std::string name;
-    Sha256Digest digest;
-  };
-  std::vector<Key> keys_;
+  std::vector<ApiKey> keys_;
 };
 
 }  // namespace sluice

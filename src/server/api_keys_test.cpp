@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 namespace sluice {
 namespace {
 
@@ -11,26 +13,35 @@ std::string error_of(std::string_view text) {
 }
 
 std::optional<std::string_view> find(const ApiKeys& keys, const std::string& header) {
-  return keys.find(&header);
+  const ApiKey* key = keys.find(&header);
+  if (key == nullptr) return std::nullopt;
+  return key->name;
 }
 
 TEST(ApiKeys, NamesCommentsBlankLinesAndWindowsLineEnds) {
   const auto keys = ApiKeys::parse(
-      "# tenants\n\nalice sk-alice-1\r\nalice sk-alice-2  # the next one\n  "
-      "sk-nameless\nbob\tsk-bob-00",
+      "# tenants\n\nalice sk-alice-1\r\nalice sk-alice-2  # the next one\nbob\tsk-bob-00",
       "keys.txt");
   ASSERT_TRUE(keys) << keys.error().message;
-  EXPECT_EQ(keys->size(), 4U);
+  EXPECT_EQ(keys->size(), 3U);
   EXPECT_EQ(find(*keys, "Bearer sk-alice-1"), "alice");
   EXPECT_EQ(find(*keys, "bearer   sk-alice-2"), "alice");
-  EXPECT_EQ(find(*keys, "Bearer sk-nameless"), "key5");
   EXPECT_EQ(find(*keys, "BEARER sk-bob-00"), "bob");
+}
+
+TEST(ApiKeys, AnAdminIsMarkedBehindTheKey) {
+  const auto keys = ApiKeys::parse("ops sk-ops-0001 role=admin # us\nalice sk-alice-1", "keys");
+  ASSERT_TRUE(keys) << keys.error().message;
+  const std::string ops = "Bearer sk-ops-0001";
+  const std::string alice = "Bearer sk-alice-1";
+  EXPECT_TRUE(keys->find(&ops)->is_admin);
+  EXPECT_FALSE(keys->find(&alice)->is_admin);
 }
 
 TEST(ApiKeys, WhatIsNotAKeyIsRefused) {
   const auto keys = ApiKeys::parse("alice sk-alice-1\n", "keys.txt");
   ASSERT_TRUE(keys);
-  EXPECT_EQ(keys->find(nullptr), std::nullopt);
+  EXPECT_EQ(keys->find(nullptr), nullptr);
   for (const char* header :
        {"", "Bearer", "Bearer ", "Bearer    ", "sk-alice-1", "Basic sk-alice-1", "Bearer sk-alice-",
         "Bearer sk-alice-11", "Bearer sk-alice-1 ", "Bearer SK-ALICE-1", "Bearer alice"}) {
@@ -39,14 +50,23 @@ TEST(ApiKeys, WhatIsNotAKeyIsRefused) {
 }
 
 TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
-  EXPECT_EQ(error_of("alice sk-alice-1\nbob sk bob\n"),
-            "keys.txt:2: must be `NAME KEY` or `KEY`; '#' begins a comment");
-  EXPECT_EQ(error_of("\n\nshort\n"),
+  const std::string form = "a line must be `NAME KEY [SETTING=VALUE ...]`";
+  EXPECT_EQ(error_of("alice sk-alice-1\nbob sk-bob-00 bob\n"),
+            "keys.txt:2: " + form + "; '#' begins a comment");
+  EXPECT_EQ(error_of("sk-nameless\n"), "keys.txt:1: " + form + ", where NAME is the tenant");
+  EXPECT_EQ(error_of("sk-nameless role=admin\n"),
+            "keys.txt:1: " + form + ", where NAME is the tenant");
+  EXPECT_EQ(error_of("\n\nbob short\n"),
             "keys.txt:3: the key must be 8 to 512 visible ASCII characters");
+  EXPECT_EQ(error_of("a sk-secret-1 weight=2"),
+            "keys.txt:1: unknown setting behind the key; the only one is role=admin");
+  EXPECT_EQ(error_of("a sk-secret-1 role=king"),
+            "keys.txt:1: the only role is admin; write role=admin");
+  EXPECT_EQ(error_of("a sk-secret-1 role=admin role=admin"), "keys.txt:1: role is given twice");
   EXPECT_EQ(error_of("al/ice sk-alice-1"),
             "keys.txt:1: the name must be up to 64 letters, digits and any of - _ . @");
-  EXPECT_EQ(error_of("a sk-secret-1\nb sk-secret-1"), "keys.txt:2: this key is there twice");
-  EXPECT_EQ(error_of("# nothing\n"), "keys.txt: has no key; nobody could call");
+  EXPECT_EQ(error_of("a sk-secret-1\nb sk-secret-1"), "keys.txt:2: this key appears twice");
+  EXPECT_EQ(error_of("# nothing\n"), "keys.txt: contains no key, so no client could call");
   EXPECT_EQ(error_of("a sk-\x01\x02secret").find("secret"), std::string::npos);
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -47,12 +49,19 @@ ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& lo
       clock_(clock),
       log_(log),
       metrics_(metrics),
-      generations_(engine, clock, log, metrics),
+      generations_(
+          engine,
+          [this](std::size_t bytes, std::function<void()> work, std::function<void()> done) {
+            run_on_worker(bytes, std::move(work), std::move(done));
+          },
+          clock, log, metrics),
       started_(clock.now()),
       prompt_workers_(static_cast<std::size_t>(options_.workers)),
       pool_(options_.workers, options_.max_waiting_calls, options_.urgent) {}
 
-ApiService::~ApiService() = default;
+ApiService::~ApiService() {
+  for (const auto& work : preparing_) work->abandoned = true;  // ends what runs
+}
 
 void ApiService::set_model(const ServedModel& model, std::vector<StatusSpan> startup) {
   model_ = &model;
@@ -65,6 +74,7 @@ void ApiService::drain() { draining_ = true; }
 
 void ApiService::cancel_all() {
   cancelled_ = true;
+  for (const auto& work : preparing_) work->abandoned = true;
   generations_.fail_all(shutting_down());
 }
 
@@ -93,7 +103,7 @@ std::optional<ApiError> ApiService::refuse_state() const {
 }
 
 std::optional<ApiError> ApiService::refuse(const Route& route, const http::Request& head) const {
-  if (route.needs_key && keys_ != nullptr && !keys_->find(head.header("Authorization"))) {
+  if (route.needs_key && keys_ != nullptr && key_of(head) == nullptr) {
     return make_error(401,
                       head.header("Authorization") == nullptr
                           ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
@@ -105,22 +115,30 @@ std::optional<ApiError> ApiService::refuse(const Route& route, const http::Reque
 
 std::optional<http::Response> ApiService::admit(const http::Request& head) {
   const RouteMatch match = find_route(head.method, head.path);
-  std::optional<ApiError> error;
-  if (match.route != nullptr) {
+  std::optional<ApiError> error = options_.origins.refuse(head);
+  if (!error && !options_.origins.cors_origin(head).empty()) {
+    if (auto preflight = preflight_response(head)) {
+      add_cors(head, *preflight);
+      return preflight;
+    }
+  }
+  const bool wrong_method = !error && match.route == nullptr && !match.allowed.empty();
+  if (error) {
+    // Whatever it asks for.
+  } else if (match.route != nullptr) {
     error = refuse(*match.route, head);
-  } else if (match.allowed.empty()) {
-    error = make_error(404, fmt::format("there is nothing at {}", head.path), "not_found");
-  } else {
+  } else if (wrong_method) {
     error =
         make_error(405, fmt::format("{} takes {}, not {}", head.path, match.allowed, head.method),
                    "method_not_allowed");
+  } else {
+    error = make_error(404, fmt::format("there is nothing at {}", head.path), "not_found");
   }
   if (!error) return std::nullopt;
   AccessRecord record = record_of(head);
   http::Response response = error_response(*error, record.request_id);
-  if (match.route == nullptr && !match.allowed.empty()) {
-    response.headers.push_back({"Allow", match.allowed});
-  }
+  if (wrong_method) response.headers.push_back({"Allow", match.allowed});
+  add_cors(head, response);
   record.status = response.status;
   record.bytes = static_cast<std::int64_t>(response.body.size());
   note(record);
@@ -128,20 +146,26 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   return response;
 }
 
+void ApiService::add_cors(const http::Request& head, http::Response& response) const {
+  const std::string_view origin = options_.origins.cors_origin(head);
+  if (origin.empty()) return;
+  for (http::Header& header : cors_headers(origin)) response.headers.push_back(std::move(header));
+}
+
 http::Response ApiService::refusal(const http::Request& head, int status, std::string message) {
   ApiError error = make_error(status, std::move(message), "");
   if (status == 503) error.retry_after_s = kRetryWhileLoading;
   AccessRecord record = record_of(head);
   http::Response response = error_response(error, record.request_id);
+  add_cors(head, response);
   record.status = status;
   record.bytes = static_cast<std::int64_t>(response.body.size());
   note(record);
   return response;
 }
 
-std::string_view ApiService::client_of(const http::Request& head) const {
-  if (keys_ == nullptr) return {};
-  return keys_->find(head.header("Authorization")).value_or(std::string_view());
+const ApiKey* ApiService::key_of(const http::Request& head) const {
+  return keys_ == nullptr ? nullptr : keys_->find(head.header("Authorization"));
 }
 
 AccessRecord ApiService::record_of(const http::Request& request) const {
@@ -151,7 +175,7 @@ AccessRecord ApiService::record_of(const http::Request& request) const {
   record.peer = request.peer;
   record.method = request.method;
   record.path = request.path;
-  record.client = client_of(request);
+  if (const ApiKey* key = key_of(request)) record.client = key->name;
   return record;
 }
 
@@ -162,6 +186,10 @@ void ApiService::handle(ExchangePtr exchange) {
   const RouteMatch match = find_route(request.method, request.path);
   CHECK(match.route != nullptr);  // admit() has seen it
   Call call{std::move(exchange), record_of(request)};
+  const std::string_view origin = options_.origins.cors_origin(request);
+  if (!origin.empty()) {
+    for (http::Header& header : cors_headers(origin)) call.exchange->add_header(std::move(header));
+  }
   switch (match.route->endpoint) {
     case Endpoint::kPage: return answer_page(std::move(call));
     case Endpoint::kStatus: return answer_status(std::move(call));
@@ -272,9 +300,8 @@ std::vector<StatusRequest> ApiService::status_requests(
   return requests;
 }
 
-std::string ApiService::status_body(std::span<const RequestProgress> progress) const {
+std::string ApiService::status_body(std::span<const StatusRequest> requests) const {
   const TimePoint now = clock_.now();
-  const std::vector<StatusRequest> requests = status_requests(progress);
   const LiveStats& live = generations_.live();
   ServerStatus status;
   status.model = options_.model_name;
@@ -290,15 +317,33 @@ std::string ApiService::status_body(std::span<const RequestProgress> progress) c
   return status_json(status);
 }
 
-// All who ask between two steps get one answer: with a thousand requests it takes milliseconds to
-// make.
+// The tenant whose requests the caller may see; empty: those of all.
+std::string_view ApiService::visible_tenant(const http::Request& head) const {
+  if (keys_ == nullptr) return {};
+  const ApiKey* key = key_of(head);
+  CHECK(key != nullptr);  // admit() refuses others
+  return key->is_admin ? std::string_view() : std::string_view(key->name);
+}
+
+// One answer from the engine serves every call between two steps, and each tenant's body is built
+// once: with a thousand requests a body takes milliseconds.
 void ApiService::answer_status(Call call) {
   status_calls_.push_back(std::move(call));
   if (status_calls_.size() > 1) return;
   generations_.ask_progress([this](std::span<const RequestProgress> progress) {
-    const std::string body = status_body(progress);
+    const std::vector<StatusRequest> all = status_requests(progress);
+    std::map<std::string_view, std::string> bodies;  // by tenant
     for (Call& waiting : std::exchange(status_calls_, {})) {
-      answer_json(std::move(waiting), 200, body);
+      const std::string_view tenant = visible_tenant(waiting.exchange->request());
+      const auto [body, is_new] = bodies.try_emplace(tenant);
+      if (is_new) {
+        std::vector<StatusRequest> visible;
+        std::ranges::copy_if(all, std::back_inserter(visible), [&](const StatusRequest& request) {
+          return tenant.empty() || request.client == tenant;
+        });
+        body->second = status_body(visible);
+      }
+      answer_json(std::move(waiting), 200, body->second);
     }
   });
 }
@@ -311,65 +356,97 @@ PromptWorker& ApiService::worker(int index) {
   return *made;
 }
 
-// The exchange's request does not change any more, so a worker may read it; the exchange itself
-// always goes back to the loop, where it belongs.
 template <class T>
-void ApiService::on_worker(Call call, std::function<T(PromptWorker&, std::string_view)> work,
-                           void (ApiService::*done)(Call, T)) {
+void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T)) {
   if (auto error = refuse_state()) {  // it may have changed while the body came
     metrics_.request_refused(state());
     return answer(std::move(call), error_response(*error, {}));
   }
-  // Shared, because std::function copies what it holds; it has one owner at a time.
-  auto shared = std::make_shared<Call>(std::move(call));
-  const std::size_t body = shared->exchange->request().body.size();
-  const bool taken = pool_.try_submit(
-      [this, shared, work = std::move(work), done](int index) mutable {
-        // Shared for the same reason.
-        auto result = std::make_shared<T>(work(worker(index), shared->exchange->request().body));
-        loop_.post([this, shared = std::move(shared), result, done] {
-          --preparing_;
-          shared->exchange->drop_body();
-          (this->*done)(std::move(*shared), std::move(*result));
-        });
+  // Shared by the loop and the job: the client may leave while the job runs.
+  const auto shared = std::make_shared<WorkerCall>();
+  shared->exchange = std::move(call.exchange);
+  shared->record = std::move(call.record);
+  shared->body = shared->exchange->take_body();
+  const std::size_t bytes = shared->body.size();
+  shared->ticket = pool_.try_submit(
+      [this, shared, work = std::move(work), done](int index) {
+        const StopCheck stop = shared->stop_check(clock_);
+        // Shared because tasks are copied.
+        const auto result = std::make_shared<T>([&]() -> T {
+          if (auto status = stop(); !status) return tl::unexpected(to_api_error(status.error()));
+          return work(worker(index), shared->body, stop);
+        }());
+        std::string().swap(shared->body);  // to free a long one takes milliseconds
+        loop_.post([this, shared, result, done] { worked(*shared, std::move(*result), done); });
       },
-      body <= kShortBody ? JobLength::kShort : JobLength::kLong);
-  if (taken) {
-    ++preparing_;
+      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
+  if (shared->ticket) {
+    preparing_.insert(shared);
+    shared->exchange->on_close(
+        [this, shared](http::CloseReason reason) { abandon(*shared, reason); });
     return;
   }
   metrics_.request_refused("workers_full");
   ApiError error = to_api_error(resource_exhausted(
       fmt::format("{} requests wait to be read; try again later", options_.max_waiting_calls)));
   error.retry_after_s = kRetryWhileLoading;
-  answer(std::move(*shared), error_response(error, {}));
+  answer({std::move(shared->exchange), std::move(shared->record)}, error_response(error, {}));
+}
+
+template <class T>
+void ApiService::worked(WorkerCall& work, T result, void (ApiService::*done)(Call, T)) {
+  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
+  work.exchange->drop_body();
+  if (work.exchange->closed()) return note_abandoned(work, http::CloseReason::kPeerGone);
+  if (cancelled_) result = tl::unexpected(shutting_down());
+  (this->*done)({std::move(work.exchange), std::move(work.record)}, std::move(result));
+}
+
+void ApiService::abandon(WorkerCall& work, http::CloseReason reason) {
+  work.abandoned = true;
+  // A job that runs ends soon and comes to worked(); one that waits never starts.
+  if (!work.ticket || !pool_.drop(*work.ticket)) return;
+  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
+  work.exchange->drop_body();
+  note_abandoned(work, reason);
+}
+
+void ApiService::note_abandoned(WorkerCall& work, http::CloseReason reason) {
+  work.record.status = kStatusClientGone;
+  work.record.close_reason = close_reason_name(reason);
+  work.record.total = clock_.now() - work.exchange->request().received;
+  note(work.record);
+}
+
+// The pool takes these whatever waits: their number is bounded by the calls that the engine takes.
+void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
+                               std::function<void()> done) {
+  pool_.submit(
+      [this, work = std::move(work), done = std::move(done)](int) {
+        work();
+        loop_.post(done);
+      },
+      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
 }
 
 void ApiService::prepare(Call call, Endpoint endpoint) {
   const std::string key_name(call.record.client);
   on_worker<Prepared>(
       std::move(call),
-      [endpoint, key_name](PromptWorker& worker, std::string_view body) -> Prepared {
+      [endpoint, key_name](PromptWorker& worker, std::string_view body,
+                           const StopCheck& stop) -> Prepared {
         auto parsed =
             endpoint == Endpoint::kChat ? parse_chat_call(body) : parse_completion_call(body);
         if (!parsed) return tl::unexpected(std::move(parsed).error());
         if (auto known = check_model(parsed->model, worker.model().name); !known) {
           return tl::unexpected(std::move(known).error());
         }
-        return prepare_generation(worker, *std::move(parsed), key_name);
+        return prepare_generation(worker, *std::move(parsed), key_name, stop);
       },
       &ApiService::prepared);
 }
 
 void ApiService::prepared(Call call, Prepared result) {
-  if (call.exchange->closed()) {
-    call.record.status = kStatusClientGone;
-    call.record.close_reason = kPeerGone;
-    call.record.total = clock_.now() - call.exchange->request().received;
-    note(call.record);
-    return;
-  }
-  if (cancelled_) result = tl::unexpected(shutting_down());
   if (!result) return answer(std::move(call), error_response(result.error(), {}));
   AnswerHead head;
   head.kind = result->call.kind;
@@ -385,8 +462,8 @@ void ApiService::prepared(Call call, Prepared result) {
 void ApiService::tokenize(Call call, Endpoint endpoint) {
   on_worker<Text>(
       std::move(call),
-      [endpoint](PromptWorker& worker, std::string_view body) {
-        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body)
+      [endpoint](PromptWorker& worker, std::string_view body, const StopCheck& stop) {
+        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, stop)
                                                : detokenize_answer(worker.model(), body);
       },
       &ApiService::text_ready);

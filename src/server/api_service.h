@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,9 +22,11 @@
 #include "server/api_keys.h"
 #include "server/engine_loop.h"
 #include "server/generations.h"
+#include "server/origin_policy.h"
 #include "server/routes.h"
 #include "server/server_metrics.h"
 #include "server/status_json.h"
+#include "server/worker_call.h"
 #include "server/worker_pool.h"
 
 namespace sluice {
@@ -36,6 +39,7 @@ class ApiService final : public http::Handler {
     int workers = 2;
     // Calls that may wait to be parsed and tokenized; one more is answered 429.
     std::size_t max_waiting_calls = 1024;
+    OriginPolicy origins;
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // Of the HTTP server, for /metrics.
     std::function<std::int64_t()> open_connections;
@@ -57,7 +61,7 @@ class ApiService final : public http::Handler {
   // back.
   void cancel_all();
   // Calls that are not answered yet, those with the workers included.
-  std::size_t active() const { return preparing_ + generations_.active(); }
+  std::size_t active() const { return preparing_.size() + generations_.active(); }
   // "loading", "ready", "draining", "failed".
   std::string_view state() const;
 
@@ -76,14 +80,16 @@ class ApiService final : public http::Handler {
 
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
   std::optional<ApiError> refuse_state() const;
-  std::string_view client_of(const http::Request& head) const;
+  const ApiKey* key_of(const http::Request& head) const;
   AccessRecord record_of(const http::Request& request) const;
   void note(const AccessRecord& record);
   void answer(Call call, http::Response response);
   void answer_json(Call call, int status, std::string body);
   void answer_page(Call call);
   void answer_status(Call call);
-  std::string status_body(std::span<const RequestProgress> progress) const;
+  std::string status_body(std::span<const StatusRequest> requests) const;
+  std::string_view visible_tenant(const http::Request& head) const;
+  void add_cors(const http::Request& head, http::Response& response) const;
   void answer_health(Call call);
   void answer_ready(Call call);
   void answer_metrics(Call call);
@@ -93,10 +99,17 @@ class ApiService final : public http::Handler {
   void prepare(Call call, Endpoint endpoint);
   void prepared(Call call, Prepared result);
   void tokenize(Call call, Endpoint endpoint);
-  // Runs `work` on a worker, then `done` on the loop.
+  // Runs `work` on a worker, then `done` on the loop, unless the client leaves before.
   template <class T>
-  void on_worker(Call call, std::function<T(PromptWorker&, std::string_view body)> work,
-                 void (ApiService::*done)(Call, T));
+  using Work = std::function<T(PromptWorker&, std::string_view body, const StopCheck&)>;
+  template <class T>
+  void on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T));
+  template <class T>
+  void worked(WorkerCall& work, T result, void (ApiService::*done)(Call, T));
+  // The client of a call that the workers have is gone.
+  void abandon(WorkerCall& work, http::CloseReason reason);
+  void note_abandoned(WorkerCall& work, http::CloseReason reason);
+  void run_on_worker(std::size_t bytes, std::function<void()> work, std::function<void()> done);
   void text_ready(Call call, Text result);
   PromptWorker& worker(int index);
 
@@ -113,8 +126,8 @@ class ApiService final : public http::Handler {
   std::vector<StatusSpan> startup_;
   bool draining_ = false;
   bool cancelled_ = false;
-  std::size_t preparing_ = 0;
-  std::vector<Call> status_calls_;                             // that wait for the engine's word
+  std::unordered_set<std::shared_ptr<WorkerCall>> preparing_;  // calls that the workers have
+  std::vector<Call> status_calls_;                             // wait for the engine's answer
   std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's
   WorkerPool pool_;  // last: its threads end before what they use
 };

@@ -7,20 +7,16 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/answer_size.h"
 #include "server/error_response.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {
 
-std::string_view close_reason_name(http::CloseReason reason) {
-  switch (reason) {
-    case http::CloseReason::kPeerGone: return kPeerGone;
-    case http::CloseReason::kWriteTimeout: return "write_timeout";
-    case http::CloseReason::kServerStop: return "server_stop";
-  }
-  return "";
-}
+// A longer answer becomes JSON on a worker: this much takes about 0.2 ms.
+constexpr std::size_t kMaxJsonOnLoop = 64 << 10;
+constexpr std::size_t kJsonPerLogprob = 96;  // of an ordinary token
 
 }  // namespace
 
@@ -40,8 +36,9 @@ struct Generation::Choice {
   // Since the last chunk; of the whole answer when it is not streamed.
   std::string text;
   std::vector<TokenId> tokens;
-  std::vector<std::int64_t> offsets;
-  std::vector<OutputTokenLogprobs> logprobs;
+  std::vector<std::int64_t> offsets;          // of each token's text, of the last step
+  std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
+  std::vector<std::int64_t> logprob_offsets;  // of the tokens that `logprobs` holds
 };
 
 struct Generation::Prompt {
@@ -65,7 +62,8 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
       writer_(head_),
       context_(context),
       first_id_(first_id),
-      record_(std::move(record)) {
+      record_(std::move(record)),
+      held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {
     Prompt prompt;
     prompt.id = first_id + prompts_.size();
@@ -196,24 +194,54 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);
 }
 
-// Per token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
 void Generation::append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                                  std::span<const TokenLogprob> logprobs) {
   const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
   CHECK(logprobs.size() >= tokens * per_token);
-  const auto text_of = [&](const TokenLogprob& entry) {
-    return TokenLogprobText{entry.token, context_.tokenizer.token_bytes(entry.token),
-                            entry.logprob};
-  };
+  const auto kept = logprobs.first(tokens * per_token);
+  choice.logprobs.insert(choice.logprobs.end(), kept.begin(), kept.end());
   for (std::size_t i = 0; i < tokens; ++i) {
-    const auto entries = logprobs.subspan(i * per_token, per_token);
-    OutputTokenLogprobs token;
-    token.chosen = text_of(entries.front());
-    for (const TokenLogprob& entry : entries.subspan(1)) token.top.push_back(text_of(entry));
-    token.text_offset = prompt.echo_length + choice.offsets[i];
-    choice.logprobs.push_back(std::move(token));
+    choice.logprob_offsets.push_back(prompt.echo_length + choice.offsets[i]);
   }
 }
+
+namespace {
+
+// Tokens as text. `entries` has `per_token` for each of `offsets`: the chosen one, then the top
+// ones.
+LogprobList make_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
+                              std::span<const TokenLogprob> entries,
+                              std::span<const std::int64_t> offsets) {
+  const auto get = [&tokenizer, per_token, entries, offsets](std::size_t index,
+                                                             OutputTokenLogprobs& out) {
+    const auto text_of = [&](const TokenLogprob& entry) {
+      return TokenLogprobText{entry.token, tokenizer.token_bytes(entry.token), entry.logprob};
+    };
+    const auto own = entries.subspan(index * per_token, per_token);
+    out.chosen = text_of(own.front());
+    out.top.clear();
+    for (const TokenLogprob& entry : own.subspan(1)) out.top.push_back(text_of(entry));
+    out.text_offset = offsets[index];
+  };
+  return {offsets.size(), get};
+}
+
+// The same with the data, so that it outlives the choice.
+LogprobList owning_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
+                                std::vector<TokenLogprob> entries,
+                                std::vector<std::int64_t> offsets) {
+  struct Data {
+    std::vector<TokenLogprob> entries;
+    std::vector<std::int64_t> offsets;
+  };
+  // Shared because std::function copies its captures.
+  const auto data = std::make_shared<const Data>(Data{std::move(entries), std::move(offsets)});
+  LogprobList list = make_logprob_list(tokenizer, per_token, data->entries, data->offsets);
+  return {list.size, [data, get = std::move(list.get)](
+                         std::size_t index, OutputTokenLogprobs& out) { get(index, out); }};
+}
+
+}  // namespace
 
 void Generation::end_choice(Choice& choice, FinishReason reason) {
   choice.finish_reason = reason;
@@ -233,7 +261,11 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   part.text = choice.text;
   part.finish_reason = choice.finish_reason;
   part.stop_reason = choice.stop_reason;
-  if (prompt.sampling.logprobs >= 0) part.logprobs = &choice.logprobs;
+  LogprobList logprobs;
+  if (prompt.sampling.logprobs >= 0) {
+    logprobs = logprob_list(prompt, choice);
+    part.logprobs = &logprobs;
+  }
   part.token_ids = choice.tokens;
   if (part.first && call_.return_token_ids) part.prompt_token_ids = &prompt.prompt.ids;
   const Usage so_far = usage();
@@ -246,6 +278,13 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   choice.text.clear();
   choice.tokens.clear();
   choice.logprobs.clear();
+  choice.logprob_offsets.clear();
+}
+
+LogprobList Generation::logprob_list(const Prompt& prompt, const Choice& choice) const {
+  return make_logprob_list(context_.tokenizer,
+                           static_cast<std::size_t>(1 + prompt.sampling.logprobs), choice.logprobs,
+                           choice.logprob_offsets);
 }
 
 void Generation::begin_stream() {
@@ -260,17 +299,19 @@ void Generation::begin_stream() {
 }
 
 void Generation::flush() {
-  if (finished_) return;
+  if (finished_ || answering_) return;
   if (unfinished_choices_ > 0) {
     write_pending();
     return;
   }
   if (call_.stream) {
     finish_stream();
-  } else {
-    answer_whole();
+    return finish();
   }
-  finish();
+  WholeAnswer answer = whole_answer();
+  if (answer.about_bytes <= kMaxJsonOnLoop) return this->answer(answer.json());
+  answering_ = true;
+  long_answer_ = std::move(answer);
 }
 
 void Generation::write_pending() {
@@ -309,29 +350,54 @@ void Generation::measure_delivery() {
   pending_commits_.clear();
 }
 
-void Generation::answer_whole() {
-  std::vector<ChoiceAnswer> answers;
+WholeAnswer Generation::whole_answer() {
+  WholeAnswer whole;
+  whole.head = head_;
+  whole.usage = usage();
   for (Prompt& prompt : prompts_) {
     for (Choice& choice : prompt.choices) {
       ChoiceAnswer answer;
       answer.index = choice.index;
-      answer.text = prompt.echo + choice.text;
+      answer.text = std::move(choice.text);
+      if (!prompt.echo.empty()) answer.text.insert(0, prompt.echo);
+      whole.about_bytes += answer.text.size() + kJsonPerLogprob * choice.logprobs.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);
-      if (prompt.sampling.logprobs >= 0) answer.logprobs = std::move(choice.logprobs);
+      if (prompt.sampling.logprobs >= 0) {
+        answer.logprobs = owning_logprob_list(
+            context_.tokenizer, static_cast<std::size_t>(1 + prompt.sampling.logprobs),
+            std::exchange(choice.logprobs, {}), std::exchange(choice.logprob_offsets, {}));
+      }
       if (call_.return_token_ids) {
         answer.token_ids = std::move(choice.tokens);
         answer.prompt_token_ids = prompt.prompt.ids;
+        whole.about_bytes += 8 * (answer.token_ids->size() + prompt.prompt.ids.size());
       }
-      answers.push_back(std::move(answer));
+      whole.choices.push_back(std::move(answer));
     }
   }
+  return whole;
+}
+
+ApiResult<std::string> WholeAnswer::json() const {
+  if (answer_json_bound(head.kind, choices) > 2 * kMaxAnswerBytes) {
+    return tl::unexpected(to_api_error(internal_error(fmt::format(
+        "the answer is longer than {} MiB; lower n, max_tokens or the number of log-probabilities, "
+        "or set \"stream\": true",
+        2 * kMaxAnswerBytes >> 20))));
+  }
+  return answer_json(head, choices, usage);
+}
+
+void Generation::answer(ApiResult<std::string> json) {
+  if (!json) return fail(json.error());
   http::Response response;
   response.headers = {{"X-Request-Id", record_.request_id}};
-  response.body = answer_json(head_, answers, usage());
+  response.body = *std::move(json);
   record_.status = response.status;
   record_.bytes = static_cast<std::int64_t>(response.body.size());
   exchange_->respond(std::move(response));
+  finish();
 }
 
 void Generation::fail(const ApiError& error) {
@@ -367,6 +433,7 @@ void Generation::close(http::CloseReason reason) {
 
 void Generation::finish() {
   finished_ = true;
+  finished_flag_->store(true, std::memory_order_relaxed);
   pending_.clear();
   record_.total = context_.clock.now() - received();
   for (const Prompt& prompt : prompts_) record_.cached_tokens += prompt.cached_tokens;

@@ -10,6 +10,7 @@
 // Owner: Generations. Threads: the event loop's.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,17 @@ namespace sluice {
 
 // Shared, because connection and handler end independently of each other (http/exchange.h).
 using ExchangePtr = std::shared_ptr<http::Exchange>;
+
+// The data of an answer that is not streamed; its JSON is made of it, on any thread.
+struct WholeAnswer {
+  AnswerHead head;
+  std::vector<ChoiceAnswer> choices;
+  Usage usage;
+  std::size_t about_bytes = 0;  // of the JSON, roughly
+
+  // The JSON; an error when it is longer than twice kMaxAnswerBytes.
+  ApiResult<std::string> json() const;
+};
 
 // What generations stand on.
 struct GenerationContext {
@@ -80,6 +92,15 @@ class Generation {
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
                    std::span<const TokenLogprob> logprobs);
   void flush();
+  // After flush(): an answer that is too long to become JSON on the event loop. The caller has its
+  // JSON made on a worker and then calls answer().
+  std::optional<WholeAnswer> take_long_answer() { return std::exchange(long_answer_, {}); }
+  void answer(ApiResult<std::string> json);
+  // Of text and log-probabilities, at most, until the answer is made.
+  std::size_t held_bytes() const { return held_bytes_; }
+  // True once the call is finished.
+  // Shared with a worker that makes the answer, which may end after the generation.
+  std::shared_ptr<const std::atomic<bool>> finished_flag() const { return finished_flag_; }
 
   // Ends the call with an error, unless it is finished.
   void fail(const ApiError& error);
@@ -107,7 +128,8 @@ class Generation {
   void append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed);
   void begin_stream();
   void finish_stream();
-  void answer_whole();
+  WholeAnswer whole_answer();
+  LogprobList logprob_list(const Prompt& prompt, const Choice& choice) const;
   void write_pending();
   void measure_delivery();
   void finish();
@@ -127,6 +149,11 @@ class Generation {
   std::size_t unfinished_choices_ = 0;
   bool streaming_ = false;  // headers are out
   bool finished_ = false;
+  bool answering_ = false;  // a worker makes the answer
+  // Shared, see finished_flag().
+  std::shared_ptr<std::atomic<bool>> finished_flag_ = std::make_shared<std::atomic<bool>>(false);
+  const std::size_t held_bytes_;
+  std::optional<WholeAnswer> long_answer_;
   std::string chunk_;                       // one chunk's JSON
   std::string pending_;                     // bytes of this batch
   std::vector<TimePoint> pending_commits_;  // of the steps that gave the chunks in them

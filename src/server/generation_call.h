@@ -64,14 +64,14 @@ ApiResult<GenerationCall> parse_completion_call(std::string_view body);
 
 // /tokenize: text or chat to ids; /detokenize: ids to text (vLLM's shapes).
 struct TokenizeCall {
-  std::string model;  // empty = the only one
+  std::optional<std::string> model;  // absent: the only one
   std::optional<std::string> prompt;
   std::optional<ChatPart> chat;
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };
 struct DetokenizeCall {
-  std::string model;
+  std::optional<std::string> model;
   std::vector<TokenId> tokens;
 };
 ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body);

@@ -6,13 +6,26 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/answer_size.h"
 #include "server/error_response.h"
 
 namespace sluice {
+namespace {
 
-Generations::Generations(EngineLoop& engine, const Clock& clock, AccessLog& log,
-                         ServerMetrics& metrics)
-    : engine_(engine), clock_(clock), log_(log), metrics_(metrics) {}
+// What a call counts against kMaxHeldBytes.
+std::size_t counted_bytes(const Generation& generation) {
+  return generation.held_bytes() <= kFairAnswerBytes ? 0 : generation.held_bytes();
+}
+
+}  // namespace
+
+Generations::Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Clock& clock,
+                         AccessLog& log, ServerMetrics& metrics)
+    : engine_(engine),
+      run_on_worker_(std::move(run_on_worker)),
+      clock_(clock),
+      log_(log),
+      metrics_(metrics) {}
 
 Generations::~Generations() = default;
 
@@ -27,8 +40,10 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
                                    context, first_id, std::move(record));
   Generation& started = *generation;
   generations_.emplace(first_id, std::move(generation));
-  if (auto error = too_many_prompts(started.num_prompts())) {
-    started.refuse(*error, 0);
+  const auto refused = refuse(started);
+  held_bytes_ += counted_bytes(started);
+  if (refused) {
+    started.refuse(*refused, 0);
     return retire(first_id);
   }
   for (std::size_t i = 0; i < started.num_prompts(); ++i) {
@@ -56,12 +71,19 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
   started.on_close([this, first_id](http::CloseReason reason) { closed(first_id, reason); });
 }
 
-// A call that no empty queue holds: to try again would be in vain.
-std::optional<ApiError> Generations::too_many_prompts(std::size_t prompts) const {
-  if (prompts <= static_cast<std::size_t>(engine_.max_requests())) return std::nullopt;
-  return bad_field("prompt", fmt::format("prompt: got {} prompts; this server holds {} requests at "
-                                         "once (--max-queue), send fewer in one call",
-                                         prompts, engine_.max_requests()));
+std::optional<ApiError> Generations::refuse(const Generation& generation) const {
+  const std::size_t prompts = generation.num_prompts();
+  if (prompts > static_cast<std::size_t>(engine_.max_requests())) {
+    // Not even an empty queue has room for the call, so there is no use in trying again.
+    return bad_field("prompt", fmt::format("prompt: got {} prompts; this server holds {} requests "
+                                           "at once (--max-queue), send fewer in one call",
+                                           prompts, engine_.max_requests()));
+  }
+  if (held_bytes_ + counted_bytes(generation) <= kMaxHeldBytes) return std::nullopt;
+  metrics_.request_refused("answers_full");
+  return to_api_error(resource_exhausted(
+      "too many long answers are being made; try again later, lower n, max_tokens or the number of "
+      "log-probabilities, or set \"stream\": true"));
 }
 
 void Generations::take_outputs() {
@@ -109,12 +131,38 @@ void Generations::take_batch() {
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (Generation* generation : touched_) {
     generation->flush();
+    if (auto answer = generation->take_long_answer()) {
+      make_answer(generation->first_id(), *std::move(answer));
+    }
     if (!generation->finished()) continue;
     retry_after_.finished(now);
     retire(generation->first_id());
   }
   note_throughput(now, later_tokens);
   if (batch_.has_progress) give_progress(batch_.progress);
+}
+
+void Generations::make_answer(RequestId first_id, WholeAnswer answer) {
+  // The worker also destroys the data of the answer, which takes time; the loop gets the text.
+  // Shared because std::function copies its captures.
+  const auto data = std::make_shared<std::optional<WholeAnswer>>(std::move(answer));
+  // Shared for the same reason.
+  const auto json = std::make_shared<ApiResult<std::string>>();
+  const auto finished = generations_.at(first_id)->finished_flag();
+  const std::size_t bytes = data->value().about_bytes;
+  run_on_worker_(
+      bytes,
+      [data, json, finished] {
+        if (!finished->load(std::memory_order_relaxed)) *json = data->value().json();
+        data->reset();
+      },
+      [this, first_id, json] {
+        const auto found = generations_.find(first_id);
+        if (found == generations_.end()) return;  // the client has left, or the server stops
+        found->second->answer(std::move(*json));
+        retry_after_.finished(clock_.now());
+        retire(first_id);
+      });
 }
 
 // A step computes prompt tokens, and one token for each one it makes but the first of a choice.
@@ -143,6 +191,7 @@ void Generations::fail_all(const ApiError& error) {
 void Generations::retire(RequestId first_id) {
   const auto found = generations_.find(first_id);
   const Generation& generation = *found->second;
+  held_bytes_ -= counted_bytes(generation);
   log_.write(generation.record());
   metrics_.http_request(generation.record().path, generation.record().status);
   for (std::size_t i = 0; i < generation.num_prompts(); ++i) by_request_.erase(first_id + i);

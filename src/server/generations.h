@@ -25,8 +25,13 @@ namespace sluice {
 
 class Generations {
  public:
+  // Runs `work` on a worker and then `done` on the loop. The size says how long the work is.
+  using RunOnWorker = std::function<void(std::size_t bytes, std::function<void()> work,
+                                         std::function<void()> done)>;
+
   // REQUIRES: all outlive it.
-  Generations(EngineLoop& engine, const Clock& clock, AccessLog& log, ServerMetrics& metrics);
+  Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Clock& clock, AccessLog& log,
+              ServerMetrics& metrics);
   ~Generations();
   Generations(const Generations&) = delete;
   Generations& operator=(const Generations&) = delete;
@@ -55,7 +60,8 @@ class Generations {
   const Generation* find(RequestId id) const;
 
  private:
-  std::optional<ApiError> too_many_prompts(std::size_t prompts) const;
+  std::optional<ApiError> refuse(const Generation& generation) const;
+  void make_answer(RequestId first_id, WholeAnswer answer);
   void take_batch();
   void note_throughput(TimePoint now, std::int64_t later_tokens);
   void closed(RequestId first_id, http::CloseReason reason);
@@ -63,12 +69,14 @@ class Generations {
   void give_progress(std::span<const RequestProgress> progress);
 
   EngineLoop& engine_;
+  const RunOnWorker run_on_worker_;
   const Clock& clock_;
   AccessLog& log_;
   ServerMetrics& metrics_;
   RetryAfter retry_after_;
   LiveStats live_;
   RequestId next_id_ = 1;
+  std::size_t held_bytes_ = 0;  // that unfinished calls above kFairAnswerBytes may come to hold
 
   std::unordered_map<RequestId, std::unique_ptr<Generation>> generations_;  // by first id
   std::unordered_map<RequestId, Generation*> by_request_;

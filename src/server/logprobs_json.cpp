@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <vector>
 
 #include "server/json_writer.h"
@@ -46,11 +47,21 @@ void append_top_by_text(const OutputTokenLogprobs& token, std::string& out) {
   out += '}';
 }
 
+// A JSON list with one item for each token.
+template <class Append>
+void append_each(const LogprobList& tokens, std::string& out, Append append) {
+  OutputTokenLogprobs token;
+  append_json_list(std::views::iota(std::size_t{0}, tokens.size), out, [&](std::size_t i) {
+    tokens.get(i, token);
+    append(token);
+  });
+}
+
 }  // namespace
 
-void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out) {
+void append_chat_logprobs(const LogprobList& tokens, std::string& out) {
   out += R"({"content":)";
-  append_json_list(tokens, out, [&](const OutputTokenLogprobs& token) {
+  append_each(tokens, out, [&](const OutputTokenLogprobs& token) {
     out += '{';
     append_token(token.chosen, out);
     out += R"(,"top_logprobs":)";
@@ -64,20 +75,36 @@ void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::stri
   out += R"(,"refusal":null})";
 }
 
-void append_completion_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out) {
+void append_completion_logprobs(const LogprobList& tokens, std::string& out) {
   using Token = OutputTokenLogprobs;
   out += R"({"text_offset":)";
-  append_json_list(tokens, out,
-                   [&](const Token& token) { append_json_integer(token.text_offset, out); });
+  append_each(tokens, out,
+              [&](const Token& token) { append_json_integer(token.text_offset, out); });
   out += R"(,"token_logprobs":)";
-  append_json_list(tokens, out,
-                   [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
+  append_each(tokens, out, [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
   out += R"(,"tokens":)";
-  append_json_list(tokens, out,
-                   [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
+  append_each(tokens, out,
+              [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
   out += R"(,"top_logprobs":)";
-  append_json_list(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
+  append_each(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
   out += '}';
+}
+
+std::size_t logprobs_json_bound(ApiKind kind, const LogprobList& tokens) {
+  constexpr std::size_t kEscaped = 6;  // \u0001 for one byte, U+FFFD for half a character
+  constexpr std::size_t kByte = 4;     // "255,"
+  constexpr std::size_t kFields = 80;  // names, brackets, the number
+  const auto entry = [&](const TokenLogprobText& text) {
+    return kFields + (kEscaped + (kind == ApiKind::kChat ? kByte : 0)) * text.bytes.size();
+  };
+  std::size_t bytes = kFields;
+  OutputTokenLogprobs token;
+  for (std::size_t i = 0; i < tokens.size; ++i) {
+    tokens.get(i, token);
+    bytes += 2 * entry(token.chosen);  // completions repeat it among the top ones
+    for (const TokenLogprobText& item : token.top) bytes += entry(item);
+  }
+  return bytes;
 }
 
 }  // namespace sluice

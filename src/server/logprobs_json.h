@@ -10,11 +10,13 @@
 namespace sluice {
 
 // Chat: {"content": [{"token", "logprob", "bytes", "top_logprobs": [..]}, ..], "refusal": null}.
-void append_chat_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out);
+void append_chat_logprobs(const LogprobList& tokens, std::string& out);
 
 // Completions: {"text_offset": [..], "token_logprobs": [..], "tokens": [..], "top_logprobs": [..]},
 // the last one objects from token text to log-probability. Tokens of equal text, as pieces of
 // characters are, share a key: the likeliest has it. The chosen token is always among them.
-void append_completion_logprobs(std::span<const OutputTokenLogprobs> tokens, std::string& out);
+void append_completion_logprobs(const LogprobList& tokens, std::string& out);
+// An upper bound of what either appends.
+std::size_t logprobs_json_bound(ApiKind kind, const LogprobList& tokens);
 
 }  // namespace sluice

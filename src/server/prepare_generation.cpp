@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "front/sampling_defaults.h"
+#include "server/answer_size.h"
 #include "server/request_id.h"
 #include "server/sampling_fields.h"
 
@@ -18,23 +19,24 @@ std::string prompt_param(const GenerationCall& call, std::size_t index) {
 }
 
 PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
-                                          std::size_t index, std::string_view salt) {
+                                          std::size_t index, std::string_view salt,
+                                          const StopCheck& stop) {
   const AddSpecialTokens add_special_tokens =
       call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
   if (call.kind == ApiKind::kChat) {
-    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt);
+    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt, stop);
   }
   CompletionPrompt& prompt = call.prompts[index];
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
     return worker.from_ids(std::move(*ids), salt);
   }
-  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt);
+  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt, stop);
 }
 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
-                                   std::string_view salt) {
+                                   std::string_view salt, const StopCheck& stop) {
   const ServedModel& model = worker.model();
-  auto prompt = build_prompt(worker, call, index, salt);
+  auto prompt = build_prompt(worker, call, index, salt, stop);
   if (!prompt) return tl::unexpected(to_api_error(prompt.error(), prompt_param(call, index)));
   PromptPart part;
   part.prompt = *std::move(prompt);
@@ -86,13 +88,14 @@ ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat) {
 }
 
 ApiError to_api_error(const PromptError& error, std::string param) {
+  if (error.fault == PromptFault::kStopped) param.clear();
   ApiError api = to_api_error(error.error, std::move(param));
   if (error.fault == PromptFault::kContextLength) api.code = "context_length_exceeded";
   return api;
 }
 
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
-                                                 std::string_view key_name) {
+                                                 std::string_view key_name, const StopCheck& stop) {
   if (auto read = check_tools(worker.model(), call.chat); !read) {
     return tl::unexpected(std::move(read).error());
   }
@@ -100,11 +103,23 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();
   prepared.parts.reserve(count);
+  AnswerSize answer;
   for (std::size_t i = 0; i < count; ++i) {
-    auto part = prepare_part(worker, call, i, salt);
+    if (auto status = stop ? stop() : Status{}; !status) {
+      return tl::unexpected(to_api_error(status.error()));
+    }
+    auto part = prepare_part(worker, call, i, salt, stop);
     if (!part) return tl::unexpected(std::move(part).error());
+    const AnswerSize size =
+        whole_answer_size(call, part->sampling, part->prompt.ids.size(), part->echo.size());
+    answer.json += size.json;
+    answer.held += size.held;
     prepared.parts.push_back(*std::move(part));
   }
+  if (auto fits = check_answer_size(call, answer); !fits) {
+    return tl::unexpected(std::move(fits).error());
+  }
+  if (!call.stream) prepared.held_bytes = answer.held;
   call.chat = {};
   call.prompts.clear();
   prepared.call = std::move(call);

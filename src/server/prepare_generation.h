@@ -3,10 +3,12 @@
 // Threads: a worker's; everything here is too long for the event loop or the engine's thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/stop_check.h"
 #include "front/prompt_builder.h"
 #include "front/text_stream.h"
 #include "request/sampling_params.h"
@@ -26,12 +28,15 @@ struct PromptPart {
 struct PreparedGeneration {
   GenerationCall call;  // without its prompts
   std::vector<PromptPart> parts;
+  std::size_t held_bytes = 0;  // of its whole answer, at most (answer_size.h); 0 for a stream
 };
 
 // `key_name`: whose API key it is, empty without keys. Its prompts share no cached block with those
 // of other keys.
+// Ends with the error of `stop` when that says so.
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
-                                                 std::string_view key_name);
+                                                 std::string_view key_name,
+                                                 const StopCheck& stop = {});
 
 // What is wrong with a prompt as the API says it; `param` is the field that holds it.
 ApiError to_api_error(const PromptError& error, std::string param);

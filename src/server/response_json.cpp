@@ -47,8 +47,7 @@ void append_ids(std::string_view name, std::span<const TokenId> ids, std::string
   append_json_list(ids, out, [&](TokenId id) { append_json_integer(id, out); });
 }
 
-void append_logprobs(ApiKind kind, const std::vector<OutputTokenLogprobs>* logprobs,
-                     std::string& out) {
+void append_logprobs(ApiKind kind, const LogprobList* logprobs, std::string& out) {
   out += R"(,"logprobs":)";
   if (logprobs == nullptr) {
     out += "null";
@@ -142,6 +141,20 @@ std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> ch
   }
   out += '}';
   return out;
+}
+
+std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choices) {
+  constexpr std::size_t kEscaped = 6;  // \u0001 for one byte
+  constexpr std::size_t kInteger = 12;
+  constexpr std::size_t kChoice = 4096;  // names, stop reason, usage
+  std::size_t bytes = kChoice;
+  for (const ChoiceAnswer& choice : choices) {
+    bytes += kChoice + kEscaped * choice.text.size();
+    if (choice.token_ids) bytes += kInteger * choice.token_ids->size();
+    if (choice.prompt_token_ids) bytes += kInteger * choice.prompt_token_ids->size();
+    if (choice.logprobs) bytes += logprobs_json_bound(kind, *choice.logprobs);
+  }
+  return bytes;
 }
 
 ChunkWriter::ChunkWriter(const AnswerHead& head)

@@ -4,7 +4,9 @@
 // Threads: any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,20 +45,30 @@ struct OutputTokenLogprobs {
   std::int64_t text_offset = 0;       // of the token in the choice's text, for completions
 };
 
+// The log-probabilities of a choice's tokens. `get` replaces `out` with those of one token: a long
+// answer is never held as text and as JSON at the same time.
+struct LogprobList {
+  std::size_t size = 0;
+  std::function<void(std::size_t index, OutputTokenLogprobs& out)> get;
+};
+
 struct ChoiceAnswer {
   std::int32_t index = 0;
   std::string text;
   FinishReason finish_reason = FinishReason::kStop;
   std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
   // Absent: "logprobs": null.
-  std::optional<std::vector<OutputTokenLogprobs>> logprobs;
+  std::optional<LogprobList> logprobs;
   std::optional<std::vector<TokenId>> token_ids;         // return_token_ids
   std::optional<std::vector<TokenId>> prompt_token_ids;  // return_token_ids
 };
 
-// The object of an answer that is not streamed.
+// The object of an answer that is not streamed. Takes about a millisecond for each 200 KB.
 std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> choices,
                         const Usage& usage);
+
+// An upper bound of the length of answer_json(), within a few kilobytes a choice.
+std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choices);
 
 // One piece of one choice in a stream.
 struct ChunkPart {
@@ -65,10 +77,10 @@ struct ChunkPart {
   std::string_view text;
   FinishReason finish_reason = FinishReason::kNone;  // kNone: null
   std::optional<std::string> stop_reason;
-  const std::vector<OutputTokenLogprobs>* logprobs = nullptr;  // nullptr: null
-  std::span<const TokenId> token_ids;                          // empty: absent
-  const std::vector<TokenId>* prompt_token_ids = nullptr;      // first chunk, return_token_ids
-  const Usage* usage = nullptr;                                // nullptr: absent
+  const LogprobList* logprobs = nullptr;                   // nullptr: null
+  std::span<const TokenId> token_ids;                      // empty: absent
+  const std::vector<TokenId>* prompt_token_ids = nullptr;  // first chunk, return_token_ids
+  const Usage* usage = nullptr;                            // nullptr: absent
 };
 
 // Appends chunks for one stream; keeps the parts that repeat.

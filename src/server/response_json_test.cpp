@@ -42,6 +42,13 @@ std::vector<OutputTokenLogprobs> halves() {
   return tokens;
 }
 
+LogprobList list_of(std::vector<OutputTokenLogprobs> tokens) {
+  const std::size_t size = tokens.size();
+  return {size, [tokens = std::move(tokens)](std::size_t i, OutputTokenLogprobs& out) {
+            out = tokens[i];
+          }};
+}
+
 TEST(AnswerJson, Chat) {
   ChoiceAnswer choice;
   choice.text = "a \"quote\"\n\x01 é";
@@ -100,7 +107,7 @@ TEST(AnswerJson, EveryFinishReasonHasItsName) {
 
 TEST(AnswerJson, ChatLogprobsHoldExactBytes) {
   ChoiceAnswer choice;
-  choice.logprobs = halves();
+  choice.logprobs = list_of(halves());
   const std::string out = answer_json(kChatHead, std::span(&choice, 1), Usage{});
   EXPECT_NE(out.find(R"("logprobs":{"content":[{"token":"�","logprob":-0.5,"bytes":[195],)"
                      R"("top_logprobs":[{"token":"�","logprob":-0.5,"bytes":[195]},)"
@@ -115,7 +122,7 @@ TEST(AnswerJson, ChatLogprobsHoldExactBytes) {
 
 TEST(AnswerJson, CompletionLogprobsAreParallelLists) {
   ChoiceAnswer choice;
-  choice.logprobs = halves();
+  choice.logprobs = list_of(halves());
   const Json parsed = Json::parse(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
   const Json& logprobs = parsed["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs.dump(),
@@ -125,10 +132,11 @@ TEST(AnswerJson, CompletionLogprobsAreParallelLists) {
 
 TEST(AnswerJson, LogprobsThatAreNoNumbersStayJson) {
   ChoiceAnswer choice;
-  choice.logprobs.emplace(1);
   for (const float odd :
        {std::numeric_limits<float>::quiet_NaN(), -1e9F, std::numeric_limits<float>::infinity()}) {
-    choice.logprobs->front().chosen.logprob = odd;
+    std::vector<OutputTokenLogprobs> token(1);
+    token.front().chosen.logprob = odd;
+    choice.logprobs = list_of(token);
     const Json parsed = Json::parse(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
     EXPECT_EQ(parsed["choices"][0]["logprobs"]["token_logprobs"][0], -9999.0);
   }
@@ -169,7 +177,7 @@ TEST(ChunkWriter, CarriesIdsLogprobsAndUsage) {
   const std::vector<TokenId> prompt = {1, 2};
   const std::vector<TokenId> ids = {3};
   const Usage usage{2, 1, 0};
-  const std::vector<OutputTokenLogprobs> logprobs = halves();
+  const LogprobList logprobs = list_of(halves());
   ChunkPart part = text_part("x");
   part.token_ids = ids;
   part.prompt_token_ids = &prompt;
@@ -192,6 +200,28 @@ TEST(ChunkWriter, TheUsageChunkHasNoChoices) {
   EXPECT_EQ(out, "kept" + kCompletionChunk +
                      R"(],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,)"
                      R"("prompt_tokens_details":{"cached_tokens":6}}})");
+}
+
+TEST(AnswerJson, TheBoundIsAboveEveryAnswer) {
+  std::string hard;  // each byte as long in JSON as a byte can be
+  for (int i = 0; i < 5000; ++i) hard += '\x01';
+  std::vector<OutputTokenLogprobs> tokens(50);
+  for (OutputTokenLogprobs& token : tokens) {
+    token.chosen = {1, std::string(200, '\x01'), -0.123456789F};
+    token.top.assign(20, token.chosen);
+    for (TokenLogprobText& item : token.top) item.bytes += std::to_string(&item - &token.top[0]);
+    token.text_offset = 1'000'000'000;
+  }
+  ChoiceAnswer choice;
+  choice.text = hard;
+  choice.token_ids = std::vector<TokenId>(1000, 2'000'000'000);
+  choice.logprobs = list_of(tokens);
+  const std::vector<ChoiceAnswer> choices(3, choice);
+  for (const AnswerHead& head : {kChatHead, kCompletionHead}) {
+    const std::size_t length = answer_json(head, choices, Usage{}).size();
+    EXPECT_LE(length, answer_json_bound(head.kind, choices));
+    EXPECT_GT(2 * length, answer_json_bound(head.kind, choices));
+  }
 }
 
 TEST(AppendSse, FramesOneEvent) {

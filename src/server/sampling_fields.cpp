@@ -12,11 +12,12 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxChoicesPerPrompt = 128;  // as validate() has it
 constexpr std::int64_t kMinInt32 = std::numeric_limits<std::int32_t>::min();
 
-void read_int32(FieldReader& reader, std::string_view name, std::int32_t& out,
-                bool* given = nullptr) {
-  const auto value = reader.integer(name, kMinInt32, kMaxInt32);
+void read_int32(FieldReader& reader, std::string_view name, std::int64_t min, std::int64_t max,
+                std::int32_t& out, bool* given = nullptr) {
+  const auto value = reader.integer(name, min, max);
   if (!value) return;
   out = static_cast<std::int32_t>(*value);
   if (given != nullptr) *given = true;
@@ -113,7 +114,7 @@ void read_account_fields(FieldReader& reader, GenerationCall& call) {
     if (salt->empty()) reader.bad("cache_salt", "is empty; expected a secret string, or null");
     call.cache_salt = *salt;
   }
-  read_int32(reader, "priority", call.priority);
+  read_int32(reader, "priority", kMinInt32, kMaxInt32, call.priority);
 }
 
 // Known to vLLM or the OpenAI API, and not served; in both calls.
@@ -176,7 +177,7 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   GivenSampling& given = call.given;
   reader.read_into("temperature", sampling.temperature, &given.temperature);
   reader.read_into("top_p", sampling.top_p, &given.top_p);
-  read_int32(reader, "top_k", sampling.top_k, &given.top_k);
+  read_int32(reader, "top_k", -1, kMaxInt32, sampling.top_k, &given.top_k);
   reader.read_into("min_p", sampling.min_p, &given.min_p);
   reader.read_into("repetition_penalty", sampling.repetition_penalty, &given.repetition_penalty);
   reader.read_into("presence_penalty", sampling.presence_penalty);
@@ -187,8 +188,8 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
     sampling.seed = static_cast<std::uint64_t>(*seed);
     given.seed = true;
   }
-  read_int32(reader, "n", sampling.n);
-  read_int32(reader, "min_tokens", sampling.min_tokens);
+  read_int32(reader, "n", 1, kMaxChoicesPerPrompt, sampling.n);
+  read_int32(reader, "min_tokens", 0, kMaxInt32, sampling.min_tokens);
   read_stop(reader, sampling.stop);
   if (auto ids = reader.token_ids("stop_token_ids", kMaxStopTokenIds)) {
     sampling.stop_token_ids = *std::move(ids);

@@ -11,7 +11,7 @@
 namespace sluice {
 
 ApiResult<void> check_model(std::string_view asked, std::string_view served) {
-  if (asked.empty() || asked == served) return {};
+  if (asked == served) return {};
   ApiError error;
   error.status = 404;
   error.message = fmt::format("there is no model '{}' here; this server has '{}'", asked, served);
@@ -20,11 +20,12 @@ ApiResult<void> check_model(std::string_view asked, std::string_view served) {
   return tl::unexpected(std::move(error));
 }
 
-ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view body) {
+ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view body,
+                                       const StopCheck& stop) {
   auto call = parse_tokenize_call(body);
   if (!call) return tl::unexpected(std::move(call).error());
   const ServedModel& model = worker.model();
-  if (auto known = check_model(call->model, model.name); !known) {
+  if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
     return tl::unexpected(std::move(known).error());
   }
   if (call->chat) {
@@ -34,8 +35,8 @@ ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view bo
   }
   const AddSpecialTokens special =
       call->add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
-  auto ids = call->chat ? worker.tokenize_chat(chat_parts(*call->chat), special)
-                        : worker.tokenize_text(*call->prompt, special);
+  auto ids = call->chat ? worker.tokenize_chat(chat_parts(*call->chat), special, stop)
+                        : worker.tokenize_text(*call->prompt, special, stop);
   if (!ids) {
     return tl::unexpected(to_api_error(ids.error(), call->chat ? "messages" : "prompt"));
   }
@@ -54,7 +55,7 @@ ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view bo
 ApiResult<std::string> detokenize_answer(const ServedModel& model, std::string_view body) {
   auto call = parse_detokenize_call(body);
   if (!call) return tl::unexpected(std::move(call).error());
-  if (auto known = check_model(call->model, model.name); !known) {
+  if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
     return tl::unexpected(std::move(known).error());
   }
   for (std::size_t i = 0; i < call->tokens.size(); ++i) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
 
-void read_model(FieldReader& reader, std::string& out) {
+void read_model(FieldReader& reader, std::optional<std::string>& out) {
   if (const std::string* model = reader.string("model", kMaxModelBytes)) out = *model;
 }
 

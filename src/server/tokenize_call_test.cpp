@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST(ParseTokenizeCall, ReadsATextOrAChat) {
   const auto text = parse_tokenize_call(R"({"prompt":"hi","return_token_strs":true})");
   ASSERT_TRUE(text);
-  EXPECT_EQ(text->model, "");
+  EXPECT_EQ(text->model, std::nullopt);
   EXPECT_EQ(text->prompt, "hi");
   EXPECT_FALSE(text->chat);
   EXPECT_TRUE(text->add_special_tokens);

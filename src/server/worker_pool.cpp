@@ -1,6 +1,7 @@
 #include "server/worker_pool.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace sluice {
@@ -12,14 +13,34 @@ WorkerPool::WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent)
 
 WorkerPool::~WorkerPool() { stop(); }
 
-bool WorkerPool::try_submit(Job job, JobLength length) {
+std::optional<WorkerPool::Ticket> WorkerPool::try_submit(Job job, JobLength length) {
+  return enqueue(std::move(job), length, max_pending_);
+}
+
+std::optional<WorkerPool::Ticket> WorkerPool::submit(Job job, JobLength length) {
+  return enqueue(std::move(job), length, std::numeric_limits<std::size_t>::max());
+}
+
+std::optional<WorkerPool::Ticket> WorkerPool::enqueue(Job job, JobLength length, std::size_t most) {
+  Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_ || jobs_.size() >= max_pending_) return false;
+    if (stopping_ || jobs_.size() >= most) return std::nullopt;
     UrgentWork* const marked_in = length == JobLength::kShort ? urgent_ : nullptr;
-    jobs_.push_back({std::move(job), UrgentWork::Mark(marked_in), length});
+    ticket = ++last_ticket_;
+    jobs_.push_back({std::move(job), UrgentWork::Mark(marked_in), length, ticket});
   }
   wake_.notify_one();
+  return ticket;
+}
+
+bool WorkerPool::drop(Ticket ticket) {
+  MarkedJob dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(jobs_, ticket, &MarkedJob::ticket);
+  if (found == jobs_.end()) return false;
+  dropped = std::move(*found);
+  jobs_.erase(found);
   return true;
 }
 

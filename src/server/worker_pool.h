@@ -1,8 +1,9 @@
 // WorkerPool: a few threads for work that is too long for the event loop: parsing bodies, rendering
-// templates, tokenizing. Jobs run in the order in which they came, but that all threads except one
-// may run long jobs at once: whoever sends many of those does not stall everybody else. Each is
-// told which worker runs it (0 to threads - 1), so that working memory can be kept per worker. Jobs
-// must not throw. Owner: the command. Threads: try_submit() and pending() from any, the rest from
+// templates, tokenizing, writing long answers. Jobs start in the order in which they came, except
+// that long jobs leave one thread free for short ones: many long jobs do not hold up short ones. A
+// job learns which worker runs it (0 to threads - 1), so that working memory can be kept per
+// worker. Jobs must not throw.
+// Owner: the command. Threads: submit(), try_submit(), drop() and pending() from any; the rest from
 // the owner's.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -32,8 +34,14 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False, and nothing happens, when as many jobs as may wait do, or after stop().
-  bool try_submit(Job job, JobLength length = JobLength::kShort);
+  using Ticket = std::uint64_t;  // never 0
+
+  // Does nothing, and returns nothing, when max_pending jobs wait, and after stop().
+  std::optional<Ticket> try_submit(Job job, JobLength length = JobLength::kShort);
+  // The same without the limit, for work that an accepted call still needs.
+  std::optional<Ticket> submit(Job job, JobLength length = JobLength::kShort);
+  // Removes a job that waits. False: it runs, or has run.
+  bool drop(Ticket ticket);
   std::size_t pending() const;
 
   // Drops the jobs that wait, ends the threads, and waits for them. Again: does nothing.
@@ -44,9 +52,11 @@ class WorkerPool {
     Job job;
     UrgentWork::Mark mark;
     JobLength length = JobLength::kShort;
+    Ticket ticket = 0;
   };
   using Jobs = std::deque<MarkedJob>;
 
+  std::optional<Ticket> enqueue(Job job, JobLength length, std::size_t most);
   void run(int worker);
   // With `mutex_` held.
   Jobs::iterator first_that_may_run();
@@ -58,6 +68,7 @@ class WorkerPool {
   std::condition_variable wake_;
   Jobs jobs_;
   int running_long_ = 0;
+  Ticket last_ticket_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -107,6 +107,32 @@ TEST(WorkerPool, AloneAThreadRunsLongJobsToo) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
 }
 
+TEST(WorkerPool, AWaitingJobCanBeDropped) {
+  std::promise<void> release;
+  std::promise<void> started;
+  const auto token = std::make_shared<int>(1);
+  int ran = 0;
+  WorkerPool pool(1, 2);
+  const auto running = pool.try_submit([&](int) {
+    started.set_value();
+    release.get_future().wait();
+  });
+  started.get_future().wait();
+  const auto waiting = pool.try_submit([token, &ran](int) { ++ran; });
+  const auto last = pool.try_submit([&ran](int) { ++ran; });
+  ASSERT_TRUE(running && waiting && last);
+  EXPECT_FALSE(pool.try_submit([](int) {}));
+  EXPECT_TRUE(pool.submit([&ran](int) { ++ran; }));  // has no limit
+  EXPECT_FALSE(pool.drop(*running));
+  EXPECT_TRUE(pool.drop(*waiting));
+  EXPECT_EQ(token.use_count(), 1);
+  EXPECT_FALSE(pool.drop(*waiting));
+  release.set_value();
+  while (pool.pending() > 0) std::this_thread::yield();
+  pool.stop();
+  EXPECT_EQ(ran, 2);
+}
+
 TEST(WorkerPool, LongJobsAreNotUrgent) {
   UrgentWork urgent;
   WorkerPool pool(1, 10, &urgent);

@@ -8,6 +8,7 @@ import json
 import random
 import resource
 import socket
+import threading
 import time
 
 import pytest
@@ -220,7 +221,7 @@ def test_a_thousand_pipelined_requests(server):
 
 
 def chunked(path, chunks, *headers):
-    lines = [f"POST {path} HTTP/1.1", "Host: test", "Transfer-Encoding: chunked", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", *headers]
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
@@ -275,33 +276,33 @@ def test_head_and_other_methods_are_answered(server):
 
 
 @pytest.mark.parametrize("request_bytes, statuses", [
-    (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", (414, 431)),
+    (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", (414, 431)),
     (b"a" * 1_000_000, (400, 414, 431)),
     (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Big: " + b"a" * 1_000_000 + b"\r\n\r\n", (431,)),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 100_000 + b"\r\n", (431,)),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 100_000 + b"\r\n", (431,)),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)), (400,)),
     (b"\x00" * 300, (400,)),
     (b"GET /health\r\n\r\n", (400, 505)),
-    (b"GET /health HTTP/9.9\r\nHost: x\r\n\r\n", (400, 505)),
+    (b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n", (400, 505)),
     (b"GET /health HTTP/1.1\r\nHost x\r\n\r\n", (400,)),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nA : b\r\n\r\n", (400,)),
-    (b"GET /health HTTP/1.1\r\nHost: x\r\nA: b\x00c\r\n\r\n", (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 6\r\n\r\n12345", (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n", (400,)),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: b\x00c\r\n\r\n", (400,)),
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", (400,)),
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5, 6\r\n\r\n12345", (400,)),
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
      (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n",
      (400, 413)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", (413,)),
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n", (413,)),
     # Both lengths: what a proxy and a server would read differently.
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"
      b"\r\n0\r\n\r\n", (400,)),
     (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
      b"ffffffffffffffffff\r\n", (400, 413)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n",
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n",
      (400,)),
-    (b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", (400, 501)),
+    (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", (400, 501)),
 ], ids=range(21))
 def test_wrong_http_is_refused_and_the_connection_closed(server, request_bytes, statuses):
     with RawClient(server) as client:
@@ -355,6 +356,63 @@ def test_compressed_bodies_are_refused_unopened(server):
 
 
 # ---------------------------------------------------------------- bodies
+
+
+def test_many_large_prompts_do_not_stop_small_calls(connect):
+    """40 bodies of 7 MB that fit no context. docs/serving.md has measured times."""
+    large = post(COMPLETIONS, {"model": NAME, "prompt": "word " * 1_400_000, "max_tokens": 1})
+    with Server() as server:
+        server.complete(max_tokens=2)
+        before = server.resident_bytes()
+        clients = [connect(server) for _ in range(40)]
+
+        def send(client):
+            with contextlib.suppress(OSError):  # refused before the body was read
+                client.send(large)
+
+        threads = [threading.Thread(target=send, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        slowest = 0
+        while any(thread.is_alive() for thread in threads):
+            start = time.monotonic()
+            server.complete(max_tokens=1)
+            slowest = max(slowest, time.monotonic() - start)
+        for thread in threads:
+            thread.join()
+        statuses = []
+        for client in clients:
+            with contextlib.suppress(OSError, EOFError):
+                status, _, body = client.response()
+                statuses.append(status)
+                if status == 400:
+                    assert json.loads(body)["error"]["code"] == "context_length_exceeded"
+        assert set(statuses) <= {400, 503} and statuses.count(400) >= 10, statuses
+        assert slowest < 1.5 * PATIENCE  # clients and server share the cores
+        time.sleep(0.5)
+        assert server.resident_bytes() < before + (64 << 20)
+
+
+def test_a_client_that_leaves_takes_its_work_along(connect):
+    """Each body is seconds of tokenization; all but those of clients that stay are dropped."""
+    body = post("/tokenize", {"model": NAME, "prompt": "word " * 1_400_000})
+    with Server("--workers", "1") as server:
+        clients = [connect(server) for _ in range(12)]
+        for client in clients:
+            client.send(body)
+        for client in clients:
+            client.close()
+        start = time.monotonic()
+        assert server.complete(max_tokens=1)
+        assert time.monotonic() - start < 3 * PATIENCE
+        deadline = time.monotonic() + 5 * PATIENCE
+        while True:
+            gone = [line for line in server.access_lines() if line["path"] == "/tokenize"]
+            if len(gone) == len(clients):
+                break
+            assert time.monotonic() < deadline, gone
+            time.sleep(0.05)
+        assert all(line["status"] == 499 for line in gone), gone
 
 
 def test_deep_json(server):

@@ -53,7 +53,9 @@ def test_what_cannot_start_says_why():
     assert done.returncode not in (0, 2) and port in done.stderr, done
     done = subprocess.run([BINARY, "serve", MODEL + "/nowhere", "--port", str(free_port())],
                           capture_output=True, text=True, timeout=60)
-    assert done.returncode not in (0, None) and "nowhere" in done.stderr, done
+    assert done.returncode == 1 and "nowhere" in done.stderr, done
+    # Clients must not be able to connect to a server that will never have a model.
+    assert "listening" not in done.stderr, done
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -154,6 +156,24 @@ def test_connections_over_the_limit_are_refused(connect):
             time.sleep(0.05)
 
 
+def test_every_connection_over_the_limit_gets_its_503():
+    """More at once than are answered at the same time: the others wait their turn."""
+    with Server("--max-connections", "4") as server:
+        kept = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        for one in kept:
+            one.sendall(get("/health"))
+            assert b" 200 " in one.recv(4096)
+        late = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(600)]
+        for one in late:
+            one.settimeout(20 * PATIENCE)
+            one.sendall(get("/health"))
+        for one in late:
+            assert b" 503 " in one.recv(4096)
+            one.close()
+        for one in kept:
+            one.close()
+
+
 def test_a_low_limit_on_open_files_is_raised(connect):
     """1,024 files are what many systems give a process that does not ask for more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -241,6 +261,42 @@ def test_a_second_signal_ends_at_once(connect):
         server.process.send_signal(signal.SIGINT)
         server.wait(10)
         assert time.monotonic() - start < 5 * PATIENCE
+
+
+@pytest.mark.parametrize("moment", ["loading", "idle", "loaded", "after the drain"])
+def test_a_second_signal_is_never_lost(moment, connect):
+    """A blocked loop cannot be made from outside; event_loop_test has that case."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(free_port()),
+                                    "--access-log", "off", "--drain-timeout", "1"],
+                                   stderr=subprocess.PIPE, text=True)
+        with process:
+            line = process.stderr.readline()
+            port = int(re.search(r":(\d+);", line)[1])
+            streams = []
+            if moment != "loading":
+                while "ready:" not in line:
+                    line = process.stderr.readline()
+            if moment in ("loaded", "after the drain"):
+                for _ in range(24):
+                    stream = socket.create_connection(("127.0.0.1", port))
+                    stream.sendall(post(COMPLETIONS, LONG))
+                    streams.append(stream)
+                for stream in streams:
+                    assert stream.recv(1)
+            process.send_signal(signal.SIGTERM)
+            # The drain is over after 2 s: then the loop has stopped, and the engine is ending.
+            time.sleep(2 if moment == "after the drain" else 0.05)
+            process.send_signal(number)
+            start = time.monotonic()
+            status = process.wait(timeout=30 * PATIENCE)
+            assert time.monotonic() - start < 2 * PATIENCE
+            # The first signal alone may have ended it before the second came.
+            assert status in (0, 128 + number), status
+            if moment == "loaded":
+                assert status == 128 + number
+            for stream in streams:
+                stream.close()
 
 
 def test_the_client_sees_a_connection_error_when_the_server_dies():

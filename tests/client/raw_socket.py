@@ -118,10 +118,10 @@ def post(path, body, *headers, length=None):
     """The bytes of a POST."""
     if not isinstance(body, bytes):
         body = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: test", "Content-Type: application/json",
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json",
              f"Content-Length: {len(body) if length is None else length}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def get(path, *headers):
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers]).encode() + b"\r\n\r\n"

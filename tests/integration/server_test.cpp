@@ -103,7 +103,7 @@ class RunningServer {
 
   http::TestAnswer get(const std::string& path, const std::string& headers = {}) {
     http::TestClient client(port());
-    CHECK(client.send("GET " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n"));
+    CHECK(client.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n"));
     auto answer = client.answer();
     CHECK(answer.has_value());
     return *answer;
@@ -111,7 +111,7 @@ class RunningServer {
   static std::string post(const std::string& path, const json& body,
                           const std::string& headers = {}) {
     const std::string text = body.dump();
-    return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
+    return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
            "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
   }
   http::TestAnswer complete(const json& body, const std::string& headers = {}) {
@@ -125,7 +125,7 @@ class RunningServer {
   // The engine answers between two steps, so this lets steps run until it has answered.
   json status_at_gate() {
     http::TestClient client(port());
-    CHECK(client.send("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"));
+    CHECK(client.send("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     while (!client.readable_now()) {
       std::this_thread::sleep_for(milliseconds(100));
       gate.let(1);
@@ -327,7 +327,7 @@ TEST(Server, StatusRequestsWithinOneStepShareOneAnswer) {
   bool one_answer = false;
   for (int attempt = 0; attempt < 20 && !one_answer; ++attempt) {
     for (auto& watcher : watchers) {
-      ASSERT_TRUE(watcher.send("GET /status HTTP/1.1\r\nHost: x\r\n\r\n"));
+      ASSERT_TRUE(watcher.send("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     }
     std::vector<std::string> bodies;
     for (auto& watcher : watchers) {
@@ -389,8 +389,9 @@ TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
   for (int i = 0; i < 3; ++i) {
     const std::string body = long_stream(8, 4).dump() + std::string(3000, ' ');
     clients.emplace_back(server.port());
-    ASSERT_TRUE(clients.back().send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-                                    std::to_string(body.size()) + "\r\n\r\n" + body));
+    ASSERT_TRUE(
+        clients.back().send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                            std::to_string(body.size()) + "\r\n\r\n" + body));
     ASSERT_TRUE(server.await_unfinished(i + 1));
   }
   server.gate.open();
@@ -481,7 +482,7 @@ TEST(Server, CallsThatADrainFindsInTheWorkersAre503) {
   http::TestClient client(server.port());
   // So long that a worker is still busy with it.
   const std::string body = long_stream(8, 10).dump() + std::string(7 << 20, ' ');
-  ASSERT_TRUE(client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+  ASSERT_TRUE(client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
                           std::to_string(body.size()) + "\r\n\r\n" + body));
   while (!server.cancel_all_if_active()) std::this_thread::yield();
   const auto answer = client.answer();

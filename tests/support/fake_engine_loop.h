@@ -14,7 +14,7 @@ namespace sluice::test {
 class FakeEngineLoop final : public EngineLoop {
  public:
   Status submit(Request request) override {
-    if (refusal) return tl::unexpected(*refusal);
+    if (refusal) return *refusal;
     submitted.push_back(std::move(request));
     return {};
   }

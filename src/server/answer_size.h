@@ -1,0 +1,32 @@
+// Bounds of answers that come whole, so that calls with many choices or log-probabilities cannot
+// fill the memory. A stream holds almost nothing and is not bounded here.
+// Pure functions; any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "server/api_error.h"
+#include "server/generation_call.h"
+
+namespace sluice {
+
+// The JSON of one answer. A call whose answer could be longer is refused.
+inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
+// The memory that unfinished answers of all calls may come to hold. One more call is answered 429;
+// a call that holds at most kFairAnswerBytes is always taken.
+inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kFairAnswerBytes = std::size_t{1} << 20;
+
+struct AnswerSize {
+  std::size_t json = 0;  // of the answer, for text of ordinary tokens
+  std::size_t held = 0;  // of text and log-probabilities until the answer is made
+};
+
+// Of one prompt's choices, from n, max_tokens and logprobs. REQUIRES: `sampling` is complete.
+AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& sampling,
+                             std::size_t prompt_tokens, std::size_t echo_bytes);
+
+// 400, when the call is not streamed and its answer could be longer than kMaxAnswerBytes.
+ApiResult<void> check_answer_size(const GenerationCall& call, const AnswerSize& size);
+
+}  // namespace sluice

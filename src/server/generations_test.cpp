@@ -1,0 +1,148 @@
+#include "server/generations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "server/answer_size.h"
+#include "tests/support/fake_engine_loop.h"
+#include "tests/support/fake_exchange.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using test::FakeEngineLoop;
+using test::FakeExchange;
+
+const ServedModel& demo_model() {
+  static const ServedModel model = [] {
+    EngineFacts facts;
+    facts.limits = {4096, 131072, 0};
+    facts.block_size = 16;
+    facts.kv_identity.block_size = 16;
+    auto loaded = load_served_model("models/demo", "demo", 1, std::move(facts));
+    CHECK(loaded.has_value());
+    return *std::move(loaded);
+  }();
+  return model;
+}
+
+class GenerationsTest : public testing::Test {
+ protected:
+  struct Job {
+    std::function<void()> work;
+    std::function<void()> done;
+  };
+
+  // Shared as every exchange is.
+  std::shared_ptr<FakeExchange> start(const json& body) {
+    auto call = parse_completion_call(body.dump());
+    CHECK(call.has_value());
+    PromptWorker worker(demo_model());
+    auto prepared = prepare_generation(worker, *std::move(call), "");
+    CHECK(prepared.has_value());
+    auto exchange = std::make_shared<FakeExchange>(http::Request{});
+    generations_.start(exchange, *std::move(prepared), {ApiKind::kCompletion, "cmpl-1", 7, "demo"},
+                       demo_model().tokenizer, {});
+    return exchange;
+  }
+
+  // One step that ends the request's choice with `count` tokens and their log-probabilities.
+  void finish(RequestId id, std::uint32_t count, std::uint32_t entries_per_token) {
+    OutputBatch& batch = engine_.pending;
+    OutputEvent event;
+    event.request = id;
+    event.finish_reason = FinishReason::kLength;
+    event.num_tokens = count;
+    event.num_logprobs = count * entries_per_token;
+    batch.tokens.assign(count, TokenId{70});
+    batch.logprobs.assign(event.num_logprobs, TokenLogprob{70, -0.5F});
+    batch.events.push_back(event);
+    generations_.take_outputs();
+  }
+
+  FakeEngineLoop engine_;
+  std::deque<Job> jobs_;
+  ManualClock clock_;
+  ServerMetrics metrics_{{}};
+  std::unique_ptr<AccessLog> log_ = *AccessLog::open("off");
+  Generations generations_{
+      engine_,
+      [this](std::size_t, std::function<void()> work, std::function<void()> done) {
+        jobs_.push_back({std::move(work), std::move(done)});
+      },
+      clock_, *log_, metrics_};
+};
+
+const json kLong = {{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 5000}, {"logprobs", 20}};
+
+TEST_F(GenerationsTest, AShortAnswerIsMadeAtOnce) {
+  const auto exchange = start({{"model", "demo"}, {"prompt", "x"}, {"logprobs", 2}});
+  finish(1, 3, 3);
+  EXPECT_TRUE(jobs_.empty());
+  EXPECT_TRUE(exchange->ended);
+  EXPECT_EQ(generations_.active(), 0U);
+}
+
+TEST_F(GenerationsTest, ALongAnswerIsMadeByAWorker) {
+  const auto exchange = start(kLong);
+  finish(1, 5000, 21);
+  ASSERT_EQ(jobs_.size(), 1U);
+  EXPECT_FALSE(exchange->ended);
+  EXPECT_EQ(generations_.active(), 1U);
+  jobs_[0].work();
+  EXPECT_FALSE(exchange->ended);
+  jobs_[0].done();
+  ASSERT_TRUE(exchange->ended);
+  EXPECT_EQ(generations_.active(), 0U);
+  const json answer = json::parse(exchange->body);
+  const json& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"].size(), 5000U);
+  EXPECT_EQ(logprobs["text_offset"][4999], 4999);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 5000);
+}
+
+TEST_F(GenerationsTest, AnAnswerWhoseClientHasLeftIsNotMade) {
+  const auto exchange = start(kLong);
+  finish(1, 5000, 21);
+  exchange->leave(http::CloseReason::kPeerGone);
+  EXPECT_EQ(generations_.active(), 0U);
+  jobs_.at(0).work();
+  jobs_.at(0).done();
+  EXPECT_FALSE(exchange->ended);
+}
+
+TEST_F(GenerationsTest, AnAnswerThatIsBeingMadeEndsWithTheServer) {
+  const auto exchange = start(kLong);
+  finish(1, 5000, 21);
+  generations_.fail_all(to_api_error(unavailable("stopping")));
+  ASSERT_TRUE(exchange->ended);
+  EXPECT_EQ(exchange->head->status, 503);
+  jobs_.at(0).work();
+  jobs_.at(0).done();  // answers nobody twice
+}
+
+TEST_F(GenerationsTest, LongAnswersAreRefusedWhenTogetherTheyCouldHoldTooMuch) {
+  const json call = {{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 50000}, {"logprobs", 20}};
+  std::vector<std::shared_ptr<FakeExchange>> taken;
+  for (;;) {
+    taken.push_back(start(call));
+    if (taken.back()->ended) break;
+    ASSERT_LT(taken.size(), 100U);
+  }
+  EXPECT_EQ(taken.back()->head->status, 429);
+  EXPECT_GT(taken.size() * 50000 * 21 * sizeof(TokenLogprob), kMaxHeldBytes / 2);
+  // Streams and small calls are still taken, and so is a long one when another has ended.
+  EXPECT_FALSE(start({{"model", "demo"}, {"prompt", "x"}, {"logprobs", 20}})->ended);
+  json stream = call;
+  stream["stream"] = true;
+  EXPECT_FALSE(start(stream)->ended);
+  taken.front()->leave(http::CloseReason::kPeerGone);
+  EXPECT_FALSE(start(call)->ended);
+}
+
+}  // namespace
+}  // namespace sluice
