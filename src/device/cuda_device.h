@@ -1,4 +1,4 @@
-// The CUDA device's factory. Where the build has no CUDA, the same functions are there and say so.
+// The CUDA device's factory. In a build without CUDA the same functions return kUnsupported.
 // Owner: apps. Threads: any.
 #pragma once
 
@@ -12,21 +12,20 @@
 namespace sluice {
 
 struct CudaOptions {
-  // A row's result is bitwise the same whatever else is in the batch, as it always is on the CPU;
-  // otherwise the number of rows a step has room for may change its last bits. docs/gpu.md says
-  // what it costs.
+  // A row's result does not depend on the other rows of the batch, as on the CPU. Otherwise the
+  // step's capacity may change its last bits. Costs speed: docs/gpu.md.
   bool deterministic = false;
 };
 
-// The GPU with this index, as the driver counts. kUnsupported, with what to do, without CUDA in the
-// build, without a driver, with one that is too old, with none or an unsuitable GPU;
-// kInvalidArgument for an index beyond the last.
+// Opens the GPU with this index, in the driver's order. kUnsupported, with what to do: the build
+// has no CUDA, there is no driver, the driver is too old, or there is no suitable GPU.
+// kInvalidArgument for an index beyond the last GPU.
 Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& options = {});
 
-// What the machine has, for people: no context is made.
+// Texts about the machine's driver, library and GPUs. No context is made.
 struct CudaMachine {
   std::string driver;                // "driver 580.65.06, CUDA 13.0"
-  std::string library;               // "cuBLASLt", or why there is none
+  std::string library;               // "cuBLASLt (PATH)", or why there is none
   std::vector<std::string> devices;  // "cuda:0 NVIDIA H200, capability 9.0, ..."
 };
 // Errors as above.

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::int32_t kMaxHeadDim = 256;
 
-// A kernel's heads: of this head_dim or fewer.
+// A kernel takes heads of this head_dim or less.
 struct Variant {
   std::int32_t head_dim;
-  std::int32_t blocks;  // on a multiprocessor, as the kernel's __launch_bounds__ has it
+  std::int32_t blocks;  // of a multiprocessor, as in the kernel's __launch_bounds__
   KernelId bf16;
   KernelId f16;
 };
@@ -35,7 +35,7 @@ bool is_multiple(const void* address, std::uintptr_t of) {
   return reinterpret_cast<std::uintptr_t>(address) % of == 0;
 }
 
-// Why tensor cores cannot take it; empty where they can.
+// The reason why tensor cores cannot do it; empty where they can.
 std::string obstacle(const AttentionParams& p, const GpuInfo& gpu) {
   const KvLayerView& kv = p.kv;
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16) {
@@ -65,7 +65,7 @@ std::string obstacle(const AttentionParams& p, const GpuInfo& gpu) {
 
 std::int32_t attention_blocks(const GpuInfo& gpu, std::int32_t head_dim) {
   const Variant& variant = variant_for(head_dim);
-  // What the driver and the kernel's own variables take of a block's share.
+  // The part of a block's shared memory that the driver and the kernel's own variables take.
   constexpr int kMore = 2 << 10;
   const int fit = gpu.shared_bytes / (kernel_info(variant.bf16).shared_bytes + kMore);
   return gpu.multiprocessors * std::clamp(fit, 1, variant.blocks);

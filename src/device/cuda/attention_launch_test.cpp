@@ -94,11 +94,12 @@ TEST(AttentionLaunch, BlocksThatDoNotFitAreTold) {
   testing::internal::CaptureStderr();
   EXPECT_TRUE(check_attention_blocks(**kernels, (*gpu)->info()));
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("a multiprocessor holds 2 blocks of sluice_attention_bf16_64, 3 are"));
+  EXPECT_THAT(log,
+              HasSubstr("a multiprocessor holds 2 blocks of sluice_attention_bf16_64, expected 3"));
   EXPECT_THAT(log, testing::Not(HasSubstr("_128")));
 }
 
-TEST(AttentionLaunch, WhatNoKernelTakesIsRefused) {
+TEST(AttentionLaunch, ParametersThatNoKernelTakesAreRefused) {
   const auto launch = launch_attention(attention_of(512, DType::kBF16), h200());
   ASSERT_FALSE(launch);
   EXPECT_THAT(launch.error().message, HasSubstr("head_dim 512"));

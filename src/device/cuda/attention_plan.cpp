@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kTaskCost = 4;  // of taking a task: some reads that wait for each other
-constexpr std::size_t kCosts = 1024;   // longer tasks are not told apart
+constexpr std::int64_t kTaskCost = 4;  // of taking a task: some dependent reads
+constexpr std::size_t kCosts = 1024;   // longer tasks count as equal
 
 std::int64_t round_up(std::int64_t n) { return divide_up(n, kAlignment) * kAlignment; }
 
@@ -28,7 +28,7 @@ std::int64_t bytes_per_partial_row(const AttentionPlanLimits& limits) {
   return (std::int64_t{limits.head_dim} + 2) * static_cast<std::int64_t>(sizeof(float));
 }
 
-// What the places of a plan can hold.
+// The capacity of a plan's arrays.
 struct Room {
   std::int64_t tasks = 0;
   std::int64_t counters = 0;
@@ -38,10 +38,10 @@ struct Room {
 Room room_for(const AttentionPlanLimits& limits) {
   const std::int32_t ratio = heads_per_group(limits);
   const std::int64_t rows = std::min(limits.max_seqs, limits.max_tokens);
-  // Each row fills wide tiles and one more.
+  // Each row fills wide tiles, plus one that is not full.
   const std::int64_t tiles = rows + std::int64_t{limits.max_tokens} * ratio / kWideRows;
   std::int64_t spans = divide_up(limits.max_positions, kSpanKeys);
-  if (limits.window > 0) {  // a tile sees its window and what its later tokens see
+  if (limits.window > 0) {  // a tile sees its window and the keys of its later tokens
     spans = std::min(spans, (std::int64_t{limits.window} + kWideRows) / kSpanKeys + 2);
   }
   Room room;
@@ -54,7 +54,7 @@ Room room_for(const AttentionPlanLimits& limits) {
   return room;
 }
 
-// Where the parts of a plan lie: the header, tasks, counters, partial sums, their weights.
+// The offsets of a plan's parts: header, tasks, counters, partial sums, their weights.
 struct Places {
   std::int64_t tasks = 0;
   std::int64_t counters = 0;
@@ -73,9 +73,9 @@ Places places_for(std::int64_t tasks, std::int64_t counters) {
 
 // A tile of the step, before it is cut.
 struct Tile {
-  AttentionTask task;      // against all its spans
-  std::int64_t steps = 0;  // that it takes
-  std::int64_t cost = 0;   // time, about, in steps of a wide tile
+  AttentionTask task;      // over all its spans
+  std::int64_t steps = 0;  // of keys
+  std::int64_t cost = 0;   // estimated time, in steps of a wide tile
   bool is_cut(std::int64_t limit) const { return task.tile_spans > 1 && cost > limit; }
 };
 
@@ -84,7 +84,7 @@ std::int64_t cost_of(const AttentionTask& task, std::int64_t steps) {
   return task.num_pairs <= kWarpRows ? 2 * steps : steps;
 }
 
-// The steps of a tile that lie in some of its spans.
+// The number of steps of a tile in some of its spans.
 std::int64_t steps_within(const Tile& tile, std::int32_t first_step, std::int32_t span) {
   constexpr std::int32_t kSteps = kSpanKeys / kStepKeys;
   const std::int64_t end = std::min<std::int64_t>(first_step + tile.steps, (span + 1) * kSteps);
@@ -132,8 +132,8 @@ std::size_t bucket_of(std::int64_t cost) {
   return kCosts - 1 - std::min(static_cast<std::size_t>(cost), kCosts - 1);
 }
 
-// Calls f(task, cost) for each task of the plan; a cut tile's counters and partial rows are given
-// out in order.
+// Calls f(task, cost) for each task of the plan. Cut tiles get their counters and partial rows in
+// order.
 template <class Function>
 void for_each_task(const AttentionPlanParams& p, std::int64_t limit, Function f) {
   std::int32_t counters = 0;
@@ -153,8 +153,8 @@ void for_each_task(const AttentionPlanParams& p, std::int64_t limit, Function f)
   });
 }
 
-// A time that blocks cannot beat, in costs: what there is to do in all, and for each length of task
-// what the block does that gets most of those and longer ones.
+// A lower bound of the time that blocks need, in costs: the whole work, and for each length of task
+// the work of the block that gets most tasks of that length and longer.
 std::int64_t estimated_time(const AttentionPlanParams& p, std::int64_t limit, std::int32_t blocks) {
   Buckets buckets = {};
   std::int64_t total = 0;
@@ -183,8 +183,8 @@ std::int64_t partial_rows_of(const AttentionPlanParams& p, std::int64_t limit) {
   return rows * p.limits.num_kv_heads;
 }
 
-// Tiles that cost more are cut. Of none, those that take a block's share of the step and those that
-// take half and a quarter of it: what ends first, as far as partial results have room.
+// Chooses the cost above which tiles are cut. The candidates are: no cuts, a block's share of the
+// step, half and a quarter of it. The one that ends first wins, if its partial results have room.
 std::int64_t cut_limit(const AttentionPlanParams& p, std::int32_t blocks, const Room& room) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::int64_t total = 0;
@@ -217,7 +217,7 @@ std::int64_t write_attention_plan(const AttentionPlanParams& p, std::int32_t blo
   CHECK(p.num_seqs == 0 || p.cu_seqlens_q[p.num_seqs] <= p.limits.max_tokens);
   const Room room = room_for(p.limits);
   const std::int64_t limit = cut_limit(p, blocks, room);
-  // Sorted by counting, since there may be thousands and this is in every step's way.
+  // Counting sort: there may be thousands of tasks, and every step waits for this.
   Buckets next = {};
   std::int32_t num_tasks = 0;
   std::int32_t num_counters = 0;

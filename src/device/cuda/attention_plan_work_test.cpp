@@ -1,5 +1,5 @@
-// What attention_work() says that the kernel computes, against the matrix instructions that it
-// issues when it runs.
+// Checks what attention_work() says that the kernel computes, against the matrix instructions that
+// it issues when it runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

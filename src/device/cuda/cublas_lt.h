@@ -1,5 +1,5 @@
-// cuBLASLt as a table of functions, opened with dlopen like the driver: the binary starts without
-// it, and tests put a fake in its place. Types are those of the toolkit's header.
+// cuBLASLt as a table of functions. Like the driver it is opened with dlopen: the binary starts
+// without it, and tests replace it by a fake. Types are those of the toolkit's header.
 // Values: plain, immutable after loading; any thread.
 #pragma once
 

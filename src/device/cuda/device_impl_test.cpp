@@ -28,7 +28,7 @@ class CudaDeviceTest : public testing::Test {
     range_ = *range;
     ASSERT_TRUE(device_->back(range_, 0, range_.bytes, Backing::memory()));
   }
-  // Takes everything down; the books are even.
+  // Releases everything; the fake driver has no resource left.
   void TearDown() override {
     device_->unback(range_, 0, range_.bytes);
     device_->release(range_);

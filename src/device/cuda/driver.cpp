@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kLibrary = "libcuda.so.1";
 
 #define SLUICE_CUDA_TEXT_OF(name) #name
-// By one more step, so that versioned names are looked up.
+// One more expansion, so that versioned names are looked up.
 #define SLUICE_CUDA_TEXT(name) SLUICE_CUDA_TEXT_OF(name)
 
 Error too_old(std::string_view found) {

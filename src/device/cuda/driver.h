@@ -1,8 +1,7 @@
-// The CUDA driver as a table of functions, opened with dlopen when it is first wanted: the binary
-// starts on machines without a driver, and tests put a fake in its place. Errors carry the driver's
-// own name for them.
-// Fields are named as in cuda.h, which gives some names a version (cuMemGetInfo is
-// cuMemGetInfo_v2): both the field and the symbol looked up follow.
+// The CUDA driver as a table of functions. It is opened with dlopen at first use: the binary starts
+// on machines without a driver, and tests replace it by a fake. Errors carry the driver's name for
+// them. Fields are named as in cuda.h, which gives some names a version (cuMemGetInfo is
+// cuMemGetInfo_v2); so do the field and the symbol that is looked up.
 // Values: plain, immutable after loading; any thread.
 #pragma once
 
@@ -16,8 +15,7 @@
 
 namespace sluice::cuda {
 
-// What the device code of this build needs: CUDA 13.0, which NVIDIA driver 580 was the first to
-// run.
+// The device code of this build needs CUDA 13.0, which NVIDIA driver 580 was the first to run.
 inline constexpr int kNeededCudaVersion = 13000;
 inline constexpr std::string_view kNeededDriver = "580";
 
@@ -61,16 +59,16 @@ Result<DriverApi> open_driver();
 // "12.4" for 12040.
 std::string cuda_version_text(int version);
 
-// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; the number for what the driver does not know.
+// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; the number of an error that the driver does not know.
 std::string error_text(const DriverApi& api, CUresult result);
 
-// A fault that no later call of this process on this device survives: a kernel's bad address or
-// trap, a memory error of the hardware, a context that was torn down.
+// Whether the error is a fault, after which every later call of this process on this device fails:
+// a kernel's bad address or trap, a memory error of the hardware, a context that was torn down.
 bool is_sticky(CUresult result);
 
-// "what: CUDA_ERROR_... (...)" under the code that fits: kResourceExhausted for memory,
-// kUnavailable for sticky ones and for a device that others hold, kUnsupported for what this
-// device or driver cannot do, kInvalidArgument for no such device, else kInternal.
+// "what: CUDA_ERROR_... (...)" with the code that fits: kResourceExhausted for memory, kUnavailable
+// for faults and for a device that other processes hold, kUnsupported for something that this
+// device or driver cannot do, kInvalidArgument for a device that does not exist, else kInternal.
 Error driver_error(const DriverApi& api, CUresult result, std::string_view what);
 
 inline Status check(const DriverApi& api, CUresult result, std::string_view what) {

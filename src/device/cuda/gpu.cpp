@@ -101,7 +101,7 @@ Gpu::Gpu(const DriverApi& api, int index, CUdevice device, GpuInfo info)
 
 Gpu::~Gpu() {
   if (context_ == nullptr) return;
-  // After a fault these fail too, and there is nobody left to tell.
+  // After a fault these fail too; a destructor cannot report it.
   static_cast<void>(api_.cuCtxSetCurrent(context_));
   if (ordered_ != nullptr) static_cast<void>(api_.cuEventDestroy(ordered_));
   for (const Lane& lane : lanes_) {

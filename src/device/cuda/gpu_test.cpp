@@ -50,7 +50,7 @@ TEST(OpenGpu, GivesBackWhatItTookWhenItFails) {
   EXPECT_EQ(fake.streams, 0);
 }
 
-TEST(GpuErrors, OfACallThatLeavesTheDeviceWholeAreNotKept) {
+TEST(GpuErrors, ErrorsThatLeaveTheContextWholeAreNotKept) {
   FakeDriver fake;
   const auto gpu = Gpu::open(FakeDriver::api(), 0);
   ASSERT_TRUE(gpu);
@@ -72,7 +72,7 @@ TEST(GpuErrors, TheFirstFaultIsReturnedForEver) {
   EXPECT_EQ((*gpu)->health().error().message, status.error().message);
 }
 
-TEST(GpuErrors, OfWhatRanNameWhatWasSubmittedLast) {
+TEST(GpuErrors, AnErrorOfAKernelNamesTheLastSubmission) {
   FakeDriver fake;
   const auto gpu = Gpu::open(FakeDriver::api(), 0);
   ASSERT_TRUE(gpu);

@@ -17,7 +17,7 @@
 
 namespace sluice::cuda {
 
-// Nothing of the list runs, but for cuBLASLt's products of shapes that it has not run yet
+// Nothing of the list runs except cuBLASLt's products of shapes that it has not run yet
 // (CudaOps::prepare). Fails for a fault of the GPU and for an op that the backend refuses.
 // REQUIRES: the GPU is ready, its context current.
 Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops,

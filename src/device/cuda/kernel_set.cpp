@@ -177,7 +177,7 @@ Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
         api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                info.shared_bytes),
         fmt::format("{}, {} KiB of shared memory", info.symbol, info.shared_bytes / 1024)));
-    // Its blocks are counted on to share a multiprocessor: no room for the cache instead.
+    // The plans count on blocks that share a multiprocessor: shared memory comes before the cache.
     RETURN_IF_ERROR(gpu_.check(
         api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
@@ -202,10 +202,10 @@ Status KernelSet::expect_blocks(KernelId id, int threads, int wanted) const {
                                  static_cast<std::size_t>(info.shared_bytes)),
                              info.symbol));
   if (blocks < wanted) {
-    log_warning(fmt::format(
-        "{}: a multiprocessor holds {} blocks of {}, {} are counted on: it is slower than it could "
-        "be",
-        gpu_.name(), blocks, info.symbol, wanted));
+    log_warning(
+        fmt::format("{}: a multiprocessor holds {} blocks of {}, expected {}: this kernel is "
+                    "slower than it could be",
+                    gpu_.name(), blocks, info.symbol, wanted));
   }
   return {};
 }

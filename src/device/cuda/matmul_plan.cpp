@@ -29,10 +29,10 @@ bool suits_tensor_cores(const MatmulParams& p) {
   return true;
 }
 
-// Weights in FP8, all of them, with blocks of scales that kernels come across between two pieces
-// of K: of a power of two of them, or as long as K.
+// Whether all weights are in FP8 with blocks of scales that end between two pieces of K: blocks of
+// a power of two of pieces, or as long as K.
 bool suits_fp8_kernels(const MatmulParams& p) {
-  constexpr std::int32_t kPiece = StreamShape::kSlabBytes;  // of codes
+  constexpr std::int32_t kPiece = StreamShape::kSlabBytes;  // codes
   static_assert(kPiece == TileShape::kDepth);
   if (!suits_tensor_cores(p.x) || p.x.dims[1] % 16 != 0) return false;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
@@ -49,7 +49,7 @@ bool suits_fp8_kernels(const MatmulParams& p) {
   return true;
 }
 
-// How the kernels for one type of weights cut their work.
+// The kernels for one type of weights and how they split their work.
 struct Cuts {
   StreamShape stream8;
   StreamShape stream16;
@@ -72,7 +72,7 @@ struct Kernels {
 };
 constexpr Kernels kProduct = {KernelId::kMatmul,         KernelId::kMatmul8,  KernelId::kMatmul16,
                               KernelId::kMatmul16Narrow, KernelId::kMatmul64, KernelId::kMatmul128};
-// The two weights of an MLP are never few rows: no narrow kernel.
+// The two weights of an MLP have many rows, so there is no narrow kernel.
 constexpr Kernels kGated = {KernelId::kGatedMatmul,   KernelId::kGatedMatmul8,
                             KernelId::kGatedMatmul16, KernelId::kGatedMatmul16,
                             KernelId::kGatedMatmul64, KernelId::kGatedMatmul128};
@@ -92,7 +92,8 @@ constexpr Kernels kGatedFp8 = {KernelId::kGatedMatmul,
                                KernelId::kGatedMatmulFp8By128,
                                kFp8};
 
-// Blocks that take so many rows of weights each; each segment starts a new one.
+// The number of blocks, each of which takes `columns` rows of weights. Each segment starts a new
+// one.
 std::int64_t column_tiles(const MatmulParams& p, int columns) {
   std::int64_t tiles = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
@@ -100,7 +101,7 @@ std::int64_t column_tiles(const MatmulParams& p, int columns) {
   }
   return tiles;
 }
-// Half of each weight.
+// A block takes half of its rows from each weight.
 std::int64_t column_tiles(const GatedMatmulParams& p, int columns) {
   return divide_up(p.gate.weight.dims[0], columns / 2);
 }
@@ -117,7 +118,7 @@ LaunchShape tile_shape(const Params& p, const TileShape& shape) {
           static_cast<std::uint32_t>(shape.shared_bytes())};
 }
 
-// `p` of shapes that fit each other and tensor cores.
+// REQUIRES: the shapes of `p` fit each other and tensor cores.
 template <class Params>
 Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const MatmulChoice& choice) {
   const Cuts& cuts = kernels.cuts;
@@ -125,8 +126,8 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
     return MatmulPlan{kernels.stream8, stream_shape(p, cuts.stream8)};
   }
   if (!choice.deterministic && p.rows.capacity <= cuts.stream16.tokens) {
-    // A block a multiprocessor has enough on its way from memory; a few idle ones cost less than
-    // tokens read by twice as many blocks.
+    // One block per multiprocessor has enough bytes on their way from memory. A few idle
+    // multiprocessors cost less than twice as many blocks that read the tokens.
     const LaunchShape wide = stream_shape(p, cuts.stream16);
     const bool fills = std::int64_t{8} * wide.grid_x >= std::int64_t{7} * choice.multiprocessors;
     if (fills || kernels.stream16_narrow == kernels.stream16) {
@@ -134,7 +135,7 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
     }
     return MatmulPlan{kernels.stream16_narrow, stream_shape(p, cuts.stream16_narrow)};
   }
-  // The two give the same bits: the larger tile reads less, where it leaves no multiprocessor idle.
+  // Both tiles give the same bits. The larger tile reads less, if it leaves no multiprocessor idle.
   const LaunchShape small = tile_shape(p, cuts.tile64);
   const LaunchShape large = tile_shape(p, cuts.tile128);
   if (small.grid_y > kMaxGridY) {
@@ -144,8 +145,8 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
   }
   const std::int64_t blocks = std::int64_t{large.grid_x} * large.grid_y;
   if (p.rows.capacity <= cuts.tile64.tokens || blocks < choice.multiprocessors) {
-    // Gated, the activation in the same launch saves more than a library can where all the time
-    // goes into reading weights once.
+    // Where reading weights once takes all the time, the activation in the same launch saves more
+    // than cuBLASLt can.
     const bool fused = std::is_same_v<Params, GatedMatmulParams> && small.grid_x == 1;
     return MatmulPlan{kernels.tile64, small, !fused};
   }
@@ -155,7 +156,7 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
 }  // namespace
 
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice) {
-  ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));  // finds what contradicts itself
+  ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));  // finds contradictions
   if (!plain.empty() && suits_fp8_kernels(p)) return plan_fast(p, kProductFp8, choice);
   if (plain.empty() || !suits_tensor_cores(p)) return MatmulPlan{kProduct.plain, plain};
   return plan_fast(p, kProduct, choice);
@@ -172,7 +173,7 @@ Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& c
 }
 
 Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu) {
-  constexpr int kBlocks = 2;  // as their __launch_bounds__ have it
+  constexpr int kBlocks = 2;  // as in their __launch_bounds__
   for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {
     for (const KernelId id :
          {of->stream8, of->stream16, of->stream16_narrow, of->tile64, of->tile128}) {
@@ -184,7 +185,7 @@ Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu) {
 }
 
 std::int32_t row_multiple(KernelId kernel) {
-  constexpr std::int32_t kPlainRows = 4;  // of a thread, kernels/matmul.cu
+  constexpr std::int32_t kPlainRows = 4;  // of a thread in kernels/matmul.cu
   for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {
     if (kernel == of->plain) return kPlainRows;
     if (kernel == of->stream8) return of->cuts.stream8.tokens;

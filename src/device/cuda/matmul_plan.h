@@ -1,6 +1,5 @@
-// Which kernel makes a matrix product, and with how many threads, from capacities, types and
-// addresses alone (the real number of rows is read on the device).
-// Pure; any thread.
+// Chooses the kernel of a matrix product and its launch shape, from capacities, types and addresses
+// alone (the kernel reads the real number of rows on the device). Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +10,8 @@
 namespace sluice::cuda {
 
 struct MatmulChoice {
-  // One order along K for every number of rows: a row's bits do not depend on how many others a
-  // step has room for. Costs speed where rows are few (docs/gpu.md).
+  // One order along K for every number of rows: a row's bits do not depend on the step's capacity.
+  // Costs speed where rows are few (docs/gpu.md).
   bool deterministic = false;
   int multiprocessors = 1;
 };
@@ -20,19 +19,19 @@ struct MatmulChoice {
 struct MatmulPlan {
   KernelId kernel = KernelId::kMatmul;
   LaunchShape shape;
-  bool many_rows = false;  // a library may do better, where one takes such weights
+  bool many_rows = false;  // cuBLASLt may be faster, if it takes such weights
 };
 
-// Gated products go to kernels that apply the activation themselves; a library needs a second
-// launch for it. Tensor cores take x and weights of one 16-bit type whose rows lie at multiples of
-// 16 bytes, or weights in FP8; the plain kernel takes the rest. Errors as launch_shape.
+// The kernels of gated products apply the activation themselves; cuBLASLt needs a second launch for
+// it. Tensor cores take x and weights of one 16-bit type with rows at multiples of 16 bytes, or FP8
+// weights. The plain kernel takes everything else. Errors as launch_shape.
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice);
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice);
 
-// Warns where fewer blocks fit a multiprocessor than the kernels are made for.
+// Warns where fewer blocks fit a multiprocessor than the kernels are designed for.
 Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu);
 
-// A matmul kernel computes its rows in multiples of so many.
+// A matmul kernel computes its rows in multiples of this number.
 std::int32_t row_multiple(KernelId kernel);
 
 }  // namespace sluice::cuda

@@ -5,7 +5,7 @@
 
 namespace sluice::cuda {
 
-// Looks a symbol up; null when there is none.
+// Returns the address of a symbol, or null.
 using SymbolLookup = void* (*)(void* library, const char* symbol);
 
 // Functions are looked up as data pointers: POSIX gives both the same size.

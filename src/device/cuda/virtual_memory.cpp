@@ -185,7 +185,7 @@ void VirtualMemory::unback_chunk(CUdeviceptr address, Chunk& chunk) {
 
 void VirtualMemory::unback(AddressRange range, std::size_t offset, std::size_t bytes) {
   std::vector<Chunk>& chunks = chunks_of(range, offset, bytes);
-  // What runs may use the memory. After a fault nothing runs, and the memory still goes.
+  // Work that runs may use the memory. After a fault nothing runs, and the memory is still freed.
   gpu_->drain();
   for (std::size_t at = offset; at < offset + bytes; at += chunk_bytes_) {
     Chunk& chunk = chunks[at / chunk_bytes_];

@@ -45,7 +45,7 @@ class VirtualMemory {
 
   VirtualMemory(Gpu& gpu, std::size_t chunk_bytes, CUmemAllocationProp properties)
       : gpu_(&gpu), chunk_bytes_(chunk_bytes), properties_(properties) {}
-  // Of addresses that were reserved; keeps track of its chunks.
+  // Starts the bookkeeping of a range of reserved addresses.
   AddressRange take_range(CUdeviceptr base, std::size_t bytes);
   // The chunks of [offset, offset + bytes) of a range. CHECKs that they are its own.
   std::vector<Chunk>& chunks_of(AddressRange range, std::size_t offset, std::size_t bytes);

@@ -27,8 +27,8 @@ __device__ float score_of(const AttentionParams& p, const float* query, std::int
   return score * p.scale;
 }
 
-// The last row whose first token is not behind `token`: the one that has it, as rows without tokens
-// lie in front. REQUIRES: some row has it.
+// The row of `token`: the last row whose first token is not after it, since rows without tokens
+// come first. REQUIRES: some row has the token.
 __device__ std::int32_t row_of_token(const std::int32_t* cu_seqlens, std::int32_t rows,
                                      std::int32_t token) {
   std::int32_t low = 0;
@@ -46,7 +46,7 @@ __device__ std::int32_t row_of_token(const std::int32_t* cu_seqlens, std::int32_
 
 }  // namespace
 
-// One block of threads a token and head: queries, then keys, then values.
+// One block of threads per token and head: queries, then keys, then values.
 extern "C" __global__ void sluice_rope_write_kv(const RopeWriteKvParams p) {
   __shared__ float head_values[kMaxHeadDim];
   __shared__ float partial[kWarp];
@@ -102,11 +102,11 @@ extern "C" __global__ void sluice_rope_write_kv(const RopeWriteKvParams p) {
   }
 }
 
-// One warp a token and query head. Positions are taken 32 at a time, from multiples of 32 on: each
-// lane scores one of them, then each lane adds its elements of their values, one position after the
-// other, with a running maximum and sum. The order is fixed by absolute positions alone, so a
-// token's output does not depend on its batch or on how its prompt was cut. Values of positions
-// that are not seen are not read: they may be anything.
+// One warp per token and query head. Positions are taken 32 at a time, from multiples of 32 on.
+// Each lane scores one of them. Then each lane adds its elements of their values, position by
+// position, with a running maximum and sum. Absolute positions alone fix the order, so a token's
+// output does not depend on its batch or on how its prompt was cut. Values of positions that are
+// not seen are not read.
 extern "C" __global__ void __launch_bounds__(kWarp) sluice_attention(const AttentionParams p) {
   __shared__ float query[kMaxHeadDim];
   __shared__ float weights[kWarp];

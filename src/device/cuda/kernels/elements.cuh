@@ -1,10 +1,9 @@
-// What all kernels share: elements of any float dtype as floats, the rows of a step in use, and
-// sums over a block. Dtypes are looked at when a kernel runs: one kernel an op serves all of them.
+// Helpers of all kernels: elements of any float dtype as floats, the number of rows in use, and
+// sums over a block. Kernels read dtypes at run time: one kernel per op serves all of them.
 //
-// What a caller must never give (a row count beyond its capacity, a token id beyond the table) ends
-// the kernel with a trap: the driver reports it at the next synchronization and the device fails,
-// instead of a result that is wrong.
-// Conversions round to nearest even, as tensor/half.h does on the host.
+// Invalid input (a row count beyond its capacity, a token id beyond the table) ends the kernel with
+// a trap: the driver reports it at the next synchronization and the device fails, instead of a
+// wrong result. Conversions round to nearest even, as tensor/half.h does on the host.
 #pragma once
 
 #include <cstdint>
@@ -87,7 +86,7 @@ __device__ inline void store_element(const TensorView& matrix, std::int64_t row,
   store_element(matrix.data, matrix.dtype, row * matrix.strides[0] + col, value);
 }
 
-// What a later load of `value`, stored as `dtype`, would give.
+// `value` after a store as `dtype` and a load.
 __device__ inline float rounded_to(DType dtype, float value) {
   switch (dtype) {
     case DType::kF16: return f16_to_f32(f32_to_f16(value));
@@ -106,7 +105,7 @@ __device__ inline float gated(GatedActivation activation, float gate, float up) 
   return gate / (1.0F + expf(-inner)) * up;
 }
 
-// All of the capacity where no count is given.
+// The capacity where there is no count.
 __device__ inline std::int32_t rows_in_use(const RowCount& rows) {
   if (rows.value == nullptr) return rows.capacity;
   const std::int32_t count = *rows.value;
@@ -136,7 +135,7 @@ __device__ inline float block_sum(float value, float* partial) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
-  __syncthreads();  // what an earlier sum left is read by then
+  __syncthreads();  // all threads have read an earlier sum
   value = warp_sum(value);
   if (lane == 0) partial[warp] = value;
   __syncthreads();

@@ -1,17 +1,16 @@
-// LoRA of a step's segments (LoraBatch): a row of blocks of threads a segment, which reads that
-// segment's adapter once; rows behind the real number of segments end at once.
+// LoRA of a step's segments (LoraBatch). Each segment has a row of blocks of threads, which reads
+// the segment's adapter once. Rows behind the real number of segments end at once.
 //
 // sluice_lora_shrink: 16-bit x and A of one type, in rows at multiples of 16 bytes, on tensor
-// cores. A block makes 16 ranks of one module from one part of K, for all tokens of its segment. As
-// in matmul_stream.cu, the weights are the left operand, straight from global memory to registers:
-// a warp has its share of the part, every eighth slab of 32, on its way at once, and keeps it for
-// all tokens, 8 at a time; then the warps' sums are added, warp 0 first.
-// sluice_lora_shrink_plain: any other x and A, a warp a dot product.
-// sluice_lora_expand: no tensor cores, since their rounding of h would cost more than they save at
-// the usual ranks, where reading and writing out takes the time. A thread makes two columns of 16
-// tokens at a time.
+// cores. A block computes 16 ranks of one module from one part of K, for all tokens of its segment.
+// As in matmul_stream.cu, the weights are the left operand and go from global memory to registers.
+// A warp loads its share of the part, every eighth slab of 32, at once, and keeps it for all
+// tokens, 8 at a time. Then the warps' sums are added, warp 0 first. sluice_lora_shrink_plain: any
+// other x and A, one warp per dot product. sluice_lora_expand: no tensor cores. At the usual ranks
+// reading and writing out takes the time, and tensor cores would round h. A thread computes two
+// columns of 16 tokens at a time.
 //
-// All orders are fixed by K and the rank alone, so a row's bits depend on nothing beside it.
+// K and the rank alone fix all orders, so a row's bits do not depend on other rows.
 #include "device/cuda/kernels/lora_tiles.h"
 #include "device/cuda/kernels/matmul_parts.cuh"
 #include "device/cuda/kernels/tensor_core.cuh"
@@ -27,7 +26,7 @@ constexpr int kSlabs = static_cast<int>(LoraHidden::kPartDepth) / kDepth / kWarp
 constexpr int kPad = 4;  // floats between rows of sums: lanes write to different banks
 constexpr int kMostTokens = LoraSegment::kMaxTokens;
 
-// Block (x, y)'s segment; one of no tokens behind the real number.
+// The segment of block (x, y); it has no tokens behind the real number.
 __device__ LoraSegment segment_of_block(const LoraTable& table, const LoraBatch& batch,
                                         const LoraHidden& h) {
   if (static_cast<std::int32_t>(blockIdx.y) >= rows_in_use(batch.num_segments)) return {};
@@ -63,7 +62,7 @@ __device__ float* hidden_row(const LoraHidden& h, const LoraTable& table, std::i
   return h.data + (row * table.num_modules + module) * table.max_rank;
 }
 
-// What a block of a shrinking kernel makes; ranks [rank, last_rank) of an entry.
+// The work of a block of a shrinking kernel: ranks [rank, last_rank) of an entry.
 struct ShrinkTile {
   LoraSegment segment;  // without tokens: there is nothing to do
   std::int32_t module;
@@ -297,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(kLoraExpandBlock)
         if (both) to[1] = fmaf(entry.scale, sums[i][1], to[1]);
       }
     }
-    __syncthreads();  // all have read h
+    __syncthreads();  // all threads have read h
   }
 }
 

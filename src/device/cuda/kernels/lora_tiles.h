@@ -1,4 +1,4 @@
-// How LoRA is cut into blocks of threads: for the kernels and for who launches them.
+// How LoRA is split into blocks of threads: for the kernels and for the host that launches them.
 // Values: constants.
 #pragma once
 

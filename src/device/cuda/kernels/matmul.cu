@@ -1,7 +1,7 @@
-// Matrix product with up to three weights side by side, or gated. Plain on purpose: a block of
-// threads takes 64 rows of x and 64 of the weights through shared memory, each thread 4 by 4 of
-// them, and every element is one chain of fused multiply-adds in ascending order along K. So a
-// row's result depends on neither the other rows nor the segments.
+// Matrix product with up to three weights side by side, or gated, for all types and addresses. A
+// block of threads loads 64 rows of x and 64 of the weights to shared memory, and each thread
+// computes 4 by 4 of them. Every element is one chain of fused multiply-adds in ascending order
+// along K, so a row's result depends on neither the other rows nor the segments.
 #include "device/cuda/kernels/matmul_parts.cuh"
 
 namespace sluice::cuda {
@@ -24,8 +24,8 @@ __device__ void load_tile(Tile& tile, std::int64_t k0, std::int64_t depth, Load 
   }
 }
 
-// The weight tile's row that thread `tx` of a row of threads has as its `j`-th: two of a piece of
-// 8, and the same two of the next piece.
+// The weight tile's row that is the `j`-th of thread `tx` of a row of threads: two rows of a piece
+// of 8, and the same two of the next piece.
 __device__ int row_of_thread(int tx, int j) { return tx / 4 * 16 + tx % 4 * 2 + j % 2 + j / 2 * 8; }
 
 template <class Params>

@@ -1,7 +1,7 @@
-// What the matmul kernels share: which rows of the weights a block of threads takes, and how
-// results go out. Each kernel comes in two kinds: of MatmulParams, and of GatedMatmulParams, whose
-// block takes rows of gate and of up by turns, 8 of each, so that a thread that sums a column of
-// one has that of the other too and makes one result of both. Sums are the same in either kind.
+// Helpers of the matmul kernels: which rows of the weights a block of threads takes, and how
+// results are stored. Each kernel has two forms, for MatmulParams and for GatedMatmulParams. A
+// gated block takes 8 rows of gate and 8 of up by turns, so that the thread with a column's sum of
+// one also has that of the other and combines them. Sums are the same in both forms.
 #pragma once
 
 #include <type_traits>
@@ -11,12 +11,12 @@
 
 namespace sluice::cuda {
 
-// How many sums a column of out is made of.
+// The number of sums that make a column of out.
 template <class Params>
 inline constexpr int kHalves = std::is_same_v<Params, GatedMatmulParams> ? 2 : 1;
 
-// The column of out, counted from the tile's first, that row `row` of a block's weight tile sums
-// for, and in which half of it.
+// The column of out, counted from the tile's first, and the half of it, to which row `row` of a
+// block's weight tile belongs.
 template <class Params>
 __device__ constexpr int column_of(int row) {
   return kHalves<Params> == 1 ? row : row / 16 * 8 + row % 8;
@@ -26,7 +26,7 @@ __device__ constexpr int half_of(int row) {
   return kHalves<Params> == 1 ? 0 : row / 8 % 2;
 }
 
-// Columns of a segment from `first` on, as many as a tile has; those from `width` on do not exist.
+// The columns of a tile: those of a segment from `first` on. Columns from `width` on do not exist.
 struct ColumnTile {
   std::int32_t segment = -1;  // -1: there is no such tile
   std::int64_t first = 0;
@@ -68,7 +68,7 @@ __device__ inline const MatmulSegment& segment_of(const GatedMatmulParams& p, co
   return half == 0 ? p.gate : p.up;
 }
 
-// What is added to the sums of a column; 0 without biases.
+// The biases of a column; 0 without them.
 struct Biases {
   float of[2];
 };
@@ -83,7 +83,7 @@ __device__ Biases biases_at(const Params& p, const ColumnTile& tile, std::int64_
   return biases;
 }
 
-// What goes out, of the sums of a column's halves.
+// The result, from the sums of a column's halves.
 __device__ inline float finished(const MatmulParams&, const Biases& biases, float sum,
                                  float /*other*/) {
   return sum + biases.of[0];
@@ -127,7 +127,7 @@ __device__ inline const std::uint16_t* row_of_halves(const TensorView& matrix, s
   return static_cast<const std::uint16_t*>(matrix.data) + row * matrix.strides[0];
 }
 
-// Of elements of so many bytes.
+// The row of a matrix with elements of `of_element` bytes.
 __device__ inline const unsigned char* row_bytes(const TensorView& matrix, std::int64_t row,
                                                  int of_element) {
   return static_cast<const unsigned char*>(matrix.data) + row * matrix.strides[0] * of_element;

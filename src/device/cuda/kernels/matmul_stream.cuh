@@ -1,19 +1,19 @@
-// Matrix product on tensor cores for few rows, as in decode: the time goes into reading the weights
-// once. A block of 8 warps makes 16 or 32 columns for all rows. Each warp takes every eighth slab
-// along K, straight from global memory to registers with loads of 16 bytes, some slabs ahead; then
-// the warps' sums are added, warp 0 first. So the order along K is fixed by K alone: all kernels of
-// one type of weights give the same bits, and a row's result depends on neither the other rows nor
-// the segments. It is another order than that of the other matmul kernels.
-// REQUIRES: as matmul_tile.cuh, and at most as many rows as the kernel's name says.
+// Matrix product on tensor cores for few rows, as in decode, where reading the weights once takes
+// the time. A block of 8 warps computes 16 or 32 columns for all rows. Each warp takes every eighth
+// slab along K, from global memory to registers with loads of 16 bytes, some slabs ahead. Then the
+// warps' sums are added, warp 0 first. So K alone fixes the order along K: all kernels of one type
+// of weights give the same bits, and a row's result depends on neither the other rows nor the
+// segments. The other matmul kernels have another order. REQUIRES: as matmul_tile.cuh, and at most
+// as many rows as the kernel's name says.
 //
 // A slab is 64 bytes of a weight's row: 32 elements of 16 bits, or 64 codes of FP8, which are
-// widened in registers; what they give is scaled once a slab, which is of one block of scales.
+// widened in registers. A slab belongs to one block of scales, and its sums are scaled once.
 //
 // Weights are the matrix instruction's left operand, 16 columns of out at a time, and tokens its
-// right one, 8 at a time. Lane (g, t) loads the t-th quarter of a slab, of row g of the weight and
-// of token g. The instruction wants 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16; as long as both operands
-// agree on which is which, any order within a slab will do: its first call gets a lane's elements 0
-// to 3, its second 4 to 7, and so on.
+// right operand, 8 at a time. Lane (g, t) loads the t-th quarter of a slab, of row g of the weight
+// and of token g. The instruction takes elements 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16. Any order
+// within a slab is right if both operands have the same one: the first call gets a lane's elements
+// 0 to 3, the second 4 to 7, and so on.
 #pragma once
 
 #include "device/cuda/kernels/matmul_parts.cuh"
@@ -51,7 +51,7 @@ struct Tokens {
   float scales[T::kColumnParts][2];  // of the weights' rows, where they are in FP8
 };
 
-// What a lane reads from, at its own place in the first slab.
+// The addresses that a lane reads from, at its place in the first slab.
 template <class T>
 struct Sources {
   const unsigned char* weights[T::kColumnParts][2];
@@ -72,7 +72,7 @@ __device__ Sources<T> sources_of(const Params& p, const ColumnTile& tile, int ro
     if constexpr (T::kFp8) from.slab_shift[h] = shift_of(segment.scales, T::kDepth);
 #pragma unroll
     for (int i = 0; i < T::kColumnParts; ++i) {
-      // Beyond the last column: any row will do, nobody looks at the result.
+      // Beyond the last column any row will do: the result is not stored.
       const std::int64_t column = tile.first + column_of<Params>(i * 16 + h * 8) + lane / 4;
       const std::int64_t row = column < tile.width ? column : tile.width - 1;
       from.weights[i][h] = row_bytes(segment.weight, row, T::kFp8 ? 1 : 2) + lane % 4 * 16;
@@ -215,7 +215,7 @@ __device__ void matmul_stream(const Params& p, float* partial) {
   const int slabs = (depth + T::kDepth - 1) / T::kDepth;
   const Sources<T> from = sources_of<T>(p, tile, rows);
   float sums[T::kColumnParts][T::kTokenParts][4] = {};
-  // Tokens come from the cache, sooner than weights that were asked for a round before.
+  // Tokens come from the cache, sooner than weights that were requested a round before.
   Weights<T> now[T::kAhead];
   load_weights<T>(now, from, warp, depth);
   for (int s = warp; s < slabs; s += T::kAhead * kWarps) {
@@ -260,7 +260,7 @@ __device__ void matmul_stream(const Params& p, float* partial) {
   }
 }
 
-// All of a kernel.
+// The body of a kernel.
 template <const StreamShape& kShape, class Params>
 __device__ void stream_kernel(const Params& p) {
   __shared__ float partial[kWarps * kShape.tokens * (kShape.columns + kPad)];

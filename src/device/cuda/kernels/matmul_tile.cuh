@@ -1,20 +1,18 @@
-// Matrix product on tensor cores for many rows: a block of 256 threads makes a tile of out from
-// tiles of x and of the weight, 64 deep, that asynchronous copies bring to shared memory a few
-// stages ahead. Every element is one chain along K in ascending steps of 16, whatever the tile: so
-// all kernels of one type of weights give the same bits, and a row's result depends on neither the
-// other rows nor the segments.
-// REQUIRES (matmul_plan.cpp chooses): x and weights of one 16-bit type, rows at multiples of 16
-// bytes, K a multiple of 8. Or weights in FP8, K a multiple of 16, and blocks of scales as long as
-// K or 64 times a power of two, in gate as in up.
+// Matrix product on tensor cores for many rows. A block of 256 threads computes a tile of out from
+// tiles of x and of the weight, 64 deep, which asynchronous copies bring to shared memory some
+// stages ahead. Every element is one chain along K in ascending steps of 16, for every tile. So all
+// kernels of one type of weights give the same bits, and a row's result depends on neither the
+// other rows nor the segments. REQUIRES (matmul_plan.cpp chooses): x and weights of one 16-bit
+// type, rows at multiples of 16 bytes, K a multiple of 8. Or weights in FP8, K a multiple of 16,
+// and blocks of scales as long as K or 64 times a power of two, in gate as in up.
 //
 // Codes of FP8 are copied asynchronously as well, as many stages ahead as the tokens. Each thread
 // widens the codes that it copied itself, one stage before they are needed, into one of two tiles
-// of 16-bit elements: so tensor cores read 16-bit elements from shared memory either way. Where a
-// block of scales ends, its sums are scaled and added to those of the blocks before it, in another
-// set of registers.
+// of 16-bit elements, which the tensor cores read. At the end of a block of scales its sums are
+// scaled and added to those of earlier blocks, in a second set of registers.
 //
-// A row of a tile is 8 chunks of 16 bytes. Chunk c of row r lies at place c ^ (r % 8), so that the
-// eight rows that ldmatrix reads at a time lie in different banks.
+// A row of a tile is 8 chunks of 16 bytes. Chunk c of row r is at place c ^ (r % 8), so that the
+// eight rows that ldmatrix reads at a time are in different banks.
 #pragma once
 
 #include <type_traits>
@@ -40,7 +38,7 @@ struct Tiling {
   static constexpr int kColumns = kShape.columns;
   static constexpr int kStages = kShape.stages;
   static constexpr int kStageBytes = kShape.stage_bytes();
-  // Of a warp, in pieces of a matrix instruction: 16 tokens by 8 columns.
+  // The pieces of a warp, each for one matrix instruction: 16 tokens by 8 columns.
   static constexpr int kTokenParts = kTokens / kTokenWarps / 16;
   static constexpr int kColumnParts = kColumns / kColumnWarps / 8;
 };
@@ -49,7 +47,7 @@ __device__ inline unsigned char* chunk_at(unsigned char* tile, int row, int chun
   return tile + row * kRowBytes + ((chunk ^ (row % kChunks)) * 16);
 }
 
-// Where a thread copies from: the same chunk of every 32nd row of a tile.
+// The source of a thread's copies: the same chunk of every 32nd row of a tile.
 struct Source {
   const std::uint16_t* from;  // the thread's chunk of its first row, at depth 0
   std::int64_t stride;        // elements between its rows
@@ -69,8 +67,8 @@ __device__ inline Source source_of(const TensorView& matrix, std::int64_t first,
                                         : left)};
 }
 
-// Starts the copies of a tile's kRows rows, `to` being the thread's first place; zeros where the
-// matrix has no more rows or depth.
+// Starts the copies of a tile's kRows rows. `to` is the thread's first place. Copies zeros where
+// the matrix has no more rows or depth.
 template <int kRows, int kApart>
 __device__ void start_tile(unsigned char* to, const Source& source, std::int64_t k, bool in_depth) {
 #pragma unroll
@@ -122,7 +120,7 @@ __device__ void widen_codes(unsigned char* w_tile, const unsigned char* from) {
   }
 }
 
-// Of the columns that a thread sums.
+// The scales of the columns that a thread sums.
 template <class T>
 struct ColumnScales {
   const float* of[T::kColumnParts][2];
@@ -139,7 +137,7 @@ __device__ ColumnScales<T> scales_of(const Params& p, const ColumnTile& tile, in
     for (int e = 0; e < 2; ++e) {
       const int row = column + j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + e;
       const std::int64_t wanted = tile.first + column_of<Params>(row);
-      // Beyond the last column: any will do, nobody looks at the result.
+      // Beyond the last column any scale will do: the result is not stored.
       const std::int64_t present = wanted < tile.width ? wanted : tile.width - 1;
       scales.of[j][e] = row_scales(segment_of(p, tile, half_of<Params>(row)).scales, present);
     }
@@ -147,7 +145,7 @@ __device__ ColumnScales<T> scales_of(const Params& p, const ColumnTile& tile, in
   return scales;
 }
 
-// The sums of a block of scales, behind its last stage, to those of the blocks before it.
+// Adds the sums of a block of scales, after its last stage, to those of the blocks before it.
 template <class T>
 __device__ void add_block(float (&total)[T::kTokenParts][T::kColumnParts][4],
                           float (&sums)[T::kTokenParts][T::kColumnParts][4],
@@ -166,7 +164,7 @@ __device__ void add_block(float (&total)[T::kTokenParts][T::kColumnParts][4],
   }
 }
 
-// One stage's part of the sums of a warp.
+// Adds one stage's part to the sums of a warp.
 template <class T>
 __device__ void multiply_stage(unsigned char* x_tile, unsigned char* w_tile, int token, int column,
                                float (&sums)[T::kTokenParts][T::kColumnParts][4]) {
@@ -223,15 +221,16 @@ __device__ void store(const Params& p, const ColumnTile& tile, std::int64_t firs
   }
 }
 
-// The pipeline: start(step) brings a stage to shared memory, multiply(step) adds what it gives.
-// Between them, widen(step), if there is one, turns what this thread copied for the stage into what
-// all threads multiply; it runs one step ahead.
+// The pipeline: start(step) starts the copies of a stage to shared memory, multiply(step) adds the
+// stage's products. widen(step), if there is one, runs one step before multiply(step) and converts
+// the codes that this thread copied.
 struct NoWidening {};
 
 template <class T, class Start, class Multiply, class Widen = NoWidening>
 __device__ void run_stages(int steps, Start start, Multiply multiply, Widen widen = {}) {
   constexpr bool kWidens = !std::is_same_v<Widen, NoWidening>;
-  // One group of copies a stage, also where there is none left: so counts tell what has arrived.
+  // One group of copies per stage, also where no stage is left, so that counts of groups say which
+  // stages have arrived.
   for (int step = 0; step < T::kStages - 1; ++step) {
     if (step < steps) start(step);
     commit_copies();
@@ -242,7 +241,7 @@ __device__ void run_stages(int steps, Start start, Multiply multiply, Widen wide
   }
   for (int step = 0; step < steps; ++step) {
     wait_for_copies(T::kStages - (kWidens ? 3 : 2));
-    __syncthreads();  // this stage is there for all, and all have read the one before
+    __syncthreads();  // all threads see this stage and have read the one before
     if (step + T::kStages - 1 < steps) start(step + T::kStages - 1);
     commit_copies();
     if constexpr (kWidens) {
@@ -252,7 +251,7 @@ __device__ void run_stages(int steps, Start start, Multiply multiply, Widen wide
   }
 }
 
-// Where a stage lies, and the widened codes of a stage.
+// The places of a stage and of its widened codes.
 template <class T>
 __device__ unsigned char* stage_of(int step) {
   return dynamic_shared() + step % T::kStages * T::kStageBytes;
@@ -262,8 +261,8 @@ __device__ unsigned char* widened_of(int step) {
   return dynamic_shared() + T::kStages * T::kStageBytes + step % 2 * T::kColumns * kRowBytes;
 }
 
-// Blocks in x are tiles of tokens, in y of columns: those that run together share a weight tile,
-// and x, the smaller one, stays in the cache.
+// Blocks in x are tiles of tokens, in y of columns. Blocks that run together share a weight tile,
+// and x, which is smaller, stays in the cache.
 template <class T, class Params>
 __device__ void matmul_tile(const Params& p) {
   const std::int32_t rows = rows_in_use(p.rows);
@@ -312,7 +311,7 @@ __device__ void matmul_tile(const Params& p) {
     if (!has_rows) return;
     store<T>(p, tile, row0 + token, rows, tile.first + column_of<Params>(column), total);
   } else {
-    // Rows of the weights that lie kRowsApart apart in the tile are of the same half.
+    // Rows of the weights that are kRowsApart apart in the tile belong to the same half.
     constexpr int kWeightsApart = column_of<Params>(kRowsApart);
     const Source w_source =
         source_of(segment_of(p, tile, half_of<Params>(row)).weight,
@@ -336,7 +335,7 @@ __device__ void matmul_tile(const Params& p) {
   }
 }
 
-// All of a kernel.
+// The body of a kernel.
 template <const TileShape& kShape, class Params>
 __device__ void tile_kernel(const Params& p) {
   if (p.x.dtype == DType::kBF16) {

@@ -1,18 +1,17 @@
-// Attention over block tables on tensor cores, for prefill chunks and decodes in one launch: a
-// fixed number of blocks of threads take tasks from the plan's list (attention_work.h) until none
-// is left. Scores stay in registers: weights of a step are the left side of the product with the
+// Attention over block tables on tensor cores, for prefill chunks and decodes in one launch. A
+// fixed number of blocks of threads takes tasks from the plan's list (attention_work.h) until none
+// is left. Scores stay in registers: a step's weights are the left operand of the product with the
 // values. Keys and values are copied ahead, a step's keys or values to a slot of shared memory.
 //
-// Queries and weights are rounded to the KV dtype, as the tensor cores want them; products are
-// exact and sums are float32. A weight is exp2(score - largest score so far), and the sum of
-// weights is a product with ones: of what was rounded, in the same order as the values.
+// Queries and weights are rounded to the KV dtype for the tensor cores. Products are exact and sums
+// are float32. A weight is exp2(score - largest score so far). The sum of weights is a product with
+// ones: it adds the rounded weights in the same order as the values.
 //
-// Exactness: a row of a product does not depend on the other rows, so what a warp computes for a
-// row from a part's steps is the same in a narrow and in a wide tile, and parts and spans are
-// always added in the same order by the same expression (blend). Steps that a row sees nothing of
-// change nothing: weights of 0, and a largest score that stays.
-// A NaN or an infinity in a value may reach tokens in front of its own in the same chunk (0 * NaN);
-// what no token of a tile sees is not read.
+// Exactness: a row of a product does not depend on the other rows. So a warp's result for a row and
+// a part's steps is the same in a narrow and in a wide tile. Parts and spans are always added in
+// the same order by the same expression (blend). A step in which a row sees no key changes nothing:
+// its weights are 0 and the largest score stays. A NaN or an infinity in a value may reach earlier
+// tokens of the same chunk (0 * NaN). Keys and values that no token of a tile sees are not read.
 #include "device/cuda/kernels/attention_work.h"
 #include "device/cuda/kernels/elements.cuh"
 #include "device/cuda/kernels/tensor_core.cuh"
@@ -36,9 +35,10 @@ struct alignas(16) Quad {
   float v[4];
 };
 
-// Shared memory: places of one size, each a step's keys or values, or float sums of a warp's rows.
-// Narrow tile: each warp has a ring of two slots; its sums of a part; one place for the total.
-// Wide tile: one ring of four slots; for each warp its total and its sums of a span.
+// Shared memory is divided into places of one size. Each holds a step's keys or values, or float
+// sums of a warp's rows. Narrow tile: each warp has a ring of two slots; its sums of a part; one
+// place for the total. Wide tile: one ring of four slots; for each warp its total and its sums of a
+// span.
 template <int kDim>
 struct Places {
   static constexpr int kBytes = kStepKeys * kDim * 2;
@@ -61,7 +61,7 @@ struct State {
   float max[2];  // of scores
 };
 
-// How two sums with largest scores of their own become one.
+// Factors that combine two sums with different largest scores.
 struct Blend {
   float kept;
   float added;
@@ -84,7 +84,7 @@ struct Weights {
   float max[2] = {kNone, kNone};
 };
 
-// What a block of threads works on. In shared memory, as registers are scarce.
+// A block's current task. In shared memory, since registers are scarce.
 struct Work {
   AttentionTask task;
   const std::int32_t* table;  // of the row
@@ -95,25 +95,26 @@ struct Work {
   bool wide;
 };
 
-// Positions that a pair of the tile sees: up to its token's, from its window's start.
-struct Sight {
+// The positions that a pair of the tile sees: from its window's start to its token's position.
+struct VisibleRange {
   std::int32_t first;
   std::int32_t last;
 };
 
-__device__ inline Sight sight_of(const AttentionParams& p, const Work& w, std::int32_t pair) {
+__device__ inline VisibleRange visible_range(const AttentionParams& p, const Work& w,
+                                             std::int32_t pair) {
   const std::int32_t last = w.task.first_position + (w.task.first_pair + pair) / w.ratio;
   const std::int32_t window = p.window;
   return {window > 0 && last >= window ? last - window + 1 : 0, last};
 }
 
-// Of a warp's rows: what a thread's two rows see, what all of them see, what any of them sees.
+// The visible ranges of a warp's rows: of a thread's two rows, common to all rows, of any row.
 struct Rows {
   std::int32_t first = 0;  // of the tile
-  Sight own[2] = {};
-  Sight all = {};
-  Sight any = {};
-  bool none = false;  // behind the end of the tile
+  VisibleRange own[2] = {};
+  VisibleRange all = {};
+  VisibleRange any = {};
+  bool none = false;  // the warp is behind the end of the tile
 };
 
 __device__ inline Rows rows_of_warp(const AttentionParams& p, const Work& w, int first) {
@@ -125,10 +126,11 @@ __device__ inline Rows rows_of_warp(const AttentionParams& p, const Work& w, int
   const int g = static_cast<int>(threadIdx.x) % kWarp / 4;
   for (int r = 0; r < 2; ++r) {
     const std::int32_t pair = first + g + 8 * r;
-    rows.own[r] = sight_of(p, w, pair < end ? pair : end - 1);
+    rows.own[r] = visible_range(p, w, pair < end ? pair : end - 1);
   }
-  const Sight low = sight_of(p, w, first);
-  const Sight high = sight_of(p, w, first + kWarpRows < end ? first + kWarpRows - 1 : end - 1);
+  const VisibleRange low = visible_range(p, w, first);
+  const VisibleRange high =
+      visible_range(p, w, first + kWarpRows < end ? first + kWarpRows - 1 : end - 1);
   rows.all = {high.first, low.last};
   rows.any = {low.first, high.last};
   return rows;
@@ -169,7 +171,7 @@ __device__ inline void store_pair(const TensorView& out, std::int64_t index, Pai
   }
 }
 
-// Where a pair's query begins, and its output: token and query head.
+// The place of a pair's query and output: token and query head.
 struct PairPlace {
   std::int64_t token;
   std::int64_t column;
@@ -182,7 +184,7 @@ __device__ inline PairPlace place_of_pair(const AttentionParams& p, const Work& 
   return {w.task.first_token + of_row / w.ratio, static_cast<std::int64_t>(head) * p.head_dim};
 }
 
-// The left side of the product with keys, zero behind head_dim and behind the tile's rows.
+// Loads the left operand of the product with keys: zero behind head_dim and behind the tile's rows.
 template <DType kType, int kDim>
 __device__ inline void load_queries(const AttentionParams& p, const Work& w, int first_row,
                                     unsigned (&q)[kDim / 16][4]) {
@@ -208,7 +210,7 @@ __device__ inline void load_queries(const AttentionParams& p, const Work& w, int
 
 // ---- Copies
 
-// Where the key or value of position `step * kStepKeys + lane` lies, in elements from the base of
+// The place of the key or value of position `step * kStepKeys + lane`, in elements from the base of
 // keys or values; -1 where no row of the tile sees it.
 __device__ inline long long locate_key(const AttentionParams& p, const Work& w, std::int32_t step) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -220,9 +222,9 @@ __device__ inline long long locate_key(const AttentionParams& p, const Work& w, 
          position % kv.block_size * kv.token_stride;
 }
 
-// Starts the copy of a step's keys or values to a slot, in which row k's chunk c of 16 bytes lies
-// at c ^ (k % 8), so that neither copies nor load_matrices meet at a bank. In a wide tile each warp
-// copies its share.
+// Starts the copy of a step's keys or values to a slot. Row k's chunk c of 16 bytes goes to place
+// c ^ (k % 8), so that neither copies nor load_matrices have bank conflicts. In a wide tile each
+// warp copies its share.
 template <int kDim>
 __device__ inline void copy_step(const AttentionParams& p, const Work& w, const void* base,
                                  long long location, unsigned char* slot) {
@@ -272,7 +274,7 @@ __device__ inline void score(const unsigned char* keys, const unsigned (&q)[kDim
   }
 }
 
-// A weight of 0 for what a row does not see of a step.
+// Gives keys that a row does not see a weight of 0.
 __device__ inline void hide_unseen(const Rows& rows, std::int32_t begin,
                                    float (&scores)[kStepTiles][4]) {
   const std::int32_t first_key = begin + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -281,14 +283,14 @@ __device__ inline void hide_unseen(const Rows& rows, std::int32_t begin,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::int32_t key = first_key + 8 * n + i % 2;
-      const Sight& sight = rows.own[i / 2];
-      if (key < sight.first || key > sight.last) scores[n][i] = kNone;
+      const VisibleRange& visible = rows.own[i / 2];
+      if (key < visible.first || key > visible.last) scores[n][i] = kNone;
     }
   }
 }
 
-// Scores become weights, the left side of the product with values; the state is scaled to the
-// largest score so far.
+// Turns scores into weights, the left operand of the product with values, and scales the state to
+// the largest score so far.
 template <DType kType, int kDim>
 __device__ inline void weigh(const Rows& rows, std::int32_t step, float scale,
                              float (&scores)[kStepTiles][4], unsigned (&weights)[kStepHalves][4],
@@ -316,7 +318,7 @@ __device__ inline void weigh(const Rows& rows, std::int32_t step, float scale,
     base[r] = max[r] == kNone ? 0.0F : max[r];
     fade[r] = power_of_two(state.max[r] - base[r]);
   }
-  // A factor of 1 changes nothing, so whether others of the warp need this one does not matter.
+  // A factor of 1 changes nothing, so all lanes may scale when one needs it.
   if (__any_sync(0xFFFFFFFFU, max[0] != state.max[0] || max[1] != state.max[1])) {
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
@@ -371,7 +373,7 @@ __device__ inline void clear(State<kDim>& state) {
 
 // ---- Steps in a row
 
-// Who shares a ring waits for each other: the block, or the warp.
+// Synchronizes the threads that share a ring: the block, or the warp.
 __device__ inline void wait_for_sharers(const Work& w) {
   if (w.wide) {
     __syncthreads();
@@ -380,7 +382,7 @@ __device__ inline void wait_for_sharers(const Work& w) {
   }
 }
 
-// Until the oldest slot of the ring is full.
+// Waits until the oldest slot of the ring is full.
 __device__ inline void wait_for_oldest(const Work& w) {
   if (w.wide) {
     wait_for_copies(3);
@@ -390,8 +392,7 @@ __device__ inline void wait_for_oldest(const Work& w) {
   wait_for_sharers(w);
 }
 
-// Adds what the warp's rows have added up in registers to sums in shared memory, which hold
-// nothing yet where `empty`.
+// Adds the sums in the warp's registers to those in shared memory, or stores them where `empty`.
 template <int kDim>
 __device__ inline void move_to_sums(Quad* sums, bool empty, Weights& of_sums, State<kDim>& state) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -413,7 +414,7 @@ __device__ inline void move_to_sums(Quad* sums, bool empty, Weights& of_sums, St
   clear(state);
 }
 
-// A wide tile's warp: the sums of a span are added to the total.
+// Adds the sums of a span to the total, for a warp of a wide tile.
 template <int kDim>
 __device__ inline void move_to_total(Quad* total, bool empty, Weights& of_total, const Quad* sums,
                                      Weights& of_sums) {
@@ -435,8 +436,8 @@ __device__ inline void move_to_total(Quad* total, bool empty, Weights& of_total,
   of_sums = {};
 }
 
-// Steps [begin, end) for the warp's rows. Narrow: of one part, into `state`. Wide: of any parts,
-// into the warp's total.
+// Runs steps [begin, end) for the warp's rows. In a narrow tile they are of one part and go into
+// `state`; in a wide tile they are of any parts and go into the warp's total.
 template <DType kType, int kDim>
 __device__ inline void take_steps(const AttentionParams& p, const Work& w, const Rows& rows,
                                   std::int32_t begin, std::int32_t end,
@@ -463,7 +464,7 @@ __device__ inline void take_steps(const AttentionParams& p, const Work& w, const
     const bool seen = !rows.none && step * kStepKeys <= rows.any.last &&
                       step * kStepKeys + kStepKeys > rows.any.first;
     const long long ahead = locate_key(p, w, step + depth);
-    const bool copies = step + depth < end;  // none may be on its way behind the last step
+    const bool copies = step + depth < end;  // no copy may be outstanding after the last step
     float scores[kStepTiles][4];
     unsigned weights[kStepHalves][4];
     wait_for_oldest(w);
@@ -488,8 +489,9 @@ __device__ inline void take_steps(const AttentionParams& p, const Work& w, const
   }
 }
 
-// A narrow tile: each warp's registers hold another part of a span. Adds them in order, and the
-// span to the total, of which each thread holds a share: columns of 8 by turns of warps.
+// For a narrow tile, in which each warp's registers hold another part of a span. Adds the parts in
+// order, and the span to the total. Each thread holds a share of the total: columns of 8 by turns
+// of warps.
 template <int kDim>
 __device__ inline void add_parts(bool empty, State<kDim>& state, Weights& of_total) {
   __shared__ float part_sum[kAttentionWarps][kWarpRows];
@@ -551,7 +553,7 @@ __device__ inline void add_parts(bool empty, State<kDim>& state, Weights& of_tot
 
 // ---- Results
 
-// Where partial results of a cut tile lie.
+// The place of a cut tile's partial results.
 struct Partials {
   float* sums;    // [rows, head_dim]
   Pair* weights;  // [rows]: largest score, sum
@@ -574,8 +576,8 @@ __device__ inline std::int64_t partial_row(const Work& w, std::int32_t span, std
          (static_cast<std::int64_t>(w.kv_head) * t.tile_spans + span) * t.num_pairs + pair;
 }
 
-// What a thread holds of the total, divided by its weight to the output, or as it is to the partial
-// results.
+// Stores a thread's share of the total: divided by its weight to the output, or as it is to the
+// partial results.
 template <int kDim>
 __device__ inline void write_total(const AttentionParams& p, const Work& w,
                                    const Weights& of_total) {
@@ -614,7 +616,7 @@ __device__ inline void write_total(const AttentionParams& p, const Work& w,
   }
 }
 
-// Adds the spans of a cut tile in order, when all are there.
+// Adds the spans of a cut tile in order. REQUIRES: all are there.
 __device__ inline void merge_spans(const AttentionParams& p, const Work& w) {
   constexpr int kAhead = 8;
   const Partials partials = partials_of(p, w);
@@ -655,8 +657,8 @@ __device__ inline void merge_spans(const AttentionParams& p, const Work& w) {
   }
 }
 
-// The block that completes a cut tile merges it. What others wrote is seen: each wrote, fenced and
-// counted; who counts last fences and reads.
+// The block that completes a cut tile merges it. It sees the other blocks' results: each block
+// writes, fences and counts; the block that counts last fences and reads.
 __device__ inline void merge_if_last(const AttentionParams& p, const Work& w) {
   __shared__ std::int32_t spans_before;
   __threadfence();
@@ -665,7 +667,7 @@ __device__ inline void merge_if_last(const AttentionParams& p, const Work& w) {
     std::int32_t* counter = partials_of(p, w).counter;
     __threadfence();
     spans_before = atomicAdd(counter, 1);
-    if (spans_before == w.task.tile_spans - 1) *counter = 0;  // as the next op expects it
+    if (spans_before == w.task.tile_spans - 1) *counter = 0;  // for the next op
     __threadfence();
   }
   __syncthreads();
@@ -683,8 +685,8 @@ __device__ inline void set_work(const AttentionParams& p, const AttentionTask& t
   w.kv_head = kv_head;
   w.ratio = p.num_heads / p.num_kv_heads;
   w.wide = task.num_pairs > kWarpRows;
-  const Sight low = sight_of(p, w, 0);
-  const Sight high = sight_of(p, w, task.num_pairs - 1);
+  const VisibleRange low = visible_range(p, w, 0);
+  const VisibleRange high = visible_range(p, w, task.num_pairs - 1);
   w.first_visible = low.first;
   w.last_visible = high.last;
 }
@@ -724,7 +726,7 @@ __device__ inline void attend(const AttentionParams& p) {
       static_cast<const unsigned char*>(p.plan) + work->tasks_offset);
   const std::int32_t count = work->num_tasks * p.num_kv_heads;
   while (true) {
-    __syncthreads();  // shared memory is free again, and all have read what was taken
+    __syncthreads();  // shared memory is free again, and all threads have read the task
     if (threadIdx.x == 0) {
       const std::int32_t unit = atomicAdd(&work->next, 1);
       taken = unit;
@@ -736,7 +738,7 @@ __device__ inline void attend(const AttentionParams& p) {
     if (taken >= count) break;
     do_task<kType, kDim>(p, current);
   }
-  // All blocks have taken their last when the last one is done: the list is as it was.
+  // When the last block is done, all have taken their last task: reset the list.
   if (threadIdx.x == 0 &&
       atomicAdd(&work->blocks_done, 1) == static_cast<std::int32_t>(gridDim.x) - 1) {
     work->next = 0;
@@ -746,7 +748,7 @@ __device__ inline void attend(const AttentionParams& p) {
 
 }  // namespace
 
-// As many blocks on a multiprocessor as attention_launch.cpp counts on.
+// attention_launch.cpp counts on this many blocks per multiprocessor.
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
     sluice_attention_bf16_64(const __grid_constant__ AttentionParams p) {
   attend<DType::kBF16, 64>(p);

@@ -1,4 +1,4 @@
-// The ops that treat each row, or each KV block, by itself. One block of threads a row.
+// The ops that treat each row, or each KV block, by itself. One block of threads per row.
 #include "device/cuda/kernels/elements.cuh"
 #include "device/cuda/kernels/norms.cuh"
 
@@ -48,8 +48,8 @@ extern "C" __global__ void sluice_gather_rows(const GatherRowsParams p) {
   }
 }
 
-// A thread copies the same 16 bytes of every pair, one pair after the other: so pairs take effect
-// in their order, also where one's target is another's source.
+// A thread copies the same 16 bytes of every pair, pair by pair. So pairs take effect in order,
+// also where one's target is another's source.
 extern "C" __global__ void sluice_copy_blocks(const CopyBlocksParams p) {
   const std::int64_t at = 16 * (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
   if (at >= p.block_bytes) return;

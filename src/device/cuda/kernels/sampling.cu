@@ -1,10 +1,10 @@
-// Sampling: one block of threads a row.
+// Sampling: one block of threads per row.
 //
-// Weights are whole numbers, multiples of a power of two so small that a row's sum just fits 64
-// bits: sums are then exact in any order, and a sum over tokens is the sum over its parts. What a
-// weight loses by it (less than 2^-44 of the best one's for 2^18 tokens) is far below the rounding
-// of exp. Nothing is sorted: the last token kept is found digit by digit of its logit's bits, and
-// the token drawn by cutting the row into ever smaller pieces.
+// Weights are whole numbers: multiples of the smallest power of two with which a row's sum fits 64
+// bits. So sums are exact in any order, and a sum over tokens is the sum over its parts. A weight
+// loses less than 2^-44 of the best one's by this (for 2^18 tokens), far less than exp rounds.
+// Nothing is sorted. The last token kept is found digit by digit of its logit's bits; the drawn
+// token is found by cutting the row into ever smaller pieces.
 #include "device/cuda/kernels/elements.cuh"
 
 namespace sluice::cuda {
@@ -25,7 +25,7 @@ struct Scratch {
   Sum totals[kWarps];
 };
 
-// A row and what is kept of it: tokens that do not rank behind (last_key, last_id).
+// A row and its kept tokens: those that do not rank behind (last_key, last_id).
 struct Row {
   const float* logits;
   int vocab;
@@ -39,7 +39,7 @@ struct Row {
 
 __device__ int own_thread() { return static_cast<int>(threadIdx.x); }
 
-// Logits in their order as unsigned numbers; the two zeros are one.
+// Maps logits to unsigned numbers of the same order; the two zeros are equal.
 __device__ unsigned key_of(float logit) {
   const unsigned bits = __float_as_uint(logit + 0.0F);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
@@ -58,7 +58,7 @@ __device__ Sum weight_of(const Row& row, float logit) {
   return weight < row.min_p ? 0 : static_cast<Sum>(weight * row.unit);
 }
 
-// So that the sum of a row stays below 2^63.
+// Keeps the sum of a row below 2^63.
 __device__ float unit_for(int vocab) {
   float unit = 0x1p62F;
   for (std::int64_t tokens = 1; tokens < vocab; tokens *= 2) unit *= 0.5F;
@@ -83,7 +83,7 @@ __device__ void fold(Scratch& scratch, int count, int run) {
   __syncthreads();
 }
 
-// The best token, as its key and its id's complement, or kNotFinite.
+// The best token, as its key and the complement of its id, or kNotFinite.
 __device__ Sum find_best(Scratch& scratch, const float* logits, int vocab) {
   Sum best = 0;
   for (int i = own_thread(); i < vocab; i += kThreads) {
@@ -102,7 +102,7 @@ __device__ Sum find_best(Scratch& scratch, const float* logits, int vocab) {
   }
   __syncthreads();
   best = scratch.values[0];
-  __syncthreads();  // all have read it
+  __syncthreads();  // all threads have read it
   return best;
 }
 
@@ -135,16 +135,16 @@ __device__ int find_token(Scratch& scratch, int vocab, Mass mass, Target target)
     }
     begin += chosen * piece;
     if (begin + piece < end) end = begin + piece;
-    __syncthreads();  // all have read the totals
+    __syncthreads();  // all threads have read the totals
   } while (end - begin > 1);
   return begin;
 }
 
-// Where the tokens that are kept end: the largest key at or above which masses sum to the goal.
+// The end of the kept tokens: the largest key at or above which masses sum to the goal.
 struct Boundary {
   unsigned key;
-  Sum above;  // mass of what ranks above it
-  Sum at;     // mass of what has it
+  Sum above;  // mass of tokens that rank above the key
+  Sum at;     // mass of tokens that have the key
   Sum goal;
 };
 
@@ -179,8 +179,8 @@ __device__ Boundary find_boundary(Scratch& scratch, const Row& row, Mass mass, G
   return found;
 }
 
-// Drops what ranks behind the boundary, beside what was dropped before; of equal logits there the
-// first by id stay, as many as the goal needs.
+// Drops tokens that rank behind the boundary. Tokens whose logits equal the boundary stay in order
+// of id, as many as the goal needs.
 template <class Mass, class Goal>
 __device__ void keep_best(Scratch& scratch, Row& row, Mass mass, Goal goal) {
   const Boundary found = find_boundary(scratch, row, mass, goal);

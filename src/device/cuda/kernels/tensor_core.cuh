@@ -1,11 +1,11 @@
-// Tensor cores and asynchronous copies: the few instructions that fast kernels are made of, as
-// functions. They are defined twice: kernels/tensor_core_ptx.cuh, which the build puts in front of
-// device code, has the instructions themselves (sm_80 and later); emulated_tensor_core.cpp does
-// the same on the host, from NVIDIA's description of them.
+// The instructions of fast kernels as functions: tensor cores and asynchronous copies. They have
+// two definitions. kernels/tensor_core_ptx.cuh, which the build includes before device code, has
+// the instructions (sm_80 and later). emulated_tensor_core.cpp does the same on the host, by
+// NVIDIA's description of them.
 //
-// "All lanes": a warp's 32 threads call it together. g = lane / 4, t = lane % 4. A register holds
-// two 16-bit elements, the one of the lower index in its low half. Addresses of 16 bytes are
-// multiples of 16, in shared memory as in global memory.
+// "All lanes": the 32 threads of a warp call the function together. g = lane / 4, t = lane % 4. A
+// register holds two 16-bit elements, the one of the lower index in its low half. Addresses of 16
+// bytes are multiples of 16, in shared and in global memory.
 #pragma once
 
 #include "device/op_params.h"
@@ -28,7 +28,7 @@ __device__ void load_matrices_transposed(unsigned (&to)[4], const void* row);
 //   a[1]: row g + 8, the same columns      a[3]: row g + 8, the same columns as a[2]
 //   b0: column g, rows 2t and 2t + 1       b1: column g, rows 2t + 8 and 2t + 9
 //   c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8, the same columns
-// So for row-major `a` and for `b` stored by columns, load_matrices gives both.
+// So load_matrices loads a row-major `a` and a column-major `b`.
 __device__ void multiply_add_bf16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
 __device__ void multiply_add_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1);
 
@@ -43,10 +43,10 @@ __device__ void widen_e4m3_f16(unsigned (&to)[2], unsigned codes);
 // 2^x, to 2^-22 of it; exactly 1 for 0, and 0 for less than 2^-126, so for -infinity too.
 __device__ float power_of_two(float x);
 
-// Starts a copy of 16 bytes from global to shared memory; of 16 zero bytes, with nothing read,
-// where `present` is false. Copies started since the last commit form a group; wait_for_copies
-// waits until at most `groups_left` of this thread's groups are on their way. Others see them
-// behind a barrier. `groups_left` is a constant from 0 to 4.
+// copy_async starts a copy of 16 bytes from global to shared memory. Where `present` is false it
+// reads nothing and writes 16 zero bytes. commit_copies makes a group of the copies since the last
+// commit. wait_for_copies waits until at most `groups_left` (a constant from 0 to 4) of this
+// thread's groups are on their way. Other threads see the copies after a barrier.
 __device__ void copy_async(void* shared, const void* global, bool present);
 __device__ void commit_copies();
 __device__ void wait_for_copies(int groups_left);
@@ -57,7 +57,7 @@ __device__ void wait_for_copies(int groups_left);
 __device__ void load_once(unsigned (&to)[4], const void* from);
 __device__ void load_shared_input(unsigned (&to)[4], const void* from);
 
-// By element type, kBF16 or kF16.
+// The same for an element type, kBF16 or kF16.
 template <DType kType>
 __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1) {

@@ -1,5 +1,5 @@
-// kernels/tensor_core.cuh in PTX. The build puts this file in front of device code
-// (cmake/cuda.cmake), as it puts emulated_gpu.h in front when the same code runs on the host.
+// kernels/tensor_core.cuh in PTX. The build includes this file before device code
+// (cmake/cuda.cmake), and emulated_gpu.h before the same code for the host.
 #pragma once
 
 #include "device/cuda/kernels/tensor_core.cuh"
@@ -60,13 +60,13 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
   return packed;
 }
 
-// By the exponent's place: in bfloat16 the bias is 127 and not 7, which a product with 2^120 makes
-// up for, exactly, of subnormal codes too. Adding -0 changes nothing; before capability 9.0 there
-// is no product alone.
+// Shifts a code's bits into place. The exponent's bias is 127 in bfloat16 and 7 in E4M3; a product
+// with 2^120 corrects that exactly, also for subnormal codes. Capability 8 has no bfloat16 product
+// without a sum; adding -0 changes nothing.
 __device__ __forceinline__ void widen_e4m3_bf16(unsigned (&to)[2], unsigned codes) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    // 0, the even code, 0, the odd one; from the lowest byte on.
+    // From the lowest byte on: 0, the even code, 0, the odd code.
     const unsigned spread = __byte_perm(codes, 0, half == 0 ? 0x1404 : 0x3424);
     const unsigned moved = (spread & 0x80008000U) | ((spread >> 4) & 0x07F007F0U);
     asm("fma.rn.bf16x2 %0, %1, %2, %3;"
