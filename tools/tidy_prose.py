@@ -6,7 +6,7 @@ word. String literals of tests are not checked: many of them are test data.
 
 Rules:
     prose-pronoun   code is "it": no "whoever", "nobody", "somebody", "whom"
-    prose-start     no sentence begins with "What", "Who" or "Of" in the place of a noun
+    prose-start     no sentence or test name begins with "What", "Who" or "Of" used as a noun
     prose-term      the standard term instead of a private synonym
 """
 
@@ -159,6 +159,7 @@ _PRONOUN_IN_NAME = re.compile(r"\b\w*(?:Whoever|Whom(?![a-z])|Nobody|Somebody|So
                               r"|\b(?:whoever|nobody|somebody|someone)(?:_\w+)?\b")
 _START = re.compile(
     r"(?:^|(?<=[.!?]) )((?:What|Who|Whose|Of|Those (?:of|that|which|who)))(?= )(?! course)")
+_TEST_START = re.compile(r"^TEST(?:_F|_P)?\(\w+, *((?:What|Who|Whose|Those|Of)[A-Z]\w*)\)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 
 
@@ -203,6 +204,9 @@ def check_prose(file):
             match = _PRONOUN_IN_NAME.search(line)
             if match:
                 yield number, "prose-pronoun", f"'{match.group(0)}': say caller, thread, client"
+            match = _TEST_START.match(line)
+            if match:
+                yield number, "prose-start", f"'{match.group(1)}': begin with the thing that acts"
             for term in NAME_TERMS:
                 match = term.pattern.search(line)
                 if match:

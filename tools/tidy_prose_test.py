@@ -37,6 +37,12 @@ class Starts(unittest.TestCase):
                      "Those two are equal.", "Step: What it runs", "Whatever fails is logged."):
             self.assertEqual(findings("src/a.h", f"// {text}\n"), [], text)
 
+    def test_names_of_tests(self):
+        for code in ("TEST(Queue, WhatWaitsIsKept) {}", "TEST_P(Queue, OfTwoTheFirstRuns) {}"):
+            self.assertEqual(findings("src/a_test.cpp", code + "\n"), [(1, "prose-start")], code)
+        for code in ("TEST(Queue, KeepsTheWaiting) {}", "TEST(What, Offers) {}"):
+            self.assertEqual(findings("src/a_test.cpp", code + "\n"), [], code)
+
     def test_line_of_a_sentence_inside_a_block(self):
         text = "int a;\n\n// The first line is long and\n// ends. What comes then\n// is kept.\n"
         self.assertEqual(findings("src/a.h", text), [(4, "prose-start")])
