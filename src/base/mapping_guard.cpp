@@ -25,10 +25,11 @@ struct Range {
 };
 
 std::array<Range, MappingGuard::kMaxRanges> ranges;
-std::mutex ranges_mutex;  // of those who add and remove
+std::mutex ranges_mutex;  // held to add or remove a range
 struct sigaction previous_action{};
 
-// From the missing page on all of the range becomes zeros: what lies behind it is missing too.
+// Maps zeros from the missing page to the end of the range, because the pages behind it are missing
+// too.
 bool fill_with_zeros(std::uintptr_t address) {
   for (Range& range : ranges) {
     const std::uintptr_t begin = range.begin.load(std::memory_order_acquire);
@@ -44,7 +45,7 @@ bool fill_with_zeros(std::uintptr_t address) {
   return false;
 }
 
-// An action that is not a function takes effect when the instruction faults again.
+// A previous action that is not a function takes effect when the instruction faults again.
 void pass_on(int signal, siginfo_t* info, void* context) {
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);
@@ -93,8 +94,8 @@ MappingGuard::MappingGuard(const std::byte* data, std::size_t bytes) {
     return;
   }
   log_warning(
-      "more mapped files than can be guarded: truncating one of the others while it is in "
-      "use ends the process");
+      "too many mapped files to guard: if another program truncates an unguarded one, this process "
+      "ends");
 }
 
 MappingGuard& MappingGuard::operator=(MappingGuard&& other) noexcept {

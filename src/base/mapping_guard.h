@@ -1,9 +1,9 @@
-// MappingGuard: survival of a mapped file's truncation. Reading a mapping behind the end of its
-// file raises SIGBUS, which ends the process. While a range is guarded, the signal's handler puts
-// zero pages there instead, and the guard remembers it: everything that was read from the range
-// since is in doubt, and its owner must not use it. Any other SIGBUS goes to the action that was
-// set before.
-// Owner: the owner of the mapping. Threads: faulted() may be called from any thread.
+// MappingGuard: keeps the process alive when a mapped file is truncated. Reading a mapping beyond
+// the end of its file raises SIGBUS, which would end the process. While a range is guarded, a
+// signal handler maps zero pages there instead, and faulted() returns true from then on. The owner
+// must not use anything that it read from the range since the last check. Every other SIGBUS goes
+// to the action that was set before.
+// Owner: the owner of the mapping. Threads: any thread may call faulted().
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ namespace sluice {
 
 class MappingGuard {
  public:
-  // More ranges than this at a time are left unguarded, with a warning.
+  // Any further range is left unguarded, with a warning.
   static constexpr std::size_t kMaxRanges = 4096;
 
   MappingGuard() = default;
-  // REQUIRES: the range is mapped and stays so until the guard is gone.
+  // REQUIRES: the range stays mapped until the guard is destroyed.
   MappingGuard(const std::byte* data, std::size_t bytes);
   ~MappingGuard() { release(); }
   MappingGuard(MappingGuard&& other) noexcept : index_(std::exchange(other.index_, kNone)) {}
   MappingGuard& operator=(MappingGuard&& other) noexcept;
 
-  // Whether a page of the range was missing when it was read.
+  // Whether a read of the range has hit a missing page.
   bool faulted() const;
 
  private:

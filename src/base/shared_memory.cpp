@@ -14,8 +14,8 @@ Result<FileDescriptor> create_shared_memory(const std::string& name, std::size_t
   FileDescriptor fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    return resource_exhausted(
-        fmt::format("{} bytes of shared memory for {}: {}", bytes, name, std::strerror(errno)));
+    return resource_exhausted(fmt::format("cannot create {} bytes of shared memory for {}: {}",
+                                          bytes, name, std::strerror(errno)));
   }
   return fd;
 }
@@ -24,8 +24,7 @@ Result<FileDescriptor> read_only_descriptor(int fd) {
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   FileDescriptor reader(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!reader.valid()) {
-    return unavailable(
-        fmt::format("{}: cannot be opened read-only: {}", path, std::strerror(errno)));
+    return unavailable(fmt::format("{}: cannot open it read-only: {}", path, std::strerror(errno)));
   }
   return reader;
 }

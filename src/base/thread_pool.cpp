@@ -33,8 +33,8 @@ int available_cpus() {
 ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
     : urgent_(urgent), callers_yields_(urgent) {
   CHECK(threads >= 1);
-  // Workers block all signals, so that the main thread handles them, but for those that an
-  // instruction of their own causes: a blocked one of these ends the process unhandled.
+  // Workers block all signals, so that the main thread handles them. Signals that the worker's own
+  // instructions cause stay unblocked: if blocked, they end the process without a handler.
   sigset_t all;
   sigset_t old;
   sigfillset(&all);

@@ -18,7 +18,7 @@ struct Index {
   unsigned z = 0;
 };
 
-// Those of the running fiber.
+// Indices of the running fiber.
 extern Index thread_index;
 extern Index block_index;
 extern Index block_dim;

@@ -1,12 +1,12 @@
-// FakeDriver: a CUDA driver made of host memory and books, for machines without a GPU. It holds the
-// rules that our calls must keep (addresses reserved before they are mapped, whole allocations
-// unmapped, access set before use, no copies in a capture) and says so by failing the call. Device
-// addresses are real pages of this process, so copies copy; launches are noted and, if wanted, run
-// on the host (run_emulated.h), where a trap is a fault that stays. What is submitted to a stream
-// runs at once; or, if wanted, as late as it may: when something that was submitted behind it is
-// waited for. Streams run independently of each other, but for events that one waits for on
-// another. A missing wait then shows. Owner: a test. Threads: the test's. One at a time: the
-// driver's functions have no context argument.
+// FakeDriver: a CUDA driver that uses host memory and records its calls, for machines without a
+// GPU. A call that breaks a rule fails. The rules: addresses are reserved before they are mapped,
+// whole allocations are unmapped, access is set before use, a capture has no copies. Device
+// addresses are real pages of this process. Launches are recorded and, with runs_kernels, run on
+// the host (run_emulated.h); a trap is then a permanent fault. Submitted work runs at once or, with
+// runs_late, as late as allowed: when the host waits for it or for later work. Streams run
+// independently, except for events that one stream waits for on another. So tests detect a missing
+// wait. Owner: a test; one at a time, because the driver's functions have no context argument.
+// Threads: the test's.
 #pragma once
 
 #include <cstddef>
@@ -28,33 +28,33 @@ class FakeDriver {
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
 
-  // The table; all functions work on this fake.
+  // The table of driver functions; all of them use this fake.
   static DriverApi api();
-  // For load_driver: finds the table's functions by the driver's symbols, but `missing`.
+  // For load_driver: finds the table's functions by the driver's symbols, except `missing`.
   static void* lookup(void* library, const char* symbol);
 
   struct Launch {
     KernelId kernel = KernelId::kEmbed;
     LaunchShape shape;
     std::vector<std::byte> params;
-    std::function<void()> library;  // not a kernel of ours, but this
+    std::function<void()> library;  // runs instead of a kernel of ours, if set
   };
-  // Of a capture that is on, or submitted and noted.
+  // Adds the launch to the running capture, or else submits and records it.
   void take(CUstream stream, Launch launch);
   void run(const Launch& launch);
-  // Does `work` when the stream comes to it.
+  // Runs `work` when the stream reaches it.
   void submit(CUstream stream, std::function<void()> work);
-  // Does what was submitted to a stream, up to a count of what was submitted to it since the start.
+  // Runs the stream's first `count` pieces of work, counted since the start, or all of them.
   void catch_up(CUstream stream, std::size_t count);
   void catch_up(CUstream stream);
-  // Submitted to any stream and not run.
+  // The number of pieces of work, in all streams, that have not run.
   std::size_t outstanding() const;
 
   // Settings.
   bool runs_kernels = false;
-  bool runs_late = false;       // what is submitted waits until it is waited for
-  int queries_before_done = 2;  // how often a query says no before what it asks for runs
-  float milliseconds = 0;       // the time that events note
+  bool runs_late = false;       // work runs only when the host waits for it
+  int queries_before_done = 2;  // queries of an event that return "not ready" first
+  float milliseconds = 0;       // the time that events record
   int driver_version = 13000;
   int capability = 9;  // .0
   int devices = 1;
@@ -67,13 +67,14 @@ class FakeDriver {
   std::size_t free_memory = std::size_t{1} << 30;
   std::string missing;                    // a symbol that lookup() does not find
   std::map<std::string, CUresult> fails;  // by function: the result of its next calls
-  std::map<std::string, int> works;       // so many calls still succeed before `fails` counts
-  // As `fails`, for calls inside a capture, which they break: until it is ended, nothing works.
+  std::map<std::string, int> works;       // this many calls succeed before `fails` applies
+  // The same for calls inside a capture. The failure breaks the capture: no call works until it
+  // ends.
   std::map<std::string, CUresult> fails_in_capture;
   std::map<std::string, std::size_t> parameter_bytes;  // of kernels; default: what we pass
-  std::vector<CUdeviceptr> taken;                      // bases that others hold
+  std::vector<CUdeviceptr> taken;                      // bases that other processes hold
 
-  // Books.
+  // Recorded.
   std::map<std::string, int> calls;
   std::map<CUdeviceptr, std::size_t> reserved;
   struct Mapping {
@@ -85,10 +86,10 @@ class FakeDriver {
   std::map<CUmemGenericAllocationHandle, std::size_t> allocations;
   std::map<int, std::size_t> exported;  // by descriptor: bytes
   std::vector<Launch> launches;         // outside captures
-  std::vector<Launch> captured;         // of the capture that is on
+  std::vector<Launch> captured;         // of the running capture
   std::map<std::size_t, std::vector<Launch>> graphs;
   std::map<std::size_t, std::vector<Launch>> executables;
-  std::map<std::size_t, unsigned> shared_bytes;  // by function, what was asked for
+  std::map<std::size_t, unsigned> shared_bytes;  // by function: the bytes requested
   struct Stream {
     std::deque<std::function<void()>> queue;  // submitted and not run
     std::size_t submitted = 0;
@@ -111,7 +112,7 @@ class FakeDriver {
   bool capturing = false;
   bool capture_broken = false;
   CUmemAllocationProp last_properties = {};
-  CUresult fault = CUDA_SUCCESS;  // what every call gives from a trap on
+  CUresult fault = CUDA_SUCCESS;  // the result of every call after a trap
   std::vector<std::string> broken_rules;
 };
 

@@ -193,7 +193,7 @@ CUresult may_copy(CUdeviceptr address, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// Of any host memory as late as it may be: a GPU that reaches what is not pinned may take its time.
+// Copies of any host memory run as late as allowed: a GPU that reads pageable memory may do so.
 CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes,
                         CUstream stream) {
   ENTER_CURRENT(cuMemcpyHtoDAsync);
