@@ -38,12 +38,17 @@ void must(const Status& status) {
 }
 
 Memory::Memory(Device& device, std::int64_t bytes) : device_(device) {
-  range_ = must(device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{16} << 20)));
+  const std::size_t library_bytes = device.traits().library_workspace;
+  range_ = must(
+      device.reserve(static_cast<std::size_t>(bytes) + (std::size_t{16} << 20) + library_bytes));
   must(device.back(range_, 0, range_.bytes, Backing::memory()));
+  if (library_bytes > 0)
+    device.ops().set_library_workspace(take(static_cast<std::int64_t>(library_bytes)));
 }
 
 Memory::~Memory() {
   must(device_.synchronize());
+  device_.ops().set_library_workspace(nullptr);
   device_.unback(range_, 0, range_.bytes);
   device_.release(range_);
 }

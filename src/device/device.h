@@ -34,6 +34,10 @@ struct DeviceTraits {
   // What is submitted runs while the host goes on: the engine then plans a step ahead, and rows are
   // sampled on the device where that is possible.
   bool asynchronous = false;
+  // Bytes of scratch memory that the device's libraries need, at a multiple of 256; 0: none. Its
+  // owner names it in the arena and gives it to Ops::set_library_workspace(), so that graphs hold
+  // only addresses of the arena. Without it the device works without its libraries.
+  std::size_t library_workspace = 0;
   std::size_t granularity = 0;  // bytes; every offset and size given to back() is a multiple
   DType residual_dtype = DType::kF32;
   // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take

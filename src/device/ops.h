@@ -7,6 +7,7 @@
 // Threads: the engine's thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "device/op_params.h"
@@ -61,8 +62,14 @@ class Ops {
   // The matrix products that were called since this was cleared, in captures too.
   ProductRows& products() { return products_; }
 
+  // Device memory of DeviceTraits::library_workspace bytes, or null. It must stay backed while ops
+  // and graphs that were captured with it run.
+  void set_library_workspace(std::byte* memory) { library_workspace_ = memory; }
+  std::byte* library_workspace() const { return library_workspace_; }
+
  private:
   ProductRows products_;
+  std::byte* library_workspace_ = nullptr;
 };
 
 }  // namespace sluice

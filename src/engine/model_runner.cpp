@@ -20,6 +20,8 @@ std::vector<GroupAttention> group_attention(const ModelConfig& config, const KvL
 }
 
 constexpr const char* kSampledTokens = "model/sampled_tokens";
+constexpr const char* kLibraryWorkspace = "model/library_workspace";
+constexpr std::size_t kLibraryAlignment = 256;
 
 ModelRunnerOptions with_defaults(ModelRunnerOptions options, const Device& device) {
   if (options.steps_in_flight == 0) {
@@ -77,6 +79,9 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
   arena_plan.add(RegionKind::kWorkspace, kSampledTokens, rows * sizeof(std::int32_t));
+  if (const std::size_t bytes = device.traits().library_workspace; bytes > 0) {
+    arena_plan.add(RegionKind::kWorkspace, kLibraryWorkspace, bytes, kLibraryAlignment);
+  }
   for (Step& step : steps_) {
     step.sampling.reserve(rows);
     step.result.rows.reserve(static_cast<std::size_t>(capacity_.seqs));
@@ -85,7 +90,10 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
   }
 }
 
-ModelRunner::~ModelRunner() { static_cast<void>(device_.synchronize()); }
+ModelRunner::~ModelRunner() {
+  static_cast<void>(device_.synchronize());
+  device_.ops().set_library_workspace(nullptr);
+}
 
 Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvSize kv) {
   arena_ = std::make_unique<Arena>(std::move(arena));
@@ -98,6 +106,9 @@ Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch
   RETURN_IF_ERROR(inputs_.bind(*arena_, device_));
   device_tokens_ =
       reinterpret_cast<std::int32_t*>(arena_->address(RegionKind::kWorkspace, kSampledTokens));
+  if (device_.traits().library_workspace > 0) {
+    device_.ops().set_library_workspace(arena_->address(RegionKind::kWorkspace, kLibraryWorkspace));
+  }
   for (Step& step : steps_) {
     ASSIGN_OR_RETURN(step.tokens,
                      HostBuffer::create(device_, static_cast<std::size_t>(capacity_.logits) *

@@ -166,6 +166,7 @@ class CudaLaunchesTest : public CudaStepsTest {
     std::vector<TokenId> prompt(70, 3);
     fixture.add(test::greedy_request(1, std::move(prompt), 4));
     EXPECT_EQ(fixture.run_to_end().at({1, 0}).tokens.size(), 4U);
+    EXPECT_EQ(fake_.reserved.size(), 1U) << "graphs hold addresses of the arena alone";
     computed_ = fixture.engine().stats().computed;
     return launches_of_a_layer(fake_, 3);
   }

@@ -65,20 +65,24 @@ std::vector<DeviceCase> available_devices() {
 std::string case_name(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
 
 DeviceMemory::DeviceMemory(Device& device, std::size_t bytes) : device_(device) {
-  range_ = must(device_.reserve(bytes));
+  const std::size_t library_bytes = device_.traits().library_workspace;
+  range_ = must(device_.reserve(bytes + library_bytes));
   must(device_.back(range_, 0, range_.bytes, Backing::memory()));
   const std::vector<std::byte> poison(range_.bytes, std::byte{0xFF});
   upload(range_.base, poison);
+  usable_ = range_.bytes - library_bytes;
+  if (library_bytes > 0) device_.ops().set_library_workspace(range_.base + usable_);
 }
 
 DeviceMemory::~DeviceMemory() {
+  device_.ops().set_library_workspace(nullptr);
   device_.unback(range_, 0, range_.bytes);
   device_.release(range_);
 }
 
 void* DeviceMemory::take(std::size_t bytes, std::size_t misalignment) {
   const std::size_t offset = round_up(used_, kAlignment) + misalignment;
-  CHECK(offset + bytes + kGuardBytes <= range_.bytes);
+  CHECK(offset + bytes + kGuardBytes <= usable_);
   guards_.push_back(offset + bytes);
   used_ = offset + bytes + kGuardBytes;
   return range_.base + offset;

@@ -81,6 +81,7 @@ class DeviceMemory {
  private:
   Device& device_;
   AddressRange range_;
+  std::size_t usable_ = 0;  // bytes of the range; the library's workspace follows
   std::size_t used_ = 0;
   std::vector<std::size_t> guards_;  // offsets
 };

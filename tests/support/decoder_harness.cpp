@@ -65,6 +65,8 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   }
   inputs_ = std::make_unique<BatchInputs>(inputs, device_->ops(), plan);
   graphs_ = std::make_unique<GraphCache>(options.graphs, capacity);
+  const std::size_t library_bytes = device_->traits().library_workspace;
+  if (library_bytes > 0) plan.add(RegionKind::kWorkspace, "library_workspace", library_bytes, 256);
 
   // Every slot and group has blocks of its own behind the null block.
   const auto groups = static_cast<std::int64_t>(layout_.groups.size());
@@ -74,6 +76,10 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   arena_ = std::make_unique<Arena>(must(Arena::create(*device_, std::move(plan))));
   for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace, RegionKind::kKv}) {
     must(arena_->grow(kind, arena_->plan().region(kind).reserved));
+  }
+  if (library_bytes > 0) {
+    device_->ops().set_library_workspace(
+        arena_->address(RegionKind::kWorkspace, "library_workspace"));
   }
   DecoderWeights weights = must(weights_layout.load(*arena_, *device_, pool_));
   must(inputs_->bind(*arena_, *device_));

@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-// "580.65.06" of the line the driver writes about itself; "of unknown version" without one.
+// "580.65.06", from the line that the driver writes about itself; else "of unknown version".
 std::string driver_release() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string word;
@@ -36,8 +36,10 @@ Result<std::unique_ptr<Device>> make_cuda_device(int index, const CudaOptions& o
   if (options.deterministic) return cuda::make_device(*api, index, options);
   auto library = cuda::open_cublas_lt();
   if (!library) {
-    log_info(fmt::format("cuda:{}: no cuBLASLt here ({}); own kernels do all matrix products",
-                         index, library.error().message));
+    log_info(
+        fmt::format("cuda:{}: no cuBLASLt here ({}); using built-in kernels for all matrix "
+                    "products (slower)",
+                    index, library.error().message));
   }
   return cuda::make_device(*api, index, options, library ? &*library : nullptr);
 }

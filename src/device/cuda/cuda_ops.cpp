@@ -47,11 +47,13 @@ void CudaOps::layer_norm(const LayerNormParams& p) {
 
 bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
   if (!plan.many_rows || library_ == nullptr || !library_allowed_) return false;
+  if (library_workspace() == nullptr) return false;
   if (p.segments[0].weight.dtype == DType::kF8E4M3) {
     if (!std::exchange(told_fp8_, true)) {
-      log_info(gpu_.name() +
-               ": products with weights in FP8 run on Sluice's own kernels, of many "
-               "rows too: cuBLASLt would take activations in FP8 only");
+      log_info(
+          gpu_.name() +
+          ": using built-in kernels for products with FP8 weights: cuBLASLt takes them with FP8 "
+          "activations only");
     }
     return false;
   }
@@ -59,7 +61,7 @@ bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
 }
 
 bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
-  if (!suits_library(plan, p) || !library_->submit(p)) return false;
+  if (!suits_library(plan, p) || !library_->submit(p, library_workspace())) return false;
   products().add(p.rows, p.rows.capacity);
   return true;
 }
@@ -67,7 +69,7 @@ bool CudaOps::use_library_for(const MatmulPlan& plan, const MatmulParams& p) {
 template <class Params>
 void CudaOps::choose_algorithm(const Params& p, const MatmulParams& product) {
   const auto plan = plan_matmul(p, matmul_);
-  if (plan && suits_library(*plan, product)) library_->prepare(product);
+  if (plan && suits_library(*plan, product)) library_->prepare(product, library_workspace());
 }
 
 // A wrong op is reported when it runs.

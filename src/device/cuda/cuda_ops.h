@@ -22,7 +22,8 @@ class CudaOps final : public Ops {
   CudaOps(Gpu& gpu, KernelSet& kernels, bool deterministic)
       : gpu_(gpu), kernels_(kernels), matmul_{deterministic, gpu.info().multiprocessors} {}
 
-  // From now on `library` does matrix products of many rows. It must outlive this.
+  // From now on `library` does matrix products of many rows, while there is a workspace for it. It
+  // must outlive this.
   void use_library(LibraryMatmul& library) { library_ = &library; }
   bool has_library() const { return library_ != nullptr; }
   // Whether the library is used, where there is one.

@@ -30,7 +30,7 @@ class CudaDevice final : public Device {
  public:
   CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<KernelSet> kernels,
              const CudaOptions& options);
-  // Own kernels do what it would where it does not start.
+  // Built-in kernels do the library's work where it does not start.
   void start_library(const CublasLtApi& api);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
@@ -106,19 +106,20 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
 }
 
 CudaDevice::~CudaDevice() {
-  // What was submitted still uses memory and code; members free them with the context current.
+  // Submitted work still uses memory and code. Members free them with the context current.
   gpu_->drain();
 }
 
 void CudaDevice::start_library(const CublasLtApi& api) {
-  auto library = LibraryMatmul::create(api, *gpu_, memory_);
+  auto library = LibraryMatmul::create(api, *gpu_);
   if (!library) {
-    log_warning(fmt::format("{}: {}; own kernels do all matrix products", traits_.name,
-                            library.error().message));
+    log_warning(fmt::format("{}: {}; using built-in kernels for all matrix products (slower)",
+                            traits_.name, library.error().message));
     return;
   }
   library_ = std::move(*library);
   ops_.use_library(*library_);
+  traits_.library_workspace = LibraryMatmul::kWorkspaceBytes;
 }
 
 Status CudaDevice::prepare(std::string_view what) {

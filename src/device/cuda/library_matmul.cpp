@@ -13,7 +13,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr std::uint32_t kMostAlignment = 256;  // the library asks for no more
+constexpr std::uint32_t kMostAlignment = 256;  // the library needs no more
 
 std::uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<std::uintptr_t>(address) | kMostAlignment;
@@ -33,7 +33,7 @@ const std::byte* element(const TensorView& matrix, std::int64_t index) {
          index * static_cast<std::int64_t>(size_of(matrix.dtype));
 }
 
-// Whether the rows of `next` are those behind the last of `first`; or neither has any.
+// Whether the rows of `next` follow those of `first` in memory, or neither has any.
 bool continues(const TensorView& first, const TensorView& next) {
   if (first.empty() || next.empty()) return first.empty() && next.empty();
   return next.dtype == first.dtype && next.strides[0] == first.strides[0] &&
@@ -64,20 +64,13 @@ Segments joined_segments(const MatmulParams& p) {
 
 }  // namespace
 
-Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& api, Gpu& gpu,
-                                                             VirtualMemory& memory) {
-  std::unique_ptr<LibraryMatmul> made(new LibraryMatmul(api, gpu, memory));
+Result<std::unique_ptr<LibraryMatmul>> LibraryMatmul::create(const CublasLtApi& api, Gpu& gpu) {
+  std::unique_ptr<LibraryMatmul> made(new LibraryMatmul(api, gpu));
   if (const cublasStatus_t status = api.cublasLtCreate(&made->handle_);
       status != CUBLAS_STATUS_SUCCESS) {
     made->handle_ = nullptr;
     return unsupported(fmt::format("cuBLASLt cannot be started: status {}", int{status}));
   }
-  ASSIGN_OR_RETURN(const AddressRange range, memory.reserve(kWorkspaceBytes));
-  if (auto backed = memory.back(range, 0, range.bytes, Backing::memory()); !backed) {
-    memory.release(range);
-    return std::move(backed).error();
-  }
-  made->workspace_ = range;
   return made;
 }
 
@@ -89,9 +82,6 @@ LibraryMatmul::~LibraryMatmul() {
     }
   }
   if (handle_ != nullptr) api_.cublasLtDestroy(handle_);
-  if (workspace_.base == nullptr) return;
-  memory_.unback(workspace_, 0, workspace_.bytes);
-  memory_.release(workspace_);
 }
 
 // "8x4096x14336 BF16": rows, depth, columns and the type of the inputs.
@@ -108,11 +98,11 @@ LibraryMatmul::Algorithm LibraryMatmul::describe(const Shape& shape) const {
   Algorithm algorithm;
   const auto ok = [](cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; };
   const auto unsigned_of = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-  // Matrices lie by columns for the library: a row-major [N, K] is its K x N.
+  // The library's matrices are column-major: a row-major [N, K] is its K x N.
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const std::uint32_t epilogue =
       shape.bias_alignment == 0 ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
-  // It takes biases of the type of out, one for each of its rows, which are our columns.
+  // The library takes biases of the type of out, one for each of its rows, which are our columns.
   algorithm.usable =
       (shape.bias_alignment == 0 || shape.bias == shape.out) &&
       ok(api_.cublasLtMatmulDescCreate(&algorithm.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
@@ -145,7 +135,7 @@ void LibraryMatmul::choose(const Shape& shape, Algorithm& algorithm) const {
     return api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value,
                                                      sizeof(value)) == CUBLAS_STATUS_SUCCESS;
   };
-  // What it is not told, it takes for 256.
+  // The library assumes an alignment of 256 where it is not told.
   const bool told = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
                     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment) &&
                     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment) &&
@@ -217,7 +207,7 @@ LibraryMatmul::Calls LibraryMatmul::plan(const MatmulParams& p) {
 }
 
 // A fault of the GPU shows at the driver's next call; any other failure is the library's own.
-bool LibraryMatmul::run(const Call& call) {
+bool LibraryMatmul::run(const Call& call, std::byte* workspace) {
   Algorithm& algorithm = *call.algorithm;
   const float one = 1.0F;
   const float zero = 0.0F;
@@ -226,7 +216,7 @@ bool LibraryMatmul::run(const Call& call) {
     status = api_.cublasLtMatmul(handle_, algorithm.product, &one, call.segment.weight.data,
                                  algorithm.weight, call.x, algorithm.x, &zero, call.out,
                                  algorithm.out, call.out, algorithm.out, &algorithm.choice,
-                                 workspace_.base, kWorkspaceBytes, gpu_.stream());
+                                 workspace, kWorkspaceBytes, gpu_.stream());
   }
   algorithm.has_run = true;
   if (status == CUBLAS_STATUS_SUCCESS) return true;
@@ -237,18 +227,18 @@ bool LibraryMatmul::run(const Call& call) {
   return false;
 }
 
-bool LibraryMatmul::submit(const MatmulParams& p) {
+bool LibraryMatmul::submit(const MatmulParams& p, std::byte* workspace) {
   const Calls calls = plan(p);
   for (std::size_t s = 0; s < calls.count; ++s) {
-    if (!run(calls.of[s])) return false;
+    if (!run(calls.of[s], workspace)) return false;
   }
   return calls.count > 0;
 }
 
-void LibraryMatmul::prepare(const MatmulParams& p) {
+void LibraryMatmul::prepare(const MatmulParams& p, std::byte* workspace) {
   const Calls calls = plan(p);
   for (std::size_t s = 0; s < calls.count; ++s) {
-    if (!calls.of[s].algorithm->has_run) static_cast<void>(run(calls.of[s]));
+    if (!calls.of[s].algorithm->has_run) static_cast<void>(run(calls.of[s], workspace));
   }
 }
 

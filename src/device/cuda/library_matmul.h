@@ -1,13 +1,13 @@
-// LibraryMatmul: matrix products of many rows by cuBLASLt, with a workspace of our own. Segments
-// whose weights lie one behind the other, as the arena places those of a matmul, are one call.
-// The library chooses an algorithm once for each shape, so a shape that it knows allocates nothing,
-// and its calls may be captured. A shape for which a call has failed is not tried again: the caller
-// uses a built-in kernel.
+// LibraryMatmul: matrix products of many rows by cuBLASLt, with a workspace of the caller's.
+// Segments whose weights lie one behind the other, as the arena places those of a matmul, are one
+// call. The library chooses an algorithm once for each shape, so a shape that it knows allocates
+// nothing, and its calls may be captured. A shape for which a call has failed is not tried again:
+// the caller uses a built-in kernel.
 //
 // The library is told the number of rows when a call is made, so it takes the whole capacity: rows
-// behind the real count are computed from whatever lies in x, and written to out, where nobody
-// reads them. No value traps in a matrix product, and both buffers have rows for the capacity
-// (suits()). Owner: the CUDA device. Threads: the engine's thread.
+// behind the real count are computed from whatever x holds, and written to rows of out that are not
+// read. No value traps in a matrix product, and both buffers have rows for the capacity. Owner: the
+// CUDA device. Threads: the engine's thread.
 #pragma once
 
 #include <array>
@@ -20,7 +20,6 @@
 #include "base/result.h"
 #include "device/cuda/cublas_lt.h"
 #include "device/cuda/gpu.h"
-#include "device/cuda/virtual_memory.h"
 #include "device/op_params.h"
 
 namespace sluice::cuda {
@@ -30,9 +29,8 @@ class LibraryMatmul {
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32}
                                                  << 20;  // as NVIDIA advises for 9.0
 
-  // REQUIRES: the GPU's context is current, here and later; GPU and memory outlive it.
-  static Result<std::unique_ptr<LibraryMatmul>> create(const CublasLtApi& api, Gpu& gpu,
-                                                       VirtualMemory& memory);
+  // REQUIRES: the GPU's context is current, here and later; the GPU outlives it.
+  static Result<std::unique_ptr<LibraryMatmul>> create(const CublasLtApi& api, Gpu& gpu);
   ~LibraryMatmul();
   LibraryMatmul(const LibraryMatmul&) = delete;
   LibraryMatmul& operator=(const LibraryMatmul&) = delete;
@@ -40,13 +38,13 @@ class LibraryMatmul {
   // Submits the product. False where the library cannot do all of it: it has no algorithm for a
   // segment (biases of another type than out are such), a call fails, or the buffers have fewer
   // rows than the capacity; `out` may then be written in part. REQUIRES: x and weights of one
-  // 16-bit type.
-  bool submit(const MatmulParams& p);
+  // 16-bit type; `workspace` has kWorkspaceBytes, at a multiple of 256.
+  bool submit(const MatmulParams& p, std::byte* workspace);
 
   // Chooses the algorithms of a product that is to be captured, and runs those that have not run
   // yet, which writes `out`. A capture forbids both: from CUDA 13.3 on the choice looks at the
   // stream's context, and the first run of an algorithm may load code.
-  void prepare(const MatmulParams& p);
+  void prepare(const MatmulParams& p, std::byte* workspace);
 
  private:
   // One call, as the library sees it: columns first, out transposed = W x^T + bias.
@@ -90,21 +88,18 @@ class LibraryMatmul {
     std::size_t count = 0;  // 0: the library cannot do the product
   };
 
-  LibraryMatmul(const CublasLtApi& api, Gpu& gpu, VirtualMemory& memory)
-      : api_(api), gpu_(gpu), memory_(memory) {}
+  LibraryMatmul(const CublasLtApi& api, Gpu& gpu) : api_(api), gpu_(gpu) {}
   static std::string text_of(const Shape& shape);
   Calls plan(const MatmulParams& p);
   Algorithm& algorithm_for(const Shape& shape, const void* bias);
   Algorithm describe(const Shape& shape) const;
   bool set_bias(const Algorithm& algorithm, const void* bias) const;
   void choose(const Shape& shape, Algorithm& algorithm) const;
-  bool run(const Call& call);
+  bool run(const Call& call, std::byte* workspace);
 
   CublasLtApi api_;
   Gpu& gpu_;
-  VirtualMemory& memory_;
   cublasLtHandle_t handle_ = nullptr;
-  AddressRange workspace_;
   std::map<Shape, Algorithm> algorithms_;
 };
 

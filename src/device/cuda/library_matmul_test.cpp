@@ -35,6 +35,7 @@ class LibraryMatmulTest : public testing::Test {
   static constexpr std::int64_t kColumns[2] = {40, 17};
   static constexpr std::int64_t kOutStride = 60;
   static constexpr std::size_t kPlace = std::size_t{64} << 10;
+  static constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // its place
 
   void SetUp() override { driver_.runs_kernels = true; }
   void TearDown() override {
@@ -56,6 +57,8 @@ class LibraryMatmulTest : public testing::Test {
     ASSERT_TRUE(device) << device.error().message;
     device_ = std::move(*device);
     range_ = *device_->reserve(1);
+    ASSERT_GE(range_.bytes, kWorkspace + device_->traits().library_workspace);
+    device_->ops().set_library_workspace(range_.base + kWorkspace);
     ASSERT_TRUE(device_->back(range_, 0, range_.bytes, Backing::memory()));
   }
 
@@ -307,8 +310,19 @@ TEST_F(LibraryMatmulTest, AShapeWithoutAnAlgorithmIsReported) {
   EXPECT_EQ(own_kernels(), 1);
 }
 
+TEST_F(LibraryMatmulTest, WithoutAWorkspaceBuiltInKernelsAreUsed) {
+  make();
+  EXPECT_EQ(device_->traits().library_workspace, std::size_t{32} << 20);
+  device_->ops().set_library_workspace(nullptr);
+  device_->ops().matmul(product(40, 33));
+  EXPECT_EQ(products(), 0);
+  EXPECT_EQ(own_kernels(), 1);
+  expect_product(33);
+}
+
 TEST_F(LibraryMatmulTest, DeterministicResultsDoWithoutIt) {
   make(true);
+  EXPECT_EQ(device_->traits().library_workspace, 0U);
   EXPECT_EQ(library_.calls["cublasLtCreate"], 0);
   device_->ops().matmul(product(40, 33));
   EXPECT_EQ(own_kernels(), 1);
