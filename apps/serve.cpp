@@ -26,9 +26,9 @@
 namespace sluice {
 namespace {
 
-// How often draining looks whether the last answer is out.
+// How often a drain checks whether the last answer has been sent.
 constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
-// What clients get to read why their answers were cut.
+// The time that clients have to read why their answers ended.
 constexpr Duration kFarewell = std::chrono::seconds(1);
 
 constexpr int kMmapThreshold = 256 << 10;
@@ -122,8 +122,9 @@ class Server {
       loop_.stop();
       return;
     }
-    // Whoever watches /health decides what to do; meanwhile clients are told.
-    log_error(fmt::format("the engine has failed: {}; every call is answered 503", error.message));
+    // The supervisor that watches /health decides what to do; clients get 503 meanwhile.
+    log_error(
+        fmt::format("the engine has failed: {}; answering every call with 503", error.message));
   }
 
   void announce() {
@@ -157,7 +158,8 @@ class Server {
   }
 
   void end_drain() {
-    log_warning(fmt::format("drain: {} requests are cut", service_.active()));
+    log_warning(
+        fmt::format("drain: --drain-timeout is over; ending {} requests", service_.active()));
     service_.cancel_all();
     loop_.after(kFarewell, [this] {
       http_->close_all();
@@ -169,7 +171,7 @@ class Server {
   const ServeSettings& settings_;
   const SystemClock clock_;
   StartupTimeline timeline_;  // the engine's thread has it until set_model()
-  UrgentWork urgent_;         // before all that mark it or give way
+  UrgentWork urgent_;         // before every member that marks it or yields to it
   http::EventLoop loop_{&urgent_};
   std::optional<ApiKeys> keys_;
   std::unique_ptr<AccessLog> access_log_;
@@ -189,7 +191,7 @@ void allow_connections(std::int32_t connections) {
   const std::int64_t files = http::raise_open_files_limit();
   if (files >= connections + kOthers) return;
   log_warning(fmt::format(
-      "this process may open {} files, which is too few for {} connections: those beyond will wait "
+      "this process may open {} files, too few for {} connections: further connections will wait "
       "unanswered; raise the limit (ulimit -n) or lower --max-connections",
       files, connections));
 }
@@ -205,8 +207,8 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
   if (!arguments.api_key_file.empty()) {
     ASSIGN_OR_RETURN(keys, ApiKeys::load(arguments.api_key_file));
   } else if (!is_loopback(arguments.host)) {
-    log_warning(
-        fmt::format("no --api-key-file: whoever reaches {} may use the model", arguments.host));
+    log_warning(fmt::format("no --api-key-file: every client that reaches {} may use the model",
+                            arguments.host));
   }
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
   allow_connections(settings.limits.max_connections);

@@ -1,6 +1,6 @@
-// `sluice serve MODEL`: the OpenAI-compatible server. Listens at once, loads the model on the
-// engine's thread, and serves until SIGTERM or SIGINT, which drain it; a second one ends it at
-// once. Threads: the event loop runs on the caller's.
+// `sluice serve MODEL`: the OpenAI-compatible server. It listens, loads the model on the engine's
+// thread, and serves until SIGTERM or SIGINT, which drain it. A second signal ends it at once.
+// Threads: the event loop runs on the caller's.
 #pragma once
 
 #include <optional>

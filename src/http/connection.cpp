@@ -13,7 +13,7 @@ namespace sluice::http {
 namespace {
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-// What was sent is cut off the front of `unsent_` only when it is this much.
+// Sent bytes are erased from the front of `unsent_` only when there are this many.
 constexpr std::size_t kCompactFrom = 64 << 10;
 // A body up to this length goes out in one piece with its head.
 constexpr std::size_t kShortBody = 64 << 10;
@@ -48,7 +48,7 @@ void Connection::keep_reading() {
   if (phase_ != Phase::kClosed && input_room() > 0) socket_.await_readable();
 }
 
-// How much may be read now. While a request is being parsed, what waits is at most a piece of it.
+// The bytes that may be read now. While a request is being parsed, only a piece of it waits.
 std::size_t Connection::input_room() const {
   const std::size_t most = server_.scratch.size();
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) return most;
@@ -75,8 +75,8 @@ void Connection::on_readable() {
   keep_reading();
 }
 
-// The end of the client's direction counts as its end: almost always it is gone altogether, and
-// computing for nobody is what costs.
+// A client that ends its sending direction counts as gone: almost always it is, and computing an
+// answer without a reader is expensive.
 void Connection::peer_ended() {
   if (phase_ == Phase::kAnswering) {
     if (!ended_) return shut(CloseReason::kPeerGone, false);
@@ -86,7 +86,7 @@ void Connection::peer_ended() {
   shut({}, false);
 }
 
-// Takes `bytes` off the input; what was taken before leaves memory here.
+// Takes `bytes` off the input. With 0, also erases the bytes taken before.
 void Connection::drop_input(std::size_t bytes) {
   input_begin_ += bytes;
   if (bytes == 0 && input_begin_ > 0) {
@@ -216,7 +216,7 @@ void Connection::answer_at_once(Response response, bool keep_alive) {
 
 void Connection::fail_unanswered(bool nothing_sent) {
   if (!nothing_sent) return shut({}, true);
-  refuse(500, "the server gave no answer");
+  refuse(500, "the server produced no answer");
 }
 
 void Connection::respond(Response response) {
@@ -276,7 +276,7 @@ void Connection::send(std::string_view bytes) {
   await_unsent();
 }
 
-// Sends a long body from where it is: to copy it would hold up all other connections.
+// Sends a long body without a copy: a copy would delay all other connections.
 void Connection::send_body(std::string body) {
   const std::size_t sent = send_now(body);
   if (phase_ == Phase::kClosed || sent == body.size()) return;
@@ -307,8 +307,9 @@ std::size_t Connection::send_now(std::string_view bytes) {
 void Connection::await_unsent() {
   count_unsent();
   if (unsent_bytes() > kFairUnsent && server_.unsent > server_.limits.total_unsent_bytes) {
-    log_warning(fmt::format("{} leaves {} bytes unread, and all clients together {}; closing it",
-                            peer_, unsent_bytes(), server_.unsent));
+    log_warning(fmt::format(
+        "{} leaves {} bytes unread, and all clients together leave {}; closing its connection",
+        peer_, unsent_bytes(), server_.unsent));
     return shut(CloseReason::kWriteTimeout, true);
   }
   socket_.await_writable();
@@ -405,7 +406,7 @@ void Connection::release_buffers() {
   count_unsent();
 }
 
-// `reason`: what to tell the handler; none when it knows. `hard`: what is unsent is thrown away.
+// `reason`: for the handler; none when the handler knows. `hard`: discards unsent bytes.
 void Connection::shut(std::optional<CloseReason> reason, bool hard) {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;

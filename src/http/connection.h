@@ -1,11 +1,11 @@
-// Connection: one client's socket and the request it is in. Reads requests one after another, asks
-// the Handler, sends the answers. While one is being answered the socket is still read, to notice a
-// client that goes and to keep what it has pipelined, within a bound.
+// Connection: one client's socket and its current request. It reads one request after another, asks
+// the Handler, and sends the answers. While the handler answers, the connection still reads the
+// socket, to notice a client that leaves and to keep pipelined requests up to a limit.
 //
 // Between requests it holds no buffer and no parser: a thousand idle clients cost a few megabytes.
 // Owner: the server (ServerState), which destroys it after retire(). Threads: the event loop's.
-// Limits: HttpLimits; kMaxPipelined bytes of further requests; lingering is bounded below. A client
-// that does not read may leave kFairUnsent bytes, and more while all together leave few.
+// Limits: HttpLimits; kMaxPipelined bytes of further requests; kLingerTime. A client that does not
+// read may leave kFairUnsent bytes unsent, and more while HttpLimits::total_unsent_bytes has room.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct BodyBudget {
   std::size_t used = 0;
 };
 
-// What all connections of a server share.
+// The state that all connections of a server share.
 struct ServerState {
   ServerState(EventLoop& loop_of_all, const HttpLimits& limits_of_all, Handler& handler_of_all,
               const Clock& clock_of_all)
@@ -48,8 +48,8 @@ struct ServerState {
   bool draining = false;
   std::size_t unsent = 0;  // bytes, of all connections
   ResponseHeads heads;
-  std::vector<char> scratch;  // what is read goes through here: one buffer for all
-  std::string frame;          // what is sent is put together here
+  std::vector<char> scratch;  // the receive buffer of all connections
+  std::string frame;          // the send buffer of all connections
   // Shared with exchanges, which the handler may keep longer than the server lives.
   std::shared_ptr<BodyBudget> budget = std::make_shared<BodyBudget>();
   std::function<void(Connection&)> retire;  // the connection is closed; destroy it later
@@ -59,9 +59,9 @@ class Connection final : private SocketEvents {
  public:
   static constexpr std::size_t kMaxPipelined = 64 << 10;
   static constexpr std::size_t kFairUnsent = 1 << 20;
-  // After an answer to a request that was not read whole: what the client still sends is read and
-  // dropped for a while, since closing over unread bytes would make its system throw the answer
-  // away.
+  // After an answer to a request that was not read whole, the connection reads and drops further
+  // bytes for this long. Closing with unread bytes would make the client's system discard the
+  // answer.
   static constexpr Duration kLingerTime = std::chrono::seconds(2);
 
   Connection(ServerState& server, Socket socket, std::string peer);
@@ -88,7 +88,7 @@ class Connection final : private SocketEvents {
   std::size_t unsent_bytes() const { return unsent_.size() - unsent_begin_; }
   void set_on_close(std::function<void(CloseReason)> task) { on_close_ = std::move(task); }
   void exchange_gone() { exchange_ = nullptr; }
-  // Nobody will answer: 500, or, in the middle of a stream, the end of the connection.
+  // The handler gave no answer: sends 500, or closes the connection in the middle of a stream.
   void fail_unanswered(bool nothing_sent);
 
  private:
@@ -136,7 +136,7 @@ class Connection final : private SocketEvents {
   std::size_t unsent_begin_ = 0;
   std::size_t counted_unsent_ = 0;          // of it in ServerState::unsent
   std::unique_ptr<RequestParser> parser_;   // while a request is being read
-  ConnectionExchange* exchange_ = nullptr;  // while one is being answered and somebody answers it
+  ConnectionExchange* exchange_ = nullptr;  // of the request being answered; nullptr: dropped
   std::function<void(CloseReason)> on_close_;
   TimePoint last_read_;
   std::size_t charged_ = 0;  // of the budget, while a body is being read

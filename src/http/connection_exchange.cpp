@@ -32,8 +32,7 @@ void ConnectionExchange::drop_body() {
   budget_->used -= std::exchange(charged_, 0);
 }
 
-// What ends an answer may make the handler forget the exchange; `self` keeps it until the call
-// ends.
+// The end of an answer may make the handler drop the exchange; `self` keeps it until the call ends.
 void ConnectionExchange::respond(Response response) {
   CHECK(progress_ == Progress::kNothing);
   progress_ = Progress::kEnded;
@@ -76,7 +75,7 @@ void ConnectionExchange::on_close(std::function<void(CloseReason)> task) {
 }
 
 void ConnectionExchange::abort() {
-  // Whoever gives up owes no answer any more.
+  // A handler that aborts owes no answer.
   progress_ = Progress::kEnded;
   if (connection_ == nullptr) return;
   const auto self = shared_from_this();

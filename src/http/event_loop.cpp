@@ -16,8 +16,8 @@ using ErrorCodeOfAsio = boost::system::error_code;
 
 }  // namespace
 
-// Not told that one thread runs it: Asio would then let tasks of other threads overtake those that
-// the loop's own thread has posted.
+// Without the hint that one thread runs it: with it, Asio lets tasks of other threads overtake
+// those that the loop's own thread has posted.
 EventLoop::Impl::Impl() : context(std::make_unique<boost::asio::io_context>()) {}
 EventLoop::Impl::~Impl() = default;
 

@@ -1,5 +1,5 @@
-// EventLoop: one thread that waits for sockets, timers and signals and runs short tasks. All of a
-// server's connections and all of the front's bookkeeping live on it, so none of that locks.
+// EventLoop: one thread that waits for sockets, timers and signals and runs short tasks. All
+// connections of a server and its bookkeeping live on this thread, so they need no locks.
 // Tasks must not block and must not throw.
 // Owner: the command. Threads: post() and stop() from any; everything else from the loop's thread
 // or before run().

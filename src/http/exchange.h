@@ -1,7 +1,7 @@
-// Exchange: one request and its response, whole or streamed. Made by the server for each request
-// and given to the Handler, which answers now or later. Nothing here ever blocks: bytes that the
-// socket does not take are kept, and unsent_bytes() tells how many, so that whoever produces them
-// can bound what a slow reader costs.
+// Exchange: one request and its response, whole or streamed. The server makes one for each request
+// and gives it to the Handler, which answers now or later. No call blocks: the exchange keeps bytes
+// that the socket does not take, and unsent_bytes() returns their number, so that the producer can
+// bound the cost of a slow reader.
 //
 // Ownership is shared because the two owners' lives are independent: the handler may still produce
 // when the connection has died, and the connection may still send when the handler has finished.
@@ -55,8 +55,8 @@ class Exchange {
   // Status and headers (`head.body` is empty); then any number of write() and one end_stream().
   // Chunked for HTTP/1.1; to the end of the connection for HTTP/1.0.
   virtual void begin_stream(Response head) = 0;
-  // Hands bytes to the socket at once when it takes them, else keeps them and sends them together
-  // with what comes later. Does nothing once closed.
+  // Hands bytes to the socket. Bytes that the socket does not take are kept and sent with later
+  // ones. Does nothing once closed.
   virtual void write(std::string_view bytes) = 0;
   virtual void end_stream() = 0;
   // Bytes given to write() that the socket has not taken.
@@ -64,9 +64,9 @@ class Exchange {
   // Bytes of this response that the socket has taken so far, head and framing included.
   virtual std::int64_t bytes_sent() const = 0;
 
-  // `task` runs once, when the response can no longer be delivered: the client is gone, also while
-  // nothing is being sent. Not after the response has been sent whole. From the loop, never from
-  // inside a call of this class. Not for abort(), whose caller knows.
+  // `task` runs once, when the response can no longer be delivered because the client is gone, even
+  // if nothing is being sent. It does not run after the whole response has been sent, nor for
+  // abort(). It runs from the loop, never inside a call of this class. A later task replaces it.
   virtual void on_close(std::function<void(CloseReason)> task) = 0;
   virtual bool closed() const = 0;
   // Closes the connection at once, without another byte: for a client that does not read.

@@ -1,5 +1,5 @@
-// fetch(): one request and its whole answer, waiting for it: what happens before and after a run.
-// Has an event loop of its own. One thread; blocks it.
+// fetch(): sends one request and waits for its whole answer, for use before and after a run.
+// It has an event loop of its own and blocks the calling thread.
 #pragma once
 
 #include <string>

@@ -24,7 +24,7 @@ struct Call {
 
 class ClientConnection;
 
-// What connections ask of the client.
+// The calls that connections make to the client.
 class Pool {
  public:
   virtual ~Pool() = default;
@@ -73,7 +73,7 @@ class ClientConnection final : private SocketEvents {
   void on_writable() override {
     if (!call_ || sent_all_) return;
     const IoResult result = socket_.send(std::string_view(call_->bytes).substr(sent_));
-    // A server may refuse a body before it has read it: what it said is still to be read.
+    // A server may refuse a body before it has read it: its answer must still be read.
     if (result.state == IoState::kClosed) return;
     if (result.state == IoState::kDone) sent_ += result.bytes;
     sent_all_ = sent_ == call_->bytes.size();
@@ -83,7 +83,7 @@ class ClientConnection final : private SocketEvents {
   void on_readable() override {
     const IoResult result = socket_.receive(pool_.scratch());
     if (!call_) {
-      // Kept and idle: the server ends it, or says something that nobody asked for.
+      // Kept and idle: the server closes it, or sends bytes without a request.
       if (result.state != IoState::kWouldBlock) return close();
       return socket_.await_readable();
     }

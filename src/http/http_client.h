@@ -33,7 +33,7 @@ struct ClientRequest {
   std::string body;  // JSON, or nothing
 };
 
-// Whom an answer is told to, from the loop, never from inside start() or cancel().
+// The receiver of an answer. Called from the loop, never inside start() or cancel().
 class ResponseSink {
  public:
   virtual ~ResponseSink() = default;

@@ -186,7 +186,7 @@ TEST(HttpClient, CancelledRequestsEndTheirConnectionsAndAreSilent) {
   EXPECT_EQ(server.close_reason(), CloseReason::kPeerGone);
 }
 
-TEST(HttpClient, SaysWhenNobodyListens) {
+TEST(HttpClient, ReportsThatNoServerListens) {
   std::uint16_t port = 0;
   {
     const TestServer server;

@@ -11,8 +11,8 @@ namespace sluice::http {
 namespace {
 
 constexpr std::size_t kReadAtOnce = 64 << 10;
-// Connections over the limit that are being answered 503 at the same time. Further ones wait in the
-// system's queue: each lasts for Connection::kLingerTime at most.
+// Connections over the limit that are answered 503 at the same time. Each lasts kLingerTime at
+// most. Further ones wait in the system's queue.
 constexpr std::size_t kMaxTurnedAway = 256;
 
 using Connections = std::unordered_map<Connection*, std::unique_ptr<Connection>>;
@@ -91,7 +91,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(EventLoop& loop, const st
                                                        Handler& handler, const Clock& clock) {
   auto impl = std::make_unique<Impl>(loop, limits, handler, clock);
   Listener::Options options;
-  // Behind the write time-out, which knows more of what happened.
+  // Later than the write timeout, which can report the reason.
   options.user_timeout = 2 * limits.write_timeout + std::chrono::seconds(1);
   auto accept = [&server = *impl](Socket socket, std::string peer) {
     server.accept(std::move(socket), std::move(peer));

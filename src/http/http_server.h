@@ -1,6 +1,6 @@
 // HttpServer: HTTP/1.1 (and 1.0) on a TCP socket: keep-alive, pipelining (answered in order, one at
-// a time), chunked and Content-Length bodies, Expect: 100-continue, time-outs and limits for
-// everything a client can make last or grow. Knows nothing of what is served.
+// a time), chunked and Content-Length bodies, Expect: 100-continue, and timeouts and limits for
+// everything that a client can delay or grow. It knows nothing of the application.
 // Owner: the command. Threads: the event loop's; listen() before the loop runs.
 #pragma once
 
@@ -23,18 +23,18 @@ struct HttpLimits {
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
   std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
-  std::size_t fair_body_bytes = 64 << 10;    // a body of no more is read even so
-  // Of answers that clients do not take, all connections together. Beyond it one that would leave
-  // more than Connection::kFairUnsent is cut off.
+  std::size_t fair_body_bytes = 64 << 10;    // a body up to this is read regardless
+  // Unsent bytes of all connections together. Beyond that total, the server closes any connection
+  // with more than Connection::kFairUnsent unsent.
   std::size_t total_unsent_bytes = 256 << 20;
-  // Each counts from when its part began to be awaited.
+  // Each starts when the server begins to wait for that part.
   Duration header_timeout = std::chrono::seconds(10);  // first byte to end of headers: 408
   Duration body_timeout = std::chrono::seconds(60);    // end of headers to end of body: 408
   Duration idle_timeout = std::chrono::seconds(75);    // between requests, and before the first
-  Duration write_timeout = std::chrono::seconds(30);   // no byte taken, though some wait
+  Duration write_timeout = std::chrono::seconds(30);  // the client takes no byte although some wait
 };
 
-// What is served. Called on the event loop's thread; must not block.
+// The application behind the server. Called on the event loop's thread; must not block.
 class Handler {
  public:
   virtual ~Handler() = default;
@@ -43,9 +43,9 @@ class Handler {
   virtual std::optional<Response> admit(const Request& head) = 0;
   // Shared with the connection: see exchange.h.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
-  // The answer to what the server itself refuses (400, 408, 413, 415, 417, 431, 500, 501, 503), in
-  // the API's own shape, with that status. `head` has what was read of the request, its peer in any
-  // case.
+  // The answer, in the API's own shape, to a request that the server itself refuses with `status`
+  // (400, 408, 413, 415, 417, 431, 500, 501, 503). `head` has the part of the request that was
+  // read, and always its peer.
   virtual Response refusal(const Request& head, int status, std::string message) = 0;
 };
 
@@ -53,7 +53,7 @@ struct HttpServerStats {
   std::int32_t open_connections = 0;
   std::int64_t accepted = 0;
   std::int64_t refused = 0;  // over max_connections
-  // Read and not parsed: later requests that clients did not wait with, of all connections.
+  // Pipelined bytes of all connections: read and not parsed.
   std::size_t waiting_bytes = 0;
 };
 

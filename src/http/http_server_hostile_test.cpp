@@ -148,7 +148,7 @@ TEST(HttpServerHostile, SlowReadersCostWhatTheHandlerAllows) {
     EXPECT_GE(exchange->bytes_sent() + static_cast<std::int64_t>(unsent), 64 * (64 << 10));
   });
   EXPECT_GT(unsent, 3U << 20);  // the system takes some of it
-  expect_served(server);        // nobody waits for the slow one
+  expect_served(server);        // other clients do not wait for the slow one
   EXPECT_EQ(server.close_reason(), CloseReason::kWriteTimeout);
   EXPECT_TRUE(server.wait_for_connections(0));
 }
@@ -216,7 +216,7 @@ TEST(HttpServerHostile, AFloodOfRequestsWaitsOutside) {
   reader.join();
   sender.join();
   EXPECT_EQ(answered, kRequests);
-  // What was full, and one reading more for a request of which only a piece was there.
+  // The full buffer, and one more read for a request of which only a piece was there.
   EXPECT_LE(most, Connection::kMaxPipelined + (64U << 10));
   EXPECT_GT(most, 0U);
 }
@@ -414,7 +414,7 @@ TEST(HttpServerHostile, ABodyThatWasReadCountsNoMore) {
   EXPECT_EQ(second.answer()->status, 200);
 }
 
-// Eight megabytes each, which nobody reads: a few clients must not take all memory.
+// Eight megabytes each, which no client reads: a few clients must not take all memory.
 TEST(HttpServerHostile, BoundsWhatAllClientsLeaveUnread) {
   HttpLimits limits;
   limits.total_unsent_bytes = 12 << 20;

@@ -60,7 +60,7 @@ class HttpServerIpv6 : public ::testing::Test {
     return HttpServer::listen(loop_, host, port, {}, handler_, clock_);
   }
 
-  // What the server says of the client's address.
+  // The client's address as the server sees it.
   static std::string peer_seen(TestServer& server, const std::string& address) {
     TestClient client(address, server.port());
     if (!client.connected()) return "not connected";
@@ -129,7 +129,7 @@ TEST_F(HttpServerIpv6, ErrorsNameTheAddress) {
   ASSERT_FALSE(taken.has_value());
   EXPECT_THAT(taken.error().message, HasSubstr("::1 port " + std::to_string(port)));
   EXPECT_THAT(taken.error().message, HasSubstr("in use"));
-  const auto foreign = listen("2001:db8::1", 0);  // set aside for documentation: nobody has it
+  const auto foreign = listen("2001:db8::1", 0);  // reserved for documentation: no machine has it
   ASSERT_FALSE(foreign.has_value());
   EXPECT_THAT(foreign.error().message, HasSubstr("2001:db8::1"));
   EXPECT_FALSE(listen("::1::", 0).has_value());

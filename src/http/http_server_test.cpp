@@ -335,7 +335,7 @@ TEST(HttpServer, ListensByAddressAndName) {
   EXPECT_THAT(taken.error().message, HasSubstr("127.0.0.1 port " + std::to_string(first.port())));
   EXPECT_THAT(taken.error().message, HasSubstr("in use"));
   EXPECT_FALSE(listen("", 0).has_value());
-  const auto foreign = listen("192.0.2.1", 0);  // set aside for documentation: nobody has it
+  const auto foreign = listen("192.0.2.1", 0);  // reserved for documentation: no machine has it
   ASSERT_FALSE(foreign.has_value());
   EXPECT_THAT(foreign.error().message, HasSubstr("192.0.2.1"));
 }

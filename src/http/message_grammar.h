@@ -1,5 +1,5 @@
 // The parts of HTTP/1.1 that requests and responses share (RFC 9112): header fields, lists in them,
-// lengths and chunk sizes. Strict: what has two readings is no field and no number.
+// lengths and chunk sizes. Strict: a text with two readings is refused.
 // Pure; any thread.
 #pragma once
 
@@ -9,17 +9,17 @@
 
 namespace sluice::http {
 
-// What methods and field names are made of (RFC 9110, 5.6.2).
+// Whether `c` may be part of a method or field name (RFC 9110, 5.6.2).
 bool is_token_char(char c);
 bool is_token(std::string_view text);
 
-// What may stand in a field's value: no control character but the tab.
+// Whether `text` may be a field's value: no control character except the tab.
 bool is_field_text(std::string_view text);
 
 // "name: value", the name a token directly before the colon.
 bool is_field(std::string_view line);
 
-// Of a field; REQUIRES: the line has a colon.
+// A header field's line in two parts. REQUIRES: the line has a colon.
 struct Field {
   std::string_view name;
   std::string_view value;  // without blanks around it

@@ -1,11 +1,11 @@
-// RequestParser: bytes of a connection to one Request, as they come. Strict where leniency lets two
-// programs read different requests from the same bytes (RFC 9112, 11.2): bare line feeds, folded
-// fields, a length beside chunks, codings other than chunked, and differing lengths are refused.
-// Trailers are checked as header fields are and dropped.
-// Own, because Boost.Beast's parser lets unknown codings pass, bounds neither the header's sum nor
-// chunk extensions, and can be made to fail one of its assertions from outside.
+// RequestParser: turns the bytes of a connection into one Request as they arrive. It is strict
+// where leniency lets two programs read different requests from the same bytes (RFC 9112, 11.2): it
+// refuses bare line feeds, folded fields, a length beside chunks, codings other than chunked, and
+// differing lengths. It checks trailers like header fields and drops them. We do not use
+// Boost.Beast's parser: it accepts unknown codings, bounds neither the header's total nor chunk
+// extensions, and a client can trip one of its assertions.
 // Owner: the connection, for one request. Threads: the event loop's.
-// Limits: holds no bytes but those of the request; what it does not consume must be given again.
+// Limits: it holds only bytes of the request; the caller passes unconsumed bytes again.
 #pragma once
 
 #include <cstddef>

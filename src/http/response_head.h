@@ -12,7 +12,7 @@
 
 namespace sluice::http {
 
-// How the end of a response is told to the client.
+// How the client learns where a response ends.
 enum class Framing : std::uint8_t {
   kLength,      // Content-Length
   kChunked,     // HTTP/1.1 streams

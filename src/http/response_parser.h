@@ -3,8 +3,8 @@
 // codings other than chunked are refused. The body is handed on in pieces and not kept. Interim
 // responses (1xx) are passed over, trailers checked and dropped.
 // Owner: the connection, for one response. Threads: the event loop's.
-// Limits: head 64 KiB, 128 fields, a chunk's size line 4 KiB; what it does not consume must be
-// given again.
+// Limits: head 64 KiB, 128 fields, a chunk's size line 4 KiB; the caller passes unconsumed bytes
+// again.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// Socket, Listener and Connector: TCP without blocking, in the loop's terms. A socket that waits
-// holds no buffer, so an idle connection costs little. The only files of src/http that know Asio's
-// sockets are the .cpp of this one and of the loop.
-// Owner: a Socket belongs to its connection; a Listener to the server, a Connector to the client.
-// The loop outlives all three.
-// Threads: the event loop's. Nothing here calls back from inside a call, nor after close().
+// Socket, Listener and Connector: non-blocking TCP on the event loop. A socket that waits holds no
+// buffer, so an idle connection costs little. Only the .cpp files of this header and of the loop
+// use Asio's sockets.
+// Owner: a Socket belongs to its connection, a Listener to the server, a Connector to the client.
+// The loop outlives all three. Threads: the event loop's. No callback runs inside a call or after
+// close().
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class Socket {
   Socket(Socket&&) noexcept;
   Socket& operator=(Socket&&) = delete;
 
-  // Whom to call; outlives the socket or closes it.
+  // The receiver of events; it outlives the socket or closes it.
   void set_events(SocketEvents& events);
 
   // One call each time; asking again while waiting does nothing.

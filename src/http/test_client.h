@@ -1,5 +1,5 @@
-// TestClient: a raw TCP client that sends whatever a test wants, also nonsense, and reads answers
-// with a time-out, so that a server that says nothing fails a test instead of hanging it.
+// TestClient: a raw TCP client that sends any bytes and reads answers with a timeout, so that a
+// silent server fails a test instead of hanging it.
 // Threads: the one that made it.
 #pragma once
 

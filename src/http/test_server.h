@@ -1,5 +1,6 @@
-// TestServer: an HttpServer on a free port with its loop on a thread of its own, and a Handler that
-// does what the path says. `/hold` keeps the exchange for the test, which answers it from the loop.
+// TestServer: an HttpServer on a free port with its loop on a thread of its own, and a Handler
+// whose action depends on the path. `/hold` keeps the exchange for the test, which answers it from
+// the loop.
 // Threads: the test's own; what it does with exchanges goes through on_loop().
 #pragma once
 

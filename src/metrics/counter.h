@@ -1,6 +1,6 @@
-// Counter and Gauge: one number each. Plain objects without a registry: whoever measures owns
-// them as members and writes them out with PrometheusWriter.
-// Threads: one, that of whoever records and writes (in the server the event loop's).
+// Counter and Gauge: one number each. Plain objects without a registry: the class that measures
+// owns them as members and writes them with PrometheusWriter.
+// Threads: one records and writes (in the server the event loop's).
 #pragma once
 
 #include "base/check.h"

@@ -1,7 +1,7 @@
-// Histogram: how often values fell into fixed buckets, as Prometheus has it. Bucket i counts values
-// <= bound i and > bound i - 1; one more bucket takes everything behind the last bound. Recording
+// Histogram: counts of values in fixed buckets, as Prometheus defines it. Bucket i counts values
+// <= bound i and > bound i - 1; one more bucket counts all values above the last bound. Recording
 // is a binary search and three additions, and allocates nothing.
-// Threads: one, that of whoever records and writes (in the server the event loop's).
+// Threads: one records and writes (in the server the event loop's).
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class Histogram {
   std::int64_t count() const { return count_; }
   double sum() const { return sum_; }
 
-  // An estimate of the q-quantile, 0 <= q <= 1: linear within the bucket it falls into, the lowest
-  // bucket of positive bounds beginning at 0, as Prometheus's histogram_quantile; the last bound
-  // when it lies behind it. Nothing when nothing was recorded.
+  // An estimate of the q-quantile, 0 <= q <= 1, as Prometheus's histogram_quantile computes it:
+  // linear within its bucket. The lowest bucket begins at 0 if its bound is positive. A quantile
+  // above the last bound is that bound. Nothing when no value was recorded.
   std::optional<double> quantile(double q) const;
 
  private:

@@ -5,7 +5,7 @@
 //   writer.counter("prompt_tokens_total", "Prompt tokens computed.");
 //   writer.value({{"model_name", "demo"}}, prompt_tokens.value());
 //
-// Owner: whoever writes; lives for one exposition. Threads: one.
+// Owner: the caller that writes; it lives for one exposition. Threads: one.
 #pragma once
 
 #include <initializer_list>

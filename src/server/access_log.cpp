@@ -67,7 +67,7 @@ AccessLog::~AccessLog() {
   if (impl_ == nullptr) return;
   impl_->logger->flush();
   const auto lost = static_cast<std::int64_t>(impl_->thread->overrun_counter());
-  // The thread ends behind what is in its queue; only then is the logger nobody else's.
+  // The thread ends after it has written its queue; only then does no other thread use the logger.
   impl_->thread.reset();
   impl_->logger.reset();
   if (lost > impl_->reported_losses) {

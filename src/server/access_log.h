@@ -1,7 +1,7 @@
 // AccessLog: one line of JSON per request, to stderr or a file. A thread of its own writes it: the
-// event loop only formats the line and puts it into a bounded queue. When the disk is slower than
-// the requests, the oldest lines are lost, and a warning says how many.
-// Never holds what was asked or answered: ids, counts and times only.
+// event loop only formats the line and puts it into a bounded queue. If the disk is slower than
+// the requests, the oldest lines are lost, and a warning counts them.
+// It holds ids, counts and times only, never prompts or answers.
 // Owner: the command. Threads: write() from the event loop; the rest from the owner's.
 #pragma once
 
@@ -16,8 +16,7 @@
 
 namespace sluice {
 
-// What is written of a client that went away: as its status, if it had no answer yet, what proxies
-// write then.
+// The status and close reason of a client that has left. Proxies use 499 when there was no answer.
 inline constexpr int kStatusClientGone = 499;
 inline constexpr std::string_view kPeerGone = "peer_gone";
 

@@ -97,7 +97,7 @@ TEST(AccessLog, AStuckDiskCostsLinesAndNeverTheCaller) {
                     ("sluice-access-" + std::to_string(getpid()) + ".fifo");
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  // Whoever opens a pipe for appending waits for a reader: this one opens it and does not read.
+  // Opening a pipe for appending waits for a reader: this thread opens it and does not read.
   std::promise<void> release;
   std::thread reader([&] {
     std::ifstream in(path);

@@ -12,8 +12,8 @@ namespace sluice {
 
 // The JSON of one answer. A call whose answer could be longer is refused.
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
-// The memory that unfinished answers of all calls may come to hold. One more call is answered 429;
-// a call that holds at most kFairAnswerBytes is always taken.
+// The memory that unfinished whole answers of all calls may come to hold. A call above that total
+// is answered 429; a call that holds at most kFairAnswerBytes is always taken.
 inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kFairAnswerBytes = std::size_t{1} << 20;
 
@@ -22,7 +22,7 @@ struct AnswerSize {
   std::size_t held = 0;  // of text and log-probabilities until the answer is made
 };
 
-// Of one prompt's choices, from n, max_tokens and logprobs. REQUIRES: `sampling` is complete.
+// Estimates one prompt's choices from n, max_tokens and logprobs. REQUIRES: `sampling` is complete.
 AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& sampling,
                              std::size_t prompt_tokens, std::size_t echo_bytes);
 

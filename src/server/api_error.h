@@ -1,5 +1,5 @@
-// ApiError: an error in OpenAI's shape, {"error": {"message", "type", "param", "code"}}, with the
-// HTTP status it travels under. Every refusal of the API is one of these.
+// ApiError: an error in OpenAI's shape, {"error": {"message", "type", "param", "code"}}, with its
+// HTTP status. Every refusal of the API is an ApiError.
 // Values: plain; any thread.
 #pragma once
 
@@ -27,7 +27,7 @@ using ApiResult = tl::expected<T, ApiError>;
 ApiError bad_field(std::string param, std::string message);
 // 400 with code "unsupported": a field or value that Sluice knows and does not serve.
 ApiError unsupported_field(std::string param, std::string message);
-// From the inside out: kInvalidArgument 400, kNotFound 404, kResourceExhausted 429 (type
+// Maps codes to statuses: kInvalidArgument 400, kNotFound 404, kResourceExhausted 429 (type
 // rate_limit_exceeded), kUnavailable 503, kInternal 500, ... `param` may be empty.
 ApiError to_api_error(const Error& error, std::string param = {});
 

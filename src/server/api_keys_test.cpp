@@ -38,7 +38,7 @@ TEST(ApiKeys, AnAdminIsMarkedBehindTheKey) {
   EXPECT_FALSE(keys->find(&alice)->is_admin);
 }
 
-TEST(ApiKeys, WhatIsNotAKeyIsRefused) {
+TEST(ApiKeys, RefusesUnknownKeys) {
   const auto keys = ApiKeys::parse("alice sk-alice-1\n", "keys.txt");
   ASSERT_TRUE(keys);
   EXPECT_EQ(keys->find(nullptr), nullptr);

@@ -124,7 +124,7 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   }
   const bool wrong_method = !error && match.route == nullptr && !match.allowed.empty();
   if (error) {
-    // Whatever it asks for.
+    // Refused for every path.
   } else if (match.route != nullptr) {
     error = refuse(*match.route, head);
   } else if (wrong_method) {
@@ -208,7 +208,7 @@ void ApiService::handle(ExchangePtr exchange) {
   }
 }
 
-// The metric has the route: what a client sends could be anything.
+// The metric has the route: the client's path could be anything.
 void ApiService::note(const AccessRecord& record) {
   const RouteMatch match = find_route(record.method, record.path);
   metrics_.http_request(match.route == nullptr ? "other" : match.route->path, record.status);
@@ -243,7 +243,7 @@ void ApiService::answer_page(Call call) {
   answer(std::move(call), std::move(response));
 }
 
-// The process answers, so it is alive; a failed engine is what a supervisor should act on.
+// The process is alive if it answers; a failed engine needs the supervisor.
 void ApiService::answer_health(Call call) {
   const bool failed = state() == "failed";
   answer_json(std::move(call), failed ? 503 : 200,
@@ -418,7 +418,7 @@ void ApiService::note_abandoned(WorkerCall& work, http::CloseReason reason) {
   note(work.record);
 }
 
-// The pool takes these whatever waits: their number is bounded by the calls that the engine takes.
+// The pool always takes these jobs: the calls that the engine takes bound their number.
 void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
                                std::function<void()> done) {
   pool_.submit(

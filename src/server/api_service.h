@@ -1,6 +1,6 @@
-// ApiService: OpenAI's API on top of the engine loop: who may call what, which endpoint it is, work
-// handed to the workers and back, answers. Holds no sockets and no engine.
-// Owner: the command. Threads: the event loop's, but for what it hands to the workers.
+// ApiService: OpenAI's API on top of the engine loop. It checks whether a client may call, finds
+// the endpoint, hands long work to the workers, and answers. It holds no sockets and no engine.
+// Owner: the command. Threads: the event loop's; work for the workers runs on theirs.
 #pragma once
 
 #include <cstdint>
@@ -41,26 +41,26 @@ class ApiService final : public http::Handler {
     std::size_t max_waiting_calls = 1024;
     OriginPolicy origins;
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
-    // Of the HTTP server, for /metrics.
+    // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
   };
 
-  // `keys`: nullptr = everybody may call. REQUIRES: all outlive it.
+  // `keys`: nullptr = no key is needed. REQUIRES: all outlive it.
   ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop, EngineLoop& engine,
              const Clock& clock, AccessLog& log, ServerMetrics& metrics);
   ~ApiService() override;  // stops the workers
 
-  // The model is loaded: it can be tokenized for. Calls are taken once the engine is ready, too.
+  // The model is loaded. Calls are taken once the engine is ready, too.
   // REQUIRES: the model outlives the service.
   void set_model(const ServedModel& model, std::vector<StatusSpan> startup);
   // After each wake-up of the engine loop.
   void engine_woke();
   // No new calls from now on; those that run go on.
   void drain();
-  // Ends what runs, with 503 or an error event, and what is still with the workers when it comes
-  // back.
+  // Ends all calls, with 503 or an error event; calls that a worker has end when the worker returns
+  // them.
   void cancel_all();
-  // Calls that are not answered yet, those with the workers included.
+  // Calls that are not answered yet, including those that the workers have.
   std::size_t active() const { return preparing_.size() + generations_.active(); }
   // "loading", "ready", "draining", "failed".
   std::string_view state() const;

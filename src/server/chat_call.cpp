@@ -120,7 +120,7 @@ void read_reasoning_effort(FieldReader& reader, std::string& extra_json) {
   append_json(JsonValue{std::move(variables)}, extra_json);
 }
 
-// Fields that say nothing about the answer. They are checked, so that a slip is found.
+// Fields that do not change the answer. They are checked, so that a mistake is found.
 void read_hints(FieldReader& reader) {
   if (const JsonValue::Object* metadata = reader.object("metadata")) {
     for (const JsonMember& member : *metadata) {

@@ -352,7 +352,7 @@ TEST(ParseChatCall, MessagesReachTheTemplateAsTheyAre) {
                         {"type":"text","text":"b"}]}])"),
             R"([{"role":"user","content":[{"type":"text","text":"a\""},)"
             R"({"type":"text","text":"b"}]}])");
-  // What the official client sends back of an answer.
+  // The official client sends an answer back like this.
   EXPECT_EQ(messages(R"([{"role":"assistant","content":"x","refusal":null,"annotations":[],
                         "audio":null,"function_call":null,"tool_calls":null}])"),
             R"([{"role":"assistant","content":"x"}])");

@@ -25,7 +25,7 @@ class MessageWriter {
     out += '{';
     bool first = true;
     for (const JsonMember& member : message_) {
-      // Of a name given twice the last counts.
+      // If a name appears twice, the last value is used.
       if (find_member(message_, member.name) != &member.value || left_out(member)) continue;
       if (!first) out += ',';
       first = false;

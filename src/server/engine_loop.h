@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// What became of one choice in one step. Tokens and logprobs are ranges of the batch's arrays.
+// The result of one choice in one step. Tokens and logprobs are ranges of the batch's arrays.
 struct OutputEvent {
   RequestId request = 0;
   std::int32_t choice = 0;

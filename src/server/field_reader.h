@@ -1,8 +1,7 @@
-// Checked access to the fields of one JSON object of a request. A field that is null counts as not
-// given. The first fault is kept and ends all reading: later calls return nothing, so that parsers
-// read straight on and look once, at the end. Every fault names the field, what it is and what
-// would be right.
-// Borrows the object, which must outlive it. One thread.
+// FieldReader: checked access to the fields of one JSON object of a request. A null field counts as
+// not given. The reader keeps the first error and then returns nothing, so a parser reads all
+// fields and checks for an error once, at the end. Every error names the field, its value and the
+// expected values. Borrows the object, which must outlive it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@
 
 namespace sluice {
 
-// The value of a field that changes nothing, which is then the only one accepted.
+// The only accepted value of a field that is not served: the value that changes nothing.
 enum class Neutral : std::uint8_t { kNull, kFalse, kTrue, kZero, kOne, kMinusOne, kEmpty };
 
-// A field that Sluice knows and does not serve.
+// A known field that this server does not support.
 struct RefusedField {
   std::string_view name;
   Neutral neutral = Neutral::kNull;
@@ -34,7 +33,7 @@ class FieldReader {
   FieldReader(const JsonValue::Object& object, std::string prefix)
       : object_(&object), prefix_(std::move(prefix)) {}
 
-  // Names must be literals: they are kept, as the names that are known.
+  // Names must be literals: the reader keeps them as the known names.
   const JsonValue* find(std::string_view name);
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t min, std::int64_t max);
   std::optional<float> number(std::string_view name);
@@ -63,7 +62,7 @@ class FieldReader {
   void fail(ApiError error);
   bool failed() const { return error_.has_value(); }
 
-  // A member whose name was never asked for is a fault.
+  // A member whose name no call has asked for is an error.
   void refuse_unknown();
   const std::optional<ApiError>& error() const { return error_; }
 

@@ -112,7 +112,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   if (finished_) return timing;
   Prompt& prompt = prompts_[event.request - first_id_];
   Choice& choice = prompt.choices[static_cast<std::size_t>(event.choice)];
-  // Behind the end of a stop string: the engine did not know of it yet.
+  // After the end of a stop string, which the engine did not know yet.
   if (choice.finish_reason != FinishReason::kNone) return timing;
   if (is_failure(event.finish_reason)) {
     fail(to_api_error(failure_of(event.finish_reason)));
@@ -122,7 +122,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     fail(to_api_error(unavailable("the engine is stopping")));
     return timing;
   }
-  // The other choices find what the first has computed, which is no hit of the prompt.
+  // The other choices find the first choice's blocks, which is no cache hit of the prompt.
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
     timing = time_tokens(prompt, choice, event);
@@ -321,8 +321,8 @@ void Generation::write_pending() {
   measure_delivery();
   pending_.clear();
   if (exchange_->unsent_bytes() <= kMaxUnsentBytes) return;
-  log_warning(fmt::format("{}: {} leaves {} bytes unread; closing it", record_.request_id,
-                          record_.peer, exchange_->unsent_bytes()));
+  log_warning(fmt::format("{}: {} leaves {} bytes of its stream unread; closing its connection",
+                          record_.request_id, record_.peer, exchange_->unsent_bytes()));
   record_.close_reason = "slow_reader";
   cancel_requests(FinishReason::kCancelled);
   exchange_->abort();

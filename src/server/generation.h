@@ -1,11 +1,10 @@
-// Generation: one HTTP call that generates: its prompts times n choices, over one engine request
-// per prompt. Takes what the steps produced, turns it into text, and answers: in chunks (SSE) or
-// whole.
+// Generation: one HTTP call that generates. It has n choices for each prompt and one engine request
+// per prompt. It turns the results of steps into text and answers, in chunks (SSE) or whole.
 //
-// A stream's status and headers go out with its first token, so that whatever goes wrong before it
-// has a status of its own. What goes wrong later ends the stream with an error event instead of
-// [DONE]. A client that does not read may leave kMaxUnsentBytes; then the connection is closed and
-// the request cancelled.
+// A stream's status and headers go out with its first token, so an error before it has a status of
+// its own. A later error ends the stream with an error event instead of [DONE]. A client that does
+// not read may leave kMaxUnsentBytes; beyond that the connection is closed and the request
+// cancelled.
 //
 // Owner: Generations. Threads: the event loop's.
 #pragma once
@@ -36,7 +35,7 @@ namespace sluice {
 // Shared, because connection and handler end independently of each other (http/exchange.h).
 using ExchangePtr = std::shared_ptr<http::Exchange>;
 
-// The data of an answer that is not streamed; its JSON is made of it, on any thread.
+// The data of an answer that is not streamed. Any thread may turn it into JSON.
 struct WholeAnswer {
   AnswerHead head;
   std::vector<ChoiceAnswer> choices;
@@ -47,7 +46,7 @@ struct WholeAnswer {
   ApiResult<std::string> json() const;
 };
 
-// What generations stand on.
+// The objects that every generation uses.
 struct GenerationContext {
   const Tokenizer& tokenizer;
   EngineLoop& engine;
@@ -55,7 +54,7 @@ struct GenerationContext {
   ServerMetrics& metrics;
 };
 
-// What an event meant for the latencies that clients see.
+// The latencies that one event adds.
 struct TokenTiming {
   std::optional<Duration> ttft;  // the call's first token
   std::optional<Duration> tbt;   // since the choice's token before
@@ -65,9 +64,9 @@ class Generation {
  public:
   static constexpr std::size_t kMaxUnsentBytes = std::size_t{1} << 20;
 
-  // `record`: the request's part of the access log's line is filled in already. The engine's ids of
-  // the prompts are first_id, first_id + 1, ...
-  // REQUIRES: what is in the context outlives it.
+  // `record`: has the request's part of the access log's line. The engine's ids of the prompts are
+  // first_id, first_id + 1, ...
+  // REQUIRES: the context's objects outlive it.
   Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
              const GenerationContext& context, RequestId first_id, AccessRecord record);
   ~Generation();
@@ -92,11 +91,11 @@ class Generation {
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
                    std::span<const TokenLogprob> logprobs);
   void flush();
-  // After flush(): an answer that is too long to become JSON on the event loop. The caller has its
-  // JSON made on a worker and then calls answer().
+  // After flush(): an answer that is too long to become JSON on the event loop. The caller makes
+  // the JSON on a worker and then calls answer().
   std::optional<WholeAnswer> take_long_answer() { return std::exchange(long_answer_, {}); }
   void answer(ApiResult<std::string> json);
-  // Of text and log-probabilities, at most, until the answer is made.
+  // An upper bound of the text and log-probabilities that it holds until the answer is made.
   std::size_t held_bytes() const { return held_bytes_; }
   // True once the call is finished.
   // Shared with a worker that makes the answer, which may end after the generation.
@@ -133,7 +132,7 @@ class Generation {
   void write_pending();
   void measure_delivery();
   void finish();
-  // Ends at the engine what is unfinished.
+  // Cancels the unfinished requests in the engine.
   void cancel_requests(FinishReason reason);
   Usage usage() const;
 

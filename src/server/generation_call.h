@@ -1,6 +1,6 @@
-// GenerationCall: what one HTTP request asks to generate, in native types, parsed and checked as
-// far as that needs no model. Every field that is known is either used or refused by name; a field
-// that nobody knows is refused by name too. Values: plain; any thread.
+// GenerationCall: one HTTP request to generate, in native types, parsed and checked as far as that
+// needs no model. Every known field is either used or refused by name; an unknown field is refused
+// by name too. Values: plain; any thread.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct GenerationCall {
   ChatPart chat;                          // kChat
   std::vector<CompletionPrompt> prompts;  // kCompletion; at least one
 
-  // max_tokens not given: 16 for kCompletion, as everywhere; for kChat the context is the limit.
+  // Without max_tokens: 16 for kCompletion, as in OpenAI's API; for kChat the context is the limit.
   SamplingParams sampling;
   GivenSampling given;  // the model's generation_config.json fills in the others
   bool echo = false;    // kCompletion: the prompt's text in front of each choice
@@ -54,7 +54,7 @@ struct GenerationCall {
   bool add_special_tokens = true;       // kCompletion: BOS as the tokenizer says; kChat: false
   bool skip_special_tokens = true;
 
-  std::string user;        // whom fairness accounts to when there is no API key
+  std::string user;        // the client that fair scheduling charges without an API key
   std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own
   std::int32_t priority = 0;
 };

@@ -362,7 +362,7 @@ TEST_F(GenerationTest, MetricsCountEachChoiceOnce) {
 }
 
 // A full queue is no end of choices: it must not show in their latencies and lengths.
-TEST_F(GenerationTest, WhatTheEngineDidNotTakeIsNotCounted) {
+TEST_F(GenerationTest, RequestsThatTheEngineRefusedAreNotCounted) {
   start(R"({"model":"demo","prompt":["One day","The sea","The boat"],"n":2})");
   generation_->refuse(to_api_error(resource_exhausted("1 request is unfinished")), 1);
   EXPECT_EQ(exchange_->head->status, 429);

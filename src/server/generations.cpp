@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// What a call counts against kMaxHeldBytes.
+// The bytes of a call that count against kMaxHeldBytes.
 std::size_t counted_bytes(const Generation& generation) {
   return generation.held_bytes() <= kFairAnswerBytes ? 0 : generation.held_bytes();
 }

@@ -1,6 +1,6 @@
 // Generations: every call that generates, from its submission to the engine until its answer is
-// through. Hands what the steps produced to the calls they belong to, and tells the access log and
-// the live figures how each ended.
+// sent. It hands the results of steps to their calls, and reports the end of each call to the
+// access log and the live figures.
 // Owner: the command. Threads: the event loop's.
 #pragma once
 
@@ -49,7 +49,7 @@ class Generations {
 
   std::size_t active() const { return generations_.size(); }
 
-  // What the page shows.
+  // For the page.
   const LiveStats& live() const { return live_; }
   const EngineGauges& gauges() const { return batch_.gauges; }
   // `task` runs with the progress of all unfinished requests, soon; at once when there are none.
@@ -82,7 +82,7 @@ class Generations {
   std::unordered_map<RequestId, Generation*> by_request_;
   OutputBatch batch_;
   std::vector<Generation*> touched_;  // in this batch
-  ProgressTask progress_task_;        // empty: nobody waits
+  ProgressTask progress_task_;        // empty: no task waits
 };
 
 }  // namespace sluice

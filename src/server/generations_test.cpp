@@ -122,7 +122,7 @@ TEST_F(GenerationsTest, AnAnswerThatIsBeingMadeEndsWithTheServer) {
   ASSERT_TRUE(exchange->ended);
   EXPECT_EQ(exchange->head->status, 503);
   jobs_.at(0).work();
-  jobs_.at(0).done();  // answers nobody twice
+  jobs_.at(0).done();  // the call is already answered
 }
 
 TEST_F(GenerationsTest, LongAnswersAreRefusedWhenTogetherTheyCouldHoldTooMuch) {

@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// A string with its quotes. What JSON must have escaped is; everything else stays as it is. Bytes
-// that are not UTF-8 become U+FFFD, one per maximal invalid part, so the result is always valid.
+// A string with its quotes. Escapes only the characters that JSON requires. Bytes that are not
+// UTF-8 become U+FFFD, one per maximal invalid part, so the result is always valid.
 void append_json_string(std::string_view text, std::string& out);
 
 void append_json_integer(std::int64_t value, std::string& out);

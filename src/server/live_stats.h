@@ -1,5 +1,5 @@
-// LiveStats: what the page shows of the last seconds: tokens per second and latencies. The figures
-// that count are in /metrics; these are for looking at.
+// LiveStats: tokens per second and latencies of the last seconds, for the page. /metrics has the
+// exact figures.
 // Owner: Generations. Threads: the event loop's. Cost: constant memory; percentiles sort a copy.
 #pragma once
 
@@ -40,7 +40,7 @@ class RecentRate {
     std::int64_t second = -1;
     std::int64_t count = 0;
   };
-  std::array<Bucket, kSeconds + 1> buckets_{};  // a ring; the one in progress is not judged
+  std::array<Bucket, kSeconds + 1> buckets_{};  // a ring; the current second does not count
 };
 
 struct LiveStats {

@@ -14,7 +14,7 @@ TEST(LiveStats, PercentilesOfTheLastSamples) {
   durations.add(milliseconds(7));
   EXPECT_EQ(durations.percentiles()->p50, milliseconds(7));
   EXPECT_EQ(durations.percentiles()->p99, milliseconds(7));
-  // What came before the last 1024 is forgotten.
+  // Only the last 1024 count.
   for (int i = 0; i < 3000; ++i) durations.add(seconds(100));
   for (int i = 1; i <= 1024; ++i) durations.add(milliseconds(i));
   EXPECT_EQ(durations.percentiles()->p50, milliseconds(512));

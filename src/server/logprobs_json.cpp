@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// JSON has no infinity; what cannot be sampled has this, as in vLLM.
+// JSON has no infinity; a token that cannot be sampled has this value, as in vLLM.
 constexpr float kLowestLogprob = -9999.0F;
 
 void append_logprob(float logprob, std::string& out) {

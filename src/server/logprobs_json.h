@@ -16,7 +16,7 @@ void append_chat_logprobs(const LogprobList& tokens, std::string& out);
 // the last one objects from token text to log-probability. Tokens of equal text, as pieces of
 // characters are, share a key: the likeliest has it. The chosen token is always among them.
 void append_completion_logprobs(const LogprobList& tokens, std::string& out);
-// An upper bound of what either appends.
+// An upper bound of the bytes that either function appends.
 std::size_t logprobs_json_bound(ApiKind kind, const LogprobList& tokens);
 
 }  // namespace sluice

@@ -76,7 +76,7 @@ ChatParts chat_parts(const ChatPart& chat) {
   return parts;
 }
 
-// Tools that the template leaves out would be tools that the model never sees.
+// The model never sees tools that the template leaves out.
 ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat) {
   if (chat.tools_json.empty() || !model.templates) return {};
   const auto chosen = model.templates->choose(ToolsGiven::kYes);

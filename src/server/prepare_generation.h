@@ -1,6 +1,6 @@
-// From a parsed call to what the engine and the answer need of it: prompts as tokens with the names
-// of their blocks, complete sampling parameters, and a text stream for each choice.
-// Threads: a worker's; everything here is too long for the event loop or the engine's thread.
+// Turns a parsed call into what the engine and the answer need: prompts as tokens with the names of
+// their blocks, complete sampling parameters, and a text stream for each choice.
+// Threads: a worker's; this work is too long for the event loop and the engine's thread.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
                                                  std::string_view key_name,
                                                  const StopCheck& stop = {});
 
-// What is wrong with a prompt as the API says it; `param` is the field that holds it.
+// The API's error for a prompt; `param` is the field that holds the prompt.
 ApiError to_api_error(const PromptError& error, std::string param);
 
 // Refuses a chat whose tools the model's template does not read.

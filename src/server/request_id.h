@@ -1,4 +1,4 @@
-// Request ids: what a client sends in X-Request-Id is kept when it is sane; else one is made.
+// Request ids: the server keeps a client's X-Request-Id if it is valid, and makes one otherwise.
 // Threads: any.
 #pragma once
 

@@ -17,7 +17,7 @@ TEST(RequestId, MadeOnesAreSaneAndDiffer) {
   }
 }
 
-TEST(RequestId, WhatCouldBreakALogOrAHeaderIsNotKept) {
+TEST(RequestId, RefusesIdsThatCouldBreakALogOrAHeader) {
   EXPECT_TRUE(is_sane_request_id("a"));
   EXPECT_TRUE(is_sane_request_id("4f1c:AB_c.9-0"));
   EXPECT_TRUE(is_sane_request_id(std::string(128, 'x')));

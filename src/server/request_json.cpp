@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What the parser calls as it reads. Returning false ends the parse.
+// The callbacks of the parser. Returning false ends the parse.
 class TreeBuilder {
  public:
   bool null() { return add(JsonValue{nullptr}); }
@@ -108,8 +108,8 @@ bool more_values_than(std::string_view text, std::size_t limit) {
   return false;
 }
 
-// The parser's own words without its tag, its line and column, which count differently, and what it
-// read last: that may be long, and end in half a character.
+// The parser's message without its tag, its line and column, which count differently, and its last
+// token, which may be long and end in half a character.
 std::string parser_reason(std::string_view what) {
   if (const auto tag = what.find("] "); tag != std::string_view::npos) what.remove_prefix(tag + 2);
   if (what.starts_with("parse error at line")) {

@@ -1,6 +1,6 @@
 // The JSON of a request's body as a tree that keeps what templates need: the order of keys and
-// numbers as they were written. Of keys given twice the last counts, as in Python. Built in linear
-// time whatever the body is; depth and number of values are bounded before anything is built.
+// numbers as they were written. If a key appears twice, the last value is used, as in Python. Built
+// in linear time for every body; depth and number of values are checked before anything is built.
 // Values: plain; any thread.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace sluice {
 inline constexpr int kMaxBodyDepth = 128;
 // Values in a body, nested ones included: far above the longest prompt of token ids.
 inline constexpr std::size_t kMaxBodyValues = 2'000'000;
-// Fields of the body itself; each that is known is looked for among all of them.
+// Fields of the body itself; the reader searches all of them for each known field.
 inline constexpr std::size_t kMaxBodyFields = 1024;
 
 // A number with a fraction, an exponent or more digits than 64 bits hold, as written. Its value as

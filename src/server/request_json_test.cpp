@@ -89,7 +89,7 @@ TEST(ParseRequestJson, KeepsOrderAndNumbersAsWritten) {
             R"({"a":9223372036854775807,"b":18446744073709551615,"c":-9223372036854775808})");
 }
 
-TEST(ParseRequestJson, OfKeysGivenTwiceTheLastCounts) {
+TEST(ParseRequestJson, TheLastValueOfARepeatedKeyIsUsed) {
   const auto parsed = parse_request_json(R"({"a":1,"b":2,"a":3})");
   ASSERT_TRUE(parsed);
   EXPECT_EQ(*find_member(*parsed, "a")->integer(), 3);

@@ -25,7 +25,7 @@ struct Usage {
   std::int64_t cached_tokens = 0;  // prompt_tokens_details.cached_tokens
 };
 
-// What every object and chunk of one answer repeats.
+// The fields that every object and chunk of one answer repeats.
 struct AnswerHead {
   ApiKind kind = ApiKind::kChat;
   std::string id;            // "chatcmpl-..." or "cmpl-..."

@@ -18,8 +18,8 @@ int RetryAfter::refused(TimePoint now) {
   const TimePoint oldest = finished_[(count_ - kept) % kHistory];
   const double seconds = std::max(1e-3, to_seconds(now - oldest));
   const double per_second = static_cast<double>(kept) / seconds;
-  // More than are ever waited for count for nothing: who asks on and on must not leave long waits
-  // to all others.
+  // Refusals beyond the longest wait do not count: a client that asks again and again must not
+  // cause long waits for others.
   const double most = std::ceil(kMaxSeconds * per_second);
   refused_since_ = std::min(refused_since_, static_cast<int>(std::min(most, 1e9)));
   const double wait = std::ceil(static_cast<double>(refused_since_) / per_second);

@@ -1,5 +1,6 @@
-// RetryAfter: what to tell a client that found the queue full: when it may find a place, judged by
-// how fast requests have been finishing. Owner: the API service. Threads: the event loop's.
+// RetryAfter: estimates when a client that found the queue full may find a place, from the rate at
+// which requests finish.
+// Owner: the API service. Threads: the event loop's.
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ TEST(RetryAfter, FollowsTheRateAtWhichRequestsFinish) {
   EXPECT_EQ(retry.refused(TimePoint{seconds(55)}), 10);
 }
 
-// Ten requests a second finish; somebody asks ten thousand times in the meantime.
+// Ten requests a second finish; a client asks ten thousand times in the meantime.
 TEST(RetryAfter, AFloodIsForgottenWithinTheLongestWait) {
   RetryAfter retry;
   const auto at = [](int tenths) { return TimePoint{std::chrono::milliseconds(100 * tenths)}; };

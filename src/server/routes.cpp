@@ -28,7 +28,7 @@ bool covers(const Route& route, std::string_view path) {
   return path.size() > route.path.size() && path.starts_with(route.path);
 }
 
-// What may be got may also be asked for its head alone (RFC 9110, 9.1); HTTP leaves out the body.
+// HEAD is allowed wherever GET is (RFC 9110, 9.1); the HTTP server leaves out the body.
 bool takes(const Route& route, std::string_view method) {
   return route.method == method || (route.method == "GET" && method == "HEAD");
 }

@@ -1,4 +1,4 @@
-// Routes: which method and path is which endpoint, and what it asks of a caller. One table.
+// Routes: one table from method and path to endpoint, with what each endpoint requires.
 // Threads: any.
 #pragma once
 
@@ -25,21 +25,21 @@ enum class Endpoint : std::uint8_t {
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // kModel: what stands before the id
+  std::string_view path;  // kModel: the part before the id
   Endpoint endpoint;
   bool needs_key;    // when there are API keys
-  bool needs_model;  // refused while the model is not there, or no longer
+  bool needs_model;  // refused unless the model is ready
 };
 
-// What a request asks for: a route; or nullptr, and `allowed` lists the methods of that path (""
-// when nothing is there).
+// The route of a request. If there is none, `route` is nullptr and `allowed` lists the methods of
+// that path ("" when nothing is there).
 struct RouteMatch {
   const Route* route = nullptr;
   std::string allowed;
 };
 RouteMatch find_route(std::string_view method, std::string_view path);
 
-// The id behind /v1/models/, with %XX decoded. What is not valid stays as it is.
+// The id behind /v1/models/, with %XX decoded. An invalid %XX stays as it is.
 std::string model_id_of(std::string_view path);
 
 }  // namespace sluice

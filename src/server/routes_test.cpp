@@ -20,7 +20,7 @@ TEST(Routes, AWrongMethodSaysWhichWouldBeRight) {
   EXPECT_EQ(find_route("DELETE", "/v1/models/demo").allowed, "GET, HEAD");
 }
 
-TEST(Routes, WhatMayBeGotHasAHead) {
+TEST(Routes, HeadIsAllowedWhereverGetIs) {
   ASSERT_NE(find_route("HEAD", "/health").route, nullptr);
   EXPECT_EQ(find_route("HEAD", "/health").route->endpoint, Endpoint::kHealth);
   EXPECT_EQ(find_route("HEAD", "/v1/completions").route, nullptr);

@@ -202,7 +202,7 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   reader.read_into("return_token_ids", call.return_token_ids);
   read_stream_fields(reader, call);
   read_account_fields(reader, call);
-  // A hint where related requests might meet; the cache finds common prefixes without it.
+  // A hint for routing; the cache finds common prefixes without it.
   reader.string("session_id", kMaxUserBytes);
   read_response_format(reader);
   reader.refuse_unless_neutral(kRefused);

@@ -20,8 +20,8 @@ inline constexpr std::size_t kMaxModelBytes = 1024;
 inline constexpr std::size_t kMaxUserBytes = 512;
 inline constexpr std::size_t kMaxCacheSaltBytes = 1024;
 
-// Model, sampling, streaming, vLLM's extras and what is known and refused; not what limits the
-// length and asks for logprobs, which the two calls name differently.
+// Reads model, sampling, streaming and vLLM's extras, and refuses known fields that are not served.
+// The fields for length and logprobs are not read here: the two calls name them differently.
 void read_common_fields(FieldReader& reader, GenerationCall& call);
 
 // The field that an error of validate() is about: its messages begin with the name.

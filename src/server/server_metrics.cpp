@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// vLLM's buckets end where ours begin to matter: a demo model's step takes 300 microseconds.
+// vLLM's lowest bucket is too large: a step of the demo model takes 300 microseconds.
 std::vector<double> latency_bounds(double first, double last) {
   return decade_bounds(std::array{1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5}, first, last);
 }

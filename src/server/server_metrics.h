@@ -1,7 +1,8 @@
-// ServerMetrics: everything that /metrics says, by vLLM's names under our namespace where vLLM has
-// one; docs/metrics.md explains each. Fed with plain structs; knows neither sockets nor engine.
-// Owner: the command, lent to who measures. Threads: one, the event loop's. Recording allocates
-// nothing but the first time that a label value is seen.
+// ServerMetrics: all metrics of /metrics, under our prefix and vLLM's names where vLLM has one;
+// docs/metrics.md explains each. Callers record plain structs; the class knows no sockets and no
+// engine.
+// Owner: the command. Threads: one, the event loop's. Recording allocates only when a label value
+// is new.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace sluice {
 
-// What a request asked for, when the engine's inbox has taken it.
+// A request that the engine's inbox has taken.
 struct AdmittedRequest {
   std::int32_t n = 1;
   std::int32_t max_tokens = 0;
@@ -48,7 +49,7 @@ struct RequestTimes {
   TimePoint end;
 };
 
-// What was decided when the model was loaded.
+// The KV cache as it was set up when the model was loaded.
 struct CacheConfig {
   std::int32_t block_size = 0;  // tokens
   std::int32_t num_blocks = 0;
@@ -83,7 +84,7 @@ class ServerMetrics {
   void cache_config(CacheConfig config) { cache_config_ = std::move(config); }
   void startup(std::span<const StartupSpan> spans, Duration total);
 
-  // HTTP. `path`: the route, never what the client sent, which could be anything.
+  // HTTP. `path`: the route, never the client's path, which could be anything.
   void http_request(std::string_view path, int status);
   void open_connections(std::int64_t count) { open_connections_.set(static_cast<double>(count)); }
 
@@ -91,7 +92,7 @@ class ServerMetrics {
   void write(std::string& out) const;
 
  private:
-  // Counters of one family, by two label values. Few: looked for one by one.
+  // Counters of one family, by two label values. They are few, so a search is linear.
   struct Labelled {
     std::string first;
     std::string second;

@@ -76,7 +76,7 @@ TEST(ServerMetricsTest, ARequestsLifeAppearsInEveryLatency) {
   EXPECT_EQ(m.at("sluice:request_success_total").value({{"finished_reason", "abort"}}), 0);
 }
 
-TEST(ServerMetricsTest, WhatNeverRanCountsOnlyWhereItWas) {
+TEST(ServerMetricsTest, AChoiceThatNeverRanCountsOnlyWhereItWaited) {
   ServerMetrics metrics = make_metrics();
   RequestTimes never_ran;
   never_ran.reason = FinishReason::kCancelled;

@@ -56,7 +56,7 @@ std::string status_json(const ServerStatus& status) {
   for (const StatusSpan& span : status.startup) {
     object["startup"].push_back({{"span", span.name}, {"ms", to_milliseconds(span.duration)}});
   }
-  // Client names may come from clients: whatever is not UTF-8 is replaced.
+  // Client names may come from clients: bytes that are not UTF-8 are replaced.
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

@@ -1,5 +1,5 @@
-// What GET /status says, for the page and for people: gauges, latencies and the unfinished
-// requests. Ids and counts only, never what was asked or answered. Threads: any; pure.
+// The JSON of GET /status, for the page and for people: gauges, latencies and unfinished requests.
+// It has ids and counts only, never prompts or answers. Pure; any thread.
 #pragma once
 
 #include <cstdint>

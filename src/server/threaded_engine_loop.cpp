@@ -16,8 +16,8 @@
 namespace sluice {
 namespace {
 
-// Between two steps the engine takes over new requests of about so many tokens, and one at least:
-// a burst of long prompts must not stall the streams that run.
+// Between two steps the engine takes at least one new request and about this many prompt tokens, so
+// that a burst of long prompts does not stall running streams.
 constexpr std::int64_t kTokensTakenPerStep = 65536;
 
 struct Submission {
@@ -135,7 +135,7 @@ struct ThreadedEngineLoop::Impl {
 
   // A step is being committed, and `wake` was called for it.
   std::atomic<bool> announced = false;
-  // On a single core whoever waits for the commit holds it up.
+  // On a single core a thread that spins for the commit delays it.
   const bool may_announce = available_cpus() > 1;
 
   // The engine's thread only.
@@ -220,7 +220,7 @@ Status ThreadedEngineLoop::Impl::step() {
   return {};
 }
 
-// Wakes the consumer for what publish() is about to bring.
+// Wakes the consumer for the results that publish() adds next.
 void ThreadedEngineLoop::Impl::announce() {
   if (!may_announce) return;
   {
@@ -258,7 +258,7 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
   if (news) wake();
 }
 
-// With `mutex` held. True when there was somebody to answer.
+// With `mutex` held. True when progress was wanted.
 bool ThreadedEngineLoop::Impl::answer_progress() {
   if (!progress_wanted) return false;
   progress_wanted = false;

@@ -38,7 +38,7 @@ class ThreadedEngineLoop final : public EngineLoop {
   // Starts the thread, which first calls `make`: loading a model takes seconds and happens on the
   // engine's thread. If `make` fails, its error makes the state kFailed.
   void start(std::function<Result<std::unique_ptr<Engine>>()> make);
-  // Cancels everything, ends the thread, and waits for it. What was cancelled is reported. The
+  // Cancels everything, ends the thread, and waits for it. Reports the cancelled choices. The
   // state becomes kStopped, or stays kFailed. A second call does nothing.
   void stop();
 

@@ -1,5 +1,5 @@
-// The engine's thread on a fake executor: what goes in from many threads, what comes out, and that
-// nothing hangs when things fail.
+// The engine's thread on a fake executor: many threads submit, one takes results, and nothing hangs
+// when something fails.
 #include "server/threaded_engine_loop.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ class ThreadedEngineLoopTest : public testing::Test {
   void await_state(EngineState state) {
     await([&] { return loop_->state() == state; });
   }
-  // What does not come with a wake of its own.
+  // For changes that come without a wake.
   template <class Done>
   void poll(Done done) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -198,7 +198,7 @@ TEST_F(ThreadedEngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {
   EXPECT_EQ(loop_->unfinished_requests(), 0);
 }
 
-TEST_F(ThreadedEngineLoopTest, WhatIsCancelledBeforeItWasTakenNeverRuns) {
+TEST_F(ThreadedEngineLoopTest, ARequestCancelledBeforeItIsTakenNeverRuns) {
   start();
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 5, 5)));
@@ -242,7 +242,7 @@ TEST_F(ThreadedEngineLoopTest, CancelRacingSubmitEndsEachRequestOnce) {
   EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
 }
 
-TEST_F(ThreadedEngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds) {
+TEST_F(ThreadedEngineLoopTest, AFullInboxRefusesWithTheReasonUntilARequestEnds) {
   start(3);
   gate_.close();
   for (RequestId id = 1; id <= 3; ++id) ASSERT_TRUE(loop_->submit(request(id, 5, 2)));
@@ -257,7 +257,7 @@ TEST_F(ThreadedEngineLoopTest, AFullInboxIsRefusedWithTheReasonUntilSomebodyEnds
   EXPECT_FALSE(gate_.ran(4));
 }
 
-TEST_F(ThreadedEngineLoopTest, WhatCanNeverRunComesBackRefused) {
+TEST_F(ThreadedEngineLoopTest, ARequestThatCanNeverRunComesBackRefused) {
   start();
   ASSERT_TRUE(loop_->submit(request(1, 100, 5)));
   await([&] {
@@ -290,7 +290,7 @@ TEST_F(ThreadedEngineLoopTest, AnEndedChoiceStopsAloneAndItsRequestGoesOn) {
   EXPECT_EQ((seen_[{1, 1}].tokens), expected(r, 1));
 }
 
-TEST_F(ThreadedEngineLoopTest, AnExecutorsErrorFailsTheLoopAndNobodyHangs) {
+TEST_F(ThreadedEngineLoopTest, AnExecutorsErrorFailsTheLoopAndNoCallerHangs) {
   start(1024, 3);
   gate_.close();
   ASSERT_TRUE(loop_->submit(request(1, 60, 20)));

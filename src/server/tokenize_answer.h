@@ -1,4 +1,4 @@
-// The answers of /tokenize and /detokenize, from body to JSON.
+// The endpoints /tokenize and /detokenize: from body to JSON.
 // Threads: a worker's.
 #pragma once
 

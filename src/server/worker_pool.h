@@ -44,7 +44,7 @@ class WorkerPool {
   bool drop(Ticket ticket);
   std::size_t pending() const;
 
-  // Drops the jobs that wait, ends the threads, and waits for them. Again: does nothing.
+  // Drops the jobs that wait, ends the threads, and waits for them. A second call does nothing.
   void stop();
 
  private:

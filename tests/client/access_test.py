@@ -1,4 +1,4 @@
-"""Who may call, by which name, from which page; and what each key sees of the others."""
+"""API keys, Host and Origin: which calls are allowed, and which requests each key sees."""
 
 import json
 import subprocess

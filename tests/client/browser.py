@@ -128,7 +128,7 @@ class Browser:
         return self._send("GET", self._element(selector) + "/text", None)
 
     def console(self):
-        """What the console has said since the last call."""
+        """The console's messages since the last call."""
         return [f"{entry['level']}: {entry['message']}" for entry in
                 self._send("POST", self.session + "/se/log", {"type": "browser"})]
 

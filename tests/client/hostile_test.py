@@ -233,7 +233,7 @@ def test_chunked_body(server):
         for chunks in ([body], single):
             client.send(chunked(COMPLETIONS, chunks) + b"0\r\n\r\n")
             assert json.loads(client.response()[2])["usage"]["completion_tokens"] == 2
-        # Extensions and trailers may stand there; nobody has to use them.
+        # Extensions and trailers are allowed; the server ignores them.
         client.send(chunked(COMPLETIONS, []) + b"%x;name=value\r\n%s\r\n" % (len(body), body) +
                     b"0\r\nTrailer: x\r\n\r\n")
         assert client.response()[0] == 200
@@ -247,7 +247,7 @@ def test_expect_100_continue(server):
         assert client.response_head()[0] == 100
         client.send(body)
         assert client.response()[0] == 200
-    # What is refused by its head alone gets the refusal instead of the invitation.
+    # A request that its head alone gets refused receives the refusal instead of 100.
     with RawClient(server) as client:
         client.send(head.replace(b"/v1/completions", b"/v1/nothing") + b"\r\n\r\n")
         assert client.response_head()[0] == 404

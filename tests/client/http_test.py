@@ -1,4 +1,4 @@
-"""What is beside the OpenAI API: tokens, health, version, metrics, access log, status."""
+"""Endpoints beside the OpenAI API: tokens, health, version, metrics, access log, status."""
 
 import random
 import re

@@ -90,7 +90,7 @@ def test_keys(tmp_path):
                                                                  max_tokens=1)
             line = server.access_line(answer.headers["x-request-id"])
             assert line["client"] == "alice"
-        # What tells nobody anything needs no key; everything else does.
+        # Endpoints without anyone's data need no key; all others do.
         for path, status in (("/", 200), ("/health", 200), ("/ready", 200), ("/version", 200),
                              ("/status", 401), ("/v1/models", 401)):
             assert server.get(path, headers={"Authorization": ""}).status == status, path
@@ -231,7 +231,7 @@ def test_no_new_work_while_draining(connect):
 
 
 def test_drain_timeout_cuts_streams(connect):
-    """What is not finished in time ends with an error event or a cut, never with [DONE]."""
+    """A stream that is not finished in time ends with an error event or a cut, not with [DONE]."""
     with Server("--drain-timeout", "1") as server:
         streams = [connect(server) for _ in range(24)]
         for stream in streams:

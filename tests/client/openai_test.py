@@ -145,7 +145,7 @@ def test_completion_logprobs(client):
         assert sum(math.exp(x) for x in top.values()) < 1.0001
     offsets = logprobs.text_offset
     assert offsets[0] == 0 and offsets == sorted(offsets)
-    # What the first offsets point at is what the tokens say.
+    # The text at the first offsets is that of the tokens.
     assert answer.choices[0].text[offsets[1]:].startswith(logprobs.tokens[1])
 
 

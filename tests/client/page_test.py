@@ -179,7 +179,7 @@ def test_key_is_asked_for_and_kept_for_the_tab(browser, tmp_path):
 
 
 def test_screenshot(page, server, connect, tmp_path):
-    """What docs/images/page.png shows, light and dark; SLUICE_SCREENSHOT=1 writes it there."""
+    """The picture in docs/images/page.png, light and dark; SLUICE_SCREENSHOT=1 writes it there."""
     kept = os.path.join(ROOT, "docs", "images", "page.png")
     shots = {"light": kept if os.environ.get("SLUICE_SCREENSHOT") else tmp_path / "light.png",
              "dark": tmp_path / "dark.png"}
