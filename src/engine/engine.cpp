@@ -248,6 +248,10 @@ bool Engine::has_work() const {
          (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work());
 }
 
+std::optional<TimePoint> Engine::wake_at() const {
+  return failure_ ? std::nullopt : scheduler_->wake_at();
+}
+
 std::int32_t Engine::computed_tokens(RequestId id) const {
   const auto found = active_.find(id);
   return found == active_.end() ? 0 : found->second->choices.front().computed;

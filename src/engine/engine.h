@@ -1,8 +1,8 @@
 // Engine: the step loop. Owns requests and their sequences, the scheduler, the KV bookkeeping and
-// the executor; one step() is plan, submit, collect, commit. Knows tokens, not text: stop strings
-// are the business of whoever owns the detokenizer, who calls end_choice() when one is found.
+// the executor; one step() is plan, submit, collect, commit. Knows tokens, not text: the owner
+// of the detokenizer finds stop strings and calls end_choice().
 //
-// Errors: what a client got wrong is returned by add_request(). An executor's error is final: the
+// Errors: add_request() returns what a client got wrong. An executor's error is final: the
 // engine has failed, its requests are dropped, and every call returns kUnavailable with the cause.
 //
 // Owner: the front (command line, server). Threads: one, the engine's thread. After warm-up a step
@@ -29,14 +29,14 @@
 
 namespace sluice {
 
-// What a request may ask for.
+// The limits of a request.
 struct EngineLimits {
   std::int32_t vocab_size = 0;
   std::int32_t max_model_len = 0;  // context: prompt and output
   std::int32_t num_adapters = 0;
 };
 
-// What became of one choice of a request in a step.
+// The outputs of one choice of a request in a step.
 struct ChoiceOutput {
   RequestId request = 0;
   std::int32_t choice = 0;
@@ -63,7 +63,7 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
-  // Of committed steps, as all below. Zero without a DeviceMeter.
+  // Sums over committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
   ComputedWork computed;
   // Tokens of prompts (and of what is computed again after preemption), and newest tokens of
@@ -108,6 +108,8 @@ class Engine {
 
   // Whether step() has something to do or to report.
   bool has_work() const;
+  // When step() should be called at the latest although there is no work: to return idle memory.
+  std::optional<TimePoint> wake_at() const;
 
   // Tokens of the request's first choice that are in KV: how far its prompt is. 0 when unknown.
   std::int32_t computed_tokens(RequestId id) const;

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "kv/block_hash.h"
 #include "tests/support/fake_engine.h"
@@ -209,6 +211,89 @@ TEST_P(EngineTest, AFailedRowEndsItsSequenceAlone) {
   EXPECT_GT(failed, 0);
   EXPECT_LT(failed, 20);
   EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+}
+
+TEST_P(EngineTest, ShrinkingKvMemoryEndsOnlyTheSequenceThatNeedsMore) {
+  Request large = request(1, 16, 60);
+  Request small = request(2, 8, 4);
+  for (Request* r : {&large, &small}) {
+    r->sampling.ignore_eos = true;
+    ASSERT_TRUE(engine_->add_request(*r));
+  }
+  SeenChoices seen;
+  step(seen);
+  engine_->set_kv_limit(7);
+  while (engine_->has_work() && !HasFatalFailure()) step(seen);
+  EXPECT_EQ(seen.at({1, 0}).reason, FinishReason::kNoMemory);
+  EXPECT_EQ(seen.at({1, 0}).ends, 1);
+  EXPECT_EQ(seen.at({2, 0}).reason, FinishReason::kLength);
+  EXPECT_EQ(seen.at({2, 0}).tokens.size(), 4U);
+  EXPECT_EQ(engine_->kv().num_used_blocks(), 0);
+  EXPECT_EQ(engine_->num_requests(), 0U);
+}
+
+TEST_P(EngineTest, WaitingForATransferNeitherFailsNorSpins) {
+  FakeExecutor* executor = nullptr;
+  make({.adapters = {.num_slots = 1, .num_adapters = 2},
+        .on_executor = [&](FakeExecutor& e) { executor = &e; }});
+  executor->hold_transfers();
+  Request r = request(1, 8, 3);
+  r.adapter = 1;
+  r.sampling.ignore_eos = true;
+  ASSERT_TRUE(engine_->add_request(r));
+  SeenChoices seen;
+  for (int i = 1; i <= 5; ++i) {
+    step(seen);
+    EXPECT_TRUE(engine_->has_work());
+    EXPECT_EQ(executor->waits(), i - 1);  // the first step starts the transfer
+  }
+  // A request of the base model runs meanwhile, and no step waits.
+  Request base = request(2, 8, 3);
+  base.sampling.ignore_eos = true;
+  ASSERT_TRUE(engine_->add_request(base));
+  while (seen[{2, 0}].ends == 0 && !HasFatalFailure()) step(seen);
+  EXPECT_EQ(executor->waits(), 4);
+  executor->end_transfer(0, false);
+  while (engine_->has_work() && !HasFatalFailure()) step(seen);
+  const ExpectedOutput expected = expected_output(model_, r, 0, 100);
+  EXPECT_TRUE(std::ranges::equal(seen.at({1, 0}).tokens, std::span(expected.tokens).subspan(8)));
+}
+
+TEST_P(EngineTest, AFailedLoadEndsItsRequestsAlone) {
+  make({.adapters = {.num_slots = 1, .num_adapters = 2},
+        .on_executor = [](FakeExecutor& e) { e.fail_transfers(true); }});
+  Request r = request(1, 8, 3);
+  r.adapter = 0;
+  r.sampling.n = 2;
+  ASSERT_TRUE(engine_->add_request(r));
+  ASSERT_TRUE(engine_->add_request(request(2, 8, 3)));
+  const SeenChoices seen = run();
+  for (const int choice : {0, 1}) {
+    EXPECT_EQ(seen.at({1, choice}).reason, FinishReason::kNoAdapter);
+    EXPECT_EQ(seen.at({1, choice}).ends, 1);
+  }
+  EXPECT_NE(seen.at({2, 0}).reason, FinishReason::kNoAdapter);
+  EXPECT_EQ(engine_->num_requests(), 0U);
+}
+
+TEST_P(EngineTest, MemoryGrowsWithNeedAndIsReturnedWhenIdle) {
+  make({.num_blocks = 4,
+        .max_blocks = 100,
+        .chunk_blocks = 4,
+        .kv_idle_release = std::chrono::milliseconds(50)});
+  for (RequestId id = 1; id <= 6; ++id) ASSERT_TRUE(engine_->add_request(request(id, 30, 20)));
+  run();
+  EXPECT_GT(engine_->kv().num_usable_blocks(), 30);
+  EXPECT_FALSE(engine_->has_work());
+  SeenChoices seen;
+  step(seen);  // notes when it became quiet
+  EXPECT_EQ(engine_->wake_at(), clock_.now() + std::chrono::milliseconds(50));
+  clock_.advance(std::chrono::milliseconds(50));
+  step(seen);
+  EXPECT_EQ(engine_->kv().num_usable_blocks(), 3);
+  EXPECT_EQ(engine_->wake_at(), std::nullopt);
+  ASSERT_TRUE(engine_->add_request(request(7, 30, 20)));
+  EXPECT_EQ(run().at({7, 0}).ends, 1);
 }
 
 // Request::block_hash_root is per request: the blocks of prompts and of outputs are named under it.

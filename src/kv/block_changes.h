@@ -1,5 +1,5 @@
-// What changes in block tables and block contents with one step: written by KvManager into the
-// step's plan, obeyed by the executor. Plain data; the vectors belong to the plan.
+// BlockChanges: the changes of block tables and block contents in one step. KvManager writes them
+// into the plan, the executor applies them. Plain data; the vectors belong to the plan.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ BlockPool::BlockPool(std::int32_t num_blocks, std::int32_t max_blocks) {
   next_.assign(index(max_blocks), kNullBlock);
   previous_.assign(index(max_blocks), kNullBlock);
   ref_counts_.assign(index(max_blocks), 0);
-  grow(num_blocks);
+  set_end(num_blocks);
 }
 
 void BlockPool::link_after(BlockId position, BlockId id) {
@@ -36,14 +36,20 @@ BlockId BlockPool::take() {
 }
 
 void BlockPool::add_ref(BlockId id) {
-  DCHECK(id > kNullBlock && id < num_blocks_);
-  if (ref_counts_[index(id)]++ == 0) unlink(id);
+  DCHECK(id > kNullBlock && id < max_blocks());
+  if (ref_counts_[index(id)]++ > 0) return;
+  CHECK(id < num_blocks_);
+  unlink(id);
 }
 
 bool BlockPool::release(BlockId id, ReuseOrder order) {
-  CHECK(id > kNullBlock && id < num_blocks_ && ref_counts_[index(id)] > 0);
+  CHECK(id > kNullBlock && id < max_blocks() && ref_counts_[index(id)] > 0);
   if (--ref_counts_[index(id)] > 0) return false;
-  link_after(order == ReuseOrder::kFirst ? kNullBlock : previous_[kNullBlock], id);
+  if (id < num_blocks_) {
+    link_after(order == ReuseOrder::kFirst ? kNullBlock : previous_[kNullBlock], id);
+  } else {
+    --num_above_;
+  }
   return true;
 }
 
@@ -53,20 +59,33 @@ void BlockPool::demote(BlockId id) {
   link_after(kNullBlock, id);
 }
 
-void BlockPool::grow(std::int32_t target) {
-  CHECK(target >= num_blocks_ && target <= max_blocks());
+void BlockPool::set_end(std::int32_t end) {
+  CHECK(end >= 1 && end <= max_blocks());
   // From the top down, each to the front: the new blocks are used in ascending order.
-  for (BlockId id = target - 1; id >= num_blocks_; --id) {
-    ref_counts_[index(id)] = 0;
-    link_after(kNullBlock, id);
+  for (BlockId id = end - 1; id >= num_blocks_; --id) {
+    if (ref_counts_[index(id)] > 0) {
+      --num_above_;
+    } else {
+      link_after(kNullBlock, id);
+    }
   }
-  num_blocks_ = target;
+  for (BlockId id = end; id < num_blocks_; ++id) {
+    if (ref_counts_[index(id)] > 0) {
+      ++num_above_;
+    } else {
+      unlink(id);
+    }
+  }
+  num_blocks_ = end;
 }
 
-void BlockPool::remove_last() {
-  CHECK(last_is_free());
-  unlink(num_blocks_ - 1);
-  --num_blocks_;
+BlockId BlockPool::move(BlockId from) {
+  CHECK(from >= num_blocks_ && ref_counts_[index(from)] > 0);
+  const BlockId to = take();
+  ref_counts_[index(to)] = ref_counts_[index(from)];
+  ref_counts_[index(from)] = 0;
+  --num_above_;
+  return to;
 }
 
 void BlockPool::check_integrity() const {
@@ -87,6 +106,12 @@ void BlockPool::check_integrity() const {
     unheld += ref_counts_[index(id)] == 0 ? 1 : 0;
   }
   CHECK(unheld == num_free_);
+  std::int32_t above = 0;
+  for (BlockId id = num_blocks_; id < max_blocks(); ++id) {
+    CHECK(ref_counts_[index(id)] >= 0);
+    above += ref_counts_[index(id)] > 0 ? 1 : 0;
+  }
+  CHECK(above == num_above_);
   CHECK(ref_counts_[kNullBlock] == 0);
 }
 

@@ -64,14 +64,36 @@ TEST(BlockPool, DemotedBlocksAreUsedNext) {
 TEST(BlockPool, GrowsAndShrinksAtTheEnd) {
   BlockPool pool(3, 8);
   pool.take();
-  pool.grow(6);
+  pool.set_end(6);
   EXPECT_EQ(pool.num_free(), 4);
   EXPECT_EQ(pool.take(), 3);  // new blocks first: cached ones keep their contents
-  EXPECT_TRUE(pool.last_is_free());
-  pool.remove_last();
-  pool.remove_last();
+  pool.set_end(4);
   EXPECT_EQ(pool.num_blocks(), 4);
-  EXPECT_FALSE(pool.last_is_free());  // block 3 is held
+  EXPECT_EQ(pool.num_above(), 0);
+  pool.check_integrity();
+}
+
+TEST(BlockPool, HeldBlocksAboveTheEndMoveDownOrLeave) {
+  BlockPool pool(8, 8);
+  for (int i = 0; i < 7; ++i) pool.take();
+  pool.add_ref(6);
+  for (const BlockId id : {1, 2, 3}) pool.release(id, ReuseOrder::kLast);
+  pool.set_end(5);
+  EXPECT_EQ(pool.num_above(), 3);  // 5, 6 and 7
+  EXPECT_EQ(pool.num_free(), 3);
+  EXPECT_EQ(pool.num_used(), 4);
+  pool.check_integrity();
+  EXPECT_EQ(pool.move(6), 1);
+  EXPECT_EQ(pool.ref_count(1), 2);
+  EXPECT_TRUE(pool.release(7, ReuseOrder::kLast));
+  EXPECT_EQ(pool.num_above(), 1);
+  EXPECT_EQ(pool.num_free(), 2);  // 7 is out of service
+  pool.check_integrity();
+  pool.set_end(8);  // 5 is in service again, and held
+  EXPECT_EQ(pool.num_above(), 0);
+  EXPECT_EQ(pool.take(), 6);
+  EXPECT_EQ(pool.take(), 7);
+  EXPECT_EQ(pool.take(), 2);
   pool.check_integrity();
 }
 
@@ -93,10 +115,15 @@ TEST(BlockPool, RandomOperationsKeepTheCounts) {
       const auto order = rng.below(2) == 0 ? ReuseOrder::kFirst : ReuseOrder::kLast;
       EXPECT_EQ(pool.release(it->first, order), it->second == 1);
       if (--it->second == 0) held.erase(it);
-    } else if (what == 4 && pool.num_blocks() < 40) {
-      pool.grow(pool.num_blocks() + 1);
-    } else if (what == 5 && pool.num_blocks() > 10 && pool.last_is_free()) {
-      pool.remove_last();
+    } else if (what == 4) {
+      pool.set_end(static_cast<std::int32_t>(10 + rng.below(31)));
+    } else if (what == 5 && pool.num_above() > 0 && pool.num_free() > 0) {
+      BlockId from = pool.num_blocks();
+      while (pool.ref_count(from) == 0) ++from;
+      const BlockId to = pool.move(from);
+      ASSERT_EQ(held.count(to), 0U);
+      held[to] = held[from];
+      held.erase(from);
     }
     pool.check_integrity();
     ASSERT_EQ(pool.num_used(), static_cast<std::int32_t>(held.size()));

@@ -12,6 +12,7 @@ KvOptions checked(KvOptions options) {
   if (options.max_blocks == 0) options.max_blocks = options.num_blocks;
   CHECK(options.block_size > 0 && !options.group_windows.empty());
   CHECK(options.num_blocks >= 1 && options.num_blocks <= options.max_blocks);
+  CHECK(options.chunk_blocks >= 0);
   CHECK(options.max_num_seqs > 0 && options.max_model_len > 0 && options.max_query_len > 0);
   return options;
 }
@@ -33,6 +34,7 @@ KvManager::KvManager(const KvOptions& options)
   published_.assign(slots, 0);
   first_held_.assign(slot_groups, 0);
   promised_.assign(slot_groups, 0);
+  if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
 }
 
 // The most blocks of a group that a sequence holds at once, when `held` of them are there and
@@ -56,10 +58,27 @@ std::int64_t KvManager::blocks_needed(std::int64_t tokens) const {
   return sum;
 }
 
-bool KvManager::may_take(std::int64_t blocks, Watermark watermark) const {
-  const double keep =
-      watermark == Watermark::kKeep ? std::ceil(options_.watermark * num_usable_blocks()) : 0.0;
-  return num_available_blocks() - blocks >= static_cast<std::int64_t>(keep);
+std::int32_t KvManager::watermark_blocks() const {
+  return static_cast<std::int32_t>(std::ceil(options_.watermark * num_usable_blocks()));
+}
+
+std::int32_t KvManager::blocks_to_reach(std::int32_t slot, std::int32_t tokens) const {
+  const std::int32_t planned = std::max(allocated_[index(slot)], target_[index(slot)]);
+  const std::int32_t missing = blocks_for(tokens) - planned;
+  if (missing <= 0) return 0;
+  std::int32_t blocks = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) blocks += window(g) == 0 ? missing : 1;
+  return blocks;
+}
+
+// `revived` of the blocks are free ones with the contents that are wanted: taking them evicts
+// nothing.
+bool KvManager::may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom) {
+  std::int64_t left = num_available_blocks() - blocks;
+  if (headroom.spare_cached) left -= free_cached_ - revived;
+  if (left >= headroom.blocks) return true;
+  last_shortage_ = static_cast<std::int32_t>(headroom.blocks - left);
+  return false;
 }
 
 std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_tokens) const {
@@ -79,22 +98,23 @@ std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_
 }
 
 std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const Hash128> hashes,
-                                             std::int32_t num_tokens, Watermark watermark,
+                                             std::int32_t num_tokens, Headroom headroom,
                                              BlockChanges& changes, std::int32_t reserved) {
   CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
   CHECK(num_tokens > 0 && std::max(num_tokens, reserved) <= options_.max_model_len);
   const std::int32_t cached = match(hashes, num_tokens - 1);
   const std::int32_t hits = cached / options_.block_size;
   const std::int32_t missing = blocks_for(std::max(num_tokens, reserved)) - hits;
-  std::int64_t needed = 0;
+  std::int64_t promised = 0;
+  std::int64_t revived = 0;
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
-    needed += promise_for(g, hits - first, missing);
+    promised += promise_for(g, hits - first, missing);
     for (std::int32_t b = first; b < hits; ++b) {
-      needed += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
+      revived += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
     }
   }
-  if (!may_take(needed, watermark)) return std::nullopt;
+  if (!may_take(promised + revived, revived, headroom)) return std::nullopt;
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
@@ -130,7 +150,7 @@ bool KvManager::can_fork(std::int32_t parent, std::int32_t tokens) const {
 }
 
 bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t tokens,
-                     std::int32_t num_tokens, Watermark watermark, BlockChanges& changes) {
+                     std::int32_t num_tokens, Headroom headroom, BlockChanges& changes) {
   CHECK(allocated_[index(child)] == 0 && target_[index(child)] == 0);
   CHECK(tokens < num_tokens && can_fork(parent, tokens));
   const std::int32_t shared = blocks_for(tokens);
@@ -143,7 +163,7 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
   };
   std::int64_t needed = 0;
   for (std::int32_t g = 0; g < num_groups_; ++g) needed += promise(g);
-  if (!may_take(needed, watermark)) return false;
+  if (!may_take(needed, 0, headroom)) return false;
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
@@ -179,7 +199,7 @@ void KvManager::drop_behind_window(std::int32_t slot, std::int32_t first, BlockC
     for (std::int32_t b = begin; b < end; ++b) {
       const bool freed = give_back(table[b]);
       table[b] = kNullBlock;
-      // What a prompt gave back is promised to its next chunk.
+      // A block that a prompt gave back is promised to its next chunk.
       if (freed && promised_[group_index(slot, g)] < missing) {
         ++promised_[group_index(slot, g)];
         ++total_promised_;
@@ -212,7 +232,10 @@ bool KvManager::extend_blocks(std::int32_t slot, std::int32_t first, std::int32_
     const std::int32_t needed = blocks_to_take(slot, g, first_block, end_block);
     unpromised += std::max(0, needed - promised_[group_index(slot, g)]);
   }
-  if (unpromised > num_available_blocks()) return false;
+  if (unpromised > num_available_blocks()) {
+    last_shortage_ = unpromised - num_available_blocks();
+    return false;
+  }
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     copy_shared(slot, g, first_block, changes);
     append_blocks(slot, g, end_block, changes);
@@ -262,8 +285,13 @@ BlockId KvManager::take_block(std::int32_t slot, std::int32_t group) {
 bool KvManager::give_back(BlockId id) {
   const bool named = cache_.holds(id);
   const bool freed = pool_.release(id, named ? ReuseOrder::kLast : ReuseOrder::kFirst);
-  free_cached_ += named && freed ? 1 : 0;
-  return freed;
+  if (!named || !freed) return freed;
+  if (id < pool_.num_blocks()) {
+    ++free_cached_;
+  } else {
+    cache_.erase(id);
+  }
+  return true;
 }
 
 void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
@@ -334,18 +362,65 @@ std::span<const BlockId> KvManager::table(std::int32_t slot, std::int32_t group)
           index(allocated_[index(slot)])};
 }
 
-std::int32_t KvManager::resize(std::int32_t target) {
-  CHECK(target >= 1 && target <= pool_.max_blocks());
-  if (target > pool_.num_blocks()) pool_.grow(target);
-  while (pool_.num_blocks() > target && pool_.last_is_free() && num_available_blocks() > 0) {
-    const BlockId last = pool_.num_blocks() - 1;
-    if (cache_.holds(last)) {
-      cache_.erase(last);
-      --free_cached_;
-    }
-    pool_.remove_last();
+void KvManager::resize(std::int32_t num_blocks) {
+  CHECK(num_blocks >= 1 && num_blocks <= pool_.max_blocks());
+  CHECK(num_blocks >= pool_.num_blocks() || num_held_blocks() < num_blocks);
+  for (BlockId id = num_blocks; id < pool_.num_blocks(); ++id) {
+    if (pool_.ref_count(id) > 0 || !cache_.holds(id)) continue;
+    cache_.erase(id);
+    --free_cached_;
   }
-  return pool_.num_blocks();
+  pool_.set_end(num_blocks);
+}
+
+void KvManager::drop_cached() {
+  // From the top down, so that low ids are used first.
+  for (BlockId id = pool_.num_blocks() - 1; id > kNullBlock; --id) {
+    if (pool_.ref_count(id) > 0 || !cache_.holds(id)) continue;
+    cache_.erase(id);
+    pool_.demote(id);
+  }
+  free_cached_ = 0;
+}
+
+// Where the block is after this call of move_down().
+BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes) {
+  if (id < pool_.num_blocks()) return id;
+  if (moved_to_[index(id)] != kNullBlock) return moved_to_[index(id)];
+  if (moves_left == 0) return id;
+  --moves_left;
+  const BlockId to = pool_.front();
+  if (cache_.holds(to)) {
+    cache_.erase(to);
+    --free_cached_;
+  }
+  CHECK(pool_.move(id) == to);
+  if (cache_.holds(id)) cache_.move(id, to);
+  moved_to_[index(id)] = to;
+  changes.copies.push_back({id, to});
+  return to;
+}
+
+void KvManager::move_down(std::int32_t limit, BlockChanges& changes) {
+  CHECK(changes.copies.empty());
+  if (pool_.num_above() == 0) return;
+  std::int32_t moves_left = limit;
+  for (std::int32_t slot = 0; slot < options_.max_num_seqs; ++slot) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      BlockId* const table = entries(slot, g);
+      std::int32_t first = allocated_[index(slot)];
+      std::int32_t end = 0;
+      for (std::int32_t b = first_held_[group_index(slot, g)]; b < allocated_[index(slot)]; ++b) {
+        const BlockId to = moved(table[b], moves_left, changes);
+        if (to == table[b]) continue;
+        table[b] = to;
+        first = std::min(first, b);
+        end = b + 1;
+      }
+      if (first < end) emit(slot, g, first, end - first, changes);
+    }
+  }
+  for (const BlockCopy& copy : changes.copies) moved_to_[index(copy.source)] = kNullBlock;
 }
 
 }  // namespace sluice

@@ -7,14 +7,15 @@
 // give back blocks behind the window and point to the null block there.
 //
 // Admission promises a prompt all the blocks that it will need at once (a sliding group never
-// more than its window and a chunk); a promised block stays free until it is taken, but nobody
-// else may take it, so a running prefill does not fail for memory. (One exception: in a sliding
-// group blocks that others share do not come back when they leave the window.)
+// more than its window and a chunk); a promised block stays free until it is taken, but no
+// other slot may take it, so a running prefill does not fail for memory. (One exception: in a
+// sliding group blocks that others share do not come back when they leave the window.)
 //
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
 // Allocation: none after construction. "Not enough blocks" is a value, never an error.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -32,13 +33,16 @@ enum class PrefixCaching : std::uint8_t { kOn, kOff };
 struct KvOptions {
   std::int32_t block_size = 16;
   std::vector<std::int32_t> group_windows;  // by group (kv_layout.h); 0 = full attention
-  std::int32_t num_blocks = 0;              // in memory now, the null block included
+  std::int32_t num_blocks = 0;              // in memory at the start, the null block included
   std::int32_t max_blocks = 0;              // after growth; 0 = num_blocks
   std::int32_t max_num_seqs = 0;
   std::int32_t max_model_len = 0;
   std::int32_t max_query_len = 0;  // most tokens of one sequence in one step: the token budget
-  double watermark = 0.01;         // share of the blocks that admission leaves free
+  double watermark = 0.01;         // least share of the blocks that admission leaves free
   PrefixCaching prefix_caching = PrefixCaching::kOn;
+  // Blocks in one chunk of memory: KV memory grows and shrinks by whole chunks, or to max_blocks.
+  // 0: it stays as it is.
+  std::int32_t chunk_blocks = 0;
 };
 
 // Sums since the start over admissions that asked the prefix cache (those with hashes), the ones
@@ -48,8 +52,12 @@ struct PrefixStats {
   std::int64_t hit_tokens = 0;      // of these, found
 };
 
-// Whether admission leaves the watermark free for the growth of those who run already.
-enum class Watermark : std::uint8_t { kKeep, kIgnore };
+// The blocks that an admission must leave untouched.
+struct Headroom {
+  std::int32_t blocks = 0;  // unpromised free blocks that stay for running sequences
+  // Cached blocks are not evicted and do not count as free: memory can grow instead.
+  bool spare_cached = false;
+};
 
 class KvManager {
  public:
@@ -66,8 +74,21 @@ class KvManager {
   std::int32_t num_used_blocks() const { return pool_.num_used(); }
   std::int32_t num_cached_blocks() const { return cache_.size(); }
   std::int32_t num_free_cached_blocks() const { return free_cached_; }
-  // Free and promised to nobody.
-  std::int32_t num_available_blocks() const { return pool_.num_free() - total_promised_; }
+  // Free, promised to no sequence, and not what a block above the end needs to move down.
+  std::int32_t num_available_blocks() const {
+    return pool_.num_free() - total_promised_ - pool_.num_above();
+  }
+  // Available blocks without cached content. Negative when promises cover cached blocks.
+  std::int32_t num_fresh_blocks() const { return num_available_blocks() - free_cached_; }
+  // Used or promised: the least number of usable blocks that these sequences can do with.
+  std::int32_t num_held_blocks() const { return pool_.num_used() + total_promised_; }
+  // KvOptions::watermark of the blocks in service.
+  std::int32_t watermark_blocks() const;
+  // The blocks that the last failed admission or extension lacked.
+  std::int32_t last_shortage() const { return last_shortage_; }
+  // Blocks that a slot needs for its first `tokens` tokens beyond those that it has or was
+  // promised; a sliding group gives back about as many as it takes, so it counts one.
+  std::int32_t blocks_to_reach(std::int32_t slot, std::int32_t tokens) const;
   // Blocks that a sequence of `tokens` needs when it runs alone, at most.
   std::int64_t blocks_needed(std::int64_t tokens) const;
 
@@ -81,7 +102,7 @@ class KvManager {
   // tokens need when those are more. Returns the cached tokens, or nothing (and changes nothing)
   // when memory is short.
   std::optional<std::int32_t> admit(std::int32_t slot, std::span<const Hash128> hashes,
-                                    std::int32_t num_tokens, Watermark watermark,
+                                    std::int32_t num_tokens, Headroom headroom,
                                     BlockChanges& changes, std::int32_t reserved = 0);
 
   // True when `parent` still holds all that position `tokens` can see of its first `tokens`.
@@ -91,7 +112,7 @@ class KvManager {
   // when it writes there first; false (and no change) when memory is short.
   // REQUIRES: can_fork, tokens < num_tokens, the parent has computed `tokens` tokens.
   bool fork(std::int32_t parent, std::int32_t child, std::int32_t tokens, std::int32_t num_tokens,
-            Watermark watermark, BlockChanges& changes);
+            Headroom headroom, BlockChanges& changes);
 
   // Makes positions [first, first + count) of a slot writable: gives back what lies behind the
   // window of `first`, copies shared blocks, takes new ones. False (nothing taken) when memory is
@@ -116,13 +137,21 @@ class KvManager {
   std::span<const BlockId> table(std::int32_t slot, std::int32_t group) const;
   std::int32_t ref_count(BlockId id) const { return pool_.ref_count(id); }
 
-  // Grows to `target` blocks, or shrinks towards it as far as the last blocks are free and
-  // promised to nobody. Returns the number of blocks now. 1 <= target <= max_blocks. Who shrinks
-  // below blocks_needed() of an accepted sequence must end it: even alone it could not go on.
-  std::int32_t resize(std::int32_t target);
+  // Blocks at or above `num_blocks` are out of service: none is taken, cached ones are forgotten,
+  // held ones stay valid until they are moved. REQUIRES: 1 <= num_blocks <= max_blocks, and when it
+  // shrinks num_held_blocks() < num_blocks.
+  void resize(std::int32_t num_blocks);
+  // Held blocks that are out of service.
+  std::int32_t num_blocks_above() const { return pool_.num_above(); }
+  // Moves at most `limit` of them to free blocks in service, as copies and table changes.
+  // REQUIRES: the changes have no copies yet (one of them could touch a moved block).
+  void move_down(std::int32_t limit, BlockChanges& changes);
+  // Forgets all cached contents that no sequence holds.
+  void drop_cached();
 
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
-  // hash table agrees with the blocks, no block in two states. Linear in the number of blocks.
+  // hash table agrees with the blocks, no block in two states, no cached free block out of service.
+  // Linear in the number of blocks.
   void check_integrity() const;
 
  private:
@@ -139,7 +168,7 @@ class KvManager {
   std::int32_t window(std::int32_t group) const { return options_.group_windows[index(group)]; }
 
   std::int32_t promise_for(std::int32_t group, std::int32_t held, std::int32_t missing) const;
-  bool may_take(std::int64_t blocks, Watermark watermark) const;
+  bool may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom);
   bool extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
                      BlockChanges& changes);
   void drop_behind_window(std::int32_t slot, std::int32_t first, BlockChanges& changes);
@@ -152,6 +181,7 @@ class KvManager {
   BlockId take_block(std::int32_t slot, std::int32_t group);
   void give_name(BlockId id, Hash128 hash, std::int32_t group);
   bool give_back(BlockId id);
+  BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);
   void emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
             BlockChanges& changes);
 
@@ -172,6 +202,8 @@ class KvManager {
   std::vector<std::int32_t> promised_;    // free blocks set aside for it
   std::int32_t total_promised_ = 0;
   std::int32_t free_cached_ = 0;  // free blocks that have a name
+  std::int32_t last_shortage_ = 0;
+  std::vector<BlockId> moved_to_;  // by block, during move_down(); otherwise null
   PrefixStats prefix_stats_;
 };
 

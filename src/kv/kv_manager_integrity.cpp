@@ -9,10 +9,12 @@ namespace sluice {
 void KvManager::check_integrity() const {
   pool_.check_integrity();
   cache_.check_integrity();
-  CHECK(pool_.num_free() + pool_.num_used() == num_usable_blocks());
+  CHECK(pool_.num_free() + pool_.num_used() == num_usable_blocks() + pool_.num_above());
+  // Held blocks above the end can move down.
+  CHECK(num_held_blocks() <= num_usable_blocks());
 
-  std::vector<std::int32_t> entries_of(index(pool_.num_blocks()), 0);
-  std::vector<std::int32_t> group_of(index(pool_.num_blocks()), -1);
+  std::vector<std::int32_t> entries_of(index(pool_.max_blocks()), 0);
+  std::vector<std::int32_t> group_of(index(pool_.max_blocks()), -1);
   std::int32_t promised = 0;
   for (std::int32_t slot = 0; slot < options_.max_num_seqs; ++slot) {
     const std::int32_t allocated = allocated_[index(slot)];
@@ -31,7 +33,7 @@ void KvManager::check_integrity() const {
           CHECK(id == kNullBlock);
           continue;
         }
-        CHECK(id > kNullBlock && id < pool_.num_blocks());
+        CHECK(id > kNullBlock && id < pool_.max_blocks());
         ++entries_of[index(id)];
         // One group at a time: groups of different layers must not share a block's bytes.
         CHECK(group_of[index(id)] < 0 || group_of[index(id)] == g);
@@ -40,14 +42,16 @@ void KvManager::check_integrity() const {
     }
   }
   CHECK(promised == total_promised_);
-  CHECK(total_promised_ <= pool_.num_free());
+  CHECK(num_available_blocks() >= 0);
   std::int32_t free_cached = 0;
-  for (BlockId id = 1; id < pool_.num_blocks(); ++id) {
+  for (BlockId id = 1; id < pool_.max_blocks(); ++id) {
     CHECK(pool_.ref_count(id) == entries_of[index(id)]);
-    free_cached += pool_.ref_count(id) == 0 && cache_.holds(id) ? 1 : 0;
+    CHECK(moved_to_[index(id)] == kNullBlock);
+    if (pool_.ref_count(id) > 0 || !cache_.holds(id)) continue;
+    CHECK(id < pool_.num_blocks());
+    ++free_cached;
   }
   CHECK(free_cached == free_cached_);
-  for (BlockId id = pool_.num_blocks(); id < pool_.max_blocks(); ++id) CHECK(!cache_.holds(id));
   CHECK(!cache_.holds(kNullBlock));
 }
 

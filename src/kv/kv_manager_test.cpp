@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace sluice {
 namespace {
 
@@ -37,9 +39,9 @@ class KvManagerTest : public ::testing::Test {
  protected:
   std::optional<std::int32_t> admit(KvManager& kv, std::int32_t slot, std::int32_t tokens,
                                     const std::vector<Hash128>& hashes = {},
-                                    Watermark watermark = Watermark::kKeep) {
+                                    Headroom headroom = {}) {
     BlockChanges sink = changes_.sink();
-    const auto cached = kv.admit(slot, hashes, tokens, watermark, sink);
+    const auto cached = kv.admit(slot, hashes, tokens, headroom, sink);
     kv.check_integrity();
     return cached;
   }
@@ -52,7 +54,7 @@ class KvManagerTest : public ::testing::Test {
   bool fork(KvManager& kv, std::int32_t parent, std::int32_t child, std::int32_t tokens,
             std::int32_t num_tokens) {
     BlockChanges sink = changes_.sink();
-    const bool done = kv.fork(parent, child, tokens, num_tokens, Watermark::kKeep, sink);
+    const bool done = kv.fork(parent, child, tokens, num_tokens, {}, sink);
     kv.check_integrity();
     return done;
   }
@@ -62,10 +64,10 @@ class KvManagerTest : public ::testing::Test {
 TEST_F(KvManagerTest, AdmissionMayReserveMoreThanThePrompt) {
   KvManager kv(options(6));  // 5 usable
   BlockChanges sink = changes_.sink();
-  ASSERT_EQ(kv.admit(0, {}, 5, Watermark::kIgnore, sink, 13), 0);  // 4 blocks
+  ASSERT_EQ(kv.admit(0, {}, 5, {}, sink, 13), 0);  // 4 blocks
   EXPECT_EQ(kv.num_available_blocks(), 1);
-  EXPECT_EQ(kv.admit(1, {}, 4, Watermark::kIgnore, sink, 5), std::nullopt);  // 2 blocks
-  ASSERT_EQ(kv.admit(1, {}, 4, Watermark::kIgnore, sink, 2), 0);  // the prompt in any case
+  EXPECT_EQ(kv.admit(1, {}, 4, {}, sink, 5), std::nullopt);  // 2 blocks
+  ASSERT_EQ(kv.admit(1, {}, 4, {}, sink, 2), 0);             // the prompt in any case
   kv.check_integrity();
   // One token after the other, beyond the prompt, as far as was promised.
   EXPECT_TRUE(extend(kv, 0, 0, 5));
@@ -97,14 +99,31 @@ TEST_F(KvManagerTest, AdmissionPromisesTheWholePrompt) {
   EXPECT_EQ(kv.table(0, 0).size(), 5U);
 }
 
-TEST_F(KvManagerTest, WatermarkKeepsRoomUnlessAlone) {
+TEST_F(KvManagerTest, HeadroomStaysFree) {
   KvOptions o = options(11);
-  o.watermark = 0.25;  // 3 of 10 blocks
+  o.watermark = 0.25;
   KvManager kv(o);
-  EXPECT_EQ(admit(kv, 0, 32), std::nullopt);
-  EXPECT_EQ(admit(kv, 0, 28), 0);
+  EXPECT_EQ(kv.watermark_blocks(), 3);  // of 10
+  EXPECT_EQ(admit(kv, 0, 32, {}, {.blocks = 3}), std::nullopt);
+  EXPECT_EQ(kv.last_shortage(), 1);
+  EXPECT_EQ(admit(kv, 0, 28, {}, {.blocks = 3}), 0);
   kv.release(0);
-  EXPECT_EQ(admit(kv, 0, 40, {}, Watermark::kIgnore), 0);
+  EXPECT_EQ(admit(kv, 0, 40), 0);
+}
+
+TEST_F(KvManagerTest, CachedBlocksAreSparedWhenAsked) {
+  KvManager kv(options(9));  // 8 usable
+  admit(kv, 0, 16, names(4));
+  extend(kv, 0, 0, 16);
+  kv.publish(0, names(4), 16);
+  kv.release(0);
+  EXPECT_EQ(kv.num_fresh_blocks(), 4);
+  EXPECT_EQ(admit(kv, 1, 20, {}, {.spare_cached = true}), std::nullopt);
+  EXPECT_EQ(kv.last_shortage(), 1);
+  // Its own cached blocks do not count as evicted.
+  EXPECT_EQ(admit(kv, 1, 17, names(4), {.spare_cached = true}), 16);
+  EXPECT_EQ(admit(kv, 2, 13, {}, {.spare_cached = true}), std::nullopt);
+  EXPECT_EQ(admit(kv, 2, 12, {}, {.spare_cached = true}), 0);
 }
 
 TEST_F(KvManagerTest, UpdatesCarryTheTable) {
@@ -161,7 +180,7 @@ TEST_F(KvManagerTest, FreedBlocksStayFindableUntilReused) {
   EXPECT_EQ(kv.match(hashes, 100), 4);
 }
 
-// Of a prompt of whole blocks the last one is computed every time.
+// The last block of a prompt of whole blocks is computed every time.
 TEST_F(KvManagerTest, ARepeatedPromptDoesNotFillTheCacheWithItself) {
   KvManager kv(options(20));
   const std::vector<Hash128> hashes = names(4);
@@ -293,7 +312,7 @@ TEST_F(KvManagerTest, SlidingGroupsRunLongPromptsInLittleMemory) {
   EXPECT_EQ(kv.num_available_blocks(), 0);
   for (std::int32_t first = 0; first < 64; first += 8) {
     ASSERT_TRUE(extend(kv, 0, first, 8));
-    // What leaves the window is promised to the next chunk: nobody else gets it.
+    // Blocks that leave the window are promised to the next chunk and to no other slot.
     if (first + 8 <= 48) {
       EXPECT_EQ(kv.num_available_blocks(), 0);
     }
@@ -342,16 +361,77 @@ TEST_F(KvManagerTest, MemoryGrowsAndShrinks) {
   o.max_blocks = 10;
   KvManager kv(o);
   EXPECT_EQ(admit(kv, 0, 16), std::nullopt);
-  EXPECT_EQ(kv.resize(6), 6);
+  EXPECT_EQ(kv.last_shortage(), 1);
+  kv.resize(6);
   EXPECT_EQ(admit(kv, 0, 16, names(4)), 0);
   extend(kv, 0, 0, 16);
   kv.publish(0, names(4), 16);
-  EXPECT_GT(kv.resize(2), 2);  // held blocks stay
-  kv.check_integrity();
   kv.release(0);
-  EXPECT_EQ(kv.resize(2), 2);  // cached ones go
+  kv.resize(2);  // cached blocks go with their memory
   EXPECT_LE(kv.num_cached_blocks(), 1);
   kv.check_integrity();
+}
+
+TEST_F(KvManagerTest, HeldBlocksMoveDownWithTheirNamesAndSharers) {
+  KvManager kv(options(13));
+  admit(kv, 0, 16);
+  extend(kv, 0, 0, 16);  // 1 to 4
+  admit(kv, 1, 18, names(4));
+  extend(kv, 1, 0, 18);  // 5 to 9
+  kv.publish(1, names(4), 18);
+  ASSERT_TRUE(fork(kv, 1, 2, 17, 18));  // shares 5 to 9, promised a copy of 9
+  kv.release(0);
+  kv.resize(8);
+  EXPECT_EQ(kv.num_blocks_above(), 2);
+  EXPECT_EQ(kv.num_available_blocks(), 1);
+  kv.check_integrity();
+  for (const std::int32_t left : {1, 0}) {
+    changes_ = {};
+    BlockChanges sink = changes_.sink();
+    kv.move_down(1, sink);
+    kv.check_integrity();
+    EXPECT_EQ(kv.num_blocks_above(), left);
+    ASSERT_EQ(changes_.copies.size(), 1U);
+    EXPECT_EQ(changes_.copies[0].source, left == 1 ? 8 : 9);
+    EXPECT_LT(changes_.copies[0].target, 8);
+    EXPECT_EQ(changes_.updates.size(), 2U);  // of both sharers
+  }
+  EXPECT_TRUE(std::ranges::equal(kv.table(1, 0), kv.table(2, 0)));
+  kv.release(1);
+  kv.release(2);
+  // The named block that moved is still found.
+  EXPECT_EQ(admit(kv, 3, 17, names(4)), 16);
+}
+
+TEST_F(KvManagerTest, BlocksAboveTheEndDoNotComeBackWhenReleased) {
+  KvManager kv(options(9));
+  admit(kv, 0, 8);
+  extend(kv, 0, 0, 8);  // 1, 2
+  admit(kv, 1, 8, names(2));
+  extend(kv, 1, 0, 8);  // 3, 4
+  kv.publish(1, names(2), 8);
+  kv.release(0);
+  kv.resize(4);
+  EXPECT_EQ(kv.num_blocks_above(), 1);
+  kv.release(1);
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_usable_blocks(), 3);
+  EXPECT_EQ(kv.num_available_blocks(), 3);
+  EXPECT_EQ(kv.num_cached_blocks(), 1);
+}
+
+TEST_F(KvManagerTest, DroppedBlocksAreFoundNoMore) {
+  KvManager kv(options(9));
+  admit(kv, 0, 12, names(3));
+  extend(kv, 0, 0, 12);
+  kv.publish(0, names(3), 12);
+  kv.release(0);
+  admit(kv, 0, 5, names(1));  // holds the first
+  kv.drop_cached();
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_cached_blocks(), 1);
+  EXPECT_EQ(kv.num_free_cached_blocks(), 0);
+  EXPECT_EQ(kv.match(names(3), 12), 4);
 }
 
 }  // namespace

@@ -48,6 +48,13 @@ void PrefixCache::erase(BlockId id) {
   --size_;
 }
 
+void PrefixCache::move(BlockId from, BlockId to) {
+  const Hash128 hash = hashes_[index(from)];
+  const std::int32_t group = groups_[index(from)];
+  erase(from);
+  insert(to, hash, group);
+}
+
 std::int32_t PrefixCache::match(std::span<const Hash128> hashes, std::int32_t group,
                                 std::int32_t window, std::int32_t block_size,
                                 std::int32_t limit) const {

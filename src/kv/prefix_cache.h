@@ -29,10 +29,12 @@ class PrefixCache {
   void insert(BlockId id, Hash128 hash, std::int32_t group);
   // Forgets a block's name. REQUIRES: it has one.
   void erase(BlockId id);
+  // The name of `from` becomes that of `to`. REQUIRES: `from` has one, `to` has none.
+  void move(BlockId from, BlockId to);
 
-  // Of the first `limit` hashes, how many blocks in front a sequence may take over: in a
-  // full-attention group (window 0) all of them must be here; in a sliding one only those that
-  // the next token can still see.
+  // How many of the first `limit` blocks a sequence may take over. In a full-attention group
+  // (window 0) all of them must be cached, in a sliding group only those that the next token can
+  // still see.
   std::int32_t match(std::span<const Hash128> hashes, std::int32_t group, std::int32_t window,
                      std::int32_t block_size, std::int32_t limit) const;
 

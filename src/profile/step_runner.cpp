@@ -41,7 +41,7 @@ bool StepRunner::can_run(const StepShape& shape) const {
 // As a prompt that came in chunks: blocks behind a window are given back on the way.
 void StepRunner::take_blocks(std::int32_t slot, std::int32_t context, std::int32_t count) {
   BlockChanges changes = plan_.block_changes();
-  CHECK(kv_.admit(slot, {}, context + count, Watermark::kIgnore, changes));
+  CHECK(kv_.admit(slot, {}, context + count, {}, changes));
   const std::int32_t longest = limits_.kv.max_query_len;
   for (std::int32_t first = 0; first < context; first += longest) {
     CHECK(kv_.extend(slot, first, std::min(longest, context - first), changes));

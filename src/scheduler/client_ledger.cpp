@@ -33,14 +33,14 @@ std::int32_t ClientLedger::open(std::string_view key) {
 
 // Ends with the first who is not ahead: without charges, under other policies than `vtc`, at once.
 std::int64_t ClientLedger::lifted(std::int64_t own) const {
-  constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
-  std::int64_t least = kNobody;
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  std::int64_t least = kNone;
   for (const Account& account : accounts_) {
     if (account.queued == 0) continue;
     least = std::min(least, account.served);
     if (least <= own) return own;
   }
-  if (least != kNobody) return least;
+  if (least != kNone) return least;
   return std::max(own, last_left_ < 0 ? last_served_ : served(last_left_));
 }
 

@@ -3,7 +3,7 @@
 // whatever Request::client_key names; an empty key is one client too.
 //
 // Idle time earns no credit: a client whose queue was empty is lifted on arrival to the least
-// counter among those that wait, or, when nobody waits, to that of the client that left the queue
+// counter among those that wait, or, when none waits, to that of the client that left the queue
 // last. Debts are kept while a client is idle, for the most indebted kMaxIdle at most, so keys that
 // clients make up cannot fill the memory.
 // Owner: the scheduler's state. Threads: the engine's. Allocation: when clients come and go.
@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace sluice {
@@ -49,13 +49,6 @@ class ClientLedger {
     std::int32_t alive = 0;   // sequences that wait or run
     bool used = false;
   };
-  struct KeyHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view key) const {
-      return std::hash<std::string_view>{}(key);
-    }
-  };
-
   static std::size_t index(std::int32_t client) { return static_cast<std::size_t>(client); }
   std::int32_t open(std::string_view key);
   std::int64_t lifted(std::int64_t own) const;  // the counter of a client that comes back
@@ -64,9 +57,11 @@ class ClientLedger {
 
   std::vector<Account> accounts_;
   std::vector<std::int32_t> free_;
-  std::unordered_map<std::string, std::int32_t, KeyHash, std::equal_to<>> clients_;
+  // Ordered: a client that chooses keys cannot make them collide, and no seed is needed.
+  std::map<std::string, std::int32_t, std::less<>> clients_;
   std::size_t num_idle_ = 0;
-  std::int32_t last_left_ = -1;   // whose queue became empty last; -1: forgotten, or nobody's yet
+  std::int32_t last_left_ =
+      -1;  // the client whose queue became empty last; -1: forgotten, or none yet
   std::int64_t last_served_ = 0;  // its counter when it was forgotten
 };
 

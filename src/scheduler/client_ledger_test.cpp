@@ -15,7 +15,7 @@ TEST(ClientLedger, ANewcomerIsLiftedToTheLeastOfThoseThatWait) {
   ledger.charge(b, 40);
   const auto c = ledger.arrive("c");
   EXPECT_EQ(ledger.served(c), 40);
-  // A second request of somebody who waits changes nothing.
+  // A second request of a waiting client changes nothing.
   ledger.charge(b, 500);
   EXPECT_EQ(ledger.arrive("c"), c);
   EXPECT_EQ(ledger.served(c), 40);
@@ -33,13 +33,13 @@ TEST(ClientLedger, AReturnerKeepsItsDebtAndEarnsNoCredit) {
   ledger.charge(greedy, 1000);
   ledger.charge(quiet, 10);
   const auto other = ledger.arrive("other");
-  EXPECT_EQ(ledger.served(other), 10);  // nobody waited; quiet had left last
+  EXPECT_EQ(ledger.served(other), 10);  // none waited; quiet had left last
   ledger.charge(other, 190);
   EXPECT_EQ(ledger.served(ledger.arrive("quiet")), 200);    // not 10: idle time earns nothing
   EXPECT_EQ(ledger.served(ledger.arrive("greedy")), 1000);  // not 200: the debt stays
 }
 
-TEST(ClientLedger, WhenNobodyWaitsTheLastToLeaveSetsTheLevel) {
+TEST(ClientLedger, WithoutWaitingClientsTheLastToLeaveSetsTheLevel) {
   ClientLedger ledger;
   const auto a = ledger.arrive("a");
   const auto b = ledger.arrive("b");

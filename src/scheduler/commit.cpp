@@ -86,8 +86,8 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   CHECK(row.num_logits > 0 || result.num_tokens == 0);
   const FinishReason reason = append_tokens(slot, result, commit);
 
-  // Of the row's tokens those count as computed that stand before the last known one: a row that
-  // guessed (speculation) may have computed more than was accepted.
+  // The row's tokens before the last known one count as computed. A row that guessed
+  // (speculation) may have computed more than was accepted.
   std::int32_t computed = row.context_len + row.query_len;
   if (row.num_logits > 0) computed = std::min(computed, r.known[s] - 1);
   const std::int32_t rejected = row.context_len + row.query_len - computed;
@@ -124,7 +124,7 @@ FinishReason Commit::append_tokens(std::int32_t slot, const RowResult& result, R
 
 void Commit::finish_cancelled(std::int32_t slot) {
   Sequence& sequence = *state_.running.sequence[RunningSet::index(slot)];
-  // Of a discarded decode the token is unknown, so its block cannot be named.
+  // The token of a discarded decode is unknown, so its block cannot be named.
   sequence.computed =
       std::min(sequence.computed, static_cast<std::int32_t>(sequence.tokens.size()));
   state_.finish_running(slot, sequence.cancel_reason);

@@ -23,7 +23,7 @@ struct TokenLogprob {
   float logprob = 0.0F;
 };
 
-// What became of a plan's row, in the plan's order.
+// The result of one row, in the plan's order.
 struct RowResult {
   std::int32_t first_token = 0;  // index in StepResult::tokens
   std::int32_t num_tokens = 0;   // tokens to commit: 0 (chunk) to query_len

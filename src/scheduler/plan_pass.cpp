@@ -12,11 +12,9 @@ std::size_t share(std::size_t sequences, std::int32_t micro_batches) {
 
 }  // namespace
 
-PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& resources,
-                   BatchPlan& plan)
+PlanPass::PlanPass(SchedulerState& state, TimePoint now, BatchPlan& plan)
     : state_(state),
       now_(now),
-      resources_(resources),
       plan_(plan),
       changes_(plan.block_changes()),
       token_limit_(state.options.token_budget),
@@ -82,33 +80,98 @@ RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
   return RowOutcome::kPlanned;
 }
 
-// Preempts the newest sequences until `slot` has blocks for `count` more tokens (kPlanned). Only
-// those behind it in the order and not in flight: a step in flight writes into its blocks, and a
-// row of this plan is final. Otherwise the sequence waits, blocks in hand; it may yet be somebody
-// else's victim, but gives nothing up before anybody needs it. The oldest never waits for long:
-// when all that could give way are in flight, the newest of them sits out this plan and so can be
-// preempted in the next one. (Else, with steps that always overlap, the oldest would wait until
-// they come to need a block themselves.)
+// The last sequence in service order behind `before_slot` (-1: any) that no step in flight names;
+// -1 when there is none.
+std::int32_t PlanPass::newest_idle(std::int32_t before_slot) const {
+  const std::vector<std::int32_t>& order = set().order;
+  for (std::size_t i = order.size(); i > 0 && order[i - 1] != before_slot; --i) {
+    if (idle(order[i - 1])) return order[i - 1];
+  }
+  return -1;
+}
+
+// The newest sequence sits out this plan, so that it can be preempted in a later one.
+void PlanPass::hold_newest() {
+  set().held[at(set().order.back())] = 1;
+  holds_victim_ = true;
+}
+
+// Finds blocks for `count` more tokens of `slot` (kPlanned): from an idle release that ends, by
+// growth (then the row waits for it), else by preempting the newest sequences. Victims are only
+// those behind the slot in the order and not in flight: a step in flight writes into its blocks,
+// and a row of this plan is final. Otherwise the sequence waits with its blocks; it may yet be
+// another one's victim, but gives nothing up before that. The oldest never waits for long: when all
+// possible victims are in flight, the newest of them sits out this plan and so can be preempted in
+// the next one. (Else, with steps that always overlap, the oldest would wait until they come to
+// need a block themselves.)
 RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
-  RunningSet& r = set();
-  const std::int32_t first = r.next[at(slot)];
+  const std::int32_t first = set().next[at(slot)];
+  if (state_.kv_sizer.stop_release() && state_.kv.extend(slot, first, count, changes_)) {
+    return RowOutcome::kPlanned;
+  }
   short_of_memory_ = true;
+  if (state_.kv_sizer.can_grow()) {
+    state_.kv_sizer.want(state_.kv.last_shortage());
+    return RowOutcome::kWaits;
+  }
   while (true) {
-    std::int32_t victim = -1;
-    for (std::size_t i = r.order.size(); i > 0 && r.order[i - 1] != slot; --i) {
-      if (!idle(r.order[i - 1])) continue;
-      victim = r.order[i - 1];
-      break;
-    }
+    const std::int32_t victim = newest_idle(slot);
     if (victim < 0) break;
     state_.preempt(victim, plan_);
     if (state_.kv.extend(slot, first, count, changes_)) return RowOutcome::kPlanned;
   }
-  if (r.order.back() != slot) {
-    r.held[at(r.order.back())] = 1;
-    holds_victim_ = true;
-  }
+  lacks_memory_ = &sequence(slot);
+  if (set().order.back() != slot) hold_newest();
   return RowOutcome::kWaits;
+}
+
+void PlanPass::keep_kv_limit() {
+  KvSizer& size = state_.kv_sizer;
+  if (state_.kv.num_usable_blocks() <= size.most_usable_blocks()) return;
+  while (size.over_limit()) {
+    short_of_memory_ = true;
+    admits_ = false;
+    const std::int32_t victim = newest_idle(-1);
+    if (victim < 0) {
+      if (!set().order.empty()) hold_newest();
+      return;
+    }
+    const bool alone = set().order.size() == 1 && set().num_draining == 0;
+    if (alone && never_fits(sequence(victim), Reservation::kMaxTokens)) {
+      state_.end_running(victim, FinishReason::kNoMemory, plan_);
+    } else {
+      state_.preempt(victim, plan_);
+    }
+  }
+  size.apply_limit();
+}
+
+// One more step of all decodes, and a step of prompts when some wait.
+std::int32_t PlanPass::growth_reserve() const {
+  const std::int32_t groups = state_.kv.num_groups();
+  const std::int32_t block = state_.kv.block_size();
+  const auto running = static_cast<std::int32_t>(set().order.size());
+  const bool waits = !state_.waiting.empty();
+  return groups * (running + (waits ? (state_.options.token_budget + block - 1) / block : 0));
+}
+
+void PlanPass::finish() {
+  state_.kv_sizer.finish(now_, growth_reserve(), plan_);
+  end_stuck();
+  if (plan_.has_rows()) note_end();
+}
+
+// Nothing is in flight, nothing was found to run or to move, and a sequence lacks memory: it has
+// all of it and cannot go on.
+void PlanPass::end_stuck() {
+  if (lacks_memory_ == nullptr || state_.next_committed < state_.next_step) return;
+  if (!plan_.empty() || !plan_.preempted.empty() || !plan_.ended.empty()) return;
+  if (lacks_memory_->state == SequenceState::kRunning) {
+    state_.end_running(lacks_memory_->slot, FinishReason::kNoMemory, plan_);
+    return;
+  }
+  const std::size_t position = state_.waiting.find(SchedulerState::place_of(*lacks_memory_));
+  state_.end_waiting(position, FinishReason::kNoMemory, plan_);
 }
 
 void PlanPass::decode_all() {
@@ -178,74 +241,117 @@ std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, Reservation r
   return sequence.length();
 }
 
+// Blocks that running sequences, those admitted in this plan included, take for their next
+// SchedulerOptions::decode_headroom tokens each. Computed once for a plan; admissions add their
+// own.
+std::int32_t PlanPass::decode_room() {
+  if (decode_room_ >= 0) return decode_room_;
+  decode_room_ = 0;
+  for (const std::int32_t slot : set().order) decode_room_ += room_of(slot);
+  return decode_room_;
+}
+
+std::int32_t PlanPass::room_of(std::int32_t slot) const {
+  const std::int32_t from = std::max(set().next[at(slot)], set().prefill_end[at(slot)]);
+  const std::int32_t to =
+      std::min(from + state_.options.decode_headroom, set().decode_end[at(slot)]);
+  return state_.kv.blocks_to_reach(slot, to);
+}
+
+// A sequence that is alone may use all there is, since no other one decodes.
+Headroom PlanPass::headroom(Reservation reservation) {
+  Headroom room;
+  room.spare_cached = state_.kv_sizer.can_grow();
+  if (reservation == Reservation::kPrompt && !is_alone()) {
+    room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
+  }
+  return room;
+}
+
 std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Sequence& sequence,
                                                   Reservation reservation) {
   ChoiceGroup* const group = state_.group_of(sequence);
-  // The watermark is for the growth of others; whoever is alone may use all there is.
-  const bool grows = reservation == Reservation::kPrompt && !is_alone();
-  const Watermark watermark = grows ? Watermark::kKeep : Watermark::kIgnore;
+  const Headroom room = headroom(reservation);
   const std::int32_t reserved = tokens_to_reserve(sequence, reservation);
   if (may_fork(sequence, group)) {
     const std::int32_t shared = sequence.prompt_len - 1;
-    const bool forked =
-        state_.kv.fork(group->leader_slot, slot, shared, reserved, watermark, changes_);
+    const bool forked = state_.kv.fork(group->leader_slot, slot, shared, reserved, room, changes_);
     return forked ? std::optional(shared) : std::nullopt;
   }
   const auto cached = state_.kv.admit(slot, SchedulerState::known_hashes(sequence),
-                                      sequence.length(), watermark, changes_, reserved);
+                                      sequence.length(), room, changes_, reserved);
   if (cached && group != nullptr && group->leader_slot < 0) group->leader_slot = slot;
   return cached;
 }
 
-bool PlanPass::try_admit(const WaitingEntry& entry, Reservation reservation) {
+// Even alone, with all the memory that there may be.
+bool PlanPass::never_fits(const Sequence& sequence, Reservation reservation) const {
+  const std::int32_t tokens =
+      reservation == Reservation::kPrompt ? sequence.length() : sequence.max_len - 1;
+  return state_.kv.blocks_needed(tokens) > state_.kv_sizer.most_usable_blocks();
+}
+
+bool PlanPass::try_admit(std::size_t position, Reservation reservation) {
+  const WaitingEntry entry = state_.waiting.at(position);
   Sequence& sequence = *entry.sequence;
   const std::int32_t slot = set().free_slots.back();
-  const auto cached = take_blocks(slot, sequence, reservation);
-  if (!cached) return false;
+  auto cached = take_blocks(slot, sequence, reservation);
+  if (!cached && state_.kv_sizer.stop_release()) cached = take_blocks(slot, sequence, reservation);
+  if (!cached) {
+    if (state_.kv_sizer.can_grow()) state_.kv_sizer.want(state_.kv.last_shortage());
+    lacks_memory_ = &sequence;
+    if (never_fits(sequence, reservation)) {
+      state_.end_waiting(position, FinishReason::kNoMemory, plan_);
+    }
+    return false;
+  }
+  state_.dequeue(position);
   state_.occupy(slot, entry, *cached);
+  if (decode_room_ >= 0) decode_room_ += room_of(slot);
   if (sequence.num_preemptions == 0) {
     sequence.first_scheduled = now_;
     sequence.cached_prompt_tokens = *cached;
   }
-  plan_.assignments.push_back({slot, &sequence});
+  const std::int32_t adapter_slot =
+      entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;
+  plan_.assignments.push_back({slot, &sequence, adapter_slot});
   return true;
 }
 
 bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (!can_admit()) return false;
-  const WaitingEntry entry = state_.waiting.at(position);
+  const WaitingEntry& entry = state_.waiting.at(position);
   if (entry.order.ticket >= how.before_ticket) return false;
-  if (how.rows == PromptRows::kWhole && tokens_to_compute(*entry.sequence) > tokens_left()) {
-    return false;
-  }
+  Sequence& sequence = *entry.sequence;
+  if (how.rows == PromptRows::kWhole && tokens_to_compute(sequence) > tokens_left()) return false;
   if (time_ != nullptr && !time_for(entry)) return false;
-  if (!try_admit(entry, how.reservation)) return false;
-  state_.dequeue(position);
+  if (!try_admit(position, how.reservation)) return false;
   // Its blocks are promised, so the first chunk cannot fail.
-  CHECK(prefill(entry.sequence->slot, tokens_left()) == RowOutcome::kPlanned);
+  CHECK(prefill(sequence.slot, tokens_left()) == RowOutcome::kPlanned);
   return true;
 }
 
 bool PlanPass::admit_next(const Admission& how) {
-  if (!can_admit()) return false;
-  const auto passed_over = [&](const WaitingEntry& entry) {
-    return entry.sequence == nullptr || waits_for_leader(entry);
-  };
-  while (cursor_ < waiting().size() && passed_over(waiting()[cursor_])) ++cursor_;
-  return cursor_ < waiting().size() && admit_at(cursor_, how);
+  while (can_admit()) {
+    while (cursor_ < waiting().size() && passes_over(waiting()[cursor_])) ++cursor_;
+    if (cursor_ == waiting().size()) return false;
+    if (admit_at(cursor_, how)) return true;
+    if (waiting()[cursor_].sequence != nullptr) return false;
+  }
+  return false;
 }
 
 void PlanPass::admit_choices(const Admission& how) {
   if (state_.choices.empty() || !can_admit()) return;
   const auto ready = [&](const WaitingEntry& entry) {
-    if (entry.sequence == nullptr) return false;
+    if (passes_over(entry)) return false;
     const ChoiceGroup* const group = state_.group_of(*entry.sequence);
-    return group != nullptr && group->leader_slot >= 0 && !waits_for_leader(entry);
+    return group != nullptr && group->leader_slot >= 0;
   };
   for (std::size_t i = 0; i < waiting().size();) {
     if (!ready(waiting()[i])) {
       ++i;
-    } else if (!admit_at(i, how)) {
+    } else if (!admit_at(i, how) && waiting()[i].sequence != nullptr) {
       return;
     }
   }

@@ -14,8 +14,8 @@ TimePoint PlanPass::step_start() const {
 // Rows planned before the first chunk: decodes, and those with guesses.
 void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->predictor.window); }
 
-// What the decodes take, and the slack of the stream that is due first. A stream whose first token
-// is not known yet (its step is in flight) has its next one due a TBT from now.
+// Sums up the time of the decodes and the slack of the stream that is due first. A stream whose
+// first token is not known yet (its step is in flight) has its next one due a TBT from now.
 void PlanPass::begin_chunks() {
   chunks_begun_ = true;
   const TimePoint start = step_start();
@@ -30,7 +30,7 @@ void PlanPass::begin_chunks() {
   sum_up_decodes();
 }
 
-// At most `wanted` tokens, 0 for none. Who gets less than wanted is the last of the step. The first
+// At most `wanted` tokens, 0 for none. A chunk with fewer than wanted is the step's last. The first
 // chunk has min_chunk tokens whatever the time says; a further one with less would be split for
 // nothing.
 std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t wanted,
@@ -58,6 +58,7 @@ bool PlanPass::time_for(const WaitingEntry& entry) {
   return fits;
 }
 
+// With a time budget: when the step of this plan should end.
 void PlanPass::note_end() {
   if (time_ == nullptr) return;
   if (!chunks_begun_) sum_up_decodes();

@@ -30,18 +30,18 @@ std::size_t VtcPolicy::line_up(std::span<const WaitingEntry> waiting, std::size_
     const WaitingEntry& entry = waiting[i - 1];
     if (entry.sequence == nullptr) continue;
     const auto client = static_cast<std::size_t>(entry.client);
-    if (client >= first_.size()) first_.resize(client + 1, kNobody);
+    if (client >= first_.size()) first_.resize(client + 1, kNone);
     next_[i - 1] = std::exchange(first_[client], static_cast<std::int32_t>(i - 1));
-    if (next_[i - 1] == kNobody) lines_.push_back({entry.client, 0});
+    if (next_[i - 1] == kNone) lines_.push_back({entry.client, 0});
   }
   for (Line& line : lines_) {
-    line.first = std::exchange(first_[static_cast<std::size_t>(line.client)], kNobody);
+    line.first = std::exchange(first_[static_cast<std::size_t>(line.client)], kNone);
   }
   return end;
 }
 
-// Who comes next is the first of the client with the least counter, and of equal ones the first in
-// service order. When he does not fit, nobody overtakes him: false.
+// The next sequence is the first one of the client with the least counter; among equal clients, the
+// first in service order. False when it does not fit: no other one overtakes it.
 bool VtcPolicy::admit_lines(PlanPass& pass) {
   const auto comes_later = [&](const Line& a, const Line& b) {
     return std::pair(pass.served(a.client), a.first) > std::pair(pass.served(b.client), b.first);
@@ -52,13 +52,16 @@ bool VtcPolicy::admit_lines(PlanPass& pass) {
     std::pop_heap(lines_.begin(), lines_.end(), comes_later);
     Line& line = lines_.back();
     const auto position = static_cast<std::size_t>(line.first);
-    if (!pass.waits_for_leader(pass.waiting()[position])) {
-      fits = pass.admit_at(position, {});
-      if (!fits) break;
-      charge_prompt(pass, pass.rows().back().slot);
+    if (!pass.passes_over(pass.waiting()[position])) {
+      if (pass.admit_at(position, {})) {
+        charge_prompt(pass, pass.rows().back().slot);
+      } else if (pass.waiting()[position].sequence != nullptr) {
+        fits = false;
+        break;
+      }
     }
     line.first = next_[position];
-    if (line.first == kNobody) {
+    if (line.first == kNone) {
       lines_.pop_back();
     } else {
       std::push_heap(lines_.begin(), lines_.end(), comes_later);
@@ -74,8 +77,8 @@ void VtcPolicy::charge_decodes(PlanPass& pass) const {
   }
 }
 
-// At once for all chunks, so that the next choice knows of it. Nobody pays again because he was
-// preempted, nor for tokens that came from the prefix cache or from a sibling.
+// All chunks are charged at once, so that the next choice knows of it. A client does not pay again
+// after a preemption, nor for tokens from the prefix cache or from a sibling.
 void VtcPolicy::charge_prompt(PlanPass& pass, std::int32_t slot) const {
   const Sequence& sequence = pass.sequence(slot);
   if (sequence.num_preemptions > 0) return;

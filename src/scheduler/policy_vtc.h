@@ -1,7 +1,7 @@
 // `vtc`: stall-free batches, admitted fairly by client: the Virtual Token Counter (Sheng et al.,
-// "Fairness in Serving Large Language Models", OSDI 2024). Of those who wait with the best
-// priority, the client that was served least comes next; the counters are ClientLedger's.
-// docs/scheduling.md has the rules.
+// "Fairness in Serving Large Language Models", OSDI 2024). Among the waiting
+// clients of the best priority, the one that was served least comes next; the counters are
+// ClientLedger's. docs/scheduling.md has the rules.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// What a client is charged for.
+// The charges of a client.
 struct VtcWeights {
   std::int64_t input = 1;   // per prompt token computed
   std::int64_t output = 2;  // per decode
@@ -34,15 +34,15 @@ class VtcPolicy final : public Policy {
   std::size_t line_up(std::span<const WaitingEntry> waiting, std::size_t begin);
   bool admit_lines(PlanPass& pass);
 
-  static constexpr std::int32_t kNobody = -1;
+  static constexpr std::int32_t kNone = -1;
   // The sequences of a client that wait, linked by `next_`.
   struct Line {
     std::int32_t client = 0;
-    std::int32_t first = kNobody;  // position in the waiting queue
+    std::int32_t first = kNone;  // position in the waiting queue
   };
 
   VtcWeights weights_;
-  // Of one plan.
+  // Scratch of one plan.
   std::vector<Line> lines_;
   std::vector<std::int32_t> next_;   // by position
   std::vector<std::int32_t> first_;  // by client

@@ -61,7 +61,7 @@ TEST(PolicyVtc, PriorityComesBeforeFairness) {
   EXPECT_EQ(h.step(), "2:4@0");
 }
 
-TEST(PolicyVtc, NobodyOvertakesTheOneWhoseTurnItIs) {
+TEST(PolicyVtc, NoClientOvertakesTheNextOne) {
   HarnessOptions o = options(4);
   o.num_blocks = 12;  // 11 usable: 44 tokens
   SchedulerHarness h(o);
@@ -93,8 +93,8 @@ TEST(PolicyVtc, ChoicesPayForTheirPromptOnce) {
   EXPECT_EQ(h.step(), "5:5@0 7:5@0 6:5@0");
 }
 
-// The rule as it is written, one choice after the other: of the best priority the client with the
-// least counter, of him whoever came first. Choices wait for their leader.
+// The rule as it is written, one choice after the other: in the best priority the client with the
+// least counter, and its sequence that came first. Choices wait for their leader.
 std::vector<SequenceId> admitted_by_the_rule(std::vector<const Sequence*> waiting) {
   std::map<std::string, std::int64_t> served;
   std::vector<const Request*> led;
@@ -170,8 +170,7 @@ TEST(PolicyVtc, ThePreemptedDoNotPayTwice) {
   VtcPolicy policy;
   for (int round = 0; round < 2; ++round) {
     BatchPlan plan;
-    const ResourceView resources;
-    PlanPass pass(state, TimePoint{}, resources, plan);
+    PlanPass pass(state, TimePoint{}, plan);
     policy.plan(pass);
     ASSERT_EQ(plan.rows.size(), 1U);
     EXPECT_EQ(state.clients.served(client), 5);

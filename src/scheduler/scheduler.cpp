@@ -23,9 +23,11 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.token_ids.reserve(seqs + static_cast<std::size_t>(options.token_budget));
   plan.logit_positions.reserve(seqs);
   plan.assignments.reserve(seqs);
-  plan.table_updates.reserve(seqs * groups * 4);  // hits, behind the window, copied, appended
+  // Hits, behind the window, copied, appended, moved down.
+  plan.table_updates.reserve(seqs * groups * 5);
   plan.block_ids.reserve(2 * blocks);
-  plan.copies.reserve(seqs * groups);
+  plan.copies.reserve(std::max(seqs * groups, std::size_t{KvSizer::kMovesPerPlan}));
+  plan.transfers.reserve(static_cast<std::size_t>(options.adapters.num_slots));
   plan.preempted.reserve(seqs);
   plan.ended.reserve(seqs);
 }
@@ -67,17 +69,25 @@ Status Scheduler::add(Sequence& sequence) {
       static_cast<std::int32_t>(std::min<std::int64_t>(wanted, options.max_model_len));
   // The last token is never computed: nothing follows it.
   const std::int64_t blocks = state_->kv.blocks_needed(max_len - 1);
-  if (blocks > state_->kv.num_usable_blocks()) {
+  const std::int32_t most_blocks = state_->kv_sizer.most_usable_blocks();
+  if (blocks > most_blocks) {
     return resource_exhausted(fmt::format(
         "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}; lower "
         "max_tokens or raise --kv-cache-memory",
-        blocks, max_len - 1, state_->kv.num_usable_blocks()));
+        blocks, max_len - 1, most_blocks));
+  }
+  const std::int32_t adapter = sequence.request->adapter;
+  const AdapterOptions& adapters = options.adapters;
+  if (adapter < -1 || (adapter >= 0 && adapters.num_slots == 0) ||
+      adapter >= adapters.num_adapters) {
+    return not_found(fmt::format("there is no adapter {}", adapter));
   }
   sequence.max_len = max_len;
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
   sequence.ticket = state_->next_ticket++;
-  state_->waiting.insert({SchedulerState::place_of(sequence), &sequence,
-                          state_->clients.arrive(sequence.request->client_key)});
+  state_->enqueue({SchedulerState::place_of(sequence), &sequence,
+                   state_->clients.arrive(sequence.request->client_key), adapter});
+  state_->kv_sizer.note_activity();
   return {};
 }
 
@@ -104,11 +114,15 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   plan.step = state_->next_step;
   plan.planned_at = now;
   std::fill(state_->running.held.begin(), state_->running.held.end(), std::uint8_t{0});
+  state_->kv_sizer.begin(now, resources);
+  state_->take_completions(now, resources.completed, plan);
   state_->waiting.compact();
-  PlanPass pass(*state_, now, resources, plan);
+  PlanPass pass(*state_, now, plan);
+  pass.keep_kv_limit();
+  state_->plan_loads(now, plan);
   policy_->plan(pass);
+  pass.finish();
   if (!plan.has_rows()) return;
-  pass.note_end();
   ++state_->next_step;
 }
 
@@ -119,6 +133,8 @@ std::int32_t Scheduler::num_waiting() const {
 std::int32_t Scheduler::num_running() const {
   return static_cast<std::int32_t>(state_->running.order.size()) + state_->running.num_draining;
 }
+
+std::optional<TimePoint> Scheduler::wake_at() const { return state_->kv_sizer.wake_at(); }
 
 void Scheduler::check_integrity() const { state_->check_integrity(); }
 

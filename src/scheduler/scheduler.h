@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "request/sequence.h"
+#include "scheduler/adapter_slots.h"
 #include "scheduler/batch_plan.h"
 #include "scheduler/executor.h"
 #include "scheduler/resource_view.h"
@@ -38,13 +39,22 @@ struct SchedulerOptions {
   // Micro-batches that a pipeline of as many stages keeps in flight. With more than one, no
   // sequence decodes in two of them at once, and each takes at most its share of the running ones:
   // ceil(running / micro_batches), and with those it admits ceil(max_num_seqs / micro_batches).
-  // REQUIRES then: whoever plans fills the pipeline before the next commit, so all get their turn.
+  // REQUIRES then: the caller keeps planning until the pipeline is full before it commits again.
   std::int32_t micro_batches = 1;
   // Chunks are planned by time, within token_budget. REQUIRES: Policy::plans_by_time().
   std::optional<TimeBudget> time_budget = std::nullopt;
+  // Admission leaves room for this many more tokens of each running sequence, and at least
+  // KvOptions::watermark. Without it a preempted sequence comes back as soon as another one ends,
+  // and is preempted again.
+  std::int32_t decode_headroom = 32;
+  // Adapters that requests may name, and the slots that they are loaded into.
+  AdapterOptions adapters = {};
+  // Memory is returned after so long without a new request or the end of a sequence (kv_sizer.h).
+  // 0: never.
+  Duration kv_idle_release{0};
 };
 
-// What commit did to one row. The new tokens are the last `num_tokens` of sequence->tokens.
+// The effect of commit on one row. The new tokens are the last `num_tokens` of sequence->tokens.
 struct RowCommit {
   // Null for a row of a sequence that an earlier commit finished while the row was in flight: its
   // tokens are discarded, and the sequence may be gone.
@@ -63,8 +73,9 @@ class Scheduler {
 
   // Queues a new sequence, which must stay where it is until it is finished; sets its max_len from
   // max_tokens and the context. kInvalidArgument when its prompt is empty
-  // or leaves no room in the context; kResourceExhausted when it could not run
-  // even alone in the KV memory there is (the message says how much would be needed).
+  // or leaves no room in the context; kNotFound when there is no such adapter; kResourceExhausted
+  // when it could not run even alone in the most KV memory that there may be (the message says how
+  // much would be needed).
   Status add(Sequence& sequence);
 
   // Ends a sequence: at once when it is not in flight (then it is finished on return), else when
@@ -72,7 +83,10 @@ class Scheduler {
   // string was found in its text. Nothing happens to one that is finished already.
   void cancel(Sequence& sequence, FinishReason reason = FinishReason::kCancelled);
 
-  // Fills `plan` (cleared first); empty when nothing can run now.
+  // Fills `plan` (cleared first). A plan that is not empty must be submitted before the next call.
+  // Without rows when no sequence can run now; empty when there is nothing to move either.
+  // Sequences that can never go on end here (BatchPlan::ended): one that has no room in the KV
+  // memory that is left even alone, and those that wait for an adapter whose load failed.
   void plan(TimePoint now, const ResourceView& resources, BatchPlan& plan);
 
   // Takes the result of the oldest plan not yet committed. `out` is cleared first; one entry per
@@ -84,6 +98,8 @@ class Scheduler {
   // Sequences that hold a slot, those included that ended while a step in flight uses it.
   std::int32_t num_running() const;
   bool has_work() const { return num_waiting() + num_running() > 0; }
+  // When plan() should be called at the latest, even without work: to return idle memory.
+  std::optional<TimePoint> wake_at() const;
 
   // CHECKs every invariant of queues, slots and blocks. For tests, fuzzers and idle time.
   void check_integrity() const;

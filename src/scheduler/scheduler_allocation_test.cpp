@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// What an executor would answer, without its cost: token 7 for every logit.
+// Answers as an executor would, at no cost: token 7 for every logit.
 void answer(const BatchPlan& plan, StepResult& result) {
   result.clear();
   for (const PlanRow& row : plan.rows) {

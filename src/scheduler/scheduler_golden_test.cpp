@@ -140,7 +140,8 @@ TEST(GoldenSchedule, HybridReservations) {
 }
 
 // Prompts of a batch that do not fit into one step come in the next ones, before the first decode;
-// who arrives meanwhile waits for the next batch, but for choices of the batch's own requests.
+// a request that arrives meanwhile waits for the next batch; choices of the batch's requests join
+// it.
 TEST(GoldenSchedule, RequestLevelBatches) {
   SchedulerHarness h({.policy = "request-level",
                       .token_budget = 4,
@@ -173,7 +174,7 @@ TEST(GoldenSchedule, ChoicesJoinTheirBatchLate) {
   EXPECT_THAT(steps(h, 5), ElementsAre("1:1@12 2:1@10", "2:1@11", "2:1@12", "3:3@0", "3:1@3"));
 }
 
-// Two micro-batches share those who run: no sequence is in both, none takes more than half.
+// Two micro-batches share the running sequences: no sequence is in both, none takes more than half.
 TEST(GoldenSchedule, MicroBatchesAreBalanced) {
   SchedulerHarness h({.max_num_seqs = 6, .max_in_flight = 2, .micro_batches = 2});
   for (int i = 0; i < 5; ++i) h.add(2, 9);
@@ -202,7 +203,7 @@ TEST(GoldenSchedule, DecodesBeyondTheBudget) {
   h.add(1, 20);
   h.add(1, 20);
   EXPECT_THAT(steps(h, 2), ElementsAre("1:1@0 2:1@0", "1:1@1 2:1@1"));
-  // Decodes leave nothing, so prompts wait until somebody ends.
+  // Decodes leave nothing, so prompts wait until a sequence ends.
   EXPECT_THAT(steps(h, 17).back(), "1:1@18 2:1@18");
   EXPECT_THAT(steps(h, 3), ElementsAre("1:1@19 2:1@19", "3:1@0 4:1@0", "3:1@1 4:1@1"));
 
@@ -249,6 +250,98 @@ TEST(GoldenSchedule, ChoicesForkThePrompt) {
                                        "1:1@10 4:1@5 2:1@9 3:1@9"));
   h.run_to_end();
   for (const auto& s : h.sequences) EXPECT_EQ(s->tokens, h.expected(*s).tokens);
+}
+
+Sequence& add_with_adapter(SchedulerHarness& h, std::int32_t length, std::int32_t max_tokens,
+                           std::int32_t adapter) {
+  Request& request = h.request(length, max_tokens);
+  request.adapter = adapter;
+  Sequence& sequence = h.sequence(request);
+  CHECK(h.scheduler.add(sequence).has_value());
+  return sequence;
+}
+
+// Sequence 2 names an adapter that is not resident. Its load starts with the plan that first meets
+// it, sequence 3 goes first meanwhile, and 2 is admitted by the plan that sees the completion.
+TEST(GoldenSchedule, AMissingAdapterIsPassedOver) {
+  SchedulerHarness h({.token_budget = 10, .adapters = {.num_slots = 1, .num_adapters = 2}});
+  h.executor.hold_transfers();
+  h.add(4, 20);
+  EXPECT_EQ(h.step(), "1:4@0");
+  Sequence& waits = add_with_adapter(h, 6, 20, 1);
+  h.add(4, 20);
+  EXPECT_EQ(h.step(), "1:1@4 3:4@0");
+  ASSERT_EQ(h.executor.transfers().size(), 1U);
+  EXPECT_EQ(h.executor.transfers()[0].resource, 1);
+  EXPECT_THAT(steps(h, 2), ElementsAre("1:1@5 3:1@4", "1:1@6 3:1@5"));
+  h.executor.end_transfer(0, false);
+  const BatchPlan& plan = h.plan();
+  EXPECT_EQ(SchedulerHarness::describe(plan), "1:1@7 3:1@6 2:6@0");
+  ASSERT_EQ(plan.assignments.size(), 1U);
+  EXPECT_EQ(plan.assignments[0].adapter_slot, 0);
+  h.commit();
+  EXPECT_THAT(steps(h, 1), ElementsAre("1:1@8 2:1@6 3:1@7"));
+  h.run_to_end();
+  EXPECT_EQ(waits.tokens, h.expected(waits).tokens);
+}
+
+TEST(GoldenSchedule, EveryPolicyPassesOverAMissingAdapter) {
+  for (const std::string_view policy : policy_names()) {
+    SchedulerHarness h(
+        {.policy = std::string(policy), .adapters = {.num_slots = 1, .num_adapters = 2}});
+    h.executor.hold_transfers();
+    Sequence& waits = add_with_adapter(h, 6, 5, 0);
+    EXPECT_EQ(h.step(), "") << policy;  // a plan with the load alone
+    Sequence& base = h.add(8, 5);
+    for (int i = 0; i < 10; ++i) h.step();
+    EXPECT_EQ(base.finish_reason, FinishReason::kLength) << policy;
+    EXPECT_EQ(waits.state, SequenceState::kWaiting) << policy;
+    h.executor.end_transfer(0, false);
+    for (int i = 0; i < 10; ++i) h.step();
+    EXPECT_EQ(waits.tokens, h.expected(waits).tokens) << policy;
+  }
+}
+
+// One slot: the sequences of adapter 1 wait until those of adapter 0 have run, those of adapter 0
+// that come later wait for their next turn, and base sequences for neither.
+TEST(GoldenSchedule, AdaptersTakeTurnsInOneSlot) {
+  SchedulerHarness h(
+      {.token_budget = 32,
+       .adapters = {.num_slots = 1, .num_adapters = 2, .turn = std::chrono::milliseconds(1)}});
+  add_with_adapter(h, 4, 3, 0);
+  EXPECT_THAT(steps(h, 2), ElementsAre("", "1:4@0"));
+  add_with_adapter(h, 4, 2, 1);  // first in the queue: the slot closes at once
+  add_with_adapter(h, 4, 2, 0);
+  h.add(4, 2);
+  EXPECT_THAT(steps(h, 6), ElementsAre("1:1@4 4:4@0",  //
+                                       "1:1@5 4:1@4",  // both end: the slot is free
+                                       "",             // adapter 1 is loaded
+                                       "2:4@0",        // and closed for adapter 0
+                                       "2:1@4",        //
+                                       ""));           // adapter 0 is loaded
+  EXPECT_THAT(steps(h, 2), ElementsAre("3:4@0", "3:1@4"));
+}
+
+TEST(GoldenSchedule, AFailedLoadEndsTheSequencesThatWaitForIt) {
+  SchedulerHarness h({.adapters = {.num_slots = 1, .num_adapters = 2}});
+  h.executor.hold_transfers();
+  Sequence& first = add_with_adapter(h, 4, 3, 0);
+  Sequence& second = add_with_adapter(h, 4, 3, 0);
+  Sequence& other = add_with_adapter(h, 4, 3, 1);
+  EXPECT_EQ(h.step(), "");
+  h.executor.end_transfer(0, true);
+  EXPECT_THAT(h.plan().ended, ElementsAre(&first, &second));
+  EXPECT_EQ(first.finish_reason, FinishReason::kNoAdapter);
+  ASSERT_EQ(h.executor.transfers().size(), 1U);
+  h.executor.end_transfer(0, false);
+  h.run_to_end();
+  EXPECT_EQ(other.tokens, h.expected(other).tokens);
+  // A later request asks again.
+  Sequence& later = add_with_adapter(h, 4, 3, 0);
+  h.step();
+  h.executor.end_transfer(0, false);
+  h.run_to_end();
+  EXPECT_EQ(later.tokens, h.expected(later).tokens);
 }
 
 }  // namespace

@@ -47,6 +47,12 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
       GetParam().c_str(), total.steps, total.finished, total.output_tokens, total.preemptions,
       total.copies, total.cached_tokens, total.cancelled, total.failed, total.refused,
       total.empty_plans, total.guessed_rows, total.piped_rows);
+  std::printf(
+      "  %ld growths, %ld refused, %ld shrinks, %ld of them idle, %ld moved blocks, %ld transfers, "
+      "%ld late, %ld failed; ended for memory %ld, for an adapter %ld\n",
+      total.growths, total.refused_growths, total.shrinks, total.idle_releases, total.moved_blocks,
+      total.transfers, total.late_transfers, total.failed_transfers, total.no_memory,
+      total.no_adapter);
   // The workloads must reach what they are for, unless they are very few.
   if (wanted < 10'000) return;
   const bool reserves = GetParam().starts_with("hybrid") && GetParam() != "hybrid-only";
@@ -57,6 +63,14 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   EXPECT_GT(total.cached_tokens, wanted / 100);
   EXPECT_GT(total.cancelled, wanted / 1000);
   EXPECT_GT(total.failed, 0);
+  for (const std::int64_t events :
+       {total.growths, total.refused_growths, total.shrinks, total.idle_releases,
+        total.late_transfers, total.failed_transfers}) {
+    EXPECT_GE(events, total.steps / 100);
+  }
+  EXPECT_GT(total.moved_blocks, wanted / 1000);
+  EXPECT_GT(total.no_memory, 0);
+  EXPECT_GT(total.no_adapter, 0);
   if (GetParam() == "guessing") {
     EXPECT_GT(total.guessed_rows, wanted / 1000);
   } else {

@@ -18,6 +18,7 @@ RunningSet::RunningSet(std::size_t slots)
       decode_end(slots, 0),
       prompt_len(slots, 0),
       client(slots, 0),
+      adapter(slots, -1),
       in_flight(slots, 0),
       held(slots, 0),
       undecided(slots, 0) {
@@ -32,6 +33,8 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
     : options(scheduler_options),
       kv(kv_manager),
       running(static_cast<std::size_t>(scheduler_options.max_num_seqs)),
+      kv_sizer(kv_manager, scheduler_options.kv_idle_release),
+      adapters(scheduler_options.adapters),
       hasher(Hash128{}, kv_manager.block_size()) {
   CHECK(options.token_budget > 0 && options.max_num_seqs > 0 && options.max_model_len > 1);
   CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
@@ -57,11 +60,50 @@ const std::vector<Hash128>& SchedulerState::known_hashes(const Sequence& sequenc
   return sequence.block_hashes.empty() ? sequence.request->block_hashes : sequence.block_hashes;
 }
 
+void SchedulerState::enqueue(const WaitingEntry& entry) {
+  waiting.insert(entry);
+  if (entry.adapter >= 0) adapters.add_waiting(entry.adapter);
+}
+
 WaitingEntry SchedulerState::dequeue(std::size_t position) {
   const WaitingEntry entry = waiting.at(position);
   waiting.erase(position);
   clients.dequeue(entry.client);
+  if (entry.adapter >= 0) adapters.remove_waiting(entry.adapter);
   return entry;
+}
+
+void SchedulerState::end_running(std::int32_t slot, FinishReason reason, BatchPlan& plan) {
+  const std::size_t s = RunningSet::index(slot);
+  CHECK(running.in_flight[s] == 0);
+  Sequence* const sequence = running.sequence[s];
+  finish_running(slot, reason);
+  plan.ended.push_back(sequence);
+}
+
+void SchedulerState::end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan) {
+  const WaitingEntry entry = dequeue(position);
+  finish(*entry.sequence, entry.client, reason);
+  plan.ended.push_back(entry.sequence);
+}
+
+void SchedulerState::take_completions(TimePoint now, std::span<const TransferResult> completed,
+                                      BatchPlan& plan) {
+  for (const TransferResult& result : completed) {
+    const std::int32_t adapter = adapters.complete(result, now);
+    if (!result.failed) continue;
+    for (std::size_t i = 0; i < waiting.entries().size(); ++i) {
+      const WaitingEntry& entry = waiting.at(i);
+      if (entry.sequence == nullptr || entry.adapter != adapter) continue;
+      end_waiting(i, FinishReason::kNoAdapter, plan);
+    }
+  }
+}
+
+void SchedulerState::plan_loads(TimePoint now, BatchPlan& plan) {
+  if (options.adapters.num_slots == 0) return;
+  const std::int32_t first = waiting.empty() ? -1 : waiting.at(0).adapter;
+  adapters.plan_loads(now, first, next_transfer, plan.transfers);
 }
 
 void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::int32_t cached) {
@@ -86,6 +128,7 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.decode_end[s] = sequence.max_len - 1;
   running.prompt_len[s] = sequence.prompt_len;
   running.client[s] = entry.client;
+  running.adapter[s] = entry.adapter;
   running.held[s] = 0;
   running.undecided[s] = 0;
   const auto behind = std::upper_bound(running.order.begin(), running.order.end(), place,
@@ -113,6 +156,8 @@ void SchedulerState::vacate(std::int32_t slot) {
   const std::size_t s = RunningSet::index(slot);
   CHECK(running.state[s] == SlotState::kDraining && running.in_flight[s] == 0);
   kv.release(slot);
+  if (running.adapter[s] >= 0) adapters.release(running.adapter[s]);
+  running.adapter[s] = -1;
   running.state[s] = SlotState::kFree;
   running.sequence[s] = nullptr;
   running.free_slots.push_back(slot);
@@ -139,13 +184,14 @@ void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
   if (sequence.request->block_hash_root && sequence.output_len() > 0) {
     sequence.block_hashes = hashes;
   }
+  const std::int32_t adapter = running.adapter[s];
   leave_order(slot);
   vacate(slot);
   sequence.state = SequenceState::kWaiting;
   sequence.slot = -1;
   sequence.computed = 0;
   ++sequence.num_preemptions;
-  waiting.insert({place_of(sequence), &sequence, running.client[s]});
+  enqueue({place_of(sequence), &sequence, running.client[s], adapter});
   clients.requeue(running.client[s]);
   plan.preempted.push_back(sequence.id);
 }
@@ -170,6 +216,7 @@ void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReaso
   sequence.slot = -1;
   sequence.in_flight = 0;
   clients.finish(client);
+  kv_sizer.note_activity();
   if (ChoiceGroup* const group = group_of(sequence); group != nullptr) {
     if (--group->alive == 0) choices.erase(sequence.request);
   }
@@ -179,7 +226,7 @@ void SchedulerState::check_slot(std::int32_t slot) const {
   const std::size_t s = RunningSet::index(slot);
   const Sequence* const sequence = running.sequence[s];
   if (running.state[s] == SlotState::kFree) {
-    CHECK(sequence == nullptr && running.in_flight[s] == 0);
+    CHECK(sequence == nullptr && running.in_flight[s] == 0 && running.adapter[s] == -1);
     for (std::int32_t g = 0; g < kv.num_groups(); ++g) CHECK(kv.table(slot, g).empty());
     return;
   }
@@ -203,6 +250,9 @@ void SchedulerState::check_slot(std::int32_t slot) const {
 
 void SchedulerState::check_integrity() const {
   kv.check_integrity();
+  kv_sizer.check_integrity();
+  std::int64_t running_adapters = 0;
+  std::int64_t waiting_adapters = 0;
   std::size_t free = 0;
   std::int32_t draining = 0;
   std::size_t alive = waiting.size();
@@ -210,6 +260,7 @@ void SchedulerState::check_integrity() const {
     alive += running.sequence[s] != nullptr ? 1 : 0;
     free += running.state[s] == SlotState::kFree ? 1 : 0;
     draining += running.state[s] == SlotState::kDraining ? 1 : 0;
+    running_adapters += running.adapter[s] >= 0 ? 1 : 0;
     check_slot(static_cast<std::int32_t>(s));
   }
   CHECK(free == running.free_slots.size() && draining == running.num_draining);
@@ -229,11 +280,14 @@ void SchedulerState::check_integrity() const {
     ++waits;
     const Sequence& sequence = *entries[i].sequence;
     CHECK(place_of(sequence) == entries[i].order);
+    CHECK(sequence.request->adapter == entries[i].adapter);
+    waiting_adapters += entries[i].adapter >= 0 ? 1 : 0;
     CHECK(sequence.state == SequenceState::kWaiting && sequence.slot == -1);
     CHECK(sequence.computed == 0 && sequence.in_flight == 0);
   }
   CHECK(waits == waiting.size());
   clients.check_integrity(waiting.size(), alive);
+  adapters.check_integrity(waiting_adapters, running_adapters);
   for (const auto& [request, group] : choices) {
     CHECK(group.alive > 0);
     if (group.leader_slot < 0) continue;

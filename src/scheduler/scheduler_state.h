@@ -8,14 +8,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/hash128.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
+#include "scheduler/adapter_slots.h"
 #include "scheduler/batch_plan.h"
 #include "scheduler/client_ledger.h"
+#include "scheduler/kv_sizer.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_time_correction.h"
 #include "scheduler/waiting_queue.h"
@@ -28,7 +31,7 @@ enum class SlotState : std::uint8_t {
   kDraining,  // its sequence ended or is cancelled, and a step in flight still names the slot
 };
 
-// By slot, but for `order` and `free_slots`.
+// By slot, except for `order` and `free_slots`.
 struct RunningSet {
   explicit RunningSet(std::size_t slots);
 
@@ -44,6 +47,7 @@ struct RunningSet {
   std::vector<std::int32_t> decode_end;   // a row at or behind it could only exceed max_len
   std::vector<std::int32_t> prompt_len;
   std::vector<std::int32_t> client;     // in the ClientLedger
+  std::vector<std::int32_t> adapter;    // as Request::adapter
   std::vector<std::int32_t> in_flight;  // steps planned and not committed that name the slot
   std::vector<std::uint8_t> held;       // is to sit out this plan, so that it can be a victim
   std::vector<std::uint8_t> undecided;  // the row in flight may commit fewer tokens than it has
@@ -70,6 +74,9 @@ struct SchedulerState {
   WaitingQueue waiting;
   ClientLedger clients;
   RunningSet running;
+  KvSizer kv_sizer;
+  AdapterSlots adapters;
+  TransferId next_transfer = 1;
   std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows
@@ -101,8 +108,17 @@ struct SchedulerState {
   void finish_running(std::int32_t slot, FinishReason reason);
   // Ends the life of a sequence that holds neither slot nor place in the queue any more.
   void finish(Sequence& sequence, std::int32_t client, FinishReason reason);
-  // Takes an entry out of the queue.
+  // Puts an entry into the queue, or takes it out.
+  void enqueue(const WaitingEntry& entry);
   WaitingEntry dequeue(std::size_t position);
+
+  // End a sequence in a plan, which reports it. REQUIRES: the slot is not in flight.
+  void end_running(std::int32_t slot, FinishReason reason, BatchPlan& plan);
+  void end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan);
+  // Takes ended transfers. A failed load ends the sequences that wait for its adapter.
+  void take_completions(TimePoint now, std::span<const TransferResult> completed, BatchPlan& plan);
+  // Starts loads. REQUIRES: the waiting queue is compacted.
+  void plan_loads(TimePoint now, BatchPlan& plan);
 
   void check_integrity() const;
 

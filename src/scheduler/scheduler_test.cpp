@@ -94,7 +94,7 @@ TEST(Scheduler, AFailedRowEndsItsSequenceOnly) {
   ++h.committed;
   EXPECT_EQ(a.finish_reason, FinishReason::kError);
   EXPECT_EQ(a.output_len(), 0);
-  EXPECT_EQ(h.kv.match(a.request->block_hashes, 4), 0);  // its blocks serve nobody
+  EXPECT_EQ(h.kv.match(a.request->block_hashes, 4), 0);  // its blocks are not reused
   h.run_to_end();
   EXPECT_EQ(b.tokens, h.expected(b).tokens);
 }
@@ -135,7 +135,7 @@ TEST(Scheduler, CancelInFlightEndsWithTheLastStep) {
 }
 
 // A sequence that ends while a step behind is in flight is reported at once; its slot and blocks
-// come back when that step is done, and the row there belongs to nobody.
+// come back when that step is done, and the row there is discarded.
 TEST(Scheduler, OvershootIsDiscarded) {
   SchedulerHarness h({.max_in_flight = 2});
   Request& r = h.request(4, 50);
@@ -193,7 +193,7 @@ TEST(Scheduler, ThePreemptedFindTheirBlocksAgain) {
 }
 
 // Two steps overlap all the time, so the newer sequence is always in flight when the older one
-// needs its block. It must give way at once, not when it happens to need a block itself.
+// needs its block. It must yield at once, not when it happens to need a block itself.
 TEST(Scheduler, AVictimInFlightIsHeldBackFirst) {
   SchedulerHarness h({.block_size = 16,
                       .num_blocks = 5,
@@ -219,7 +219,7 @@ TEST(Scheduler, AVictimInFlightIsHeldBackFirst) {
 }
 
 // The same with a long prompt behind it, whose chunks overlap: a stream must not wait for the end
-// of the prompt, whoever's turn it is.
+// of the prompt under any policy.
 TEST(Scheduler, AStreamDoesNotWaitForThePromptThatHasItsMemory) {
   for (const char* const policy : {"stall-free", "chunked-only", "unified", "vtc"}) {
     SchedulerHarness h({.policy = policy,

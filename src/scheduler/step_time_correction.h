@@ -51,7 +51,7 @@ class StepTimeCorrection {
   // fits.
   std::int32_t best_chunk(const StepFeatures& f, const ChunkChoice& choice, double limit_ns) const;
 
-  // What predictions are multiplied by before they are compared with a limit. At least 1.
+  // The factor of predictions before they are compared with a limit. At least 1.
   double margin() const { return margin_; }
 
   // A step took so long. Nothing is learnt from one that took no time, or with a budget that says

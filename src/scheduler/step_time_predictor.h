@@ -90,14 +90,14 @@ struct StepTimePredictor {
   double chunk_context_ns = 0;
   std::int32_t window = 0;  // of the model's attention; 0: some layer sees all
 
-  // Of matmuls, norms and all else that only counts tokens and rows.
+  // The part of matmuls, norms and all else that only counts tokens and rows.
   double linear_ns(const StepFeatures& f) const {
     if (f.rows == 0) return 0;
     return curve_ns(f.tokens) + tile_ns * ((f.tokens + tile - 1) / tile) +
            chunk_token_ns * f.chunk_tokens + row_ns * f.rows + (f.logit_rows > 0 ? logits_ns : 0) +
            logit_row_ns * f.logit_rows;
   }
-  // Of what depends on contexts.
+  // The part that depends on contexts.
   double decode_attention_ns(const StepFeatures& f) const {
     return decode_context_ns * f.decode_context;
   }
@@ -110,7 +110,7 @@ struct StepTimePredictor {
   // 0 for a step without rows.
   double time_ns(const StepFeatures& f) const { return linear_ns(f) + attention_ns(f); }
 
-  // Of the step with one more row.
+  // The step with one more row.
   double with_chunk_ns(StepFeatures f, std::int32_t context, std::int32_t count,
                        bool ends_prompt) const {
     f.add_chunk(context, count, ends_prompt, window);

@@ -23,7 +23,7 @@ struct TimeBudget {
   // step) catches up over some steps and does not bring prompts to a stop.
   Duration shortest_step{0};
   // The first chunk of a step has as many tokens, if its prompt and the token budget have them,
-  // whatever the time says: a prompt is never put off for ever.
+  // whatever the time says, so that no prompt waits without a bound.
   std::int32_t min_chunk = 16;
   // Predicted times are multiplied by it, since a prediction that is too short costs a deadline. At
   // least 1. When `learn` is set it is only the first one.
@@ -31,7 +31,7 @@ struct TimeBudget {
   // The steps' measured times correct the predictor and set the margin (step_time_correction.h).
   bool learn = true;
 
-  // What decodes whose earliest deadline is `slack` away leave for the step.
+  // The time for a step whose decodes have their earliest deadline `slack` away.
   double limit_ns(Duration slack) const {
     const Duration limit = slack < shortest_step  ? shortest_step
                            : slack > longest_step ? longest_step

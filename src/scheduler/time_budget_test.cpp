@@ -49,7 +49,7 @@ const BatchPlan& timed_step(SchedulerHarness& h, double factor = 1) {
   return plan;
 }
 
-// Of the plan's only chunk; 0 without one.
+// The tokens of the plan's only chunk; 0 without one.
 std::int32_t chunk_of(const BatchPlan& plan) {
   std::int32_t chunk = 0;
   for (const PlanRow& row : plan.rows) {
@@ -198,7 +198,7 @@ TEST(TimeBudgetTest, StepsInFlightTakeTheirTimeFirst) {
 
 // A machine that is slower or faster than its profile, and than the margin allows for: chunks are
 // as long as they should be after some steps, with a step in flight too.
-TEST(TimeBudgetTest, WhatStepsTookCorrectsThePredictor) {
+TEST(TimeBudgetTest, MeasuredStepsCorrectThePredictor) {
   for (const int in_flight : {1, 2}) {
     for (const double factor : {0.7, 1.0, 1.4}) {
       TimeBudget time = budget_of(milliseconds(10));

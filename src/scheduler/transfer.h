@@ -24,8 +24,8 @@ struct PlanTransfer {
 
 struct TransferResult {
   TransferId id = 0;
-  // The cause lies outside (a file, a device). What was to be written has no defined contents; the
-  // scheduler decides what follows.
+  // The cause lies outside (a file, a device). The target has no defined contents; the scheduler
+  // decides what follows.
   bool failed = false;
 };
 

@@ -40,7 +40,7 @@ std::size_t WaitingQueue::find(ServiceOrder order) const {
   return here ? static_cast<std::size_t>(place - all.begin()) : all.size();
 }
 
-// Every entry is moved at most once for each that left. Room in front stays for those who return.
+// An entry moves at most once for each one that left. Room in front stays for entries that return.
 void WaitingQueue::compact() {
   while (head_ < entries_.size() && entries_[head_].sequence == nullptr) ++head_;
   if (entries_.size() <= 2 * size_) return;

@@ -1,7 +1,8 @@
 // WaitingQueue: sequences without a slot, in the order in which they are admitted: by priority
 // (lower first), then by arrival. A preempted sequence keeps its ticket and so returns in front of
-// all that arrived later. A sorted array with a moving head. Who leaves leaves an empty entry,
-// which its return fills again or compact() takes out: until then all others keep their positions.
+// all that arrived later. A sorted array with a moving head. A sequence that leaves leaves an
+// empty entry. Its return fills the entry again, or compact() removes it; until then all other
+// entries keep their positions.
 // Adding at the end and taking out are O(1), finding and the way back O(log n); a better priority
 // moves what lies behind. Owner: the scheduler; sequences are borrowed. Threads: the engine's.
 #pragma once
@@ -26,6 +27,7 @@ struct WaitingEntry {
   ServiceOrder order;
   Sequence* sequence = nullptr;  // null: it has left
   std::int32_t client = 0;       // in the ClientLedger
+  std::int32_t adapter = -1;     // as Request::adapter
 };
 
 class WaitingQueue {
@@ -33,7 +35,7 @@ class WaitingQueue {
   void insert(const WaitingEntry& entry);
   // REQUIRES: a sequence is there.
   void erase(std::size_t position);
-  // Where a sequence waits, or entries().size() when nobody with this place does.
+  // The position of the sequence with this place, or entries().size() when there is none.
   std::size_t find(ServiceOrder order) const;
   // Takes out empty entries in front, and all once they are more than the others. Positions change.
   void compact();

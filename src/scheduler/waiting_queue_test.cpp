@@ -23,7 +23,7 @@ TEST(WaitingQueue, PriorityThenArrival) {
   EXPECT_EQ(queue.at(1).sequence, &a);
   EXPECT_EQ(queue.at(2).sequence, &b);
   EXPECT_EQ(queue.find({0, 2}), 2U);
-  EXPECT_EQ(queue.find({0, 3}), 3U);  // nobody
+  EXPECT_EQ(queue.find({0, 3}), 3U);  // none
 }
 
 TEST(WaitingQueue, ThePreemptedReturnInFront) {
@@ -39,7 +39,7 @@ TEST(WaitingQueue, ThePreemptedReturnInFront) {
   EXPECT_EQ(queue.size(), 2U);
 }
 
-TEST(WaitingQueue, WhoLeavesMovesNobody) {
+TEST(WaitingQueue, ALeavingSequenceMovesNoOther) {
   Sequence s;
   WaitingQueue queue;
   for (std::uint64_t i = 0; i < 6; ++i) queue.insert({{0, i}, &s});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -156,7 +157,8 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   set_ready();
   while (wait_and_take()) {
     apply_taken();
-    if (!engine->has_work()) {
+    const auto wake = engine->wake_at();
+    if (!engine->has_work() && !(wake && *wake <= clock.now())) {
       publish({}, nullptr);
     } else if (auto status = step(); !status) {
       return fail(std::move(status).error());
@@ -169,7 +171,11 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
 bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
-  if (!busy) mail.wait(lock, [&] { return has_mail(); });
+  if (const auto wake = engine->wake_at(); !busy && wake) {
+    mail.wait_for(lock, std::max(*wake - clock.now(), Duration(0)), [&] { return has_mail(); });
+  } else if (!busy) {
+    mail.wait(lock, [&] { return has_mail(); });
+  }
   if (stopping) return false;
   take_submissions();
   taken_cancels.clear();

@@ -25,11 +25,16 @@ struct HarnessOptions {
   std::int32_t num_blocks = 200;
   std::vector<std::int32_t> windows = {0};
   double watermark = 0;
+  std::int32_t decode_headroom = 0;
   int max_in_flight = 1;
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   std::uint64_t fail_one_in = 0;
   std::int32_t micro_batches = 1;
   std::optional<TimeBudget> time_budget = std::nullopt;
+  std::int32_t max_blocks = 0;    // as in KvOptions
+  std::int32_t chunk_blocks = 0;  // as in KvOptions
+  AdapterOptions adapters = {};
+  Duration kv_idle_release{0};
 };
 
 class SchedulerHarness {
@@ -44,18 +49,22 @@ class SchedulerHarness {
                           .max_model_len = options.max_model_len,
                           .eos_ids = model.eos_ids,
                           .micro_batches = options.micro_batches,
-                          .time_budget = options.time_budget},
+                          .time_budget = options.time_budget,
+                          .decode_headroom = options.decode_headroom,
+                          .adapters = options.adapters,
+                          .kv_idle_release = options.kv_idle_release},
         kv_options{.block_size = options.block_size,
                    .group_windows = options.windows,
                    .num_blocks = options.num_blocks,
-                   .max_blocks = 0,
+                   .max_blocks = options.max_blocks,
                    .max_num_seqs = options.max_num_seqs,
                    .max_model_len = options.max_model_len,
                    .max_query_len = std::min(
                        make_policy(options.policy).value()->token_budget(scheduler_options),
                        options.max_model_len),
                    .watermark = options.watermark,
-                   .prefix_caching = options.prefix_caching},
+                   .prefix_caching = options.prefix_caching,
+                   .chunk_blocks = options.chunk_blocks},
         kv(kv_options),
         scheduler(scheduler_options, kv, make_policy(options.policy).value()),
         executor(model, kv_options, options.max_in_flight),
@@ -100,11 +109,18 @@ class SchedulerHarness {
   // Plans the next step and, unless it is empty, starts it.
   const BatchPlan& plan() {
     BatchPlan& p = plans[planned % plans.size()];
-    scheduler.plan(now, ResourceView{}, p);
+    completed.clear();
+    CHECK(executor.poll(completed).has_value());
+    scheduler.plan(now,
+                   {.completed = completed,
+                    .kv_backed_blocks = executor.kv_backed_blocks(),
+                    .kv_growth_failed = executor.kv_growth_failed(),
+                    .kv_limit_blocks = kv_limit},
+                   p);
     scheduler.check_integrity();
     if (p.empty()) return p;
     CHECK(executor.submit(p).has_value());
-    ++planned;
+    planned += p.has_rows() ? 1 : 0;
     return p;
   }
 
@@ -153,6 +169,8 @@ class SchedulerHarness {
   std::size_t committed = 0;
   StepResult result;
   std::vector<RowCommit> commits;
+  std::vector<TransferResult> completed;
+  std::int32_t kv_limit = 0;
   TimePoint now;
   std::vector<std::unique_ptr<Request>> requests;
   std::vector<std::unique_ptr<Sequence>> sequences;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "kv/block_hash.h"
+#include "scheduler/kv_sizer.h"
 #include "scheduler/plan_pass.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
@@ -36,10 +38,12 @@ struct Setup {
   double early_commit_rate = 0;  // 0: steps always overlap
   double arrival_rate = 0;
   double cancel_rate = 0;
-  double resize_rate = 0;
+  double limit_rate = 0;   // of a new KV limit
+  double refuse_rate = 0;  // of growth that is refused from now on, or granted again
+  double pause_rate = 0;   // of a long time without arrivals
+  double adapter_rate = 0;
   std::int32_t max_prompt = 0;
   std::int32_t max_output = 0;
-  std::int32_t min_blocks = 0;  // memory never shrinks below this
 };
 
 // The promises of a policy beyond those that all policies make.
@@ -168,9 +172,20 @@ Setup make_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed) {
   const std::int32_t most = std::max(2, one * scheduler.max_num_seqs);
   kv.num_blocks = 1 + (chance(rng, 0.6) ? pick(rng, std::max(1, one / 2), std::min(most, 2 * one))
                                         : pick(rng, std::max(1, one / 2), most));
-  setup.resize_rate = chance(rng, 0.3) ? 0.05 : 0;
-  kv.max_blocks = setup.resize_rate > 0 ? kv.num_blocks + pick(rng, 1, one) : kv.num_blocks;
-  setup.min_blocks = kv.num_blocks;
+  if (chance(rng, 0.7)) kv.chunk_blocks = pick(rng, 1, std::max(1, kv.num_blocks / 4));
+  kv.max_blocks = kv.num_blocks;
+  if (kv.chunk_blocks > 0) kv.num_blocks = std::min(kv.chunk_blocks, kv.max_blocks);
+  scheduler.decode_headroom = chance(rng, 0.5) ? pick(rng, 0, 100) : 0;
+  setup.limit_rate = chance(rng, 0.5) ? 0.05 : 0;
+  setup.refuse_rate = kv.chunk_blocks > 0 && chance(rng, 0.7) ? 0.2 : 0;
+  setup.pause_rate = 0.08;
+  if (chance(rng, 0.8)) scheduler.kv_idle_release = std::chrono::milliseconds(pick(rng, 1, 10));
+  if (chance(rng, 0.7)) {
+    setup.adapter_rate = rng.uniform();
+    scheduler.adapters = {.num_slots = pick(rng, 1, 3),
+                          .num_adapters = pick(rng, 1, 8),
+                          .turn = std::chrono::milliseconds(pick(rng, 0, 20))};
+  }
   setup.max_in_flight = pick(rng, pipeline ? 2 : 1, 3);
   setup.early_commit_rate = chance(rng, 0.5) ? 0.3 : 0;
   if (policy != kGuessing && pipeline) {
@@ -191,11 +206,6 @@ std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
                                       std::uint64_t seed) {
   if (name != kGuessing) return make_policy(name).value();
   return std::make_unique<GuessingPolicy>(setup.model, setup.scheduler.max_model_len, seed);
-}
-
-KvOptions backed_whole(KvOptions kv) {
-  kv.num_blocks = kv.max_blocks;
-  return kv;
 }
 
 struct LiveRequest {
@@ -225,9 +235,10 @@ class Workload {
         setup_(make_setup(rng_, policy, seed)),
         kv_(setup_.kv),
         scheduler_(setup_.scheduler, kv_, choose_policy(setup_, policy, rng_())),
-        executor_(setup_.model, backed_whole(setup_.kv), setup_.max_in_flight),
+        executor_(setup_.model, setup_.kv, setup_.max_in_flight),
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
+    executor_.hold_transfers();
     if (setup_.scheduler.time_budget) {
       step_time_.emplace(*setup_.scheduler.time_budget, setup_.scheduler.token_budget);
     }
@@ -238,9 +249,13 @@ class Workload {
 
   WorkloadReport run(std::int64_t steps) {
     while (report_.steps < steps) {
-      if (live_.size() < 60 && chance(rng_, setup_.arrival_rate)) arrive();
+      if (live_.size() < 60 && turns_ >= quiet_until_ && chance(rng_, setup_.arrival_rate)) {
+        arrive();
+      }
       if (chance(rng_, setup_.cancel_rate)) cancel_one();
-      if (chance(rng_, setup_.resize_rate)) resize();
+      if (chance(rng_, setup_.limit_rate)) change_limit();
+      if (chance(rng_, setup_.refuse_rate)) refuse_growth(chance(rng_, 0.6));
+      if (chance(rng_, setup_.pause_rate)) quiet_until_ = turns_ + pick(rng_, 5, 60);
       turn();
       if (++turns_ > 50 * steps + 10000) break;  // a setup that refuses all its requests
     }
@@ -256,7 +271,11 @@ class Workload {
   std::shared_ptr<LiveRequest> make_request();
   void arrive();
   void cancel_one();
-  void resize();
+  void change_limit();
+  void refuse_growth(bool refuse);
+  void end_transfers();
+  void note_memory(const BatchPlan& plan);
+  void check_waits(const BatchPlan& plan) const;
   void turn();
   void drain();
   void plan_step();
@@ -295,6 +314,13 @@ class Workload {
   TimePoint last_end_;
   std::uint64_t next_id_ = 1;
   std::int64_t turns_ = 0;
+  std::int64_t quiet_until_ = 0;  // turn
+  std::int32_t kv_limit_ = 0;
+  bool refuses_growth_ = false;
+  std::optional<TimePoint> refused_at_;  // the last growth
+  std::vector<TransferResult> completed_;
+  std::set<std::int32_t> failed_adapters_;
+  std::unordered_map<TransferId, std::int64_t> started_;  // the turn of each transfer under way
   bool last_plan_empty_ = false;
   std::size_t running_before_ = 0;  // the plan
   SequenceId front_ = 0;            // the running sequence that comes before all others
@@ -324,8 +350,12 @@ std::shared_ptr<LiveRequest> Workload::make_request() {
   static constexpr const char* kClients[] = {"", "a", "b", "c"};
   request.client_key =
       chance(rng_, 0.1) ? std::to_string(next_id_) : kClients[rng_.below(std::size(kClients))];
+  if (chance(rng_, setup_.adapter_rate)) {
+    request.adapter = pick(rng_, 0, setup_.scheduler.adapters.num_adapters - 1);
+  }
   if (chance(rng_, 0.9)) {
     KvIdentity identity;
+    if (request.adapter >= 0) identity.adapter_digest = std::to_string(request.adapter);
     identity.block_size = setup_.kv.block_size;
     identity.tenant_salt = chance(rng_, 0.2) ? "other" : "";
     const Hash128 root = block_hash_root(identity);
@@ -378,20 +408,36 @@ void Workload::cancel_one() {
   scheduler_.check_integrity();
 }
 
-void Workload::resize() {
-  // Never below the need of an accepted sequence that runs alone.
-  std::int64_t floor = setup_.min_blocks;
-  for (const auto& [id, live] : live_) {
-    floor = std::max(floor, kv_.blocks_needed(live->sequence.max_len - 1) + 1);
+// Half of the limits leave too little for some of the sequences.
+void Workload::change_limit() {
+  kv_limit_ = chance(rng_, 0.4) ? 0 : pick(rng_, 2, setup_.kv.max_blocks + 1);
+}
+
+void Workload::refuse_growth(bool refuse) {
+  refuses_growth_ = refuse;
+  executor_.refuse_growth(refuse);
+}
+
+// Each transfer under way ends with some probability, in any order.
+void Workload::end_transfers() {
+  for (std::size_t i = executor_.transfers().size(); i > 0; --i) {
+    if (!chance(rng_, 0.3)) continue;
+    const TransferId id = executor_.transfers()[i - 1].id;
+    const std::int32_t adapter = executor_.transfers()[i - 1].resource;
+    const bool failed = chance(rng_, 0.45);
+    executor_.end_transfer(i - 1, failed);
+    report_.failed_transfers += failed ? 1 : 0;
+    if (failed) failed_adapters_.insert(adapter);
+    report_.late_transfers += turns_ - started_.at(id) >= 2 ? 1 : 0;
+    started_.erase(id);
   }
-  const std::int32_t target = pick(rng_, static_cast<std::int32_t>(floor), setup_.kv.max_blocks);
-  const std::int32_t now = kv_.resize(target);
-  CHECK(now >= setup_.min_blocks && now <= setup_.kv.max_blocks);
-  scheduler_.check_integrity();
 }
 
 void Workload::turn() {
   now_ = now_ + Duration(pick(rng_, 100'000, 2'000'000));
+  // Long enough for a refused growth to be asked for again.
+  if (setup_.refuse_rate > 0 && chance(rng_, 0.1)) now_ = now_ + std::chrono::seconds(1);
+  end_transfers();
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
   const bool stuck = scheduler_.has_work() && last_plan_empty_;
@@ -400,10 +446,13 @@ void Workload::turn() {
 
 void Workload::drain() {
   setup_.cancel_rate = 0;
+  kv_limit_ = 0;
+  refuse_growth(false);
   std::int64_t budget = 1000;
-  for (const auto& [id, live] : live_) budget += 40 * std::int64_t{live->sequence.max_len};
+  for (const auto& [id, live] : live_) budget += 40 * std::int64_t{live->sequence.max_len} + 100;
   while (scheduler_.has_work() || num_plans_ > 0) {
     turn();
+    ++turns_;
     CHECK(--budget > 0);  // every sequence finishes
   }
   CHECK(live_.empty());
@@ -415,22 +464,60 @@ void Workload::plan_step() {
   BatchPlan& plan = flight.plan;
   flight.submitted = now_;
   running_before_ = count_running();
-  scheduler_.plan(now_, ResourceView{}, plan);
+  completed_.clear();
+  CHECK(executor_.poll(completed_).has_value());
+  scheduler_.plan(now_,
+                  {.completed = completed_,
+                   .kv_backed_blocks = executor_.kv_backed_blocks(),
+                   .kv_growth_failed = executor_.kv_growth_failed(),
+                   .kv_limit_blocks = kv_limit_},
+                  plan);
   scheduler_.check_integrity();
   check_plan(plan);
-  last_plan_empty_ = plan.empty();
-  if (plan.empty()) {
+  last_plan_empty_ = !plan.has_rows();
+  if (!plan.has_rows()) {
     ++report_.empty_plans;
-    // With no step to wait for, something must run.
-    CHECK(num_plans_ > 0 || !scheduler_.has_work());
-    return;
+    check_waits(plan);
   }
-  CHECK(executor_.submit(plan).has_value());
+  for (const PlanTransfer& transfer : plan.transfers) started_.emplace(transfer.id, turns_);
+  report_.transfers += static_cast<std::int64_t>(plan.transfers.size());
+  note_memory(plan);
+  if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
+  for (const Sequence* ended : plan.ended) retire(ended->id);
+  if (!plan.has_rows()) return;
   ++num_plans_;
   ++report_.steps;
-  report_.copies += static_cast<std::int64_t>(plan.copies.size());
   const bool piped = setup_.scheduler.micro_batches > 1;
   report_.piped_rows += piped ? static_cast<std::int64_t>(plan.rows.size()) : 0;
+}
+
+void Workload::note_memory(const BatchPlan& plan) {
+  report_.copies += static_cast<std::int64_t>(plan.copies.size());
+  for (const BlockCopy& copy : plan.copies) {
+    report_.moved_blocks += copy.source > kv_.num_usable_blocks() ? 1 : 0;
+  }
+  if (plan.kv_blocks == 0) return;
+  CHECK(setup_.kv.chunk_blocks > 0 && plan.kv_blocks <= setup_.kv.max_blocks);
+  if (plan.kv_blocks > executor_.kv_backed_blocks()) {
+    CHECK(kv_limit_ == 0 || plan.kv_blocks <= kv_limit_);
+    ++report_.growths;
+    report_.refused_growths += refuses_growth_ ? 1 : 0;
+    if (refuses_growth_) refused_at_ = now_;
+    return;
+  }
+  CHECK(plan.kv_blocks < executor_.kv_backed_blocks());
+  CHECK(kv_limit_ > 0 || setup_.scheduler.kv_idle_release.count() > 0);
+  CHECK(kv_.num_blocks_above() == 0);
+  ++report_.shrinks;
+  report_.idle_releases += kv_limit_ == 0 ? 1 : 0;
+}
+
+// With no step to wait for, something must run or move, or all wait for adapters.
+void Workload::check_waits(const BatchPlan& plan) const {
+  if (num_plans_ > 0 || !plan.empty() || !plan.preempted.empty() || !plan.ended.empty()) return;
+  CHECK(scheduler_.num_running() == 0);
+  CHECK(!scheduler_.has_work() || !executor_.transfers().empty());
+  for (const auto& [id, live] : live_) CHECK(live->owner->request.adapter >= 0);
 }
 
 void Workload::check_plan(const BatchPlan& plan) {
@@ -440,7 +527,7 @@ void Workload::check_plan(const BatchPlan& plan) {
   }
   const auto& windows = setup_.kv.group_windows;
   const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
-  CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding);
+  CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding || kv_limit_ > 0);
   // Otherwise the victim would come back at once, or another sequence would take its blocks.
   CHECK(plan.preempted.empty() || plan.assignments.empty());
   check_admissions(plan);
@@ -538,14 +625,16 @@ bool Workload::should_come_first(const LiveSequence& live, const LiveSequence& o
 }
 
 // No waiting sequence comes before one that was admitted now, except for choices that wait for the
-// prompt of choice 0.
+// prompt of choice 0 and sequences that may wait for an adapter. The executor checks that admitted
+// ones have theirs.
 void Workload::check_admissions(const BatchPlan& plan) {
   for (const SlotAssignment& assignment : plan.assignments) {
     const LiveSequence& admitted = *live_.at(assignment.sequence->id);
     if (promises_.closed_batches && admitted.owner->request.sampling.n > 1) continue;
     for (const auto& [id, live] : live_) {
       if (live->sequence.state != SequenceState::kWaiting) continue;
-      CHECK(!should_come_first(*live, admitted) || live->owner->request.sampling.n > 1);
+      const Request& other = live->owner->request;
+      CHECK(!should_come_first(*live, admitted) || other.sampling.n > 1 || other.adapter >= 0);
     }
   }
 }
@@ -576,7 +665,7 @@ void Workload::check_progress(const BatchPlan& plan) {
       front = live.get();
     }
   }
-  if (front == nullptr || plan.empty()) return;  // an empty plan waits for a commit
+  if (front == nullptr || !plan.has_rows()) return;  // it waits for a commit
   if (promises_.admits_before_all && !plan.assignments.empty()) return;
   const bool has_row = std::any_of(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
     return row.sequence == front->sequence.id;
@@ -627,7 +716,10 @@ void Workload::retire(SequenceId id) {
   check_end(*live_.at(id));
   ++report_.finished;
   report_.cached_tokens += live_.at(id)->sequence.cached_prompt_tokens;
-  report_.failed += live_.at(id)->sequence.finish_reason == FinishReason::kError ? 1 : 0;
+  const FinishReason reason = live_.at(id)->sequence.finish_reason;
+  report_.failed += reason == FinishReason::kError ? 1 : 0;
+  report_.no_memory += reason == FinishReason::kNoMemory ? 1 : 0;
+  report_.no_adapter += reason == FinishReason::kNoAdapter ? 1 : 0;
   live_.erase(id);
   ids_.erase(std::find(ids_.begin(), ids_.end(), id));
 }
@@ -637,11 +729,27 @@ void Workload::check_end(const LiveSequence& live) const {
   const Sequence& sequence = live.sequence;
   const ExpectedOutput expected = expected_output(setup_.model, live.owner->request,
                                                   sequence.choice, setup_.scheduler.max_model_len);
-  if (!sequence.cancel_requested) {
+  CHECK(sequence.state == SequenceState::kFinished);
+  const FinishReason reason = sequence.finish_reason;
+  const bool gave_up = reason == FinishReason::kNoMemory || reason == FinishReason::kNoAdapter;
+  if (!sequence.cancel_requested && !gave_up) {
     CHECK(sequence.tokens == expected.tokens);
-    CHECK(sequence.finish_reason == expected.finish_reason);
+    CHECK(reason == expected.finish_reason);
     return;
   }
+  // It may need more than the limit leaves, or than there is while growth is refused.
+  if (reason == FinishReason::kNoMemory) {
+    std::int32_t most = setup_.kv.max_blocks;
+    if (kv_limit_ > 0) most = std::min(most, kv_limit_);
+    const bool refused = refused_at_ && now_ - *refused_at_ <= KvSizer::kGrowthRetry;
+    if (refused) most = std::min(most, executor_.kv_backed_blocks());
+    CHECK(kv_.blocks_needed(sequence.max_len - 1) > most - 1);
+  }
+  if (reason == FinishReason::kNoAdapter) {
+    CHECK(failed_adapters_.contains(live.owner->request.adapter));
+  }
+  // A prompt that was not copied yet is the prompt.
+  if (sequence.tokens.empty()) return;
   CHECK(sequence.tokens.size() <= expected.tokens.size());
   CHECK(std::equal(sequence.tokens.begin(), sequence.tokens.end(), expected.tokens.begin()));
 }
@@ -661,6 +769,16 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   empty_plans += other.empty_plans;
   guessed_rows += other.guessed_rows;
   piped_rows += other.piped_rows;
+  growths += other.growths;
+  shrinks += other.shrinks;
+  refused_growths += other.refused_growths;
+  idle_releases += other.idle_releases;
+  moved_blocks += other.moved_blocks;
+  transfers += other.transfers;
+  late_transfers += other.late_transfers;
+  failed_transfers += other.failed_transfers;
+  no_memory += other.no_memory;
+  no_adapter += other.no_adapter;
   return *this;
 }
 

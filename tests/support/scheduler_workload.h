@@ -1,7 +1,8 @@
 // A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
-// several choices, clients, priorities, cancels, stop ids, failing rows, a tiny memory that grows
-// and shrinks, several steps in flight, one or several micro-batches. Every plan, token and finish
-// reason is compared with the expected one, and each policy's further promises are checked.
+// several choices, clients, priorities, adapters, cancels, stop ids, failing rows, a tiny memory
+// that grows, is refused, is limited and is returned when idle, late and failed transfers, one to
+// three steps in flight, one or several micro-batches. Every plan, token and finish reason is
+// compared with the expected one, and each policy's further promises are checked.
 // A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
 #pragma once
 
@@ -23,6 +24,17 @@ struct WorkloadReport {
   std::int64_t empty_plans = 0;
   std::int64_t guessed_rows = 0;
   std::int64_t piped_rows = 0;  // with several micro-batches
+  // Plans that asked for more KV memory, that returned some, and growth that was refused.
+  std::int64_t growths = 0;
+  std::int64_t shrinks = 0;
+  std::int64_t refused_growths = 0;
+  std::int64_t idle_releases = 0;  // of the shrinks, those without a limit
+  std::int64_t moved_blocks = 0;   // by plans that returned or were about to return memory
+  std::int64_t transfers = 0;
+  std::int64_t late_transfers = 0;  // ended two turns or more after they began
+  std::int64_t failed_transfers = 0;
+  std::int64_t no_memory = 0;   // sequences that ended for it
+  std::int64_t no_adapter = 0;  // likewise
 
   WorkloadReport& operator+=(const WorkloadReport& other);
 };

@@ -1,0 +1,95 @@
+// KvSizer: how much KV memory there is and should be. It takes what ResourceView says before each
+// plan, asks for growth ahead of need, and returns memory when the engine is idle or when its limit
+// falls. It decides sizes only; blocks are KvManager's, preemption is the scheduler's.
+//
+// When blocks run out, the order is: free blocks, growth, eviction of cached blocks, preemption.
+// - Growth is asked for when fewer than `reserve` blocks are fresh (free, not promised, not
+// cached),
+//   and by the rows and admissions that lack blocks. It adds what is missing in whole chunks, one
+//   at least. An admission waits for it rather than evict; a row takes a cached block rather than
+//   wait, and waits rather than preempt. The reserve makes either rare.
+// - A refused growth is asked for again kGrowthRetry later at the earliest. Until then the order
+//   goes on with eviction and preemption.
+// - Idle release: after `idle_release` without a new request and without an end of a sequence,
+//   cached blocks are dropped, held blocks move down by copies (kMovesPerPlan in a plan), and the
+//   rest is returned, down to what running sequences hold and the reserve, in whole chunks, and at
+//   least to the size at the start. A new need for blocks ends the release.
+// - Limit: blocks at or above ResourceView::kv_limit_blocks leave service as soon as what is held
+//   fits below; the scheduler preempts until it does.
+//
+// With KvOptions::chunk_blocks = 0 memory is fixed: no growth and no release.
+// Owner: the scheduler's state. Threads: the engine's. Allocation: none.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "base/clock.h"
+#include "kv/kv_manager.h"
+#include "scheduler/batch_plan.h"
+#include "scheduler/resource_view.h"
+
+namespace sluice {
+
+class KvSizer {
+ public:
+  static constexpr Duration kGrowthRetry = std::chrono::seconds(1);
+  static constexpr std::int32_t kMovesPerPlan = 64;
+
+  // `idle_release`: 0 = never. REQUIRES: kv outlives this.
+  KvSizer(KvManager& kv, Duration idle_release);
+
+  // A request arrived, or a sequence ended: idle time counts from the next plan.
+  void note_activity() { active_ = true; }
+
+  // Before a plan: takes over what was backed and refused.
+  void begin(TimePoint now, const ResourceView& resources);
+
+  // More is held or promised than the limit allows. The caller admits no sequence
+  // and preempts the newest ones until this is false, then calls apply_limit().
+  bool over_limit() const { return kv_.num_held_blocks() >= limit_; }
+  // Takes blocks at or above the limit out of service. REQUIRES: !over_limit().
+  void apply_limit();
+
+  // Ends an idle release, since blocks are needed after all. True when there are more blocks now.
+  bool stop_release();
+
+  // Whether blocks that are lacking may come by growth.
+  bool can_grow() const { return can_grow_; }
+  // The most usable blocks that this engine can have under its limit.
+  std::int32_t most_usable_blocks() const { return limit_ - 1; }
+  // A row or an admission lacks so many fresh blocks.
+  void want(std::int32_t blocks) { wanted_ = std::max(wanted_, blocks); }
+
+  // After the rows are planned: names growth, moves and what is returned. `reserve`: fresh blocks
+  // below which growth is asked for.
+  void finish(TimePoint now, std::int32_t reserve, BatchPlan& plan);
+
+  // When plan() should be called for the sake of idle release, though nothing waits or runs.
+  std::optional<TimePoint> wake_at() const;
+
+  void check_integrity() const;
+
+ private:
+  std::int32_t whole_chunks(std::int64_t blocks) const;
+  void grow(TimePoint now, std::int32_t missing, BatchPlan& plan);
+  void begin_release(std::int32_t reserve);
+  void move_and_return(BatchPlan& plan);
+
+  KvManager& kv_;
+  Duration idle_release_;
+  std::int32_t backed_;  // as the executor says
+  std::int32_t limit_;   // of blocks in service, the null block included
+  std::int32_t asked_;   // the kv_blocks named last
+  std::int32_t wanted_ = 0;
+  bool can_grow_ = false;
+  bool releasing_ = false;  // idle: blocks above the end move down, then memory is returned
+  bool released_ = false;   // since the last activity
+  bool active_ = true;
+  TimePoint quiet_since_;
+  TimePoint asked_at_;
+  std::optional<TimePoint> refused_at_;
+};
+
+}  // namespace sluice
