@@ -20,7 +20,7 @@ double weight_bytes(const Deployment& d, std::int32_t stage) {
   return parameters * kNumberBytes / d.tp;
 }
 
-// What a layer's buffers hold at once: the residual stream, a normalised copy and two results of
+// A layer's buffers hold at once: the residual stream, a normalised copy and two results of
 // the hidden width, the queries, keys and values, and the MLP's inner results.
 double activation_bytes_per_token(const Deployment& d) {
   const ModelShape& m = d.model;

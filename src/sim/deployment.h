@@ -26,7 +26,7 @@ struct Deployment {
   std::int32_t stage_layers(std::int32_t stage) const {
     return model.layers / pp + (stage < model.layers % pp ? 1 : 0);
   }
-  // Of one rank; when there are more ranks than heads, they hold copies.
+  // KV heads of one rank; with more ranks than heads, ranks hold copies.
   std::int32_t rank_kv_heads() const { return model.kv_heads > tp ? model.kv_heads / tp : 1; }
   // K and V of one token in one layer on one rank.
   double kv_bytes() const { return 2.0 * rank_kv_heads() * model.head_dim * kNumberBytes; }

@@ -58,6 +58,10 @@ Result<T> find(std::string_view what, std::string_view name, std::span<const T> 
 
 }  // namespace
 
+TransferCost adapter_load_cost(const GpuSpec& gpu, double adapter_bytes) {
+  return {kAchievable.pcie_hop, gpu.pcie_bandwidth * kAchievable.link_bandwidth, adapter_bytes};
+}
+
 std::span<const GpuSpec> gpu_specs() { return kGpus; }
 std::span<const HostStack> host_stacks() { return kStacks; }
 

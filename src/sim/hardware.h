@@ -24,7 +24,7 @@ struct GpuSpec {
   double pcie_bandwidth = 0;    // bytes per second and direction
 };
 
-// What a step costs the host, besides the GPU's time. `python` is the kind of stack that papers of
+// The host's cost of a step, besides the GPU's time. `python` is the kind of stack that papers of
 // 2023 and 2024 measured: PyTorch without graphs, a scheduler in Python, an RPC to each worker.
 // `native` is this engine: captured graphs, a scheduler of nanoseconds per sequence.
 struct HostStack {
@@ -53,6 +53,16 @@ struct Achievable {
 };
 
 inline constexpr Achievable kAchievable;
+
+// The cost of transfers beside compute: one after the other over one link.
+struct TransferCost {
+  double latency = 0;  // seconds before the first byte
+  double bytes_per_second = 1;
+  double adapter_bytes = 0;  // of one load
+};
+
+// Loads of adapters from host memory over the GPU's PCIe link.
+TransferCost adapter_load_cost(const GpuSpec& gpu, double adapter_bytes);
 
 std::span<const GpuSpec> gpu_specs();
 std::span<const HostStack> host_stacks();

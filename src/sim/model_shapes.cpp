@@ -66,6 +66,16 @@ double ModelShape::layer_parameters() const {
   return qkv + out + (gated ? 3.0 : 2.0) * h * mlp;
 }
 
+// A matrix of m x n has a pair of m x rank and rank x n.
+double ModelShape::adapter_parameters(std::int32_t rank) const {
+  const double h = hidden;
+  const double q = static_cast<double>(heads) * head_dim;
+  const double kv = static_cast<double>(kv_heads) * head_dim;
+  const double attention = 2 * (h + q) + 2 * (h + kv);
+  const double mlp_sides = (gated ? 3.0 : 2.0) * (h + mlp);
+  return layers * rank * (attention + mlp_sides);
+}
+
 double ModelShape::embedding_parameters() const { return static_cast<double>(vocab) * hidden; }
 
 double ModelShape::parameters() const {

@@ -35,7 +35,7 @@ const Pipeline::Batch& Pipeline::oldest() const {
   return batches_[(newest_ + size + 1 - static_cast<std::size_t>(in_flight_)) % size];
 }
 
-// What of the idle time the link does not explain has its cause in how the two differ.
+// Idle time that the link does not explain is caused by the difference of the two.
 void Pipeline::count_bubble(const Batch& a, const Batch& b, Duration idle, Duration send) {
   const Duration link = std::min(idle, send);
   times_.link += link;

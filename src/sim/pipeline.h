@@ -1,5 +1,5 @@
 // Pipeline: when each stage runs each micro-batch, and why stages stand idle between them.
-// Micro-batches pass the stages in order and overtake nobody. Owner: the simulated executor.
+// Micro-batches pass the stages in order; none overtakes another. Owner: the simulated executor.
 // Threads: one. Allocates nothing after construction.
 //
 // The causes of idle time are those of the Sarathi-Serve paper (section 3.3), and two more: the

@@ -104,7 +104,7 @@ TEST(Pipeline, TheLinkIsACauseOfItsOwn) {
   EXPECT_EQ(driver.pipeline.times().unfilled, Duration(0));
 }
 
-// One micro-batch at a time: the other stage has nothing to run, which is nobody's bubble.
+// One micro-batch at a time: the other stage has nothing to run, which is no bubble.
 TEST(Pipeline, APipelineThatIsNotFilledHasNoBubbles) {
   Pipeline pipeline(2);
   const std::vector<Duration> times = {milliseconds(10), milliseconds(10)};

@@ -22,7 +22,8 @@ SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t s
           .max_model_len = options.max_model_len,
           .eos_ids = {},
           .micro_batches = stages,
-          .time_budget = options.time_budget};
+          .time_budget = options.time_budget,
+          .adapters = options.adapters};
 }
 
 // Names for the full blocks of shared prefixes: equal when all pieces up to them are.
@@ -57,6 +58,7 @@ ReplicaStats& ReplicaStats::operator+=(const ReplicaStats& other) {
   tokens += other.tokens;
   preemptions += other.preemptions;
   cached_tokens += other.cached_tokens;
+  adapter_loads += other.adapter_loads;
   pipeline += other.pipeline;
   return *this;
 }
@@ -98,7 +100,7 @@ Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder&
     : kv_(replica_kv_options(options)),
       scheduler_(scheduler_options(options, cost.num_stages()), kv_,
                  make_policy(options.scheduler).value()),
-      executor_(cost, options.step_jitter, options.seed),
+      executor_(cost, options.step_jitter, options.seed, options.transfers),
       recorder_(recorder),
       plans_(static_cast<std::size_t>(cost.num_stages())) {}
 
@@ -128,6 +130,7 @@ Replica::LiveRequest& Replica::take_request(const WorkloadRequest& request) {
   live.asked.id = live.id;
   live.asked.arrival = TimePoint{request.arrival};
   live.asked.sampling.max_tokens = request.output_tokens;
+  live.asked.adapter = request.adapter;
   name_blocks(request, kv_.block_size(), live.asked.block_hashes);
   live.arrival = request.arrival;
   return live;
@@ -151,16 +154,20 @@ bool Replica::may_plan() const {
 // When something can happen next by itself.
 std::optional<Duration> Replica::next_event() const {
   std::optional<Duration> next;
-  if (executor_.in_flight() > 0) next = executor_.done_at();
-  const bool will_plan =
-      !blocked_ && executor_.in_flight() < executor_.max_in_flight() && scheduler_.has_work();
-  if (will_plan) next = next ? std::min(*next, executor_.ready_at()) : executor_.ready_at();
+  const auto add = [&](Duration time) { next = next ? std::min(*next, time) : time; };
+  if (executor_.in_flight() > 0) add(executor_.done_at());
+  if (executor_.in_flight() < executor_.max_in_flight() && scheduler_.has_work()) {
+    if (!blocked_) add(executor_.ready_at());
+    if (const auto done = executor_.transfer_done_at()) add(std::max(*done, executor_.ready_at()));
+  }
   return next;
 }
 
 void Replica::run_until(Duration limit) {
   while (now_ < limit) {
     while (executor_.in_flight() > 0 && executor_.done_at() <= now_) commit_step();
+    const std::optional<Duration> transfer = executor_.transfer_done_at();
+    if (transfer && *transfer <= now_) blocked_ = false;
     if (may_plan() && plan_step()) continue;
     const std::optional<Duration> next = next_event();
     if (!next) return;
@@ -174,21 +181,34 @@ void Replica::finish() {
   CHECK(!scheduler_.has_work());
 }
 
-// False when nobody can run now: then all that could are in flight.
+void Replica::make_plan(BatchPlan& plan) {
+  executor_.set_now(now_);
+  completed_.clear();
+  CHECK(executor_.poll(completed_).has_value());
+  ResourceView resources;
+  resources.completed = completed_;
+  scheduler_.plan(TimePoint{now_}, resources, plan);
+  stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+  stats_.adapter_loads += static_cast<std::int64_t>(plan.transfers.size());
+  for (Sequence* ended : plan.ended) {
+    retire(static_cast<LiveRequest&>(*ended), failure_of(ended->finish_reason).message);
+  }
+  if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
+}
+
+// False when no sequence can run now: all that could are in flight or wait for transfers.
 bool Replica::plan_step() {
   BatchPlan& plan = plans_[next_plan_];
-  for (int attempt = 0; attempt < kMaxEmptyPlans; ++attempt) {
-    scheduler_.plan(TimePoint{now_}, ResourceView{}, plan);
-    stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
+  for (int attempt = 0; attempt < kMaxEmptyPlans && scheduler_.has_work(); ++attempt) {
+    make_plan(plan);
     if (plan.has_rows() || executor_.in_flight() > 0) break;
+    if (plan.empty() && executor_.transfer_done_at()) break;
   }
   if (!plan.has_rows()) {
-    CHECK(executor_.in_flight() > 0);
+    CHECK(executor_.in_flight() > 0 || executor_.transfer_done_at() || !scheduler_.has_work());
     blocked_ = true;
     return false;
   }
-  executor_.set_now(now_);
-  CHECK(executor_.submit(plan).has_value());
   next_plan_ = (next_plan_ + 1) % plans_.size();
   ++stats_.steps;
   stats_.tokens += static_cast<std::int64_t>(plan.token_ids.size());
@@ -210,14 +230,14 @@ void Replica::commit_step() {
 }
 
 void Replica::record(const RowCommit& commit) {
-  CHECK(commit.sequence != nullptr);  // nobody cancels
+  CHECK(commit.sequence != nullptr);  // no client cancels
   LiveRequest& live = static_cast<LiveRequest&>(*commit.sequence);
   if (commit.num_tokens > 0) record_tokens(live, commit.num_tokens);
   if (commit.finished) retire(live, "");
 }
 
 void Replica::record_tokens(LiveRequest& live, std::int32_t count) {
-  CHECK(count == 1);  // nobody guesses
+  CHECK(count == 1);  // no policy here guesses
   if (live.output_len() == 1) {
     live.first = last_commit_;
     recorder_.add_first_token(last_commit_);

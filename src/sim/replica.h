@@ -36,6 +36,9 @@ struct ReplicaOptions {
   // Each step takes up to so much more or less than it costs, relative, at random.
   double step_jitter = 0;
   std::uint64_t seed = 0;  // of the jitter
+  // Adapters that requests may name, and what their loads take.
+  AdapterOptions adapters = {};
+  TransferCost transfers = {};
 };
 
 struct ReplicaStats {
@@ -43,6 +46,7 @@ struct ReplicaStats {
   std::int64_t tokens = 0;  // computed, in prompts and decodes
   std::int64_t preemptions = 0;
   std::int64_t cached_tokens = 0;  // of prompts, found in the prefix cache
+  std::int64_t adapter_loads = 0;
   PipelineTimes pipeline;
 
   ReplicaStats& operator+=(const ReplicaStats& other);
@@ -77,6 +81,7 @@ class Replica {
   LiveRequest& take_request(const WorkloadRequest& request);
   bool may_plan() const;
   bool plan_step();
+  void make_plan(BatchPlan& plan);
   void commit_step();
   void record(const RowCommit& commit);
   void record_tokens(LiveRequest& live, std::int32_t count);
@@ -101,6 +106,7 @@ class Replica {
   std::size_t next_plan_ = 0;
   StepResult result_;
   std::vector<RowCommit> commits_;
+  std::vector<TransferResult> completed_;
   std::vector<std::unique_ptr<LiveRequest>> pool_;
   std::vector<LiveRequest*> free_;
   SequenceId next_id_ = 1;

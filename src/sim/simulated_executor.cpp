@@ -1,5 +1,6 @@
 #include "sim/simulated_executor.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -15,8 +16,10 @@ void answer_step(const BatchPlan& plan, StepResult& out) {
   }
 }
 
-SimulatedExecutor::SimulatedExecutor(StepCost& cost, double jitter, std::uint64_t seed)
+SimulatedExecutor::SimulatedExecutor(StepCost& cost, double jitter, std::uint64_t seed,
+                                     const TransferCost& transfers)
     : cost_(cost),
+      transfer_cost_(transfers),
       jitter_(jitter),
       random_(seed),
       pipeline_(cost.num_stages()),
@@ -26,7 +29,8 @@ SimulatedExecutor::SimulatedExecutor(StepCost& cost, double jitter, std::uint64_
 int SimulatedExecutor::max_in_flight() const { return static_cast<int>(flights_.size()); }
 
 Status SimulatedExecutor::submit(const BatchPlan& plan) {
-  CHECK(plan.has_rows());
+  start_transfers(plan);
+  if (!plan.has_rows()) return {};
   cost_.stage_times(plan, stages_);
   if (jitter_ > 0) {
     const double factor = 1 + jitter_ * (2 * random_.uniform() - 1);
@@ -38,6 +42,33 @@ Status SimulatedExecutor::submit(const BatchPlan& plan) {
   const Duration done = pipeline_.start(plan, now_, stages_, cost_.send_time(plan));
   flights_[(oldest_ + waiting) % flights_.size()] = {&plan, done};
   return {};
+}
+
+// Over one link, and behind the rows of all plans before this one.
+void SimulatedExecutor::start_transfers(const BatchPlan& plan) {
+  for (const PlanTransfer& transfer : plan.transfers) {
+    Duration start = std::max(now_, link_free_);
+    const auto waiting = static_cast<std::size_t>(pipeline_.in_flight());
+    if (waiting > 0)
+      start = std::max(start, flights_[(oldest_ + waiting - 1) % flights_.size()].done);
+    link_free_ = start + from_seconds(transfer_cost_.latency + transfer_cost_.adapter_bytes /
+                                                                   transfer_cost_.bytes_per_second);
+    transfers_.push_back({transfer.id, link_free_});
+  }
+}
+
+Status SimulatedExecutor::poll(std::vector<TransferResult>& completed) {
+  std::size_t over = 0;
+  for (; over < transfers_.size() && transfers_[over].done <= now_; ++over) {
+    completed.push_back({transfers_[over].id, false});
+  }
+  transfers_.erase(transfers_.begin(), transfers_.begin() + static_cast<std::ptrdiff_t>(over));
+  return {};
+}
+
+std::optional<Duration> SimulatedExecutor::transfer_done_at() const {
+  if (transfers_.empty()) return std::nullopt;
+  return transfers_.front().done;
 }
 
 Status SimulatedExecutor::collect(StepResult& out) {

@@ -16,8 +16,8 @@ struct SimulatedProfileOptions {
   KvOptions kv;                 // of the engine: slots, context, blocks
   std::int32_t max_tokens = 0;  // of the largest step to measure
   double noise = 0.05;          // each step takes up to so much more or less, relative
-  // What makes the fitted predictor worse than its measurements, as a machine does that has changed
-  // since: all it says is multiplied by `scale`, and each piece of its curve and each coefficient
+  // Distortion of the fitted predictor, as on a machine that has changed since it was measured: all
+  // predictions are multiplied by `scale`, and each piece of its curve and each coefficient
   // besides by a factor of its own, up to 1 + skew or down to 1 / (1 + skew).
   double scale = 1;
   double skew = 0;

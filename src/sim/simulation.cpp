@@ -44,7 +44,7 @@ Result<SimulationResult> simulate(const Workload& workload, const SimulationOpti
   const std::size_t count = workload.requests.size();
   for (std::size_t i = 0; i < count; ++i) {
     const WorkloadRequest& request = workload.requests[i];
-    // Whom to choose depends on how far all are by then.
+    // The choice depends on how far all replicas are by then.
     if (options.dispatch == Dispatch::kLeastLoaded) {
       for (const auto& replica : replicas) replica->run_until(request.arrival);
     }

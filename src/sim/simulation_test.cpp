@@ -160,8 +160,8 @@ TEST(Simulation, SameSeedSameResult) {
   EXPECT_EQ(text(), text());
 }
 
-// Figures of one run to the nanosecond: whoever changes the hardware model, a policy or the loop
-// sees it here and says so in the commit.
+// Figures of one run to the nanosecond: a change of the hardware model, a policy or the loop
+// shows here, and its commit says so.
 // Jitter changes each step, and over many steps nothing.
 TEST(Simulation, StepsJitterAsTheirSeedSays) {
   const Workload workload = some_requests(300, Duration(0));
@@ -317,6 +317,53 @@ TEST(Simulation, TheBudgetIsTheLargestWithinTheSlo) {
   EXPECT_EQ(budget_within(cost, milliseconds(61), 32, 4096, candidates), 256);
   EXPECT_EQ(budget_within(cost, milliseconds(500), 32, 4096, candidates), 1024);
   EXPECT_EQ(budget_within(cost, milliseconds(20), 32, 4096, candidates), std::nullopt);
+}
+
+// Llama-3-8B with rank 16 on all matrices: 42 million parameters, as PEFT counts them.
+TEST(Simulation, AnAdapterLoadTakesItsBytesOverTheLink) {
+  const GpuSpec gpu = find_gpu("a100-80g").value();
+  const ModelShape model = find_model_shape("llama-3-8b").value();
+  EXPECT_EQ(model.adapter_parameters(16), 41'943'040);
+  const TransferCost load = adapter_load_cost(gpu, model.adapter_parameters(16) * 2);
+  const double seconds = load.latency + load.adapter_bytes / load.bytes_per_second;
+  EXPECT_NEAR(seconds, 8e-6 + 83.9e6 / 24e9, 1e-5);
+  // A request of an adapter has its first token one load later than one of the base model.
+  SimulationOptions options = small_options();
+  options.replica.adapters = {.num_slots = 2, .num_adapters = 3};
+  options.replica.transfers = load;
+  Workload workload;
+  WorkloadRequest request;
+  request.prompt_tokens = 20;
+  request.output_tokens = 2;
+  workload.requests.push_back(request);
+  request.adapter = 2;
+  request.arrival = std::chrono::seconds(1);
+  workload.requests.push_back(request);
+  request.arrival = std::chrono::seconds(2);  // resident by then
+  workload.requests.push_back(request);
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, options, cost).value();
+  EXPECT_EQ(r.stats.adapter_loads, 1);
+  EXPECT_EQ(r.summary.completed, 3);
+  EXPECT_EQ(r.summary.ttft.percentile(50), milliseconds(10));
+  EXPECT_NEAR(to_seconds(r.summary.ttft.greatest()), 0.010 + seconds, 1e-6);
+}
+
+// Requests of 40 adapters on 4 slots under load: each ends, loads are far fewer than requests, and
+// requests of the base model are not held up.
+TEST(Simulation, ManyAdaptersOnFewSlotsAllFinish) {
+  SimulationOptions options = small_options();
+  options.replica.adapters = {.num_slots = 4, .num_adapters = 40, .turn = milliseconds(200)};
+  options.replica.transfers = {.latency = 1e-3, .bytes_per_second = 1e9, .adapter_bytes = 20e6};
+  Workload workload = some_requests(400, milliseconds(30));
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    workload.requests[i].adapter = i % 4 == 0 ? -1 : static_cast<std::int32_t>(i * i % 40);
+  }
+  EvenCost cost;
+  const SimulationResult r = simulate(workload, options, cost).value();
+  EXPECT_EQ(r.summary.completed, 400);
+  EXPECT_LT(r.stats.adapter_loads, 200);
+  EXPECT_GT(r.stats.adapter_loads, 30);
 }
 
 }  // namespace

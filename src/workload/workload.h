@@ -19,6 +19,7 @@ struct WorkloadRequest {
   // Names of the prompt's leading pieces of kPrefixPieceTokens tokens; requests whose first names
   // are equal share that much of their prompts. Empty: shares nothing.
   std::vector<std::uint64_t> prefix_pieces;
+  std::int32_t adapter = -1;  // index; -1: the base model
 };
 
 inline constexpr std::int32_t kPrefixPieceTokens = 512;  // as in Mooncake's traces
