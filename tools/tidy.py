@@ -2,7 +2,7 @@
 """Checks the rules of this repository that no compiler checks.
 
 Usage: tools/tidy.py [--root DIR] [--prose]. Prints path:line: [rule] message; exits 1 if there is
-any. The prose rules (tidy_prose.py) hold for PROSE_FOLDERS; --prose reports them for every file.
+any. --prose checks the prose rules (tidy_prose.py) in every file, also in those that are PENDING.
 A line may opt out, with a reason, on itself or on the line before it:
     // tidy: allow(rule-name) reason
 Files are those git tracks (all files where there is no git). Needs Python's standard library only.
@@ -63,8 +63,6 @@ TEXT_SUFFIXES = CODE_SUFFIXES + (".md", ".txt", ".toml", ".yml", ".yaml")
 # The checker and its tests are full of bad examples.
 WORD_EXEMPT = ("tools/tidy.py", "tools/tidy_test.py", "tools/tidy_prose.py",
                "tools/tidy_prose_test.py")
-# Files and folders (with a slash) whose prose follows the rules of tidy_prose.py.
-PROSE_FOLDERS = ()
 
 
 @dataclass(frozen=True)
@@ -522,7 +520,8 @@ def check_type_names(files):
 
 
 def check_prose(file, everywhere):
-    if file.path not in WORD_EXEMPT and (everywhere or file.path.startswith(PROSE_FOLDERS)):
+    pending = not everywhere and file.path.startswith(tidy_prose.PENDING)
+    if file.path not in WORD_EXEMPT and not pending:
         yield from tidy_prose.check_prose(file)
 
 

@@ -59,12 +59,13 @@ class CleanTree(TreeTest):
                 stream.write("x = 1 \n")
             self.assertEqual(tidy.main(["--root", root]), 1)
 
-    def test_prose_is_checked_in_the_listed_folders_or_on_request(self):
+    def test_prose_is_checked_except_in_pending_folders(self):
         files = {"docs/a.md": "Whoever asks.\n"}
-        self.assertEqual(self.check(files), set())
-        self.assertEqual(self.check(files, prose=True), {("docs/a.md", "prose-pronoun")})
-        with unittest.mock.patch.object(tidy, "PROSE_FOLDERS", ("docs/",)):
+        with unittest.mock.patch.object(tidy.tidy_prose, "PENDING", ("src/",)):
             self.assertEqual(self.check(files), {("docs/a.md", "prose-pronoun")})
+        with unittest.mock.patch.object(tidy.tidy_prose, "PENDING", ("docs/",)):
+            self.assertEqual(self.check(files), set())
+            self.assertEqual(self.check(files, prose=True), {("docs/a.md", "prose-pronoun")})
 
 
 class TextRules(TreeTest):
