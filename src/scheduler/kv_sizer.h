@@ -1,21 +1,20 @@
-// KvSizer: how much KV memory there is and should be. It takes what ResourceView says before each
-// plan, asks for growth ahead of need, and returns memory when the engine is idle or when its limit
-// falls. It decides sizes only; blocks are KvManager's, preemption is the scheduler's.
+// KvSizer: decides how much KV memory there is. It reads ResourceView before each plan, asks for
+// growth ahead of need, and returns memory when the engine is idle or its limit falls. It decides
+// sizes only: KvManager owns the blocks, the scheduler preempts.
 //
 // When blocks run out, the order is: free blocks, growth, eviction of cached blocks, preemption.
-// - Growth is asked for when fewer than `reserve` blocks are fresh (free, not promised, not
-// cached),
-//   and by the rows and admissions that lack blocks. It adds what is missing in whole chunks, one
-//   at least. An admission waits for it rather than evict; a row takes a cached block rather than
-//   wait, and waits rather than preempt. The reserve makes either rare.
-// - A refused growth is asked for again kGrowthRetry later at the earliest. Until then the order
-//   goes on with eviction and preemption.
-// - Idle release: after `idle_release` without a new request and without an end of a sequence,
-//   cached blocks are dropped, held blocks move down by copies (kMovesPerPlan in a plan), and the
-//   rest is returned, down to what running sequences hold and the reserve, in whole chunks, and at
-//   least to the size at the start. A new need for blocks ends the release.
-// - Limit: blocks at or above ResourceView::kv_limit_blocks leave service as soon as what is held
-//   fits below; the scheduler preempts until it does.
+// - Growth. A block is fresh when it is free, unpromised and not cached. The plan asks for growth
+//   when fewer than `reserve` blocks are fresh, or when a row or an admission lacks blocks. Growth
+//   adds whole chunks, one at least. An admission waits for growth rather than evict. A row evicts
+//   rather than wait, and waits rather than preempt. The reserve makes both rare.
+// - Refusal. After a refused growth the order goes on with eviction and preemption. The next growth
+//   is asked for kGrowthRetry after the refused one at the earliest.
+// - Idle release. After `idle_release` without a new request or an ended sequence, cached blocks
+//   are dropped, held blocks move down by copies (at most kMovesPerPlan in a plan), and the rest
+//   is returned. Held blocks, the reserve and the memory of the start are kept, in whole chunks.
+//   A new need for blocks ends the release.
+// - Limit. Blocks at or above ResourceView::kv_limit_blocks leave service as soon as all held
+//   blocks fit below; the scheduler preempts until they do.
 //
 // With KvOptions::chunk_blocks = 0 memory is fixed: no growth and no release.
 // Owner: the scheduler's state. Threads: the engine's. Allocation: none.
