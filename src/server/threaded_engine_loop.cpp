@@ -65,7 +65,8 @@ EngineGauges gauges_of(const Engine& engine) {
   EngineGauges gauges;
   gauges.running = engine.scheduler().num_running();
   gauges.waiting = engine.scheduler().num_waiting();
-  gauges.kv_blocks = engine.kv().num_usable_blocks();
+  // The most there may be: memory by need is nearly full at any size.
+  gauges.kv_blocks = engine.kv().options().max_blocks - 1;
   gauges.kv_blocks_used = engine.kv().num_used_blocks();
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
   gauges.prefix_queried_tokens = engine.kv().prefix_stats().queried_tokens;
