@@ -9,11 +9,14 @@
 #include <cctype>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace sluice {
 namespace {
 
 constexpr std::string_view kHttp = "http://";
 constexpr std::string_view kHttps = "https://";
+constexpr std::size_t kMaxShownHost = 64;
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -129,27 +132,31 @@ std::optional<ApiError> OriginPolicy::refuse(const http::Request& head) const {
     const bool known = is_loopback(host) || host == canonical_host(head.local) ||
                        std::ranges::find(hosts_, host) != hosts_.end();
     if (!known) {
-      return forbidden(
-          "the host in the request is not a name of this server; start the server "
-          "with --allowed-host to allow it",
-          "host_not_allowed");
+      return forbidden(fmt::format("'{}' is not a name of this server; start the server with "
+                                   "--allowed-host to allow it",
+                                   host.substr(0, kMaxShownHost)),
+                       "host_not_allowed");
     }
   }
-  const std::string* origin = head.header("Origin");
-  if (origin == nullptr || !cors_origin(head).empty()) return std::nullopt;
-  if (is_own(lower(*origin), head.authority)) return std::nullopt;
+  const bool foreign = std::ranges::any_of(head.headers, [&](const http::Header& header) {
+    return ascii::equals_ignoring_case(header.name, "Origin") && !allows(header.value) &&
+           !is_own(lower(header.value), head.authority);
+  });
+  if (!foreign) return std::nullopt;
   return forbidden(
-      "pages of this origin may not call the server; start the server with "
-      "--cors-origin to allow them",
+      "pages of this origin may not call the server; start the server with --cors-origin to allow "
+      "them",
       "origin_not_allowed");
 }
 
 std::string_view OriginPolicy::cors_origin(const http::Request& head) const {
   const std::string* origin = head.header("Origin");
-  if (origin == nullptr || origin->empty()) return {};
-  const bool allowed =
-      any_origin_ || std::ranges::find(cors_origins_, lower(*origin)) != cors_origins_.end();
-  return allowed ? std::string_view(*origin) : std::string_view();
+  return origin != nullptr && allows(*origin) ? std::string_view(*origin) : std::string_view();
+}
+
+bool OriginPolicy::allows(std::string_view origin) const {
+  return !origin.empty() &&
+         (any_origin_ || std::ranges::find(cors_origins_, lower(origin)) != cors_origins_.end());
 }
 
 std::vector<http::Header> cors_headers(std::string_view origin) {

@@ -41,6 +41,7 @@ class OriginPolicy {
 
  private:
   explicit OriginPolicy(const Options& options);
+  bool allows(std::string_view origin) const;
 
   std::vector<std::string> hosts_;
   std::vector<std::string> cors_origins_;

@@ -61,6 +61,20 @@ TEST(OriginPolicy, OnlyPagesOfTheServerItselfMayCall) {
   }
 }
 
+TEST(OriginPolicy, EveryOriginOfARequestCounts) {
+  const OriginPolicy policy;
+  auto head = request("localhost:8000", "http://localhost:8000");
+  head.headers.push_back({"Origin", "http://evil.example"});
+  EXPECT_EQ(refused(policy, head), "origin_not_allowed");
+}
+
+TEST(OriginPolicy, ARefusalNamesTheHost) {
+  const auto error = OriginPolicy().refuse(request("chat.example:80"));
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->message, HasSubstr("'chat.example'"));
+  EXPECT_LT(OriginPolicy().refuse(request(std::string(9000, 'a')))->message.size(), 200U);
+}
+
 TEST(OriginPolicy, AllowedOriginsPassAndAreNamed) {
   const auto policy = OriginPolicy::create({.cors_origins = {"http://localhost:3000"}});
   ASSERT_TRUE(policy);
