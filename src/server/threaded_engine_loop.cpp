@@ -158,8 +158,8 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   set_ready();
   while (wait_and_take()) {
     apply_taken();
-    const auto wake = engine->wake_at();
-    if (!engine->has_work() && !(wake && *wake <= clock.now())) {
+    const auto due = engine->wake_at();
+    if (!engine->has_work() && !(due && *due <= clock.now())) {
       publish({}, nullptr);
     } else if (auto status = step(); !status) {
       return fail(std::move(status).error());
@@ -172,8 +172,8 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
 bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
-  if (const auto wake = engine->wake_at(); !busy && wake) {
-    mail.wait_for(lock, std::max(*wake - clock.now(), Duration(0)), [&] { return has_mail(); });
+  if (const auto due = engine->wake_at(); !busy && due) {
+    mail.wait_for(lock, std::max(*due - clock.now(), Duration(0)), [&] { return has_mail(); });
   } else if (!busy) {
     mail.wait(lock, [&] { return has_mail(); });
   }
