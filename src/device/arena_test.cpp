@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kGranularity = 4096;
 
-// Keeps books instead of memory: what is reserved, backed and mapped at any moment.
+// Records what is reserved, backed and mapped at any moment; has no memory.
 class BookkeepingDevice final : public Device {
  public:
   BookkeepingDevice() { traits_.granularity = kGranularity; }

@@ -1,7 +1,7 @@
-// HostBuffer: memory of the host that copies to and from a device may use while the host goes on
-// (pinned, on a GPU). A copy from it must have run before it is written again, and one into it
-// before it is read: Device::wait or Device::synchronize.
-// Owner: whoever fills or reads it; the device must outlive it. Threads: the engine's thread.
+// HostBuffer: host memory that copies to and from a device may use while the host goes on (pinned,
+// for a GPU). The owner waits for a copy from the buffer before it writes the buffer again, and for
+// a copy into the buffer before it reads it: see Device::copy.
+// Owner: the code that fills or reads it; the device must outlive it. Threads: the engine's thread.
 #pragma once
 
 #include <cstddef>

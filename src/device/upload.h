@@ -1,8 +1,8 @@
-// Upload: fills device memory with what the host makes, from all threads of a pool. Where the host
-// cannot reach the device's memory a few buffers take turns, so that one is filled while others
-// are on their way.
-// Uses the device's marks [0, kBuffers): nobody else may meanwhile.
-// Owner: whoever loads. Threads: the caller's, which fill()s are called from too, and the pool's.
+// Upload: fills device memory with bytes that the host makes on all threads of a pool. Where the
+// host cannot reach the device's memory, a few buffers take turns: one is filled while others are
+// being copied.
+// Uses the compute queue's marks [0, kBuffers); no other code may use them meanwhile.
+// Owner: the loader. Threads: the caller's and the pool's; both call fill().
 #pragma once
 
 #include <array>
@@ -26,12 +26,12 @@ class Upload {
   static Result<Upload> create(Device& device, ThreadPool& pool,
                                std::size_t buffer_bytes = kBufferBytes);
 
-  // Makes `bytes` at `target`, in pieces: fill(offset, bytes, to) writes those from `offset`, a
-  // multiple of 64, to host memory. Returns when all were filled; they may be on their way still.
+  // Writes `bytes` to `target` in pieces: fill(offset, bytes, to) makes the piece from `offset`, a
+  // multiple of 64, in host memory. Returns when all pieces are made; copies may still run.
   using Fill = FunctionRef<void(std::size_t offset, std::size_t bytes, std::byte* to)>;
   Status write(std::byte* target, std::size_t bytes, Fill fill);
 
-  // Waits for all of it.
+  // Waits for all copies.
   Status finish();
 
   std::uint64_t bytes() const { return bytes_; }  // written so far
@@ -39,9 +39,9 @@ class Upload {
  private:
   Upload(Device& device, ThreadPool& pool, std::size_t buffer_bytes)
       : device_(&device), pool_(&pool), buffer_bytes_(buffer_bytes) {}
-  // Fills `bytes` at `to`, which are those from `offset` on of what is written.
+  // Makes the `bytes` from `offset` on, at `to`.
   void fill_in_parallel(std::size_t offset, std::size_t bytes, std::byte* to, Fill fill);
-  // On to the next buffer, once its copies are done.
+  // Goes on to the next buffer, once its copies are done.
   Status advance();
 
   Device* device_;

@@ -1,6 +1,7 @@
-// StartupTimeline: named spans of a start, one after the other, for one line that tells where the
-// time went: "open 0.3, config 0.1, map weights 812.0 (15316.5 MiB, 19.8 GB/s), ...", in
-// milliseconds. Owner: the command. Threads: one.
+// StartupTimeline: named spans of a start, one after the other, for one line that shows how long
+// each took, in milliseconds:
+//   open 0.3, config 0.1, map weights 812.0 (15316.5 MiB, 19.8 GB/s), ...
+// Owner: the command. Threads: one.
 #pragma once
 
 #include <cstdint>

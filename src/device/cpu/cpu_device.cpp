@@ -129,7 +129,7 @@ Result<bool> CpuDevice::reached(Queue queue, std::size_t number) {
 }
 
 Status CpuDevice::wait_in(Queue waiter, Queue marked, std::size_t number) {
-  // What is submitted to the compute queue next runs at once.
+  // The compute queue runs what is submitted next at once.
   if (waiter == Queue::kCompute) return wait(marked, number);
   return {};
 }

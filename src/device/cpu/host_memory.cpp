@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Of proc and sys.
+// Files of proc and sys are small.
 Result<std::string> read_text(const std::string& path) { return read_file(path, 1 << 20); }
 
 // The number that follows `key` and blanks, e.g. "MemAvailable:   123 kB".
