@@ -212,7 +212,7 @@ Result<Value> truncate(Interpreter& in, Args args) {
   const std::string_view end = args[3].is_string() ? args[3].text() : "...";
   const std::int64_t length = number(1, 255);
   const std::int64_t leeway = number(4, 5);
-  const auto end_length = static_cast<std::int64_t>(code_point_count(end));
+  const auto end_length = utf8::count_code_points(end);
   if (length < end_length) {
     return python_error("AssertionError", "expected length >= " + std::to_string(end_length) +
                                               ", got " + std::to_string(length));

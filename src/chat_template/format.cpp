@@ -92,7 +92,8 @@ std::string float_digits(double d, const Spec& spec) {
 }
 
 std::string padded(std::string text, std::string_view sign, const Spec& spec, char otherwise) {
-  const auto length = static_cast<int>(code_point_count(text) + sign.size());
+  const auto length =
+      static_cast<int>(utf8::count_code_points(text)) + static_cast<int>(sign.size());
   const char align = spec.align == '\0' ? otherwise : spec.align;
   const int missing = std::max(0, spec.width - length);
   int left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
@@ -142,7 +143,7 @@ Result<std::string> format_integer(std::int64_t value, const Spec& spec) {
       if (negative || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
         return python_error("OverflowError", "%c arg not in range(0x110000)");
       }
-      append_code_point(digits, static_cast<char32_t>(value));
+      utf8::append(static_cast<char32_t>(value), digits);
       return padded(digits, "", spec, '<');
     default:
       return value_error("Unknown format code '" + std::string(1, spec.type) +

@@ -303,7 +303,7 @@ class Lexer {
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
       return fail("a string escape is no Unicode character");
     }
-    append_code_point(*out, code);
+    utf8::append(code, *out);
     return {};
   }
 

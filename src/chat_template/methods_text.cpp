@@ -164,7 +164,7 @@ Result<std::int64_t> position(Interpreter& in, Args args, Side from) {
                                  : args[2].as_int();
     if (start > length) return -1;
   }
-  return start + static_cast<std::int64_t>(code_point_count(part.text().substr(0, found)));
+  return start + utf8::count_code_points(part.text().substr(0, found));
 }
 
 template <Side from>

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/keyed_hash.h"
 #include "chat_template/text.h"
 
 namespace sluice::jinja {
@@ -325,7 +326,7 @@ std::int64_t length_of(Heap& heap, Value value) {
     case Kind::kUndefined: return 0;
     case Kind::kString:
       heap.scan(value.text().size());
-      return static_cast<std::int64_t>(code_point_count(value.text()));
+      return utf8::count_code_points(value.text());
     case Kind::kList:
     case Kind::kTuple: return static_cast<std::int64_t>(value.items().size());
     case Kind::kDict: return static_cast<std::int64_t>(value.as_dict().entries.size());
@@ -345,7 +346,7 @@ bool is_hashable(Value value) { return is_hashable_at(value, 0); }
 std::size_t hash_value(Value key) {
   switch (key.kind()) {
     case Kind::kString:
-    case Kind::kBigInt: return std::hash<std::string_view>()(key.text());
+    case Kind::kBigInt: return keyed_hash(key.text());
     case Kind::kBool:
     case Kind::kInt: return std::hash<double>()(static_cast<double>(key.as_int()));
     case Kind::kFloat: return std::hash<double>()(key.as_float());

@@ -323,7 +323,7 @@ Result<std::unique_ptr<const Template>> parse_template(std::string_view source) 
     return invalid_argument("the template has " + std::to_string(source.size()) +
                             " bytes; at most " + std::to_string(kMaxSourceBytes) + " are allowed");
   }
-  if (!is_valid_utf8(source)) return invalid_argument("the template is not valid UTF-8");
+  if (utf8::find_invalid(source)) return invalid_argument("the template is not valid UTF-8");
   auto result = std::make_unique<Template>();
   result->source = normalize_newlines(source);
   ASSIGN_OR_RETURN(std::vector<Token> tokens, tokenize(result->source, result->heap));

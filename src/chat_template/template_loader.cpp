@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "chat_template/heap.h"
 #include "chat_template/json_value.h"
 #include "chat_template/ops.h"
@@ -33,7 +34,10 @@ struct Config {
 
 Status read_config(const std::string& path, Config* config) {
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  ASSIGN_OR_RETURN(config->root, jinja::parse_json(text, config->heap, path));
+  std::string storage;
+  const auto strict = strict_json(text, storage);
+  if (!strict) return with_context(path, strict.error());
+  ASSIGN_OR_RETURN(config->root, jinja::parse_json(*strict, config->heap, path));
   if (!config->root.is_dict()) return invalid_argument(path + ": must be a JSON object");
   return {};
 }

@@ -24,7 +24,7 @@ const CaseExpansion* find_expansion(char32_t c) {
 }
 
 void append_all(std::string& out, const char32_t (&letters)[4]) {
-  for (int i = 0; i < 4 && letters[i] != 0; ++i) append_code_point(out, letters[i]);
+  for (int i = 0; i < 4 && letters[i] != 0; ++i) utf8::append(letters[i], out);
 }
 
 void append_upper(std::string& out, char32_t c) {
@@ -33,8 +33,7 @@ void append_upper(std::string& out, char32_t c) {
   } else if (const CaseExpansion* e = find_expansion(c)) {
     append_all(out, e->upper);
   } else {
-    append_code_point(out,
-                      static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
+    utf8::append(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))), out);
   }
 }
 
@@ -42,8 +41,7 @@ void append_title(std::string& out, char32_t c) {
   if (const CaseExpansion* e = find_expansion(c)) {
     append_all(out, e->title);
   } else {
-    append_code_point(out,
-                      static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
+    utf8::append(static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))), out);
   }
 }
 
@@ -59,8 +57,7 @@ bool is_case_ignorable(char32_t c) {
 bool is_final_sigma(std::string_view text, std::size_t begin, std::size_t end) {
   bool cased_before = false;
   for (std::size_t i = begin; i > 0;) {
-    --i;
-    while ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) --i;
+    i = utf8::previous(text, i);
     std::size_t p = i;
     const char32_t c = next_code_point(text, &p);
     if (is_case_ignorable(c)) continue;
@@ -81,13 +78,12 @@ void append_lower(std::string& out, std::string_view text, std::size_t begin, st
   if (c < 0x80) {
     out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
   } else if (c == 0x130) {
-    append_code_point(out, 'i');
-    append_code_point(out, 0x307);
+    utf8::append('i', out);
+    utf8::append(0x307, out);
   } else if (c == 0x3A3) {
-    append_code_point(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
+    utf8::append(is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3, out);
   } else {
-    append_code_point(out,
-                      static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    utf8::append(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
   }
 }
 
@@ -98,29 +94,6 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-bool is_valid_utf8(std::string_view text) {
-  const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  std::size_t i = 0;
-  while (i < text.size()) {
-    if (data[i] < 0x80) {
-      ++i;
-      continue;
-    }
-    utf8proc_int32_t c = 0;
-    const utf8proc_ssize_t n =
-        utf8proc_iterate(data + i, static_cast<utf8proc_ssize_t>(text.size() - i), &c);
-    if (n <= 0) return false;
-    i += static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
-std::size_t code_point_count(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::size_t byte_offset(std::string_view text, std::size_t index) {
   std::size_t i = 0;
   for (; i < text.size(); ++i) {
@@ -128,47 +101,6 @@ std::size_t byte_offset(std::string_view text, std::size_t index) {
     if (index-- == 0) return i;
   }
   return text.size();
-}
-
-char32_t next_code_point(std::string_view text, std::size_t* position) {
-  const auto byte = [&](std::size_t i) -> char32_t {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const std::size_t p = *position;
-  const char32_t first = byte(p);
-  if (first < 0x80) {
-    *position = p + 1;
-    return first;
-  }
-  if (first < 0xE0) {
-    *position = p + 2;
-    return ((first & 0x1F) << 6) | (byte(p + 1) & 0x3F);
-  }
-  if (first < 0xF0) {
-    *position = p + 3;
-    return ((first & 0x0F) << 12) | ((byte(p + 1) & 0x3F) << 6) | (byte(p + 2) & 0x3F);
-  }
-  *position = p + 4;
-  return ((first & 0x07) << 18) | ((byte(p + 1) & 0x3F) << 12) | ((byte(p + 2) & 0x3F) << 6) |
-         (byte(p + 3) & 0x3F);
-}
-
-void append_code_point(std::string& out, char32_t c) {
-  if (c < 0x80) {
-    out.push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (c >> 6)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else if (c < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (c >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (c >> 18)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  }
 }
 
 bool is_space(char32_t c) {
@@ -234,7 +166,7 @@ std::string to_casefold(std::string_view text) {
     const utf8proc_ssize_t n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 4,
                                                        UTF8PROC_CASEFOLD, &last_class);
     for (utf8proc_ssize_t k = 0; k < n && k < 4; ++k) {
-      append_code_point(out, static_cast<char32_t>(folded[k]));
+      utf8::append(static_cast<char32_t>(folded[k]), out);
     }
   }
   return out;
@@ -281,7 +213,7 @@ std::string swap_case(std::string_view text) {
     } else if (is_lower(c)) {
       append_upper(out, c);
     } else {
-      append_code_point(out, c);
+      utf8::append(c, out);
     }
   }
   return out;

@@ -10,16 +10,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace sluice::jinja {
 
-bool is_valid_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
-std::size_t code_point_count(std::string_view text);
 // The byte position of code point `index`; text.size() when there are fewer.
 std::size_t byte_offset(std::string_view text, std::size_t index);
 // The code point at byte `*position`, which moves behind it.
-char32_t next_code_point(std::string_view text, std::size_t* position);
-void append_code_point(std::string& out, char32_t c);
+inline char32_t next_code_point(std::string_view text, std::size_t* position) {
+  const utf8::CodePoint c = utf8::decode(text, *position);
+  *position += c.bytes;
+  return c.value;
+}
 
 bool is_space(char32_t c);
 bool is_printable(char32_t c);

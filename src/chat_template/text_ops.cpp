@@ -56,7 +56,7 @@ Result<Value> pad_text(Interpreter& interpreter, Value text, Value width, Value 
   if (!width.is_integral()) return not_an_integer(width);
   std::string_view padding = " ";
   if (fill.is_string()) padding = fill.text();
-  if ((!fill.is_missing() && !fill.is_string()) || code_point_count(padding) != 1) {
+  if ((!fill.is_missing() && !fill.is_string()) || utf8::count_code_points(padding) != 1) {
     return type_error("The fill character must be exactly one character long");
   }
   Heap& heap = interpreter.heap();

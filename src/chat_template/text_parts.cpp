@@ -11,13 +11,6 @@ namespace sluice::jinja {
 
 namespace {
 
-// The start of the code point that ends before byte `end`.
-std::size_t previous(std::string_view text, std::size_t end) {
-  --end;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return end;
-}
-
 template <class Drop>
 std::string_view strip_if(std::string_view text, Side side, Drop drop) {
   std::size_t begin = 0;
@@ -31,7 +24,7 @@ std::string_view strip_if(std::string_view text, Side side, Drop drop) {
   std::size_t end = text.size();
   if (side != Side::kLeft) {
     while (end > begin) {
-      const std::size_t start = previous(text, end);
+      const std::size_t start = utf8::previous(text, end);
       std::size_t next = start;
       if (!drop(next_code_point(text, &next))) break;
       end = start;
@@ -104,7 +97,7 @@ std::vector<std::string_view> split_space(std::string_view text, std::int64_t ma
     } else {
       std::size_t begin = text.size();
       while (begin > 0) {
-        const std::size_t start = previous(text, begin);
+        const std::size_t start = utf8::previous(text, begin);
         std::size_t next = start;
         if (is_space(next_code_point(text, &next))) break;
         begin = start;
@@ -149,7 +142,7 @@ std::string quote(std::string_view text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (is_printable(c)) {
-      append_code_point(out, c);
+      utf8::append(c, out);
     } else if (c < 0x100) {
       append_hex(out, 'x', 2, c);
     } else if (c < 0x10000) {

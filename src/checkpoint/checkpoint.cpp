@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/json_depth.h"
+#include "base/json_text.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {
@@ -56,10 +56,9 @@ using WeightMap = std::map<std::string, std::vector<std::string>>;
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index(
     std::string_view text) {
-  if (json_deeper_than(text, kMaxJsonDepth)) {
-    return invalid_argument(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
-  }
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::string storage;
+  ASSIGN_OR_RETURN(const std::string_view strict, strict_json(text, storage));
+  const auto json = nlohmann::json::parse(strict, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return invalid_argument("not valid JSON");
   if (!json.is_object()) return invalid_argument("expected an object with weight_map");
   const auto map = json.find("weight_map");

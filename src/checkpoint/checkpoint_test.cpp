@@ -117,5 +117,14 @@ TEST(Checkpoint, ADirectoryForAFileIsRefused) {
   EXPECT_THAT(open_error(directory), HasSubstr("is a directory"));
 }
 
+TEST(SafetensorsIndex, ReadsWhatPythonWrites) {
+  const auto entries = parse_safetensors_index(
+      "\xEF\xBB\xBF{\"metadata\": {\"total_size\": 1000000000000000019884624838656}, "
+      "\"weight_map\": {\"a\": \"x.safetensors\"}}");
+  ASSERT_TRUE(entries) << entries.error().message;
+  ASSERT_EQ(entries->size(), 1U);
+  EXPECT_EQ(entries->front().first, "a");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/json_depth.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
 
@@ -142,10 +142,10 @@ Result<std::vector<TokenId>> JsonFields::token_ids(std::string_view name,
 }
 
 Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view file) {
-  if (json_deeper_than(text, kMaxJsonDepth)) {
-    return invalid_argument(fmt::format("{}: nested deeper than {} levels", file, kMaxJsonDepth));
-  }
-  auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::string storage;
+  const auto strict = strict_json(text, storage);
+  if (!strict) return with_context(file, strict.error());
+  auto json = nlohmann::json::parse(*strict, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return invalid_argument(fmt::format("{}: not valid JSON", file));
   if (!json.is_object()) return invalid_argument(fmt::format("{}: expected an object", file));
   return json;

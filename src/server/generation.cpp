@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "server/answer_size.h"
 #include "server/error_response.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace sluice {
 namespace {

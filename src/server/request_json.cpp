@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/json_depth.h"
+#include "base/utf8.h"
 #include "server/json_writer.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

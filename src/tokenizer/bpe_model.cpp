@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -1,10 +1,13 @@
 #include "tokenizer/legacy_files.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
-#include "tokenizer/utf8.h"
+#include "base/json_text.h"
+#include "base/utf8.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +19,10 @@ constexpr const char* kQwenPattern =
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 Result<json> parse_object(std::string_view text, std::string_view file) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::string storage;
+  const auto strict = strict_json(text, storage);
+  if (!strict) return with_context(file, strict.error());
+  json value = json::parse(*strict, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object()) return invalid_argument(std::string(file) + ": not a JSON object");
   return value;
 }
@@ -67,36 +73,104 @@ Result<json> read_added_tokens(const json& config) {
   return tokens;
 }
 
-// Special tokens of the config that are in the vocabulary: without added_tokens_decoder nothing
-// else says that "<|endoftext|>" is one token.
-void add_named_tokens(const json& config, const json& vocab, json& added) {
-  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
-    const auto field = config.find(name);
-    if (field == config.end()) continue;
-    const json& content = field->is_object() ? field->value("content", json()) : *field;
-    if (!content.is_string()) continue;
-    const auto& text = content.get_ref<const std::string&>();
-    const auto known = vocab.find(text);
-    bool present = known == vocab.end();
-    for (const json& token : added) present = present || token["content"] == content;
-    if (!present) added.push_back({{"id", *known}, {"content", text}, {"special", true}});
+bool contains_token(const json& tokens, const json& content) {
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [&](const json& token) { return token["content"] == content; });
+}
+
+// The text of "<s>" or {"content": "<s>", ..}; null for anything else.
+json token_content(const json& field) {
+  const json content = field.is_object() ? field.value("content", json()) : field;
+  return content.is_string() ? content : json();
+}
+
+// All special tokens that the config names.
+std::vector<json> named_tokens(const json& config) {
+  std::vector<json> contents;
+  const auto add = [&](const json& field) {
+    if (json content = token_content(field); !content.is_null()) {
+      contents.push_back(std::move(content));
+    }
+  };
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    if (config.contains(name)) add(config[name]);
   }
+  const auto more = config.find("additional_special_tokens");
+  if (more != config.end() && more->is_array()) {
+    for (const json& field : *more) add(field);
+  }
+  return contents;
+}
+
+// The tokens of added_tokens.json: {"<|im_end|>": 50257, ..}.
+Status append_added_tokens(std::string_view text, const std::vector<json>& special, json& added) {
+  if (text.empty()) return {};
+  ASSIGN_OR_RETURN(const json tokens, parse_object(text, "added_tokens.json"));
+  for (const auto& [content, id] : tokens.items()) {
+    if (!id.is_number_unsigned()) {
+      return invalid_argument("added_tokens.json: '" + content.substr(0, 100) +
+                              "' must have a token id");
+    }
+    if (contains_token(added, content)) continue;
+    const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
+    added.push_back({{"id", id}, {"content", content}, {"special", is_special}});
+  }
+  return {};
+}
+
+// Special tokens that are in the vocabulary: without added_tokens_decoder nothing else says that
+// "<|endoftext|>" is one token.
+void append_special_tokens(const std::vector<json>& special, const json& vocab, json& added) {
+  for (const json& content : special) {
+    const auto known = vocab.find(content.get_ref<const std::string&>());
+    if (known == vocab.end() || contains_token(added, content)) continue;
+    added.push_back({{"id", *known}, {"content", content}, {"special", true}});
+  }
+}
+
+// Fills in what `config` does not say: from special_tokens_map.json, then the class's defaults.
+Status complete_config(std::string_view special_tokens_map, bool is_qwen, const json& vocab,
+                       json& config) {
+  if (!special_tokens_map.empty()) {
+    ASSIGN_OR_RETURN(const json map, parse_object(special_tokens_map, "special_tokens_map.json"));
+    for (const auto& [name, value] : map.items()) {
+      if (!config.contains(name)) config[name] = value;
+    }
+  }
+  constexpr const char* kDefault = "<|endoftext|>";
+  if (!vocab.contains(kDefault)) return {};
+  for (const char* name : {"unk_token", "eos_token", is_qwen ? "pad_token" : "bos_token"}) {
+    if (!config.contains(name)) config[name] = kDefault;
+  }
+  return {};
+}
+
+// The fields of the config that a tokenizer reads.
+std::string special_token_config(const json& config) {
+  json result = json::object();
+  for (const char* name : {"bos_token", "eos_token"}) {
+    if (config.contains(name)) result[name] = token_content(config[name]);
+  }
+  for (const char* name : {"add_bos_token", "add_eos_token"}) {
+    if (config.contains(name)) result[name] = flag(config, name);
+  }
+  return result.dump();
 }
 
 }  // namespace
 
-Result<std::string> legacy_to_tokenizer_json(std::string_view vocab, std::string_view merges,
-                                             std::string_view config_text) {
-  ASSIGN_OR_RETURN(const json tokens, parse_object(vocab, "vocab.json"));
+Result<ConvertedTokenizer> convert_legacy_files(const LegacyFiles& files) {
+  ASSIGN_OR_RETURN(const json tokens, parse_object(files.vocab, "vocab.json"));
   // Checked here, so that nothing nested is ever written out again: that would recurse.
   for (const auto& [text, id] : tokens.items()) {
     if (!id.is_number_unsigned()) {
       return invalid_argument("vocab.json: '" + text.substr(0, 100) + "' must have a token id");
     }
   }
-  ASSIGN_OR_RETURN(json merge_list, read_merges(merges));
-  ASSIGN_OR_RETURN(const json config,
-                   parse_object(config_text.empty() ? "{}" : config_text, "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(json merge_list, read_merges(files.merges));
+  ASSIGN_OR_RETURN(json config, parse_object(files.config.empty() ? "{}" : files.config,
+                                             "tokenizer_config.json"));
   const auto named = config.find("tokenizer_class");
   const bool has_name = named != config.end() && named->is_string();
   std::string name = has_name ? named->get<std::string>() : "GPT2Tokenizer";
@@ -106,8 +180,11 @@ Result<std::string> legacy_to_tokenizer_json(std::string_view vocab, std::string
     return unsupported("tokenizer_config.json: tokenizer_class '" + name +
                        "' is not supported without a tokenizer.json");
   }
+  RETURN_IF_ERROR(complete_config(files.special_tokens_map, is_qwen, tokens, config));
   ASSIGN_OR_RETURN(json added, read_added_tokens(config));
-  add_named_tokens(config, tokens, added);
+  const std::vector<json> special = named_tokens(config);
+  RETURN_IF_ERROR(append_added_tokens(files.added_tokens, special, added));
+  append_special_tokens(special, tokens, added);
 
   json result = {{"version", "1.0"}, {"added_tokens", std::move(added)}};
   const json byte_level = {{"type", "ByteLevel"},
@@ -125,7 +202,7 @@ Result<std::string> legacy_to_tokenizer_json(std::string_view vocab, std::string
                                {"pretokenizers", json::array({split, byte_level})}};
   }
   result["model"] = {{"type", "BPE"}, {"vocab", tokens}, {"merges", std::move(merge_list)}};
-  return result.dump();
+  return ConvertedTokenizer{result.dump(), special_token_config(config)};
 }
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
-// The older form of byte-level tokenizers: vocab.json and merges.txt beside tokenizer_config.json.
-// What these files leave unsaid follows from the config's tokenizer_class: GPT2Tokenizer (also when
-// there is none) or Qwen2Tokenizer; others are refused by name. Pure function.
+// The older form of byte-level tokenizers: vocab.json and merges.txt, without a tokenizer.json. The
+// optional files beside them name special tokens and further ones. What the files leave unsaid
+// follows from the config's tokenizer_class: GPT2Tokenizer (also when there is none) or
+// Qwen2Tokenizer; others are refused by name. Pure function.
 #pragma once
 
 #include <string>
@@ -10,9 +11,22 @@
 
 namespace sluice {
 
-// The text of the tokenizer.json that says the same. `config` may be empty.
+// The texts of the files; those below `merges` may be empty: there is no such file.
+struct LegacyFiles {
+  std::string_view vocab;
+  std::string_view merges;
+  std::string_view config = {};              // tokenizer_config.json
+  std::string_view special_tokens_map = {};  // special_tokens_map.json
+  std::string_view added_tokens = {};        // added_tokens.json
+};
+
+struct ConvertedTokenizer {
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;  // the special tokens, the class's own defaults included
+};
+
+// The texts of the tokenizer.json and the tokenizer_config.json that say the same.
 // Errors name the file and what is wrong in it.
-Result<std::string> legacy_to_tokenizer_json(std::string_view vocab, std::string_view merges,
-                                             std::string_view config);
+Result<ConvertedTokenizer> convert_legacy_files(const LegacyFiles& files);
 
 }  // namespace sluice

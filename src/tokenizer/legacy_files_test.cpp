@@ -46,29 +46,80 @@ TEST(LegacyFiles, LoadFromADirectory) {
 }
 
 TEST(LegacyFiles, QwenSplitsDigitsOneByOne) {
-  const auto text = legacy_to_tokenizer_json(vocab_text(), merges_text(),
-                                             R"({"tokenizer_class": "Qwen2Tokenizer"})");
-  ASSERT_TRUE(text);
-  const auto tokenizer = Tokenizer::from_json(*text);
+  const std::string vocab = vocab_text();
+  const std::string merges = merges_text();
+  const auto converted =
+      convert_legacy_files({vocab, merges, R"({"tokenizer_class": "Qwen2Tokenizer"})"});
+  ASSERT_TRUE(converted);
+  const auto tokenizer = Tokenizer::from_json(converted->tokenizer_json);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   EXPECT_THAT(*tokenizer->encode("12e\u0301"), ElementsAre('1', '2', 0xC3, 0xA9));
 }
 
+// The vocabulary with "<|endoftext|>" as id 267, as GPT-2's vocab.json has it.
+std::string vocab_with_end() {
+  nlohmann::json vocab = byte_level_json()["model"]["vocab"];
+  vocab["<|endoftext|>"] = kBos;
+  return vocab.dump();
+}
+
+Tokenizer convert(const LegacyFiles& files) {
+  const auto converted = convert_legacy_files(files);
+  EXPECT_TRUE(converted) << converted.error().message;
+  auto tokenizer =
+      Tokenizer::from_json(converted->tokenizer_json, converted->tokenizer_config_json);
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  return *std::move(tokenizer);
+}
+
 TEST(LegacyFiles, NamedSpecialTokensOfTheVocabularyAreSpecial) {
-  const auto text =
-      legacy_to_tokenizer_json(vocab_text(), merges_text(), R"({"eos_token": "hello"})");
-  ASSERT_TRUE(text);
-  const auto tokenizer = Tokenizer::from_json(*text);
-  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-  EXPECT_EQ(tokenizer->decode(std::vector{kHello}, SkipSpecialTokens::kYes), "");
+  const std::string vocab = vocab_text();
+  const std::string merges = merges_text();
+  const Tokenizer tokenizer = convert({vocab, merges, R"({"eos_token": "hello"})"});
+  EXPECT_EQ(tokenizer.decode(std::vector{kHello}, SkipSpecialTokens::kYes), "");
+}
+
+TEST(LegacyFiles, EndOfTextIsSpecialWithoutAConfig) {
+  const std::string vocab = vocab_with_end();
+  const std::string merges = merges_text();
+  for (const char* config : {"", R"({"tokenizer_class": "Qwen2Tokenizer"})"}) {
+    const Tokenizer tokenizer = convert({vocab, merges, config});
+    EXPECT_THAT(*tokenizer.encode("hello<|endoftext|>hello"), ElementsAre(kHello, kBos, kHello));
+    EXPECT_EQ(tokenizer.decode(std::vector{kHello, kBos}, SkipSpecialTokens::kYes), "hello");
+    EXPECT_EQ(tokenizer.eos_id(), kBos);
+    EXPECT_EQ(tokenizer.bos_id().has_value(), std::string_view(config).empty());
+  }
+}
+
+TEST(LegacyFiles, SpecialTokensMapAndAddedTokensAreRead) {
+  const std::string vocab = vocab_with_end();
+  const std::string merges = merges_text();
+  const Tokenizer tokenizer =
+      convert({vocab, merges, "", R"({"eos_token": {"content": "<|im_end|>"},
+                                      "additional_special_tokens": ["<|im_start|>"]})",
+               R"({"<|im_end|>": 268, "<|im_start|>": 269, "<plain>": 270})"});
+  EXPECT_THAT(*tokenizer.encode("<|im_start|>hello<|im_end|><plain>"),
+              ElementsAre(269, kHello, 268, 270));
+  EXPECT_EQ(tokenizer.decode(std::vector{269, kHello, 268, 270}, SkipSpecialTokens::kYes),
+            "hello<plain>");
+  EXPECT_EQ(tokenizer.eos_id(), 268);
+  EXPECT_EQ(tokenizer.bos_id(), kBos);
+}
+
+TEST(LegacyFiles, AbsentEndOfTextIsNotInvented) {
+  const std::string vocab = vocab_text();
+  const std::string merges = merges_text();
+  const Tokenizer tokenizer = convert({vocab, merges});
+  EXPECT_FALSE(tokenizer.eos_id());
+  EXPECT_EQ(tokenizer.encode("<|endoftext|>")->size(), 13U);
 }
 
 TEST(LegacyFiles, BrokenFilesAreNamed) {
   const auto refused = [](std::string_view vocab, std::string_view merges,
                           std::string_view config) {
-    const auto text = legacy_to_tokenizer_json(vocab, merges, config);
-    EXPECT_FALSE(text);
-    return text ? std::string() : text.error().message;
+    const auto converted = convert_legacy_files({vocab, merges, config});
+    EXPECT_FALSE(converted);
+    return converted ? std::string() : converted.error().message;
   };
   EXPECT_THAT(refused("[1]", "", ""), HasSubstr("vocab.json: not a JSON object"));
   EXPECT_THAT(refused(R"({"a": [[0]]})", "", ""), HasSubstr("vocab.json: 'a' must have a token"));

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/regex_syntax.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/unicode_tables.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

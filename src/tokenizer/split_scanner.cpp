@@ -1,7 +1,7 @@
 #include "tokenizer/split_scanner.h"
 
+#include "base/utf8.h"
 #include "tokenizer/unicode_classes.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/test_random.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -1,13 +1,8 @@
 #include "tokenizer/text_normalizer.h"
 
-#include <utf8proc.h>
-
-#include <cstdlib>
-#include <memory>
-
+#include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
 #include "tokenizer/unicode_classes.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {
@@ -31,79 +26,6 @@ void strip(const StripStep& step, std::string& text) {
   }
   text.resize(end);
   text.erase(0, begin);
-}
-
-Status append_normal_form(NormalForm form, std::string_view text, std::string& out) {
-  unsigned options = UTF8PROC_STABLE;
-  const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
-  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  options |= composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  if (compatible) options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* raw = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &raw,
-                                             static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(raw, &std::free);
-  if (size < 0) {
-    return invalid_argument(std::string("text: normalizing failed: ") + utf8proc_errmsg(size));
-  }
-  out.append(reinterpret_cast<const char*>(raw), static_cast<std::size_t>(size));
-  return {};
-}
-
-// Below these code points a form changes nothing and nothing combines: plain text is not touched.
-std::uint32_t first_affected(NormalForm form) {
-  switch (form) {
-    case NormalForm::kNfc: return 0x300;
-    case NormalForm::kNfd: return 0xC0;
-    case NormalForm::kNfkc:
-    case NormalForm::kNfkd: return 0xA0;
-  }
-  return 0;
-}
-
-// The text is cut into stretches: runs that the form cannot change are copied; the rest, with the
-// character before it (which may combine), goes through utf8proc. A barrier is a code point the
-// reference's older Unicode does not know: it is copied and nothing combines across it.
-Status normal_form(NormalForm form, std::string& text, std::string& spare) {
-  const std::uint32_t limit = first_affected(form);
-  const auto plain = [&](std::uint32_t c) { return c < limit; };
-  std::size_t at = 0;
-  while (at < text.size() && plain(utf8::decode(text, at).value)) {
-    at += utf8::decode(text, at).bytes;
-  }
-  if (at == text.size()) return {};
-  spare.clear();
-  std::size_t copied = 0;
-  while (at < text.size()) {
-    std::size_t begin = at > copied ? utf8::previous(text, at) : at;
-    spare.append(text, copied, begin - copied);
-    bool barrier = false;
-    std::size_t end = at;
-    while (end < text.size()) {
-      const utf8::CodePoint c = utf8::decode(text, end);
-      barrier = unicode::classes().is(c.value, unicode::kBarrier);
-      if (barrier || plain(c.value)) break;
-      end += c.bytes;
-    }
-    if (end > begin) {
-      RETURN_IF_ERROR(
-          append_normal_form(form, std::string_view(text).substr(begin, end - begin), spare));
-    }
-    if (barrier) {
-      const std::size_t next = end + utf8::decode(text, end).bytes;
-      spare.append(text, end, next - end);
-      end = next;
-    }
-    copied = end;
-    at = end;
-    while (at < text.size() && plain(utf8::decode(text, at).value)) {
-      at += utf8::decode(text, at).bytes;
-    }
-  }
-  spare.append(text, copied, text.size() - copied);
-  text.swap(spare);
-  return {};
 }
 
 void lowercase(std::string& text, std::string& spare) {
@@ -144,7 +66,9 @@ struct Runner {
     text.swap(scratch.spare);
     return {};
   }
-  Status operator()(const NormalForm& form) const { return normal_form(form, text, scratch.spare); }
+  Status operator()(const NormalForm& form) const {
+    return normalize(form, text, scratch.normal_form, scratch.meter);
+  }
   Status operator()(const StripStep& step) const {
     strip(step, text);
     return {};

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/stop_check.h"
+#include "tokenizer/normal_form.h"
 #include "tokenizer/regex.h"
 
 namespace sluice {
@@ -20,7 +21,6 @@ struct ReplaceStep {
   std::variant<std::string, Regex> pattern;  // the string is not empty
   std::string content;
 };
-enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 struct StripStep {
   bool left = false;
   bool right = false;
@@ -34,6 +34,7 @@ using NormalizerStep = std::variant<PrependStep, ReplaceStep, NormalForm, StripS
 struct NormalizerScratch {
   StopMeter meter;
   RegexScratch regex;
+  NormalFormScratch normal_form;
   std::vector<TextRange> matches;
   std::string spare;
 };

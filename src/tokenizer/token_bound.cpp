@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace sluice {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "tokenizer/legacy_files.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {
@@ -72,6 +72,9 @@ struct EncodeScratch::State {
     free_if_large(normalized);
     free_if_large(normalizer.matches);
     free_if_large(normalizer.spare);
+    free_if_large(normalizer.normal_form.code_points);
+    free_if_large(normalizer.normal_form.marks);
+    free_if_large(normalizer.normal_form.spare);
     free_if_large(pre_tokenizer.text);
     free_if_large(pre_tokenizer.pieces);
     free_if_large(pre_tokenizer.spare);
@@ -206,19 +209,23 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   const auto read = [&](const char* name) {
     return read_file((path / name).string(), kMaxFileBytes);
   };
-  std::string config;
-  if (has("tokenizer_config.json")) {
-    ASSIGN_OR_RETURN(config, read("tokenizer_config.json"));
-  }
+  const auto read_optional = [&](const char* name) -> Result<std::string> {
+    if (!has(name)) return std::string();
+    return read(name);
+  };
+  ASSIGN_OR_RETURN(std::string config, read_optional("tokenizer_config.json"));
   std::string text;
-  if (!has("tokenizer.json") && has("vocab.json") && has("merges.txt")) {
+  if (has("tokenizer.json")) {
+    ASSIGN_OR_RETURN(text, read("tokenizer.json"));
+  } else if (has("vocab.json") && has("merges.txt")) {
     ASSIGN_OR_RETURN(const std::string vocab, read("vocab.json"));
     ASSIGN_OR_RETURN(const std::string merges, read("merges.txt"));
-    auto converted = legacy_to_tokenizer_json(vocab, merges, config);
+    ASSIGN_OR_RETURN(const std::string special_tokens, read_optional("special_tokens_map.json"));
+    ASSIGN_OR_RETURN(const std::string added_tokens, read_optional("added_tokens.json"));
+    auto converted = convert_legacy_files({vocab, merges, config, special_tokens, added_tokens});
     if (!converted) return with_context(path.string(), converted.error());
-    text = *std::move(converted);
-  } else if (has("tokenizer.json")) {
-    ASSIGN_OR_RETURN(text, read("tokenizer.json"));
+    text = std::move(converted->tokenizer_json);
+    config = std::move(converted->tokenizer_config_json);
   } else {
     return no_tokenizer(path);
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json_depth.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "tokenizer/model_json.h"
 #include "tokenizer/pipeline_json.h"
@@ -14,10 +16,17 @@ namespace {
 
 using json::Element;
 
-// The document lives as long as the parser that parsed it.
+// The document lives as long as the parser that parsed it. The text is made strict only when the
+// parser refuses it: a look at every character would double the time of a large tokenizer.json.
 Result<Element> parse(simdjson::dom::parser& parser, std::string_view text) {
   Element root;
-  const auto error = parser.parse(text.data(), text.size()).get(root);
+  auto error = parser.allocate(text.size(), kMaxJsonDepth);
+  if (error == simdjson::SUCCESS) error = parser.parse(text.data(), text.size()).get(root);
+  if (error != simdjson::SUCCESS) {
+    std::string storage;
+    ASSIGN_OR_RETURN(const std::string_view strict, strict_json(text, storage));
+    error = parser.parse(strict.data(), strict.size()).get(root);
+  }
   if (error != simdjson::SUCCESS) {
     return invalid_argument(std::string("not valid JSON: ") + simdjson::error_message(error));
   }

@@ -261,5 +261,35 @@ TEST(TokenizerJson, PostProcessorsCompose) {
   EXPECT_THAT(*roberta->encode("hello"), testing::ElementsAre(kBos, kHello, kEnd));
 }
 
+TEST(TokenizerJson, ReadsWhatPythonWrites) {
+  // transformers writes this length when nobody set one.
+  const std::string config =
+      "\xEF\xBB\xBF{\"model_max_length\": 1000000000000000019884624838656, \"odd\": [NaN, "
+      "-Infinity, 1e999], \"eos_token\": \"<|end|>\"}";
+  const std::string definition = byte_level_json().dump();
+  const auto plain = Tokenizer::from_json(definition, config);
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_EQ(plain->eos_id(), kEnd);
+  const std::string marked =
+      "\xEF\xBB\xBF{\"odd\": " + std::string(400, '7') + ", " + definition.substr(1);
+  const auto odd = Tokenizer::from_json(marked);
+  ASSERT_TRUE(odd) << odd.error().message;
+  EXPECT_EQ(*odd->encode("hello"), std::vector<TokenId>{kHello});
+}
+
+TEST(TokenizerJson, NestingIsBounded) {
+  const auto nested = [](int levels) {
+    return "{\"odd\": " + std::string(static_cast<std::size_t>(levels), '[') +
+           std::string(static_cast<std::size_t>(levels), ']') + ", ";
+  };
+  const std::string rest = byte_level_json().dump().substr(1);
+  EXPECT_TRUE(Tokenizer::from_json(nested(63) + rest));
+  for (const int levels : {64, 100'000}) {
+    const auto loaded = Tokenizer::from_json(nested(levels) + rest);
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error().message, "tokenizer.json: nested deeper than 64 levels");
+  }
+}
+
 }  // namespace
 }  // namespace sluice

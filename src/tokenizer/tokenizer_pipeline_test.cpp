@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/test_random.h"
 #include "tokenizer/text_normalizer.h"
 #include "tokenizer/token_decoder.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

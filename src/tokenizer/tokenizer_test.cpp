@@ -8,10 +8,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/test_random.h"
 #include "tokenizer/test_tokenizers.h"
-#include "tokenizer/utf8.h"
 
 namespace sluice {
 namespace {

@@ -28,16 +28,21 @@ std::pair<std::string_view, std::string_view> cut(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sluice;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  // NULs separate files: tokenizer.json and its config, or vocab.json, config and merges.txt.
+  // NULs separate files: tokenizer.json and its config, or vocab.json, config, merges.txt,
+  // special_tokens_map.json and added_tokens.json.
   const auto [first, rest] = cut(input);
-  const auto [config, merges] = cut(rest);
-  std::string converted(first);
+  const auto [config, legacy_rest] = cut(rest);
+  const auto [merges, optional_rest] = cut(legacy_rest);
+  const auto [special_tokens_map, added_tokens] = cut(optional_rest);
+  std::string tokenizer_json(first);
+  std::string config_json(config);
   if (!merges.empty()) {
-    auto legacy = legacy_to_tokenizer_json(first, merges, config);
+    auto legacy = convert_legacy_files({first, merges, config, special_tokens_map, added_tokens});
     if (!legacy) return 0;
-    converted = *std::move(legacy);
+    tokenizer_json = std::move(legacy->tokenizer_json);
+    config_json = std::move(legacy->tokenizer_config_json);
   }
-  const auto loaded = Tokenizer::from_json(converted, config);
+  const auto loaded = Tokenizer::from_json(tokenizer_json, config_json);
   if (!loaded) {
     if (loaded.error().message.empty()) std::abort();
     return 0;

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/stop_matcher.h"
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace {
 
