@@ -34,7 +34,7 @@ WeightSource dummy_weight(const ModelConfig& config, WeightRole role, std::int32
     source.tensor.bytes *= static_cast<std::uint64_t>(dim);
   }
   source.dtype = dtype;
-  source.sharding = weight_sharding(role);
+  source.sharding = weight_sharding(config.family, role);
   return source;
 }
 

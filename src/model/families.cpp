@@ -26,11 +26,13 @@ struct WeightSpec {
   Present present;
 };
 
-// The one table, in the order of WeightRole. Families of the Llama line differ in which weights
-// they have (LayerConfig says), not in their names; a family with other names gets its own table.
 using enum Dim;
 using enum Sharding;
-constexpr std::array<WeightSpec, kNumWeightRoles> kLlamaTable = {{
+
+// Families of the Llama line differ in which weights they have (LayerConfig says), not in their
+// names. In the order of WeightRole.
+using WeightTable = std::array<WeightSpec, kNumWeightRoles>;
+constexpr WeightTable kLlamaTable = {{
     {WeightRole::kEmbedding, "model.embed_tokens.weight", kVocab, kHidden, kVocabulary,
      Present::kAlways},
     {WeightRole::kFinalNorm, "model.norm.weight", kHidden, kNone, kReplicated, Present::kAlways},
@@ -74,15 +76,28 @@ constexpr std::array<WeightSpec, kNumWeightRoles> kLlamaTable = {{
      Present::kMlpBias},
 }};
 
-constexpr bool in_role_order() {
-  for (std::size_t i = 0; i < kLlamaTable.size(); ++i) {
-    if (static_cast<std::size_t>(kLlamaTable[i].role) != i) return false;
+constexpr bool in_role_order(const WeightTable& table) {
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (static_cast<std::size_t>(table[i].role) != i) return false;
   }
   return true;
 }
-static_assert(in_role_order());
+static_assert(in_role_order(kLlamaTable));
 
-const WeightSpec& spec_of(WeightRole role) { return kLlamaTable[static_cast<std::size_t>(role)]; }
+// A family whose checkpoints use other names gets a table of its own.
+const WeightTable& table_of(Family family) {
+  switch (family) {
+    case Family::kLlama:
+    case Family::kMistral:
+    case Family::kQwen2:
+    case Family::kQwen3: break;
+  }
+  return kLlamaTable;
+}
+
+const WeightSpec& spec_of(Family family, WeightRole role) {
+  return table_of(family)[static_cast<std::size_t>(role)];
+}
 
 bool is_of_layer(WeightRole role) { return role > WeightRole::kLmHead; }
 
@@ -135,7 +150,7 @@ class Resolver {
     WeightSource source;
     source.tensor = *tensor;
     source.dtype = *dtype;
-    source.sharding = weight_sharding(role);
+    source.sharding = weight_sharding(config_.family, role);
     if (*dtype == DType::kF8E4M3) {
       auto scaled = find_scales(role, source);
       if (!scaled) return with_context(path, scaled.error());
@@ -237,15 +252,17 @@ class Resolver {
 // both are used, which is right whether their values agree or not.
 Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, bool first, bool last,
                     Resolver& resolver, ModelWeightsPlan& plan) {
-  const bool has_head = checkpoint.find(spec_of(WeightRole::kLmHead).name) != nullptr;
-  const bool has_embedding = checkpoint.find(spec_of(WeightRole::kEmbedding).name) != nullptr;
+  const std::string head_name = weight_name(config.family, WeightRole::kLmHead, 0);
+  const bool has_head = checkpoint.find(head_name) != nullptr;
+  const bool has_embedding =
+      checkpoint.find(weight_name(config.family, WeightRole::kEmbedding, 0)) != nullptr;
   const bool head_serves_both = config.tie_embeddings && has_head && !has_embedding;
   plan.tied = !has_head || head_serves_both;
   if (!has_head && !config.tie_embeddings) {
     log_warning(
-        fmt::format("{}: lm_head.weight is missing although config.json: "
-                    "tie_word_embeddings is false; the embedding is used for it",
-                    checkpoint.directory()));
+        fmt::format("{}: {} is missing although config.json: tie_word_embeddings is false; the "
+                    "embedding is used for it",
+                    checkpoint.directory(), head_name));
   }
   if (first || (last && plan.tied)) {
     const WeightRole role = head_serves_both ? WeightRole::kLmHead : WeightRole::kEmbedding;
@@ -264,7 +281,7 @@ Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, boo
 // Biases and norms that the file has and the configuration does not ask for: transformers leaves
 // them out too, but the model was most likely trained with them.
 void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) {
-  for (const WeightSpec& spec : kLlamaTable) {
+  for (const WeightSpec& spec : table_of(config.family)) {
     if (spec.present == Present::kAlways || has_weight(config.layers.front(), spec.present)) {
       continue;
     }
@@ -276,17 +293,31 @@ void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) 
   }
 }
 
+// A model cut short by its config.json runs, and answers nonsense.
+void warn_about_unused_layers(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::int32_t layers = config.num_layers;
+  while (layers < ModelLimits::kLayers &&
+         checkpoint.find(weight_name(config.family, WeightRole::kInputNorm, layers)) != nullptr) {
+    ++layers;
+  }
+  if (layers == config.num_layers) return;
+  log_warning(fmt::format(
+      "{}: the checkpoint has {} layers, config.json: num_hidden_layers is {}; the last {} are not "
+      "used, and the model's answers are probably wrong",
+      checkpoint.directory(), layers, config.num_layers, layers - config.num_layers));
+}
+
 }  // namespace
 
-Sharding weight_sharding(WeightRole role) { return spec_of(role).sharding; }
+Sharding weight_sharding(Family family, WeightRole role) { return spec_of(family, role).sharding; }
 
-std::string weight_name(Family /*family*/, WeightRole role, std::int32_t layer) {
-  return fmt::format(fmt::runtime(spec_of(role).name), layer);
+std::string weight_name(Family family, WeightRole role, std::int32_t layer) {
+  return fmt::format(fmt::runtime(spec_of(family, role).name), layer);
 }
 
 std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole role,
                                        std::int32_t layer) {
-  const WeightSpec& spec = spec_of(role);
+  const WeightSpec& spec = spec_of(config.family, role);
   CHECK(layer >= 0 && static_cast<std::size_t>(layer) < config.layers.size());
   const LayerConfig& layer_config = config.layers[static_cast<std::size_t>(layer)];
   if (!has_weight(layer_config, spec.present)) return {};
@@ -306,7 +337,7 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
       resolve_ends(config, checkpoint, first == 0, last == config.num_layers, resolver, plan));
   for (std::int32_t i = first; i < last; ++i) {
     LayerWeightSources& sources = plan.layers.emplace_back();
-    for (const WeightSpec& spec : kLlamaTable) {
+    for (const WeightSpec& spec : table_of(config.family)) {
       const LayerConfig& layer = config.layers[static_cast<std::size_t>(i)];
       if (!is_of_layer(spec.role) || !has_weight(layer, spec.present)) continue;
       WeightSource& source = sources.weights[static_cast<std::size_t>(spec.role)];
@@ -316,6 +347,7 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
   }
   ASSIGN_OR_RETURN(plan.dtype, resolver.common_dtype());
   warn_about_unused(config, checkpoint);
+  warn_about_unused_layers(config, checkpoint);
   return plan;
 }
 

@@ -97,10 +97,11 @@ std::string weight_name(Family family, WeightRole role, std::int32_t layer);
 std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole role,
                                        std::int32_t layer);
 
-Sharding weight_sharding(WeightRole role);
+Sharding weight_sharding(Family family, WeightRole role);
 
 // Finds and checks every weight of layers [first, last). kNotFound for a missing tensor,
-// kInvalidArgument for a wrong shape, kUnsupported for dtypes. REQUIRES: 0 <= first < last <=
+// kInvalidArgument for a wrong shape, kUnsupported for dtypes. Tensors that the configuration
+// leaves out, whole layers among them, are named in a warning. REQUIRES: 0 <= first < last <=
 // config.num_layers.
 Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkpoint& checkpoint,
                                          std::int32_t first, std::int32_t last);

@@ -91,10 +91,10 @@ TEST(Families, NamesShapesAndShardingOfTheTable) {
   EXPECT_EQ(weight_shape(config, WeightRole::kQNorm, 0), (Shape{6}));
   EXPECT_EQ(weight_shape(config, WeightRole::kDown, 0), (Shape{8, 5}));
   EXPECT_TRUE(weight_shape(small_config(false, false), WeightRole::kQBias, 0).empty());
-  EXPECT_EQ(weight_sharding(WeightRole::kGate), Sharding::kColumn);
-  EXPECT_EQ(weight_sharding(WeightRole::kDown), Sharding::kRow);
-  EXPECT_EQ(weight_sharding(WeightRole::kOBias), Sharding::kReplicated);
-  EXPECT_EQ(weight_sharding(WeightRole::kLmHead), Sharding::kVocabulary);
+  EXPECT_EQ(weight_sharding(Family::kQwen3, WeightRole::kGate), Sharding::kColumn);
+  EXPECT_EQ(weight_sharding(Family::kQwen3, WeightRole::kDown), Sharding::kRow);
+  EXPECT_EQ(weight_sharding(Family::kQwen3, WeightRole::kOBias), Sharding::kReplicated);
+  EXPECT_EQ(weight_sharding(Family::kQwen3, WeightRole::kLmHead), Sharding::kVocabulary);
 }
 
 TEST(ResolveWeights, FindsEveryWeight) {
@@ -265,6 +265,22 @@ TEST(ResolveWeights, LeavesOtherTensorsAlone) {
   tensors["model.layers.0.self_attn.q_proj.bias"] = {{12}, "I8"};
   tensors["six"] = {{1, 1, 1, 1, 1, 1}, "F32"};
   EXPECT_TRUE(resolve(config, tensors));
+}
+
+TEST(ResolveWeights, LayersThatTheConfigLeavesOutAreCounted) {
+  ModelConfig config = small_config(false, false);
+  const Tensors tensors = tensors_of(config);
+  config.num_layers = 1;
+  config.layers.resize(1);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(resolve(config, tensors, 0, 1));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr("the checkpoint has 3 layers, config.json: num_hidden_layers is 1; the last "
+                "2 are not used"));
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(resolve(small_config(false, false), tensors));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/quote_text.h"
 #include "model/json_fields.h"
 
 namespace sluice {
@@ -16,29 +19,68 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
 constexpr double kLarge = 1e6;
 
-// Defaults that choose a decoding method Sluice does not have, with the values that mean "off".
-struct IgnoredDefault {
+// Fields that are read, or that say nothing about which tokens come.
+constexpr std::array<std::string_view, 29> kKnown = {
+    "bos_token_id", "eos_token_id", "do_sample", "temperature", "top_p", "top_k", "min_p",
+    "repetition_penalty", "max_new_tokens",
+    // Of batches that are padded, and of models with an encoder.
+    "pad_token_id", "decoder_start_token_id",
+    // About the file.
+    "transformers_version", "_from_model_config", "_commit_hash", "_name_or_path",
+    "generation_kwargs",
+    // How transformers computes and what its generate() returns.
+    "use_cache", "cache_implementation", "cache_config", "return_legacy_cache",
+    "return_dict_in_generate", "output_scores", "output_logits", "output_attentions",
+    "output_hidden_states", "low_memory", "remove_invalid_values", "compile_config",
+    "disable_compile"};
+
+// Fields that choose something Sluice does not have, with the number that means "off".
+struct NumberOff {
   std::string_view name;
   double off;
 };
-constexpr std::array kIgnored = {
-    IgnoredDefault{"num_beams", 1},
-    IgnoredDefault{"num_beam_groups", 1},
-    IgnoredDefault{"penalty_alpha", 0},
-    IgnoredDefault{"typical_p", 1},
-    IgnoredDefault{"epsilon_cutoff", 0},
-    IgnoredDefault{"eta_cutoff", 0},
-    IgnoredDefault{"no_repeat_ngram_size", 0},
-    IgnoredDefault{"top_h", 0},
-    IgnoredDefault{"guidance_scale", 1},
+constexpr std::array kNumbersOff = {
+    NumberOff{"num_beams", 1},
+    NumberOff{"num_beam_groups", 1},
+    NumberOff{"num_return_sequences", 1},
+    NumberOff{"penalty_alpha", 0},
+    NumberOff{"diversity_penalty", 0},
+    NumberOff{"length_penalty", 1},
+    NumberOff{"encoder_repetition_penalty", 1},
+    NumberOff{"typical_p", 1},
+    NumberOff{"epsilon_cutoff", 0},
+    NumberOff{"eta_cutoff", 0},
+    NumberOff{"no_repeat_ngram_size", 0},
+    NumberOff{"encoder_no_repeat_ngram_size", 0},
+    NumberOff{"top_h", 0},
+    NumberOff{"guidance_scale", 1},
+    NumberOff{"max_length", 20},  // transformers' default
+    NumberOff{"min_length", 0},
+    NumberOff{"min_new_tokens", 0},
 };
 
+bool is_off(std::string_view name, const nlohmann::json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_array() || value.is_object()) return value.empty();
+  if (!value.is_number()) return false;
+  const auto* known = std::ranges::find(kNumbersOff, name, &NumberOff::name);
+  return known != kNumbersOff.end() && value.get<double>() == known->off;
+}
+
+// One line for all fields that have no effect here.
 void warn_about_ignored(const JsonFields& fields) {
-  for (const auto& [name, off] : kIgnored) {
+  std::string names;
+  for (const std::string& name : fields.names()) {
     const nlohmann::json* value = fields.find(name);
-    if (value == nullptr || (value->is_number() && value->get<double>() == off)) continue;
-    log_warning(fmt::format("generation_config.json: {} is not supported and is ignored", name));
+    if (value == nullptr || std::ranges::find(kKnown, name) != kKnown.end() ||
+        is_off(name, *value)) {
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + quote_text(name);
   }
+  if (names.empty()) return;
+  log_warning(fmt::format(
+      "generation_config.json: these fields are not supported and have no effect: {}", names));
 }
 
 template <class T>

@@ -73,5 +73,29 @@ TEST(LoadGenerationDefaults, TheFileMayBeAbsentButNotBroken) {
               HasSubstr(directory.path() + ": generation_config.json: not valid JSON"));
 }
 
+std::string warnings_of(std::string_view text) {
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(parse_generation_defaults(text, 1000));
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(GenerationDefaults, DroppedFieldsAreNamedInOneWarning) {
+  const std::string warnings = warnings_of(
+      R"({"max_length":4096,"num_beams":4,"suppress_tokens":[5],"stop_strings":"x","odd":{"a":1},
+          "temperature":0.5,"early_stopping":true})");
+  EXPECT_THAT(warnings,
+              HasSubstr(R"(these fields are not supported and have no effect: "early_stopping", )"
+                        R"("max_length", "num_beams", "odd", "stop_strings", "suppress_tokens")"));
+}
+
+TEST(GenerationDefaults, FieldsWithoutEffectAnywhereAreNotNamed) {
+  EXPECT_EQ(warnings_of(
+                R"({"_from_model_config":true,"transformers_version":"5.0","pad_token_id":0,
+                    "use_cache":true,"output_attentions":false,"max_length":20,"num_beams":1,
+                    "typical_p":1.0,"suppress_tokens":[],"bad_words_ids":null,
+                    "renormalize_logits":false,"guidance_scale":1})"),
+            "");
+}
+
 }  // namespace
 }  // namespace sluice
