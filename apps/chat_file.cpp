@@ -24,7 +24,7 @@ struct ChatTexts {
   std::string messages;
   std::string tools;
   std::string extra;
-  bool add_generation_prompt = false;
+  bool add_generation_prompt = true;
 };
 
 Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) {

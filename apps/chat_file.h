@@ -18,7 +18,7 @@ struct ChatPrompt {
 };
 
 // `chat_json`: an object with `messages` and, optional, `tools`, `add_generation_prompt` (default
-// false, as in transformers); everything else in it is a variable of the template. `name` stands
+// true, as in the API); everything else in it is a variable of the template. `name` stands
 // for it in errors.
 Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
                                          std::string_view chat_json, std::string_view name,

@@ -192,7 +192,9 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   ASSIGN_OR_RETURN(
       const GenerationRecord record,
       run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()),
-                  tokenizer ? &*tokenizer : nullptr, clock, Progress::kReport, stream));
+                  tokenizer ? &*tokenizer : nullptr, clock, Progress::kReport,
+                  arguments.chat ? OutputText::kStandsAlone : OutputText::kContinuesPrompt,
+                  stream));
   if (arguments.json) {
     print_json(prompt, record);
   } else {

@@ -17,11 +17,12 @@ class Recorder {
   Recorder(Engine& engine, RequestId id, TextSink on_text)
       : engine_(engine), id_(id), on_text_(on_text) {}
 
-  Status start(const Request& request, const Tokenizer* tokenizer) {
+  Status start(const Request& request, const Tokenizer* tokenizer, OutputText output_text) {
+    std::span<const TokenId> before;
+    if (output_text == OutputText::kContinuesPrompt) before = request.prompt;
     record.choices.resize(static_cast<std::size_t>(request.sampling.n));
     for (std::int32_t i = 0; i < request.sampling.n; ++i) {
-      ASSIGN_OR_RETURN(TextStream stream,
-                       TextStream::create(tokenizer, request.sampling, request.prompt));
+      ASSIGN_OR_RETURN(TextStream stream, TextStream::create(tokenizer, request.sampling, before));
       streams_.push_back(std::move(stream));
     }
     stopped_.resize(record.choices.size(), false);
@@ -89,11 +90,12 @@ class PromptProgress {
 }  // namespace
 
 Result<GenerationRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
-                                     const Clock& clock, Progress progress, TextSink on_text) {
+                                     const Clock& clock, Progress progress, OutputText output_text,
+                                     TextSink on_text) {
   const RequestId id = request.id;
   const TimePoint start = clock.now();
   Recorder recorder(engine, id, on_text);
-  RETURN_IF_ERROR(recorder.start(request, tokenizer));
+  RETURN_IF_ERROR(recorder.start(request, tokenizer, output_text));
   PromptProgress prompt(progress, engine, id, request.prompt.size(), start);
   RETURN_IF_ERROR(engine.add_request(std::move(request)));
   bool any_token = false;

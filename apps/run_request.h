@@ -33,8 +33,10 @@ struct GenerationRecord {
 // `on_text` gets choice and new text. `tokenizer` may be null: then there is no text. With
 // `report_progress`, a prompt that takes long is reported on stderr each second.
 enum class Progress : std::uint8_t { kQuiet, kReport };
+// How the text of the output relates to the prompt (TextStream::create()).
+enum class OutputText : std::uint8_t { kContinuesPrompt, kStandsAlone };
 Result<GenerationRecord> run_request(Engine& engine, Request request, const Tokenizer* tokenizer,
-                                     const Clock& clock, Progress progress,
+                                     const Clock& clock, Progress progress, OutputText output_text,
                                      FunctionRef<void(std::int32_t, std::string_view)> on_text);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 EngineFacts demo_facts() {
@@ -48,7 +50,10 @@ TEST(ServedModel, TokenizerIsNeededTemplatesAreNot) {
   EXPECT_THAT(without.error().message, HasSubstr("tokenizer.json"));
 
   std::filesystem::copy_file("models/demo/tokenizer.json", directory / "tokenizer.json");
+  ::testing::internal::CaptureStderr();
   const auto plain = load_served_model(directory.string(), "m", 1, demo_facts());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("Chat requests will be refused: the model has no chat template"));
   ASSERT_TRUE(plain) << plain.error().message;
   EXPECT_FALSE(plain->templates);
   EXPECT_THAT(plain->no_templates_reason, HasSubstr("has no chat template"));
@@ -58,6 +63,22 @@ TEST(ServedModel, TokenizerIsNeededTemplatesAreNot) {
   ASSERT_FALSE(chat);
   EXPECT_EQ(chat.error().fault, PromptFault::kChat);
   EXPECT_THAT(chat.error().error.message, HasSubstr("has no chat template"));
+  // Clients do not learn where the server keeps its models.
+  EXPECT_THAT(chat.error().error.message, Not(HasSubstr(directory.string())));
+
+  std::ofstream(directory / "chat_template.jinja") << "{% if %}";
+  ::testing::internal::CaptureStderr();
+  const auto broken = load_served_model(directory.string(), "m", 1, demo_facts());
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("Chat requests will be refused: chat template chat_template.jinja, line 1"));
+  ASSERT_TRUE(broken);
+  PromptWorker broken_worker(*broken);
+  const auto refused = broken_worker.from_chat({.messages_json = "[]"}, AddSpecialTokens::kNo, "");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().error.message,
+              HasSubstr("chat template chat_template.jinja, line 1"));
+  EXPECT_THAT(refused.error().error.message, Not(HasSubstr(directory.string())));
   std::filesystem::remove_all(directory);
 }
 

@@ -2,7 +2,24 @@
 
 #include <utility>
 
+#include "base/log.h"
+
 namespace sluice {
+
+namespace {
+
+// Whoever starts a server without a working template learns it now, not from the first client.
+void warn_about_templates(const ChatTemplates* templates, const std::string& no_templates_reason) {
+  std::string reason = no_templates_reason;
+  if (templates != nullptr) {
+    const auto chosen = templates->choose(ToolsGiven::kNo);
+    if (chosen) return;
+    reason = chosen.error().message;
+  }
+  log_warning("Chat requests will be refused: " + reason);
+}
+
+}  // namespace
 
 EngineFacts facts_of(const LoadedEngine& loaded) {
   return {.limits = loaded.engine->limits(),
@@ -21,6 +38,7 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
     if (templates.error().code != ErrorCode::kNotFound) return std::move(templates).error();
     no_templates_reason = templates.error().message;
   }
+  warn_about_templates(templates ? &*templates : nullptr, no_templates_reason);
   return ServedModel{.name = std::move(name),
                      .created = created,
                      .tokenizer = std::move(tokenizer),

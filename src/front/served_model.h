@@ -45,8 +45,9 @@ struct ServedModel {
 
 EngineFacts facts_of(const LoadedEngine& loaded);
 
-// Reads tokenizer and chat templates of a checkpoint directory. A model without chat template is
-// served without chats; one without a tokenizer, or with broken files, is an error.
+// Reads tokenizer and chat templates of a checkpoint directory. A model without a chat template, or
+// with one that does not parse, is served without chats, with a warning in the log; one without a
+// tokenizer, or with broken files, is an error.
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
                                       std::int64_t created, EngineFacts facts);
 

@@ -25,7 +25,9 @@ namespace sluice {
 
 class TextStream {
  public:
-  // The text continues `prompt`: decode(prompt + output) is decode(prompt) and what comes out.
+  // The text continues `prompt`: decode(prompt + output) is decode(prompt) and what comes out. With
+  // an empty prompt the text stands on its own: what comes out is decode(output). An answer in a
+  // chat does: models of the SentencePiece kind begin it with a space that is not part of it.
   // `tokenizer` may be null.
   static Result<TextStream> create(const Tokenizer* tokenizer, const SamplingParams& sampling,
                                    std::span<const TokenId> prompt,

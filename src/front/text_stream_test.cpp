@@ -189,5 +189,33 @@ TEST(TextStream, WithoutTokenizerThereIsNoText) {
   EXPECT_FALSE(TextStream::create(nullptr, sampling, {}));
 }
 
+// The decoder of Llama 2 and Mistral: words begin with U+2581, and decoding drops the space before
+// the very first word.
+Tokenizer sentencepiece() {
+  return *Tokenizer::from_json(R"({"model":{"type":"BPE","merges":[],
+      "vocab":{"<unk>":0,"<s>":1,"</s>":2,"\u2581Hello":3,"\u2581you":4,"!":5,"[/INST]":6}},
+      "added_tokens":[{"id":1,"content":"<s>","special":true}],
+      "decoder":{"type":"Sequence","decoders":[
+        {"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
+        {"type":"ByteFallback"},{"type":"Fuse"},
+        {"type":"Strip","content":" ","start":1,"stop":0}]}})");
+}
+
+TEST(TextStream, TextThatStandsAloneDropsTheFirstSpace) {
+  const Tokenizer tokenizer = sentencepiece();
+  const std::vector<TokenId> prompt{1, 3, 6};
+  const std::vector<TokenId> answer{3, 4, 5};
+  const auto text_after = [&](std::span<const TokenId> before) {
+    TextStream stream = *TextStream::create(&tokenizer, {}, before);
+    std::string text;
+    for (const TokenId token : answer) stream.push(std::span(&token, 1), text);
+    stream.finish(text);
+    return text;
+  };
+  EXPECT_EQ(text_after({}), "Hello you!");
+  EXPECT_EQ(text_after({}), tokenizer.decode(answer, SkipSpecialTokens::kYes));
+  EXPECT_EQ(text_after(prompt), " Hello you!");
+}
+
 }  // namespace
 }  // namespace sluice

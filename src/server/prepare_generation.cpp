@@ -52,7 +52,10 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
   const SkipSpecialTokens skip =
       call.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo;
-  auto stream = TextStream::create(&model.tokenizer, part.sampling, part.prompt.ids, skip);
+  const bool continues_prompt = call.kind != ApiKind::kChat || call.chat.continue_final_message;
+  const std::span<const TokenId> before =
+      continues_prompt ? std::span<const TokenId>(part.prompt.ids) : std::span<const TokenId>();
+  auto stream = TextStream::create(&model.tokenizer, part.sampling, before, skip);
   if (!stream) return tl::unexpected(to_api_error(stream.error(), "stop"));
   const auto n = static_cast<std::size_t>(part.sampling.n);
   part.streams.reserve(n);

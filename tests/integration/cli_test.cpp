@@ -397,6 +397,14 @@ TEST_F(CliTest, ChatUsesTheModelsTemplate) {
   const json chat = json::parse(tokenized.out);
   EXPECT_EQ(chat.at("text"), "<|bos|><|user|>Tell me a story.<|end|><|assistant|>");
   EXPECT_EQ(chat.at("ids"), json::parse(result.out).at("prompt_tokens"));
+  // The generation prompt is there by default, as in the API.
+  files.write("chat.json", R"({"messages":[{"role":"user","content":"Tell me a story."}]})");
+  EXPECT_EQ(json::parse(sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")}).out),
+            chat);
+  files.write("chat.json", R"({"messages":[{"role":"user","content":"Tell me a story."}],
+                               "add_generation_prompt":false})");
+  const ProcessResult without = sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")});
+  EXPECT_EQ(json::parse(without.out).at("text"), "<|bos|><|user|>Tell me a story.<|end|>");
 }
 
 TEST_F(CliTest, SeveralChoicesAreAllThere) {
