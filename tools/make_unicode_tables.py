@@ -132,7 +132,7 @@ def main():
     emit_ranges("kWord", word_characters(), "\\w of the Whitespace pre-tokenizer.")
     strip = normalizers.StripAccents()
     emit_ranges("kMark", {c for c in ALL if not strip.normalize_str(c)},
-                "What StripAccents removes.")
+                "Marks, which StripAccents removes.")
     emit_ranges("kBarrier", normalizer_barriers(),
                 "Not normalized: newer than the reference's normalizer, or U+11A7.")
     print("// Lowercase: first, last, stride and delta of each run.")

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <system_error>
 
 #include "base/json_depth.h"
@@ -51,12 +49,26 @@ bool fits_64_bits(std::string_view integer) {
   return parsed.ec == std::errc();
 }
 
-// A number with a fraction or an exponent, without its sign.
+// Whether a number with a fraction or an exponent, without its sign, is above every double.
 bool overflows(std::string_view number) {
-  const bool may =
-      number.size() > kLargestExponent || number.find_first_of("eE") != std::string_view::npos;
-  // strtod() gives 0 for a number that is too small, as the parsers do.
-  return may && std::isinf(std::strtod(std::string(number).c_str(), nullptr));
+  const std::size_t exponent_at = number.find_first_of("eE");
+  if (exponent_at == std::string_view::npos && number.size() <= kLargestExponent) return false;
+  double value = 0;
+  const char* const end = number.data() + number.size();
+  if (std::from_chars(number.data(), end, value).ec != std::errc::result_out_of_range) return false;
+  // Too small is out of range as well; parsers read that as 0. Above 1 means too large.
+  const std::string_view mantissa = number.substr(0, exponent_at);
+  const std::size_t point = std::min(mantissa.find('.'), mantissa.size());
+  const std::size_t first = mantissa.find_first_not_of("0.");
+  if (first == std::string_view::npos) return false;
+  const auto magnitude = static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
+  if (exponent_at == std::string_view::npos) return magnitude > 0;
+  std::string_view exponent = number.substr(exponent_at + 1);
+  if (exponent.starts_with('+')) exponent.remove_prefix(1);
+  std::int32_t shift = 0;
+  const auto parsed = std::from_chars(exponent.data(), exponent.data() + exponent.size(), shift);
+  if (parsed.ec == std::errc::result_out_of_range) return !exponent.starts_with('-');
+  return magnitude + shift > 0;
 }
 
 // Appends the form of a number (without its sign) that parsers take; false when it is fine as it

@@ -41,6 +41,10 @@ TEST(StrictJson, IntegersBeyond64BitsBecomeDoubles) {
 TEST(StrictJson, NumbersOfPython) {
   EXPECT_EQ(strict(R"({"a":NaN,"b":[Infinity,-Infinity],"NaN":"Infinity"})"),
             R"({"a":null,"b":[1.7976931348623157e308,-1.7976931348623157e308],"NaN":"Infinity"})");
+  EXPECT_EQ(strict("[1e99999999999,1e-99999999999,0e999]"),
+            "[1.7976931348623157e308,1e-99999999999,0e999]");
+  EXPECT_EQ(strict("[" + std::string(400, '1') + ".5,0.001e312]"),
+            "[1.7976931348623157e308,1.7976931348623157e308]");
   EXPECT_EQ(strict("[1e400,-2.5E+999,1e-400]"),
             "[1.7976931348623157e308,-1.7976931348623157e308,1e-400]");
   EXPECT_EQ(strict("[0." + std::string(400, '0') + "1]"), "[0." + std::string(400, '0') + "1]");

@@ -1,5 +1,5 @@
-// The parsed template: statements and expressions as plain data, read-only after parsing.
-// Text points into the template's own heap.
+// The parsed template: statements and expressions as plain data, read-only after parsing. Text of
+// nodes points into the template's heap.
 #pragma once
 
 #include <cstdint>

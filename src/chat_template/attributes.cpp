@@ -1,4 +1,4 @@
-// a.b, a["b"], calls: how the sandboxed environment of jinja2 resolves them.
+// Resolves a.b, a["b"] and calls as the sandboxed environment of jinja2 does.
 #include "chat_template/callables.h"
 #include "chat_template/interpreter.h"
 #include "chat_template/ops.h"
@@ -14,7 +14,7 @@ bool is_dunder(std::string_view name) {
 
 }  // namespace
 
-// A method, or the undefined value that stands for one the sandbox refuses.
+// Returns a method, or an undefined value in place of a method that the sandbox refuses.
 Value Interpreter::method_or_unsafe(Value object, std::string_view name) {
   const Builtin* method = find_method(object, name);
   if (method != nullptr) {

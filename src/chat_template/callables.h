@@ -48,7 +48,7 @@ class Macro final : public Callable {
   Scope* scope_;
 };
 
-// The `loop` variable, which is also what drives the loop.
+// The `loop` variable, which also drives the loop.
 class Loop final : public Object {
  public:
   // known_length: -1 when the iterable has none.

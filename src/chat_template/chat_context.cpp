@@ -16,7 +16,7 @@ using jinja::Value;
 
 namespace {
 
-// The input is already in memory when it comes here, so its values may take several times as much.
+// The input is already in memory, so its values may take several times its size.
 constexpr std::size_t kMaxContextBytes = std::size_t{2} << 30;
 
 std::unique_ptr<Heap> make_heap(const StopCheck* stop = nullptr) {
@@ -25,7 +25,7 @@ std::unique_ptr<Heap> make_heap(const StopCheck* stop = nullptr) {
 
 Value key(std::string_view name) { return Value::string(name); }
 
-// The message with its reasoning under every name that templates read.
+// Returns the message with its reasoning under every name that templates read.
 Value with_reasoning_names(Heap& heap, Value message) {
   for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
     const Value* reasoning = find(message.as_dict(), name);
@@ -39,7 +39,7 @@ Value with_reasoning_names(Heap& heap, Value message) {
   return message;
 }
 
-// {"arguments": "{..}"} with the object itself in place of its text.
+// Returns {"arguments": "{..}"} with the parsed object in place of its text.
 Result<Value> with_parsed_arguments(Heap& heap, Value function, std::string_view where) {
   if (!function.is_dict()) return function;
   const Value* arguments = find(function.as_dict(), "arguments");

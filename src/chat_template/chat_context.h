@@ -1,5 +1,5 @@
 // The variables a chat template sees: messages, tools, flags, special tokens, the time.
-// Built from JSON text as clients send it; owns its values; immutable after from_*; any thread.
+// Built from the JSON text of clients; owns its values; immutable after from_*; any thread.
 #pragma once
 
 #include <chrono>
@@ -20,17 +20,18 @@ class Heap;
 }
 
 // Clients of the OpenAI API send a call's arguments as a JSON string; many templates want the
-// object in it (and others the string). transformers passes what it is given.
+// object in it, others the string. transformers passes the arguments unchanged.
 enum class ToolArguments : std::uint8_t { kAsGiven, kParsed };
 
-// Content may be an array of parts. Most templates want one text, some look at the parts.
+// The content of a message may be an array of parts. Most templates want one text, some read the
+// parts.
 enum class ContentParts : std::uint8_t {
   kAsGiven,
-  kText,        // parts as given, but anything that is not text is refused
-  kJoinedText,  // text parts joined by newlines, as vLLM does it; anything else is refused
+  kText,        // parts as given; a part that is not text is refused
+  kJoinedText,  // text parts joined by newlines, as in vLLM; other parts are refused
 };
 
-// What stands for the content of a message that has none, as one with tool calls may.
+// The content that a message without one gets; a message with tool calls may have none.
 enum class NoContent : std::uint8_t { kNothing, kNone, kEmptyText };
 
 struct ChatInput {
@@ -41,7 +42,7 @@ struct ChatInput {
   ToolArguments tool_arguments = ToolArguments::kAsGiven;
   ContentParts content_parts = ContentParts::kAsGiven;
   NoContent no_content = NoContent::kNothing;
-  // Not empty: stands behind the text of the final message, which then must have one.
+  // Appended to the text of the final message, which then must have a text; empty = nothing.
   std::string_view final_text_suffix;
   std::vector<std::pair<std::string, std::string>> special_tokens;  // bos_token, ...
   std::chrono::local_seconds now{};                                 // for strftime_now
@@ -50,11 +51,11 @@ struct ChatInput {
 
 class ChatContext {
  public:
-  // As transformers' apply_chat_template: `tools` and `documents` are none when not given, fields
-  // of a message that are null are left out, and reasoning has all of its names (reasoning_content,
-  // thinking). Extra variables win over special tokens.
+  // Like transformers' apply_chat_template: `tools` and `documents` are none by default, a
+  // message's null fields are left out, and its reasoning is given as `reasoning_content` and as
+  // `thinking`. Extra variables win over special tokens.
   static Result<ChatContext> from_chat(const ChatInput& input);
-  // The variables as they stand in a JSON object, nothing added.
+  // The variables are the fields of a JSON object; nothing is added.
   static Result<ChatContext> from_json(std::string_view object, std::chrono::local_seconds now);
 
   ChatContext(ChatContext&&) noexcept;

@@ -34,12 +34,13 @@ class ChatTemplate {
 
   const std::string& name() const { return name_; }
 
-  // Whether it loops over the parts of a message's content. If not, content must be one text.
+  // Whether the template loops over the parts of a message's content. If not, content must be one
+  // text.
   bool reads_content_parts() const { return reads_content_parts_; }
-  // Whether it asks if a message's content is none. If not, a message without content must have an
-  // empty one.
+  // Whether the template tests if a message's content is none. If not, a message without content
+  // must get an empty text.
   bool asks_for_no_content() const { return asks_for_no_content_; }
-  // Whether it names the variable `tools` anywhere. If not, a model would never see them.
+  // Whether the template names the variable `tools`. If not, the model never sees tools.
   bool reads_tools() const;
 
  private:

@@ -13,8 +13,8 @@ bool is_content_name(const Expr& expr) {
          expr.constant.text() == kContent;
 }
 
-// Variables may be set in any order, each from the next, which takes a pass for each; a template of
-// nothing else must not take a square of its length.
+// The limit of passes. Variables that are set in reverse order need one pass each; without a limit
+// such a template would take quadratic time.
 constexpr int kMaxPasses = 8;
 
 class ContentFinder {

@@ -1,4 +1,4 @@
-// What a template does with the content of messages, found in its syntax tree. Pure.
+// Finds in the syntax tree how a template uses the content of messages. Pure function.
 #pragma once
 
 #include "chat_template/ast.h"
@@ -10,9 +10,8 @@ struct ContentUses {
   bool asks_for_none = false;  // `X.content is none`, `== none`, `is not none`, `!= none`
 };
 
-// What becomes of `X.content` or `X['content']`, of variables that were set to it (through a few
-// others at most), and of the parameter `content` of a macro. Looks at names alone: a heuristic,
-// like vLLM's.
+// Follows `X.content` and `X['content']`, variables that are set to it (directly or through a few
+// others) and the parameter `content` of macros. A heuristic by names alone, like vLLM's.
 ContentUses analyse_content(const Template& parsed);
 
 }  // namespace sluice::jinja

@@ -210,7 +210,7 @@ Result<Value> Interpreter::eval_call(const Expr& expr, Value caller) {
   return call(callee, {args.positional, args.keyword});
 }
 
-// The filters of a block: the innermost has no value of its own and takes the block's text.
+// The filters of a block: the innermost one filters the block's text.
 Result<Value> Interpreter::eval_block_filter(const Expr& filter, Value text) {
   if (filter.children[0] == nullptr) return eval_builtin(filter, text);
   ASSIGN_OR_RETURN(const Value inner, eval_block_filter(*filter.children[0], text));

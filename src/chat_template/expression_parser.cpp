@@ -9,7 +9,7 @@
 
 namespace sluice::jinja {
 
-// Counts how deep the parser's own calls are; every cycle of the grammar passes one.
+// Counts the parser's nested calls; every cycle of the grammar passes one.
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(int& depth) : depth_(depth) { ++depth_; }

@@ -21,7 +21,7 @@ double as_real(Value v) {
   return v.is(Kind::kFloat) ? v.as_float() : static_cast<double>(v.as_int());
 }
 
-// int(float): towards zero; nullopt for what has no 64-bit integer.
+// int(float): rounds towards zero; nullopt when the result does not fit 64 bits.
 std::optional<std::int64_t> truncated(double d) {
   if (!std::isfinite(d) || d >= 0x1p63 || d < -0x1p63) return std::nullopt;
   return static_cast<std::int64_t>(d);

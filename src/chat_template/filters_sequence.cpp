@@ -1,4 +1,4 @@
-// Filters over sequences. Those that are generators in jinja2 are lazy here too.
+// Filters over sequences. Filters that are generators in jinja2 are lazy here too.
 #include <algorithm>
 #include <string>
 
@@ -23,7 +23,7 @@ Value generator(Interpreter& in, Generator::Next next) {
   return Value::object(in.heap().make_object<Generator>(std::move(next)));
 }
 
-// Text compares without regard to case unless asked otherwise.
+// Text compares without regard to case by default.
 Value sort_key(Interpreter& in, Value value, bool case_sensitive) {
   if (case_sensitive || !value.is_string()) return value;
   in.heap().scan(value.text().size());
@@ -196,7 +196,7 @@ Result<Value> first(Interpreter& in, Args args) {
   return more ? item : in.undefined_hint("No first item, sequence was empty.");
 }
 
-// The items of what Python's reversed() accepts; an error for what it does not.
+// Returns the items of a value that Python's reversed() accepts, otherwise an error.
 Result<std::vector<Value>> reversed_items(Interpreter& in, Value value) {
   const bool object = value.is(Kind::kObject);
   const bool reversible = value.is_sequence() || value.is_string() || value.is_dict() ||

@@ -14,7 +14,7 @@ namespace sluice::jinja {
 
 namespace {
 
-// Widths and precisions beyond this are refused; nothing sensible needs them.
+// Larger widths and precisions are refused; no real template needs them.
 constexpr int kMaxWidth = 10'000;
 constexpr int kMaxPrecision = 300;
 
@@ -507,7 +507,7 @@ class Braces {
 
   Result<Value> lookup(std::string_view path) {
     std::size_t i = std::min(path.find_first_of(".["), path.size());
-    // The sandbox's formatter numbers only fields that are altogether empty.
+    // The sandbox's formatter numbers only fields that are entirely empty.
     if (i == 0 && !path.empty()) return python_error("KeyError", "''");
     ASSIGN_OR_RETURN(Value value, first(path.substr(0, i)));
     while (i < path.size()) {

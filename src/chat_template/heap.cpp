@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kFirstChunk = 4096;
 constexpr std::size_t kLargestChunk = 1 << 18;
-// Below this many entries looking at each is faster than hashing.
+// Below this number of entries a linear search is faster than hashing.
 constexpr std::size_t kIndexFrom = 9;
 
 }  // namespace

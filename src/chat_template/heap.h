@@ -1,7 +1,7 @@
-// The memory and the budget of one rendering (or of one parsed template or JSON text). Memory is
-// freed all at once with the heap, so values need no reference counts and cycles cannot leak.
-// The budget is cumulative and sticky: once `exceeded()` is set every builder stops growing and
-// the interpreter turns it into an error at its next step. Owned by one thread while it grows.
+// The memory and the budget of one rendering, of one parsed template or of one JSON text. All
+// memory is freed with the heap, so values need no reference counts and cycles cannot leak. The
+// budget is cumulative and sticky: once `exceeded()` is set, every builder stops growing, and the
+// interpreter reports the error at its next step. Owned by one thread while it grows.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Work done: one step is about one evaluated node; scanning text costs a step per 64 bytes.
+  // Counts work: one step is about one evaluated node, or 64 bytes of scanned text.
   void step(std::uint64_t steps = 1) {
     if (steps > steps_left_) {
       steps_left_ = 0;
@@ -43,7 +43,7 @@ class Heap {
   // Counts bytes about to be created; false (and sticky) when they are too many.
   bool charge(std::size_t bytes);
   bool can_afford(std::size_t bytes) const { return bytes <= bytes_left_; }
-  // Empty while within limits, else which limit was passed.
+  // Names the limit that was passed; empty within the limits.
   std::string_view exceeded() const { return exceeded_; }
   void set_exceeded(std::string_view which) {
     if (exceeded_.empty()) exceeded_ = which;

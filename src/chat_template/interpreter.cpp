@@ -11,7 +11,7 @@ namespace sluice::jinja {
 
 namespace {
 
-// Puts a member back to what it was when the scope ends.
+// Restores a member when the scope ends.
 template <class T>
 class Restore {
  public:
@@ -393,7 +393,7 @@ Status Interpreter::bind_parameters(const Stmt& macro, const CallArgs& args) {
   return {};
 }
 
-// Parameters that were not given: all undefined first, then their defaults from left to right.
+// Sets absent parameters to undefined first, then to their defaults from left to right.
 Status Interpreter::fill_defaults(const Stmt& macro) {
   std::vector<const Parameter*> missing;
   for (const Parameter& parameter : macro.parameters) {

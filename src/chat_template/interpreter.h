@@ -57,11 +57,10 @@ class Interpreter {
   Interpreter(const Template& parsed, Value context, const RenderLimits& limits,
               std::chrono::local_seconds now, const StopCheck* stop = nullptr);
 
-  // The rendered text. Errors read "line N: TypeError: ...", but for the stop check's, which is
-  // unchanged.
+  // The rendered text. Errors read "line N: TypeError: ..."; the stop check's error is unchanged.
   Result<std::string> run();
 
-  // Counts what nests on the C++ stack; past the limit the budget is exceeded.
+  // Counts nested calls on the C++ stack; past the limit the budget is exceeded.
   class Depth {
    public:
     explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
@@ -77,7 +76,7 @@ class Interpreter {
     Interpreter& interpreter_;
   };
 
-  // What builtins use.
+  // Used by builtins.
   Heap& heap() { return heap_; }
   std::chrono::local_seconds now() const { return now_; }
   Result<Value> call(Value callee, const CallArgs& args);

@@ -18,7 +18,7 @@ struct JsonStyle {
   std::string_view key_separator = ": ";
 };
 
-// A TypeError for values JSON has no form for.
+// A TypeError for values that JSON cannot express.
 Result<Value> dump_json(Heap& heap, Value value, const JsonStyle& style);
 
 }  // namespace sluice::jinja

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 150;
 
-// Builds values from the parser's events: no tree of the library's own is made.
+// Builds values directly from the parser's events, without a tree of the library.
 class Builder {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;
@@ -32,7 +32,7 @@ class Builder {
     return add(Value::big_integer(heap_.store(std::to_string(u))));
   }
   bool number_float(number_float_t d, const string_t& text) {
-    // The library gives integers beyond 64 bits as floats; their text tells.
+    // The library reports integers beyond 64 bits as floats; their text has no point or exponent.
     if (text.find_first_of(".eE") == string_t::npos) {
       return add(Value::big_integer(heap_.store(text)));
     }

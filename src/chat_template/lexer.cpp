@@ -52,7 +52,7 @@ class Lexer {
     return i;
   }
 
-  // Text before a tag, less what the tag's sign or lstrip_blocks takes away.
+  // Text before a tag, without the whitespace that the tag's sign or lstrip_blocks removes.
   std::string_view trimmed_data(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') return strip_space(text, Side::kRight);
     if (sign == '+' || is_variable) return text;

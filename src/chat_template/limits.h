@@ -1,5 +1,5 @@
-// What one rendering may use. A template is untrusted code from a checkpoint: past any of these
-// the rendering ends with an error that names the limit, the template and the line.
+// The limits of one rendering. A template is untrusted code from a checkpoint: a rendering that
+// passes a limit ends with an error that names the limit, the template and the line.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The content of one message: arrays of parts, or none at all, made into what a template can take.
-// Pure functions; values live in the heap.
+// Converts the content of one message, an array of parts or none, to a form that the template can
+// use. Pure functions; values live in the heap.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace sluice::jinja {
 
-// The message without the fields that are null: templates ask whether a field is there.
+// The message without null fields: templates test whether a field is defined.
 // REQUIRES: `message` is a dict, here and below.
 Value without_nulls(Heap& heap, Value message);
 
-// The message with something for its content, if it has none.
+// The message with a substitute for its content, if it has none.
 Value with_no_content_as(Heap& heap, Value message, NoContent no_content);
 
 // The message with its content in the wanted form. `where` names the message in errors.

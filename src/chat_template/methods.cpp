@@ -27,7 +27,7 @@ Result<Value> view(Interpreter& in, Args args) {
   return Value::object(in.heap().make_object<DictView>(args[0].as_dict(), part));
 }
 
-// Lists and dicts never change, so a copy is the thing itself.
+// Lists and dicts never change, so a copy is the same value.
 Result<Value> copy(Interpreter&, Args args) { return args[0]; }
 
 Result<Value> count(Interpreter& in, Args args) {
@@ -48,7 +48,7 @@ Result<Value> index(Interpreter& in, Args args) {
       "ValueError", to_repr(in.heap(), args[1]) + " is not in " + std::string(type_name(args[0])));
 }
 
-// The place of `value` in a range, by equality: range(3).index(1.0) is 1; -1 when it has none.
+// The place of `value` in a range, by equality: range(3).index(1.0) is 1; -1 when it is absent.
 std::int64_t place_in(Heap& heap, const Range& range, Value value) {
   for (std::int64_t i = 0; i < range.size(); ++i) {
     if (equals(heap, Value::integer(range.at(i)), value)) return i;

@@ -79,7 +79,7 @@ Result<Value> split(Interpreter& in, Args args) {
   }
   const std::string_view text = args[0].text();
   in.heap().scan(text.size());
-  // Before the parts are found nothing is known of their number; text of n bytes has at most n+1.
+  // The number of parts is not known yet; text of n bytes has at most n + 1.
   if (!in.heap().can_afford(text.size())) {
     in.heap().set_exceeded("the limit of memory for values");
     return Value::list({});
@@ -121,7 +121,7 @@ Result<Value> partition(Interpreter& in, Args args) {
   return in.heap().make_tuple(parts);
 }
 
-// text[start:end] of the methods that take such bounds.
+// The part text[start:end] for methods that take these bounds.
 Result<Value> bounded(Interpreter& in, Args args) {
   return slice(in.heap(), args[0], args[2], args[3], Value());
 }
@@ -146,7 +146,7 @@ Result<Value> affix(Interpreter& in, Args args) {
   return Value::boolean(false);
 }
 
-// Where args[1] lies in the bounds, in code points; -1 when it does not.
+// The position of args[1] within the bounds, in code points; -1 when it is absent.
 Result<std::int64_t> position(Interpreter& in, Args args, Side from) {
   if (!args[1].is_string()) {
     return type_error("must be str, not " + std::string(type_name(args[1])));
@@ -156,7 +156,7 @@ Result<std::int64_t> position(Interpreter& in, Args args, Side from) {
   const std::size_t found =
       from == Side::kLeft ? part.text().find(args[1].text()) : part.text().rfind(args[1].text());
   if (found == std::string_view::npos) return -1;
-  // An empty slice does not tell where it lay, so its start is worked out as Python does.
+  // An empty slice has no position, so its start is computed as Python does.
   std::int64_t start = 0;
   if (args[2].is_integral()) {
     const std::int64_t length = length_of(in.heap(), args[0]);

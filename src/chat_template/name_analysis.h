@@ -1,6 +1,6 @@
-// What jinja2's compiler finds out before a template runs: filters and tests that do not exist
-// (an error at once, unless they stand under a condition), and which macros read `caller`,
-// `kwargs` and `varargs`.
+// Finds before a template runs what jinja2's compiler finds: filters and tests that do not exist
+// (an error, unless they stand under a condition), and the macros that read `caller`, `kwargs` and
+// `varargs`.
 #pragma once
 
 #include "base/result.h"

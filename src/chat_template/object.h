@@ -36,7 +36,7 @@ class Object {
 
   ObjectType type() const { return type_; }
   virtual std::string_view type_name() const = 0;
-  // Python's repr() for those that have a stable one.
+  // Python's repr(), for objects whose repr() is stable.
   virtual std::string describe() const { return "<" + std::string(type_name()) + ">"; }
 
  private:

@@ -11,7 +11,7 @@ namespace sluice::jinja {
 
 namespace {
 
-// Deeper nesting of lists and dicts than this ends the rendering; it can only be built on purpose.
+// Deeper nesting of lists and dicts ends the rendering; no real template needs it.
 constexpr int kMaxValueDepth = 200;
 
 bool too_deep(Heap& heap, int depth) {
@@ -235,7 +235,7 @@ void append_value(Heap& heap, TextBuilder& out, Value value, int depth) {
   }
 }
 
-// Tuples nested too deep count as unhashable, which bounds the recursion of hashing too.
+// Tuples that are nested too deep are unhashable. This also bounds the recursion of hashing.
 bool is_hashable_at(Value value, int depth) {
   if (value.is(Kind::kList) || value.is_dict() || depth >= kMaxValueDepth) return false;
   if (value.is(Kind::kTuple)) {

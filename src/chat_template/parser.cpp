@@ -215,7 +215,7 @@ class Parser : public ExpressionParser {
     return statement;
   }
 
-  // A body that is a function of its own: `break` cannot leave it.
+  // The body is a function of its own, so `break` cannot leave it.
   Result<Block> parse_function_body(std::string_view end_word) {
     const int breakable = std::exchange(breakable_, 0);
     Result<Block> body = parse_block_to(end_word);
@@ -294,8 +294,8 @@ class Parser : public ExpressionParser {
     return output;
   }
 
-  // transformers marks with it what the assistant said; the text itself is unchanged. It is a
-  // call block there, so it has a scope of its own.
+  // transformers marks the assistant's text with it; the text is unchanged. There it is a call
+  // block, so it has a scope of its own.
   Result<StmtPtr> parse_generation() {
     StmtPtr scope = begin(StmtKind::kScope);
     ASSIGN_OR_RETURN(scope->body, parse_function_body("endgeneration"));

@@ -1,4 +1,4 @@
-// What follows a primary expression: attributes, items, calls, filters, tests.
+// Parses the attributes, items, calls, filters and tests that follow a primary expression.
 #include <utility>
 
 #include "chat_template/builtins.h"

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Templates come many times, once with each context.
+// Caches parsed templates: each comes once with every context.
 class Renderer {
  public:
   sluice::Result<std::string> render(const ordered_json& request) {

@@ -20,7 +20,7 @@ class ScopeNames {
     if (symbol >= 0 && !is_known(symbol)) known_.insert(symbol);
   }
 
-  // In a branch a name may stay unset, so there it keeps what it had before.
+  // A name may stay unset in a branch, so it keeps its earlier value there.
   void store(int symbol, Certainty certainty) {
     if (symbol < 0 || !known_.insert(symbol).second) return;
     const bool outside = parent_ != nullptr && parent_->is_known(symbol);
@@ -66,7 +66,7 @@ void bind_target(ScopeNames& names, const ExprPtr& target) {
   for (const ExprPtr& item : target->children) bind_target(names, item);
 }
 
-// What the statements of a scope do to its own names; bodies with scopes of their own are left out.
+// Visits the statements of a scope that set or read its names; nested scopes are left out.
 void visit(ScopeNames& names, const Block& block, Certainty certainty) {
   for (const StmtPtr& s : block) {
     switch (s->kind) {

@@ -1,6 +1,6 @@
-// Which names of a scope start out undefined. jinja2 decides before it runs where a name lives:
-// a name that a scope sets before anything in it reads it belongs to that scope from its start, so
-// an earlier read inside (a set block that reads its own target, say) does not see the context.
+// Finds the names of a scope that start out undefined. jinja2 decides this before a template runs:
+// a name that a scope sets before it reads it belongs to the scope from its start. An earlier read
+// inside the scope (a set block that reads its own target, say) does not see the context.
 #pragma once
 
 #include "chat_template/ast.h"

@@ -1,4 +1,4 @@
-// What may stand behind `is`.
+// The tests: names that may stand behind `is`.
 #include <algorithm>
 #include <string>
 
@@ -104,7 +104,7 @@ Result<Value> same_as(Interpreter&, Args args) {
   return Value::boolean(a.same_identity(b));
 }
 
-// Both look the name up in a dict, which takes only what can be hashed.
+// Both look the name up in a dict, so the name must be hashable.
 Status check_hashable(Value value) {
   if (is_hashable(value)) return {};
   return type_error("unhashable type: '" + std::string(type_name(value)) + "'");

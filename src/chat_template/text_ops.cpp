@@ -66,7 +66,7 @@ Result<Value> pad_text(Interpreter& interpreter, Value text, Value width, Value 
     heap.set_exceeded("the limit of memory for values");
     return text;
   }
-  // Where both sides get some, CPython puts the odd one on the left if the width is odd.
+  // If both sides get padding, CPython puts the odd character on the left when the width is odd.
   std::int64_t left = side == Side::kLeft ? missing : 0;
   if (side == Side::kBoth) left = missing / 2 + (missing & width.as_int() & 1);
   TextBuilder out(heap);

@@ -46,7 +46,7 @@ void append_hex(std::string& out, char prefix, int digits, char32_t c) {
   }
 }
 
-// Drops the underscores Python allows between digits; false where it does not allow one.
+// Drops the underscores that Python allows between digits; false for any other underscore.
 bool drop_underscores(std::string_view text, std::string* out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {

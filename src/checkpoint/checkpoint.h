@@ -22,7 +22,7 @@ namespace sluice {
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& directory);
-  // No files and no tensors: of a model whose weights are made up.
+  // No files and no tensors: for a model with dummy weights.
   static Checkpoint without_files(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
@@ -31,7 +31,7 @@ class Checkpoint {
   std::span<const TensorInfo> tensors() const { return tensors_; }
   // Null when there is none.
   const TensorInfo* find(std::string_view name) const;
-  // The file a tensor of this checkpoint lies in.
+  // The file that holds a tensor of this checkpoint.
   const SafetensorsFile& file_of(const TensorInfo& tensor) const;
   std::span<const std::byte> data(const TensorInfo& tensor) const;
 
@@ -41,8 +41,8 @@ class Checkpoint {
   std::vector<TensorInfo> tensors_;
 };
 
-// The parser of model.safetensors.index.json alone: (tensor, shard) pairs, sorted by tensor. Shards
-// are plain file names. Errors name the field.
+// Parses model.safetensors.index.json: (tensor, shard) pairs, sorted by tensor. Shards are plain
+// file names. Errors name the field.
 Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index(
     std::string_view text);
 

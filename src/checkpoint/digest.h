@@ -1,5 +1,5 @@
 // Digests that name a checkpoint: keys of prefix caches, snapshots and packed weights.
-// Threads: functions are pure but for reading files; a cache belongs to one thread.
+// Threads: functions read files and have no other effect; a cache belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace sluice {
 
 // Names a model cheaply, without reading its weights: SHA-256 over config.json and, for every
 // weight file in order, its name, its size, its header and 16 samples of 4 KiB spread evenly over
-// its data. Checkpoints of one shape differ unless they agree in every sample; a change of single
-// weights outside the samples goes unnoticed (content_digest sees it).
+// its data. A change outside the samples does not change the digest; content_digest() reads
+// everything.
 Result<Sha256Digest> model_digest(const Checkpoint& checkpoint);
 
 // Digests of whole files, remembered by device, inode, size, mtime and ctime, so that a file is

@@ -1,5 +1,5 @@
-// Text from a file or a client for use in an error message: in quotes, control characters and
-// quotes escaped, cut after 120 bytes. Pure; any thread.
+// Quotes text from a file or a client for an error message: control characters and quotes are
+// escaped, and the text is cut after 120 bytes. Pure; any thread.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ Result<std::uint64_t> header_length(const MappedFile& mapping) {
         "{} bytes are too short for a safetensors file, which begins with an 8-byte length",
         mapping.size()));
   }
-  // What a clone of a repository without Git LFS has in a large file's place.
+  // A clone without Git LFS has such a pointer in place of a large file.
   if (mapping.text().starts_with("version https://git-lfs")) {
     return invalid_argument(
         "is a Git LFS pointer, not the file itself; fetch that with 'git lfs pull' or 'hf "

@@ -1,8 +1,8 @@
 // One safetensors file: an 8-byte little-endian header length, a JSON header that names every
 // tensor (dtype, shape, byte range), then the bytes. The file is mapped read-only; nothing is
-// copied. Everything in the header is distrusted: a range outside the file, overlapping ranges, a
-// size that is not shape x dtype, an unknown dtype or a name given twice is refused with an error
-// naming file and tensor. Unused bytes between tensors are tolerated.
+// copied. The header is untrusted: a range outside the file, overlapping ranges, a size that is not
+// shape x dtype, an unknown dtype or a name given twice is an error that names file and tensor.
+// Unused bytes between tensors are allowed.
 // Limits: header 100 MB, 1,000,000 tensors, rank 16, sizes below 2^63.
 // Threads: immutable after open(); any thread may read.
 #pragma once
@@ -72,13 +72,13 @@ class SafetensorsFile {
   std::uint64_t size() const { return file_.size; }
   // Whether bytes were missing when they were read: the file was truncated.
   bool faulted() const { return mapping_.faulted(); }
-  // The JSON header as it lies in the file.
+  // The JSON header, unchanged.
   std::string_view header() const { return {header_text(), header_bytes_}; }
   // Sorted by name.
   std::span<const TensorInfo> tensors() const { return tensors_; }
   // Null when there is none.
   const TensorInfo* find(std::string_view name) const;
-  // The bytes of a tensor of this file. Not aligned beyond what the file happens to give.
+  // The bytes of a tensor of this file. Their alignment is the file's.
   std::span<const std::byte> data(const TensorInfo& tensor) const;
 
  private:
@@ -92,8 +92,7 @@ class SafetensorsFile {
   std::vector<TensorInfo> tensors_;
 };
 
-// The header parser alone, for a file of `file_size` bytes whose header is `header`. Errors do not
-// name the file; open() adds it.
+// Parses the `header` of a file of `file_size` bytes. Errors do not name the file; open() adds it.
 Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,
                                                          std::uint64_t file_size,
                                                          std::int32_t file_index);

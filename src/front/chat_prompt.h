@@ -1,7 +1,7 @@
-// Chats as text: a model's chat template rendered as transformers does it (docs/api.md says what
-// that means for special tokens in messages). The result is tokenized with special tokens parsed,
-// since the template writes them, and none added.
-// Threads: any; what is rendered is the caller's.
+// Renders a chat as text with the model's chat template, as transformers does (docs/api.md: special
+// tokens in messages). The result is tokenized with special tokens parsed, since the template
+// writes them, and none added.
+// Threads: any.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// The parts of a chat as JSON texts, which is how templates take them.
+// The parts of a chat as JSON texts.
 struct ChatParts {
   std::string_view messages_json = {};  // an array of objects
   std::string_view tools_json = {};     // an array; empty = none

@@ -1,5 +1,5 @@
-// PromptWorker: from text, token ids or a chat to what a request needs of its prompt: token ids
-// that the model can run, and the names of their KV blocks.
+// PromptWorker: turns text, token ids or a chat into the prompt of a request: token ids that the
+// model can run, and the names of their KV blocks.
 // Owner: a worker thread; one thread at a time, each with its own (it keeps working memory). The
 // ServedModel must outlive it.
 #pragma once
@@ -21,9 +21,9 @@
 
 namespace sluice {
 
-// What is wrong with a prompt, for callers that answer differently.
+// The kind of fault of a prompt, for callers that answer each kind differently.
 enum class PromptFault : std::uint8_t {
-  kText,           // of the prompt's text: not UTF-8, ...
+  kText,           // the text is not UTF-8, ...
   kChat,           // messages, tools or template variables; or the model has no chat template
   kTokenIds,       // an id that the model does not have
   kEmpty,          // no token at all
@@ -45,9 +45,9 @@ struct PreparedPrompt {
   Hash128 block_hash_root;
 };
 
-// Every function takes a StopCheck (base/stop_check.h), which it asks while it renders and
-// tokenizes; by default the work is never stopped. A server passes one that knows whether the
-// client is still there and when the time of the request is over.
+// The functions ask a StopCheck (base/stop_check.h) while they render and tokenize; by default the
+// work is never stopped. The server's check knows whether the client is still connected and whether
+// the time of the request is over.
 class PromptWorker {
  public:
   explicit PromptWorker(const ServedModel& model);
@@ -88,9 +88,9 @@ class PromptWorker {
   BlockHasher hasher_;
 };
 
-// What keeps cached blocks of tenants apart: who asks (the name of an API key, empty = nobody in
-// particular) and the client's own salt (empty = none). Different pairs give different salts; two
-// empty ones give the public domain, the empty salt. Format: "key:" length ":" name, then "salt:"
+// Keeps the cached blocks of tenants apart. `key_name` is the name of the API key (empty = no key),
+// `cache_salt` the client's own salt (empty = none). Different pairs give different salts; two
+// empty ones give the empty salt, the public domain. Format: "key:" length ":" name, then "salt:"
 // length ":" salt, each only when it is not empty.
 std::string tenant_salt(std::string_view key_name, std::string_view cache_salt);
 

@@ -208,7 +208,7 @@ TEST(TenantSalt, IsUnambiguous) {
   EXPECT_EQ(tenant_salt("alice", ""), "key:5:alice");
   EXPECT_EQ(tenant_salt("", "abc"), "salt:3:abc");
   EXPECT_EQ(tenant_salt("alice", "abc"), "key:5:alicesalt:3:abc");
-  // Nobody gets another's salt by choosing names that look like parts of it.
+  // A name that looks like a part of a salt does not give another tenant's salt.
   const std::set<std::string> salts{tenant_salt("a", "b"), tenant_salt("asalt:1:b", ""),
                                     tenant_salt("", "b"),  tenant_salt("", "key:1:asalt:1:b"),
                                     tenant_salt("a", ""),  tenant_salt("b", "a"),

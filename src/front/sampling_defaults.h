@@ -1,5 +1,6 @@
-// Sampling parameters that a request does not give: from the model's generation_config.json, and
-// how many tokens it may generate. Command line and server share the rules. Pure functions.
+// Fills in the sampling parameters that a request leaves out: from the model's
+// generation_config.json, and the number of tokens from the context. The command line and the
+// server share these rules. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace sluice {
 
-// Which fields a request gave; the others take the model's defaults.
+// The fields that a request gave; the others take the model's defaults.
 struct GivenSampling {
   bool temperature = false;
   bool top_p = false;

@@ -8,7 +8,7 @@ namespace sluice {
 
 namespace {
 
-// Whoever starts a server without a working template learns it now, not from the first client.
+// The operator learns of a template that does not work at start, not from the first client.
 void warn_about_templates(const ChatTemplates* templates, const std::string& no_templates_reason) {
   std::string reason = no_templates_reason;
   if (templates != nullptr) {

@@ -1,5 +1,5 @@
-// ServedModel: everything that stands between text and tokens for one model: tokenizer, chat
-// templates, sampling defaults, and what prompts' blocks are named with. The command line and the
+// ServedModel: everything between text and tokens for one model: tokenizer, chat templates,
+// sampling defaults, and the identity that names the KV blocks of prompts. The command line and the
 // server share it. Immutable after loading: any thread.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace sluice {
 
-// What the loaded engine says about its model.
+// The facts that the loaded engine states about its model.
 struct EngineFacts {
   EngineLimits limits;
   GenerationDefaults generation;
@@ -45,9 +45,9 @@ struct ServedModel {
 
 EngineFacts facts_of(const LoadedEngine& loaded);
 
-// Reads tokenizer and chat templates of a checkpoint directory. A model without a chat template, or
-// with one that does not parse, is served without chats, with a warning in the log; one without a
-// tokenizer, or with broken files, is an error.
+// Reads the tokenizer and the chat templates of a checkpoint directory. If the model has no chat
+// template, or its template does not parse, chats are refused and the log has a warning. A missing
+// tokenizer and broken files are errors.
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
                                       std::int64_t created, EngineFacts facts);
 

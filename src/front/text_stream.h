@@ -1,7 +1,7 @@
-// TextStream: one choice's tokens as text, with stop strings decided: text comes out as soon as it
-// is certain, whole characters only. The first SamplingParams::min_tokens tokens complete no stop
-// string. Without a tokenizer there is no text.
-// Owner: whoever runs the request. One thread at a time. The tokenizer must outlive it.
+// TextStream: turns the tokens of one choice into text and decides stop strings. Text comes out as
+// soon as it is certain, in whole characters. The first SamplingParams::min_tokens tokens complete
+// no stop string. Without a tokenizer there is no text.
+// Owner: the code that runs the request. One thread at a time. The tokenizer must outlive it.
 // Cost: create() reads the whole prompt, so a server calls it on a worker and copies it for the
 // other choices; push() is a few hundred nanoseconds a token.
 #pragma once
@@ -34,18 +34,18 @@ class TextStream {
                                    SkipSpecialTokens skip = SkipSpecialTokens::kYes);
 
   struct Taken {
-    std::size_t tokens = 0;  // those behind the end of a stop string are nobody's
+    std::size_t tokens = 0;  // without tokens behind the end of a stop string
     bool stopped = false;    // a stop string is complete: the stream is over
   };
-  // Appends to `out` what is certain after these tokens. `finish`: how the sequence ended with the
-  // last of them. With kStop that is the id at which it stopped, whose text is left out as that of
-  // a stop string is, unless include_stop_str_in_output.
+  // Appends to `out` the text that is certain after these tokens. `finish`: how the sequence ended
+  // with the last token. With kStop the last token is the stop token; its text is left out, unless
+  // include_stop_str_in_output is set.
   Taken push(std::span<const TokenId> tokens, std::string& out,
              FinishReason finish = FinishReason::kNone);
   // Also appends, for each token taken, where its text begins in the choice's text, in code points.
   Taken push(std::span<const TokenId> tokens, std::string& out, std::vector<std::int64_t>& offsets,
              FinishReason finish = FinishReason::kNone);
-  // The tokens are over, without a stop string: appends what was held back.
+  // The tokens ended without a stop string: appends the text that was held back.
   void finish(std::string& out);
 
   // Which of SamplingParams::stop ended the stream, by its index.

@@ -57,7 +57,7 @@ TEST(TextStream, StopStringEndsItAndIsNamed) {
   EXPECT_TRUE(taken.stopped);
   EXPECT_EQ(text, "the dog and the ");
   EXPECT_EQ(stream.stopped_by(), std::optional<std::size_t>(1));
-  // Tokens behind the stop string are nobody's.
+  // Tokens behind the stop string do not count.
   EXPECT_LT(taken.tokens, tokens.size());
   EXPECT_EQ(
       demo().decode(std::span(tokens).first(taken.tokens), SkipSpecialTokens::kYes).find("cat"),
@@ -73,7 +73,7 @@ TEST(TextStream, StopStringEndsItAndIsNamed) {
   EXPECT_EQ(text, "the dog and the cat");
 }
 
-// min_tokens is a promise of so many tokens, whatever their text.
+// min_tokens promises this number of tokens, whatever their text.
 TEST(TextStream, TheFirstTokensCompleteNoStopString) {
   SamplingParams sampling;
   sampling.stop = {"cat"};

@@ -12,7 +12,8 @@ namespace {
 
 // A prime, and above every width of a model: no row begins where another of its matrix does.
 constexpr std::size_t kValues = 4'194'301;
-// That of the usual initialisation, 0.02, as a uniform distribution: logits stay finite in F16.
+// The standard deviation of the usual initialisation, 0.02, as a uniform distribution. Logits then
+// stay finite in F16.
 constexpr double kLargest = 0.035;
 
 StoredDType stored_dtype(DType dtype) {

@@ -1,8 +1,7 @@
-// Weights of a model whose files are not there: small random values, for tests of speed and load.
-// One buffer of values per dtype is drawn once and copied again and again, so that filling many
-// gigabytes takes about as long as copying them. A tensor's values depend on its name, its dtype
-// and nothing else; no two rows of a matrix are alike.
-// Owner: the engine's loader. One thread.
+// Weights of a model without weight files: small random values, for tests of speed and load.
+// One buffer of values per dtype is drawn once and copied repeatedly, so filling many gigabytes
+// takes about as long as copying them. The values of a tensor depend on its name and dtype alone;
+// no two rows of a matrix are equal. Owner: the engine's loader. One thread.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +21,12 @@ namespace sluice {
 // config.json asks for; its tensors lie in no file. REQUIRES: dtype is F32, F16 or BF16.
 ModelWeightsPlan plan_dummy_weights(const ModelConfig& config, DType dtype);
 
-// Whether the weight is one of those.
+// Whether the weight is a dummy.
 inline bool is_dummy(const WeightSource& source) { return source.tensor.file < 0; }
 
 class DummyValues {
  public:
-  // Of FP8 codes: the largest value over the largest code.
+  // The scale of FP8 codes: the largest value divided by the largest code.
   static constexpr float kFp8Scale = 0.035F / 448.0F;
 
   // Calls `take` with the values of a tensor, in order, piece by piece; a piece stays as long as

@@ -229,7 +229,7 @@ class Resolver {
         rows, cols, shape_text(source.tensor.shape)));
   }
 
-  // 0 means all. A block larger than the matrix is as one of its size.
+  // 0 means all. A block larger than the matrix is clamped to the matrix's size.
   static std::int32_t block_size(std::int32_t stated, std::int64_t dim) {
     return static_cast<std::int32_t>(stated == 0 ? dim : std::min<std::int64_t>(stated, dim));
   }

@@ -1,6 +1,6 @@
-// A model family is data: for each logical weight of a decoder the name it has in the checkpoint,
-// the shape it must have, and how tensor parallelism splits it. resolve_weights() checks a
-// checkpoint against the table, for all layers or for a pipeline stage's [first, last).
+// A model family is data: a table with each logical weight of a decoder, its name in the
+// checkpoint, its shape, and how tensor parallelism splits it. resolve_weights() checks a
+// checkpoint against the table, for all layers or for the layers [first, last) of a pipeline stage.
 // Values: plain; any thread.
 #pragma once
 
@@ -19,11 +19,11 @@
 namespace sluice {
 
 enum class WeightRole : std::uint8_t {
-  // Of the model.
+  // Weights of the model.
   kEmbedding,
   kFinalNorm,
   kLmHead,
-  // Of a layer.
+  // Weights of a layer.
   kInputNorm,
   kQ,
   kK,
@@ -53,12 +53,12 @@ enum class Sharding : std::uint8_t {
   kVocabulary,  // rows of [V, hidden]
 };
 
-// A logical weight and where it lies. `tensor.name` is empty when the model has none.
+// A logical weight and its place in the files. `tensor.name` is empty when the model has none.
 struct WeightSource {
   TensorInfo tensor;
   DType dtype = DType::kF32;
   Sharding sharding = Sharding::kReplicated;
-  // Of an FP8 matrix: its scales, in F32, F16 or BF16, each for block_rows by block_cols codes.
+  // The scales of an FP8 matrix, in F32, F16 or BF16: one for block_rows by block_cols codes.
   TensorInfo scales;
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;
@@ -76,7 +76,7 @@ struct LayerWeightSources {
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
   std::int32_t last_layer = 0;  // exclusive
-  // Of every matrix but those in FP8; norms and biases may be F32 instead.
+  // The dtype of all matrices that are not in FP8; norms and biases may be F32 instead.
   DType dtype = DType::kF32;
   bool fp8 = false;                        // some of the layers' matrices are in FP8
   bool tied = false;                       // lm_head is the embedding
@@ -93,7 +93,7 @@ struct ModelWeightsPlan {
 // The checkpoint's name of a weight; `layer` is unused for the model's own.
 std::string weight_name(Family family, WeightRole role, std::int32_t layer);
 
-// The shape a weight must have; empty when the model has no such weight.
+// The required shape of a weight; empty when the model does not have the weight.
 std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole role,
                                        std::int32_t layer);
 

@@ -1,6 +1,6 @@
-// Matrices in FP8 (E4M3): codes, and a scale for each block of them. From and to other dtypes.
-// Quantizing takes the largest magnitude of a block as 448, the largest code; what is scaled down
-// is rounded to nearest even. Pure; any thread.
+// Converts matrices from and to FP8 (E4M3): codes, and a scale for each block of codes.
+// Quantizing maps the largest magnitude of a block to 448, the largest code, and rounds to nearest
+// even. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,16 @@ struct Fp8Blocks {
   std::int64_t across() const { return (cols + block_cols - 1) / block_cols; }
   std::size_t count() const { return static_cast<std::size_t>(down() * across()); }
 
-  // What a matrix is cut into when it is quantized here, as published checkpoints are.
+  // The block size of matrices that are quantized here, equal to that of published checkpoints.
   static constexpr std::int32_t kOwnBlock = 128;
 };
 
 // The scales of a matrix that is to be quantized, in the order of BlockScales. A block of zeros
-// gets 1. kInvalidArgument where an element is not finite. REQUIRES: dtype is F32, F16 or BF16.
+// gets 1. kInvalidArgument when an element is not finite. REQUIRES: dtype is F32, F16 or BF16.
 Result<std::vector<float>> choose_scales(const std::byte* matrix, DType dtype,
                                          const Fp8Blocks& blocks, ThreadPool& pool);
 
-// Scales as they lie in a checkpoint; kInvalidArgument where one is negative or not finite.
+// Reads the scales of a checkpoint; kInvalidArgument when one is negative or not finite.
 Result<std::vector<float>> read_scales(const std::byte* source, DType dtype, std::size_t count);
 
 // Elements [begin, begin + count) of the matrix, counted through its rows; `matrix` is its start,

@@ -23,7 +23,7 @@ constexpr double kLarge = 1e6;
 constexpr std::array<std::string_view, 29> kKnown = {
     "bos_token_id", "eos_token_id", "do_sample", "temperature", "top_p", "top_k", "min_p",
     "repetition_penalty", "max_new_tokens",
-    // Of batches that are padded, and of models with an encoder.
+    // Only padded batches and models with an encoder use these.
     "pad_token_id", "decoder_start_token_id",
     // About the file.
     "transformers_version", "_from_model_config", "_commit_hash", "_name_or_path",

@@ -1,5 +1,5 @@
-// Sampling defaults of a model, from generation_config.json: what a request gets where it does not
-// say. Absent file: everything empty. Fields that have no effect here (beams and the like) are
+// Sampling defaults of a model, from generation_config.json, for fields that a request leaves out.
+// Absent file: everything empty. Fields that have no effect here (beams and the like) are
 // ignored, as they are defaults and not requests; one warning in the log names them all.
 // Values: plain; any thread.
 #pragma once

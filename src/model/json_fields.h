@@ -1,6 +1,6 @@
-// Checked access to the fields of a JSON object from a file of a checkpoint. Every error names the
-// file and the field and says what would be right. null counts as absent.
-// Borrows the JSON document, which must outlive it. Threads: any, as the document.
+// Checked access to the fields of a JSON object in a file of a checkpoint. Every error names the
+// file and the field and states the expected value. null counts as absent. Borrows the JSON
+// document, which must outlive it. Threads: as the document, any.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class JsonFields {
   Result<bool> boolean(std::string_view name, bool absent) const;
   Result<std::optional<std::string>> string(std::string_view name) const;
   Result<std::optional<std::vector<std::string>>> strings(std::string_view name) const;
-  // One id or a list. Ids that are no token of the vocabulary can never be met: they are left out
-  // with a warning in the log, as real checkpoints have them.
+  // One id or a list. Real checkpoints have ids outside of the vocabulary, which can never occur:
+  // they are left out with a warning in the log.
   Result<std::vector<TokenId>> token_ids(std::string_view name, std::int32_t vocab_size) const;
 
   Error error(std::string_view name, std::string_view message) const;

@@ -19,8 +19,8 @@
 namespace sluice {
 namespace {
 
-// What differs between families in how config.json is read. Defaults are transformers' own, for
-// files that rely on them.
+// The differences between families in reading config.json. The defaults are those of transformers,
+// for files that rely on them.
 struct FamilyRules {
   Family family;
   std::string_view model_type;
@@ -89,7 +89,7 @@ Status read_heads(const JsonFields& fields, const FamilyRules& rules, std::int32
   ASSIGN_OR_RETURN(layer.num_heads, read_size(fields, "num_attention_heads", ModelLimits::kHeads));
   ASSIGN_OR_RETURN(const auto kv_heads,
                    fields.integer("num_key_value_heads", 1, ModelLimits::kHeads));
-  // null says "as many as heads" in every family; only absence takes the family's default.
+  // null means "as many as heads" in every family; an absent field takes the family's default.
   layer.num_kv_heads = layer.num_heads;
   if (kv_heads) {
     layer.num_kv_heads = static_cast<std::int32_t>(*kv_heads);

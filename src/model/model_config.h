@@ -1,9 +1,8 @@
-// What config.json says about a model, checked and resolved, as pure data: one decoder is driven
-// by it, layer by layer. load_model_config() reads the directory's config.json in the form
-// transformers 4 wrote (rope_theta, rope_scaling, torch_dtype) and that of transformers 5
-// (rope_parameters, dtype). A field that changes the mathematics and is not supported is refused
-// with an error naming it; a field that does not is ignored.
-// Values: plain; any thread.
+// The content of config.json, checked and resolved, as pure data: it drives the one decoder layer
+// by layer. load_model_config() reads the directory's config.json in the form transformers 4 wrote
+// (rope_theta, rope_scaling, torch_dtype) and that of transformers 5 (rope_parameters, dtype). A
+// field that changes the mathematics and is not supported is refused with an error naming it; a
+// field that does not is ignored. Values: plain; any thread.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +35,7 @@ struct RopeConfig {
   double beta_fast = 32.0;        // yarn
   double beta_slow = 1.0;         // yarn
   bool truncate = true;           // yarn: whole dimensions as bounds of the ramp
-  // yarn: cosines and sines are multiplied by it. Already resolved from attention_factor, mscale.
+  // yarn: the factor of cosines and sines, resolved from attention_factor and mscale.
   double attention_scaling = 1.0;
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
@@ -57,14 +56,14 @@ struct LayerConfig {
 
   std::int32_t q_width() const { return num_heads * head_dim; }
   std::int32_t kv_width() const { return num_kv_heads * head_dim; }
-  // Of the attention scores.
+  // The factor of the attention scores.
   float attention_scale() const;
 
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
-// How a checkpoint's FP8 matrices are scaled: one factor for so many rows by so many columns; 0
-// means all of them. The files say which matrices are in FP8.
+// The scaling of a checkpoint's FP8 matrices: one factor for block_rows by block_cols codes; 0
+// means all rows or columns. The files say which matrices are in FP8.
 struct Fp8Scaling {
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;

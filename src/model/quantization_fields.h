@@ -1,7 +1,7 @@
-// Reads quantization_config out of config.json, of the two forms FP8 weights are published in:
-// quant_method "fp8" (transformers, and vLLM's own) and "compressed-tensors" (llm-compressor). What
-// is said about activations is not followed (whoever loads the weights says so in the log): they
-// stay in 16 or 32 bits. All else that is not FP8 weights is refused by name. Pure; any thread.
+// Reads quantization_config of config.json, in the two forms of published FP8 weights: quant_method
+// "fp8" (transformers and vLLM) and "compressed-tensors" (llm-compressor). Activations stay in 16
+// or 32 bits whatever the file says (the engine's loader logs this). Every other quantization is
+// refused by name. Pure; any thread.
 #pragma once
 
 #include <optional>

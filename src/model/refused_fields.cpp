@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// What a field may be without changing the mathematics; null and absence always may.
+// The value at which a field does not change the mathematics; null and absence never do.
 enum class Neutral : std::uint8_t { kNothing, kFalse, kZero, kOne, kZeroOrOne };
 
 struct RefusedField {

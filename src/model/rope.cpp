@@ -19,7 +19,8 @@ float position_frequency(const RopeConfig& rope, std::int32_t i) {
   return static_cast<float>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
 }
 
-// Long wavelengths are divided by the factor, short ones kept, those between interpolated.
+// Long wavelengths are divided by the factor, short ones are kept, and those between are
+// interpolated.
 float llama3_frequency(const RopeConfig& rope, float frequency) {
   const auto factor = static_cast<float>(rope.factor);
   const auto original = static_cast<double>(rope.original_max_positions);

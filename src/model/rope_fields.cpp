@@ -153,7 +153,7 @@ Result<RopeConfig> read_rope(const JsonFields& config, std::int32_t head_dim,
   RETURN_IF_ERROR(check_full_rotation(fields));
   RETURN_IF_ERROR(check_full_rotation(config));
   const JsonFields& theta_source = fields.has("rope_theta") ? fields : config;
-  // Above 1, as its logarithm is a divisor.
+  // Above 1, because its logarithm is a divisor.
   ASSIGN_OR_RETURN(const auto theta, theta_source.number("rope_theta", 1.0 + 1e-6, kMaxTheta));
   rope.theta = theta.value_or(10000.0);
   RETURN_IF_ERROR(read_scaling(config, fields, max_position_embeddings, rope));

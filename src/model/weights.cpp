@@ -37,7 +37,7 @@ void for_each_source(const ModelWeightsPlan& sources, const Visit& visit) {
   }
 }
 
-// Those of the checkpoint, or our own where a matrix is quantized here.
+// The checkpoint's blocks, or our own when the matrix is quantized here.
 Fp8Blocks blocks_of(const WeightSource& source) {
   const std::vector<std::int64_t>& shape = source.tensor.shape;
   const bool stored = source.block_rows != 0;

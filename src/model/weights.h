@@ -1,11 +1,12 @@
-// Weights in the arena. Planning decides for every weight of a model whether it is used as it lies
-// in its mapped file (the rule) or copied and converted (another dtype is wanted, the device maps
-// no files, or the file aligns it badly); loading then maps and copies. Nothing is held twice.
-// Where the device maps no files, a layer's norms and biases become F32, which is exact.
-// Dummy weights (dummy_weights.h) are copied from values made up on the way.
+// Weights in the arena. Planning decides for each weight whether it is used in place in its mapped
+// file (the normal case) or copied and converted: when another dtype is wanted, the device maps no
+// files, or the file aligns the weight badly. Loading then maps and copies. Nothing is held twice.
+// If the device maps no files, the norms and biases of layers become F32, which is exact.
+// Dummy weights (dummy_weights.h) are copied from generated values.
 //
-// Where FP8 is wanted, the layers' matrices are quantized on the way (fp8_weights.h); where another
-// dtype is, matrices stored in FP8 are expanded. Scales are copied, in F32, behind their matrix.
+// If FP8 is wanted, the matrices of layers are quantized while they are copied (fp8_weights.h). If
+// another dtype is wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, behind
+// their matrix.
 //
 // Weights region: [ copied weights and scales, one named buffer each | mapped files, whole ]
 //
@@ -48,11 +49,11 @@ struct LayerWeights {
   TensorView gate_bias, up_bias;
   TensorView down;  // [hidden, F]
   TensorView down_bias;
-  // Of matrices in FP8.
+  // The scales of matrices in FP8.
   BlockScales q_scales, k_scales, v_scales, o_scales, gate_scales, up_scales, down_scales;
 };
 
-// Of what is in the arena: the layers' matrices may be in FP8 when everything else is not.
+// The dtypes in the arena: the matrices of layers may be in FP8 when everything else is not.
 struct WeightDTypes {
   DType matrices = DType::kF32;
   DType others = DType::kF32;  // embedding and lm_head; norms and biases may be F32 instead
@@ -76,7 +77,7 @@ class WeightsLayout {
                             std::optional<DType> dtype, const DeviceTraits& traits,
                             std::string_view model_id, ArenaPlan& arena);
 
-  // Maps and copies, after which the checkpoint is needed no more.
+  // Maps and copies the weights. The checkpoint is not needed afterwards.
   Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
 
   // The files that the arena maps after load(), whole. Descriptors are the checkpoint's.

@@ -80,7 +80,7 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokenText special,
     const Pattern& pattern = patterns_[static_cast<std::size_t>(found)];
     std::size_t begin = at;
     std::size_t end = at + pattern.text.size();
-    at = end;  // also past a match that is not taken, as in the reference
+    at = end;  // also behind a match that is rejected below, as in the reference
     if (pattern.special && special == SpecialTokenText::kIsText) continue;
     if (pattern.single_word && !is_single_word(text, begin, end)) continue;
     while (pattern.lstrip && begin > covered) {

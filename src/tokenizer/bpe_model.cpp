@@ -102,8 +102,8 @@ void BpeModel::load_characters(std::string_view piece, std::vector<TokenId>& ids
     return;
   }
   // An unknown character waits until a known one follows: with fuse_unk a run of them is one
-  // token. Byte tokens do not end the run, so the waiting token comes after them, as in the
-  // reference. Without an unknown token such characters vanish, as they do there.
+  // token. Byte tokens do not end the run, so the waiting token follows them, as in the reference.
+  // Without an unknown token such characters vanish, also as in the reference.
   bool unk_waits = false;
   for (std::size_t at = 0; at < piece.size();) {
     const utf8::CodePoint c = utf8::decode(piece, at);

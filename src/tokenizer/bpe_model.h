@@ -29,7 +29,7 @@ struct BpeOptions {
   bool merges_enter_metaspace = false;
 };
 
-// What the characters of a piece are.
+// The alphabet of a piece.
 enum class PieceAlphabet {
   kText,   // UTF-8 characters, each a token
   kBytes,  // raw bytes, each written as its letter in the vocabulary (byte_letters.h)
@@ -47,10 +47,10 @@ class WordCache {
     TokenId ids[kMaxTokens] = {};
   };
 
-  // Room for the pieces of a text of this many bytes; short texts get none. What was kept for an
-  // earlier text stays when the room is enough.
+  // Makes room for the pieces of a text of this many bytes; short texts get none. Entries of
+  // earlier texts stay when the room is enough.
   void prepare(std::size_t text_bytes);
-  // The piece's place, or null when it is too long to be kept. REQUIRES: prepared.
+  // The entry of a piece, or null when the piece is too long to be kept. REQUIRES: prepared.
   Entry* place(std::string_view piece);
 
  private:

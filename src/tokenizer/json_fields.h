@@ -1,5 +1,5 @@
-// Fields of a JSON object with errors that name the field: the small common part of the readers in
-// this folder. Pure functions.
+// Reads fields of a JSON object; errors name the field. Shared by the readers of this folder. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ using Element = simdjson::dom::element;
 std::string join_path(std::string_view path, std::string_view key);
 std::string index_path(std::string_view path, std::size_t index);
 
-// False when the object has no such field, or null there, or is no object.
+// False when the field is absent or null, or `object` is not an object.
 bool find(const Element& object, std::string_view key, Element& out);
 
 // Errors: kInvalidArgument naming path.key when it is missing (without a default) or of another

@@ -1,6 +1,6 @@
 // The older form of byte-level tokenizers: vocab.json and merges.txt, without a tokenizer.json. The
-// optional files beside them name special tokens and further ones. What the files leave unsaid
-// follows from the config's tokenizer_class: GPT2Tokenizer (also when there is none) or
+// optional files beside them name special tokens and further ones. The config's tokenizer_class
+// decides what the files do not say: GPT2Tokenizer (also when there is none) or
 // Qwen2Tokenizer; others are refused by name. Pure function.
 #pragma once
 

@@ -22,7 +22,7 @@ class MergeTable {
       : slots_(std::bit_ceil(merges + merges / 2 + 2)),
         shift_(64 - std::countr_zero(slots_.size())) {}
 
-  // A later merge of the same pair replaces the earlier one, as in the reference.
+  // A later merge of the same pair replaces the earlier merge, as in the reference.
   void add(TokenId left, TokenId right, Merge merge) {
     const std::uint64_t wanted = key(left, right);
     std::size_t i = start(wanted);

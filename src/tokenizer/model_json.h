@@ -13,8 +13,8 @@ namespace sluice {
 // The added tokens in ascending order of their ids, which are unique.
 Result<std::vector<AddedToken>> read_added_tokens(const json::Element& node);
 
-// `added`: tokens that may fill ids the model's vocabulary leaves free. Ids may have holes: such an
-// id is no token, it is never encoded to and decodes to nothing.
+// `added`: tokens that may use ids that the model's vocabulary leaves free. Ids may have holes: an
+// id without a token is never encoded to and decodes to nothing.
 Result<BpeModel> read_model(const json::Element& node, const std::vector<AddedToken>& added);
 
 // One more than the largest id of a model and its added tokens.

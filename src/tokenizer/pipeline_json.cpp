@@ -11,7 +11,7 @@ namespace {
 
 using json::Element;
 
-// Sequences within sequences: real files have one level.
+// The limit of steps; sequences may be nested.
 constexpr std::size_t kMaxSteps = 1000;
 
 Error not_supported(const std::string& path, std::string_view field, std::string_view value) {
@@ -65,7 +65,7 @@ Result<Regex> compile(std::string_view regex, const std::string& path) {
   return compiled;
 }
 
-// One character, as the fields `replacement` and `content` want it.
+// Reads a field that must be one character: `replacement` or `content`.
 Result<std::string> read_character(const Element& node, const std::string& path,
                                    std::string_view key) {
   ASSIGN_OR_RETURN(const std::string_view text, json::string_field(node, path, key));
@@ -295,7 +295,7 @@ class DecoderReader {
     if (stage_ == Stage::kPieces) {
       piece_steps_.emplace_back(StripPieceStep{std::move(content), start, stop});
     } else if (stop != 0) {
-      // The end of the text is not known before it is there.
+      // A stream does not know the end of its text.
       return unsupported(path + ".stop other than 0 is not supported after the tokens are joined");
     } else {
       text_steps_.emplace_back(StripTextStep{std::move(content), start});

@@ -1,5 +1,5 @@
 // Reads the parts of a tokenizer.json around its model: normalizer, pre_tokenizer, decoder and
-// post_processor. What is not supported is refused with its path and name. Pure functions.
+// post_processor. An unsupported part is refused with its path and name. Pure functions.
 #pragma once
 
 #include <string>

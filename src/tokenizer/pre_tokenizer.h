@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// What becomes of the text that a pattern matches (the delimiter) and of the text between.
+// How the text that a pattern matches (the delimiter) and the text between are split.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 enum class MatchSense { kMatches, kInverted };
 
@@ -42,7 +42,7 @@ struct MetaspaceStep {
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteLettersStep, WordsStep,
                                       FixedLengthStep, MetaspaceStep>;
 
-// Where a text stands in the whole input; Metaspace's scheme `first` asks.
+// The place of a text in the whole input; Metaspace's scheme `first` depends on it.
 enum class TextStart { kOfInput, kInside };
 
 struct PreTokenizerScratch {

@@ -1,7 +1,7 @@
 // A compiled regular expression of a tokenizer.json (regex_syntax.h says which syntax).
 // A Regex is immutable and may be used from any thread; each thread brings its own RegexScratch.
-// Limits: a match that needs more than 2,000,000 backtracking steps is an error, so no pattern
-// and no text can hold a thread for ever.
+// Limits: a match that needs more than 2,000,000 backtracking steps is an error, so no pattern and
+// no text can hold a thread permanently.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Translates a regular expression from the syntax of tokenizer.json (Oniguruma's, Ruby flavour)
-// into PCRE2's, with the reference's character classes where the two libraries differ. What has no
-// exact counterpart is refused by name, never approximated. Pure function; any thread.
+// into PCRE2's, with the reference's character classes where the two libraries differ. A construct
+// without an exact counterpart is refused by name, never approximated. Pure function; any thread.
 #pragma once
 
 #include <string>

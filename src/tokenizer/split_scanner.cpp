@@ -103,7 +103,7 @@ std::size_t scan_gpt2(const Scanner& scanner, std::size_t at) {
   return scanner.spaces(at);
 }
 
-// \s*[\r\n]+ : up to the last line end of a run of spaces; `at` when there is none.
+// \s*[\r\n]+ : the end of the last line break in a run of spaces; `at` without a line break.
 std::size_t line_ends(const Scanner& scanner, std::size_t at) {
   std::size_t end = at;
   for (std::size_t i = at; !scanner.ends(i);) {

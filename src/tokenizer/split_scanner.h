@@ -1,6 +1,6 @@
 // Hand-written scanners for the pre-tokenizer patterns that real models use: several times as fast
-// as a regular expression and exactly the reference's Unicode version. Each covers its whole text
-// with matches, as the pattern does. Pure; any thread.
+// as a regular expression, and with exactly the reference's version of Unicode. Each scanner covers
+// its whole text with matches, as the pattern does. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ enum class KnownPattern {
 // The pattern's scanner when the text of the pattern is exactly a known one.
 std::optional<KnownPattern> recognize_pattern(std::string_view regex);
 
-// The end of the match that starts at text[at], at < text.size(); `at` itself means no match
-// (kThreeDigits only). REQUIRES: valid UTF-8, at is the end of the previous match or the start.
+// The end of the match that starts at text[at], at < text.size(). `at` means no match (kThreeDigits
+// only). REQUIRES: valid UTF-8, at is the end of the previous match or the start.
 std::size_t scan_match(KnownPattern pattern, std::string_view text, std::size_t at);
 
 }  // namespace sluice

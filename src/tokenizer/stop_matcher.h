@@ -1,9 +1,9 @@
-// Watches a stream of text for stop strings. Text that may still turn out to be the start of a stop
-// string is held back; everything else passes through at once. The stop string that is complete
-// first ends the stream; of several complete at the same place, the longest. So the result does not
+// Finds stop strings in a stream of text. Text that may be the start of a stop string is held back;
+// all other text passes at once. The stop string that is complete first ends the stream. If several
+// are complete at the same byte, the longest one counts. So the result does not
 // depend on how the text is cut into pushes.
-// Owned by one stream; one thread at a time. Copies share what never changes, so that a call with
-// many choices costs its stop strings once. Cost: bytes times stop strings.
+// Owned by one stream; one thread at a time. Copies share the stop strings, so a call with many
+// choices holds them once. Cost: bytes times stop strings.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,18 @@ enum class StopText { kExclude, kInclude };  // the stop string itself, in the o
 
 class StopMatcher {
  public:
-  // Errors: an empty stop string. No stop strings at all is fine: everything passes.
+  // Errors: an empty stop string. Without stop strings all text passes.
   static Result<StopMatcher> create(std::vector<std::string> stops, StopText stop_text);
 
   // Appends to `out` the text that is decided. Returns true when a stop string is complete: then
   // the stream is over, and later pushes add nothing.
   bool push(std::string_view text, std::string& out);
 
-  // The same for text that ends nothing: stop strings that are complete in it are text like any
-  // other. One that only begins in it still counts.
+  // Like push(), but a stop string that is complete within this text is ordinary text. A stop
+  // string that only begins in it still counts.
   void pass(std::string_view text, std::string& out);
 
-  // The stream is over without a stop string: appends what was held back.
+  // The stream ended without a stop string: appends the text that was held back.
   void finish(std::string& out);
 
   // Which stop string ended the stream, by its index.

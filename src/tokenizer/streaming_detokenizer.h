@@ -1,6 +1,5 @@
-// Turns token ids into text as they come. Each push gives whatever text is certain: whole
-// characters only, never a half one. All pushes and finish() together give exactly
-// Tokenizer::decode of the same ids.
+// Turns token ids into text as they come. Each push appends the text that is certain, in whole
+// characters. All pushes and finish() together give exactly Tokenizer::decode of the same ids.
 // Owned by one stream; one thread at a time. The Tokenizer must outlive it.
 #pragma once
 
@@ -18,14 +17,15 @@ class StreamingDetokenizer {
   StreamingDetokenizer(const Tokenizer& tokenizer, SkipSpecialTokens skip)
       : tokenizer_(tokenizer), skip_(skip) {}
 
-  // Text that continues `prompt`: what decode would add after it. Without a prompt, models of the
-  // SentencePiece kind drop the space before the very first word. Call before the first push.
+  // The text continues `prompt`: it is what decode() adds after the prompt. Without this call,
+  // models of the SentencePiece kind drop the space before the very first word. REQUIRES: no push
+  // yet.
   void start_after(std::span<const TokenId> prompt);
 
   // Appends the text that is certain now.
   void push(TokenId id, std::string& out);
 
-  // The stream is over: appends what was held back (an incomplete character becomes U+FFFD).
+  // The stream is over: appends the rest (an incomplete character becomes U+FFFD).
   void finish(std::string& out);
 
  private:

@@ -58,7 +58,7 @@ class TextNormalizer {
   std::vector<NormalizerStep> steps_;
 };
 
-// Appends `text` with every match replaced; used by normalizers and decoders alike.
+// Appends `text` with every match replaced.
 Status replace_all(const ReplaceStep& step, std::string_view text, NormalizerScratch& scratch,
                    std::string& out);
 

@@ -1,5 +1,5 @@
-// The fewest tokens that a text of so many bytes can have: its bytes divided by the most bytes of
-// input that one token can stand for. A prompt far too long is refused by it before any work.
+// The basis of a lower bound of the number of tokens: the bytes of a text divided by the most bytes
+// that one token can stand for. Prompts that are far too long are refused by it before any work.
 // Pure function.
 #pragma once
 

@@ -91,7 +91,7 @@ void take_characters(std::string& bytes, Damage damage, std::string& out) {
   bytes.erase(0, bytes.size() - rest.size());
 }
 
-// What is left when no more bytes come: the start of one character.
+// Takes the rest when no more bytes come: the start of one character.
 void take_rest(std::string& bytes, Damage damage, std::string& out) {
   if (!bytes.empty()) append_damage(bytes.size(), damage, out);
   bytes.clear();

@@ -1,11 +1,11 @@
-// The `decoder` of a tokenizer.json: from the texts of tokens to text, one token at a time. Text
-// comes out as soon as no later token can change it, and is always whole characters.
+// The `decoder` of a tokenizer.json: turns the texts of tokens into text, one token at a time. Text
+// comes out as soon as no later token can change it, in whole characters.
 // Three stages: steps on each token's text, one way to join the tokens, steps on the joined text.
 // Immutable after it is built; any thread, each with its own State.
 //
-// Differs from the reference in one case: of a run of byte tokens that is not valid UTF-8, each
-// byte that cannot be part of a character becomes U+FFFD; there, every byte of the whole run does.
-// Waiting for the end of the run would hold back good text for as long as the run lasts.
+// One difference from the reference: in a run of byte tokens that is not valid UTF-8, each byte
+// that cannot be part of a character becomes U+FFFD. In the reference every byte of the run does,
+// but a stream would then hold back good text until the run ends.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ class TokenDecoder {
   // Appends to `out` what the token adds. REQUIRES: the token's text is valid UTF-8.
   void push(std::string_view token, State& state, std::string& out) const;
 
-  // Appends what was held back; an incomplete character becomes U+FFFD. The state starts anew.
+  // Appends the text that was held back; an incomplete character becomes U+FFFD. Resets the state.
   void finish(State& state, std::string& out) const;
 
   // The bytes one token stands for in the middle of a text; maybe not whole characters.

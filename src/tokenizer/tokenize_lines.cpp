@@ -12,7 +12,7 @@ namespace {
 
 std::string line_name(std::size_t number) { return "line " + std::to_string(number); }
 
-// A stream that broke looks like one that ended.
+// std::getline() reports a read error like the end of the stream.
 Status end_of(const std::istream& in) {
   return in.bad() ? unavailable("cannot be read to its end") : Status();
 }

@@ -1,5 +1,5 @@
-// The line protocol of `sluice tokenize --jsonl`: one JSON string a line in, one JSON array of ids
-// a line out, flushed line by line; the other way round, arrays in and strings out.
+// The line protocol of `sluice tokenize --jsonl`: reads one JSON string per line and writes one
+// JSON array of ids per line, flushed line by line. detokenize_lines() is the reverse.
 #pragma once
 
 #include <iosfwd>
@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Until the end of `in`. Errors name the line, or say that `in` could not be read; lines before it
-// have been answered.
+// Reads to the end of `in`. Errors name the line, or say that `in` could not be read; the lines
+// before it are answered.
 Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, std::istream& in,
                       std::ostream& out);
 Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std::istream& in,

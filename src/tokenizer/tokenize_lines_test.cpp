@@ -40,7 +40,7 @@ TEST(TokenizeLines, NamesTheBrokenLine) {
   EXPECT_EQ(out.str(), "[97]\n");
 }
 
-// Of which one line can be read, as a file on a disk that fails.
+// One line can be read, as a file on a disk that fails.
 class BrokenFile final : public std::streambuf {
  public:
   explicit BrokenFile(std::string line) : line_(std::move(line)) {

@@ -30,8 +30,7 @@ Error no_tokenizer(const std::filesystem::path& directory) {
   return not_found(std::move(message));
 }
 
-// Buffers larger than this are freed after a text: one large text must not cost its memory for
-// ever.
+// Buffers larger than this are freed after a text: one large text must not keep its memory.
 constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
 
 template <class Buffer>

@@ -1,7 +1,7 @@
-// From text to token ids and back, exactly as the `tokenizers` package does it with the same
-// tokenizer.json (docs/tokenizers.md lists what is supported and what differs).
-// Immutable after it is loaded: any number of threads may encode and decode at once, each with its
-// own EncodeScratch. A Tokenizer outlives everything made for it.
+// Turns text into token ids and back, exactly as the `tokenizers` package does with the same
+// tokenizer.json (docs/tokenizers.md lists supported parts and differences).
+// Immutable after loading: any number of threads may encode and decode at once, each with its own
+// EncodeScratch. A Tokenizer must outlive everything made for it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace sluice {
 
-enum class AddSpecialTokens { kNo, kYes };    // BOS and EOS, as the post-processor says
+enum class AddSpecialTokens { kNo, kYes };    // BOS and EOS by the post-processor
 enum class ParseSpecialTokens { kNo, kYes };  // "<s>" in the text is the token, or just text
 enum class SkipSpecialTokens { kNo, kYes };
 
@@ -36,8 +36,8 @@ struct EncodeOptions {
 
 class TokenDecoder;
 
-// Working memory of encode(): keeps its buffers and a cache of words from call to call. Used with
-// one Tokenizer and by one thread at a time. Cheap to make.
+// Working memory of encode(): keeps small buffers and a cache of words from call to call. Serves
+// one Tokenizer, and one thread at a time. Cheap to make.
 class EncodeScratch {
  public:
   EncodeScratch();
@@ -84,13 +84,13 @@ class Tokenizer {
   // The text of the tokens: always valid UTF-8; ids outside of the vocabulary add nothing.
   std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
 
-  // The bytes one token stands for in the middle of a text; maybe half a character.
+  // The bytes that one token stands for inside a text; they may be half a character.
   std::string token_bytes(TokenId id) const;
 
-  // One more than the largest id. A model's own vocabulary size may be larger (padding).
+  // The largest id plus one. A model's own vocabulary size may be larger (padding).
   std::int32_t vocab_size() const;
 
-  // A token as it is written in the vocabulary; empty for ids outside of it.
+  // A token as the vocabulary writes it; empty for unknown ids.
   std::string_view token_text(TokenId id) const;
   std::optional<TokenId> id_of(std::string_view token_text) const;
 
@@ -109,7 +109,7 @@ class Tokenizer {
   Status encode_valid(std::string_view text, const EncodeOptions& options,
                       EncodeScratch::State& state, std::vector<TokenId>& out) const;
   const TokenDecoder& decoder() const;
-  // What the decoder sees of a token; nothing when it is skipped or unknown.
+  // The text of a token that the decoder gets; nothing when the token is skipped or unknown.
   std::optional<std::string_view> decoder_text(TokenId id, SkipSpecialTokens skip) const;
 
   std::unique_ptr<const Impl> impl_;

@@ -160,7 +160,7 @@ Result<std::optional<TokenId>> read_token(const Element& root, std::string_view 
   return id;
 }
 
-// Makes `ids` contain the token at its outer end, or not, when the file says so.
+// Adds the token at the outer end of `ids`, or removes it there, as the field says.
 Status apply_add(const Element& root, std::string_view key, std::optional<TokenId> token,
                  std::vector<TokenId>& ids, bool at_front) {
   Element field;

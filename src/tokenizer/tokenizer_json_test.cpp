@@ -30,7 +30,7 @@ void expect_refused(const json& definition, const Case& c) {
 
 json of_type(const std::string& type) { return {{"type", type}}; }
 
-TEST(TokenizerJson, WhatIsNotSupportedIsRefusedByName) {
+TEST(TokenizerJson, RefusesUnsupportedPartsByName) {
   const auto code = ErrorCode::kUnsupported;
   for (const Case& c : std::vector<Case>{
            {"/version", "2.0", code, "version '2.0'"},
@@ -262,7 +262,7 @@ TEST(TokenizerJson, PostProcessorsCompose) {
 }
 
 TEST(TokenizerJson, ReadsWhatPythonWrites) {
-  // transformers writes this length when nobody set one.
+  // transformers writes this length when none is set.
   const std::string config =
       "\xEF\xBB\xBF{\"model_max_length\": 1000000000000000019884624838656, \"odd\": [NaN, "
       "-Infinity, 1e999], \"eos_token\": \"<|end|>\"}";

@@ -1,4 +1,4 @@
-// All parts of a tokenizer, as the loader hands them to class Tokenizer.
+// All parts of a tokenizer. The loader makes them; class Tokenizer owns them.
 #pragma once
 
 #include <optional>
@@ -28,9 +28,9 @@ struct TokenizerParts {
   TokenDecoder decoder;
   SpecialsTemplate specials;
   std::vector<AddedToken> added_tokens;         // ascending ids
-  std::vector<std::string> normalized_texts{};  // of each added token, as the decoder sees it
-  AddedTokenMatcher raw_matcher{};              // in the text as it comes
-  AddedTokenMatcher normalized_matcher{};       // in normalized text
+  std::vector<std::string> normalized_texts{};  // of each added token, for the decoder
+  AddedTokenMatcher raw_matcher{};              // searched in the original text
+  AddedTokenMatcher normalized_matcher{};       // searched in normalized text
   std::size_t vocab_size = 0;                   // one more than the largest id
   std::size_t max_bytes_per_token = 0;          // token_bound.h
   std::optional<TokenId> bos{};

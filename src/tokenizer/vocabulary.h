@@ -21,7 +21,7 @@ class Vocabulary {
  public:
   static constexpr std::size_t kMaxTokens = std::size_t{1} << 24;
 
-  // Room for `tokens` tokens with ids below `ids`. REQUIRES: neither is above kMaxTokens.
+  // Makes room for `tokens` tokens with ids below `ids`. REQUIRES: neither is above kMaxTokens.
   Vocabulary(std::size_t tokens, std::size_t ids);
 
   // Errors: an id or a text that was added before, more than 4 GiB of text.
@@ -37,7 +37,7 @@ class Vocabulary {
 
   std::optional<TokenId> find(std::string_view text) const { return find(text, hash_bytes(text)); }
 
-  // Many at once: several times as fast, because the waits for memory overlap.
+  // Looks up many tokens at once: several times as fast, because memory accesses overlap.
   struct Query {
     std::string_view text;
     TokenId id = -1;  // out: -1 when there is no such token
