@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "front/sampling_defaults.h"
