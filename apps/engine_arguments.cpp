@@ -83,6 +83,19 @@ Result<Duration> parse_slo(const std::string& text) {
       "--tbt-slo-ms must be milliseconds between two tokens, such as 100, got '{}'", text));
 }
 
+// Fractions are for tests; up to a year.
+Result<Duration> parse_idle_release(const std::string& text) {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
+  if (error == std::errc() && stop == end && seconds >= 0 && seconds <= 31'536'000) {
+    return Duration(static_cast<Duration::rep>(seconds * 1e9));
+  }
+  return invalid_argument(fmt::format(
+      "--kv-idle-release must be seconds without a request, such as 60, or 0 for never, got '{}'",
+      text));
+}
+
 Status parse_plans_by_time(const EngineOptions& options) {
   ASSIGN_OR_RETURN(const auto policy, make_policy(options.scheduler));
   if (policy->plans_by_time()) return {};
@@ -155,6 +168,9 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   if (!texts.kv_cache_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_cache_memory,
                      parse_memory_size("--kv-cache-memory", texts.kv_cache_memory));
+  }
+  if (!texts.kv_idle_release.empty()) {
+    ASSIGN_OR_RETURN(options.kv_idle_release, parse_idle_release(texts.kv_idle_release));
   }
   return options;
 }

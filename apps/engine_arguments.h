@@ -23,6 +23,7 @@ struct EngineOptionTexts {
   std::string max_model_len;
   std::string block_size;
   std::string kv_cache_memory;
+  std::string kv_idle_release;
   std::string threads;
   std::vector<std::string> adapters;
   std::string snapshot;

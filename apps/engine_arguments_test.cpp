@@ -34,6 +34,7 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   texts.max_model_len = "4096";
   texts.block_size = "32";
   texts.kv_cache_memory = "4GiB";
+  texts.kv_idle_release = "0.5";
   texts.threads = "2";
   const auto options = parse_engine_options(texts);
   ASSERT_TRUE(options) << options.error().message;
@@ -46,6 +47,7 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   EXPECT_EQ(options->max_model_len, 4096);
   EXPECT_EQ(options->block_size, 32);
   EXPECT_EQ(options->kv_cache_memory, std::int64_t{4} << 30);
+  EXPECT_EQ(options->kv_idle_release, std::chrono::milliseconds(500));
   EXPECT_EQ(options->threads, 2);
   texts.load_format = "dummy";
   texts.enforce_eager = true;
@@ -96,6 +98,8 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.block_size = "16x"; }, "--block-size");
   wrong([](auto& t) { t.threads = "0"; }, "--threads");
   wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
+  wrong([](auto& t) { t.kv_idle_release = "soon"; }, "--kv-idle-release");
+  wrong([](auto& t) { t.kv_idle_release = "-1"; }, "--kv-idle-release");
 }
 
 TEST(EngineArgumentsTest, WhoSetsTheTokenBudget) {

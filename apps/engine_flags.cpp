@@ -50,7 +50,12 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       ->group(group);
   command
       .add_option("--kv-cache-memory", texts.kv_cache_memory,
-                  "such as 4GiB (default: half of what is free after weights)")
+                  "the most, such as 4GiB (default: half of what is free after weights)")
+      ->group(group);
+  command
+      .add_option("--kv-idle-release", texts.kv_idle_release,
+                  "seconds without a request after which KV memory goes back to the system "
+                  "(default 0: never)")
       ->group(group);
   command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
   command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);

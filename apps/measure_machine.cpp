@@ -102,6 +102,7 @@ Result<MachineProfile> measure_machine(const std::string& directory, const Engin
   roomy.token_budget =
       std::max(std::min(measure.max_tokens, model.max_model_len), options.max_num_seqs);
   roomy.prefix_caching = PrefixCaching::kOff;
+  roomy.kv_backing = KvBacking::kAtStart;
   ASSIGN_OR_RETURN(roomy.kv_cache_memory,
                    choose_kv_bytes(config, model, options, device, measure.max_kv_bytes));
   StartupTimeline timeline(clock);

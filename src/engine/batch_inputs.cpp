@@ -49,10 +49,11 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   }
   arena.add(RegionKind::kInputs, buffer_name("step"), step_bytes_);
   arena.add(RegionKind::kInputs, buffer_name("last_tokens"), bytes_of_ints(options.max_slots));
-  // What tables have room for is what a step changes at most, but for entries that change twice.
+  // Each table has room for the most entries that one step can change; an entry that changes twice
+  // counts once.
   max_table_ids_ = static_cast<std::size_t>(table_entries) * groups_.size();
   table_ids_ = add_staged(bytes_of_ints(static_cast<std::int64_t>(max_table_ids_)));
-  // One shared block per row and group is what a step usually copies; more go in several calls.
+  // A step usually copies one shared block per row and group; more go in several calls.
   max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
   const std::int64_t copy_ints = 1 + 2 * std::int64_t{max_copies_};
   copies_ = add_staged(bytes_of_ints(copy_ints));

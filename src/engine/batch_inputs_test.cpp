@@ -179,5 +179,22 @@ TEST_F(BatchInputsTest, MoreCopiesThanFitAreRunInTurns) {
   EXPECT_EQ(blocks[18], 18);
 }
 
+TEST_F(BatchInputsTest, BlocksOfAPlanWithoutRowsHaveMovedOnReturn) {
+  use(std::make_unique<test::LateDevice>(std::move(device_)));
+  constexpr std::int64_t kBlockBytes = 64;
+  std::vector<std::byte> kv(10 * kBlockBytes, std::byte{0});
+  kv[7 * kBlockBytes + 3] = std::byte{77};
+  kv[8 * kBlockBytes + 3] = std::byte{88};
+  BatchPlan plan;
+  plan.table_updates = {{1, 0, 0, 2, 0}};
+  plan.block_ids = {2, 3};
+  plan.copies = {{7, 2}, {8, 3}};
+  ASSERT_TRUE(inputs_->move_blocks(plan, kv.data(), kBlockBytes));
+  EXPECT_EQ(kv[2 * kBlockBytes + 3], std::byte{77});
+  EXPECT_EQ(kv[3 * kBlockBytes + 3], std::byte{88});
+  const auto* table = view_.groups[0].block_tables;
+  EXPECT_EQ(read(table + 5, 2), (Ints{2, 3}));
+}
+
 }  // namespace
 }  // namespace sluice

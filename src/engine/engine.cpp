@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -50,7 +51,7 @@ Result<std::span<const ChoiceOutput>> Engine::step() {
 Result<bool> Engine::compute() {
   CHECK(!collected_);
   if (failure_) return *failure_;
-  if (auto status = executor_->check(); !status) return fail(status.error());
+  if (auto status = executor_->check(clock_.now()); !status) return fail(status.error());
   if (auto status = fill_pipeline(); !status) return fail(status.error());
   if (in_flight_ == 0) return false;
   if (auto status = executor_->collect(result_); !status) return fail(status.error());
@@ -249,7 +250,11 @@ bool Engine::has_work() const {
 }
 
 std::optional<TimePoint> Engine::wake_at() const {
-  return failure_ ? std::nullopt : scheduler_->wake_at();
+  if (failure_) return std::nullopt;
+  const auto planned = scheduler_->wake_at();
+  const auto checked = executor_->next_check();
+  if (!planned || !checked) return planned ? planned : checked;
+  return std::min(*planned, *checked);
 }
 
 std::int32_t Engine::computed_tokens(RequestId id) const {

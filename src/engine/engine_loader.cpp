@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/digest.h"
 #include "device/arena.h"
+#include "engine/kv_memory.h"
 #include "engine/model_runner.h"
 #include "kv/kv_layout.h"
 #include "model/dummy_weights.h"
@@ -180,6 +181,7 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   scheduler.max_num_seqs = options.max_num_seqs;
   scheduler.max_model_len = runner.max_model_len;
   scheduler.eos_ids = loaded.eos_ids;
+  scheduler.kv_idle_release = options.kv_idle_release;
   ASSIGN_OR_RETURN(plan.policy, make_policy(options.scheduler));
   runner.token_budget = plan.policy->token_budget(scheduler);
   runner.max_num_seqs = options.max_num_seqs;
@@ -191,7 +193,7 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   return plan;
 }
 
-// Sizes KV by what the planned rest leaves free, reserves the range and backs all but weights.
+// Sizes KV by what the planned rest leaves free, reserves the range and backs inputs and workspace.
 Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& device,
                          LoadedModel& loaded) {
   ArenaPlan without_kv = plan.arena;
@@ -201,6 +203,10 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
                    choose_kv_bytes(plan.layout, options, plan.runner, others, device));
   loaded.kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(
       plan.layout.blocks_for_bytes(loaded.kv_bytes), std::numeric_limits<std::int32_t>::max() / 4));
+  loaded.first_kv_blocks =
+      options.kv_backing == KvBacking::kAtStart
+          ? loaded.kv_blocks
+          : KvMemory::first_blocks(device.traits(), plan.layout.block_bytes, loaded.kv_blocks);
   plan.arena.reserve(RegionKind::kKv, static_cast<std::size_t>(loaded.kv_bytes));
   plan.arena.finish(device.traits().granularity);
   ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan.arena)));
@@ -264,7 +270,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
   ASSIGN_OR_RETURN(WeightWatch watch, watch_weights(weights_layout, arena));
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), std::move(watch),
-                                {loaded.kv_blocks, loaded.kv_blocks}));
+                                {loaded.first_kv_blocks, loaded.kv_blocks}));
   timeline.mark("map weights", weights_layout.copied_bytes());
 
   loaded.dtype = plan.dtypes.matrices;
@@ -273,6 +279,11 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
       kv_identity(files.digest, plan.dtypes.matrices, plan.dtypes.others, options.block_size);
   loaded.kv = kv_options(plan.layout, options, plan.runner.max_model_len, plan.runner.token_budget,
                          loaded.kv_blocks);
+  loaded.kv.max_blocks = loaded.kv_blocks;
+  loaded.kv.num_blocks = loaded.first_kv_blocks;
+  if (options.kv_backing == KvBacking::kByNeed) {
+    loaded.kv.chunk_blocks = KvMemory::chunk_blocks(device.traits(), plan.layout.block_bytes);
+  }
   loaded.scheduler = std::move(plan.scheduler);
   loaded.policy = std::move(plan.policy);
   loaded.meter = runner.get();

@@ -29,19 +29,20 @@ struct LoadedModel {
   ModelConfig config;
   GenerationDefaults generation;
   std::vector<TokenId> eos_ids;  // those at which sequences end
-  // What prompts' blocks are named with; whoever makes a request adds its adapter and tenant salt.
+  // Names the blocks of prompts; the maker of a request adds its adapter and tenant salt.
   KvIdentity kv_identity;
   std::int32_t block_size = 0;
-  DType dtype = DType::kF32;  // of the layers' matrices
-  std::int64_t kv_bytes = 0;
-  std::int32_t kv_blocks = 0;
+  DType dtype = DType::kF32;         // of the layers' matrices
+  std::int64_t kv_bytes = 0;         // at most
+  std::int32_t kv_blocks = 0;        // at most
+  std::int32_t first_kv_blocks = 0;  // backed at start
 };
 
 struct LoadedEngine : LoadedModel {
   std::unique_ptr<Engine> engine;
 };
 
-// An executor without an engine, for whoever drives it by hand (the profiler).
+// An executor without an engine, for callers that drive it by hand (the profiler).
 struct LoadedExecutor : LoadedModel {
   std::unique_ptr<Executor> executor;
   const DeviceMeter* meter = nullptr;  // of the executor, which owns it
@@ -50,7 +51,7 @@ struct LoadedExecutor : LoadedModel {
   std::unique_ptr<Policy> policy;
 };
 
-// What tells one model's measurements from another's, found without loading weights.
+// Tells one model's measurements from another's; found without loading weights.
 struct ModelIdentity {
   std::string digest;         // hex
   DType dtype = DType::kF32;  // of the layers' matrices

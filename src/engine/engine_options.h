@@ -21,18 +21,25 @@ enum class LoadFormat : std::uint8_t {
   kDummy,  // random ones; of the checkpoint only config.json is needed
 };
 
-// Who sets the token budget. kAuto and kTime need a machine profile: whoever runs the command
-// chooses by it and fills in token_budget and time_budget before the engine is loaded.
+// How the token budget is set. kAuto and kTime need a machine profile: the command chooses by it
+// and fills in token_budget and time_budget before it loads the engine.
 enum class BudgetMode : std::uint8_t {
   kTokens,  // the user, or the default
   kAuto,    // the largest that keeps the TBT goal
   kTime,    // the same goal, step by step: chunks by predicted time
 };
 
+// When KV memory is taken from the system.
+enum class KvBacking : std::uint8_t {
+  kByNeed,   // one chunk at start, more as blocks are needed
+  kAtStart,  // all of it, for measurements
+};
+
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
-  // Of the weights; FP8: of the layers' matrices. Absent: as stored; dummy: as config.json says.
+  // The weights' dtype; FP8 is for the layers' matrices alone. Absent: as stored, or, for dummy
+  // weights, as config.json says.
   std::optional<DType> dtype;
   LoadFormat load_format = LoadFormat::kAuto;
   GraphMode graphs = GraphMode::kReplay;
@@ -43,13 +50,17 @@ struct EngineOptions {
   std::int32_t max_num_seqs = 64;
   std::optional<std::int32_t> max_model_len;  // absent: the model's, at most kDefaultContext
   std::int32_t block_size = 16;               // tokens per KV block
-  // Bytes. Absent: half of what is free after weights, at most what max_num_seqs contexts need.
+  // The most bytes of KV memory. Absent: half of what is free after weights, at most what
+  // max_num_seqs contexts need.
   std::optional<std::int64_t> kv_cache_memory;
+  // KV memory goes back to the system after so long without a request. 0: never.
+  Duration kv_idle_release{0};
   std::int32_t threads = 0;    // 0: one per CPU
   bool deterministic = false;  // rows do not depend on the batch on a GPU either
   // Set by the program, not by a user.
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
+  KvBacking kv_backing = KvBacking::kByNeed;
   std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
 };
 

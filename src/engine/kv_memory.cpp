@@ -20,14 +20,17 @@ std::size_t round_up(std::size_t n, std::size_t multiple) {
 
 }  // namespace
 
-std::int32_t KvMemory::first_blocks(const DeviceTraits& traits, std::int64_t block_bytes,
-                                    std::int32_t max_blocks) {
-  const std::int64_t chunk = static_cast<std::int64_t>(chunk_bytes(traits)) / block_bytes;
-  return static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(chunk, 2, std::max(max_blocks, std::int32_t{2})));
+std::int32_t KvMemory::chunk_blocks(const DeviceTraits& traits, std::int64_t block_bytes) {
+  const std::int64_t blocks = static_cast<std::int64_t>(chunk_bytes(traits)) / block_bytes;
+  return static_cast<std::int32_t>(std::max<std::int64_t>(blocks, 1));
 }
 
-// Of whole chunks, but never beyond the region's end: the last chunk may be cut short.
+std::int32_t KvMemory::first_blocks(const DeviceTraits& traits, std::int64_t block_bytes,
+                                    std::int32_t max_blocks) {
+  return std::clamp(chunk_blocks(traits, block_bytes), 2, std::max(max_blocks, 2));
+}
+
+// Rounds up to whole chunks, but not beyond the region's end: the last chunk may be shorter.
 std::size_t KvMemory::bytes_for(std::int32_t blocks) const {
   const std::size_t wanted =
       static_cast<std::size_t>(blocks) * static_cast<std::size_t>(block_bytes_);

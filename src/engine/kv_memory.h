@@ -4,7 +4,8 @@
 //
 // Growth only maps memory; the system supplies a page when it is first written, so a step pays for
 // the pages that it uses and for no others.
-// Owner: the model runner. Threads: the engine's thread. Allocates nothing.
+// Owner: the model runner. Threads: the engine's thread. Only growth allocates: it reads how much
+// memory the system has free.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,9 @@ class KvMemory {
   // Growth leaves this much of the machine's memory free.
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{64} << 20;
 
-  // Blocks that lie in the first chunk, at most `max_blocks` and at least two (block 0 is never
-  // used).
+  // Blocks that lie in one chunk; at least one.
+  static std::int32_t chunk_blocks(const DeviceTraits& traits, std::int64_t block_bytes);
+  // Blocks of the first chunk: at most `max_blocks` and at least two (block 0 is never used).
   static std::int32_t first_blocks(const DeviceTraits& traits, std::int64_t block_bytes,
                                    std::int32_t max_blocks);
 

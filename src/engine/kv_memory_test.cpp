@@ -53,6 +53,8 @@ class KvMemoryTest : public testing::Test {
 
 TEST_F(KvMemoryTest, StartsWithTheBlocksOfOneChunk) {
   const DeviceTraits& traits = device_->traits();
+  EXPECT_EQ(KvMemory::chunk_blocks(traits, kBlock), 5);
+  EXPECT_EQ(KvMemory::chunk_blocks(traits, std::int64_t{40} << 20), 1);
   EXPECT_EQ(KvMemory::first_blocks(traits, kBlock, kMost), 5);
   EXPECT_EQ(KvMemory::first_blocks(traits, kBlock, 3), 3) << "less than a chunk";
   EXPECT_EQ(KvMemory::first_blocks(traits, std::int64_t{40} << 20, 9), 2) << "a block and block 0";

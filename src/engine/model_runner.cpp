@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// Layers of a group are alike but for what attention planning does not look at.
+// Layers of a group are equal in every field that attention planning reads.
 std::vector<GroupAttention> group_attention(const ModelConfig& config, const KvLayout& layout) {
   std::vector<GroupAttention> groups;
   for (const KvGroup& group : layout.groups) {
@@ -95,7 +95,7 @@ ModelRunner::~ModelRunner() {
   device_.ops().set_library_workspace(nullptr);
 }
 
-Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvSize kv) {
+Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv) {
   arena_ = std::make_unique<Arena>(std::move(arena));
   watch_ = std::move(watch);
   kv_ = KvMemory(*arena_, device_, layout_.block_bytes, kv.most);
@@ -238,9 +238,9 @@ Status ModelRunner::wait_for_transfer(Duration at_most) {
   return transfers_ ? transfers_->wait(at_most) : Status{};
 }
 
-Status ModelRunner::check() {
+Status ModelRunner::check(TimePoint now) {
   RETURN_IF_ERROR(watch_.check_pages());
-  return watch_.check_files();
+  return watch_.check_files(now);
 }
 
 void ModelRunner::assign_slots(const BatchPlan& plan) {
@@ -253,7 +253,7 @@ void ModelRunner::assign_slots(const BatchPlan& plan) {
   }
 }
 
-// What the device does itself is decided here; the rest is left to the host.
+// Decides which rows the device samples; the host samples the rest.
 void ModelRunner::choose_sampling(Step& step) const {
   step.sampling.clear();
   step.needs_host = false;

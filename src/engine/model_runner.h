@@ -56,7 +56,7 @@ struct ModelRunnerOptions {
 };
 
 // In blocks, the null block included.
-struct KvSize {
+struct KvMemorySize {
   std::int32_t at_start = 0;  // backed by start()
   std::int32_t most = 0;      // what the arena's KV region is reserved for
 };
@@ -76,7 +76,7 @@ class ModelRunner final : public Executor, public DeviceMeter {
 
   // Takes the arena, in which weights are loaded and inputs and workspace are backed, and the watch
   // over the weights' files; backs the first KV memory.
-  Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvSize kv);
+  Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv);
 
   int max_in_flight() const override { return options_.steps_in_flight; }
   Status submit(const BatchPlan& plan) override;
@@ -85,7 +85,8 @@ class ModelRunner final : public Executor, public DeviceMeter {
   Status wait_for_transfer(Duration at_most) override;
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
-  Status check() override;
+  Status check(TimePoint now) override;
+  std::optional<TimePoint> next_check() const override { return watch_.next_check(); }
 
   DeviceTime device_time() const override { return device_time_; }
   ComputedWork computed_work() const override { return computed_work_; }
@@ -142,7 +143,7 @@ class ModelRunner final : public Executor, public DeviceMeter {
   std::unique_ptr<Arena> arena_;
   WeightWatch watch_;  // of what the arena maps
   KvMemory kv_;
-  std::size_t release_after_ = 0;  // the step that may still use KV memory to be released
+  std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<Transfers> transfers_;
   std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, behind the last plan
 

@@ -49,9 +49,13 @@ Status WeightWatch::check_pages() const {
   return {};
 }
 
-Status WeightWatch::check_files() {
-  const TimePoint now = clock_.now();
-  if (files_.empty() || now - last_check_ < kInterval) return {};
+std::optional<TimePoint> WeightWatch::next_check() const {
+  if (files_.empty()) return std::nullopt;
+  return last_check_ + kInterval;
+}
+
+Status WeightWatch::check_files(TimePoint now) {
+  if (files_.empty() || now < last_check_ + kInterval) return {};
   last_check_ = now;
   for (const File& file : files_) {
     struct stat info{};

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,9 @@ class WeightWatch {
   // call. Costs a load for each file.
   Status check_pages() const;
   // The same when a file changed since add(). Looks at the files at most once every kInterval.
-  Status check_files();
-
-  bool empty() const { return files_.empty(); }
+  Status check_files(TimePoint now);
+  // When check_files() looks again; nothing without files.
+  std::optional<TimePoint> next_check() const;
 
  private:
   struct File {
@@ -43,7 +44,6 @@ class WeightWatch {
     MappingGuard guard;
   };
 
-  SystemClock clock_;
   TimePoint last_check_{};
   std::vector<File> files_;
 };

@@ -36,6 +36,7 @@ class WeightWatchTest : public testing::Test {
   }
   char at(std::size_t offset) const { return static_cast<const volatile char*>(data_)[offset]; }
 
+  TimePoint now_{std::chrono::seconds(1000)};
   std::string path_;
   FileDescriptor fd_;
   const char* data_ = nullptr;
@@ -45,7 +46,7 @@ class WeightWatchTest : public testing::Test {
 TEST_F(WeightWatchTest, AFileThatStaysIsFine) {
   EXPECT_EQ(at(kBytes - 1), 'w');
   EXPECT_TRUE(watch_->check_pages());
-  EXPECT_TRUE(watch_->check_files());
+  EXPECT_TRUE(watch_->check_files(now_));
 }
 
 TEST_F(WeightWatchTest, AMissingPageIsAnErrorThatNamesTheFile) {
@@ -64,15 +65,18 @@ TEST_F(WeightWatchTest, AChangeInPlaceIsNoticed) {
   ASSERT_NE(file, nullptr);
   std::fputc('x', file);
   std::fclose(file);
-  const auto status = watch_->check_files();
+  const auto status = watch_->check_files(now_);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, AllOf(HasSubstr(path_), HasSubstr("changed in place")));
 }
 
 TEST_F(WeightWatchTest, AFileIsLookedAtNowAndThenOnly) {
-  ASSERT_TRUE(watch_->check_files());
+  ASSERT_TRUE(watch_->check_files(now_));
+  EXPECT_EQ(watch_->next_check(), now_ + WeightWatch::kInterval);
   ASSERT_EQ(truncate(path_.c_str(), 0), 0);
-  EXPECT_TRUE(watch_->check_files()) << "it was looked at a moment ago";
+  EXPECT_TRUE(watch_->check_files(now_ + WeightWatch::kInterval / 2));
+  EXPECT_FALSE(watch_->check_files(now_ + WeightWatch::kInterval));
+  EXPECT_EQ(WeightWatch().next_check(), std::nullopt);
 }
 
 TEST_F(WeightWatchTest, AReplacedFileChangesNothing) {
@@ -81,7 +85,7 @@ TEST_F(WeightWatchTest, AReplacedFileChangesNothing) {
   ASSERT_NE(file, nullptr);
   std::fclose(file);
   ASSERT_EQ(std::rename(other.c_str(), path_.c_str()), 0);
-  EXPECT_TRUE(watch_->check_files());
+  EXPECT_TRUE(watch_->check_files(now_));
   EXPECT_EQ(at(kBytes - 1), 'w');
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -76,7 +77,12 @@ class Executor {
 
   // Whether what the executor runs with is still sound: the files that it maps. Cheap; called
   // between steps and now and then while nothing runs. An error is final.
-  virtual Status check() { return {}; }
+  virtual Status check(TimePoint now) {
+    static_cast<void>(now);
+    return {};
+  }
+  // When check() should be called next, if nothing runs before.
+  virtual std::optional<TimePoint> next_check() const { return std::nullopt; }
 
   // ResourceView's fields of these names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }

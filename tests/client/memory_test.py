@@ -1,4 +1,4 @@
-"""What the server does about its memory: weight files that change while they are mapped."""
+"""The server's memory: weight files that change under it, KV memory that grows and goes back."""
 
 import http.client
 import json
@@ -94,3 +94,35 @@ def test_a_replaced_model_is_served_on(model):
         assert after.status == 200
         texts = [json.loads(text)["choices"][0]["text"] for text in (before, after.text)]
         assert texts[0] == texts[1]
+
+
+def fill_kv(server, prompts):
+    """Answers long prompts that share nothing, so that the prefix cache keeps them all."""
+    texts = []
+    for i in range(prompts):
+        words = " ".join(f"{i} {n}" for n in range(330))
+        texts.append(server.complete(words, max_tokens=2)["text"])
+    return texts
+
+
+def test_idle_kv_memory_goes_back_to_the_system():
+    with Server("--kv-idle-release", "2", "--kv-cache-memory", "512MiB") as server:
+        first = server.complete(max_tokens=20)["text"]
+        resident = server.resident_bytes()
+        texts = fill_kv(server, 20)
+        grown = server.resident_bytes()
+        assert grown > resident + (24 << 20), "more than the first 16 MiB are used"
+        deadline = time.monotonic() + 3 * PATIENCE
+        while server.resident_bytes() > grown - (8 << 20):
+            assert time.monotonic() < deadline, "nothing was released"
+            time.sleep(0.1)
+        assert server.complete(max_tokens=20)["text"] == first
+        assert fill_kv(server, 3) == texts[:3]
+
+
+def test_kv_memory_stays_without_the_option():
+    with Server("--kv-cache-memory", "512MiB") as server:
+        fill_kv(server, 20)
+        grown = server.resident_bytes()
+        time.sleep(3)
+        assert server.resident_bytes() > grown - (2 << 20)
