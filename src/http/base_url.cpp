@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <charconv>
 
+#include "http/unix_path.h"
+
 namespace sluice::http {
 namespace {
 
 constexpr std::string_view kScheme = "http://";
+constexpr std::string_view kUnix = "unix:";
 
 Error bad_url(std::string_view text, std::string_view problem) {
   return invalid_argument(fmt::format(
-      "--base-url '{}': {}; write it as http://HOST:PORT, such as http://127.0.0.1:8000", text,
-      problem));
+      "--base-url '{}': {}; write it as http://HOST:PORT, such as http://127.0.0.1:8000, or as "
+      "unix:PATH",
+      text, problem));
 }
 
 bool is_host_char(char c) {
@@ -70,6 +74,11 @@ Status parse_authority(std::string_view text, std::string_view authority, BaseUr
 
 }  // namespace
 
+std::string server_name(const BaseUrl& url) {
+  if (!url.unix_path.empty()) return fmt::format("{}{}", kUnix, url.unix_path);
+  return fmt::format("{} port {}", url.host, url.port);
+}
+
 Result<BaseUrl> parse_base_url(std::string_view text) {
   if (text.starts_with("https://")) {
     return unsupported(fmt::format(
@@ -77,6 +86,13 @@ Result<BaseUrl> parse_base_url(std::string_view text) {
         "the server's plain http address, or put a proxy that speaks TLS in between "
         "(socat TCP-LISTEN:8000,fork OPENSSL:HOST:443)",
         text));
+  }
+  if (text.starts_with(kUnix)) {
+    BaseUrl url;
+    url.unix_path = text.substr(kUnix.size());
+    url.authority = "localhost";
+    RETURN_IF_ERROR(check_socket_path(url.unix_path));
+    return url;
   }
   if (!text.starts_with(kScheme)) return bad_url(text, "it does not begin with http://");
   std::string_view rest = text.substr(kScheme.size());

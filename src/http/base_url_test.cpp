@@ -44,6 +44,18 @@ TEST(BaseUrl, TheAddressThatOpenAiClientsTakeIsTakenToo) {
   EXPECT_EQ(parse_base_url("http://h:1/av1")->prefix, "/av1");
 }
 
+TEST(BaseUrl, TakesThePathOfAUnixSocket) {
+  const auto url = parse_base_url("unix:/run/sluice.sock");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_EQ(url->unix_path, "/run/sluice.sock");
+  EXPECT_EQ(url->authority, "localhost");
+  EXPECT_EQ(url->prefix, "");
+  EXPECT_EQ(server_name(*url), "unix:/run/sluice.sock");
+  EXPECT_EQ(server_name(*parse_base_url("http://h:8000/a")), "h port 8000");
+  EXPECT_THAT(url_error("unix:"), HasSubstr("path of the Unix-domain socket is empty"));
+  EXPECT_THAT(url_error("unix:/" + std::string(107, 'a')), HasSubstr("at most 107"));
+}
+
 TEST(BaseUrl, RefusesHttpsByNameWithAdvice) {
   const auto url = parse_base_url("https://api.example.org");
   ASSERT_FALSE(url.has_value());

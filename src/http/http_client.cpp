@@ -242,9 +242,12 @@ HttpClient::~HttpClient() = default;
 
 Result<std::unique_ptr<HttpClient>> HttpClient::open(EventLoop& loop, HttpClientOptions options) {
   auto impl = std::make_unique<Impl>();
-  ASSIGN_OR_RETURN(impl->connector, Connector::open(loop, options.url.host, options.url.port));
+  const BaseUrl& url = options.url;
+  auto connector = url.unix_path.empty() ? Connector::open(loop, url.host, url.port)
+                                         : Connector::open_unix(loop, url.unix_path);
+  ASSIGN_OR_RETURN(impl->connector, std::move(connector));
   impl->loop = &loop;
-  impl->server = fmt::format("{} port {}", options.url.host, options.url.port);
+  impl->server = server_name(url);
   impl->options = std::move(options);
   return std::unique_ptr<HttpClient>(new HttpClient(std::move(impl)));
 }

@@ -39,7 +39,7 @@ class ResponseSink {
   virtual ~ResponseSink() = default;
   virtual void on_head(const ResponseHead& head) = 0;
   virtual void on_body(std::string_view piece) = 0;
-  // The last call, unless the request was cancelled. Errors name host and port.
+  // The last call, unless the request was cancelled. Errors name the server.
   virtual void on_end(Status status) = 0;
 };
 

@@ -28,6 +28,17 @@ struct HttpServer::Impl {
 
   ~Impl() { close_all(); }
 
+  Listener::Options listener_options() const {
+    Listener::Options options;
+    // Later than the write timeout, which can report the reason.
+    options.user_timeout = 2 * state.limits.write_timeout + std::chrono::seconds(1);
+    return options;
+  }
+
+  Listener::Accept accept_function() {
+    return [this](Socket socket, std::string peer) { accept(std::move(socket), std::move(peer)); };
+  }
+
   void accept(Socket socket, std::string peer) {
     ++accepted;
     const bool full = connections.size() >= static_cast<std::size_t>(state.limits.max_connections);
@@ -90,14 +101,19 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(EventLoop& loop, const st
                                                        std::uint16_t port, const HttpLimits& limits,
                                                        Handler& handler, const Clock& clock) {
   auto impl = std::make_unique<Impl>(loop, limits, handler, clock);
-  Listener::Options options;
-  // Later than the write timeout, which can report the reason.
-  options.user_timeout = 2 * limits.write_timeout + std::chrono::seconds(1);
-  auto accept = [&server = *impl](Socket socket, std::string peer) {
-    server.accept(std::move(socket), std::move(peer));
-  };
-  ASSIGN_OR_RETURN(impl->listener, Listener::open(loop, host, port, options, std::move(accept)));
+  ASSIGN_OR_RETURN(impl->listener, Listener::open(loop, host, port, impl->listener_options(),
+                                                  impl->accept_function()));
   impl->port = impl->listener->port();
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen_unix(EventLoop& loop,
+                                                            const std::string& path,
+                                                            const HttpLimits& limits,
+                                                            Handler& handler, const Clock& clock) {
+  auto impl = std::make_unique<Impl>(loop, limits, handler, clock);
+  ASSIGN_OR_RETURN(impl->listener, Listener::open_unix(loop, path, impl->listener_options(),
+                                                       impl->accept_function()));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

@@ -1,6 +1,6 @@
-// HttpServer: HTTP/1.1 (and 1.0) on a TCP socket: keep-alive, pipelining (answered in order, one at
-// a time), chunked and Content-Length bodies, Expect: 100-continue, and timeouts and limits for
-// everything that a client can delay or grow. It knows nothing of the application.
+// HttpServer: HTTP/1.1 (and 1.0) on TCP or a Unix-domain socket: keep-alive, pipelining (answered
+// in order, one at a time), chunked and Content-Length bodies, Expect: 100-continue, and timeouts
+// and limits for everything that a client can delay or grow. It knows nothing of the application.
 // Owner: the command. Threads: the event loop's; listen() before the loop runs.
 #pragma once
 
@@ -65,11 +65,15 @@ class HttpServer {
   static Result<std::unique_ptr<HttpServer>> listen(EventLoop& loop, const std::string& host,
                                                     std::uint16_t port, const HttpLimits& limits,
                                                     Handler& handler, const Clock& clock);
+  // The same on a Unix-domain socket (Listener::open_unix()). Errors name path and cause.
+  static Result<std::unique_ptr<HttpServer>> listen_unix(EventLoop& loop, const std::string& path,
+                                                         const HttpLimits& limits, Handler& handler,
+                                                         const Clock& clock);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  std::uint16_t port() const;
+  std::uint16_t port() const;  // 0 on a Unix-domain socket
   // Draining: takes no more connections, closes idle ones, and every other one after the response
   // it is in (Connection: close).
   void drain();

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -17,11 +19,14 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "http/event_loop_impl.h"
+#include "http/unix_path.h"
 
 namespace sluice::http {
 namespace {
 
 using boost::asio::ip::tcp;
+using Local = boost::asio::local::stream_protocol;
+using Stream = boost::asio::generic::stream_protocol;  // either of the two
 using SystemError = boost::system::error_code;
 using UserTimeout = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>;
 using KeepIdle = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_KEEPIDLE>;
@@ -45,6 +50,8 @@ std::string address_text(const tcp::endpoint& endpoint) {
                          : fmt::format("{}:{}", address.to_string(), endpoint.port());
 }
 
+std::string address_text(const Local::endpoint&) { return "unix"; }
+
 IoResult io_result(std::size_t bytes, const SystemError& error) {
   if (error == boost::asio::error::would_block || error == boost::asio::error::try_again) {
     return {IoState::kWouldBlock, 0};
@@ -61,7 +68,7 @@ IoResult io_result(std::size_t bytes, const SystemError& error) {
 struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   using Instant = std::chrono::steady_clock::time_point;
 
-  Impl(tcp::socket accepted) : socket(std::move(accepted)), timer(socket.get_executor()) {}
+  Impl(Stream::socket accepted) : socket(std::move(accepted)), timer(socket.get_executor()) {}
 
   void arm_timer() {
     timer_at = *deadline;
@@ -85,7 +92,7 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
     socket.close(ignored);
   }
 
-  tcp::socket socket;
+  Stream::socket socket;
   boost::asio::steady_timer timer;
   SocketEvents* events = nullptr;
   // The timer may be due before the deadline, never after it: most deadlines are moved later or
@@ -108,7 +115,7 @@ void Socket::set_events(SocketEvents& events) { impl_->events = &events; }
 
 void Socket::await_readable() {
   if (std::exchange(impl_->reading, true)) return;
-  impl_->socket.async_wait(tcp::socket::wait_read, [impl = impl_](const SystemError&) {
+  impl_->socket.async_wait(Stream::socket::wait_read, [impl = impl_](const SystemError&) {
     impl->reading = false;
     if (impl->events != nullptr) impl->events->on_readable();
   });
@@ -116,7 +123,7 @@ void Socket::await_readable() {
 
 void Socket::await_writable() {
   if (std::exchange(impl_->writing, true)) return;
-  impl_->socket.async_wait(tcp::socket::wait_write, [impl = impl_](const SystemError&) {
+  impl_->socket.async_wait(Stream::socket::wait_write, [impl = impl_](const SystemError&) {
     impl->writing = false;
     if (impl->events != nullptr) impl->events->on_writable();
   });
@@ -158,14 +165,14 @@ IoResult Socket::send(std::string_view bytes) {
 
 void Socket::shutdown_send() {
   SystemError ignored;
-  impl_->socket.shutdown(tcp::socket::shutdown_send, ignored);
+  impl_->socket.shutdown(Stream::socket::shutdown_send, ignored);
 }
 
 void Socket::close() { impl_->close(); }
 
 void Socket::reset() {
   SystemError ignored;
-  impl_->socket.set_option(tcp::socket::linger(true, 0), ignored);
+  impl_->socket.set_option(Stream::socket::linger(true, 0), ignored);
   impl_->close();
 }
 
@@ -173,70 +180,55 @@ void Socket::reset() {
 
 namespace {
 
-// One address. Pending accepts keep it alive.
-class Acceptor : public std::enable_shared_from_this<Acceptor> {
+// An address that is listened on. Pending accepts keep it alive.
+class Listening {
+ public:
+  virtual ~Listening() = default;
+  virtual void start() = 0;
+  virtual void hold() = 0;
+  virtual void release() = 0;
+  virtual void close() = 0;
+};
+
+template <class Protocol>
+class Acceptor final : public Listening, public std::enable_shared_from_this<Acceptor<Protocol>> {
  public:
   // Shared by the listener's addresses.
   Acceptor(boost::asio::io_context& context, std::shared_ptr<Listener::Accept> accept)
       : acceptor_(context), pause_(context), accept_(std::move(accept)) {}
 
-  SystemError open(const tcp::endpoint& endpoint, bool v6_only, const Listener::Options& options) {
-    SystemError error;
-    const auto set = [&](const auto& option) {
-      if (!error) acceptor_.set_option(option, error);
-    };
-    const auto milliseconds =
-        std::chrono::duration_cast<std::chrono::milliseconds>(options.user_timeout).count();
-    acceptor_.open(endpoint.protocol(), error);
-    // Connections inherit these, so that accepting one takes a single call.
-    set(tcp::acceptor::reuse_address(true));
-    set(tcp::no_delay(true));
-    set(boost::asio::socket_base::send_buffer_size(options.send_buffer_bytes));
-    set(boost::asio::socket_base::keep_alive(true));
-    set(KeepIdle(30));
-    set(KeepInterval(10));
-    set(KeepCount(3));
-    set(UserTimeout(static_cast<int>(milliseconds)));
-    if (endpoint.address().is_v6()) set(boost::asio::ip::v6_only(v6_only));
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(boost::asio::socket_base::max_listen_connections, error);
-    return error;
-  }
+  // To be opened before start().
+  typename Protocol::acceptor& socket() { return acceptor_; }
 
-  void start() {
+  void start() override {
     if (held_ || std::exchange(accepting_, true)) return;
-    acceptor_.async_accept(
-        [self = shared_from_this()](const SystemError& error, tcp::socket socket) {
-          self->accepting_ = false;
-          if (!self->acceptor_.is_open()) return;
-          if (error) return self->pause(error);
-          self->complained_ = false;
-          self->take(std::move(socket));
-          self->start();
-        });
+    acceptor_.async_accept([self = this->shared_from_this()](const SystemError& error,
+                                                             typename Protocol::socket socket) {
+      self->accepting_ = false;
+      if (!self->acceptor_.is_open()) return;
+      if (error) return self->pause(error);
+      self->complained_ = false;
+      self->take(std::move(socket));
+      self->start();
+    });
   }
 
-  void hold() { held_ = true; }
-  void release() {
+  void hold() override { held_ = true; }
+  void release() override {
     held_ = false;
     if (acceptor_.is_open()) start();
   }
 
-  void close() {
+  void close() override {
     SystemError ignored;
     acceptor_.close(ignored);
     pause_.cancel(ignored);
   }
 
-  std::uint16_t port() const {
-    SystemError ignored;
-    return acceptor_.local_endpoint(ignored).port();
-  }
-
  private:
-  void take(tcp::socket socket) {
+  void take(typename Protocol::socket socket) {
     SystemError error;
-    const tcp::endpoint peer = socket.remote_endpoint(error);
+    const auto peer = socket.remote_endpoint(error);
     if (!error) socket.non_blocking(true, error);
     if (error) return;  // already gone
     // Shared with the socket's pending waits.
@@ -249,18 +241,57 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
       log_warning(fmt::format("cannot accept connections: {}; trying again", error.message()));
     }
     pause_.expires_after(kAcceptPause);
-    pause_.async_wait([self = shared_from_this()](const SystemError& canceled) {
+    pause_.async_wait([self = this->shared_from_this()](const SystemError& canceled) {
       if (!canceled && self->acceptor_.is_open()) self->start();
     });
   }
 
-  tcp::acceptor acceptor_;
+  typename Protocol::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::shared_ptr<Listener::Accept> accept_;  // shared by the listener's addresses
   bool complained_ = false;
   bool accepting_ = false;
   bool held_ = false;
 };
+
+SystemError open_tcp(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, bool v6_only,
+                     const Listener::Options& options) {
+  SystemError error;
+  const auto set = [&](const auto& option) {
+    if (!error) acceptor.set_option(option, error);
+  };
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options.user_timeout).count();
+  acceptor.open(endpoint.protocol(), error);
+  // Connections inherit these, so that accepting one takes a single call.
+  set(tcp::acceptor::reuse_address(true));
+  set(tcp::no_delay(true));
+  set(boost::asio::socket_base::send_buffer_size(options.send_buffer_bytes));
+  set(boost::asio::socket_base::keep_alive(true));
+  set(KeepIdle(30));
+  set(KeepInterval(10));
+  set(KeepCount(3));
+  set(UserTimeout(static_cast<int>(milliseconds)));
+  if (endpoint.address().is_v6()) set(boost::asio::ip::v6_only(v6_only));
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(boost::asio::socket_base::max_listen_connections, error);
+  return error;
+}
+
+SystemError open_local(Local::acceptor& acceptor, const std::string& path,
+                       const Listener::Options& options) {
+  SystemError error;
+  const Local::endpoint endpoint(path);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) {
+    acceptor.set_option(boost::asio::socket_base::send_buffer_size(options.send_buffer_bytes),
+                        error);
+  }
+  if (!error) error = restrict_to_user(acceptor.native_handle());
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(boost::asio::socket_base::max_listen_connections, error);
+  return error;
+}
 
 Error listen_error(const std::string& host, std::uint16_t port, const std::string& cause) {
   return unavailable(fmt::format("cannot listen on {} port {}: {}", host, port, cause));
@@ -269,7 +300,9 @@ Error listen_error(const std::string& host, std::uint16_t port, const std::strin
 }  // namespace
 
 struct Listener::Impl {
-  std::vector<std::shared_ptr<Acceptor>> acceptors;  // shared with their pending accepts
+  std::vector<std::shared_ptr<Listening>> addresses;  // shared with their pending accepts
+  std::uint16_t port = 0;
+  std::optional<SocketFile> file;  // of a Unix-domain socket
 };
 
 Listener::Listener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -301,10 +334,10 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
   std::optional<SystemError> failure;
   for (tcp::endpoint endpoint : endpoints) {
     // With port 0 the first address finds a port for all.
-    if (port == 0 && !impl->acceptors.empty()) endpoint.port(impl->acceptors.front()->port());
+    if (port == 0 && !impl->addresses.empty()) endpoint.port(impl->port);
     // Shared with pending accepts.
-    const auto acceptor = std::make_shared<Acceptor>(context, shared_accept);
-    error = acceptor->open(endpoint, endpoints.size() > 1, options);
+    const auto acceptor = std::make_shared<Acceptor<tcp>>(context, shared_accept);
+    error = open_tcp(acceptor->socket(), endpoint, endpoints.size() > 1, options);
     // A name may have addresses that this machine lacks, typically IPv6 ones; being in use, or
     // forbidden, is an error.
     const bool lacking =
@@ -314,38 +347,58 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
     }
     if (error) {
       failure = error;
-    } else {
-      impl->acceptors.push_back(acceptor);
+      continue;
     }
+    if (impl->addresses.empty()) impl->port = acceptor->socket().local_endpoint(error).port();
+    impl->addresses.push_back(acceptor);
   }
-  if (impl->acceptors.empty()) {
+  if (impl->addresses.empty()) {
     return listen_error(host, port, failure ? failure->message() : "it has no address");
   }
-  for (const auto& acceptor : impl->acceptors) acceptor->start();
+  for (const auto& address : impl->addresses) address->start();
   return std::unique_ptr<Listener>(new Listener(std::move(impl)));
 }
 
-std::uint16_t Listener::port() const { return impl_->acceptors.front()->port(); }
+Result<std::unique_ptr<Listener>> Listener::open_unix(EventLoop& loop, const std::string& path,
+                                                      const Options& options, Accept accept) {
+  RETURN_IF_ERROR(check_socket_path(path));
+  RETURN_IF_ERROR(remove_stale_socket(path));
+  boost::asio::io_context& context = *loop.impl().context;
+  // Shared with pending accepts, as the acceptor is.
+  auto shared_accept = std::make_shared<Accept>(std::move(accept));
+  // Shared with its pending accepts.
+  const auto acceptor = std::make_shared<Acceptor<Local>>(context, std::move(shared_accept));
+  if (const SystemError error = open_local(acceptor->socket(), path, options)) {
+    return unavailable(fmt::format("cannot listen on unix:{}: {}", path, error.message()));
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->addresses.push_back(acceptor);
+  impl->file.emplace(path);
+  acceptor->start();
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+std::uint16_t Listener::port() const { return impl_->port; }
 
 void Listener::pause() {
-  for (const auto& acceptor : impl_->acceptors) acceptor->hold();
+  for (const auto& address : impl_->addresses) address->hold();
 }
 
 void Listener::resume() {
-  for (const auto& acceptor : impl_->acceptors) acceptor->release();
+  for (const auto& address : impl_->addresses) address->release();
 }
 
 void Listener::close() {
-  for (const auto& acceptor : impl_->acceptors) acceptor->close();
+  for (const auto& address : impl_->addresses) address->close();
+  impl_->file.reset();
 }
 
 // ---------------------------------------------------------------- Connector
 
 struct Connector::Impl {
   boost::asio::io_context* context = nullptr;
-  std::string host;
-  std::uint16_t port = 0;
-  std::vector<tcp::endpoint> addresses;
+  std::string name;  // for messages
+  std::vector<Stream::endpoint> addresses;
   bool closed = false;
 };
 
@@ -380,24 +433,24 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void ended(SystemError error) {
     SystemError ignored;
     timer_.cancel(ignored);
-    ++next_;
+    const bool local = target_->addresses[next_++].protocol().family() == AF_UNIX;
     if (target_->closed) return;
     if (!error && timed_out_) error = boost::asio::error::timed_out;
-    if (!error) socket_.set_option(tcp::no_delay(true), error);
+    if (!error && !local) socket_.set_option(tcp::no_delay(true), error);
     if (!error) socket_.non_blocking(true, error);
     // Shared with the socket's pending waits.
     if (!error) return done_(Socket(std::make_shared<Socket::Impl>(std::move(socket_))));
     socket_.close(ignored);
     if (next_ < target_->addresses.size()) return start();
     const ErrorCode code = timed_out_ ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable;
-    done_(Error{code, fmt::format("cannot connect to {} port {}: {}", target_->host, target_->port,
+    done_(Error{code, fmt::format("cannot connect to {}: {}", target_->name,
                                   timed_out_ ? "no answer in time" : error.message())});
   }
 
   std::shared_ptr<Connector::Impl> target_;  // see the constructor
   Duration timeout_;
   Connector::Done done_;
-  tcp::socket socket_;
+  Stream::socket socket_;
   boost::asio::steady_timer timer_;
   std::size_t next_ = 0;
   bool timed_out_ = false;
@@ -414,8 +467,7 @@ Result<std::unique_ptr<Connector>> Connector::open(EventLoop& loop, const std::s
   // Shared with pending attempts.
   auto impl = std::make_shared<Impl>();
   impl->context = loop.impl().context.get();
-  impl->host = host;
-  impl->port = port;
+  impl->name = fmt::format("{} port {}", host, port);
   SystemError error;
   tcp::resolver resolver(*impl->context);
   const auto found =
@@ -425,10 +477,19 @@ Result<std::unique_ptr<Connector>> Connector::open(EventLoop& loop, const std::s
   }
   for (const auto& entry : found) {
     auto& known = impl->addresses;
-    if (std::find(known.begin(), known.end(), entry.endpoint()) == known.end()) {
-      known.push_back(entry.endpoint());
-    }
+    const Stream::endpoint address(entry.endpoint());
+    if (std::find(known.begin(), known.end(), address) == known.end()) known.push_back(address);
   }
+  return std::unique_ptr<Connector>(new Connector(std::move(impl)));
+}
+
+Result<std::unique_ptr<Connector>> Connector::open_unix(EventLoop& loop, const std::string& path) {
+  RETURN_IF_ERROR(check_socket_path(path));
+  // Shared with pending attempts.
+  auto impl = std::make_shared<Impl>();
+  impl->context = loop.impl().context.get();
+  impl->name = "unix:" + path;
+  impl->addresses.push_back(Local::endpoint(path));
   return std::unique_ptr<Connector>(new Connector(std::move(impl)));
 }
 

@@ -1,4 +1,5 @@
-// Socket, Listener and Connector: non-blocking TCP on the event loop. A socket that waits holds no
+// Socket, Listener and Connector: non-blocking TCP and Unix-domain sockets on the
+// event loop. A socket that waits holds no
 // buffer, so an idle connection costs little. Only the .cpp files of this header and of the loop
 // use Asio's sockets.
 // Owner: a Socket belongs to its connection, a Listener to the server, a Connector to the client.
@@ -87,11 +88,16 @@ class Listener {
   static Result<std::unique_ptr<Listener>> open(EventLoop& loop, const std::string& host,
                                                 std::uint16_t port, const Options& options,
                                                 Accept accept);
+  // Listens on a Unix-domain socket. Only this user may connect to it (mode 0600); every peer is
+  // named "unix". A socket that a dead process left at `path` is replaced. close() removes the
+  // file. Errors name path and cause.
+  static Result<std::unique_ptr<Listener>> open_unix(EventLoop& loop, const std::string& path,
+                                                     const Options& options, Accept accept);
   ~Listener();  // closes
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  std::uint16_t port() const;
+  std::uint16_t port() const;  // 0 of a Unix-domain socket
   // Leaves new connections in the system's queue until resume(). A connection whose acceptance has
   // begun still comes.
   void pause();
@@ -109,12 +115,14 @@ class Connector {
  public:
   struct Impl;
   // Called once from the loop, never from inside connect() and not after the connector's end.
-  // Errors name host, port and cause; kDeadlineExceeded when time ran out.
+  // Errors name host and port, or the path, and the cause; kDeadlineExceeded when time ran out.
   using Done = std::function<void(Result<Socket>)>;
 
   // Looks up the addresses of `host`, which may take the resolver's time; errors name it.
   static Result<std::unique_ptr<Connector>> open(EventLoop& loop, const std::string& host,
                                                  std::uint16_t port);
+  // To a Unix-domain socket. Errors name the path.
+  static Result<std::unique_ptr<Connector>> open_unix(EventLoop& loop, const std::string& path);
   ~Connector();  // gives up what is being connected
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
