@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "apps/exit_code.h"
@@ -12,7 +11,7 @@
 #include "apps/simulate_setup.h"
 #include "sim/hardware.h"
 #include "sim/model_shapes.h"
-#include "workload/capacity_search.h"
+#include "sim/simulated_capacity.h"
 
 namespace sluice {
 namespace {
@@ -20,7 +19,6 @@ namespace {
 using SimulateJson = nlohmann::ordered_json;
 
 constexpr double kGB = 1e9;
-constexpr std::array<std::int32_t, 6> kSearchBudgets = {256, 512, 1024, 1536, 2048, 4096};
 
 // A bar on stderr, when that is a terminal.
 class Progress {
@@ -193,23 +191,13 @@ Status run_once(const SimulatedMachine& machine, const SimulatedLoad& load,
 
 // ---------------------------------------------------------------- capacity
 
-Result<CapacityResult> find_capacity(const SimulatedMachine& machine, const SimulatedLoad& load,
-                                     const SimulateArguments& a, Progress& progress) {
+CapacityOptions capacity_options(const SimulateArguments& a) {
   CapacityOptions options;
-  options.objective.p99_tbt = *machine.tbt_slo;
   options.objective.median_scheduling_delay = from_seconds(a.scheduling_delay_s);
   options.start_rate = a.start_rate;
   options.resolution = a.resolution;
   options.max_probes = a.max_probes;
-  return search_capacity(options, [&](double rate) -> Result<CapacityProbe> {
-    ASSIGN_OR_RETURN(const Workload workload, load.at_rate(rate));
-    ASSIGN_OR_RETURN(const SimulationResult r,
-                     simulate(workload, machine.options, *machine.cost, progress.report()));
-    CapacityProbe probe;
-    probe.p99_tbt = r.summary.tbt.percentile(99);
-    probe.median_scheduling_delay = r.summary.scheduling_delay.percentile(50);
-    return probe;
-  });
+  return options;
 }
 
 Status check_capacity_arguments(const SimulatedLoad& load, const SimulateArguments& a) {
@@ -261,7 +249,9 @@ Status run_capacity(const SimulatedMachine& machine, const SimulatedLoad& load,
                     const SimulateArguments& a) {
   RETURN_IF_ERROR(check_capacity_arguments(load, a));
   Progress progress(!a.no_progress);
-  auto result = find_capacity(machine, load, a, progress);
+  CapacityOptions options = capacity_options(a);
+  options.objective.p99_tbt = *machine.tbt_slo;
+  auto result = find_simulated_capacity(machine, load, options, progress.report());
   progress.clear();
   if (!result) return std::move(result).error();
   print_capacity(machine, *result, a.json);
@@ -270,54 +260,31 @@ Status run_capacity(const SimulatedMachine& machine, const SimulatedLoad& load,
 
 // ---------------------------------------------------------------- search
 
-struct Candidate {
-  std::int32_t tp = 1;
-  std::int32_t pp = 1;
-  std::int32_t token_budget = 0;
-  std::int32_t replicas = 1;
-  double capacity = 0;  // of all replicas
-};
-
-std::vector<Candidate> candidates(std::int32_t gpus) {
-  std::vector<Candidate> out;
-  for (std::int32_t tp = 1; tp <= gpus; tp *= 2) {
-    for (std::int32_t pp = 1; tp * pp <= gpus; pp *= 2) {
-      for (const std::int32_t budget : kSearchBudgets) {
-        out.push_back({tp, pp, budget, gpus / (tp * pp), 0});
-      }
-    }
-  }
-  return out;
-}
-
-void print_search(std::vector<Candidate> found, std::size_t tried, double slo_ms, bool json) {
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.capacity > b.capacity; });
+void print_search(const DeploymentSearch& search, double slo_ms, bool json) {
   if (json) {
     SimulateJson list = SimulateJson::array();
-    for (const Candidate& c : found) {
+    for (const DeploymentChoice& c : search.found) {
       list.push_back({{"tp", c.tp},
                       {"pp", c.pp},
                       {"token_budget", c.token_budget},
                       {"replicas", c.replicas},
                       {"capacity_request_rate", c.capacity}});
     }
-    fmt::print(
-        "{}\n",
-        SimulateJson{{"tbt_slo_ms", slo_ms}, {"tried", tried}, {"deployments", list}}.dump());
+    fmt::print("{}\n",
+               SimulateJson{{"tbt_slo_ms", slo_ms}, {"tried", search.tried}, {"deployments", list}}
+                   .dump());
     return;
   }
   fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22}\n", "tp", "pp", "replicas", "token budget",
              "capacity (requests/s)");
-  for (const Candidate& c : found) {
+  for (const DeploymentChoice& c : search.found) {
     fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22.3f}\n", c.tp, c.pp, c.replicas, c.token_budget,
                c.capacity);
   }
-  fmt::print("{} of {} deployments fit in memory; P99 TBT within {:.1f} ms\n", found.size(), tried,
-             slo_ms);
+  fmt::print("{} of {} deployments fit in memory; P99 TBT within {:.1f} ms\n", search.found.size(),
+             search.tried, slo_ms);
 }
 
-// A replica's capacity times the replicas that the GPUs hold: their arrivals are independent.
 Status run_search(const Deployment& deployment, const SimulatedLoad& load,
                   const SimulateSettings& settings, const SimulateArguments& a) {
   RETURN_IF_ERROR(check_capacity_arguments(load, a));
@@ -327,30 +294,16 @@ Status run_search(const Deployment& deployment, const SimulatedLoad& load,
   const std::int32_t gpus = a.gpus.value_or(a.gpus_per_node);
   if (gpus < 1) return invalid_argument(fmt::format("--gpus must be at least 1, got {}", gpus));
   Progress progress(!a.no_progress);
-  std::vector<Candidate> all = candidates(gpus);
-  std::vector<Candidate> found;
-  std::optional<Error> last_misfit;
-  for (Candidate& c : all) {
-    progress.set_label(fmt::format("tp {} pp {} budget {}", c.tp, c.pp, c.token_budget));
-    Deployment split = deployment;
-    split.tp = c.tp;
-    split.pp = c.pp;
-    SimulateSettings own = settings;
-    own.budget = SimulateSettings::Budget::kTokens;
-    own.simulation.replicas = 1;
-    own.simulation.replica.token_budget = c.token_budget;
-    auto machine = make_machine(split, own, a);
-    if (!machine) {
-      last_misfit = std::move(machine).error();
-      continue;
-    }
-    ASSIGN_OR_RETURN(const CapacityResult result, find_capacity(*machine, load, a, progress));
-    c.capacity = result.rate * c.replicas;
-    found.push_back(c);
-  }
+  const auto show = [&](const DeploymentChoice& choice, double share) {
+    progress.set_label(
+        fmt::format("tp {} pp {} budget {}", choice.tp, choice.pp, choice.token_budget));
+    return progress.show(share);
+  };
+  auto found =
+      search_deployments(deployment, gpus, settings.machine, load, capacity_options(a), show);
   progress.clear();
-  if (found.empty()) return *last_misfit;
-  print_search(std::move(found), all.size(), *a.tbt_slo_ms, a.json);
+  if (!found) return std::move(found).error();
+  print_search(*found, *a.tbt_slo_ms, a.json);
   return {};
 }
 
@@ -362,9 +315,9 @@ Status run_profile(const SimulateArguments& a) {
   auto profile = load_profile(a.profile);
   if (!profile) return with_context("--profile", std::move(profile).error());
   ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a, &*profile));
-  ASSIGN_OR_RETURN(const SimulatedLoad load,
-                   SimulatedLoad::make(a, settings.simulation.replica.max_model_len));
-  ASSIGN_OR_RETURN(const SimulatedMachine machine, make_profiled_machine(*profile, settings, a));
+  ASSIGN_OR_RETURN(const SimulatedLoad load, SimulatedLoad::make(settings.load));
+  ASSIGN_OR_RETURN(const SimulatedMachine machine,
+                   make_profiled_machine(*profile, settings.machine));
   return a.capacity ? run_capacity(machine, load, a) : run_once(machine, load, settings, a);
 }
 
@@ -381,10 +334,9 @@ Status run(const SimulateArguments& a) {
   if (a.kv_tokens) return invalid_argument("--kv-tokens is for --profile; a GPU has what it has");
   ASSIGN_OR_RETURN(const Deployment deployment, parse_deployment(a));
   ASSIGN_OR_RETURN(const SimulateSettings settings, parse_simulate_settings(a, nullptr));
-  ASSIGN_OR_RETURN(const SimulatedLoad load,
-                   SimulatedLoad::make(a, settings.simulation.replica.max_model_len));
+  ASSIGN_OR_RETURN(const SimulatedLoad load, SimulatedLoad::make(settings.load));
   if (a.search) return run_search(deployment, load, settings, a);
-  ASSIGN_OR_RETURN(const SimulatedMachine machine, make_machine(deployment, settings, a));
+  ASSIGN_OR_RETURN(const SimulatedMachine machine, make_machine(deployment, settings.machine));
   return a.capacity ? run_capacity(machine, load, a) : run_once(machine, load, settings, a);
 }
 

@@ -1,0 +1,48 @@
+// SimulatedLoad: the requests of a simulation: a trace with its own times, or lengths that arrive
+// at any rate. Errors name the option of `sluice simulate`, or file, line and column. Plain data;
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "workload/lengths.h"
+#include "workload/trace_file.h"
+#include "workload/workload.h"
+
+namespace sluice {
+
+struct SimulatedLoadOptions {
+  std::string trace;                         // a file; empty: lengths
+  TooLong too_long = TooLong::kRefuse;       // requests of a trace beyond the context
+  double rate_scale = 1;                     // of a trace
+  double length_scale = 1;                   // of a trace
+  std::string lengths = "sharegpt";          // see workload/lengths.h
+  std::optional<std::int64_t> num_requests;  // absent: the whole trace, or 2,048
+  double burstiness = 1;
+  std::int32_t context = 0;  // of the model
+  std::uint64_t seed = 0;
+};
+
+class SimulatedLoad {
+ public:
+  static Result<SimulatedLoad> make(const SimulatedLoadOptions& options);
+
+  bool has_times() const { return trace_.has_value(); }
+  // REQUIRES: !has_times().
+  Result<Workload> at_rate(double rate) const;
+  // REQUIRES: has_times().
+  const Workload& trace() const { return *trace_; }
+
+ private:
+  std::optional<Workload> trace_;
+  std::vector<RequestLengths> lengths_;
+  std::string spec_;
+  double burstiness_ = 1;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace sluice

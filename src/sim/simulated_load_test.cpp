@@ -1,0 +1,76 @@
+#include "sim/simulated_load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(SimulatedLoad, LengthsArriveAtAnyRate) {
+  SimulatedLoadOptions options;
+  options.lengths = "fixed:100,20";
+  options.num_requests = 400;
+  options.context = 8192;
+  options.seed = 5;
+  const SimulatedLoad load = SimulatedLoad::make(options).value();
+  ASSERT_FALSE(load.has_times());
+  for (const double rate : {0.5, 8.0}) {
+    const Workload workload = load.at_rate(rate).value();
+    ASSERT_EQ(workload.requests.size(), 400U);
+    EXPECT_EQ(workload.requests[7].prompt_tokens, 100);
+    EXPECT_EQ(workload.requests[7].output_tokens, 20);
+    EXPECT_NEAR(400 / to_seconds(workload.requests.back().arrival), rate, 0.15 * rate);
+    EXPECT_THAT(workload.source, HasSubstr("fixed:100,20 lengths"));
+  }
+  options.num_requests.reset();
+  EXPECT_EQ(SimulatedLoad::make(options).value().at_rate(1).value().requests.size(), 2048U);
+}
+
+TEST(SimulatedLoad, ATraceHasItsOwnTimes) {
+  const std::string path = testing::TempDir() + "/simulated_load.jsonl";
+  std::ofstream(path) << R"({"timestamp": 0, "input_length": 1200, "output_length": 52})"
+                      << "\n"
+                      << R"({"timestamp": 4000, "input_length": 600, "output_length": 26})"
+                      << "\n";
+  SimulatedLoadOptions options;
+  options.trace = path;
+  options.context = 8192;
+  options.rate_scale = 2;
+  options.length_scale = 0.5;
+  const SimulatedLoad load = SimulatedLoad::make(options).value();
+  ASSERT_TRUE(load.has_times());
+  ASSERT_EQ(load.trace().requests.size(), 2U);
+  EXPECT_EQ(load.trace().requests[0].prompt_tokens, 600);
+  EXPECT_EQ(load.trace().requests[1].arrival - load.trace().requests[0].arrival,
+            std::chrono::seconds(2));
+  options.context = 100;
+  const auto refused = SimulatedLoad::make(options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--trace: "));
+  options.too_long = TooLong::kSkip;
+  options.num_requests = 1;
+  EXPECT_FALSE(SimulatedLoad::make(options));  // no request is left
+}
+
+TEST(SimulatedLoad, ErrorsNameTheOption) {
+  SimulatedLoadOptions options;
+  options.lengths = "fixed:1";
+  options.context = 8192;
+  const auto bad = SimulatedLoad::make(options);
+  ASSERT_FALSE(bad);
+  EXPECT_THAT(bad.error().message, HasSubstr("--lengths: "));
+  options.lengths = "sharegpt";
+  options.burstiness = -1;
+  const auto load = SimulatedLoad::make(options);
+  ASSERT_TRUE(load);
+  const auto refused = load->at_rate(1);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--burstiness"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,59 @@
+// SimulatedMachine: a deployment or a profiled machine, ready for simulate(): the KV memory is
+// sized, the token budget is chosen, the cost of a step is known.
+// Errors: kInvalidArgument and kResourceExhausted name the option of `sluice simulate`.
+// Plain data; one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "profile/machine_profile.h"
+#include "sim/deployment.h"
+#include "sim/simulation.h"
+
+namespace sluice {
+
+// The errors of the simulated machine's predictor; see SimulatedProfileOptions.
+struct PredictorOptions {
+  double noise = 0.05;
+  double scale = 1;
+  double skew = 0;
+  bool learns = true;  // measured steps correct it
+  std::uint64_t seed = 0;
+};
+
+struct SimulatedMachineOptions {
+  SimulationOptions simulation;  // num_blocks and window are set by the functions below
+  // kAuto: the largest token budget within the SLO. kTime: chunks by predicted time.
+  enum class Budget : std::uint8_t { kTokens, kAuto, kTime };
+  Budget budget = Budget::kTokens;
+  // The P99 TBT to keep: in milliseconds, or as a multiple of reference_decode(). At most one.
+  std::optional<double> tbt_slo_ms;
+  std::optional<double> tbt_slo_factor;
+  PredictorOptions predictor;
+  std::optional<std::int64_t> kv_tokens;  // of a profiled machine; absent: all that may run
+};
+
+struct SimulatedMachine {
+  std::string gpu;    // or the profiled device
+  std::string model;  // its name
+  std::string host_stack;
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
+  SimulationOptions options;
+  std::unique_ptr<StepCost> cost;
+  Duration reference_decode{0};
+  std::optional<Duration> tbt_slo;
+  std::optional<PredictionError> predictor;  // of Budget::kTime, on held-out points
+};
+
+// Both: REQUIRES an SLO unless the budget is kTokens.
+Result<SimulatedMachine> make_machine(const Deployment& deployment,
+                                      const SimulatedMachineOptions& options);
+Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
+                                               const SimulatedMachineOptions& options);
+
+}  // namespace sluice
