@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/capacity_prober.h"
+#include "apps/bench_progress.h"
 #include "apps/exit_code.h"
 #include "base/log.h"
+#include "loadgen/capacity_prober.h"
 #include "loadgen/report.h"
+#include "loadgen/warm_up.h"
 
 namespace sluice {
 namespace {
@@ -116,10 +118,17 @@ Result<int> bench_capacity(const BenchArguments& arguments) {
   ASSIGN_OR_RETURN(BenchPlan plan, make_bench_plan(arguments));
   plan.workload.count = arguments.num_prompts.value_or(kProbeRequests);
   if (!arguments.report.empty()) RETURN_IF_ERROR(prepare_report(arguments.report));
-  ASSIGN_OR_RETURN(const Workload sample, make_bench_workload(plan.workload));
-  RETURN_IF_ERROR(warm_up(plan, sample, arguments.num_warmups));
+  ASSIGN_OR_RETURN(const MadeWorkload sample, make_workload(plan.workload));
+  RETURN_IF_ERROR(warm_up(plan.load, sample.workload,
+                          PromptMaker(plan.token_ids, plan.workload.seed), arguments.num_warmups));
   BenchProgress progress(!arguments.no_progress);
-  CapacityProber prober(arguments, plan, progress);
+  progress.attach(plan.load);
+  CapacityProber prober({.load = plan.load,
+                         .workload = plan.workload,
+                         .token_ids = plan.token_ids,
+                         .percentiles = plan.percentiles,
+                         .probe_seconds = arguments.probe_seconds,
+                         .run_ended = [&] { progress.end(); }});
   RETURN_IF_ERROR(prober.prepare());
   const auto found =
       search_capacity(search_options(arguments), [&](double rate) { return prober.probe(rate); });

@@ -12,12 +12,12 @@
 #include "apps/interrupt.h"
 #include "apps/local_engine.h"
 #include "apps/offline_report.h"
-#include "apps/offline_run.h"
 #include "apps/option_values.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "loadgen/offline_run.h"
+#include "loadgen/warm_up.h"
 #include "loadgen/workload_spec.h"
-#include "workload/lengths.h"
 
 namespace sluice {
 namespace {
@@ -29,7 +29,7 @@ constexpr std::int32_t kWarmUpTokens = 8;
 
 struct OfflineSettings {
   EngineOptions engine;
-  Workload workload;  // requests of any length; see fit()
+  Workload workload;  // requests of any length; see shorten_to_context()
   OfflineOptions run;
   OfflineReport report;
 };
@@ -52,20 +52,8 @@ Result<OfflineSettings> parse_offline_settings(const OfflineArguments& arguments
   settings.run.max_waiting = settings.engine.max_num_seqs;
   settings.run.temperature = bench.temperature;
   settings.run.seed = bench.seed;
+  settings.run.interrupted = interrupted;
   return settings;
-}
-
-// Into the context, which is known when the model is loaded.
-void fit(Workload& workload, std::int32_t context) {
-  std::int64_t shortened = 0;
-  for (WorkloadRequest& request : workload.requests) {
-    if (request.prompt_tokens + request.output_tokens <= context) continue;
-    const RequestLengths lengths = shorten({request.prompt_tokens, request.output_tokens}, context);
-    request.prompt_tokens = lengths.prompt_tokens;
-    request.output_tokens = lengths.output_tokens;
-    ++shortened;
-  }
-  warn_about_shortened(shortened, workload.requests.size(), context);
 }
 
 // As many requests as run at once, or as asked: the graphs of the run's sizes are captured, and
@@ -141,7 +129,7 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   const LoadedEngine& loaded = local.loaded;
   catch_interrupts();
   Workload& workload = settings.workload;
-  fit(workload, loaded.engine->limits().max_model_len);
+  shorten_to_context(workload, loaded.engine->limits().max_model_len);
   const PromptMaker prompts(middle_ids(loaded.config.vocab_size), settings.run.seed);
   RETURN_IF_ERROR(warm_up_engine(*loaded.engine, arguments, settings, workload, prompts, clock));
   timeline.mark("warm-up");

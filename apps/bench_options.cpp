@@ -231,50 +231,6 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   return plan;
 }
 
-void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context) {
-  if (shortened == 0) return;
-  log_warning(fmt::format("{} of {} requests are shortened to the context of {} tokens", shortened,
-                          requests, context));
-}
-
-Result<Workload> make_bench_workload(const WorkloadSpec& spec) {
-  ASSIGN_OR_RETURN(MadeWorkload made, make_workload(spec));
-  warn_about_shortened(made.shortened, made.workload.requests.size(), spec.max_total);
-  return std::move(made.workload);
-}
-
-Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t count) {
-  if (count == 0) return {};
-  Workload few;
-  few.source = "warm-up";
-  few.requests.assign(static_cast<std::size_t>(count), workload.requests.front());
-  for (WorkloadRequest& request : few.requests) {
-    request.arrival = Duration(0);
-    request.prefix_pieces.clear();
-  }
-  LoadOptions options = plan.load;
-  options.closed_loop = options.max_concurrency > 0;
-  options.first_number = kWarmUpNumber;
-  options.keep_details = false;
-  options.progress_every = Duration(0);
-  const SystemClock clock;
-  ASSIGN_OR_RETURN(const LoadResult result,
-                   run_load(options, few, PromptMaker(plan.token_ids, plan.workload.seed), clock));
-  if (!result.errors.empty()) {
-    return with_context("warm-up request", unavailable(result.errors.front().first));
-  }
-  if (result.end == LoadEnd::kInterrupted) {
-    return Error{ErrorCode::kCancelled, "interrupted while warming up"};
-  }
-  if (result.summary.completed < count) {
-    return unavailable(fmt::format(
-        "warm-up: {} of {} requests had no end within the time limit; --num-warmups 0 leaves it "
-        "out",
-        count - result.summary.completed, count));
-  }
-  return {};
-}
-
 std::string timestamp_text() {
   return fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
 }

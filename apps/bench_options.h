@@ -69,9 +69,6 @@ struct BenchArguments {
   double probe_seconds = 30;
 };
 
-// The first of the prompts of warm-ups, which the run's requests must not find in a prefix cache.
-inline constexpr std::int64_t kWarmUpNumber = std::int64_t{1} << 40;
-
 // Of a probe, unless its rate needs more to last probe_seconds.
 inline constexpr std::int64_t kProbeRequests = 128;
 
@@ -90,16 +87,6 @@ Result<std::string> lengths_option(const BenchArguments& arguments);
 
 // Asks the server what it must know. Errors name the option.
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments);
-
-// The workload, with a warning when requests had to be shortened.
-Result<Workload> make_bench_workload(const WorkloadSpec& spec);
-
-// Nothing when none are.
-void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context);
-
-// Sends `count` requests like the workload's first, with other prompts; the first failure is the
-// error.
-Status warm_up(const BenchPlan& plan, const Workload& workload, std::int64_t count);
 
 // "20261121-205640", UTC.
 std::string timestamp_text();

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "loadgen/report.h"
+#include "loadgen/warm_up.h"
 
 namespace sluice {
 namespace {
@@ -142,15 +143,15 @@ Status report_run(const BenchArguments& arguments, const BenchPlan& plan, const 
 
 Result<int> bench_serve(const BenchArguments& arguments) {
   ASSIGN_OR_RETURN(BenchPlan plan, make_bench_plan(arguments));
-  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(plan.workload));
+  ASSIGN_OR_RETURN(const MadeWorkload made, make_workload(plan.workload));
+  const Workload& workload = made.workload;
   if (!arguments.report.empty()) RETURN_IF_ERROR(prepare_report(arguments.report));
-  RETURN_IF_ERROR(warm_up(plan, workload, arguments.num_warmups));
+  const PromptMaker prompts(plan.token_ids, plan.workload.seed);
+  RETURN_IF_ERROR(warm_up(plan.load, workload, prompts, arguments.num_warmups));
   BenchProgress progress(!arguments.no_progress);
   progress.attach(plan.load);
   const SystemClock clock;
-  ASSIGN_OR_RETURN(
-      const LoadResult result,
-      run_load(plan.load, workload, PromptMaker(plan.token_ids, plan.workload.seed), clock));
+  ASSIGN_OR_RETURN(const LoadResult result, run_load(plan.load, workload, prompts, clock));
   progress.end();
   const std::string json =
       summary_json(result.summary, plan.percentiles, facts_of(plan, workload, result));

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/offline_run.h"
+#include "loadgen/offline_run.h"
 
 namespace sluice {
 

@@ -49,7 +49,7 @@ INCLUDES = {
     "metrics": ["base"],
     "front": ["base", "request", "tokenizer", "chat_template", "kv", "model", "tensor", "engine"],
     "http": ["base"],
-    "loadgen": ["base", "http", "workload"],
+    "loadgen": ["base", "request", "http", "workload", "engine"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http"],
 }

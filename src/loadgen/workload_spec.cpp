@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/log.h"
 #include "workload/arrivals.h"
 #include "workload/lengths.h"
 #include "workload/portable_math.h"
@@ -31,6 +32,12 @@ std::string source_of(const WorkloadSpec& spec) {
   return fmt::format("{} lengths, {} at {} requests/s", spec.lengths, process, spec.rate);
 }
 
+void warn_about_shortened(std::int64_t shortened, std::size_t requests, std::int32_t context) {
+  if (shortened == 0) return;
+  log_warning(fmt::format("{} of {} requests are shortened to the context of {} tokens", shortened,
+                          requests, context));
+}
+
 Result<MadeWorkload> synthetic(const WorkloadSpec& spec) {
   const std::int64_t count = spec.count > 0 ? spec.count : kDefaultRequests;
   ASSIGN_OR_RETURN(const auto arrivals, arrivals_of(spec, count));
@@ -39,10 +46,23 @@ Result<MadeWorkload> synthetic(const WorkloadSpec& spec) {
                    make_lengths(spec.lengths, count, spec.max_total, spec.seed, &made.shortened));
   made.workload.source = source_of(spec);
   made.workload.requests = requests_of(lengths, arrivals);
+  warn_about_shortened(made.shortened, made.workload.requests.size(), spec.max_total);
   return made;
 }
 
 }  // namespace
+
+void shorten_to_context(Workload& workload, std::int32_t context) {
+  std::int64_t shortened = 0;
+  for (WorkloadRequest& request : workload.requests) {
+    if (request.prompt_tokens + request.output_tokens <= context) continue;
+    const RequestLengths lengths = shorten({request.prompt_tokens, request.output_tokens}, context);
+    request.prompt_tokens = lengths.prompt_tokens;
+    request.output_tokens = lengths.output_tokens;
+    ++shortened;
+  }
+  warn_about_shortened(shortened, workload.requests.size(), context);
+}
 
 void ramp_arrivals(RampUp kind, double start, double end, std::vector<Duration>& arrivals) {
   const double factor = portable_log(end / start);  // of the whole ramp, as a power of e

@@ -39,8 +39,11 @@ struct MadeWorkload {
   std::int64_t shortened = 0;  // of synthetic lengths, to max_total
 };
 
-// Errors name the option, or file, line and column.
+// Logs a warning when requests are shortened. Errors name the option, or file, line and column.
 Result<MadeWorkload> make_workload(const WorkloadSpec& spec);
+
+// Shortens requests beyond `context` tokens, in proportion, and logs a warning.
+void shorten_to_context(Workload& workload, std::int32_t context);
 
 // Times of the unit rate (one a second on average) to those of a rate that goes from `start` to
 // `end`: by equal steps or by equal factors from request to request, as vllm bench serve has it.

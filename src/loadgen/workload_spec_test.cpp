@@ -73,5 +73,15 @@ TEST(WorkloadSpec, ARampGoesFromOneRateToTheOther) {
   EXPECT_NEAR(gap_s(exponential, 100), 1 / 4.0, 1e-6);
 }
 
+TEST(WorkloadSpec, RequestsAreShortenedToTheContext) {
+  Workload workload;
+  workload.requests = {{Duration(0), 90, 30, {}}, {Duration(0), 50, 10, {}}};
+  shorten_to_context(workload, 60);
+  EXPECT_EQ(workload.requests[0].prompt_tokens, 45);
+  EXPECT_EQ(workload.requests[0].output_tokens, 15);
+  EXPECT_EQ(workload.requests[1].prompt_tokens, 50);
+  EXPECT_EQ(workload.requests[1].output_tokens, 10);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,10 +1,11 @@
-#include "apps/capacity_prober.h"
+#include "loadgen/capacity_prober.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "http/fetch.h"
@@ -13,7 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kUnloadedRequests = 8;
-// After its requests were to arrive a probe has half of that time again, and this, to end.
+// After its last arrival a probe has half the time of its arrivals, and this, to end.
 constexpr Duration kGrace = std::chrono::seconds(30);
 constexpr int kIdlePatienceSeconds = 60;
 
@@ -21,16 +22,14 @@ const http::ClientRequest kMetricsRequest{"GET", "/metrics", {}};
 
 }  // namespace
 
-CapacityProber::CapacityProber(const BenchArguments& arguments, BenchPlan& plan,
-                               BenchProgress& progress)
-    : arguments_(arguments), plan_(plan), progress_(progress) {}
+CapacityProber::CapacityProber(CapacityProberOptions options) : options_(std::move(options)) {}
 
 std::string_view CapacityProber::delay_source() const {
   return has_histogram_ ? "server histogram" : "TTFT above the unloaded one";
 }
 
 Result<std::vector<QueueTimeBucket>> CapacityProber::queue_times() const {
-  ASSIGN_OR_RETURN(const http::Answer answer, http::fetch(plan_.load.client, kMetricsRequest));
+  ASSIGN_OR_RETURN(const http::Answer answer, http::fetch(options_.load.client, kMetricsRequest));
   if (answer.status != 200) return std::vector<QueueTimeBucket>();
   return parse_metrics(answer.body).queue_time;
 }
@@ -51,37 +50,46 @@ Status CapacityProber::prepare() {
   return {};
 }
 
-Status CapacityProber::measure_unloaded() {
-  WorkloadSpec spec = plan_.workload;
-  spec.count = kUnloadedRequests;
-  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(spec));
-  LoadOptions options = plan_.load;
-  options.max_concurrency = 1;
-  options.closed_loop = true;
-  options.keep_details = false;
-  options.first_number = next_number_;
-  next_number_ += kUnloadedRequests;
+// The run's prompts have numbers that no run before had.
+Result<LoadResult> CapacityProber::run(LoadOptions load, const Workload& workload) {
+  load.keep_details = false;
+  load.first_number = next_number_;
+  next_number_ += static_cast<std::int64_t>(workload.requests.size());
   const SystemClock clock;
-  ASSIGN_OR_RETURN(
-      const LoadResult run,
-      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.workload.seed), clock));
-  if (!run.errors.empty()) return unavailable(run.errors.front().first);
-  if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
-  unloaded_ttft_ = run.summary.ttft.percentile(50);
+  auto result =
+      run_load(load, workload, PromptMaker(options_.token_ids, options_.workload.seed), clock);
+  if (result && result->end == LoadEnd::kInterrupted) {
+    return Error{ErrorCode::kCancelled, "interrupted"};
+  }
+  return result;
+}
+
+Status CapacityProber::measure_unloaded() {
+  WorkloadSpec spec = options_.workload;
+  spec.count = kUnloadedRequests;
+  LoadOptions load = options_.load;
+  load.max_concurrency = 1;
+  load.closed_loop = true;
+  load.progress_every = Duration(0);
+  ASSIGN_OR_RETURN(const MadeWorkload made, make_workload(spec));
+  ASSIGN_OR_RETURN(const LoadResult result, run(std::move(load), made.workload));
+  if (!result.errors.empty()) return unavailable(result.errors.front().first);
+  unloaded_ttft_ = result.summary.ttft.percentile(50);
   return {};
 }
 
-// What an overloaded probe leaves behind must not run into the next one.
+// The requests that an overloaded probe leaves behind must not run beside those of the next one.
 void CapacityProber::await_idle() const {
   for (int turn = 0; turn < 10 * kIdlePatienceSeconds; ++turn) {
-    const auto answer = http::fetch(plan_.load.client, kMetricsRequest);
+    const auto answer = http::fetch(options_.load.client, kMetricsRequest);
     if (!answer || answer->status != 200) return;
     const ScrapedMetrics metrics = parse_metrics(answer->body);
     if (metrics.running.value_or(0) + metrics.waiting.value_or(0) == 0) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  log_warning(fmt::format("the server is still busy {} s after a probe; does somebody else use it?",
-                          kIdlePatienceSeconds));
+  log_warning(
+      fmt::format("the server is still busy {} s after a probe; does another client use it?",
+                  kIdlePatienceSeconds));
 }
 
 Result<Duration> CapacityProber::median_delay(const LoadResult& run,
@@ -93,7 +101,7 @@ Result<Duration> CapacityProber::median_delay(const LoadResult& run,
   const std::int64_t recorded = queue_time_count(before, after);
   if (recorded > ours) {
     log_warning(fmt::format(
-        "the server ran {} requests during a probe of {}: somebody else uses it, and the result "
+        "the server ran {} requests during a probe of {}: another client uses it, and the result "
         "is worth little",
         recorded, ours));
   }
@@ -103,33 +111,27 @@ Result<Duration> CapacityProber::median_delay(const LoadResult& run,
 }
 
 Result<CapacityProbe> CapacityProber::probe(double rate) {
-  WorkloadSpec spec = plan_.workload;
+  WorkloadSpec spec = options_.workload;
   spec.rate = rate;
   spec.count = std::max<std::int64_t>(
-      spec.count, static_cast<std::int64_t>(std::ceil(rate * arguments_.probe_seconds)));
-  ASSIGN_OR_RETURN(const Workload workload, make_bench_workload(spec));
-  LoadOptions options = plan_.load;
-  if (!arguments_.duration) {
-    const Duration arrivals = workload.requests.back().arrival;
-    options.time_limit = arrivals + arrivals / 2 + kGrace;
+      spec.count, static_cast<std::int64_t>(std::ceil(rate * options_.probe_seconds)));
+  ASSIGN_OR_RETURN(const MadeWorkload made, make_workload(spec));
+  LoadOptions load = options_.load;
+  if (load.time_limit == Duration(0)) {
+    const Duration arrivals = made.workload.requests.back().arrival;
+    load.time_limit = arrivals + arrivals / 2 + kGrace;
   }
-  options.first_number = next_number_;
-  next_number_ += spec.count;
-  options.keep_details = false;
-  progress_.attach(options);
   await_idle();
   std::vector<QueueTimeBucket> before;
   if (has_histogram_) {
     ASSIGN_OR_RETURN(before, queue_times());
   }
   log_info(fmt::format("probe {}: {:.3f} requests/s, {} requests", outcomes_.size() + 1, rate,
-                       workload.requests.size()));
-  const SystemClock clock;
-  ASSIGN_OR_RETURN(
-      const LoadResult run,
-      run_load(options, workload, PromptMaker(plan_.token_ids, plan_.workload.seed), clock));
-  progress_.end();
-  if (run.end == LoadEnd::kInterrupted) return Error{ErrorCode::kCancelled, "interrupted"};
+                       made.workload.requests.size()));
+  auto ran = run(std::move(load), made.workload);
+  if (options_.run_ended) options_.run_ended();
+  if (!ran) return std::move(ran).error();
+  const LoadResult& run = *ran;
   if (run.end == LoadEnd::kServerGone) {
     return unavailable(fmt::format("the server is gone: {}", run.errors.empty()
                                                                  ? std::string("no answers")
@@ -155,7 +157,7 @@ Result<CapacityProbe> CapacityProber::probe(double rate) {
   outcome.point.median_ttft_ms = to_milliseconds(run.summary.ttft.percentile(50));
   outcome.point.median_delay_ms = to_milliseconds(probe.median_scheduling_delay);
   outcome.json = summary_json(
-      run.summary, plan_.percentiles,
+      run.summary, options_.percentiles,
       {{"request_rate", fmt::format("{}", rate)},
        {"median_scheduling_delay_s", fmt::format("{}", outcome.point.median_delay_ms / 1000)}});
   outcomes_.push_back(std::move(outcome));

@@ -1,8 +1,7 @@
-// run_offline(): a workload on an engine in this process, without a server and its clients. What
-// the requests saw is summed up as everywhere (serving_summary.h); what the engine did is told by
-// kinds of steps, so that prefill and decode have figures of their own.
-// Times of arrival are not used: a batch's requests are there at once. SIGINT (apps/interrupt.h)
-// ends a run; what was running stays in the figures as unfinished. One thread; blocks it.
+// run_offline(): runs a workload on an engine in this process, without a server. The summary has
+// the figures of the requests (serving_summary.h). StepTotals has those of the engine by kind of
+// step, so that prefill and decode have figures of their own.
+// Arrival times are not used: all requests of a batch arrive at once. One thread; blocks it.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +26,18 @@ struct OfflineOptions {
   std::int64_t first_number = 0;  // of the first request's prompt
   Duration progress_every{0};     // 0: never
   std::function<void(const LoadProgress&)> progress;
+  // Asked before each step; true ends the run, and requests that were running stay in the summary
+  // as unfinished. Empty: never.
+  std::function<bool()> interrupted;
 };
 
-// All steps of one kind. A token is computed for a prompt or as the newest of an answer.
+// All steps of one kind. A token belongs to a prompt or is the newest one of an answer.
 struct StepTotals {
   std::int64_t steps = 0;
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
   Duration time{0};
-  DeviceTime device;  // zero where the device does not tell (the CPU)
+  DeviceTime device;  // zero on the CPU
   ComputedWork computed;
 
   // 0 without steps.
@@ -50,10 +52,10 @@ struct StepTotals {
 
 struct OfflineResult {
   ServingSummary summary;
-  std::vector<Duration> latencies;  // of batches that ended by themselves
-  StepTotals prefill;               // steps that compute prompts alone
-  StepTotals decode;                // the newest tokens of answers alone
-  StepTotals hybrid;                // both
+  std::vector<Duration> latencies;  // of the batches that were not interrupted
+  StepTotals prefill;               // steps with tokens of prompts only
+  StepTotals decode;                // steps with newest tokens only
+  StepTotals hybrid;                // steps with both
   std::int64_t preemptions = 0;
   std::int64_t not_started = 0;
   bool interrupted = false;

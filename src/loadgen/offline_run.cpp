@@ -1,12 +1,10 @@
-#include "apps/offline_run.h"
+#include "loadgen/offline_run.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
-
-#include "apps/interrupt.h"
 
 namespace sluice {
 namespace {
@@ -47,7 +45,9 @@ class OfflineRun {
   Status run_batch(std::size_t last) {
     Duration step_start = batch_start_;
     while (next_ < last || engine_.has_work()) {
-      if (interrupted() && !std::exchange(result_.interrupted, true)) engine_.cancel_all();
+      if (options_.interrupted && options_.interrupted() &&
+          !std::exchange(result_.interrupted, true))
+        engine_.cancel_all();
       if (result_.interrupted) last = next_;
       RETURN_IF_ERROR(feed(last));
       if (!engine_.has_work()) break;

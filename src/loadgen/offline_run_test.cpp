@@ -1,15 +1,8 @@
-// Runs of a workload on an engine without a server: the counts by kind of step, and runs that end
-// before their requests do.
-#include "apps/offline_run.h"
+#include "loadgen/offline_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include <nlohmann/json.hpp>
-
-#include "apps/interrupt.h"
-#include "apps/offline_report.h"
 #include "tests/support/fake_engine.h"
 
 namespace sluice {
@@ -98,55 +91,13 @@ TEST_F(OfflineRunTest, AnEngineThatFailsEndsTheRun) {
   EXPECT_FALSE(run({}, workload(4, 20, 5)));
 }
 
-TEST_F(OfflineRunTest, TheReportHasTheKeysOfVllm) {
+TEST_F(OfflineRunTest, AnInterruptedRunKeepsItsFigures) {
   OfflineOptions options;
-  options.batch_size = 2;
-  const auto result = run(options, workload(6, 10, 4));
-  ASSERT_TRUE(result) << result.error().message;
-  OfflineReport report;
-  report.percentiles = {90};
-  report.batches = true;
-  report.facts = {{"model_id", "\"m\""}};
-  const auto json = nlohmann::json::parse(offline_json(*result, report));
-  EXPECT_EQ(json["model_id"], "m");
-  EXPECT_EQ(json["num_requests"], 6);
-  EXPECT_EQ(json["total_num_tokens"], 6 * 14);
-  EXPECT_DOUBLE_EQ(json["requests_per_second"].get<double>() * json["elapsed_time"].get<double>(),
-                   6);
-  EXPECT_DOUBLE_EQ(json["tokens_per_second"].get<double>() * json["elapsed_time"].get<double>(),
-                   6 * 14);
-  ASSERT_EQ(json["latencies"].size(), 3U);
-  double sum = 0;
-  for (const double latency : json["latencies"]) sum += latency;
-  EXPECT_NEAR(json["avg_latency"].get<double>(), sum / 3, 1e-12);
-  const auto& percentiles = json["percentiles"];
-  EXPECT_LE(percentiles["10"], percentiles["50"]);
-  EXPECT_LE(percentiles["50"], percentiles["99"]);
-  EXPECT_EQ(json["decode"]["decode_tokens"].get<int>() + json["hybrid"]["decode_tokens"].get<int>(),
-            6 * 3);
-  EXPECT_TRUE(json.contains("p90_tpot_ms"));
-  const auto& decode = json["decode"];
-  EXPECT_EQ(decode["matmul_rows"], 16 * decode["steps"].get<int>());
-  EXPECT_EQ(decode["matmul_rows_padding"],
-            16 * decode["steps"].get<int>() - decode["decode_tokens"].get<int>());
-  EXPECT_EQ(decode["attention_pairs_padding"], 75 * decode["steps"].get<int>());
-  const std::string text = offline_text(*result, report);
-  EXPECT_THAT(text, testing::HasSubstr("99% percentile latency"));
-  EXPECT_THAT(text, testing::HasSubstr("row pad %"));
-  EXPECT_THAT(text, testing::HasSubstr(" 75.0\n"));
-  report.batches = false;
-  EXPECT_FALSE(nlohmann::json::parse(offline_json(*result, report)).contains("latencies"));
-}
-
-// The last test of this file, because a process stays interrupted.
-TEST_F(OfflineRunTest, ZAnInterruptedRunKeepsItsFigures) {
-  catch_interrupts();
-  OfflineOptions options;
+  bool interrupted = false;
+  options.interrupted = [&] { return interrupted; };
   options.batch_size = 10;
   options.progress_every = Duration(1);
-  options.progress = [](const LoadProgress& progress) {
-    if (progress.completed > 10 && !interrupted()) raise(SIGINT);
-  };
+  options.progress = [&](const LoadProgress& progress) { interrupted = progress.completed > 10; };
   const auto result = run(options, workload(50, 10, 4));
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_TRUE(result->interrupted);
