@@ -10,6 +10,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ {m = int($$2 / 1500000); \
           print (m < 1 ? 1 : m < n ? m : n)}' /proc/meminfo)
 FUZZ_SECONDS ?= 30
+CAMPAIGN_SECONDS ?= 3600
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 # What ccache asks for before it caches compilations that use a precompiled header.
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros
@@ -27,6 +28,8 @@ help:
 	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
+	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak"
+	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"
 	@echo "make lint      clang-tidy over all C++ files (minutes); LINT=src/kv for one folder"
@@ -92,6 +95,10 @@ fuzz: packages-fuzz
 	$(call step,configure fuzz,cmake --preset fuzz >/dev/null)
 	$(call step,build fuzz,cmake --build --preset fuzz -j$(JOBS) --target fuzz_targets)
 	$(call step,fuzz,tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(JOBS))
+
+.PHONY: campaign
+campaign:
+	$(call step,campaign $(NAME),tools/campaign.sh "$(NAME)" $(CAMPAIGN_SECONDS) $(JOBS) $(SEED))
 
 # ---------------------------------------------------------------- style
 
