@@ -56,7 +56,7 @@ std::string probes_text(const Outcomes& outcomes) {
   return out;
 }
 
-// What the search found, in a sentence.
+// The search's result, in a sentence.
 std::string verdict(const BenchArguments& arguments, const CapacityResult& result,
                     const Outcomes& outcomes) {
   const std::string objectives =
@@ -135,7 +135,7 @@ Result<int> bench_capacity(const BenchArguments& arguments) {
   progress.end();
   Outcomes& outcomes = prober.outcomes();
   if (!found) {
-    // What was probed is not lost.
+    // The probes so far are printed all the same.
     if (!outcomes.empty()) std::fputs(probes_text(outcomes).c_str(), stderr);
     return found.error();
   }

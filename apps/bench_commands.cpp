@@ -25,7 +25,7 @@ CLI::Validator between(double least, double most) {
   return {check, "NUMBER", "bounded number"};
 }
 
-// What a number of seconds, milliseconds or requests per second can sensibly be.
+// The sensible range of seconds, milliseconds and requests per second.
 CLI::Validator above_zero() { return between(1e-6, 1e9); }
 
 void add_server_options(CLI::App& command, BenchArguments& a) {
@@ -43,8 +43,8 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
       ->allow_extra_args(false);
   command
       .add_option("--vocab-size", a.vocab_size,
-                  "draw prompts from the middle half of so many token ids (default: from what the "
-                  "server's /tokenize makes of common words)")
+                  "draw prompts from the middle half of N token ids (default: from the token ids "
+                  "that the server's /tokenize gives for common words)")
       ->group(group)
       ->check(CLI::Range(4, 1 << 30));
   command
@@ -64,7 +64,7 @@ void add_server_options(CLI::App& command, BenchArguments& a) {
       ->check(between(0, 1e6));
 }
 
-// What is asked, of a server or of an engine.
+// The requests to a server or an engine.
 void add_workload_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Request options";
   command.add_option("--num-prompts", a.num_prompts, "requests")
@@ -111,7 +111,7 @@ void add_request_options(CLI::App& command, BenchArguments& a) {
       ->check(above_zero());
 }
 
-// What every benchmark says.
+// The outputs of every benchmark.
 void add_common_outputs(CLI::App& command, BenchArguments& a) {
   const std::string group = "Output options";
   command.add_flag("--json", a.json, "one JSON object on stdout, nothing else")->group(group);
@@ -215,7 +215,7 @@ CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
   add_workload_options(*command, a.bench);
   command
       ->add_option("--batch-size", a.batch_size,
-                   "run in batches of so many, each when the one before has ended (all at once)")
+                   "run in batches of N requests, each when the one before has ended (all at once)")
       ->group(group)
       ->check(CLI::Range(1, 1 << 20));
   command

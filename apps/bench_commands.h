@@ -19,7 +19,7 @@ struct BenchCommands {
 
 BenchCommands add_bench(CLI::App& root, BenchArguments& arguments, OfflineArguments& offline);
 
-// What `sluice bench NAME` is refused with, when NAME is no command of it.
+// The error of `sluice bench NAME` when NAME is not a benchmark.
 Status check_bench_command(std::string_view name);
 
 }  // namespace sluice

@@ -49,7 +49,7 @@ struct BenchArguments {
   std::optional<double> duration;  // seconds
   double request_timeout = 600;    // seconds
   double ready_check_timeout = 0;  // seconds; 0: the server must be ready
-  // What comes out.
+  // The output.
   std::vector<std::string> goodput;
   std::string percentile_metrics = "ttft,tpot,itl";
   std::string metric_percentiles = "99";
@@ -69,10 +69,10 @@ struct BenchArguments {
   double probe_seconds = 30;
 };
 
-// Of a probe, unless its rate needs more to last probe_seconds.
+// The requests of a probe, unless its rate needs more to last probe_seconds.
 inline constexpr std::int64_t kProbeRequests = 128;
 
-// What a run against this server needs, checked; the workload's rate is still to choose.
+// The checked options of a run against this server; the workload's rate is still to choose.
 struct BenchPlan {
   LoadOptions load;
   WorkloadSpec workload;

@@ -163,7 +163,8 @@ CLI::App* add_profile(CLI::App& root, ProfileArguments& arguments) {
 }
 
 CLI::App* add_doctor(CLI::App& root, DoctorArguments& arguments) {
-  CLI::App* command = root.add_subcommand("doctor", "What this machine offers, what is missing");
+  CLI::App* command =
+      root.add_subcommand("doctor", "Shows what this machine has and what is missing");
   command->add_flag("--json", arguments.json, "one JSON object on stdout");
   return command;
 }

@@ -60,7 +60,7 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   EXPECT_FALSE(options->deterministic);
 }
 
-TEST(EngineArgumentsTest, WhatIsNotBuiltIsRefusedByName) {
+TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
   const auto refused = [](auto set, const char* name) {
     EngineOptionTexts texts;
     set(texts);
@@ -102,7 +102,7 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.kv_idle_release = "-1"; }, "--kv-idle-release");
 }
 
-TEST(EngineArgumentsTest, WhoSetsTheTokenBudget) {
+TEST(EngineArgumentsTest, TheTokenBudgetHasOneSource) {
   const auto parse = [](const char* budget, const char* slo, const char* scheduler = "") {
     EngineOptionTexts texts;
     texts.token_budget = budget;

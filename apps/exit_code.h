@@ -10,8 +10,8 @@ inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;          // wrong or unbuilt commands, options and values
 inline constexpr int kExitInterrupted = 130;  // by SIGINT: 128 + 2, as shells have it
 
-// Of a command that ended with this error: kExitUsage for what the user can put right on the
-// command line, kExitInterrupted for SIGINT.
+// The code of a command that ended with this error: kExitUsage for an error that the user can
+// correct on the command line, kExitInterrupted for SIGINT.
 int exit_code_for(const Error& error);
 
 // Prints "sluice: message" as one line on stderr; returns `code`.

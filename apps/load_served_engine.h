@@ -22,7 +22,7 @@ namespace sluice {
 
 class ServedEngine {
  public:
-  // `urgent`: what the engine's threads give way to; null = nothing. REQUIRES: it outlives this.
+  // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
   explicit ServedEngine(const UrgentWork* urgent = nullptr) : urgent_(urgent) {}
 
   // Once. Errors name file, field or option.

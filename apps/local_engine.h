@@ -24,8 +24,8 @@ struct LocalEngine {
   LoadedEngine loaded;
 };
 
-// With the token budget chosen (apps/tbt_goal.h). `urgent`: what the threads give way to; null =
-// nothing. REQUIRES: it and the clock outlive the engine. Errors name file, field or option.
+// With the token budget chosen (apps/tbt_goal.h). `urgent`: the work that the threads yield to;
+// null = none. REQUIRES: it and the clock outlive the engine. Errors name file, field or option.
 Result<LocalEngine> load_local_engine(const std::string& directory, const EngineOptions& options,
                                       const Clock& clock, StartupTimeline& timeline,
                                       const UrgentWork* urgent = nullptr);

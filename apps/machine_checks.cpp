@@ -97,8 +97,8 @@ MachineCheck check_huge_pages() {
           "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
-// What there is, and, by making one, whether each device can be used: a GPU without code in this
-// build, say, is found but refused.
+// The devices of this machine. Making each one shows whether it can be used: a GPU without code in
+// this build, for example, is found but refused.
 MachineCheck check_cuda() {
   const auto machine = inspect_cuda();
   if (!machine) return {"cuda", CheckLevel::kNote, machine.error().message, ""};

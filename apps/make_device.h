@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// The pool that owns the cores: as many threads as asked for, or one per CPU. They give way to
+// The pool that owns the cores: as many threads as asked for, or one per CPU. They yield to
 // `urgent` work; null = none. REQUIRES: it outlives the pool.
 std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options,
                                       const UrgentWork* urgent = nullptr);

@@ -67,7 +67,7 @@ Result<std::int64_t> choose_kv_bytes(const ModelConfig& config, const ModelIdent
       {tokens * kv_bytes_per_token(config, model.kv_dtype), most, memory.free_bytes / 4});
 }
 
-// What attention sees at most; 0 when some layer sees all.
+// The largest attention window; 0 when a layer has none.
 std::int32_t window_of(const ModelConfig& config) {
   std::int32_t window = 0;
   for (const LayerConfig& layer : config.layers) {

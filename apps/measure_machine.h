@@ -22,7 +22,7 @@ struct MeasureOptions {
   std::int64_t max_kv_bytes = std::int64_t{8} << 30;  // unless --kv-cache-memory says otherwise
 };
 
-// Whose figures a profile of the model here holds (the model: identify_model()).
+// The identity of a profile of this model (identify_model()) on this device and pool.
 ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
                                  const ThreadPool& pool);
 

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Those of vllm bench latency.
+// The percentiles of vllm bench latency.
 constexpr int kBatchPercentiles[] = {10, 25, 50, 75, 90, 99};
 
 // Latencies of batches in seconds, ascending; there are few, so they are kept exactly.
@@ -68,7 +68,7 @@ ordered_json steps_json(const StepTotals& totals) {
   return json;
 }
 
-// Of what was computed: for nothing.
+// The share of the computed work that had no use.
 double percent_of(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }

@@ -1,6 +1,6 @@
-// What `sluice bench offline` says: the keys of `vllm bench throughput` and, of runs in batches, of
-// `vllm bench latency`; then steps by kind, then what `bench serve` says of requests. Pure; any
-// thread.
+// The output of `sluice bench offline`: the keys of `vllm bench throughput` and, of runs in
+// batches, of `vllm bench latency`; then steps by kind, then what `bench serve` says of requests.
+// Pure; any thread.
 #pragma once
 
 #include <string>

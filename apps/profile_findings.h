@@ -1,4 +1,4 @@
-// What a machine profile means for its user: goals, budgets, errors; as text and as JSON.
+// The conclusions from a machine profile: goals, budgets, errors; as text and as JSON.
 // Pure functions; any thread.
 #pragma once
 

@@ -95,7 +95,7 @@ Plot time_split(const MachineProfile& p, bool prompts) {
   }
   Plot plot;
   plot.name = prompts ? "split_prompt" : "split_decode";
-  plot.title = prompts ? "What a prompt's step is made of" : "What a decode step is made of";
+  plot.title = prompts ? "The parts of a prompt's step" : "The parts of a decode step";
   plot.caption =
       prompts ? "Matrix products and the like count tokens; attention grows with their square."
               : fmt::format("{} decodes: attention reads the context, all else is the same.", rows);
@@ -122,7 +122,7 @@ Plot joining(const MachineProfile& p, std::int32_t token_budget) {
   }
   Plot plot;
   plot.name = "joining";
-  plot.title = "What a prompt that joins costs the decodes";
+  plot.title = "The cost of a joining prompt for the decodes";
   plot.caption = fmt::format(
       "The longest step of {} decodes (contexts of {}) when a prompt joins whole, or in chunks of "
       "{} tokens, as a multiple of their step alone.",

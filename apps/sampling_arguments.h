@@ -33,7 +33,7 @@ struct SamplingArguments {
   bool include_stop = false;
 };
 
-// What the arguments say alone; ranges that need no model are checked.
+// The parameters by the arguments alone. Checks the ranges that need no model.
 Result<SamplingParams> parse_sampling(const SamplingArguments& arguments);
 
 // Fills in the model's defaults where the arguments are silent.

@@ -104,7 +104,7 @@ void print_known(bool json) {
 
 std::string json_text(std::string_view text) { return SimulateJson(text).dump(); }
 
-// What was run, in front of what came out.
+// The run's settings, in front of its results.
 std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
   std::vector<std::pair<std::string, std::string>> extra = {
       {"gpu", json_text(m.gpu)},

@@ -10,7 +10,7 @@ namespace sluice {
 
 // As given; absent or empty = not given.
 struct SimulateArguments {
-  // What runs.
+  // The machine.
   std::string gpu;
   std::string model;
   std::int32_t tp = 1;
@@ -22,7 +22,7 @@ struct SimulateArguments {
   std::optional<std::int64_t> kv_tokens;
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
-  // How it schedules.
+  // The scheduler.
   std::string scheduler = "stall-free";
   std::string token_budget = "512";
   std::optional<std::int32_t> max_num_seqs;
@@ -33,7 +33,7 @@ struct SimulateArguments {
   double predictor_skew = 0;
   bool no_predictor_learning = false;
   double step_jitter = 0;
-  // What is asked of it.
+  // The requests.
   std::optional<double> qps;
   double burstiness = 1;
   std::optional<std::int64_t> num_requests;
@@ -43,7 +43,7 @@ struct SimulateArguments {
   double rate_scale = 1;
   double length_scale = 1;
   std::uint64_t seed = 0;
-  // What is looked for.
+  // The question.
   bool capacity = false;
   bool search = false;
   bool list = false;
@@ -54,7 +54,7 @@ struct SimulateArguments {
   double resolution = 0.025;
   int max_probes = 20;
   std::optional<std::int32_t> gpus;
-  // What comes out.
+  // The output.
   std::string metric_percentiles = "99";
   bool json = false;
   bool no_progress = false;

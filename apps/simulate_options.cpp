@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 void add_deployment_options(CLI::App& command, SimulateArguments& a) {
-  const std::string group = "What runs";
+  const std::string group = "Machine";
   command.add_option("--gpu", a.gpu, "by name; --list shows them")->group(group);
   command.add_option("--model", a.model, "by name; --list shows them")->group(group);
   command.add_option("--tp", a.tp, "GPUs that share each layer (default 1)")->group(group);
@@ -47,7 +47,7 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
 }
 
 void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
-  const std::string group = "How it schedules";
+  const std::string group = "Scheduling";
   command
       .add_option("--scheduler", a.scheduler,
                   fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
@@ -59,15 +59,14 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
       ->group(group);
   command
       .add_option("--predictor-noise", a.predictor_noise,
-                  "of those measurements, relative (default 0.05)")
+                  "error of those measurements, relative (default 0.05)")
       ->group(group);
   command
-      .add_option("--predictor-scale", a.predictor_scale,
-                  "what its predictions are multiplied by (default 1)")
+      .add_option("--predictor-scale", a.predictor_scale, "factor on its predictions (default 1)")
       ->group(group);
   command
       .add_option("--predictor-skew", a.predictor_skew,
-                  "each of its coefficients is off by up to so much, relative (default 0)")
+                  "largest error of each of its coefficients, relative (default 0)")
       ->group(group);
   command
       .add_flag("--no-predictor-learning", a.no_predictor_learning,
@@ -75,7 +74,7 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
       ->group(group);
   command
       .add_option("--max-num-seqs", a.max_num_seqs,
-                  "that run at once, per replica (default 128, or the profile's)")
+                  "sequences that run at once, per replica (default 128, or the profile's)")
       ->group(group);
   command
       .add_option("--max-model-len", a.max_model_len,
@@ -87,7 +86,7 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
 }
 
 void add_load_options(CLI::App& command, SimulateArguments& a) {
-  const std::string group = "What is asked of it";
+  const std::string group = "Requests";
   command.add_option("--qps", a.qps, "requests per second, Poisson; inf: all at once")
       ->group(group);
   command
@@ -117,7 +116,7 @@ void add_load_options(CLI::App& command, SimulateArguments& a) {
 }
 
 void add_question_options(CLI::App& command, SimulateArguments& a) {
-  const std::string group = "What is looked for";
+  const std::string group = "Question";
   command
       .add_flag("--capacity", a.capacity,
                 "the largest rate with P99 TBT within the SLO and a bounded queue")

@@ -14,8 +14,8 @@
 
 namespace sluice {
 
-// Returns the options to load the engine with; those with a number as budget are left alone. What
-// was chosen and why goes to the log. kInvalidArgument for a goal that cannot be kept.
+// Returns the options to load the engine with; those with a number as budget are left alone. The
+// choice and its reason go to the log. kInvalidArgument for a goal that cannot be met.
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
                                         Device& device, ThreadPool& pool, const Clock& clock);
 

@@ -25,8 +25,8 @@ T must(Result<T> result) {
   return *std::move(result);
 }
 
-// Memory of a device until the end of a measurement. What is taken holds small numbers, whatever
-// 16-bit float they are read as.
+// Memory of a device until the end of a measurement. It holds small numbers in every 16-bit float
+// format.
 class Memory {
  public:
   Memory(Device& device, std::int64_t bytes);

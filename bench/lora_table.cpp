@@ -33,7 +33,7 @@ std::vector<Product> products_of_layer(bool large, std::int64_t by) {
   return {{{hidden, kv, kv}, hidden}, {{hidden}, hidden}, {{wide, wide}, hidden}, {{hidden}, wide}};
 }
 
-enum class Use : std::uint8_t { kNobody, kInTurn, kInPieces };
+enum class Use : std::uint8_t { kNone, kInTurn, kInPieces };
 struct LoraStep {
   const char* name;
   std::int32_t tokens;
@@ -62,7 +62,7 @@ class LoraRun {
       weight_bytes += 2 * product.depth * sum_of(product.widths);
       widest = std::max({widest, product.depth, sum_of(product.widths)});
     }
-    if (step.use != Use::kNobody) bytes_ = static_cast<double>(adapter_bytes) * step.adapters;
+    if (step.use != Use::kNone) bytes_ = static_cast<double>(adapter_bytes) * step.adapters;
     adapter_bytes = (adapter_bytes * layers_ + 4096) * step.adapters;
     memory_ =
         std::make_unique<Memory>(device, adapter_bytes + weight_bytes * layers_ +
@@ -90,7 +90,7 @@ class LoraRun {
     double expand = 0;
     double all = 0;
   };
-  // Of rounds by turns, the fastest each: others share the machine.
+  // The fastest of several rounds each, because other processes share the machine.
   Times run() {
     const auto submit = [&](bool matmul, bool shrink, bool expand) {
       return capture(device_, [&] {
@@ -209,7 +209,7 @@ class LoraRun {
 
 void print_lora(Device& device, bool small) {
   const bool large = device.traits().asynchronous;
-  const LoraStep steps[] = {{"decode 32, nobody uses one", 32, 32, Use::kNobody, 16},
+  const LoraStep steps[] = {{"decode 32, no adapter used", 32, 32, Use::kNone, 16},
                             {"decode 1, 1 adapter", 1, 1, Use::kInTurn, 16},
                             {"decode 32, 1 adapter", 32, 1, Use::kInTurn, 16},
                             {"decode 32, 32 adapters", 32, 32, Use::kInTurn, 16},

@@ -1,5 +1,5 @@
-// What this machine can do at best, to state kernels as fractions of it: read bandwidth of memory,
-// and products of BF16 pairs.
+// The peak rates of this machine, which kernels are compared with: read bandwidth of memory, and
+// products of BF16 pairs.
 // Threads: any; each call works on the calling thread alone.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the scheduler costs per step under each policy: steady decode and admission, and beside a
+// The scheduler's cost per step under each policy: steady decode and admission, and beside a
 // queue of 100,000. Reported per running sequence, per admission or per plan; the targets stand in
 // docs/scheduling.md.
 #include <benchmark/benchmark.h>
@@ -211,7 +211,7 @@ void admission(benchmark::State& state) {
 BENCHMARK(admission)->ArgsProduct({policy_numbers(), {0, 1}})->ArgNames({"policy", "cached"});
 
 // 100,000 sequences wait, one choice a request or 100, of one client. `p99_ns` is of plans, most of
-// which admit nobody; `cancel_ns` of sequences in the middle of the queue.
+// which admit no sequence; `cancel_ns` of sequences in the middle of the queue.
 void long_queue(benchmark::State& state) {
   constexpr int kWaiting = 100'000;
   constexpr int kPlans = 400;

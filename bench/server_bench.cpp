@@ -1,4 +1,4 @@
-// What the server costs, measured from outside on `sluice serve` as a child process:
+// The server's cost, measured from outside on `sluice serve` as a child process:
 //   server_bench [--sluice PATH] [--demo DIR] [--model DIR] [--only dispatch|overhead|idle]
 //                [--rounds N] [--threads N] [--json FILE]
 // dispatch: 64 streams of the demo model: a request's last byte to the engine's inbox, a token's

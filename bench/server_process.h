@@ -16,8 +16,8 @@ namespace sluice::bench {
 
 class ServerProcess {
  public:
-  // Starts `binary serve MODEL ARGUMENTS...` on a free port and waits until it is ready. What it
-  // says when it does not become ready is in the error.
+  // Starts `binary serve MODEL ARGUMENTS...` on a free port and waits until it is ready. If it does
+  // not become ready, the error has its output.
   static Result<ServerProcess> start(const std::string& binary, const std::string& model,
                                      const std::vector<std::string>& arguments);
   ~ServerProcess();  // SIGTERM, and waits
@@ -46,7 +46,7 @@ Result<int> connect_to(std::uint16_t port);
 // Sends all of it.
 Status send_all(int socket, const std::string& bytes);
 
-// What the histogram `name` of an exposition has counted since an earlier exposition.
+// The counts of the histogram `name` between two expositions.
 Result<Histogram> histogram_since(const std::string& before, const std::string& after,
                                   const std::string& name);
 

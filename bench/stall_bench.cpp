@@ -1,4 +1,4 @@
-// What a long prompt does to streams that run already, on the real engine, by policy:
+// The effect of a long prompt on running streams, on the real engine, by policy:
 //   stall_bench MODEL [--streams 16] [--prompt 4000] [--output 160] [--threads N]
 //               [POLICY[:BUDGET]]...
 // Each policy runs the same requests: so many streams decode, then the long prompt arrives. Shown
@@ -163,7 +163,7 @@ Status run(const Options& options) {
 
 int main(int argc, char** argv) {
   sluice::bench::Options options;
-  CLI::App app("What a long prompt does to running streams, by policy");
+  CLI::App app("The effect of a long prompt on running streams, by policy");
   app.add_option("model", options.model, "checkpoint directory")->required();
   app.add_option("policies", options.policies, "POLICY or POLICY:BUDGET")->capture_default_str();
   app.add_option("--streams", options.streams)->capture_default_str();

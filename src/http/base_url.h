@@ -19,7 +19,7 @@ struct BaseUrl {
   std::string prefix;     // before every path: "" or "/gpt"; no slash at its end
 };
 
-// Of the server, for messages: "127.0.0.1 port 8000", "unix:/run/sluice.sock".
+// The server's name for messages: "127.0.0.1 port 8000", "unix:/run/sluice.sock".
 std::string server_name(const BaseUrl& url);
 
 // Errors name what is wrong with the address and what would be right; https is refused by name. A

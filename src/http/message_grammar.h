@@ -24,6 +24,7 @@ struct Field {
   std::string_view name;
   std::string_view value;  // without blanks around it
 };
+// REQUIRES: the line has a colon.
 Field split_field(std::string_view line);
 
 // Content-Length: digits alone.

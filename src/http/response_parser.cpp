@@ -162,7 +162,7 @@ bool ResponseParser::length_field(std::string_view value) {
 bool ResponseParser::end_of_head() {
   if (head_.status < 200) {
     if (head_.status == 101)
-      return refuse("101: the server changes to a protocol nobody asked for");
+      return refuse("101: the server changes to a protocol that was not asked for");
     // An interim answer; the real one follows. The sum of the heads stays bounded.
     const std::size_t bytes = head_bytes_;
     *this = {};

@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What came for one request.
+// The answer to one request.
 struct AnswerDetail {
   std::vector<float> gaps_s;  // between its chunks
   std::string text;

@@ -114,7 +114,7 @@ class LoadRun final : public FlightEvents {
     if (landed_ == workload_.requests.size()) end(LoadEnd::kAllEnded);
   }
 
-  // Where nobody answers, the last ones out decide whether the server is gone.
+  // When no answer comes, the last requests in flight decide whether the server is gone.
   bool has_place() const {
     if (unanswered_ >= kGoneAfter) return false;
     return options_.max_concurrency == 0 ||
@@ -182,7 +182,7 @@ class LoadRun final : public FlightEvents {
     ++errors_[known ? record.error : "other errors"];
   }
 
-  // Once: whoever comes first decides.
+  // Once: the first reason counts.
   void end(LoadEnd reason) {
     if (std::exchange(ended_, true)) return;
     if (options_.progress_every > Duration(0)) options_.progress(progress());

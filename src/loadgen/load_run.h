@@ -1,8 +1,8 @@
-// run_load(): a workload against a server: requests go out at their times, whatever the answers do
-// (open loop), or as places become free (closed loop); every answer is streamed and timed. What
-// fails, fails alone; when the run ends before its requests, by time, by a signal or because the
-// server is gone, they stay in the figures as unfinished.
-// Has an event loop of its own, on the caller's thread, which it blocks.
+// run_load(): sends a workload to a server. Requests go out at their arrival times, regardless of
+// the answers (open loop), or as soon as a place is free (closed loop). Every answer is streamed
+// and timed. A failed request does not end the run. A run ends before its requests by time, by a
+// signal or because the server is gone; the rest then stays in the figures as unfinished. Has an
+// event loop of its own. Blocks the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-// The state of a run, for people who wait.
+// The state of a run, for display.
 struct LoadProgress {
   Duration elapsed{0};
   std::int64_t total = 0;
@@ -34,7 +34,7 @@ struct LoadProgress {
   Duration p99_tbt{0};
 };
 
-// What a run's recorder knows of it; the caller adds the rest.
+// The part that a run's recorder knows; the caller adds the rest.
 LoadProgress recorded_progress(const ServingRecorder& recorder, Duration elapsed);
 
 struct LoadOptions {
@@ -87,7 +87,7 @@ struct LoadResult {
   std::vector<AnswerDetail> answers;
 };
 
-// So many requests in a row without any answer, and none in flight: the server is gone.
+// After 20 requests in a row without any answer, and with none in flight, the server is gone.
 inline constexpr int kGoneAfter = 20;
 
 // Errors are those of the beginning only: the host is not known.

@@ -1,4 +1,4 @@
-// Runs against a server that says what a test wants: counts, times, and all that can go wrong.
+// Runs against a server whose answers the test chooses: counts, times and failures.
 #include "loadgen/load_run.h"
 
 #include <gmock/gmock.h>
@@ -112,7 +112,7 @@ TEST(LoadRun, OpenLoopCountsTheWaitForAPlaceClosedLoopDoesNot) {
   for (const RequestRecord& record : closed.records) EXPECT_EQ(record.arrival, record.sent);
 }
 
-TEST(LoadRun, WhatFailsFailsAloneAndSaysWhy) {
+TEST(LoadRun, AFailedRequestFailsAloneAndSaysWhy) {
   TestOpenAiServer server;
   server.answer = [](const auto& exchange, int number) {
     switch (number) {

@@ -1,6 +1,6 @@
-// What a run reads from a server's /metrics (Prometheus text): how many requests run and wait, how
-// full the KV cache is, and how long requests have waited for their first step. Names are vLLM's
-// behind any namespace ("vllm:", "sluice:"). Pure; any thread.
+// The part of a server's /metrics (Prometheus text) that a run reads: the numbers of running and
+// waiting requests, the use of the KV cache, and the waiting times until the first step. Names are
+// vLLM's behind any namespace ("vllm:", "sluice:"). Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -149,7 +149,7 @@ Plot server_over_time(const std::vector<ServerSample>& samples) {
   }
   Plot plot{"server_batch",
             "The server's batch",
-            "What the server's /metrics said, once a second: "
+            "The server's /metrics, once a second: "
             "requests that run and wait, and the share of the KV cache in use.",
             {},
             {}};
@@ -202,8 +202,8 @@ std::vector<Plot> capacity_plots(std::vector<CapacityPoint> points, double tbt_s
       tbt_slo_ms);
   Plot throughput{"throughput_latency",
                   "Throughput and latency",
-                  "What each probe gave in tokens, "
-                  "and at what P99 TBT.",
+                  "The token throughput "
+                  "and the P99 TBT of each probe.",
                   {},
                   {}};
   throughput.data.emplace_back("probes.dat", std::move(data));

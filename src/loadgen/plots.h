@@ -29,8 +29,8 @@ struct Plot {
   std::vector<std::pair<std::string, std::string>> data;  // file, content
 };
 
-// Those of one run: latencies, TBT over time, requests over time and, where the server told, its
-// batch. Empty ones are left out.
+// The plots of one run: latencies, TBT over time, requests over time and, if the server reports it,
+// its batch. Empty plots are left out.
 std::vector<Plot> run_plots(const LoadResult& result);
 
 // Latency over load, of the probes of a search; nothing for fewer than two.

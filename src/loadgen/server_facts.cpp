@@ -22,7 +22,7 @@ constexpr std::size_t kFewestIds = 16;
 // Between two questions whether a server is ready.
 constexpr Duration kReadyPause = std::chrono::milliseconds(250);
 
-// What the server said instead of what was asked for.
+// The error for an answer that is not the expected one.
 Error refused(const http::ClientRequest& request, const http::Answer& answer) {
   ChunkReader reader;
   std::string hint;
@@ -46,8 +46,8 @@ Result<json> ask_json(const http::HttpClientOptions& options, const http::Client
   return object;
 }
 
-// An error while it is not ready. What else may be wrong with it (a key, say) is for others to
-// find.
+// An error while it is not ready. Other problems, such as a wrong key,
+// are found by later requests.
 Status ask_ready(const http::HttpClientOptions& options) {
   const http::ClientRequest ready{"GET", "/ready", {}};
   ASSIGN_OR_RETURN(const http::Answer answer, http::fetch(options, ready));

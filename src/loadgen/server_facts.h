@@ -1,5 +1,5 @@
-// What a run must know of the server before it begins, asked of any OpenAI-compatible server.
-// Blocks its thread while it asks.
+// The facts that a run needs before it begins, from any OpenAI-compatible server. Blocks the
+// calling thread.
 #pragma once
 
 #include <cstdint>

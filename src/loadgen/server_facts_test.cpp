@@ -27,7 +27,7 @@ TEST(ServerFacts, TheModelIsTheFirstOrTheOneAskedFor) {
   EXPECT_THAT(unknown.error().message, HasSubstr("the server has a, b, c"));
 }
 
-TEST(ServerFacts, WhatIsNoOpenAiServerIsSaidToBeNone) {
+TEST(ServerFacts, AnotherKindOfServerIsNamedAsSuch) {
   TestOpenAiServer server;
   const auto options = server.client_options();
   server.models.body = "<html>";
@@ -66,7 +66,7 @@ TEST(ServerFacts, TheWaitForAServerHasAnEnd) {
   EXPECT_EQ(loading.error().code, ErrorCode::kDeadlineExceeded);
   EXPECT_THAT(loading.error().message,
               testing::AllOf(HasSubstr("not ready after 0.3 s"), HasSubstr("503: loading")));
-  // Nobody there at all.
+  // No server at all.
   const auto gone = server.client_options();
   server.on_loop([&] { server.die(); });
   EXPECT_FALSE(await_ready(gone, std::chrono::milliseconds(100), clock));

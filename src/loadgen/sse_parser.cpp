@@ -42,7 +42,7 @@ bool SseParser::take_line(std::string_view line, FunctionRef<void(std::string_vi
     return true;
   }
   const std::size_t colon = line.find(':');
-  if (line.substr(0, colon) != "data") return true;  // a comment, or a field nobody uses
+  if (line.substr(0, colon) != "data") return true;  // a comment, or a field without use here
   std::string_view value;
   if (colon != std::string_view::npos) value = line.substr(colon + 1);
   if (value.starts_with(' ')) value.remove_prefix(1);

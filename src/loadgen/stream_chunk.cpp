@@ -38,7 +38,7 @@ bool has_token(const dom::object& choice, bool ended) {
          (delta["tool_calls"].get(calls) == SUCCESS && calls.size() > 0);
 }
 
-// What of it people would read.
+// The text of the choice for a reader.
 std::string_view text_of(const dom::object& choice) {
   std::string_view text;
   if (choice["text"].get(text) == SUCCESS) return text;

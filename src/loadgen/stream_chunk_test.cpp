@@ -72,7 +72,7 @@ TEST(StreamChunk, ErrorsOfServersAreTold) {
   EXPECT_EQ(reader.error_message(std::string(1000, 'x')).size(), 203U);
 }
 
-TEST(StreamChunk, WhatIsNoChunkIsRefusedWithItsBeginning) {
+TEST(StreamChunk, OtherTextIsRefusedAndItsBeginningShown) {
   ChunkReader reader;
   for (const std::string_view text : {"", "{", "[]", "7", "{\"choices\"", R"({"other":1})"}) {
     const auto chunk = reader.read(text);

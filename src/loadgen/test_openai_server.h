@@ -1,5 +1,5 @@
-// TestOpenAiServer: an HttpServer on a free port, with its loop on a thread of its own, that says
-// what a test wants it to. Without instruction each completion gets four tokens and usage.
+// TestOpenAiServer: an HttpServer on a free port, with its loop on a thread of its own, whose
+// answers the test chooses. By default each completion gets four tokens and usage.
 // Threads: the test's own; what it does with exchanges goes through on_loop().
 #pragma once
 
@@ -31,11 +31,11 @@ class TestOpenAiServer final : private http::Handler {
 
   // Instead of the usual answer to the n-th completion (from 0). Before the run; on the loop.
   std::function<void(ExchangePtr, int)> answer;
-  // Of GET /v1/models, POST /tokenize, GET /metrics. Before the run.
+  // The answers to GET /v1/models, POST /tokenize and GET /metrics. Set before the run.
   http::Response models{200, "application/json", {}, R"({"data":[{"id":"m","max_model_len":99}]})"};
   http::Response tokenize{404, "application/json", {}, R"({"error":{"message":"no such path"}})"};
   http::Response metrics{404, "text/plain", {}, ""};
-  // Of GET /ready. So many times first, whatever it or `models` say: 503.
+  // The answer to GET /ready. Both it and `models` are 503 the first `loading` times.
   http::Response ready{404, "text/plain", {}, ""};
   std::atomic<int> loading{0};
 

@@ -1,5 +1,5 @@
-// WorkloadSpec: what a user asks for, as options, made into the workload of a run: a trace file
-// with its own times, or lengths and an arrival process. Pure but for reading files; any thread.
+// WorkloadSpec: the options of a workload, and make_workload(), which makes it: a trace file with
+// its own times, or lengths and an arrival process. Reads files; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class RampUp : std::uint8_t { kNone, kLinear, kExponential };
 
 struct WorkloadSpec {
   std::string trace;  // a file; "": lengths and arrivals
-  // Of a trace; its max_requests and max_total are set from those below.
+  // For a trace. make_workload() sets max_requests and max_total from the members below.
   TraceOptions trace_options;
   std::string lengths = "fixed:1024,128";  // see workload/lengths.h
   std::int64_t count = 0;                  // 0: the whole trace; else 1000 requests

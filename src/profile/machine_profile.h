@@ -35,7 +35,7 @@ struct ProfilePoint {
   bool held_out = false;  // not used to fit: the error is measured on these
 };
 
-// What the figures hold for. They must be measured again when any of it changes.
+// The model and machine that the figures hold for. They must be measured again when either changes.
 struct ProfileIdentity {
   std::string model_digest;  // hex
   std::string dtype;         // of the weights

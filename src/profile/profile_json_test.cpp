@@ -19,7 +19,7 @@ MachineProfile fitted() {
   return profile;
 }
 
-TEST(ProfileJsonTest, WhatIsWrittenIsReadBack) {
+TEST(ProfileJsonTest, AWrittenProfileIsReadBack) {
   const MachineProfile profile = fitted();
   const std::string text = profile_to_json(profile);
   const auto read = parse_profile(text, "p.json");
@@ -67,7 +67,7 @@ TEST(ProfileJsonTest, WrongFieldsAreNamed) {
   expect_refused([](json& r) { r["model_name"] = std::string(600, 'x'); }, "model_name");
 }
 
-TEST(ProfileJsonTest, WhatIsNoProfileIsRefused) {
+TEST(ProfileJsonTest, OtherTextIsRefused) {
   EXPECT_FALSE(parse_profile("", "p"));
   EXPECT_FALSE(parse_profile("[]", "p"));
   EXPECT_FALSE(parse_profile("{\"format\": ", "p"));

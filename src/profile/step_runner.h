@@ -1,7 +1,8 @@
 // StepRunner: runs steps of a wanted shape through the Executor seam and times them: plans made by
 // hand, without scheduler, requests or sampling of real text. So what is measured is what serving
 // runs, on any device, and in tests on an executor with a known law.
-// Owner: whoever measures. Threads: the executor's. Its slots and blocks are the runner's alone.
+// Owner: the caller that measures. Threads: the executor's. Its slots and blocks are the runner's
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace sluice {
 
-// What the executor is made for.
+// The limits of the executor.
 struct StepLimits {
   KvOptions kv;                 // its max_num_seqs and max_model_len hold for steps too
   std::int32_t max_tokens = 0;  // per step

@@ -1,6 +1,6 @@
-// From a machine profile and a TBT goal (SLO) to a token budget or a time budget. The goal is kept
-// for a reference load: as many decodes as the paper's (32, or what the engine runs at once) with
-// contexts of 4,096 tokens (or the engine's), and a chunk behind as long a context.
+// From a machine profile and a TBT goal (SLO) to a token budget or a time budget. The goal is met
+// for a reference load: 32 decodes as in the paper (at most the engine's) with contexts of 4,096
+// tokens (at most the engine's), and a chunk behind a context of the same length.
 // Pure functions; any thread.
 #pragma once
 
@@ -31,8 +31,8 @@ struct PaperGoals {
 };
 PaperGoals paper_goals(const MachineProfile& profile);
 
-// What predictions are multiplied by before they are compared with a goal: nine in ten steps then
-// take less.
+// The factor on predictions before they are compared with a goal: nine in ten steps then take less
+// time.
 double prediction_margin(const MachineProfile& profile);
 
 // Tokens that a prompt's first chunk has at least: a tile, or 16.

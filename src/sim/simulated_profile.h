@@ -1,6 +1,6 @@
-// The profile that `sluice profile` would have measured if the simulated machine were real: the
-// same grid, the same fit, steps of the cost model with noise. So a predictor tried in simulation
-// errs as one does that was fitted to a machine. One thread.
+// The profile that `sluice profile` would measure if the simulated machine were real: the same
+// grid, the same fit, steps of the cost model with noise. A predictor in simulation then has errors
+// like one that was fitted to a machine. One thread.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ double gamma_from_one(SplitMix64& random, double shape) {
   }
 }
 
-// Of mean 1.
+// A gap of mean 1.
 double gap(SplitMix64& random, double shape) {
   if (shape == 1) return -portable_log(uniform_above_zero(random));
   if (shape > 1) return gamma_from_one(random, shape) / shape;

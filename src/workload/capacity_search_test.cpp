@@ -35,7 +35,7 @@ auto tbt_bound(double capacity) {
   };
 }
 
-// What holds whatever the probes say.
+// The properties of every result.
 void expect_consistent(const CapacityOptions& options, const CapacityResult& result) {
   EXPECT_LE(result.probes.size(), static_cast<std::size_t>(options.max_probes));
   double largest_met = 0;

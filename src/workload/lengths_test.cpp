@@ -108,7 +108,7 @@ TEST(Lengths, LengthsOfASeedNeverChange) {
   EXPECT_EQ(l[2].output_tokens, 848);
 }
 
-TEST(Lengths, WhatIsTooLongIsShortenedInProportion) {
+TEST(Lengths, LongRequestsAreShortenedInProportion) {
   const RequestLengths half = shorten({3000, 1000}, 2000);
   EXPECT_EQ(half.prompt_tokens, 1500);
   EXPECT_EQ(half.output_tokens, 500);

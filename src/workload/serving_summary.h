@@ -1,5 +1,5 @@
-// What a run of requests looked like to its clients: the figures, names and JSON keys of
-// `vllm bench serve`, whether the requests were sent to a server or simulated.
+// The figures of a run as its clients see them, with the names and JSON keys of `vllm bench serve`,
+// for requests to a server and simulated ones.
 //
 // TTFT is counted from the intended arrival when the loop is open, so that a stalled server or a
 // slow client cannot hide requests (coordinated omission); a request that had not ended when the
@@ -46,7 +46,8 @@ struct ServingSummary {
   std::int64_t completed = 0;
   std::int64_t failed = 0;
   std::int64_t unfinished = 0;
-  // Of completed and unfinished requests; prompts count once a token of the answer has come.
+  // Sums over completed and unfinished requests. A prompt counts once a token of the answer has
+  // come.
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
   std::int64_t good = 0;
@@ -77,7 +78,7 @@ class ServingRecorder {
   }
   void add_request(const RequestRecord& record);
 
-  // Of what has been added: counts and latencies; what needs the run's end is missing. Until
+  // The counts and latencies so far, without the figures that need the run's end. Valid until
   // finish().
   const ServingSummary& so_far() const { return summary_; }
 

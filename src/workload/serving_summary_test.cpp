@@ -59,7 +59,7 @@ TEST(ServingRecorder, OneTokenHasNoTpot) {
   EXPECT_EQ(summary.ttft.count(), 1);
 }
 
-// Coordinated omission: a server that answers nobody must not look good.
+// Coordinated omission: a server that answers no request must not look good.
 TEST(ServingRecorder, AnUnansweredRequestCountsWithTheTimeWaited) {
   ServingRecorder recorder;
   RequestRecord record;

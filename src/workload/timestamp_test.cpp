@@ -29,7 +29,7 @@ TEST(Timestamp, DaysFollowOneAnother) {
             *parse_timestamp("2024-02-29 00:00:00"));
 }
 
-TEST(Timestamp, WhatIsNoTime) {
+TEST(Timestamp, OtherTextIsRefused) {
   for (const char* text : {"",
                            "2023",
                            "2023-11-16",

@@ -52,7 +52,7 @@ class TraceBuilder {
   std::int64_t shortened_ = 0;
   std::int64_t skipped_ = 0;
   std::optional<Duration> first_time_;
-  // Of the request before.
+  // The time of the request before.
   Duration time_{0};
   std::string time_text_;
   std::int64_t line_ = 0;
