@@ -108,13 +108,4 @@ Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
   return choice;
 }
 
-std::vector<std::int32_t> good_token_counts(const MachineProfile& profile) {
-  std::vector<std::int32_t> counts;
-  const std::int32_t step = quantum(profile);
-  for (std::int32_t tokens = step; tokens <= profile.max_tokens; tokens += step) {
-    counts.push_back(tokens);
-  }
-  return counts;
-}
-
 }  // namespace sluice

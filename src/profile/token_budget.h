@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -52,8 +51,5 @@ struct TimeBudgetChoice {
 // kInvalidArgument as above.
 Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
                                             const ReferenceLoad& load, Duration goal);
-
-// Tokens at which a step of prompts ends a tile, up to the largest that was measured.
-std::vector<std::int32_t> good_token_counts(const MachineProfile& profile);
 
 }  // namespace sluice

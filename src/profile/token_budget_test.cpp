@@ -113,13 +113,5 @@ TEST(TokenBudgetTest, ATimeBudgetHasRoomForChunksThatCostLittle) {
   EXPECT_EQ(choice->time.min_chunk, 16);
 }
 
-TEST(TokenBudgetTest, GoodCountsAreWholeTiles) {
-  const MachineProfile profile = exact();
-  const auto counts = good_token_counts(profile);
-  EXPECT_EQ(counts.front(), 16);
-  EXPECT_EQ(counts.back(), 512);
-  EXPECT_EQ(counts.size(), 32U);
-}
-
 }  // namespace
 }  // namespace sluice

@@ -16,15 +16,6 @@ Duration rounded(double seconds) {
 
 LatencyPool::LatencyPool() : buckets_(kBuckets, 0) {}
 
-void LatencyPool::merge(const LatencyPool& other) {
-  for (std::size_t i = 0; i < kBuckets; ++i) buckets_[i] += other.buckets_[i];
-  count_ += other.count_;
-  sum_ += other.sum_;
-  sum_squares_ += other.sum_squares_;
-  least_ = std::min(least_, other.least_);
-  greatest_ = std::max(greatest_, other.greatest_);
-}
-
 Duration LatencyPool::mean() const {
   return count_ == 0 ? Duration(0) : rounded(sum_ / static_cast<double>(count_));
 }

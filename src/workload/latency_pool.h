@@ -31,7 +31,6 @@ class LatencyPool {
     least_ = std::min(least_, Duration(ns));
     greatest_ = std::max(greatest_, Duration(ns));
   }
-  void merge(const LatencyPool& other);
 
   std::int64_t count() const { return count_; }
   // Zero when the pool is empty.

@@ -110,26 +110,6 @@ TEST(LatencyPool, NoTimesAddNothing) {
   EXPECT_EQ(pool.greatest(), Duration(0));
 }
 
-TEST(LatencyPool, MergedPoolsAreOne) {
-  SplitMix64 random(3);
-  LatencyPool whole;
-  LatencyPool parts[2];
-  for (int i = 0; i < 1000; ++i) {
-    const auto d = nanoseconds(static_cast<std::int64_t>(random.below(1'000'000'000)));
-    whole.add(d);
-    parts[i % 2].add(d);
-  }
-  parts[0].merge(parts[1]);
-  parts[0].merge(LatencyPool());
-  EXPECT_EQ(parts[0].count(), whole.count());
-  EXPECT_EQ(parts[0].least(), whole.least());
-  EXPECT_EQ(parts[0].greatest(), whole.greatest());
-  EXPECT_NEAR(to_milliseconds(parts[0].mean()), to_milliseconds(whole.mean()), 1e-5);
-  for (const double percent : {1.0, 50.0, 99.0}) {
-    EXPECT_EQ(parts[0].percentile(percent), whole.percentile(percent));
-  }
-}
-
 TEST(LatencyPool, TheSmallestWithThatShareBelow) {
   LatencyPool pool;
   for (int i = 1; i <= 1000; ++i) pool.add(nanoseconds(i));
