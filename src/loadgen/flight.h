@@ -1,4 +1,4 @@
-// Flight: one request on its way and its streamed answer, timed as its client sees it.
+// Flight: one request in flight and its streamed answer, timed as its client sees it.
 // Owner: the run, which uses a flight again for a later request. Threads: the event loop's.
 #pragma once
 
@@ -48,7 +48,7 @@ class Flight final : public http::ResponseSink {
   void give_up(Duration now);
 
   const RequestRecord& record() const { return record_; }
-  // Whether the server has said anything at all.
+  // Whether any byte of an answer has come.
   bool answered() const { return status_ != 0; }
   std::int32_t chunks() const { return chunks_; }
   // Empty unless FlightEvents::keeps_answers().
@@ -68,7 +68,7 @@ class Flight final : public http::ResponseSink {
   RequestRecord record_;
   SseParser events_parser_;
   AnswerDetail answer_;
-  std::string refusal_;  // the body of an answer that is no stream
+  std::string refusal_;  // the body of an answer that is not a stream
   int status_ = 0;
   std::int32_t chunks_ = 0;
   std::int32_t usage_tokens_ = -1;

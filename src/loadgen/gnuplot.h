@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// kUnsupported, naming the package, when gnuplot is not installed; kInternal with what it said when
+// kUnsupported, naming the package, when gnuplot is not installed; kInternal with its output when
 // it failed. `program`: looked up in PATH.
 Status run_gnuplot(const std::string& folder, const std::string& script,
                    const std::string& program = "gnuplot");

@@ -60,7 +60,7 @@ enum class LoadEnd : std::uint8_t {
   kServerGone,   // see kGoneAfter
 };
 
-// A token, or the few that came with it.
+// A chunk: a token, or a few that came together.
 struct ChunkMark {
   float at_s = 0;     // since the run's start
   float gap_ms = -1;  // since the one before of its request; negative: the first
@@ -76,9 +76,9 @@ struct ServerSample {
 struct LoadResult {
   ServingSummary summary;
   LoadEnd end = LoadEnd::kAllEnded;
-  std::int64_t not_sent = 0;           // had not arrived when the run ended
-  std::vector<RequestRecord> records;  // of those that had
-  // Different messages with how many requests failed by each, most first.
+  std::int64_t not_sent = 0;           // requests that had not arrived when the run ended
+  std::vector<RequestRecord> records;  // of the requests that had
+  // The different messages with the number of requests that failed by each, most first.
   std::vector<std::pair<std::string, std::int64_t>> errors;
   // With keep_details.
   std::vector<ChunkMark> chunks;
@@ -90,7 +90,7 @@ struct LoadResult {
 // After 20 requests in a row without any answer, and with none in flight, the server is gone.
 inline constexpr int kGoneAfter = 20;
 
-// Errors are those of the beginning only: the host is not known.
+// The only error is an unknown host, before the run begins.
 Result<LoadResult> run_load(const LoadOptions& options, const Workload& workload,
                             PromptMaker prompts, const Clock& clock);
 

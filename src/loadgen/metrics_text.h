@@ -28,14 +28,14 @@ struct ScrapedMetrics {
 // usage: the greatest).
 ScrapedMetrics parse_metrics(std::string_view text);
 
-// The median of what was recorded between two readings. `unknown` more requests belong to the run
-// and were never recorded, because they had not run: they count as longer than all that were.
-// Nothing: the median is one of those, or there is nothing.
+// The median of the queue times recorded between two readings. `unknown` more requests belong to
+// the run and were never recorded, because they had not run: they count as longer than all others.
+// Nothing: the median is one of them, or there are no requests.
 std::optional<Duration> median_queue_time(const std::vector<QueueTimeBucket>& before,
                                           const std::vector<QueueTimeBucket>& after,
                                           std::int64_t unknown);
 
-// Recorded between two readings.
+// The number of queue times recorded between two readings.
 std::int64_t queue_time_count(const std::vector<QueueTimeBucket>& before,
                               const std::vector<QueueTimeBucket>& after);
 

@@ -1,4 +1,4 @@
-// The plots of a report, as data and gnuplot commands: what is drawn, not how it is shown.
+// The plots of a report, as data and gnuplot commands.
 // Pure; any thread.
 #pragma once
 
@@ -24,7 +24,7 @@ struct CapacityPoint {
 struct Plot {
   std::string name;  // of its files: "latency_cdf"
   std::string title;
-  std::string caption;                                    // what it shows, for people
+  std::string caption;                                    // what it shows
   std::string commands;                                   // without terminal and output
   std::vector<std::pair<std::string, std::string>> data;  // file, content
 };

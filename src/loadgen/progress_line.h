@@ -1,4 +1,4 @@
-// The line that tells people how a run goes. Pure; any thread.
+// The line that shows the progress of a run. Pure; any thread.
 #pragma once
 
 #include <string>

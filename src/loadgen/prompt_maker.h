@@ -1,5 +1,5 @@
-// PromptMaker: prompts of exact length that look like nothing a model or a cache has seen, except
-// where a trace says that requests share a prefix. A seed gives the same prompts on every machine.
+// PromptMaker: prompts of exact length that differ from each other, so that a prefix cache finds
+// nothing, except for prefixes that a trace shares. A seed gives the same prompts on every machine.
 // Owner: the run. One thread.
 #pragma once
 
@@ -28,7 +28,7 @@ class PromptMaker {
   std::uint64_t seed_;
 };
 
-// Distinct common words, each with a blank in front: ordinary tokens of any model come from it.
+// Distinct common words, each after a blank: any model makes ordinary tokens of them.
 std::string sample_text();
 
 // Ids from the middle half of a vocabulary, where no known model has its special tokens.

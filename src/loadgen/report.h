@@ -1,5 +1,5 @@
-// A report: one HTML page that needs nothing but itself (figures inline, light and dark), and in
-// the same folder each plot as PNG and SVG with its data and gnuplot commands.
+// A report: one self-contained HTML page (figures inline, light and dark), and in the same folder
+// each plot as PNG and SVG with its data and gnuplot commands.
 // One thread; runs gnuplot and waits for it.
 #pragma once
 

@@ -1,5 +1,5 @@
-// MachineProfile: what a step costs on this machine with one model: the measured points, the
-// predictor fitted to them, the tile, and whose figures they are. Kept in a JSON file
+// MachineProfile: the cost of a step on this machine with one model: the measured points, the
+// predictor fitted to them, the tile, and the identity of both. Kept in a JSON file
 // (docs/token-budget.md has the format); a file is data from outside: every field is checked, and
 // errors name file and field.
 // Values: plain; any thread.
@@ -57,9 +57,9 @@ struct PredictionError {
 struct MachineProfile {
   ProfileIdentity identity;
   std::string model_name;          // for people
-  std::int32_t max_num_seqs = 0;   // what was measured: no step has more rows,
-  std::int32_t max_model_len = 0;  // longer contexts
-  std::int32_t max_tokens = 0;     // or more tokens than these
+  std::int32_t max_num_seqs = 0;   // the limits of the measurement: rows of a step,
+  std::int32_t max_model_len = 0;  // its contexts
+  std::int32_t max_tokens = 0;     // and its tokens
   double seconds = 0;              // that measuring took
   std::int64_t free_bytes = 0;     // of the device's memory at the highest load measured
   std::vector<ProfilePoint> points;
@@ -68,7 +68,7 @@ struct MachineProfile {
 };
 
 // Fits the predictor to the points that are not held out, and its error on those that are (on all
-// when none is). kInvalidArgument when the points do not say enough.
+// when none is). kInvalidArgument when there are too few points.
 Status fit_profile(MachineProfile& profile);
 
 // The predictor's error on the points that were held out (on all when none is).

@@ -1,6 +1,6 @@
 // Profiler: measures the grid of steps from which a machine profile is fitted, within a time
 // limit. Points come in random order, round after round, so that a machine that is busy for a
-// while does not bend one corner of the grid; a point's figure is the median of its runs.
+// while does not distort one corner of the grid; a point's figure is the median of its runs.
 // Owner: a command. Threads: the executor's.
 #pragma once
 
@@ -26,7 +26,7 @@ struct ProfilerProgress {
   std::int32_t points = 0;    // of the grid
   std::int32_t measured = 0;  // of these, at least once
   std::int32_t runs = 0;
-  std::int32_t all_runs = 0;  // if time were no limit
+  std::int32_t all_runs = 0;  // without a time limit
 };
 
 // A shape of the grid; the essential ones are measured first, since without them nothing can be
@@ -40,7 +40,7 @@ struct GridPoint {
 // chunks behind contexts, and both together, as far as the runner can run them.
 std::vector<GridPoint> profile_grid(const StepRunner& runner, const StepLimits& limits);
 
-// Told before each run; false ends measuring with kCancelled.
+// Called before each run; false ends measuring with kCancelled.
 using ProfilerObserver = FunctionRef<bool(const ProfilerProgress&)>;
 
 // The measured points: those of the grid that the time sufficed for, and none that is expected to

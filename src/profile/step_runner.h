@@ -1,6 +1,6 @@
-// StepRunner: runs steps of a wanted shape through the Executor seam and times them: plans made by
-// hand, without scheduler, requests or sampling of real text. So what is measured is what serving
-// runs, on any device, and in tests on an executor with a known law.
+// StepRunner: runs steps of a given shape on an Executor and times them. It makes the plans itself,
+// without scheduler and requests. So it measures the code that serves, on any device; in tests, an
+// executor with a known law.
 // Owner: the caller that measures. Threads: the executor's. Its slots and blocks are the runner's
 // alone.
 #pragma once

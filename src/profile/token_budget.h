@@ -37,8 +37,8 @@ double prediction_margin(const MachineProfile& profile);
 // Tokens that a prompt's first chunk has at least: a tile, or 16.
 std::int32_t least_chunk(const MachineProfile& profile);
 
-// The largest budget, a whole number of tiles, with which a full step keeps the goal.
-// kInvalidArgument when none does; the message has the smallest goal that could be kept.
+// The largest budget, a whole number of tiles, with which a full step meets the goal.
+// kInvalidArgument when none does; the message has the smallest goal that could be met.
 Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const ReferenceLoad& load,
                                          Duration goal);
 

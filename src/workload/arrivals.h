@@ -1,4 +1,4 @@
-// Arrival processes: when requests come. Open loop: arrivals do not wait for answers.
+// Arrival processes: the times of requests in an open loop, which does not wait for answers.
 // The same seed gives the same times on every machine. Any thread.
 #pragma once
 

@@ -38,12 +38,11 @@ struct CapacityResult {
   bool exhausted = false;             // stopped by max_probes before the bounds were close
 };
 
-// From start_rate the rate doubles until the objective fails, or falls until it is met; then the
-// middle of the largest that met it and the smallest that did not is probed until the two are
-// within `resolution`. Nothing is probed above a rate that failed: where the response is not
-// monotone (noise, a dip), a met rate above a failing one is never found, and the result is on the
-// safe side. When start_rate / 1024 fails, nothing smaller is tried: the result's rate is 0, and
-// failing_rate says how far it went. No rate is probed twice.
+// From start_rate the rate doubles until the objective fails, or falls until it is met. Then the
+// search halves the interval between the largest met rate and the smallest failed one until the two
+// are within `resolution`. It never probes above a failed rate: if the response is not monotone
+// (noise, a dip), the result is on the safe side. If start_rate / 1024 fails, the search ends with
+// rate 0 and failing_rate is the last probe. No rate is probed twice.
 //
 // `probe` fills all but `rate` and `met`. Its error ends the search and is returned.
 Result<CapacityResult> search_capacity(const CapacityOptions& options,

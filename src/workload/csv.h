@@ -1,7 +1,7 @@
-// CsvReader: the rows of a comma-separated text with a line of column names, one by one and
-// strictly. A field may be quoted ("a ""b"""), lines may end with CR LF, a byte-order mark and
-// blank lines at the end are skipped. A quoted field does not go over the end of its line, and
-// every row has as many fields as the first. The text and the name outlive the reader. One thread.
+// CsvReader: the rows of a comma-separated text with a line of column names, one by one.
+// A field may be quoted ("a ""b"""), lines may end with CR LF, a byte-order mark and blank lines at
+// the end are skipped. A quoted field ends on its line, and every row has as many fields as the
+// first; everything else is an error. The text and the name outlive the reader. One thread.
 #pragma once
 
 #include <cstddef>

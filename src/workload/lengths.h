@@ -23,19 +23,19 @@ struct RequestLengths {
 // "fixed:P,O", "uniform:P1-P2,O1-O2", or the path of a csv file with the columns num_prefill_tokens
 // and num_decode_tokens (rows in an order shuffled by the seed, from the start again when they are
 // exhausted). Totals beyond max_total (0: no limit) are shortened in proportion, at least one token
-// each; `shortened`, if given, gets how many. Errors name the spec, or file, line and column.
+// each; `shortened`, if given, gets their number. Errors name the spec, or file, line and column.
 Result<std::vector<RequestLengths>> make_lengths(std::string_view spec, std::int64_t count,
                                                  std::int32_t max_total, std::uint64_t seed,
                                                  std::int64_t* shortened = nullptr);
 
-// Requests of such lengths that arrive at such times. REQUIRES: as many of both.
+// Requests with these lengths and arrival times. REQUIRES: equal sizes.
 std::vector<WorkloadRequest> requests_of(const std::vector<RequestLengths>& lengths,
                                          const std::vector<Duration>& arrivals);
 
 // The names that make_lengths knows, for messages and help.
 std::vector<std::string_view> length_names();
 
-// In proportion, to at most `max_total` together and at least one token each.
+// Shortens both lengths in proportion, to at most `max_total` together and at least one token each.
 // REQUIRES: max_total >= 2; both lengths >= 1.
 RequestLengths shorten(RequestLengths lengths, std::int32_t max_total);
 

@@ -1,6 +1,6 @@
-// Logarithm and exponential from additions, multiplications and divisions alone, which IEEE 754
-// rounds the same everywhere: the C library's differ in the last bit between versions and
-// processors, and a workload with them. Within a few units in the last place. Pure; any thread.
+// Logarithm and exponential from additions, multiplications and divisions only, which IEEE 754
+// rounds equally everywhere. Those of C libraries differ in the last bit between versions and
+// processors, and so would workloads. Within a few units in the last place. Pure; any thread.
 #pragma once
 
 namespace sluice {

@@ -2,9 +2,9 @@
 // for requests to a server and simulated ones.
 //
 // TTFT is counted from the intended arrival when the loop is open, so that a stalled server or a
-// slow client cannot hide requests (coordinated omission); a request that had not ended when the
-// run did stays in: its TTFT and its open gap count with the time waited so far. Owner: the run.
-// Threads: one at a time. docs/workloads.md defines every figure.
+// slow client cannot hide requests (coordinated omission). A request that has not ended when
+// the run ends stays in: its TTFT or its open gap counts with the waiting time so far. Owner: the
+// run. Threads: one at a time. docs/workloads.md defines every figure.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace sluice {
 
 // One request's end, or the run's while it was unfinished. Times since the run's start.
 struct RequestRecord {
-  Duration arrival{0};  // intended; in a closed loop, which intends none: when it was sent
+  Duration arrival{0};  // intended; in a closed loop: the time of sending
   Duration sent{0};
   std::optional<Duration> first_token;
   std::optional<Duration> last_token;
   Duration ended{0};
   std::int32_t prompt_tokens = 0;
-  std::int32_t output_tokens = 0;  // those that came
+  std::int32_t output_tokens = 0;  // received
   bool finished = false;           // it ended by itself before the run did
   std::string error;               // not empty: it failed
-  // From arrival until it first ran, where that can be known (the simulator); of one that never
-  // ran: the time waited so far.
+  // From arrival to the first step; only the simulator knows it. For a request that never ran: the
+  // waiting time so far.
   std::optional<Duration> scheduling_delay;
 };
 

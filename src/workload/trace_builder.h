@@ -1,5 +1,5 @@
-// TraceBuilder: makes a Workload of a trace's requests one by one, whatever file they come from:
-// order of times, scaling, requests beyond the context. One thread.
+// TraceBuilder: makes a Workload of a trace's requests one by one, from any kind of
+// file: checks the order of times, scales, handles requests beyond the context. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Trace files with arrival times: Azure LLM inference csv (TIMESTAMP, ContextTokens,
-// GeneratedTokens), Mooncake jsonl (timestamp in ms, input_length, output_length, hash_ids). Which
-// one it is, is read from the file. Any thread; a file of 1 GB is refused.
+// GeneratedTokens), Mooncake jsonl (timestamp in ms, input_length, output_length, hash_ids). The
+// first character tells them apart. Any thread; a file of 1 GB is refused.
 #pragma once
 
 #include <cstdint>
