@@ -52,11 +52,11 @@ std::string answer_to(ApiResult<GenerationCall> call) {
 }
 
 TEST(PrepareGeneration, ChatAnswersDoNotBeginWithASpace) {
-  const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
+  const std::string messages = R"("model":"m","messages":[{"role":"user","content":"a"}])";
   EXPECT_EQ(answer_to(parse_chat_call("{" + messages + "}")), "Hello you");
   EXPECT_EQ(answer_to(parse_chat_call("{" + messages + R"(,"continue_final_message":true})")),
             " Hello you");
-  EXPECT_EQ(answer_to(parse_completion_call(R"({"prompt":"a"})")), " Hello you");
+  EXPECT_EQ(answer_to(parse_completion_call(R"({"model":"m","prompt":"a"})")), " Hello you");
 }
 
 }  // namespace
