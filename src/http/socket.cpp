@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -144,8 +145,12 @@ void Socket::wake() {
 
 std::string Socket::local_address() const {
   SystemError error;
-  const tcp::endpoint endpoint = impl_->socket.local_endpoint(error);
-  return error ? std::string() : plain_address(endpoint).to_string();
+  const Stream::endpoint endpoint = impl_->socket.local_endpoint(error);
+  if (error || endpoint.protocol().family() == AF_UNIX) return {};
+  tcp::endpoint address;
+  CHECK(endpoint.size() <= address.capacity());
+  std::memcpy(address.data(), endpoint.data(), endpoint.size());
+  return plain_address(address).to_string();
 }
 
 IoResult Socket::receive(std::span<char> into) {

@@ -57,7 +57,8 @@ class Socket {
   // on_wake() soon, from the loop.
   void wake();
 
-  // Our address of the connection without its port, "127.0.0.1" or "::1"; empty when it is closed.
+  // Our address of the connection without its port, "127.0.0.1" or "::1"; empty when it is closed
+  // and for a Unix-domain socket.
   std::string local_address() const;
 
   IoResult receive(std::span<char> into);
