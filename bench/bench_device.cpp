@@ -84,7 +84,7 @@ std::byte* Memory::take_numbers(std::int64_t bytes) {
   for (std::int32_t i = 1; (i + 1) * piece_bytes <= bytes; ++i) pairs.insert(pairs.end(), {0, i});
   const auto count = static_cast<std::int32_t>(pairs.size() / 2);
   if (count > 0) {
-    device_.ops().copy_blocks({place, piece_bytes, put(pairs), {nullptr, count}});
+    device_.ops().run(CopyBlocksParams{place, piece_bytes, put(pairs), {nullptr, count}});
   }
   if (const std::int64_t done = (count + 1) * piece_bytes; done < bytes) {
     must(

@@ -44,7 +44,7 @@ double measure_copy(Device& device, std::int64_t bytes) {
   p.block_bytes = bytes;
   p.pairs = memory.put<std::int32_t>({0, 1});
   p.rows = {nullptr, 1};
-  return time_ops(device, 4, [&](int) { device.ops().copy_blocks(p); });
+  return time_ops(device, 4, [&](int) { device.ops().run(p); });
 }
 
 struct Product {
@@ -94,9 +94,9 @@ double measure_product(Device& device, const Product& product, std::int64_t rows
   const TensorView activated = memory.matrix(DType::kBF16, rows, product.gated ? width / 2 : 0);
   return time_ops(device, static_cast<int>(copies), [&](int i) {
     const MatmulParams& op = ops[static_cast<std::size_t>(i)];
-    if (!product.gated) return device.ops().matmul(op);
-    device.ops().gated_matmul(
-        {op.x, op.segments[0], op.segments[1], op.out, activated, GatedActivation::kSilu, op.rows});
+    if (!product.gated) return device.ops().run(op);
+    device.ops().run(GatedMatmulParams{op.x, op.segments[0], op.segments[1], op.out, activated,
+                                       GatedActivation::kSilu, op.rows});
   });
 }
 
@@ -178,7 +178,7 @@ class AttentionRun {
 
   double seconds() {
     return time_ops(device_, kLayers,
-                    [&](int i) { device_.ops().attention(layers_[static_cast<std::size_t>(i)]); });
+                    [&](int i) { device_.ops().run(layers_[static_cast<std::size_t>(i)]); });
   }
   double bytes() const { return 4.0 * heads_.kv * heads_.dim * positions_; }
   double flops() const { return 4.0 * heads_.queries * heads_.dim * seen_; }

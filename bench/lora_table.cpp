@@ -95,9 +95,9 @@ class LoraRun {
     const auto submit = [&](bool matmul, bool shrink, bool expand) {
       return capture(device_, [&] {
         for (const Ops3& ops : ops_) {
-          if (matmul) device_.ops().matmul(ops.matmul);
-          if (shrink) device_.ops().lora_shrink(ops.shrink);
-          if (expand) device_.ops().lora_expand(ops.expand);
+          if (matmul) device_.ops().run(ops.matmul);
+          if (shrink) device_.ops().run(ops.shrink);
+          if (expand) device_.ops().run(ops.expand);
         }
       });
     };

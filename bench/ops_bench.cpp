@@ -146,7 +146,7 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   }
   std::size_t next = 0;
   for (auto _ : state) {
-    device->ops().matmul(ops[next]);
+    device->ops().run(ops[next]);
     next = (next + 1) % ops.size();
   }
   set_rates(state, static_cast<double>(weight_bytes),
@@ -202,7 +202,7 @@ void bench_attention(benchmark::State& state, DType kv_type) {
   p.scale = 1.0F / std::sqrt(static_cast<float>(dim));
   p.out = matrix_view(memory.take<float>(tokens * width), DType::kF32, tokens, width);
   p.seqs = {nullptr, rows};
-  for (auto _ : state) device->ops().attention(p);
+  for (auto _ : state) device->ops().run(p);
   double keys = 0;  // seen, over all queries of a row
   for (std::int32_t i = 1; i <= query; ++i) keys += context + i;
   set_rates(state,
@@ -225,7 +225,7 @@ void bench_rms_norm(benchmark::State& state) {
       matrix(DType::kBF16),
       1e-5F,
       {nullptr, static_cast<std::int32_t>(rows)}};
-  for (auto _ : state) device->ops().rms_norm(p);
+  for (auto _ : state) device->ops().run(p);
   set_rates(state, 14.0 * static_cast<double>(rows * kHidden), 0);
 }
 
@@ -240,7 +240,7 @@ void bench_gated_activation(benchmark::State& state) {
       matrix_view(memory.take<std::uint16_t>(rows * kWidth), DType::kBF16, rows, kWidth),
       GatedActivation::kSilu,
       {nullptr, static_cast<std::int32_t>(rows)}};
-  for (auto _ : state) device->ops().gated_activation(p);
+  for (auto _ : state) device->ops().run(p);
   set_rates(state, 10.0 * static_cast<double>(rows * kWidth), 0);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include <fmt/core.h>
@@ -118,6 +120,36 @@ std::byte* Arena::address(RegionKind kind, std::string_view buffer) const {
     if (candidate.name == buffer) return region_base(kind) + candidate.offset;
   }
   CHECK(!"no such buffer in this region of the arena");
+  return nullptr;
+}
+
+std::optional<ArenaPlace> Arena::find(const void* address) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range_.base);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (at < begin || at - begin >= plan_.total_bytes()) return std::nullopt;
+  const std::size_t offset = at - begin;
+  for (std::size_t i = 0; i < kNumRegions; ++i) {
+    const RegionPlan& region = plan_.region(static_cast<RegionKind>(i));
+    if (offset < region.offset || offset - region.offset >= region.reserved) continue;
+    const std::size_t in_region = offset - region.offset;
+    // Buffers lie in the order of their offsets.
+    const auto behind = std::upper_bound(
+        region.buffers.begin(), region.buffers.end(), in_region,
+        [](std::size_t wanted, const BufferPlan& buffer) { return wanted < buffer.offset; });
+    if (behind == region.buffers.begin()) return std::nullopt;
+    const BufferPlan& buffer = *std::prev(behind);
+    if (in_region - buffer.offset >= buffer.bytes) return std::nullopt;
+    return ArenaPlace{region.kind, buffer.name, in_region - buffer.offset};
+  }
+  return std::nullopt;
+}
+
+std::byte* Arena::address(const ArenaPlace& place) const {
+  for (const BufferPlan& buffer : plan_.region(place.region).buffers) {
+    if (buffer.name != place.buffer) continue;
+    if (place.offset >= buffer.bytes) return nullptr;
+    return region_base(place.region) + buffer.offset + place.offset;
+  }
   return nullptr;
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,14 @@ class ArenaPlan {
   bool finished_ = false;
 };
 
+// An address by names, which does not change when the arena lies elsewhere.
+struct ArenaPlace {
+  RegionKind region = RegionKind::kWeights;
+  std::string_view buffer;  // valid as long as the arena
+  std::size_t offset = 0;   // within the buffer
+  friend bool operator==(const ArenaPlace&, const ArenaPlace&) = default;
+};
+
 class Arena {
  public:
   // Reserves the plan's range. Nothing is backed yet. The device must outlive the arena.
@@ -81,6 +90,10 @@ class Arena {
   std::byte* region_base(RegionKind kind) const;
   // CHECKs that the buffer exists.
   std::byte* address(RegionKind kind, std::string_view buffer) const;
+  // The buffer that an address lies in; nothing for an address outside of every buffer.
+  std::optional<ArenaPlace> find(const void* address) const;
+  // The other way round; null if this arena has no such buffer or the buffer is shorter.
+  std::byte* address(const ArenaPlace& place) const;
 
   // Backs the region's first `bytes` (rounded up to the granularity) with memory, and keeps what is
   // backed. kResourceExhausted beyond the reserved size or when the device has no memory; then what

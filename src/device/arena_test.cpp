@@ -65,6 +65,7 @@ class BookkeepingDevice final : public Device {
   Ops& ops() override { std::abort(); }
   Status begin_capture() override { return unsupported("no graphs"); }
   Result<std::unique_ptr<Graph>> end_capture() override { return unsupported("no graphs"); }
+  Result<std::unique_ptr<Graph>> make_graph(OpList) override { return unsupported("no graphs"); }
   Status replay(const Graph&) override { return unsupported("no graphs"); }
 
   int reserved_ranges = 0;
@@ -117,6 +118,33 @@ TEST(ArenaPlan, ReserveNeverMakesARegionSmallerThanItsBuffers) {
   plan.add(RegionKind::kWorkspace, "m/x", 5000);
   plan.finish(kGranularity);
   EXPECT_EQ(plan.region(RegionKind::kWorkspace).reserved, 2 * kGranularity);
+}
+
+TEST(Arena, FindsTheBufferOfAnAddress) {
+  BookkeepingDevice device;
+  const auto arena = Arena::create(device, small_plan());
+  ASSERT_TRUE(arena);
+  const std::byte* b = arena->address(RegionKind::kWeights, "m/b");
+  EXPECT_EQ(arena->find(b), (ArenaPlace{RegionKind::kWeights, "m/b", 0}));
+  EXPECT_EQ(arena->find(b + 4999), (ArenaPlace{RegionKind::kWeights, "m/b", 4999}));
+  EXPECT_EQ(arena->find(b + 5000), std::nullopt) << "behind the last buffer of its region";
+  const std::byte* a = arena->address(RegionKind::kWeights, "m/a");
+  EXPECT_EQ(arena->find(a + 99), (ArenaPlace{RegionKind::kWeights, "m/a", 99}));
+  EXPECT_EQ(arena->find(a + 100), std::nullopt) << "between two buffers";
+  EXPECT_EQ(arena->find(a - 1), std::nullopt);
+  EXPECT_EQ(arena->find(arena->region_base(RegionKind::kKv)), std::nullopt) << "no name";
+  EXPECT_EQ(arena->find(a + arena->plan().total_bytes()), std::nullopt);
+  EXPECT_EQ(arena->find(nullptr), std::nullopt);
+}
+
+TEST(Arena, GivesTheAddressOfAPlace) {
+  BookkeepingDevice device;
+  const auto arena = Arena::create(device, small_plan());
+  ASSERT_TRUE(arena);
+  const std::byte* b = arena->address(RegionKind::kWeights, "m/b");
+  EXPECT_EQ(arena->address({RegionKind::kWeights, "m/b", 7}), b + 7);
+  EXPECT_EQ(arena->address({RegionKind::kWeights, "m/b", 5000}), nullptr) << "it is shorter";
+  EXPECT_EQ(arena->address({RegionKind::kInputs, "m/b", 0}), nullptr) << "of another region";
 }
 
 TEST(ArenaPlanDeathTest, RefusesANameTwiceAndChangesAfterFinish) {

@@ -143,6 +143,9 @@ class Device {
   // Between these two calls, ops are recorded and not run. Captures do not nest.
   virtual Status begin_capture() = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture() = 0;
+  // A graph of a list that need not have been captured here: one that was read from a file, or
+  // whose pointers were moved (rebase.h). Runs none of the ops. REQUIRES: no capture is on.
+  virtual Result<std::unique_ptr<Graph>> make_graph(OpList ops) = 0;
   // Submits a graph of this device to the compute queue; it runs with the batch that lies in device
   // memory then.
   virtual Status replay(const Graph& graph) = 0;

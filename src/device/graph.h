@@ -1,29 +1,25 @@
-// Graph: ops recorded by a device between begin_capture and end_capture, replayed as one unit.
-// A CPU graph is the list of (op id, params) itself; a CUDA graph holds a driver graph whose own
-// nodes carry the same ids. Params are raw bytes of the structs in op_params.h, pointers included:
-// relocation and snapshot files work on these bytes.
+// Graph: a list of ops that a device runs as one unit. A CPU graph is the list itself; other
+// devices derive a class that holds what they made of the list (a CUDA graph holds a driver graph).
 // Owner: the engine's graph cache. Threads: the engine's thread only.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
+#include <utility>
 
-#include "device/ops.h"
+#include "device/op_list.h"
 
 namespace sluice {
 
-struct GraphNode {
-  OpId op;
-  std::span<const std::byte> params;
-};
-
 class Graph {
  public:
+  explicit Graph(OpList ops) : ops_(std::move(ops)) {}
   virtual ~Graph() = default;
-  virtual std::size_t num_nodes() const = 0;
-  // REQUIRES: index < num_nodes(). Valid as long as the graph lives.
-  virtual GraphNode node(std::size_t index) const = 0;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  const OpList& ops() const { return ops_; }
+
+ private:
+  OpList ops_;
 };
 
 }  // namespace sluice

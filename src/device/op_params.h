@@ -1,32 +1,43 @@
-// Parameters of every op: one trivially copyable struct each, a shape beside each field.
-// C++17-clean, free of other headers of ours but tensor/: device code includes it.
+// Parameters of every op: one trivially copyable struct each, with the op's id and name, and a
+// shape beside each field. This header is C++17-clean and includes nothing of ours but tensor/:
+// device code includes it.
 //
-// Captured graphs keep these structs, so nothing in them may change from step to step: the real
-// batch size, lengths, block tables and positions are read from device memory when an op runs
-// (RowCount and the pointers below); only capacities are fixed at capture.
+// To add an op: declare its struct here, list it in op_types.h, name its fields in op_tables.h, and
+// write a kernel for each backend.
+//
+// Graphs keep these structs, so no field may change from step to step. Ops read the real batch
+// size, lengths, block tables and positions from device memory when they run (RowCount and the
+// pointers below); only capacities are fixed at capture.
 //
 // Letters in shapes: T tokens of the step, S rows (sequences) of the step, L positions whose
 // logits are wanted, H query heads, G KV heads, D head_dim, V vocabulary. T, S and L are
-// capacities; rows past the real count are neither read nor written, but that a matmul may compute
-// them from whatever lies in x and leave anything there in out (cuda/library_matmul.h).
+// capacities. Ops neither read nor write rows past the real count, with one exception: a matmul may
+// compute such rows from any bits in x and write them to out (cuda/library_matmul.h).
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tensor/tensor_view.h"
 
 namespace sluice {
 
-// How many rows of a capacity are in use. `value` is read on the device when the op runs.
+// Names an op in graphs and in snapshot files. Each struct of parameters has its own id, which
+// never changes and is never used again: a new op takes the next number.
+enum class OpId : std::uint16_t {};
+
+// The number of rows of a capacity that are in use. The op reads `value` on the device when it
+// runs.
 struct RowCount {
   const std::int32_t* value = nullptr;
   std::int32_t capacity = 0;
 };
 
-// out[t] = table[id], widened to out's dtype; id is token_ids[t], or, where that is negative, the
-// token sampled last in slot s = -1 - token_ids[t]: last_tokens[s].
+// out[t] = table[id], widened to out's dtype. The id is token_ids[t]; if that is negative, the id
+// is last_tokens[-1 - token_ids[t]], the token that was sampled last in that slot.
 struct EmbedParams {
+  static constexpr OpId kOp{1};
+  static constexpr const char* kName = "embed";
+
   TensorView table;                         // [V, hidden] weight dtype
   const std::int32_t* token_ids = nullptr;  // [T]
   TensorView out;                           // [T, hidden]
@@ -36,6 +47,9 @@ struct EmbedParams {
 
 // residual += add (when add is not empty); out = residual / rms(residual) * weight.
 struct RmsNormParams {
+  static constexpr OpId kOp{2};
+  static constexpr const char* kName = "rms_norm";
+
   TensorView residual;  // [T, hidden]; changed only when `add` is not empty
   TensorView add;       // [T, hidden] or empty
   TensorView weight;    // [hidden]
@@ -44,9 +58,12 @@ struct RmsNormParams {
   RowCount rows;
 };
 
-// residual += add (when add is not empty); out = (residual - mean) / deviation * weight + bias,
-// mean and deviation = sqrt(variance + epsilon) being the row's.
+// residual += add (when add is not empty); out = (residual - mean) / deviation * weight + bias.
+// Mean and deviation = sqrt(variance + epsilon) are taken over the row.
 struct LayerNormParams {
+  static constexpr OpId kOp{14};
+  static constexpr const char* kName = "layer_norm";
+
   TensorView residual;  // [T, hidden]; changed only when `add` is not empty
   TensorView add;       // [T, hidden] or empty
   TensorView weight;    // [hidden]
@@ -56,23 +73,26 @@ struct LayerNormParams {
   RowCount rows;
 };
 
-// What the codes of an FP8 weight [N, K] count: element (n, k) is its code times
-// values[n / block_rows * stride + k / block_cols]. One scale for the whole matrix is a block of
-// N by K, one for each row blocks of 1 by K.
+// The scales of an FP8 weight [N, K]: element (n, k) is its code times
+// values[n / block_rows * stride + k / block_cols]. A single scale for the matrix is a block of N
+// by K; a scale for each row is a block of 1 by K.
 struct BlockScales {
   const float* values = nullptr;  // [ceil(N / block_rows), ceil(K / block_cols)]; null: no scales
   std::int32_t block_rows = 1;
   std::int32_t block_cols = 1;
-  std::int64_t stride = 0;  // of a row of blocks: ceil(K / block_cols)
+  std::int64_t stride = 0;  // between rows of blocks: ceil(K / block_cols)
 };
 
 // One or more weights that share an input: out = [x W_0^T + b_0 | x W_1^T + b_1 | ...].
 struct MatmulSegment {
-  TensorView weight;        // [N_i, K], as it lies in the checkpoint
+  TensorView weight;        // [N_i, K], unchanged from the checkpoint
   TensorView bias;          // [N_i] or empty
-  BlockScales scales = {};  // of a weight in FP8, and of no other
+  BlockScales scales = {};  // for weights in FP8 only
 };
 struct MatmulParams {
+  static constexpr OpId kOp{3};
+  static constexpr const char* kName = "matmul";
+
   static constexpr std::int32_t kMaxSegments = 3;
   TensorView x;                          // [T, K]
   MatmulSegment segments[kMaxSegments];  // N = sum of N_i
@@ -81,43 +101,43 @@ struct MatmulParams {
   RowCount rows;
 };
 
-// LoRA, not merged into the weights: each token's row of a matmul's out gets scale * (x A^T) B^T of
-// the adapter that its sequence uses.
+// LoRA without merging: adds scale * (x A^T) B^T to each token's row of a matmul's out, with A and
+// B of the adapter that the token's sequence uses.
 //
-// How it is called: lora_shrink with the matmul's x makes h = x A^T, lora_expand adds to its out;
-// both for all modules of the matmul (q, k and v; o; gate and up; down), behind it and ahead of
-// whoever reads out. A gated_matmul keeps its products to itself: a step with adapters takes its
-// two ops instead. A step without adapters takes a graph without LoRA.
+// Order of calls: the matmul; lora_shrink with the matmul's x, which makes h = x A^T; lora_expand,
+// which adds to the matmul's out; then the ops that read out. Both LoRA ops cover all modules of
+// the matmul (q, k and v; o; gate and up; down). gated_matmul does not expose its products, so a
+// step with adapters calls matmul and gated_activation instead. A step without adapters uses a
+// graph without LoRA.
 //
-// The tokens of a step are listed by adapter, in segments that share one, and not by their place in
-// the batch (LoraGrouping, device/lora_batch.h, makes the list). So an adapter is read once for all
-// decodes that use it, wherever their rows are, and once for each piece of a prefill chunk; blocks
-// of GPU threads find their work without searching; tokens without an adapter are in no segment,
-// and nothing is done for them. With a slot per token instead, each token would have to fetch its
-// adapter by itself. A result's bits depend neither on the list's order nor on where segments are
-// cut.
+// The tokens of a step are listed by adapter, in segments that share one adapter, and not by their
+// place in the batch (LoraGrouping in device/lora_batch.h makes the list). Three things follow. An
+// adapter is read once for all decodes that use it, and once for each piece of a prefill chunk.
+// Blocks of GPU threads find their work without searching. Tokens without an adapter are in no
+// segment and cost nothing. A result's bits depend neither on the order of the list nor on where
+// segments are cut.
 //
-// Adapters lie in slots of a memory region. Tables and lists hold offsets and indices, no
-// addresses: a region that has moved changes parameters only.
+// Adapters lie in slots of a memory region. Tables and lists hold offsets and indices, not
+// addresses: if the region moves, only parameters change.
 
-// One module of one adapter in one layer. Offsets are in bytes behind LoraTable::base, multiples of
-// kAlignment.
+// One module of one adapter in one layer. Offsets are in bytes from LoraTable::base and are
+// multiples of kAlignment.
 struct LoraEntry {
   static constexpr std::int64_t kAlignment = 64;
   std::int64_t a = 0;     // A [rank, K], as in PEFT's files
   std::int64_t b = 0;     // B transposed: [rank, N_i]
   std::int32_t rank = 0;  // 0: the adapter has nothing for this module
-  float scale = 0.0F;     // alpha / rank, or what rsLoRA says
+  float scale = 0.0F;     // alpha / rank, or alpha / sqrt(rank) with rsLoRA
 };
 struct LoraTable {
   static constexpr std::int32_t kMaxModules = MatmulParams::kMaxSegments;
   static constexpr std::int32_t kMaxRank = 256;
   const void* base = nullptr;
-  const LoraEntry* entries = nullptr;  // of slot s and module m: entries[s * stride + m]
+  const LoraEntry* entries = nullptr;  // slot s and module m: entries[s * stride + m]
   std::int64_t stride = 0;
   std::int32_t num_slots = 0;
   std::int32_t num_modules = 0;  // of the matmul
-  std::int32_t max_rank = 0;     // of any entry; at most kMaxRank
+  std::int32_t max_rank = 0;     // the largest of all entries; at most kMaxRank
   DType dtype = DType::kF32;     // of A and B
 };
 // Tokens batch.tokens[first] to batch.tokens[first + count - 1] use the adapter in `slot`.
@@ -132,14 +152,14 @@ struct LoraBatch {
   const LoraSegment* segments = nullptr;  // [num_segments]
   RowCount num_segments;
 };
-// x A^T, in parts of K that are added up in order by lora_expand, so that many processors can share
-// one adapter: row (p, i) belongs to part p and batch.tokens[i], module m begins at column
-// m * max_rank. Columns behind an entry's rank are not written.
+// x A^T, in parts of K, so that many processors can share one adapter; lora_expand adds the parts
+// up in order. Row (p, i) belongs to part p and batch.tokens[i]; module m begins at column m *
+// max_rank. Columns past an entry's rank are not written.
 struct LoraHidden {
   static constexpr std::int64_t kPartDepth = 2048;
   float* data = nullptr;      // [parts, H, num_modules * max_rank]
   std::int32_t parts = 0;     // parts_of(K)
-  std::int32_t capacity = 0;  // H, the most tokens that are listed
+  std::int32_t capacity = 0;  // H: the largest number of listed tokens
   static constexpr std::int32_t parts_of(std::int64_t depth) {
     return static_cast<std::int32_t>((depth + kPartDepth - 1) / kPartDepth);
   }
@@ -147,15 +167,21 @@ struct LoraHidden {
 
 // h = x A^T, F32.
 struct LoraShrinkParams {
+  static constexpr OpId kOp{12};
+  static constexpr const char* kName = "lora_shrink";
+
   TensorView x;  // [T, K]
   LoraTable table;
   LoraBatch batch;
   LoraHidden h;
 };
 
-// out += scale * (h B^T) in the columns of each module. The product is summed from 0 in F32, rank
-// by rank; out is rounded once, after scaling and adding.
+// out += scale * (h B^T) in the columns of each module. The product is summed in F32 from 0, in the
+// order of ranks; out is rounded once, after scaling and adding.
 struct LoraExpandParams {
+  static constexpr OpId kOp{13};
+  static constexpr const char* kName = "lora_expand";
+
   LoraHidden h;
   LoraTable table;
   LoraBatch batch;
@@ -163,8 +189,9 @@ struct LoraExpandParams {
   std::int64_t widths[LoraTable::kMaxModules] = {};  // N_i, in the order of the matmul's segments
 };
 
-// One layer's part of the KV cache. Key and value of token `offset` of block `b`, KV head `g`:
-// k_base + b * block_stride + g * head_stride + offset * token_stride (in elements), D contiguous.
+// One layer's part of the KV cache. The key of token `offset` of block `b`, KV head `g`, is the D
+// contiguous elements at k_base + b * block_stride + g * head_stride + offset * token_stride;
+// values likewise from v_base.
 struct KvLayerView {
   void* k_base = nullptr;
   void* v_base = nullptr;
@@ -175,10 +202,13 @@ struct KvLayerView {
   std::int64_t token_stride = 0;
 };
 
-// Per token of the step: normalize each query and key head (when norms are given), rotate them
-// (halves rotated, as in Hugging Face checkpoints), leave the query in place and write key and
+// For each token of the step: normalizes each query and key head (if norms are given), rotates them
+// (halves rotated, as in Hugging Face checkpoints), leaves the query in place and writes key and
 // value to the KV cache.
 struct RopeWriteKvParams {
+  static constexpr OpId kOp{4};
+  static constexpr const char* kName = "rope_write_kv";
+
   TensorView qkv;                              // [T, (H + 2 G) * D]: queries, keys, values
   TensorView q_norm;                           // [D] or empty
   TensorView k_norm;                           // [D] or empty
@@ -194,10 +224,13 @@ struct RopeWriteKvParams {
   RowCount rows;
 };
 
-// Causal attention of every row of the step over its blocks: prefill chunks and decodes alike.
-// Query i of row s sits at position seq_lens[s] - query_len + i and sees positions up to its own,
-// and with a window only the last `window` of them, its own included.
+// Causal attention of every row of the step, prefill chunk or decode, over its blocks. Query i of
+// row s is at position seq_lens[s] - query_len + i and sees the positions up to its own; with a
+// window it sees only the last `window` of them, its own included.
 struct AttentionParams {
+  static constexpr OpId kOp{5};
+  static constexpr const char* kName = "attention";
+
   TensorView q;  // [T, >= H * D], row stride as given
   KvLayerView kv;
   const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1]: first token of each row
@@ -205,7 +238,7 @@ struct AttentionParams {
   const std::int32_t* block_tables = nullptr;  // [slots, table_stride] block ids
   const std::int32_t* row_slots = nullptr;     // [S]: row of block_tables
   std::int64_t table_stride = 0;
-  void* plan = nullptr;  // of this group: AttentionPlanSize::device_bytes, see there
+  void* plan = nullptr;  // of this KV group; AttentionPlanSize::device_bytes long
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -215,7 +248,7 @@ struct AttentionParams {
   RowCount seqs;
 };
 
-// The largest steps that attention of one KV group will see.
+// The largest step that attention of one KV group will see.
 struct AttentionPlanLimits {
   std::int32_t max_tokens = 0;
   std::int32_t max_seqs = 0;
@@ -226,15 +259,15 @@ struct AttentionPlanLimits {
   std::int32_t window = 0;
 };
 
-// A plan is made in host memory and copied to the start of its place on the device. What lies
-// behind it there is the op's own, for partial results.
+// A plan is made in host memory and copied to the start of its buffer on the device. The op uses
+// the rest of that buffer for partial results.
 struct AttentionPlanSize {
   std::int64_t plan_bytes = 0;    // in host memory, at a multiple of 16
   std::int64_t device_bytes = 0;  // plan_bytes or more, at a multiple of 64
 };
 
-// Host side of attention: split the step's work, as plain integers. Called once per step and group,
-// before the step runs.
+// Host side of attention: splits the step's work into items, as plain integers. Called once for
+// each step and group, before the step runs.
 struct AttentionPlanParams {
   AttentionPlanLimits limits;
   const std::int32_t* cu_seqlens_q = nullptr;  // [S + 1], host
@@ -246,15 +279,21 @@ struct AttentionPlanParams {
 // out = activation(gate) * up for gate_up = [gate | up].
 enum class GatedActivation : std::uint8_t { kSilu, kGeluTanh };
 struct GatedActivationParams {
+  static constexpr OpId kOp{6};
+  static constexpr const char* kName = "gated_activation";
+
   TensorView gate_up;  // [T, 2 * F]
   TensorView out;      // [T, F]
   GatedActivation activation = GatedActivation::kSilu;
   RowCount rows;
 };
 
-// out = activation(x W_gate^T + b_gate) * (x W_up^T + b_up). A backend that cannot do it in one go
-// writes [gate | up] to scratch first; nobody may count on what lies there afterwards.
+// out = activation(x W_gate^T + b_gate) * (x W_up^T + b_up). A backend that needs two steps writes
+// [gate | up] to scratch first; the contents of scratch are unspecified afterwards.
 struct GatedMatmulParams {
+  static constexpr OpId kOp{11};
+  static constexpr const char* kName = "gated_matmul";
+
   TensorView x;        // [T, K]
   MatmulSegment gate;  // [F, K]
   MatmulSegment up;    // [F, K]
@@ -263,13 +302,16 @@ struct GatedMatmulParams {
   GatedActivation activation = GatedActivation::kSilu;
   RowCount rows;
 
-  // The same in two ops.
+  // The two ops that compute the same.
   MatmulParams product() const { return {x, {gate, up}, 2, scratch, rows}; }
   GatedActivationParams activated() const { return {scratch, out, activation, rows}; }
 };
 
 // out[i] = in[indices[i]].
 struct GatherRowsParams {
+  static constexpr OpId kOp{7};
+  static constexpr const char* kName = "gather_rows";
+
   TensorView in;                          // [T, hidden]
   const std::int32_t* indices = nullptr;  // [L]
   TensorView out;                         // [L, hidden]
@@ -279,57 +321,50 @@ struct GatherRowsParams {
 // Sum of `buffer` over the ranks of the tensor-parallel group, in rank order; the identity when
 // world_size is 1.
 struct AllReduceParams {
+  static constexpr OpId kOp{8};
+  static constexpr const char* kName = "all_reduce";
+
   TensorView buffer;  // [T, hidden]
   std::int32_t world_size = 1;
   RowCount rows;
 };
 
-// Copy-on-write of whole blocks, every layer of a group: target[i] = source[i].
+// Copies whole blocks, with every layer of a group, for copy-on-write: target[i] = source[i].
 struct CopyBlocksParams {
+  static constexpr OpId kOp{9};
+  static constexpr const char* kName = "copy_blocks";
+
   void* kv_base = nullptr;              // the KV region
   std::int64_t block_bytes = 0;         // a block with all its layers is contiguous
   const std::int32_t* pairs = nullptr;  // [count, 2]: source, target
   RowCount rows;                        // count
 };
 
-// How one row's token is chosen; what is off keeps every token.
+// How one row's token is chosen. A filter that is off keeps every token.
 struct RowSampling {
   double uniform = 0.0;      // in [0, 1): the row's draw
   float temperature = 0.0F;  // 0: the best token
   float top_p = 1.0F;
   float min_p = 0.0F;
   std::int32_t top_k = 0;
-  std::int32_t slot = -1;  // of last_tokens; negative: the row is not sampled here
+  std::int32_t slot = -1;  // index in last_tokens; negative: the host samples this row
 };
 
-// tokens[i] = last_tokens[slot] = a token drawn from logits[i]; where these are not all finite,
-// tokens[i] is -1 and last_tokens[slot] 0, which a step already submitted may read. Weights are
-// exp((logit - best) / temperature). Kept are those of at least min_p, of these the top_k best, of
-// these the fewest best whose weights sum to top_p of what is left; of equal logits the lower id is
-// the better. The draw is the first kept token, by id, with a sum of weights up to its own above
-// uniform * (sum of all kept).
+// tokens[i] = last_tokens[slot] = a token drawn from logits[i]. If the logits are not all finite,
+// tokens[i] is -1 and last_tokens[slot] is 0, a valid token, since a step that is already submitted
+// may read it. Weights are exp((logit - best) / temperature). Three filters apply in order: weights
+// of at least min_p; the top_k best; the fewest best whose weights sum to top_p of the rest. Of
+// equal logits the lower id ranks first. The result is the first kept token, by id, whose prefix
+// sum of weights is above uniform * (sum of all kept weights).
 struct SampleParams {
+  static constexpr OpId kOp{10};
+  static constexpr const char* kName = "sample";
+
   TensorView logits;                      // [L, V] F32
   const RowSampling* sampling = nullptr;  // [L]
   std::int32_t* last_tokens = nullptr;    // [slots]
   std::int32_t* tokens = nullptr;         // [L]
   RowCount rows;
 };
-
-static_assert(std::is_trivially_copyable_v<EmbedParams>);
-static_assert(std::is_trivially_copyable_v<SampleParams>);
-static_assert(std::is_trivially_copyable_v<RmsNormParams>);
-static_assert(std::is_trivially_copyable_v<LayerNormParams>);
-static_assert(std::is_trivially_copyable_v<MatmulParams>);
-static_assert(std::is_trivially_copyable_v<LoraShrinkParams>);
-static_assert(std::is_trivially_copyable_v<LoraExpandParams>);
-static_assert(std::is_trivially_copyable_v<RopeWriteKvParams>);
-static_assert(std::is_trivially_copyable_v<AttentionParams>);
-static_assert(std::is_trivially_copyable_v<AttentionPlanParams>);
-static_assert(std::is_trivially_copyable_v<GatedActivationParams>);
-static_assert(std::is_trivially_copyable_v<GatedMatmulParams>);
-static_assert(std::is_trivially_copyable_v<GatherRowsParams>);
-static_assert(std::is_trivially_copyable_v<AllReduceParams>);
-static_assert(std::is_trivially_copyable_v<CopyBlocksParams>);
 
 }  // namespace sluice

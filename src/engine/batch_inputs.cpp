@@ -253,8 +253,8 @@ Status BatchInputs::copy_blocks(const BatchPlan& plan, std::byte* kv_base,
     }
     RETURN_IF_ERROR(
         device_->copy_to_device(device_copies_, copies, (1 + 2 * count) * sizeof(std::int32_t)));
-    device_->ops().copy_blocks(
-        {kv_base, block_bytes, device_copies_ + 1, {device_copies_, max_copies_}});
+    device_->ops().run(
+        CopyBlocksParams{kv_base, block_bytes, device_copies_ + 1, {device_copies_, max_copies_}});
   }
   return {};
 }

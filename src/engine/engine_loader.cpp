@@ -207,7 +207,7 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
       options.kv_backing == KvBacking::kAtStart
           ? loaded.kv_blocks
           : KvMemory::first_blocks(device.traits(), plan.layout.block_bytes, loaded.kv_blocks);
-  plan.arena.reserve(RegionKind::kKv, static_cast<std::size_t>(loaded.kv_bytes));
+  plan.arena.add(RegionKind::kKv, "model/kv_blocks", static_cast<std::size_t>(loaded.kv_bytes));
   plan.arena.finish(device.traits().granularity);
   ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan.arena)));
   for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace}) {
@@ -272,6 +272,8 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), std::move(watch),
                                 {loaded.first_kv_blocks, loaded.kv_blocks}));
   timeline.mark("map weights", weights_layout.copied_bytes());
+  RETURN_IF_ERROR(runner->capture_graphs());
+  timeline.mark("graphs");
 
   loaded.dtype = plan.dtypes.matrices;
   loaded.block_size = options.block_size;

@@ -1,10 +1,14 @@
-// GraphCache: one captured forward per token capacity (1, 2, 4, ... up to the largest step), made
-// when it is first wanted. A step runs from the graph of the smallest capacity that holds its
-// tokens. Eagerly it runs the forward for the same capacity, so that both compute the same bit for
-// bit, also where a device chooses kernels by capacity.
+// GraphCache: captured forwards, one per token capacity (1, 2, 4, ... up to the largest step) and
+// variant. capture_all() captures them before the first step, so that no request waits for it; a
+// graph that is missing is captured by the step that needs it. A step runs from the graph of the
+// smallest capacity that holds its tokens. In eager mode the step runs the forward for the same
+// capacity, so that both modes compute the same bits, also where a device chooses kernels by
+// capacity.
 // Owner: the model runner. Threads: the engine's thread. Allocates only when it captures.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,35 +23,50 @@ namespace sluice {
 
 enum class GraphMode : std::uint8_t { kReplay, kEager };
 
+// Forwards that list different ops for one capacity.
+enum class ForwardVariant : std::uint8_t { kPlain, kAdapters };
+inline constexpr std::size_t kNumForwardVariants = 2;
+
 class GraphCache {
  public:
+  // Calls the ops of a forward for a capacity.
+  using Forward = FunctionRef<void(const StepCapacity&)>;
+
   GraphCache(GraphMode mode, const StepCapacity& largest);
 
-  // Runs `forward`, which calls ops for a given capacity, for a step of `num_tokens`.
-  Status run(Device& device, std::int32_t num_tokens,
-             FunctionRef<void(const StepCapacity&)> forward);
+  // Captures the graphs of a variant for all capacities; does nothing in eager mode. Runs nothing.
+  Status capture_all(Device& device, ForwardVariant variant, Forward forward);
 
-  // The matrix products of the forward that such a step has run, for the capacity that it took.
-  // REQUIRES: one of that capacity has run.
-  const ProductRows& products(std::int32_t num_tokens) const;
+  // Runs a step of `num_tokens`. `forward` calls the ops of this variant.
+  Status run(Device& device, std::int32_t num_tokens, ForwardVariant variant, Forward forward);
+
+  // The matrix products of the forward for the capacity that a step of `num_tokens` takes; none
+  // before this forward has run or was captured.
+  const ProductRows& products(std::int32_t num_tokens, ForwardVariant variant) const;
+
+  // The graph for a step of `num_tokens`, or null if it has not been captured.
+  const Graph* graph(std::int32_t num_tokens, ForwardVariant variant) const;
 
   // Token counts that forwards are made for, ascending.
   std::span<const std::int32_t> capacities() const { return capacities_; }
   std::int32_t num_captured() const { return num_captured_; }
 
  private:
-  struct Forward {
-    std::unique_ptr<Graph> graph;  // null where it runs eagerly
+  struct Entry {
+    std::unique_ptr<Graph> graph;  // null in eager mode and before the capture
     ProductRows products;
   };
 
   std::size_t index_for(std::int32_t num_tokens) const;
   StepCapacity capacity_for(std::int32_t tokens) const;
+  Entry& entry(std::size_t index, ForwardVariant variant);
+  const Entry& entry(std::size_t index, ForwardVariant variant) const;
+  Status capture(Device& device, std::size_t index, Entry& entry, Forward forward);
 
   GraphMode mode_;
   StepCapacity largest_;
   std::vector<std::int32_t> capacities_;
-  std::vector<Forward> forwards_;  // by index in capacities_
+  std::array<std::vector<Entry>, kNumForwardVariants> entries_;  // by index in capacities_
   std::int32_t num_captured_ = 0;
 };
 

@@ -15,18 +15,22 @@ class GraphCacheTest : public testing::Test {
   GraphCacheTest() : device_(*make_cpu_device({&pool_, 0, {}})) {}
 
   // out[0] = table[0], so each run copies `source_` to `target_`.
-  void run(GraphCache& cache, std::int32_t tokens) {
-    const auto status = cache.run(*device_, tokens, [&](const StepCapacity& capacity) {
-      forwards_.push_back(capacity);
-      EmbedParams params;
-      params.table = matrix_view(&source_, DType::kF32, 1, 1);
-      params.token_ids = &token_;
-      params.out = matrix_view(&target_, DType::kF32, 1, 1);
-      params.rows.capacity = 1;
-      device_->ops().embed(params);
-      multiply(capacity.tokens);
-    });
+  void run(GraphCache& cache, std::int32_t tokens,
+           ForwardVariant variant = ForwardVariant::kPlain) {
+    const auto status = cache.run(*device_, tokens, variant,
+                                  [&](const StepCapacity& capacity) { forward(capacity); });
     ASSERT_TRUE(status) << status.error().message;
+  }
+
+  void forward(const StepCapacity& capacity) {
+    forwards_.push_back(capacity);
+    EmbedParams params;
+    params.table = matrix_view(&source_, DType::kF32, 1, 1);
+    params.token_ids = &token_;
+    params.out = matrix_view(&target_, DType::kF32, 1, 1);
+    params.rows.capacity = 1;
+    device_->ops().run(params);
+    multiply(capacity.tokens);
   }
 
   // As many products as the capacity, so that forwards can be told apart.
@@ -36,7 +40,7 @@ class GraphCacheTest : public testing::Test {
     params.num_segments = 1;
     params.out = matrix_view(&product_, DType::kF32, 1, 1);
     params.rows = {&rows_, 1};
-    for (std::int32_t i = 0; i < products; ++i) device_->ops().matmul(params);
+    for (std::int32_t i = 0; i < products; ++i) device_->ops().run(params);
   }
 
   ThreadPool pool_{1};
@@ -68,6 +72,43 @@ TEST_F(GraphCacheTest, CapturesEachCapacityOnceAndReplaysIt) {
   EXPECT_EQ(forwards_[2].seqs, 8);
 }
 
+TEST_F(GraphCacheTest, CapturesAllCapacitiesBeforeAnyStep) {
+  GraphCache cache(GraphMode::kReplay, kLargest);
+  run(cache, 4);
+  target_ = -1;
+  ASSERT_TRUE(cache.capture_all(*device_, ForwardVariant::kPlain,
+                                [&](const StepCapacity& capacity) { forward(capacity); }));
+  EXPECT_EQ(target_, -1) << "capturing runs nothing";
+  EXPECT_EQ(cache.num_captured(), 8);
+  EXPECT_EQ(forwards_.size(), 8U) << "the graph that was there is kept";
+  for (const std::int32_t tokens : {1, 3, 7, 16, 31, 64, 100}) {
+    source_ += 1;
+    run(cache, tokens);
+    EXPECT_EQ(target_, source_) << tokens;
+  }
+  EXPECT_EQ(forwards_.size(), 8U) << "no step captures";
+  EXPECT_EQ(cache.products(31, ForwardVariant::kPlain).work(&rows_, 1).used, 32);
+}
+
+TEST_F(GraphCacheTest, EagerModeCapturesNothing) {
+  GraphCache cache(GraphMode::kEager, kLargest);
+  ASSERT_TRUE(cache.capture_all(*device_, ForwardVariant::kPlain,
+                                [&](const StepCapacity& capacity) { forward(capacity); }));
+  EXPECT_TRUE(forwards_.empty());
+}
+
+TEST_F(GraphCacheTest, KeepsVariantsApart) {
+  GraphCache cache(GraphMode::kReplay, kLargest);
+  run(cache, 4, ForwardVariant::kPlain);
+  EXPECT_EQ(cache.graph(4, ForwardVariant::kAdapters), nullptr);
+  run(cache, 3, ForwardVariant::kAdapters);
+  EXPECT_EQ(cache.num_captured(), 2);
+  ASSERT_NE(cache.graph(4, ForwardVariant::kAdapters), nullptr);
+  EXPECT_NE(cache.graph(4, ForwardVariant::kAdapters), cache.graph(4, ForwardVariant::kPlain));
+  run(cache, 4, ForwardVariant::kPlain);
+  EXPECT_EQ(forwards_.size(), 2U);
+}
+
 TEST_F(GraphCacheTest, EagerRunsTheForwardEachTime) {
   GraphCache cache(GraphMode::kEager, kLargest);
   for (int i = 0; i < 3; ++i) {
@@ -84,10 +125,11 @@ TEST_F(GraphCacheTest, KnowsTheProductsOfEachForward) {
   for (const GraphMode mode : {GraphMode::kReplay, GraphMode::kEager}) {
     GraphCache cache(mode, kLargest);
     for (const std::int32_t tokens : {3, 60, 4, 1, 60}) run(cache, tokens);
-    EXPECT_EQ(cache.products(3).work(&rows_, 1).used, 4);
-    EXPECT_EQ(cache.products(1).work(&rows_, 1).used, 1);
-    EXPECT_EQ(cache.products(64).work(&rows_, 1).used, 64);
-    EXPECT_EQ(cache.products(100).work(&rows_, 1).used, 0) << "none has run";
+    EXPECT_EQ(cache.products(3, ForwardVariant::kPlain).work(&rows_, 1).used, 4);
+    EXPECT_EQ(cache.products(1, ForwardVariant::kPlain).work(&rows_, 1).used, 1);
+    EXPECT_EQ(cache.products(64, ForwardVariant::kPlain).work(&rows_, 1).used, 64);
+    EXPECT_EQ(cache.products(100, ForwardVariant::kPlain).work(&rows_, 1).used, 0)
+        << "none has run";
   }
 }
 

@@ -121,6 +121,11 @@ Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch
   return decoder_.bind(*arena_, device_, std::move(weights), decoder_inputs());
 }
 
+Status ModelRunner::capture_graphs() {
+  return graphs_.capture_all(device_, ForwardVariant::kPlain,
+                             [&](const StepCapacity& capacity) { forward(capacity); });
+}
+
 DecoderInputs ModelRunner::decoder_inputs() const {
   DecoderInputs inputs = inputs_.decoder_inputs();
   std::byte* kv_base = arena_->region_base(RegionKind::kKv);
@@ -199,6 +204,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
   RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),
+                              ForwardVariant::kPlain,
                               [&](const StepCapacity& capacity) { forward(capacity); }));
   step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
@@ -211,7 +217,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
 ComputedWork ModelRunner::work_of(const BatchPlan& plan) const {
   const auto tokens = static_cast<std::int32_t>(plan.token_ids.size());
   const auto logits = static_cast<std::int32_t>(plan.logit_positions.size());
-  const ProductRows& products = graphs_.products(tokens);
+  const ProductRows& products = graphs_.products(tokens, ForwardVariant::kPlain);
   Work rows = products.work(inputs_.num_tokens(), tokens);
   rows += products.work(inputs_.num_logits(), logits);
   const Work& pairs = inputs_.attention_work();
@@ -279,11 +285,11 @@ void ModelRunner::forward(const StepCapacity& capacity) {
   decoder_.forward(ops, capacity);
   if (!device_.traits().asynchronous) return;
   const TensorView& logits = decoder_.logits();
-  ops.sample({matrix_view(logits.data, logits.dtype, capacity.logits, config_->vocab_size),
-              inputs_.sampling(),
-              inputs_.last_tokens(),
-              device_tokens_,
-              {inputs_.num_logits(), capacity.logits}});
+  ops.run(SampleParams{matrix_view(logits.data, logits.dtype, capacity.logits, config_->vocab_size),
+                       inputs_.sampling(),
+                       inputs_.last_tokens(),
+                       device_tokens_,
+                       {inputs_.num_logits(), capacity.logits}});
 }
 
 // Submits the copy of what the device samples, and marks the step's end.

@@ -78,6 +78,9 @@ class ModelRunner final : public Executor, public DeviceMeter {
   // over the weights' files; backs the first KV memory.
   Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv);
 
+  // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
+  Status capture_graphs();
+
   int max_in_flight() const override { return options_.steps_in_flight; }
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
@@ -92,6 +95,8 @@ class ModelRunner final : public Executor, public DeviceMeter {
   ComputedWork computed_work() const override { return computed_work_; }
 
   const GraphCache& graphs() const { return graphs_; }
+  // REQUIRES: started.
+  const Arena& arena() const { return *arena_; }
 
  private:
   // A step that was submitted and not collected.

@@ -117,7 +117,8 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView residual = slice(buffers_.residual, capacity.tokens, config_.hidden_size);
   if (options_.first_layer == 0) {
-    ops.embed({weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens});
+    ops.run(
+        EmbedParams{weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens});
   }
   // Every norm but the first adds what the block before it projected.
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
@@ -142,12 +143,12 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
 
 void Decoder::norm(Ops& ops, const StepCapacity& capacity, const TensorView& add,
                    const TensorView& weight) const {
-  ops.rms_norm({slice(buffers_.residual, capacity.tokens, config_.hidden_size),
-                add,
-                weight,
-                slice(buffers_.normed, capacity.tokens, config_.hidden_size),
-                config_.norm_epsilon,
-                {inputs_.num_tokens, capacity.tokens}});
+  ops.run(RmsNormParams{slice(buffers_.residual, capacity.tokens, config_.hidden_size),
+                        add,
+                        weight,
+                        slice(buffers_.normed, capacity.tokens, config_.hidden_size),
+                        config_.norm_epsilon,
+                        {inputs_.num_tokens, capacity.tokens}});
 }
 
 void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const {
@@ -162,12 +163,12 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   const TensorView out = slice(buffers_.attention, capacity.tokens, c.q_width());
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
 
-  ops.matmul(
-      {normed,
-       {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
-       3,
-       qkv,
-       rows});
+  ops.run(MatmulParams{
+      normed,
+      {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
+      3,
+      qkv,
+      rows});
 
   RopeWriteKvParams rope;
   rope.qkv = qkv;
@@ -183,7 +184,7 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   rope.rotary_dim = config_.ropes[static_cast<std::size_t>(c.rope)].rotary_dim;
   rope.norm_epsilon = config_.norm_epsilon;
   rope.rows = rows;
-  ops.rope_write_kv(rope);
+  ops.run(rope);
 
   AttentionParams attention;
   attention.q = matrix_view(qkv.data, qkv.dtype, capacity.tokens, c.q_width(), qkv.strides[0]);
@@ -201,10 +202,10 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   attention.scale = c.attention_scale();
   attention.out = out;
   attention.seqs = {inputs_.num_seqs, capacity.seqs};
-  ops.attention(attention);
+  ops.run(attention);
 
-  ops.matmul({out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
-  ops.all_reduce({projected, 1, rows});
+  ops.run(MatmulParams{out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
+  ops.run(AllReduceParams{projected, 1, rows});
 }
 
 void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const {
@@ -216,15 +217,15 @@ void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) co
       slice(buffers_.gate_up, capacity.tokens, std::int64_t{2} * c.intermediate_size);
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
-  ops.gated_matmul({normed,
-                    {w.gate, w.gate_bias, w.gate_scales},
-                    {w.up, w.up_bias, w.up_scales},
-                    gate_up,
-                    activated,
-                    c.activation,
-                    rows});
-  ops.matmul({activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
-  ops.all_reduce({projected, 1, rows});
+  ops.run(GatedMatmulParams{normed,
+                            {w.gate, w.gate_bias, w.gate_scales},
+                            {w.up, w.up_bias, w.up_scales},
+                            gate_up,
+                            activated,
+                            c.activation,
+                            rows});
+  ops.run(MatmulParams{activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
+  ops.run(AllReduceParams{projected, 1, rows});
 }
 
 void Decoder::project_logits(Ops& ops, const StepCapacity& capacity) const {
@@ -232,8 +233,8 @@ void Decoder::project_logits(Ops& ops, const StepCapacity& capacity) const {
   const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
   const TensorView gathered = slice(buffers_.gathered, capacity.logits, config_.hidden_size);
   const TensorView logits = slice(buffers_.logits, capacity.logits, config_.vocab_size);
-  ops.gather_rows({normed, inputs_.logit_indices, gathered, rows});
-  ops.matmul({gathered, {{weights_.lm_head, {}}}, 1, logits, rows});
+  ops.run(GatherRowsParams{normed, inputs_.logit_indices, gathered, rows});
+  ops.run(MatmulParams{gathered, {{weights_.lm_head, {}}}, 1, logits, rows});
 }
 
 }  // namespace sluice

@@ -55,7 +55,8 @@ TEST_F(CudaFaultTest, AKernelsFaultEndsTheRequestsAndNotTheProcess) {
   ASSERT_TRUE(range && device.back(*range, 0, range->bytes, Backing::memory()));
   ASSERT_TRUE(device.copy_to_device(range->base, &beyond, sizeof(beyond)));
   const TensorView row = matrix_view(range->base + 64, DType::kF32, 1, 4);
-  device.ops().embed({row, reinterpret_cast<const std::int32_t*>(range->base), row, {nullptr, 1}});
+  device.ops().run(
+      EmbedParams{row, reinterpret_cast<const std::int32_t*>(range->base), row, {nullptr, 1}});
 
   const auto step = fixture.engine().step();
   ASSERT_FALSE(step);

@@ -172,7 +172,7 @@ std::vector<float> run_attention(Device& device, DeviceMemory& memory,
   memory.clear();
   AttentionBatch batch(device, memory, config, rows, placement);
   batch.set_rows(static_cast<std::int32_t>(rows.size()));
-  device.ops().attention(batch.params());
+  device.ops().run(batch.params());
   EXPECT_TRUE(device.synchronize());
   memory.check_guards();
   return memory.read_matrix(batch.params().out);
@@ -182,7 +182,7 @@ ExpectedAttention expected_attention(const AttentionConfig& config,
                                      const std::vector<AttentionRow>& rows) {
   const std::int64_t dim = config.head_dim;
   const double scale = static_cast<double>(1.0F / std::sqrt(static_cast<float>(dim)));
-  // Of a weight, at most: relative, and what is too small for a half float.
+  // Error bounds of a weight: relative, and absolute for values too small for a half float.
   const double unit = config.kv == DType::kBF16 ? 0x1p-8 : 0x1p-11;
   const double least = config.kv == DType::kBF16 ? 0.0 : 0x1p-25;
   ExpectedAttention out;

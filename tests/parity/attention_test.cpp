@@ -170,12 +170,12 @@ TEST_P(AttentionTest, APlanServesManyLayers) {
   AttentionBatch batch(*device_, *memory_, config, {{&sequence, 1399, 1}, {&sequence, 40, 20}},
                        rng);
   batch.set_rows(2);
-  ops().attention(batch.params());
+  ops().run(batch.params());
   const auto first = result(batch.params().out);
   for (int layer = 0; layer < 3; ++layer) {
     memory_->upload(batch.params().out.data,
                     std::vector<std::byte>(first.size() * sizeof(float), std::byte{0xFF}));
-    ops().attention(batch.params());
+    ops().run(batch.params());
     expect_same(result(batch.params().out), first, "the next layer");
   }
 }
@@ -311,7 +311,7 @@ void RopeTest::check(const RopeShape& shape, DType kv, bool norms, SplitMix64& r
   p.rotary_dim = shape.rotary_dim;
   p.norm_epsilon = 1e-6F;
   p.rows = {memory_->put_count(3), 8};
-  ops().rope_write_kv(p);
+  ops().run(p);
 
   const auto after = result(p.qkv);
   const auto stored = memory_->read_matrix(cache);

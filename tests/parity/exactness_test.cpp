@@ -105,7 +105,7 @@ TEST_P(ExactnessTest, MatmulRowsAreIndependentOfTheBatch) {
       const auto count = static_cast<std::int32_t>(order.size());
       p.out = memory.take_matrix(count, static_cast<std::int64_t>(end - begin), DType::kF32);
       p.rows = {memory.put_count(count), count};
-      place.device->ops().matmul(p);
+      place.device->ops().run(p);
       return memory.read_matrix(p.out);
     };
     std::vector<std::size_t> all(rows);
@@ -163,7 +163,7 @@ TEST_P(ExactnessTest, MatmulOfHalvesIsIndependentOfTheCapacity) {
       p.num_segments = 1;
       p.out = memory.take_matrix(count, kCols, DType::kF32);
       p.rows = {memory.put_count(count), count};
-      place.device->ops().matmul(p);
+      place.device->ops().run(p);
       return memory.read_matrix(p.out);
     };
     expect_independent_of_capacity(run, kCols, rng);
@@ -281,7 +281,7 @@ TEST_P(ExactnessTest, GatedProductsAreIndependentOfTheCapacity) {
     p.scratch = memory.take_matrix(count, 2 * kWidth, DType::kF32);
     p.out = memory.take_matrix(count, kWidth, DType::kF32);
     p.rows = {memory.put_count(count), count};
-    place.device->ops().gated_matmul(p);
+    place.device->ops().run(p);
     return memory.read_matrix(p.out);
   };
   expect_independent_of_capacity(run, kWidth, rng);
@@ -311,11 +311,11 @@ TEST_P(ExactnessTest, RowOpsAreIndependentOfTheBatch) {
       Ops& ops = place.device->ops();
       switch (op) {
         case RowOp::kActivation:
-          ops.gated_activation({in, out, GatedActivation::kSilu, in_use});
+          ops.run(GatedActivationParams{in, out, GatedActivation::kSilu, in_use});
           break;
-        case RowOp::kRmsNorm: ops.rms_norm({in, in, weights, out, 1e-5F, in_use}); break;
+        case RowOp::kRmsNorm: ops.run(RmsNormParams{in, in, weights, out, 1e-5F, in_use}); break;
         case RowOp::kLayerNorm:
-          ops.layer_norm({in, in, weights, weights, out, 1e-5F, in_use});
+          ops.run(LayerNormParams{in, in, weights, weights, out, 1e-5F, in_use});
           break;
       }
       return memory.read_matrix(out);
@@ -384,7 +384,7 @@ struct RopeCase {
     p.rotary_dim = dim;
     p.norm_epsilon = 1e-6F;
     p.rows = {memory.put_count(count), count};
-    device.ops().rope_write_kv(p);
+    device.ops().run(p);
     const auto after = memory.read_matrix(p.qkv);
     const auto stored = memory.read_matrix(cache);
     std::vector<float> result;

@@ -82,7 +82,7 @@ double activation_of(GatedActivation kind, double gate) {
 }
 
 void GatedMatmulTest::check(const GatedMatmulParams& p, const std::string& what) {
-  ops().gated_matmul(p);
+  ops().run(p);
   const auto got = result(p.out);
   const Sums gate = sums_of(*memory_, p.x, p.gate);
   const Sums up = sums_of(*memory_, p.x, p.up);
@@ -100,10 +100,10 @@ void GatedMatmulTest::check(const GatedMatmulParams& p, const std::string& what)
 }
 
 void GatedMatmulTest::check_bits(const GatedMatmulParams& p, const std::string& what) {
-  ops().gated_matmul(p);
+  ops().run(p);
   const auto fused = result(p.out);
-  ops().matmul(p.product());
-  ops().gated_activation(p.activated());
+  ops().run(p.product());
+  ops().run(p.activated());
   expect_same(fused, result(p.out), what);
 }
 
@@ -133,7 +133,7 @@ TEST_P(GatedMatmulTest, OddShapes) {
   memory_->check_guards();
 }
 
-// What tensor cores take, around the borders of tiles.
+// Shapes that tensor cores take, around the borders of tiles.
 TEST_P(GatedMatmulTest, HalvesAtWholeAddresses) {
   SplitMix64 rng(2);
   const GatedShape shapes[] = {{1, 64, 8, 64},       {3, 8, 5, 16},
@@ -168,13 +168,13 @@ TEST_P(GatedMatmulTest, RowsNotInUseAreLeftAlone) {
   SplitMix64 rng(4);
   for (const std::int64_t rows : {0, 2}) {
     GatedMatmulParams p = make({rows + 4, 64, 40, 64, 0}, DType::kBF16, DType::kBF16, true, rng);
-    ops().gated_matmul(p);
+    ops().run(p);
     const auto before = result(p.out);
     const std::int32_t* fewer = memory_->put_count(static_cast<std::int32_t>(rows));
     const std::vector<float> zeros(cells(rows + 4, 64));
     p.x = memory_->put_matrix(zeros, rows + 4, 64, DType::kBF16);
     p.rows.value = fewer;
-    ops().gated_matmul(p);
+    ops().run(p);
     const auto after = result(p.out);
     const auto used = static_cast<std::size_t>(rows * 40);
     expect_same(std::span(after).subspan(used), std::span(before).subspan(used), "rows behind");

@@ -61,7 +61,7 @@ LoraSite::LoraSite(DeviceMemory& memory, const LoraShape& shape, std::int32_t ca
   const auto modules = static_cast<std::int32_t>(shape.widths.size());
   width_ = std::accumulate(shape.widths.begin(), shape.widths.end(), std::int64_t{0});
   entries_.resize(lora_elements(num_slots, modules + kOtherLayers));
-  // What belongs to other matmuls, or to slots that hold nothing, is not looked at.
+  // Entries of other matmuls and of empty slots are invalid: the ops must not read them.
   for (LoraEntry& entry : entries_) entry = {1, 1, -1, 0.0F};
   region_ = static_cast<std::byte*>(memory.take(region_bytes));
   device_entries_ = memory.put(entries_);
@@ -149,8 +149,8 @@ void LoraSite::set_batch(const std::vector<float>& x, const std::vector<float>& 
 }
 
 void LoraSite::run(Ops& ops) const {
-  ops.lora_shrink(shrink_);
-  ops.lora_expand(expand_);
+  ops.run(shrink_);
+  ops.run(expand_);
 }
 
 TensorView LoraSite::out() const {

@@ -53,7 +53,7 @@ class LoraSite {
 
   const LoraShrinkParams& shrink() const { return shrink_; }
   const LoraExpandParams& expand() const { return expand_; }
-  // Of the batch's tokens.
+  // The rows of the batch's tokens.
   TensorView out() const;
 
  private:

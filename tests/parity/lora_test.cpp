@@ -26,7 +26,7 @@ class LoraTest : public DeviceTest {
 
 constexpr std::size_t kLoraRegionBytes = std::size_t{4} << 20;
 
-// What a token's row should be, and how far off it may be.
+// The expected row of a token, and the error allowed.
 void expected_lora_row(const LoraShape& shape, const LoraAdapter& adapter, const float* x,
                        const float* before, double* want, double* tolerance) {
   for (std::size_t m = 0; m < adapter.size(); ++m) {
@@ -199,8 +199,8 @@ TEST_P(LoraDeathTest, WrongSegmentsAndEntriesAreFound) {
     LoraShrinkParams shrink = site.shrink();
     LoraExpandParams expand = site.expand();
     shrink.batch = expand.batch = batch;
-    EXPECT_DEATH((*device)->ops().lora_shrink(shrink), "CHECK failed") << what;
-    EXPECT_DEATH((*device)->ops().lora_expand(expand), "CHECK failed") << what;
+    EXPECT_DEATH((*device)->ops().run(shrink), "CHECK failed") << what;
+    EXPECT_DEATH((*device)->ops().run(expand), "CHECK failed") << what;
   };
   const auto with_segment = [&](const LoraSegment& segment) {
     LoraBatch batch = site.shrink().batch;

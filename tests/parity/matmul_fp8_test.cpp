@@ -48,7 +48,7 @@ Fp8Weight MatmulFp8Test::put_weight(SplitMix64& rng, std::int64_t rows, std::int
   const std::int64_t block_cols = shape.block_cols == 0 ? cols : shape.block_cols;
   const std::int64_t across = (cols + block_cols - 1) / block_cols;
   const std::int64_t down = (rows + block_rows - 1) / block_rows;
-  // Of very different sizes: a scale that is mistaken for its neighbour shows.
+  // The scales differ greatly in size, so that using a neighbour's scale shows.
   std::vector<float> scales(static_cast<std::size_t>(across * down));
   for (float& scale : scales) scale = static_cast<float>(std::exp2(8 * rng.uniform() - 12));
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * cols));
@@ -94,7 +94,7 @@ void MatmulFp8Test::check(const Fp8Shape& shape, DType x_type, bool with_bias, S
         static_cast<std::size_t>(column), want);
     column += n;
   }
-  ops().matmul(p);
+  ops().run(p);
   expect_close(result(p.out), want.values, want.tolerance, describe(shape, x_type));
 }
 
@@ -128,7 +128,7 @@ TEST_P(MatmulFp8Test, OddShapesAndManyRows) {
   }
 }
 
-// What gate and up make in one launch is what they make in two ops.
+// One launch for gate and up gives the same as two ops.
 TEST_P(MatmulFp8Test, GatedProducts) {
   SplitMix64 rng(5);
   for (const DType others : {DType::kBF16, DType::kF16}) {
@@ -147,10 +147,10 @@ TEST_P(MatmulFp8Test, GatedProducts) {
         p.scratch = memory_->take_matrix(rows, 2 * kWidth, DType::kF32);
         p.out = memory_->take_matrix(rows, kWidth, DType::kBF16);
         p.rows = {nullptr, static_cast<std::int32_t>(rows)};
-        ops().gated_matmul(p);
+        ops().run(p);
         const auto got = result(p.out);
-        ops().matmul(p.product());
-        ops().gated_activation(p.activated());
+        ops().run(p.product());
+        ops().run(p.activated());
         expect_same(got, result(p.out), describe(scales, type));
       }
     }
@@ -178,7 +178,7 @@ TEST_P(MatmulFp8Test, RowsAreTheSameInAnyPlace) {
     p.num_segments = 1;
     p.out = memory_->take_matrix(rows, kCols, DType::kF32);
     p.rows = {memory_->put_count(static_cast<std::int32_t>(rows)), capacity};
-    ops().matmul(p);
+    ops().run(p);
     return result(p.out);
   };
   const auto want = run(0, 24, 24);
@@ -192,8 +192,7 @@ TEST_P(MatmulFp8Test, RowsAreTheSameInAnyPlace) {
   expect_same(run(8, 16, 16), rows_of(8, 16), "16 rows");
 }
 
-// On the CPU weights lie in files that nobody has looked through; elsewhere NaN is refused when
-// they are copied.
+// On the CPU, weights are mapped from files without a check. On other devices the copy refuses NaN.
 class MatmulFp8NanTest : public MatmulFp8Test {};
 TEST_P(MatmulFp8NanTest, StaysInItsColumn) {
   SplitMix64 rng(4);
@@ -207,7 +206,7 @@ TEST_P(MatmulFp8NanTest, StaysInItsColumn) {
   p.num_segments = 1;
   p.out = memory_->take_matrix(5, 9, DType::kF32);
   p.rows = {nullptr, 5};
-  ops().matmul(p);
+  ops().run(p);
   const auto out = result(p.out);
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i % 9 == 4) << i;
 }

@@ -69,7 +69,7 @@ void MatmulTest::check(const Shape& shape, Types types, bool with_bias, std::siz
                 static_cast<std::size_t>(column), want);
     column += n;
   }
-  ops().matmul(p);
+  ops().run(p);
   expect_close(result(p.out), want.values, want.tolerance, describe(shape, types));
 }
 
@@ -123,7 +123,7 @@ TEST_P(MatmulTest, AFewRowsAreTheSameInAnyPlace) {
       p.num_segments = 1;
       p.out = memory_->take_matrix(capacity, kCols, DType::kF32);
       p.rows = {nullptr, static_cast<std::int32_t>(capacity)};
-      ops().matmul(p);
+      ops().run(p);
       return result(p.out);
     };
     const auto want = run();
@@ -163,7 +163,7 @@ TEST_P(MatmulTest, RowsBehindTheCountChangeNothing) {
       p.out = memory_->take_matrix(capacity, 40, DType::kF32);
       p.rows = {memory_->put_count(static_cast<std::int32_t>(rows)),
                 static_cast<std::int32_t>(capacity)};
-      ops().matmul(p);
+      ops().run(p);
       auto out = result(p.out);
       out.resize(static_cast<std::size_t>(rows) * 40);
       return out;
@@ -216,7 +216,7 @@ TEST_P(MatmulTest, InfinityAndNanStayInTheirRowsAndColumns) {
         p.num_segments = 1;
         p.out = memory_->take_matrix(count, 9, DType::kF32);
         p.rows = {nullptr, count};
-        ops().matmul(p);
+        ops().run(p);
         const auto out = result(p.out);
         for (std::size_t r = 0; r < rows; ++r) {
           for (std::size_t c = 0; c < 9; ++c) {

@@ -33,7 +33,7 @@ TEST_P(RowOpsTest, EmbedWidensRowsOfTheTable) {
       p.token_ids = memory_->put(std::vector<std::int32_t>{8, 0, 3, 3});
       p.out = memory_->take_matrix(4, hidden, DType::kF32);
       p.rows = count_of(*memory_, 4);
-      ops().embed(p);
+      ops().run(p);
       std::vector<float> want;
       for (const std::int64_t id : {8, 0, 3, 3}) {
         want.insert(want.end(), table.begin() + id * hidden, table.begin() + (id + 1) * hidden);
@@ -52,7 +52,7 @@ TEST_P(RowOpsTest, EmbedLooksUpTheLastTokensOfSlots) {
   p.last_tokens = memory_->put(std::vector<std::int32_t>{5, -1, 0});
   p.out = memory_->take_matrix(5, 20, DType::kF32);
   p.rows = count_of(*memory_, 5);
-  ops().embed(p);
+  ops().run(p);
   std::vector<float> want;
   for (const int id : {5, 8, 0, 0, 0}) {
     want.insert(want.end(), table.begin() + id * 20, table.begin() + (id + 1) * 20);
@@ -69,7 +69,7 @@ TEST_P(RowOpsTest, GatherRowsCopiesAndConverts) {
     p.indices = memory_->put(std::vector<std::int32_t>{4, 4, 1});
     p.out = memory_->take_matrix(3, 37, to);
     p.rows = count_of(*memory_, 3);
-    ops().gather_rows(p);
+    ops().run(p);
     std::vector<float> want;
     for (const int row : {4, 4, 1}) {
       want.insert(want.end(), in.begin() + row * 37, in.begin() + (row + 1) * 37);
@@ -99,7 +99,7 @@ TEST_P(RowOpsTest, RmsNormWithAndWithoutResidual) {
         p.out = memory_->take_matrix(rows, hidden, out_type);
         p.epsilon = 1e-5F;
         p.rows = count_of(*memory_, rows);
-        ops().rms_norm(p);
+        ops().run(p);
         const auto sums = memory_->read_matrix(p.residual);
         std::vector<double> want(n);
         std::vector<double> tolerance(n);
@@ -143,9 +143,9 @@ TEST_P(RowOpsTest, NormsOfAlignedAndOtherRowsAreEqual) {
         const TensorView out = memory_->take_matrix(kRows, hidden, out_type);
         const RowCount rows = count_of(*memory_, kRows);
         if (layer_norm) {
-          ops().layer_norm({in, add, weights, weights, out, 1e-5F, rows});
+          ops().run(LayerNormParams{in, add, weights, weights, out, 1e-5F, rows});
         } else {
-          ops().rms_norm({in, add, weights, out, 1e-5F, rows});
+          ops().run(RmsNormParams{in, add, weights, out, 1e-5F, rows});
         }
         return result(out);
       };
@@ -181,7 +181,7 @@ TEST_P(RowOpsTest, LayerNormWithAndWithoutBiasAndResidual) {
         p.out = memory_->take_matrix(kRows, hidden, out_type);
         p.epsilon = 1e-5F;
         p.rows = count_of(*memory_, kRows);
-        ops().layer_norm(p);
+        ops().run(p);
         const auto sums = memory_->read_matrix(p.residual);
         std::vector<double> want;
         std::vector<double> tolerance;
@@ -222,7 +222,7 @@ TEST_P(RowOpsTest, GatedActivations) {
         p.out = memory_->take_matrix(2, width, out_type);
         p.activation = activation;
         p.rows = count_of(*memory_, 2);
-        ops().gated_activation(p);
+        ops().run(p);
         std::vector<double> want;
         std::vector<double> tolerance;
         for (std::int64_t r = 0; r < 2; ++r) {
@@ -251,7 +251,7 @@ TEST_P(RowOpsTest, AllReduceOfOneRankChangesNothing) {
   AllReduceParams p;
   p.buffer = memory_->put_matrix(values, 3, 17, DType::kF32);
   p.rows = count_of(*memory_, 3);
-  ops().all_reduce(p);
+  ops().run(p);
   expect_same(result(p.buffer), values, "buffer");
 }
 
@@ -265,7 +265,7 @@ TEST_P(RowOpsTest, CopyBlocksCopiesWholeBlocks) {
     p.block_bytes = 4 * floats;
     p.pairs = memory_->put(std::vector<std::int32_t>{0, 3, 5, 1, 2, 2, 4, 4});
     p.rows = count_of(*memory_, 3);
-    ops().copy_blocks(p);
+    ops().run(p);
     auto want = values;
     std::copy_n(values.begin(), floats, want.begin() + 3 * floats);
     std::copy_n(values.begin() + 5 * floats, floats, want.begin() + floats);

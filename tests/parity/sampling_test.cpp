@@ -165,7 +165,7 @@ class SamplingTest : public DeviceTest {
   int run(const std::vector<DrawCase>& cases) {
     memory_->clear();
     const RowsOnDevice rows(*memory_, cases);
-    ops().sample(rows.params);
+    ops().run(rows.params);
     EXPECT_TRUE(device_->synchronize());
     memory_->check_guards();
     const auto tokens = rows.tokens(*memory_);
@@ -219,7 +219,7 @@ TEST_P(SamplingTest, VocabulariesOfTheLargestModels) {
 }
 
 TEST_P(SamplingTest, ALaterLimitDoesNotBringBackWhatAnEarlierOneDropped) {
-  // Of three equal ones top_k drops the third; half of what is left is the first alone.
+  // top_k drops the third of three equal tokens; half of the remaining weight is the first alone.
   std::vector<DrawCase> cases(64);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     cases[i].logits = {-1.0F, 2.0F, 2.0F, 2.0F};
@@ -239,7 +239,7 @@ TEST_P(SamplingTest, LogitsThatAreNotFiniteFailTheirRowAlone) {
   cases[3].logits[1] = std::numeric_limits<float>::infinity();
   cases[4].params.top_k = 1;
   const RowsOnDevice rows(*memory_, cases);
-  ops().sample(rows.params);
+  ops().run(rows.params);
   EXPECT_EQ(rows.tokens(*memory_), (std::vector<std::int32_t>{-1, 1, -1, -1, 1}));
   EXPECT_EQ(rows.last_tokens(*memory_), (std::vector<std::int32_t>{0, 1, 0, 0, 1}));
 }
@@ -252,7 +252,7 @@ TEST_P(SamplingTest, ARowWithoutASlotIsLeftAlone) {
   const RowSampling none;
   memory_->upload(const_cast<RowSampling*>(rows.params.sampling) + 1,
                   std::as_bytes(std::span(&none, 1)));
-  ops().sample(rows.params);
+  ops().run(rows.params);
   EXPECT_EQ(rows.tokens(*memory_), (std::vector<std::int32_t>{1, -7, 1}));
   EXPECT_EQ(rows.last_tokens(*memory_), (std::vector<std::int32_t>{1, -7, 1}));
 }
@@ -262,7 +262,7 @@ TEST_P(SamplingTest, AGraphReadsTheParametersOfItsReplay) {
   for (DrawCase& c : cases) c.logits = {0.0F, 0.5F, 0.25F};
   const RowsOnDevice rows(*memory_, cases);
   ASSERT_TRUE(device_->begin_capture());
-  ops().sample(rows.params);
+  ops().run(rows.params);
   auto graph = device_->end_capture();
   ASSERT_TRUE(graph) << graph.error().message;
   auto* place = const_cast<RowSampling*>(rows.params.sampling);

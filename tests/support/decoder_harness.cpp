@@ -71,7 +71,8 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   // Every slot and group has blocks of its own behind the null block.
   const auto groups = static_cast<std::int64_t>(layout_.groups.size());
   const std::int64_t blocks = 1 + groups * options.max_slots * table_width_;
-  plan.reserve(RegionKind::kKv, static_cast<std::size_t>(blocks * layout_.block_bytes));
+  plan.add(RegionKind::kKv, "model/kv_blocks",
+           static_cast<std::size_t>(blocks * layout_.block_bytes));
   plan.finish(device_->traits().granularity);
   arena_ = std::make_unique<Arena>(must(Arena::create(*device_, std::move(plan))));
   for (const RegionKind kind : {RegionKind::kInputs, RegionKind::kWorkspace, RegionKind::kKv}) {
@@ -95,7 +96,8 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   must(decoder_->bind(*arena_, *device_, std::move(weights), std::move(decoder_inputs)));
 }
 
-std::vector<std::vector<float>> DecoderHarness::run(const std::vector<HarnessRow>& rows) {
+std::vector<std::vector<float>> DecoderHarness::run(const std::vector<HarnessRow>& rows,
+                                                    const Graph* graph) {
   BatchPlan plan;
   const auto groups = static_cast<std::int32_t>(layout_.groups.size());
   for (const HarnessRow& row : rows) {
@@ -118,8 +120,13 @@ std::vector<std::vector<float>> DecoderHarness::run(const std::vector<HarnessRow
     }
   }
   must(inputs_->fill(plan, {}, {}));
-  must(graphs_->run(*device_, static_cast<std::int32_t>(plan.token_ids.size()),
-                    [&](const StepCapacity& c) { decoder_->forward(device_->ops(), c); }));
+  if (graph != nullptr) {
+    must(device_->replay(*graph));
+  } else {
+    must(graphs_->run(*device_, static_cast<std::int32_t>(plan.token_ids.size()),
+                      ForwardVariant::kPlain,
+                      [&](const StepCapacity& c) { decoder_->forward(device_->ops(), c); }));
+  }
   must(device_->synchronize());
   if (decoder_->logits().empty()) return {};
   std::vector<std::vector<float>> logits;

@@ -42,15 +42,19 @@ class DecoderHarness {
   // Throws std::runtime_error when the model does not load.
   DecoderHarness(const std::string& directory, const HarnessOptions& options);
 
-  // Runs one step. Returns the logits of every wanted position, in order; empty for a stage
-  // without.
-  std::vector<std::vector<float>> run(const std::vector<HarnessRow>& rows);
+  // Runs one step, from `graph` if one is given. Returns the logits of every wanted position, in
+  // order; empty for a stage without.
+  std::vector<std::vector<float>> run(const std::vector<HarnessRow>& rows,
+                                      const Graph* graph = nullptr);
 
   // The hidden states after the last step, and the hidden states that the next step starts from.
   std::vector<float> hidden(std::size_t tokens) const;
   void set_hidden(const std::vector<float>& values);
 
   const ModelConfig& config() const { return config_; }
+  Device& device() { return *device_; }
+  const Arena& arena() const { return *arena_; }
+  const GraphCache& graphs() const { return *graphs_; }
 
  private:
   HarnessOptions options_;

@@ -1,41 +1,27 @@
 #include "tests/support/late_device.h"
 
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
 
 namespace sluice::test {
 
-class LateDevice::LateOps final : public Ops {
+class LateDevice::LateOps final : public OpsBase<LateDevice::LateOps> {
  public:
   explicit LateOps(LateDevice& device) : device_(device), ops_(device.inner_->ops()) {}
 
-  void embed(const EmbedParams& p) override { later(&Ops::embed, p); }
-  void rms_norm(const RmsNormParams& p) override { later(&Ops::rms_norm, p); }
-  void layer_norm(const LayerNormParams& p) override { later(&Ops::layer_norm, p); }
-  void matmul(const MatmulParams& p) override {
-    products().add(p.rows, 1);
-    later(&Ops::matmul, p);
-  }
-  void lora_shrink(const LoraShrinkParams& p) override { later(&Ops::lora_shrink, p); }
-  void lora_expand(const LoraExpandParams& p) override { later(&Ops::lora_expand, p); }
-  void rope_write_kv(const RopeWriteKvParams& p) override { later(&Ops::rope_write_kv, p); }
-  void attention(const AttentionParams& p) override { later(&Ops::attention, p); }
-  void gated_activation(const GatedActivationParams& p) override {
-    later(&Ops::gated_activation, p);
-  }
-  void gated_matmul(const GatedMatmulParams& p) override {
-    products().add(p.rows, 1);
-    later(&Ops::gated_matmul, p);
-  }
-  void gather_rows(const GatherRowsParams& p) override { later(&Ops::gather_rows, p); }
-  void all_reduce(const AllReduceParams& p) override { later(&Ops::all_reduce, p); }
-  void copy_blocks(const CopyBlocksParams& p) override { later(&Ops::copy_blocks, p); }
-  void sample(const SampleParams& p) override {
-    if (!device_.capturing_ && device_.before_sample) {
-      device_.submit([this, p] { device_.before_sample(p); });
+  template <class Params>
+  void execute(const Params& p) {
+    if constexpr (std::is_same_v<Params, MatmulParams> ||
+                  std::is_same_v<Params, GatedMatmulParams>) {
+      products().add(p.rows, 1);
     }
-    later(&Ops::sample, p);
+    if (device_.capturing_) return ops_.run(p);
+    if constexpr (std::is_same_v<Params, SampleParams>) {
+      if (device_.before_sample) device_.submit([this, p] { device_.before_sample(p); });
+    }
+    device_.submit([this, p] { ops_.run(p); });
   }
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override {
     return ops_.attention_plan_size(limits);
@@ -48,12 +34,6 @@ class LateDevice::LateOps final : public Ops {
   }
 
  private:
-  template <class Params>
-  void later(void (Ops::*op)(const Params&), const Params& p) {
-    if (device_.capturing_) return (ops_.*op)(p);
-    device_.submit([this, op, p] { (ops_.*op)(p); });
-  }
-
   LateDevice& device_;
   Ops& ops_;
 };
@@ -171,6 +151,10 @@ Status LateDevice::begin_capture() {
 Result<std::unique_ptr<Graph>> LateDevice::end_capture() {
   capturing_ = false;
   return inner_->end_capture();
+}
+
+Result<std::unique_ptr<Graph>> LateDevice::make_graph(OpList ops) {
+  return inner_->make_graph(std::move(ops));
 }
 
 Status LateDevice::replay(const Graph& graph) {

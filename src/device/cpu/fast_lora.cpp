@@ -8,12 +8,12 @@
 namespace sluice {
 namespace {
 
-// Columns of a task of lora_expand: of a rank's row of B, some memory pages.
+// Columns of one task of lora_expand: a few memory pages of a rank's row of B.
 constexpr std::int64_t kExpandColumns = 4096;
 
-// What the adapters of a step need most.
+// The adapters of a step: sizes that decide how the work is split.
 struct LoraWork {
-  std::int64_t ranks = 0;  // of all segments and modules
+  std::int64_t ranks = 0;  // sum over all segments and modules
   std::int32_t max_rank = 0;
 };
 
@@ -31,7 +31,8 @@ LoraWork work_of(const LoraTable& table, const LoraBatch& batch, std::int32_t se
 
 }  // namespace
 
-void FastOps::lora_shrink(const LoraShrinkParams& p) {
+template <>
+void FastOps::execute(const LoraShrinkParams& p) {
   const std::int64_t depth = p.x.dims[1];
   CHECK(p.h.parts == LoraHidden::parts_of(depth));
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.x.dims[0]);
@@ -40,9 +41,9 @@ void FastOps::lora_shrink(const LoraShrinkParams& p) {
   const kernels::MatmulKernel kernel = matmul_kernel(p.x.dtype, p.table.dtype);
   const auto element = static_cast<std::int64_t>(size_of(p.table.dtype));
   const auto x_bytes = static_cast<std::int64_t>(size_of(p.x.dtype));
-  const std::int32_t ranks = 2 * kernels_.matmul_cols;  // of a task
+  const std::int32_t ranks = 2 * kernels_.matmul_cols;  // per task
   const std::int32_t rank_tasks = (work.max_rank + ranks - 1) / ranks;
-  const std::int32_t tasks = p.h.parts * rank_tasks;  // of a segment and module
+  const std::int32_t tasks = p.h.parts * rank_tasks;  // per segment and module
   const auto run = [&](int task, int) {
     const LoraSegment& segment = p.batch.segments[task / tasks / p.table.num_modules];
     const std::int32_t module = task / tasks % p.table.num_modules;
@@ -60,7 +61,7 @@ void FastOps::lora_shrink(const LoraShrinkParams& p) {
     piece.depth = std::min(depth - k, LoraHidden::kPartDepth);
     piece.col_begin = first_rank;
     piece.col_end = std::min<std::int64_t>(entry.rank, first_rank + ranks);
-    // Tokens that lie side by side are rows of one product.
+    // Consecutive tokens are rows of one product.
     const std::int32_t* tokens = p.batch.tokens + segment.first;
     std::int32_t end = 0;
     for (std::int32_t i = 0; i < segment.count; i = end) {
@@ -76,12 +77,13 @@ void FastOps::lora_shrink(const LoraShrinkParams& p) {
               work.ranks * depth * element >= kMinParallelBytes, run);
 }
 
-void FastOps::lora_expand(const LoraExpandParams& p) {
+template <>
+void FastOps::execute(const LoraExpandParams& p) {
   CHECK(p.out.dtype == DType::kF32);
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.out.dims[0]);
   const LoraWork work = work_of(p.table, p.batch, segments);
   if (work.ranks == 0) return;
-  std::int64_t columns[LoraTable::kMaxModules + 1] = {};  // where each module's begin
+  std::int64_t columns[LoraTable::kMaxModules + 1] = {};  // where each module's columns begin
   std::int64_t widest = 0;
   for (std::int32_t m = 0; m < p.table.num_modules; ++m) {
     columns[m + 1] = columns[m] + p.widths[m];

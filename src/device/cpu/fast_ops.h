@@ -15,45 +15,35 @@
 
 namespace sluice {
 
-class FastOps final : public Ops {
+class FastOps final : public OpsBase<FastOps> {
  public:
   // Both must outlive the object.
   FastOps(ThreadPool& pool, const kernels::KernelTable& kernels);
 
-  void embed(const EmbedParams& p) override;
-  void rms_norm(const RmsNormParams& p) override;
-  void layer_norm(const LayerNormParams& p) override;
-  void matmul(const MatmulParams& p) override;
-  void lora_shrink(const LoraShrinkParams& p) override;
-  void lora_expand(const LoraExpandParams& p) override;
-  void rope_write_kv(const RopeWriteKvParams& p) override;
-  void attention(const AttentionParams& p) override;
-  void gated_activation(const GatedActivationParams& p) override;
-  void gated_matmul(const GatedMatmulParams& p) override;
-  void gather_rows(const GatherRowsParams& p) override;
-  void all_reduce(const AllReduceParams& p) override;
-  void copy_blocks(const CopyBlocksParams& p) override;
-  void sample(const SampleParams& p) override;
+  // Specialized for each op beside its kernels.
+  template <class Params>
+  void execute(const Params& p);
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
   Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
-  // Handing work to another thread costs 2 to 50 microseconds; one core moves about 10 KB in one.
+  // Handing work to another thread costs 2 to 50 microseconds. One core moves about 10 KB in a
+  // microsecond.
   static constexpr std::int64_t kMinParallelBytes = 128 << 10;
 
   struct FreeAligned {
     void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
   };
 
-  // task(begin, end) over [0, rows) in pieces; at once when `bytes`, the memory the op touches, is
-  // too little to be worth waking a thread.
+  // Calls task(begin, end) over [0, rows) in pieces, or in one piece if `bytes`, the memory that
+  // the op touches, is too little to wake a thread for.
   void split_rows(std::int32_t rows, std::int64_t bytes,
                   FunctionRef<void(std::int32_t, std::int32_t)> task);
-  // task(i, worker) for i in [0, n): each worker has scratch of its own.
+  // Calls task(i, worker) for i in [0, n). Each worker has its own scratch.
   void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
-  // A segment of a matmul and how its columns are cut.
+  // A segment of a matmul and how its columns are cut into pieces.
   struct SegmentPieces {
     kernels::MatmulKernel kernel = nullptr;
     kernels::MatmulPiece whole;

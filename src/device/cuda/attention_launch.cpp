@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/kernels/attention_work.h"
+#include "device/cuda/launch_shapes.h"
 
 namespace sluice::cuda {
 namespace {

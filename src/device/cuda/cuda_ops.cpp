@@ -5,44 +5,26 @@
 #include "base/log.h"
 #include "device/cuda/attention_launch.h"
 #include "device/cuda/attention_plan.h"
-#include "device/cuda/launch_shapes.h"
 #include "device/cuda/library_matmul.h"
-#include "device/cuda/lora_launch.h"
 
 namespace sluice::cuda {
 
-template <class Params>
-bool CudaOps::begin(OpId op, const Params& p) {
-  if (recording()) {
-    record_->append(op, p);
-    return false;
-  }
+OpList CudaOps::end_recording() {
+  OpList list = *std::move(list_);
+  list_.reset();
+  return list;
+}
+
+bool CudaOps::ready() {
   if (!gpu_.ready()) return false;  // the next call that can fail returns the error
   auto current = gpu_.make_current();
   if (!current) gpu_.refuse(std::move(current).error());
   return current.has_value();
 }
 
-template <class Params>
-void CudaOps::submit(OpId op, KernelId kernel, const Params& p) {
-  if (!begin(op, p)) return;
-  auto shape = launch_shape(p);
-  if (!shape) return gpu_.refuse(std::move(shape).error());
-  kernels_.launch(kernel, *shape, &p, sizeof(p));
-}
-
-template <class Params>
-void CudaOps::submit_lora(OpId op, const Params& p) {
-  if (!begin(op, p)) return;
-  auto launch = launch_lora(p);
-  if (!launch) return gpu_.refuse(std::move(launch).error());
-  kernels_.launch(launch->kernel, launch->shape, &p, sizeof(p));
-}
-
-void CudaOps::embed(const EmbedParams& p) { submit(OpId::kEmbed, KernelId::kEmbed, p); }
-void CudaOps::rms_norm(const RmsNormParams& p) { submit(OpId::kRmsNorm, KernelId::kRmsNorm, p); }
-void CudaOps::layer_norm(const LayerNormParams& p) {
-  submit(OpId::kLayerNorm, KernelId::kLayerNorm, p);
+void CudaOps::launch(Result<KernelLaunch> planned, const void* params, std::size_t bytes) {
+  if (!planned) return gpu_.refuse(std::move(planned).error());
+  kernels_.launch(*planned, params, bytes);
 }
 
 bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
@@ -73,14 +55,13 @@ void CudaOps::choose_algorithm(const Params& p, const MatmulParams& product) {
 }
 
 // A wrong op is reported when it runs.
-void CudaOps::prepare(const Graph& graph) {
-  for (std::size_t i = 0; i < graph.num_nodes(); ++i) {
-    const GraphNode node = graph.node(i);
-    if (node.op == OpId::kMatmul) {
-      const auto p = read_params<MatmulParams>(node);
+void CudaOps::prepare(const OpList& list) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].op == MatmulParams::kOp) {
+      const auto p = list[i].as<MatmulParams>();
       choose_algorithm(p, p);
-    } else if (node.op == OpId::kGatedMatmul) {
-      const auto p = read_params<GatedMatmulParams>(node);
+    } else if (list[i].op == GatedMatmulParams::kOp) {
+      const auto p = list[i].as<GatedMatmulParams>();
       choose_algorithm(p, p.product());
     }
   }
@@ -89,54 +70,33 @@ void CudaOps::prepare(const Graph& graph) {
 template <class Params>
 void CudaOps::launch_product(const MatmulPlan& plan, const Params& p) {
   products().add(p.rows, row_multiple(plan.kernel));
-  kernels_.launch(plan.kernel, plan.shape, &p, sizeof(p));
+  launch(KernelLaunch{plan.kernel, plan.shape}, &p, sizeof(p));
 }
 
-void CudaOps::matmul(const MatmulParams& p) {
-  if (!begin(OpId::kMatmul, p)) return;
+void CudaOps::submit(const MatmulParams& p) {
   auto plan = plan_matmul(p, matmul_);
   if (!plan) return gpu_.refuse(std::move(plan).error());
   if (!use_library_for(*plan, p)) launch_product(*plan, p);
 }
-void CudaOps::lora_shrink(const LoraShrinkParams& p) { submit_lora(OpId::kLoraShrink, p); }
-void CudaOps::lora_expand(const LoraExpandParams& p) { submit_lora(OpId::kLoraExpand, p); }
-void CudaOps::rope_write_kv(const RopeWriteKvParams& p) {
-  submit(OpId::kRopeWriteKv, KernelId::kRopeWriteKv, p);
-}
-void CudaOps::attention(const AttentionParams& p) {
-  if (!begin(OpId::kAttention, p)) return;
-  auto launch = launch_attention(p, gpu_.info());
-  if (!launch) return gpu_.refuse(std::move(launch).error());
-  if (!launch->why_plain.empty() && !std::exchange(told_plain_, true)) {
-    log_warning(gpu_.name() + ": attention runs without tensor cores: " + launch->why_plain);
-  }
-  kernels_.launch(launch->kernel, launch->shape, &p, sizeof(p));
-}
-void CudaOps::gated_activation(const GatedActivationParams& p) {
-  submit(OpId::kGatedActivation, KernelId::kGatedActivation, p);
-}
-void CudaOps::gated_matmul(const GatedMatmulParams& p) {
-  if (!begin(OpId::kGatedMatmul, p)) return;
+
+void CudaOps::submit(const GatedMatmulParams& p) {
   auto plan = plan_matmul(p, matmul_);
   if (!plan) return gpu_.refuse(std::move(plan).error());
-  if (use_library_for(*plan, p.product())) {
-    const GatedActivationParams rest = p.activated();
-    const auto shape = launch_shape(rest);  // which the plan has looked at
-    return kernels_.launch(KernelId::kGatedActivation, *shape, &rest, sizeof(rest));
-  }
+  if (use_library_for(*plan, p.product())) return submit(p.activated());
   launch_product(*plan, p);
 }
-void CudaOps::gather_rows(const GatherRowsParams& p) {
-  submit(OpId::kGatherRows, KernelId::kGatherRows, p);
-}
-void CudaOps::copy_blocks(const CopyBlocksParams& p) {
-  submit(OpId::kCopyBlocks, KernelId::kCopyBlocks, p);
-}
-void CudaOps::sample(const SampleParams& p) { submit(OpId::kSample, KernelId::kSample, p); }
 
-void CudaOps::all_reduce(const AllReduceParams& p) {
-  if (recording()) return record_->append(OpId::kAllReduce, p);
-  // One rank: the sum over ranks is what is there already.
+void CudaOps::submit(const AttentionParams& p) {
+  auto planned = launch_attention(p, gpu_.info());
+  if (!planned) return gpu_.refuse(std::move(planned).error());
+  if (!planned->why_plain.empty() && !std::exchange(told_plain_, true)) {
+    log_warning(gpu_.name() + ": attention runs without tensor cores: " + planned->why_plain);
+  }
+  launch(KernelLaunch{planned->kernel, planned->shape}, &p, sizeof(p));
+}
+
+void CudaOps::submit(const AllReduceParams& p) {
+  // With one rank the buffer holds the sum already.
   if (p.world_size == 1) return;
   gpu_.refuse(unsupported("all_reduce: " + std::to_string(p.world_size) +
                           " ranks; this backend runs on one GPU"));

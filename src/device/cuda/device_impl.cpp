@@ -68,6 +68,7 @@ class CudaDevice final : public Device {
   Ops& ops() override { return ops_; }
   Status begin_capture() override;
   Result<std::unique_ptr<Graph>> end_capture() override;
+  Result<std::unique_ptr<Graph>> make_graph(OpList ops) override;
   Status replay(const Graph& graph) override;
 
  private:
@@ -228,9 +229,12 @@ Status CudaDevice::begin_capture() {
 
 Result<std::unique_ptr<Graph>> CudaDevice::end_capture() {
   if (!ops_.recording()) return internal_error("capture: none is on");
-  std::unique_ptr<RecordedOps> record = ops_.take_record();
-  RETURN_IF_ERROR(prepare("capture"));
-  ASSIGN_OR_RETURN(std::unique_ptr<CudaGraph> made, capture_graph(*gpu_, ops_, std::move(record)));
+  return make_graph(ops_.end_recording());
+}
+
+Result<std::unique_ptr<Graph>> CudaDevice::make_graph(OpList ops) {
+  RETURN_IF_ERROR(prepare("making a graph"));
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaGraph> made, capture_graph(*gpu_, ops_, std::move(ops)));
   return std::unique_ptr<Graph>(std::move(made));
 }
 
@@ -238,7 +242,7 @@ Status CudaDevice::replay(const Graph& graph) {
   RETURN_IF_ERROR(prepare("replay"));
   const auto* captured = dynamic_cast<const CudaGraph*>(&graph);
   if (captured == nullptr || &captured->gpu() != gpu_.get()) {
-    return invalid_argument(gpu_->name() + ": replay: the graph was captured elsewhere");
+    return invalid_argument(gpu_->name() + ": replay: the graph was made by another device");
   }
   return run_graph(*gpu_, ops_, *captured);
 }

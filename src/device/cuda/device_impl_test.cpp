@@ -7,7 +7,6 @@
 
 #include "device/arena.h"
 #include "device/host_buffer.h"
-#include "device/recorded_ops.h"
 #include "tests/support/cuda/fake_driver.h"
 
 namespace sluice::cuda {
@@ -177,7 +176,7 @@ TEST_F(CudaDeviceTest, TransfersIntoFreshMemoryRunAfterItWasZeroed) {
 }
 
 TEST_F(CudaDeviceTest, AFaultShowsOnBothQueues) {
-  device_->ops().embed(embed({4}));  // the table has 4 rows
+  device_->ops().run(embed({4}));  // the table has 4 rows
   EXPECT_FALSE(device_->synchronize(Queue::kCompute));
   EXPECT_EQ(device_->reached(Queue::kTransfer, 0).error().code, ErrorCode::kUnavailable);
   EXPECT_FALSE(device_->synchronize(Queue::kTransfer));
@@ -197,9 +196,9 @@ TEST_F(CudaDeviceTest, AFaultShowsAtTheWaitForItsMark) {
   const EmbedParams good = embed({3});
   const EmbedParams bad = embed({4});  // the table has 4 rows
   fake_.runs_late = true;
-  device_->ops().embed(bad);
+  device_->ops().run(bad);
   ASSERT_TRUE(device_->mark(Queue::kCompute, 2));
-  device_->ops().embed(good);
+  device_->ops().run(good);
   const auto waited = device_->wait(Queue::kCompute, 2);
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.error().code, ErrorCode::kUnavailable);
@@ -223,7 +222,7 @@ TEST_F(CudaDeviceTest, ArenasLieOnIt) {
 }
 
 TEST_F(CudaDeviceTest, OpsRunOnTheStream) {
-  device_->ops().embed(embed({2, 1}));
+  device_->ops().run(embed({2, 1}));
   EXPECT_EQ(first_of_row(0), 16.0F);
   EXPECT_EQ(first_of_row(1), 8.0F);
 }
@@ -232,20 +231,32 @@ TEST_F(CudaDeviceTest, ACaptureRecordsAndAReplayRuns) {
   const EmbedParams params = embed({2, 1});
   {
     ASSERT_TRUE(device_->begin_capture());
-    device_->ops().embed(params);
-    device_->ops().all_reduce({params.out, 1, params.rows});
+    device_->ops().run(params);
+    device_->ops().run(AllReduceParams{params.out, 1, params.rows});
     auto graph = device_->end_capture();
     ASSERT_TRUE(graph) << graph.error().message;
     EXPECT_THAT(fake_.launches, testing::IsEmpty());
-    ASSERT_EQ((*graph)->num_nodes(), 2U);
-    EXPECT_EQ((*graph)->node(0).op, OpId::kEmbed);
-    EXPECT_EQ((*graph)->node(0).params.size(), sizeof(EmbedParams));
-    EXPECT_EQ((*graph)->node(1).op, OpId::kAllReduce) << "an op without a kernel is a node too";
+    ASSERT_EQ((*graph)->ops().size(), 2U);
+    EXPECT_EQ((*graph)->ops()[0].op, EmbedParams::kOp);
+    EXPECT_EQ((*graph)->ops()[0].params.size(), sizeof(EmbedParams));
+    EXPECT_EQ((*graph)->ops()[1].op, AllReduceParams::kOp)
+        << "an op without a kernel is listed too";
     EXPECT_EQ(first_of_row(0), 0.0F);
     ASSERT_TRUE(device_->replay(**graph));
     EXPECT_EQ(first_of_row(0), 16.0F);
   }
   EXPECT_THAT(fake_.executables, testing::IsEmpty());
+}
+
+TEST_F(CudaDeviceTest, AListThatWasNotCapturedRunsAsAGraph) {
+  OpList list;
+  list.append(embed({2, 1}));
+  auto graph = device_->make_graph(list);
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_THAT(fake_.launches, testing::IsEmpty()) << "making it runs nothing";
+  EXPECT_EQ((*graph)->ops(), list);
+  ASSERT_TRUE(device_->replay(**graph));
+  EXPECT_EQ(first_of_row(0), 16.0F);
 }
 
 TEST_F(CudaDeviceTest, NothingElseWorksWhileCapturing) {
@@ -255,27 +266,28 @@ TEST_F(CudaDeviceTest, NothingElseWorksWhileCapturing) {
   EXPECT_EQ(device_->copy_to_host(&word, range_.base, 4).error().code, ErrorCode::kInternal);
   EXPECT_FALSE(device_->begin_capture());
   EXPECT_FALSE(device_->synchronize());
-  EXPECT_FALSE(device_->replay(RecordedOps{}));
+  EXPECT_FALSE(device_->replay(Graph(OpList{})));
+  EXPECT_FALSE(device_->make_graph(OpList{}));
   ASSERT_TRUE(device_->end_capture());
   EXPECT_FALSE(device_->end_capture());
   EXPECT_TRUE(device_->synchronize()) << "none of it harms the device";
 }
 
 TEST_F(CudaDeviceTest, GraphsOfOthersAreRefused) {
-  const auto status = device_->replay(RecordedOps{});
+  const auto status = device_->replay(Graph(OpList{}));
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST_F(CudaDeviceTest, ATrapFailsTheDeviceForEver) {
-  device_->ops().embed(embed({4}));  // the table has 4 rows
+  device_->ops().run(embed({4}));  // the table has 4 rows
   const auto status = device_->synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(status.error().message,
               AllOf(HasSubstr("embed"), HasSubstr("CUDA_ERROR_LAUNCH_FAILED")));
   const std::size_t launches = fake_.launches.size();
-  device_->ops().embed({});
+  device_->ops().run(EmbedParams{});
   EXPECT_EQ(fake_.launches.size(), launches) << "nothing is submitted any more";
   int word = 0;
   EXPECT_EQ(device_->copy_to_host(&word, range_.base, 4).error().message, status.error().message);
@@ -283,7 +295,7 @@ TEST_F(CudaDeviceTest, ATrapFailsTheDeviceForEver) {
 }
 
 TEST_F(CudaDeviceTest, AnOpThatCannotRunIsAnErrorNotAWrongResult) {
-  device_->ops().all_reduce({{}, 2, {}});
+  device_->ops().run(AllReduceParams{{}, 2, {}});
   const auto status = device_->synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
@@ -294,7 +306,7 @@ TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
   EmbedParams params = embed({2, 1});
   params.table.dtype = DType::kI8;
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   const auto graph = device_->end_capture();
   ASSERT_FALSE(graph);
   EXPECT_THAT(graph.error().message, HasSubstr("embed: dtype i8"));
@@ -306,7 +318,7 @@ TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
 void CudaDeviceTest::expect_graph_without_driver(std::string_view why) {
   const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   testing::internal::CaptureStderr();
   const auto graph = device_->end_capture();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -334,7 +346,7 @@ TEST_F(CudaDeviceTest, ACaptureThatTheDriverRefusesRunsOpByOp) {
   EXPECT_TRUE(device_->synchronize());
   const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   const auto graph = device_->end_capture();
   ASSERT_TRUE(graph);
   ASSERT_TRUE(device_->replay(**graph));
@@ -344,7 +356,7 @@ TEST_F(CudaDeviceTest, ACaptureThatTheDriverRefusesRunsOpByOp) {
 TEST_F(CudaDeviceTest, AFaultInsideACaptureEndsTheDevice) {
   const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   fake_.fails_in_capture["cuLaunchKernel"] = CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto graph = device_->end_capture();
   ASSERT_FALSE(graph);
@@ -355,7 +367,7 @@ TEST_F(CudaDeviceTest, AFaultInsideACaptureEndsTheDevice) {
 TEST_F(CudaDeviceTest, AGraphLaunchWithoutMemoryRunsOpByOp) {
   const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   const auto graph = device_->end_capture();
   ASSERT_TRUE(graph);
   fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
@@ -376,7 +388,7 @@ TEST_F(CudaDeviceTest, AGraphLaunchWithoutMemoryRunsOpByOp) {
 TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
   const EmbedParams params = embed({2, 1});
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().embed(params);
+  device_->ops().run(params);
   const auto graph = device_->end_capture();
   ASSERT_TRUE(graph);
   fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
@@ -384,8 +396,8 @@ TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
   const auto status = device_->replay(**graph);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
-  device_->ops().embed(params);
-  device_->ops().embed(params);
+  device_->ops().run(params);
+  device_->ops().run(params);
   EXPECT_EQ(fake_.calls["cuLaunchKernel"], 3) << "behind an error nothing is submitted";
   EXPECT_FALSE(device_->mark(Queue::kCompute, 0));
   fake_.fails.clear();

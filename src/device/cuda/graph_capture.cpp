@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
 
 namespace sluice::cuda {
@@ -23,7 +22,7 @@ Status attempt(Gpu& gpu, CudaOps& ops, CudaGraph& made, Products products) {
   ops.products().clear();
   RETURN_IF_ERROR(gpu.check(api.cuStreamBeginCapture(gpu.stream(), mode), "beginning a capture"));
   ops.allow_library(products == Products::kWithLibrary);
-  CHECK(call_recorded(ops, made.ops()));
+  made.ops().run(ops);
   ops.allow_library(true);
   CUgraph graph = nullptr;
   Status ended = gpu.check(api.cuStreamEndCapture(gpu.stream(), &graph), "ending a capture");
@@ -34,9 +33,8 @@ Status attempt(Gpu& gpu, CudaOps& ops, CudaGraph& made, Products products) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops,
-                                                 std::unique_ptr<RecordedOps> list) {
-  ops.prepare(*list);
+Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops, OpList list) {
+  ops.prepare(list);
   auto made = std::make_unique<CudaGraph>(gpu, std::move(list));
   for (const Products products : {Products::kWithLibrary, Products::kBuiltIn}) {
     if (products == Products::kWithLibrary && !ops.has_library()) continue;
@@ -68,7 +66,7 @@ Status run_graph(Gpu& gpu, CudaOps& ops, const CudaGraph& graph) {
                       gpu.name(), error_text(gpu.api(), launched)));
     }
   }
-  CHECK(call_recorded(ops, graph.ops()));
+  graph.ops().run(ops);
   return gpu.take_error();
 }
 

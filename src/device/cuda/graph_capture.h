@@ -1,4 +1,4 @@
-// Captures a list of ops as a graph of the driver.
+// Makes a list of ops a graph of the driver.
 //
 // A failure that leaves the context whole must not end the device. So there are three attempts:
 //   1. with cuBLASLt, where the device has it;
@@ -20,8 +20,7 @@ namespace sluice::cuda {
 // Nothing of the list runs except cuBLASLt's products of shapes that it has not run yet
 // (CudaOps::prepare). Fails for a fault of the GPU and for an op that the backend refuses.
 // REQUIRES: the GPU is ready, its context current.
-Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops,
-                                                 std::unique_ptr<RecordedOps> list);
+Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops, OpList list);
 
 // Runs the graph; its ops one by one where there is no launchable graph, or where the launch fails
 // and leaves the context whole.

@@ -10,26 +10,11 @@
 // Where the build put the device code (cmake/cuda.cmake).
 // NOLINTBEGIN(readability-identifier-naming): symbols of the linker
 extern "C" {
-extern const std::byte sluice_device_code_rows[];
-extern const std::byte sluice_device_code_rows_end[];
-extern const std::byte sluice_device_code_attention[];
-extern const std::byte sluice_device_code_attention_end[];
-extern const std::byte sluice_device_code_lora[];
-extern const std::byte sluice_device_code_lora_end[];
-extern const std::byte sluice_device_code_matmul[];
-extern const std::byte sluice_device_code_matmul_end[];
-extern const std::byte sluice_device_code_matmul_stream[];
-extern const std::byte sluice_device_code_matmul_stream_end[];
-extern const std::byte sluice_device_code_matmul_stream_fp8[];
-extern const std::byte sluice_device_code_matmul_stream_fp8_end[];
-extern const std::byte sluice_device_code_matmul_tile_fp8[];
-extern const std::byte sluice_device_code_matmul_tile_fp8_end[];
-extern const std::byte sluice_device_code_matmul_tile[];
-extern const std::byte sluice_device_code_matmul_tile_end[];
-extern const std::byte sluice_device_code_paged_attention[];
-extern const std::byte sluice_device_code_paged_attention_end[];
-extern const std::byte sluice_device_code_sampling[];
-extern const std::byte sluice_device_code_sampling_end[];
+#define SLUICE_DECLARE_CODE(file)                     \
+  extern const std::byte sluice_device_code_##file[]; \
+  extern const std::byte sluice_device_code_##file##_end[];
+SLUICE_DEVICE_CODES(SLUICE_DECLARE_CODE)
+#undef SLUICE_DECLARE_CODE
 }
 // NOLINTEND(readability-identifier-naming)
 
@@ -38,95 +23,32 @@ namespace {
 
 constexpr int kSharedWithoutAsking = 48 << 10;
 
+// Index into device_codes(), by file.
+namespace code_index {
 enum CodeIndex : std::size_t {
-  kRows,
-  kAttention,
-  kMatmul,
-  kSampling,
-  kMatmulStream,
-  kMatmulTile,
-  kPagedAttention,
-  kLora,
-  kMatmulStreamFp8,
-  kMatmulTileFp8
+#define SLUICE_CODE_INDEX(file) file,
+  SLUICE_DEVICE_CODES(SLUICE_CODE_INDEX)
+#undef SLUICE_CODE_INDEX
 };
+}  // namespace code_index
 
 constexpr std::array<KernelInfo, kNumKernels> kKernels = {{
-    {"embed", "sluice_embed", kRows, sizeof(EmbedParams)},
-    {"rms_norm", "sluice_rms_norm", kRows, sizeof(RmsNormParams)},
-    {"layer_norm", "sluice_layer_norm", kRows, sizeof(LayerNormParams)},
-    {"matmul", "sluice_matmul", kMatmul, sizeof(MatmulParams)},
-    {"rope_write_kv", "sluice_rope_write_kv", kAttention, sizeof(RopeWriteKvParams)},
-    {"attention", "sluice_attention", kAttention, sizeof(AttentionParams)},
-    {"gated_activation", "sluice_gated_activation", kRows, sizeof(GatedActivationParams)},
-    {"gather_rows", "sluice_gather_rows", kRows, sizeof(GatherRowsParams)},
-    {"copy_blocks", "sluice_copy_blocks", kRows, sizeof(CopyBlocksParams)},
-    {"sample", "sluice_sample", kSampling, sizeof(SampleParams)},
-    {"matmul_8", "sluice_matmul_8", kMatmulStream, sizeof(MatmulParams)},
-    {"matmul_16", "sluice_matmul_16", kMatmulStream, sizeof(MatmulParams)},
-    {"matmul_64", "sluice_matmul_64", kMatmulTile, sizeof(MatmulParams), kTile64.shared_bytes()},
-    {"matmul_128", "sluice_matmul_128", kMatmulTile, sizeof(MatmulParams), kTile128.shared_bytes()},
-    {"attention_bf16_64", "sluice_attention_bf16_64", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(64)},
-    {"attention_bf16_128", "sluice_attention_bf16_128", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(128)},
-    {"attention_bf16_256", "sluice_attention_bf16_256", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(256)},
-    {"attention_f16_64", "sluice_attention_f16_64", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(64)},
-    {"attention_f16_128", "sluice_attention_f16_128", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(128)},
-    {"attention_f16_256", "sluice_attention_f16_256", kPagedAttention, sizeof(AttentionParams),
-     attention_shared_bytes(256)},
-    {"matmul_16_narrow", "sluice_matmul_16_narrow", kMatmulStream, sizeof(MatmulParams)},
-    {"gated_matmul", "sluice_gated_matmul", kMatmul, sizeof(GatedMatmulParams)},
-    {"gated_matmul_8", "sluice_gated_matmul_8", kMatmulStream, sizeof(GatedMatmulParams)},
-    {"gated_matmul_16", "sluice_gated_matmul_16", kMatmulStream, sizeof(GatedMatmulParams)},
-    {"gated_matmul_64", "sluice_gated_matmul_64", kMatmulTile, sizeof(GatedMatmulParams),
-     kTile64.shared_bytes()},
-    {"gated_matmul_128", "sluice_gated_matmul_128", kMatmulTile, sizeof(GatedMatmulParams),
-     kTile128.shared_bytes()},
-    {"lora_shrink", "sluice_lora_shrink", kLora, sizeof(LoraShrinkParams)},
-    {"lora_shrink_plain", "sluice_lora_shrink_plain", kLora, sizeof(LoraShrinkParams)},
-    {"lora_expand", "sluice_lora_expand", kLora, sizeof(LoraExpandParams)},
-    {"matmul_fp8_8", "sluice_matmul_fp8_8", kMatmulStreamFp8, sizeof(MatmulParams)},
-    {"matmul_fp8_16", "sluice_matmul_fp8_16", kMatmulStreamFp8, sizeof(MatmulParams)},
-    {"matmul_fp8_16_narrow", "sluice_matmul_fp8_16_narrow", kMatmulStreamFp8, sizeof(MatmulParams)},
-    {"matmul_fp8_64", "sluice_matmul_fp8_64", kMatmulTileFp8, sizeof(MatmulParams),
-     kFp8Tile64.shared_bytes()},
-    {"matmul_fp8_128", "sluice_matmul_fp8_128", kMatmulTileFp8, sizeof(MatmulParams),
-     kFp8Tile128.shared_bytes()},
-    {"gated_matmul_fp8_8", "sluice_gated_matmul_fp8_8", kMatmulStreamFp8,
-     sizeof(GatedMatmulParams)},
-    {"gated_matmul_fp8_16", "sluice_gated_matmul_fp8_16", kMatmulStreamFp8,
-     sizeof(GatedMatmulParams)},
-    {"gated_matmul_fp8_64", "sluice_gated_matmul_fp8_64", kMatmulTileFp8, sizeof(GatedMatmulParams),
-     kFp8Tile64.shared_bytes()},
-    {"gated_matmul_fp8_128", "sluice_gated_matmul_fp8_128", kMatmulTileFp8,
-     sizeof(GatedMatmulParams), kFp8Tile128.shared_bytes()},
+#define SLUICE_KERNEL_INFO(id, name, file, parameters, shared) \
+  {#name, "sluice_" #name, code_index::file, sizeof(parameters), shared},
+    SLUICE_KERNELS(SLUICE_KERNEL_INFO)
+#undef SLUICE_KERNEL_INFO
 }};
 
 }  // namespace
 
-std::array<DeviceCode, kNumDeviceCodes> device_codes() {
-  const auto between = [](const std::byte* begin, const std::byte* end) {
-    return std::span<const std::byte>(begin, end);
+std::span<const DeviceCode> device_codes() {
+  static const std::array codes = {
+#define SLUICE_CODE(file) \
+  DeviceCode{#file, std::span(sluice_device_code_##file, sluice_device_code_##file##_end)},
+      SLUICE_DEVICE_CODES(SLUICE_CODE)
+#undef SLUICE_CODE
   };
-  return {
-      {{"rows", between(sluice_device_code_rows, sluice_device_code_rows_end)},
-       {"attention", between(sluice_device_code_attention, sluice_device_code_attention_end)},
-       {"matmul", between(sluice_device_code_matmul, sluice_device_code_matmul_end)},
-       {"sampling", between(sluice_device_code_sampling, sluice_device_code_sampling_end)},
-       {"matmul_stream",
-        between(sluice_device_code_matmul_stream, sluice_device_code_matmul_stream_end)},
-       {"matmul_tile", between(sluice_device_code_matmul_tile, sluice_device_code_matmul_tile_end)},
-       {"paged_attention",
-        between(sluice_device_code_paged_attention, sluice_device_code_paged_attention_end)},
-       {"lora", between(sluice_device_code_lora, sluice_device_code_lora_end)},
-       {"matmul_stream_fp8",
-        between(sluice_device_code_matmul_stream_fp8, sluice_device_code_matmul_stream_fp8_end)},
-       {"matmul_tile_fp8",
-        between(sluice_device_code_matmul_tile_fp8, sluice_device_code_matmul_tile_fp8_end)}}};
+  return codes;
 }
 
 const KernelInfo& kernel_info(KernelId id) {
@@ -210,8 +132,8 @@ Status KernelSet::expect_blocks(KernelId id, int threads, int wanted) const {
   return {};
 }
 
-void KernelSet::launch(KernelId id, const LaunchShape& shape, const void* params,
-                       std::size_t bytes) {
+void KernelSet::launch(const KernelLaunch& launch, const void* params, std::size_t bytes) {
+  const auto& [id, shape] = launch;
   const KernelInfo& info = kernel_info(id);
   CHECK(bytes == info.parameter_bytes);
   CHECK(shape.shared_bytes <= static_cast<std::uint32_t>(info.shared_bytes));
@@ -221,7 +143,7 @@ void KernelSet::launch(KernelId id, const LaunchShape& shape, const void* params
   const CUresult result = gpu_.api().cuLaunchKernel(
       functions_[static_cast<std::size_t>(id)], shape.grid_x, shape.grid_y, 1, shape.block, 1, 1,
       shape.shared_bytes, gpu_.stream(), parameters, nullptr);
-  gpu_.submitted(result, info.op);
+  gpu_.submitted(result, info.name);
 }
 
 }  // namespace sluice::cuda

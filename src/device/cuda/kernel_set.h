@@ -16,62 +16,19 @@
 
 #include "base/result.h"
 #include "device/cuda/gpu.h"
-#include "device/cuda/launch_shapes.h"
+#include "device/cuda/kernel_launch.h"
 
 namespace sluice::cuda {
-
-enum class KernelId : std::uint8_t {
-  kEmbed,
-  kRmsNorm,
-  kLayerNorm,
-  kMatmul,
-  kRopeWriteKv,
-  kAttention,
-  kGatedActivation,
-  kGatherRows,
-  kCopyBlocks,
-  kSample,
-  kMatmul8,
-  kMatmul16,
-  kMatmul64,
-  kMatmul128,
-  kAttentionBf16D64,
-  kAttentionBf16D128,
-  kAttentionBf16D256,
-  kAttentionF16D64,
-  kAttentionF16D128,
-  kAttentionF16D256,
-  kMatmul16Narrow,
-  kGatedMatmul,
-  kGatedMatmul8,
-  kGatedMatmul16,
-  kGatedMatmul64,
-  kGatedMatmul128,
-  kLoraShrink,
-  kLoraShrinkPlain,
-  kLoraExpand,
-  kMatmulFp8By8,  // weights in FP8
-  kMatmulFp8By16,
-  kMatmulFp8By16Narrow,
-  kMatmulFp8By64,
-  kMatmulFp8By128,
-  kGatedMatmulFp8By8,
-  kGatedMatmulFp8By16,
-  kGatedMatmulFp8By64,
-  kGatedMatmulFp8By128,
-};
-inline constexpr std::size_t kNumKernels = 38;
 
 // A fat binary of this build: the code of one file of kernels/ for each architecture.
 struct DeviceCode {
   std::string_view name;
   std::span<const std::byte> bytes;
 };
-inline constexpr std::size_t kNumDeviceCodes = 10;
-std::array<DeviceCode, kNumDeviceCodes> device_codes();
+std::span<const DeviceCode> device_codes();
 
 struct KernelInfo {
-  std::string_view op;          // "embed"
+  std::string_view name;        // "embed"
   const char* symbol;           // "sluice_embed"
   std::size_t code;             // index into device_codes()
   std::size_t parameter_bytes;  // of the params struct
@@ -88,13 +45,13 @@ class KernelSet {
   KernelSet(const KernelSet&) = delete;
   KernelSet& operator=(const KernelSet&) = delete;
 
-  // Warns where a multiprocessor holds fewer than `wanted` blocks of so many threads at once, with
-  // all the shared memory that the kernel may have: the host counts on them when it cuts work.
+  // Warns if a multiprocessor holds fewer than `wanted` blocks of `threads` threads at once, each
+  // with all the shared memory that the kernel may use. The host splits work for `wanted` blocks.
   Status expect_blocks(KernelId id, int threads, int wanted) const;
 
   // Submits a kernel with a copy of `params`. A failure is kept by the GPU. An empty shape submits
   // nothing. REQUIRES: `bytes` is the size of the kernel's struct.
-  void launch(KernelId id, const LaunchShape& shape, const void* params, std::size_t bytes);
+  void launch(const KernelLaunch& launch, const void* params, std::size_t bytes);
 
  private:
   explicit KernelSet(Gpu& gpu) : gpu_(gpu) {}

@@ -42,11 +42,11 @@ TEST(DeviceCodes, HaveEveryKernel) {
     const KernelInfo& info = kernel_info(static_cast<KernelId>(i));
     const auto bytes = device_codes()[info.code].bytes;
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    EXPECT_EQ(info.symbol, "sluice_" + std::string(info.op));
+    EXPECT_EQ(info.symbol, "sluice_" + std::string(info.name));
     EXPECT_LE(info.parameter_bytes, 4096U) << "what every driver takes as parameters";
     // Compressed code shows its names no more: then this says nothing, and the loader checks.
     if (text.find(".text.") == std::string_view::npos) continue;
-    EXPECT_NE(text.find(std::string(".text.") + info.symbol), std::string_view::npos) << info.op;
+    EXPECT_NE(text.find(std::string(".text.") + info.symbol), std::string_view::npos) << info.name;
   }
 }
 
@@ -54,7 +54,7 @@ TEST_F(KernelSetTest, LoadsAllCodeBeforeAnythingRuns) {
   {
     const auto kernels = KernelSet::load(*gpu_);
     ASSERT_TRUE(kernels) << kernels.error().message;
-    EXPECT_EQ(fake_.modules, static_cast<int>(kNumDeviceCodes));
+    EXPECT_EQ(fake_.modules, static_cast<int>(device_codes().size()));
     EXPECT_EQ(fake_.calls["cuFuncLoad"], static_cast<int>(kNumKernels));
   }
   EXPECT_EQ(fake_.modules, 0);
@@ -98,7 +98,7 @@ TEST_F(KernelSetTest, LaunchesWithACopyOfTheParameters) {
   CopyBlocksParams params;
   params.block_bytes = 12345;
   params.rows.capacity = 6;
-  (*kernels)->launch(KernelId::kCopyBlocks, {4, 2, 256, 0}, &params, sizeof(params));
+  (*kernels)->launch({KernelId::kCopyBlocks, {4, 2, 256, 0}}, &params, sizeof(params));
   ASSERT_EQ(fake_.launches.size(), 1U);
   const FakeDriver::Launch& launch = fake_.launches[0];
   EXPECT_EQ(launch.kernel, KernelId::kCopyBlocks);
@@ -110,11 +110,11 @@ TEST_F(KernelSetTest, AnEmptyShapeIsNoLaunch) {
   const auto kernels = KernelSet::load(*gpu_);
   ASSERT_TRUE(kernels);
   const CopyBlocksParams params;
-  (*kernels)->launch(KernelId::kCopyBlocks, {0, 1, 256, 0}, &params, sizeof(params));
+  (*kernels)->launch({KernelId::kCopyBlocks, {0, 1, 256, 0}}, &params, sizeof(params));
   EXPECT_EQ(fake_.calls["cuLaunchKernel"], 0);
   EXPECT_TRUE(gpu_->health());
   const EmbedParams wrong;
-  EXPECT_DEATH((*kernels)->launch(KernelId::kCopyBlocks, {1, 1, 256, 0}, &wrong, sizeof(wrong)),
+  EXPECT_DEATH((*kernels)->launch({KernelId::kCopyBlocks, {1, 1, 256, 0}}, &wrong, sizeof(wrong)),
                "CHECK failed");
 }
 
@@ -123,7 +123,7 @@ TEST_F(KernelSetTest, ALaunchThatFailsNamesItsOp) {
   ASSERT_TRUE(kernels);
   fake_.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_FAILED;
   const CopyBlocksParams params;
-  (*kernels)->launch(KernelId::kCopyBlocks, {1, 1, 256, 0}, &params, sizeof(params));
+  (*kernels)->launch({KernelId::kCopyBlocks, {1, 1, 256, 0}}, &params, sizeof(params));
   ASSERT_FALSE(gpu_->health());
   EXPECT_EQ(gpu_->health().error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(gpu_->health().error().message,

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "device/cuda/kernels/norm_shape.h"
 
@@ -75,9 +76,15 @@ std::uint32_t norm_threads(std::int64_t hidden) {
       std::clamp<std::int64_t>(wanted, kWarp, std::int64_t{kMaxNormThreads}));
 }
 
-// Of what both kinds of norm have.
+Result<KernelLaunch> with_kernel(KernelId kernel, Result<LaunchShape> shape) {
+  if (!shape) return std::move(shape).error();
+  return KernelLaunch{kernel, *shape};
+}
+
+// Both kinds of norm.
 template <class Params>
-Result<LaunchShape> norm_shape(const char* op, const Params& p) {
+Result<LaunchShape> norm_shape(const Params& p) {
+  constexpr std::string_view op = Params::kName;
   RETURN_IF_ERROR(check_floats(op, {p.residual.dtype, p.weight.dtype, p.out.dtype}));
   const std::int64_t hidden = p.residual.dims[1];
   if (!p.add.empty()) {
@@ -91,21 +98,23 @@ Result<LaunchShape> norm_shape(const char* op, const Params& p) {
 
 }  // namespace
 
-Result<LaunchShape> launch_shape(const EmbedParams& p) {
+Result<KernelLaunch> plan_launch(const EmbedParams& p) {
   RETURN_IF_ERROR(check_floats("embed", {p.table.dtype, p.out.dtype}));
   RETURN_IF_ERROR(check_equal("embed", "the width of out", p.out.dims[1], p.table.dims[1]));
-  return make_shape("embed", p.rows.capacity, 1, kRowThreads);
+  return with_kernel(KernelId::kEmbed, make_shape("embed", p.rows.capacity, 1, kRowThreads));
 }
 
-Result<LaunchShape> launch_shape(const RmsNormParams& p) { return norm_shape("rms_norm", p); }
+Result<KernelLaunch> plan_launch(const RmsNormParams& p) {
+  return with_kernel(KernelId::kRmsNorm, norm_shape(p));
+}
 
-Result<LaunchShape> launch_shape(const LayerNormParams& p) {
+Result<KernelLaunch> plan_launch(const LayerNormParams& p) {
   if (!p.bias.empty()) {
     RETURN_IF_ERROR(check_floats("layer_norm", {p.bias.dtype}));
     RETURN_IF_ERROR(
         check_equal("layer_norm", "the length of bias", p.bias.dims[0], p.residual.dims[1]));
   }
-  return norm_shape("layer_norm", p);
+  return with_kernel(KernelId::kLayerNorm, norm_shape(p));
 }
 
 Result<LaunchShape> launch_shape(const MatmulParams& p) {
@@ -133,7 +142,7 @@ Result<LaunchShape> launch_shape(const MatmulParams& p) {
   return make_shape("matmul", tiles, divide_up(p.rows.capacity, kPlainTile), kPlainThreads);
 }
 
-Result<LaunchShape> launch_shape(const RopeWriteKvParams& p) {
+Result<KernelLaunch> plan_launch(const RopeWriteKvParams& p) {
   constexpr std::string_view kOp = "rope_write_kv";
   RETURN_IF_ERROR(check_heads(kOp, p.num_heads, p.num_kv_heads, p.head_dim));
   RETURN_IF_ERROR(check_floats(kOp, {p.qkv.dtype, p.kv.dtype}));
@@ -150,7 +159,7 @@ Result<LaunchShape> launch_shape(const RopeWriteKvParams& p) {
   }
   const std::int64_t heads = std::int64_t{p.num_heads} + 2 * std::int64_t{p.num_kv_heads};
   RETURN_IF_ERROR(check_equal(kOp, "the width of qkv", p.qkv.dims[1], heads * p.head_dim));
-  return make_shape(kOp, p.rows.capacity, heads, kRopeThreads);
+  return with_kernel(KernelId::kRopeWriteKv, make_shape(kOp, p.rows.capacity, heads, kRopeThreads));
 }
 
 Result<LaunchShape> launch_shape(const AttentionParams& p) {
@@ -165,35 +174,37 @@ Result<LaunchShape> launch_shape(const AttentionParams& p) {
   return make_shape("attention", p.q.dims[0], p.num_heads, kWarp);
 }
 
-Result<LaunchShape> launch_shape(const GatedActivationParams& p) {
+Result<KernelLaunch> plan_launch(const GatedActivationParams& p) {
   constexpr std::string_view kOp = "gated_activation";
   RETURN_IF_ERROR(check_floats(kOp, {p.gate_up.dtype, p.out.dtype}));
   RETURN_IF_ERROR(check_equal(kOp, "the width of gate_up", p.gate_up.dims[1], 2 * p.out.dims[1]));
-  return make_shape(kOp, p.rows.capacity, 1, kRowThreads);
+  return with_kernel(KernelId::kGatedActivation, make_shape(kOp, p.rows.capacity, 1, kRowThreads));
 }
 
 Result<LaunchShape> launch_shape(const GatedMatmulParams& p) {
   RETURN_IF_ERROR(launch_shape(p.product()));
-  RETURN_IF_ERROR(launch_shape(p.activated()));
+  RETURN_IF_ERROR(plan_launch(p.activated()));
   RETURN_IF_ERROR(
       check_equal("gated_matmul", "the width of up", p.up.weight.dims[0], p.gate.weight.dims[0]));
   return make_shape("gated_matmul", divide_up(p.out.dims[1], kPlainTile / 2),
                     divide_up(p.rows.capacity, kPlainTile), kPlainThreads);
 }
 
-Result<LaunchShape> launch_shape(const GatherRowsParams& p) {
+Result<KernelLaunch> plan_launch(const GatherRowsParams& p) {
   RETURN_IF_ERROR(check_floats("gather_rows", {p.in.dtype, p.out.dtype}));
   RETURN_IF_ERROR(check_equal("gather_rows", "the width of out", p.out.dims[1], p.in.dims[1]));
-  return make_shape("gather_rows", p.rows.capacity, 1, kRowThreads);
+  return with_kernel(KernelId::kGatherRows,
+                     make_shape("gather_rows", p.rows.capacity, 1, kRowThreads));
 }
 
-Result<LaunchShape> launch_shape(const CopyBlocksParams& p) {
-  if (p.rows.capacity == 0) return LaunchShape{0, 1, kRowThreads, 0};
-  return make_shape("copy_blocks", divide_up(p.block_bytes, kCopyBytes * kRowThreads), 1,
-                    kRowThreads);
+Result<KernelLaunch> plan_launch(const CopyBlocksParams& p) {
+  if (p.rows.capacity == 0) return KernelLaunch{KernelId::kCopyBlocks, {0, 1, kRowThreads, 0}};
+  return with_kernel(KernelId::kCopyBlocks,
+                     make_shape("copy_blocks", divide_up(p.block_bytes, kCopyBytes * kRowThreads),
+                                1, kRowThreads));
 }
 
-Result<LaunchShape> launch_shape(const SampleParams& p) {
+Result<KernelLaunch> plan_launch(const SampleParams& p) {
   constexpr std::string_view kOp = "sample";
   if (p.logits.dtype != DType::kF32) {
     return unsupported(
@@ -202,7 +213,7 @@ Result<LaunchShape> launch_shape(const SampleParams& p) {
   if (p.logits.dims[1] < 1 || p.logits.dims[1] > kMaxGridX) {
     return internal_error(fmt::format("{}: a vocabulary of {}", kOp, p.logits.dims[1]));
   }
-  return make_shape(kOp, p.rows.capacity, 1, kSampleThreads);
+  return with_kernel(KernelId::kSample, make_shape(kOp, p.rows.capacity, 1, kSampleThreads));
 }
 
 }  // namespace sluice::cuda

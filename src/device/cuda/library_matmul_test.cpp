@@ -149,7 +149,7 @@ class LibraryMatmulTest : public testing::Test {
 
 TEST_F(LibraryMatmulTest, ManyRowsGoToTheLibraryACallASegment) {
   make();
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_EQ(products(), 2);
   EXPECT_EQ(own_kernels(), 0);
   expect_product(33);
@@ -159,12 +159,12 @@ TEST_F(LibraryMatmulTest, WeightsOneBehindTheOtherAreOneCall) {
   make();
   MatmulParams p = product(40, 33);
   join_weights(p);
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 1);
   EXPECT_EQ(own_kernels(), 0);
   expect_product(33);
   p.segments[1].weight.dtype = DType::kF16;
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 1) << "of two types: the plain kernel's";
 }
 
@@ -173,15 +173,15 @@ TEST_F(LibraryMatmulTest, BiasesGoWithTheProduct) {
   MatmulParams p = product(40, 33);
   join_weights(p);
   add_biases(p, 0);
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 1) << "biases one behind the other";
   expect_product(33);
   add_biases(p, 3);
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 3) << "biases apart";
   expect_product(33);
   p.segments[0].bias = {};
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 5) << "of one segment only";
   EXPECT_EQ(own_kernels(), 0);
   std::fill_n(biases_.begin(), kColumns[0], 0.0F);
@@ -189,7 +189,7 @@ TEST_F(LibraryMatmulTest, BiasesGoWithTheProduct) {
   add_biases(p, 0);
   p.segments[0].bias.dtype = DType::kBF16;
   p.segments[1].bias.dtype = DType::kBF16;
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(products(), 5) << "of another type than out";
   EXPECT_EQ(own_kernels(), 1);
 }
@@ -206,8 +206,8 @@ TEST_F(LibraryMatmulTest, CapturedCallsKeepTheirBiases) {
   }
   other.out.data = range_.base + 6 * kPlace;
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().matmul(p);
-  device_->ops().matmul(other);
+  device_->ops().run(p);
+  device_->ops().run(other);
   auto graph = device_->end_capture();
   ASSERT_TRUE(graph) << graph.error().message;
   EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 1);
@@ -233,7 +233,7 @@ TEST_F(LibraryMatmulTest, GatedProductsAreActivatedBehindIt) {
   p.out.dims[1] = 2 * kColumns[0];
   p.out.strides[0] = 2 * kColumns[0];
   const TensorView out = matrix_view(range_.base + 6 * kPlace, DType::kF32, 72, kColumns[0]);
-  device_->ops().gated_matmul(gated_of(p, out));
+  device_->ops().run(gated_of(p, out));
   EXPECT_EQ(products(), 2);
   ASSERT_EQ(own_kernels(), 1);
   EXPECT_EQ(driver_.launches.back().kernel, KernelId::kGatedActivation);
@@ -250,7 +250,7 @@ TEST_F(LibraryMatmulTest, GatedProductsAreActivatedBehindIt) {
 
 TEST_F(LibraryMatmulTest, FewRowsAndOtherTypesDoNot) {
   make();
-  device_->ops().matmul(product(16, 16));
+  device_->ops().run(product(16, 16));
   EXPECT_EQ(products(), 0);
   EXPECT_EQ(own_kernels(), 1);
   expect_product(16);
@@ -258,11 +258,11 @@ TEST_F(LibraryMatmulTest, FewRowsAndOtherTypesDoNot) {
 
 TEST_F(LibraryMatmulTest, AShapeIsAskedForOnce) {
   make();
-  for (int i = 0; i < 3; ++i) device_->ops().matmul(product(40, 33));
+  for (int i = 0; i < 3; ++i) device_->ops().run(product(40, 33));
   EXPECT_EQ(products(), 6);
   EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 2);
   EXPECT_EQ(library_.calls["cublasLtMatrixLayoutCreate"], 6);
-  device_->ops().matmul(product(48, 33));
+  device_->ops().run(product(48, 33));
   EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 4) << "another number of rows";
 }
 
@@ -270,10 +270,10 @@ TEST_F(LibraryMatmulTest, CapturedItRunsWithEveryReplay) {
   make();
   const MatmulParams p = product(40, 33);
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   auto graph = device_->end_capture();
   ASSERT_TRUE(graph) << graph.error().message;
-  EXPECT_EQ((*graph)->num_nodes(), 1U);
+  EXPECT_EQ((*graph)->ops().size(), 1U);
   EXPECT_EQ(driver_.launches.size(), 2U) << "each algorithm once";
   ASSERT_TRUE(device_->replay(**graph));
   expect_product(33);
@@ -287,12 +287,12 @@ TEST_F(LibraryMatmulTest, OwnKernelsDoWhatItCannot) {
   make();
   MatmulParams p = product(40, 33);
   p.x.dims[0] = 39;
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   EXPECT_EQ(own_kernels(), 1) << "a buffer of fewer rows than the capacity";
   expect_product(33);
   library_.has_algorithms = false;
-  device_->ops().matmul(product(41, 33));
-  device_->ops().matmul(product(41, 33));
+  device_->ops().run(product(41, 33));
+  device_->ops().run(product(41, 33));
   EXPECT_EQ(own_kernels(), 3) << "no algorithm";
   EXPECT_EQ(library_.calls["cublasLtMatmulAlgoGetHeuristic"], 1) << "asked once";
   EXPECT_EQ(products(), 0);
@@ -303,7 +303,7 @@ TEST_F(LibraryMatmulTest, AShapeWithoutAnAlgorithmIsReported) {
   make();
   library_.fails["cublasLtMatmulAlgoGetHeuristic"] = CUBLAS_STATUS_INTERNAL_ERROR;
   testing::internal::CaptureStderr();
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("cuBLASLt has no algorithm for 40x72x40 BF16 (status 14); using the "
                         "built-in kernel (slower)"));
@@ -314,7 +314,7 @@ TEST_F(LibraryMatmulTest, WithoutAWorkspaceBuiltInKernelsAreUsed) {
   make();
   EXPECT_EQ(device_->traits().library_workspace, std::size_t{32} << 20);
   device_->ops().set_library_workspace(nullptr);
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_EQ(products(), 0);
   EXPECT_EQ(own_kernels(), 1);
   expect_product(33);
@@ -324,7 +324,7 @@ TEST_F(LibraryMatmulTest, DeterministicResultsDoWithoutIt) {
   make(true);
   EXPECT_EQ(device_->traits().library_workspace, 0U);
   EXPECT_EQ(library_.calls["cublasLtCreate"], 0);
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_EQ(own_kernels(), 1);
   expect_product(33);
 }
@@ -332,7 +332,7 @@ TEST_F(LibraryMatmulTest, DeterministicResultsDoWithoutIt) {
 TEST_F(LibraryMatmulTest, ALibraryThatDoesNotStartIsDoneWithout) {
   library_.fails["cublasLtCreate"] = CUBLAS_STATUS_NOT_INITIALIZED;
   make();
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_EQ(own_kernels(), 1);
   expect_product(33);
 }
@@ -341,16 +341,16 @@ TEST_F(LibraryMatmulTest, AShapeWhoseCallFailsGoesToTheBuiltInKernel) {
   make();
   library_.fails["cublasLtMatmul"] = CUBLAS_STATUS_EXECUTION_FAILED;
   testing::internal::CaptureStderr();
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("cuBLASLt fails for 40x72x40 BF16 (status 13); using the built-in kernel"));
   EXPECT_EQ(own_kernels(), 1);
   expect_product(33);
-  device_->ops().matmul(product(40, 33));
+  device_->ops().run(product(40, 33));
   EXPECT_EQ(products(), 1) << "not tried again";
   EXPECT_EQ(own_kernels(), 2);
   library_.fails.clear();
-  device_->ops().matmul(product(48, 33));
+  device_->ops().run(product(48, 33));
   EXPECT_EQ(products(), 3) << "another shape";
 }
 
@@ -366,7 +366,7 @@ TEST_F(LibraryMatmulTest, AnAlgorithmRunsOnceBeforeItIsCaptured) {
   const MatmulParams p = product(40, 33);
   for (int captures = 1; captures <= 2; ++captures) {
     ASSERT_TRUE(device_->begin_capture());
-    device_->ops().matmul(p);
+    device_->ops().run(p);
     const auto graph = device_->end_capture();
     ASSERT_TRUE(graph) << graph.error().message;
     ASSERT_EQ(driver_.executables.size(), 1U);
@@ -382,7 +382,7 @@ TEST_F(LibraryMatmulTest, AFailureInACaptureIsCapturedAgainWithBuiltInKernels) {
   const MatmulParams p = product(40, 33);
   library_.fails_in_capture = true;
   ASSERT_TRUE(device_->begin_capture());
-  device_->ops().matmul(p);
+  device_->ops().run(p);
   testing::internal::CaptureStderr();
   const auto graph = device_->end_capture();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),

@@ -47,7 +47,7 @@ bool suits_tensor_cores(const LoraShrinkParams& p) {
 
 }  // namespace
 
-Result<LoraLaunch> launch_lora(const LoraShrinkParams& p) {
+Result<KernelLaunch> plan_launch(const LoraShrinkParams& p) {
   RETURN_IF_ERROR(check_lora("lora_shrink", p.x.dtype, p.table, p.batch));
   if (p.h.parts != LoraHidden::parts_of(p.x.dims[1])) {
     return internal_error(fmt::format("lora_shrink: {} parts of h for inputs of {}, expected {}",
@@ -58,11 +58,11 @@ Result<LoraLaunch> launch_lora(const LoraShrinkParams& p) {
   shape.grid_x = static_cast<std::uint32_t>(tiles * p.h.parts);
   shape.grid_y = static_cast<std::uint32_t>(p.batch.num_segments.capacity);
   shape.block = kLoraShrinkBlock;
-  return LoraLaunch{suits_tensor_cores(p) ? KernelId::kLoraShrink : KernelId::kLoraShrinkPlain,
-                    shape};
+  return KernelLaunch{suits_tensor_cores(p) ? KernelId::kLoraShrink : KernelId::kLoraShrinkPlain,
+                      shape};
 }
 
-Result<LoraLaunch> launch_lora(const LoraExpandParams& p) {
+Result<KernelLaunch> plan_launch(const LoraExpandParams& p) {
   RETURN_IF_ERROR(check_lora("lora_expand", p.out.dtype, p.table, p.batch));
   if (p.out.dtype != DType::kF32) {
     return unsupported(
@@ -82,7 +82,7 @@ Result<LoraLaunch> launch_lora(const LoraExpandParams& p) {
   shape.grid_x = static_cast<std::uint32_t>(tiles);
   shape.grid_y = static_cast<std::uint32_t>(p.batch.num_segments.capacity);
   shape.block = kLoraExpandBlock;
-  return LoraLaunch{KernelId::kLoraExpand, shape};
+  return KernelLaunch{KernelId::kLoraExpand, shape};
 }
 
 }  // namespace sluice::cuda

@@ -10,14 +10,9 @@
 
 namespace sluice::cuda {
 
-struct LoraLaunch {
-  KernelId kernel = KernelId::kLoraShrink;
-  LaunchShape shape;
-};
-
 // kUnsupported for a dtype that is no float or more segments than a grid has rows; kInternal for
 // sizes that contradict each other.
-Result<LoraLaunch> launch_lora(const LoraShrinkParams& p);
-Result<LoraLaunch> launch_lora(const LoraExpandParams& p);
+Result<KernelLaunch> plan_launch(const LoraShrinkParams& p);
+Result<KernelLaunch> plan_launch(const LoraExpandParams& p);
 
 }  // namespace sluice::cuda

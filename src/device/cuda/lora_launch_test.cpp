@@ -39,18 +39,18 @@ LoraExpandParams expand_params() {
 
 template <class Params>
 void expect_lora_refused(const Params& p, ErrorCode code, const char* text) {
-  const auto launch = launch_lora(p);
+  const auto launch = plan_launch(p);
   ASSERT_FALSE(launch) << text;
   EXPECT_EQ(launch.error().code, code) << launch.error().message;
   EXPECT_THAT(launch.error().message, testing::HasSubstr(text));
 }
 
 TEST(LoraLaunch, ABlockForEveryPartModuleAndSixteenRanksOfASegment) {
-  const auto launch = launch_lora(shrink_params(4096, DType::kBF16));
+  const auto launch = plan_launch(shrink_params(4096, DType::kBF16));
   ASSERT_TRUE(launch) << launch.error().message;
   EXPECT_EQ(launch->kernel, KernelId::kLoraShrink);
   EXPECT_EQ(launch->shape, (LaunchShape{2 * 3 * 2, 32, 256, 0}));
-  const auto out = launch_lora(expand_params());
+  const auto out = plan_launch(expand_params());
   ASSERT_TRUE(out) << out.error().message;
   EXPECT_EQ(out->kernel, KernelId::kLoraExpand);
   EXPECT_EQ(out->shape, (LaunchShape{2 + 1, 32, 128, 0}));
@@ -58,7 +58,7 @@ TEST(LoraLaunch, ABlockForEveryPartModuleAndSixteenRanksOfASegment) {
 
 TEST(LoraLaunch, TensorCoresWantHalvesAtWholeAddresses) {
   const auto kernel = [](const LoraShrinkParams& p) {
-    const auto launch = launch_lora(p);
+    const auto launch = plan_launch(p);
     EXPECT_TRUE(launch);
     return launch ? launch->kernel : KernelId::kEmbed;
   };
@@ -79,12 +79,12 @@ TEST(LoraLaunch, TensorCoresWantHalvesAtWholeAddresses) {
 TEST(LoraLaunch, NoSegmentsNoLaunch) {
   auto p = shrink_params(64, DType::kBF16);
   p.batch.num_segments.capacity = 0;
-  const auto launch = launch_lora(p);
+  const auto launch = plan_launch(p);
   ASSERT_TRUE(launch);
   EXPECT_TRUE(launch->shape.empty());
 }
 
-TEST(LoraLaunch, WhatIsRefused) {
+TEST(LoraLaunch, WrongSizesAndTypesAreRefused) {
   auto p = shrink_params(64, DType::kBF16);
   p.h.parts = 2;
   expect_lora_refused(p, ErrorCode::kInternal,

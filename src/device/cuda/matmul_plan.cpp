@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "device/cuda/kernels/matmul_tiles.h"
+#include "device/cuda/launch_shapes.h"
 
 namespace sluice::cuda {
 namespace {

@@ -14,44 +14,10 @@
 #include "tests/support/cuda/emulated_gpu.h"
 
 extern "C" {
-void sluice_embed(sluice::EmbedParams p);
-void sluice_rms_norm(sluice::RmsNormParams p);
-void sluice_layer_norm(sluice::LayerNormParams p);
-void sluice_matmul(sluice::MatmulParams p);
-void sluice_matmul_8(sluice::MatmulParams p);
-void sluice_matmul_16(sluice::MatmulParams p);
-void sluice_matmul_64(sluice::MatmulParams p);
-void sluice_matmul_128(sluice::MatmulParams p);
-void sluice_matmul_16_narrow(sluice::MatmulParams p);
-void sluice_gated_matmul(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_8(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_16(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_64(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_128(sluice::GatedMatmulParams p);
-void sluice_lora_shrink(sluice::LoraShrinkParams p);
-void sluice_lora_shrink_plain(sluice::LoraShrinkParams p);
-void sluice_lora_expand(sluice::LoraExpandParams p);
-void sluice_matmul_fp8_8(sluice::MatmulParams p);
-void sluice_matmul_fp8_16(sluice::MatmulParams p);
-void sluice_matmul_fp8_16_narrow(sluice::MatmulParams p);
-void sluice_matmul_fp8_64(sluice::MatmulParams p);
-void sluice_matmul_fp8_128(sluice::MatmulParams p);
-void sluice_gated_matmul_fp8_8(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_fp8_16(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_fp8_64(sluice::GatedMatmulParams p);
-void sluice_gated_matmul_fp8_128(sluice::GatedMatmulParams p);
-void sluice_rope_write_kv(sluice::RopeWriteKvParams p);
-void sluice_attention(sluice::AttentionParams p);
-void sluice_attention_bf16_64(sluice::AttentionParams p);
-void sluice_attention_bf16_128(sluice::AttentionParams p);
-void sluice_attention_bf16_256(sluice::AttentionParams p);
-void sluice_attention_f16_64(sluice::AttentionParams p);
-void sluice_attention_f16_128(sluice::AttentionParams p);
-void sluice_attention_f16_256(sluice::AttentionParams p);
-void sluice_gated_activation(sluice::GatedActivationParams p);
-void sluice_gather_rows(sluice::GatherRowsParams p);
-void sluice_copy_blocks(sluice::CopyBlocksParams p);
-void sluice_sample(sluice::SampleParams p);
+#define SLUICE_DECLARE_KERNEL(id, name, file, parameters, shared) \
+  void sluice_##name(sluice::parameters p);
+SLUICE_KERNELS(SLUICE_DECLARE_KERNEL)
+#undef SLUICE_DECLARE_KERNEL
 }
 
 namespace sluice::cuda {
@@ -315,44 +281,11 @@ bool run(void (*kernel)(Params), const LaunchShape& shape, const void* bytes) {
 
 bool run_emulated(KernelId id, const LaunchShape& shape, const void* params) {
   switch (id) {
-    case KernelId::kEmbed: return run(sluice_embed, shape, params);
-    case KernelId::kRmsNorm: return run(sluice_rms_norm, shape, params);
-    case KernelId::kLayerNorm: return run(sluice_layer_norm, shape, params);
-    case KernelId::kMatmul: return run(sluice_matmul, shape, params);
-    case KernelId::kMatmul8: return run(sluice_matmul_8, shape, params);
-    case KernelId::kMatmul16: return run(sluice_matmul_16, shape, params);
-    case KernelId::kMatmul64: return run(sluice_matmul_64, shape, params);
-    case KernelId::kMatmul128: return run(sluice_matmul_128, shape, params);
-    case KernelId::kRopeWriteKv: return run(sluice_rope_write_kv, shape, params);
-    case KernelId::kAttention: return run(sluice_attention, shape, params);
-    case KernelId::kGatedActivation: return run(sluice_gated_activation, shape, params);
-    case KernelId::kGatherRows: return run(sluice_gather_rows, shape, params);
-    case KernelId::kCopyBlocks: return run(sluice_copy_blocks, shape, params);
-    case KernelId::kAttentionBf16D64: return run(sluice_attention_bf16_64, shape, params);
-    case KernelId::kAttentionBf16D128: return run(sluice_attention_bf16_128, shape, params);
-    case KernelId::kAttentionBf16D256: return run(sluice_attention_bf16_256, shape, params);
-    case KernelId::kAttentionF16D64: return run(sluice_attention_f16_64, shape, params);
-    case KernelId::kAttentionF16D128: return run(sluice_attention_f16_128, shape, params);
-    case KernelId::kAttentionF16D256: return run(sluice_attention_f16_256, shape, params);
-    case KernelId::kLoraShrink: return run(sluice_lora_shrink, shape, params);
-    case KernelId::kLoraShrinkPlain: return run(sluice_lora_shrink_plain, shape, params);
-    case KernelId::kLoraExpand: return run(sluice_lora_expand, shape, params);
-    case KernelId::kSample: return run(sluice_sample, shape, params);
-    case KernelId::kMatmulFp8By8: return run(sluice_matmul_fp8_8, shape, params);
-    case KernelId::kMatmulFp8By16: return run(sluice_matmul_fp8_16, shape, params);
-    case KernelId::kMatmulFp8By16Narrow: return run(sluice_matmul_fp8_16_narrow, shape, params);
-    case KernelId::kMatmulFp8By64: return run(sluice_matmul_fp8_64, shape, params);
-    case KernelId::kMatmulFp8By128: return run(sluice_matmul_fp8_128, shape, params);
-    case KernelId::kGatedMatmulFp8By8: return run(sluice_gated_matmul_fp8_8, shape, params);
-    case KernelId::kGatedMatmulFp8By16: return run(sluice_gated_matmul_fp8_16, shape, params);
-    case KernelId::kGatedMatmulFp8By64: return run(sluice_gated_matmul_fp8_64, shape, params);
-    case KernelId::kGatedMatmulFp8By128: return run(sluice_gated_matmul_fp8_128, shape, params);
-    case KernelId::kMatmul16Narrow: return run(sluice_matmul_16_narrow, shape, params);
-    case KernelId::kGatedMatmul: return run(sluice_gated_matmul, shape, params);
-    case KernelId::kGatedMatmul8: return run(sluice_gated_matmul_8, shape, params);
-    case KernelId::kGatedMatmul16: return run(sluice_gated_matmul_16, shape, params);
-    case KernelId::kGatedMatmul64: return run(sluice_gated_matmul_64, shape, params);
-    case KernelId::kGatedMatmul128: return run(sluice_gated_matmul_128, shape, params);
+#define SLUICE_RUN_KERNEL(id, name, file, parameters, shared) \
+  case KernelId::id: return run(sluice_##name, shape, params);
+    SLUICE_KERNELS(SLUICE_RUN_KERNEL)
+#undef SLUICE_RUN_KERNEL
+    case KernelId::kCount: break;
   }
   CHECK(!"no such kernel");
   return false;

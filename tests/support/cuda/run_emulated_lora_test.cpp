@@ -36,7 +36,7 @@ struct LoraMemory {
 
 template <class Params>
 bool lora_runs(const Params& p) {
-  const auto launch = launch_lora(p);
+  const auto launch = plan_launch(p);
   EXPECT_TRUE(launch);
   return launch && run_emulated(launch->kernel, launch->shape, &p);
 }

@@ -193,7 +193,7 @@ TEST_P(MatmulKernelsTest, ResultsOfAnyType) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, MatmulKernelsTest, testing::ValuesIn(kKernels),
                          [](const testing::TestParamInfo<Kernel>& kernel) {
-                           return std::string(kernel_info(kernel.param.id).op);
+                           return std::string(kernel_info(kernel.param.id).name);
                          });
 
 // Their sums are looked at by the parity tests.
@@ -243,7 +243,7 @@ TEST(GatedMatmulKernels, NothingBehindAMatrixIsTouched) {
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       ASSERT_EQ(element(out.begin<std::byte>(), DType::kBF16, i),
                 bf16_to_float(float_to_bf16(float{kDepth} * float{kDepth})))
-          << kernel_info(id).op << ", " << i;
+          << kernel_info(id).name << ", " << i;
     }
   }
 }

@@ -87,7 +87,8 @@ void attend(const AttentionParams& p, std::int32_t seq, std::int64_t token, std:
 
 }  // namespace
 
-void ReferenceOps::rope_write_kv(const RopeWriteKvParams& p) {
+template <>
+void ReferenceOps::execute(const RopeWriteKvParams& p) {
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     for (std::int32_t head = 0; head < p.num_heads + p.num_kv_heads; ++head) {
       const std::int64_t column = std::int64_t{head} * p.head_dim;
@@ -109,7 +110,8 @@ void ReferenceOps::rope_write_kv(const RopeWriteKvParams& p) {
   }
 }
 
-void ReferenceOps::attention(const AttentionParams& p) {
+template <>
+void ReferenceOps::execute(const AttentionParams& p) {
   CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
   for (std::int32_t s = 0; s < rows_in_use(p.seqs); ++s) {
     const std::int32_t query_len = p.cu_seqlens_q[s + 1] - p.cu_seqlens_q[s];

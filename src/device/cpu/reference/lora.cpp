@@ -28,7 +28,8 @@ void for_each_lora_module(const LoraTable& table, const LoraBatch& batch, std::i
 
 }  // namespace
 
-void ReferenceOps::lora_shrink(const LoraShrinkParams& p) {
+template <>
+void ReferenceOps::execute(const LoraShrinkParams& p) {
   const std::int64_t depth = p.x.dims[1];
   CHECK(p.h.parts == LoraHidden::parts_of(depth));
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.x.dims[0]);
@@ -50,7 +51,8 @@ void ReferenceOps::lora_shrink(const LoraShrinkParams& p) {
                        });
 }
 
-void ReferenceOps::lora_expand(const LoraExpandParams& p) {
+template <>
+void ReferenceOps::execute(const LoraExpandParams& p) {
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.out.dims[0]);
   for_each_lora_module(
       p.table, p.batch, segments, [&](auto token, auto i, auto m, const auto& entry) {

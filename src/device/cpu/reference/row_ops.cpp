@@ -1,4 +1,4 @@
-// The ops that treat each row, or each block, by itself.
+// Ops that compute each row, or each block, by itself.
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +15,7 @@ using reference::store_element;
 
 namespace {
 
-// residual += add, where there is something to add.
+// residual += add, unless add is empty.
 void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) {
   if (add.empty()) return;
   for (std::int64_t i = 0; i < residual.dims[1]; ++i) {
@@ -25,7 +25,8 @@ void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) 
 
 }  // namespace
 
-void ReferenceOps::embed(const EmbedParams& p) {
+template <>
+void ReferenceOps::execute(const EmbedParams& p) {
   const std::int64_t hidden = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     const std::int32_t id = kernels::token_of(p, t);
@@ -35,7 +36,8 @@ void ReferenceOps::embed(const EmbedParams& p) {
   }
 }
 
-void ReferenceOps::rms_norm(const RmsNormParams& p) {
+template <>
+void ReferenceOps::execute(const RmsNormParams& p) {
   const std::int64_t hidden = p.residual.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     add_row(p.add, p.residual, t);
@@ -53,7 +55,8 @@ void ReferenceOps::rms_norm(const RmsNormParams& p) {
   }
 }
 
-void ReferenceOps::layer_norm(const LayerNormParams& p) {
+template <>
+void ReferenceOps::execute(const LayerNormParams& p) {
   const std::int64_t hidden = p.residual.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     add_row(p.add, p.residual, t);
@@ -75,7 +78,8 @@ void ReferenceOps::layer_norm(const LayerNormParams& p) {
   }
 }
 
-void ReferenceOps::matmul(const MatmulParams& p) {
+template <>
+void ReferenceOps::execute(const MatmulParams& p) {
   const std::int64_t depth = p.x.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     std::int64_t column = 0;
@@ -95,7 +99,8 @@ void ReferenceOps::matmul(const MatmulParams& p) {
   }
 }
 
-void ReferenceOps::gated_activation(const GatedActivationParams& p) {
+template <>
+void ReferenceOps::execute(const GatedActivationParams& p) {
   const std::int64_t width = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     for (std::int64_t i = 0; i < width; ++i) {
@@ -115,12 +120,14 @@ void ReferenceOps::gated_activation(const GatedActivationParams& p) {
   }
 }
 
-void ReferenceOps::gated_matmul(const GatedMatmulParams& p) {
-  matmul(p.product());
-  gated_activation(p.activated());
+template <>
+void ReferenceOps::execute(const GatedMatmulParams& p) {
+  run(p.product());
+  run(p.activated());
 }
 
-void ReferenceOps::gather_rows(const GatherRowsParams& p) {
+template <>
+void ReferenceOps::execute(const GatherRowsParams& p) {
   const std::int64_t hidden = p.in.dims[1];
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
     const std::int32_t row = p.indices[i];
@@ -130,12 +137,14 @@ void ReferenceOps::gather_rows(const GatherRowsParams& p) {
   }
 }
 
-void ReferenceOps::all_reduce(const AllReduceParams& p) {
+template <>
+void ReferenceOps::execute(const AllReduceParams& p) {
   // One rank: the sum over ranks is what is there already.
   CHECK(p.world_size == 1);
 }
 
-void ReferenceOps::copy_blocks(const CopyBlocksParams& p) {
+template <>
+void ReferenceOps::execute(const CopyBlocksParams& p) {
   auto* base = static_cast<std::byte*>(p.kv_base);
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
     const std::int64_t source = p.pairs[2 * i];

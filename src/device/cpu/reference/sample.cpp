@@ -75,7 +75,8 @@ std::int32_t sample_row(const float* logits, std::int64_t vocab, const RowSampli
 
 }  // namespace
 
-void ReferenceOps::sample(const SampleParams& p) {
+template <>
+void ReferenceOps::execute(const SampleParams& p) {
   CHECK(p.logits.dtype == DType::kF32 && p.logits.dims[1] > 0);
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
     const RowSampling& row = p.sampling[i];
