@@ -8,7 +8,7 @@
 namespace sluice {
 
 std::int32_t max_lora_segments(std::int32_t tokens, std::int32_t slots) {
-  // Each slot in use may have a segment that is not full, and none is empty.
+  // Each slot in use may have one segment that is not full; no segment is empty.
   return std::min(tokens, tokens / LoraSegment::kMaxTokens + std::min(tokens, slots));
 }
 
@@ -25,7 +25,7 @@ std::int32_t LoraGrouping::write(std::span<const std::int32_t> slots,
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < ends_.size(); ++slot) {
     const std::int32_t end = listed + ends_[slot];
-    ends_[slot] = listed;  // for now, where the slot's next token goes
+    ends_[slot] = listed;  // until tokens are placed: where the slot's next token goes
     for (; listed < end; listed += segments[count++].count) {
       CHECK(count < segments.size());
       segments[count] = {listed, std::min(end - listed, LoraSegment::kMaxTokens),

@@ -1,6 +1,6 @@
-// LoraGrouping: which tokens of a step use which adapter, as lora_shrink and lora_expand take it
-// (LoraBatch): tokens listed slot by slot, each slot's cut into segments.
-// Owner: whoever writes a step's inputs. Threads: one. Allocates at construction only.
+// LoraGrouping: lists the tokens of a step by adapter, in the form that lora_shrink and lora_expand
+// take (LoraBatch): slot by slot, with each slot's tokens cut into segments.
+// Owner: the writer of a step's inputs. Threads: one. Allocates at construction only.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace sluice {
 
-// Segments that steps of up to `tokens` tokens and `slots` slots can need.
+// The largest number of segments that a step of up to `tokens` tokens and `slots` slots needs.
 std::int32_t max_lora_segments(std::int32_t tokens, std::int32_t slots);
 
 class LoraGrouping {
  public:
   explicit LoraGrouping(std::int32_t num_slots);
 
-  // `slots`: of each token of the step, negative for none. Writes the token list and the segments
-  // (max_lora_segments of them at most), by slot and within a slot by token; returns how many
-  // segments there are.
+  // `slots` has the slot of each token of the step; negative means none. Writes the token list and
+  // the segments (at most max_lora_segments), ordered by slot and within a slot by token. Returns
+  // the number of segments.
   std::int32_t write(std::span<const std::int32_t> slots, std::span<std::int32_t> tokens,
                      std::span<LoraSegment> segments);
 
  private:
-  std::vector<std::int32_t> ends_;  // of each slot's tokens in the list
+  std::vector<std::int32_t> ends_;  // where each slot's tokens end in the list
 };
 
 }  // namespace sluice

@@ -37,7 +37,7 @@ TEST(LoraGrouping, ListsTokensBySlotAndLeavesOutTheOthers) {
   EXPECT_EQ(grouped.segments[1].count, 2);
 }
 
-TEST(LoraGrouping, NobodyHasAnAdapter) {
+TEST(LoraGrouping, NoTokenHasAnAdapter) {
   EXPECT_TRUE(group_tokens({-1, -1}, 4).segments.empty());
   EXPECT_TRUE(group_tokens({}, 4).segments.empty());
 }

@@ -11,7 +11,8 @@ std::int64_t attention_pairs(const AttentionPlanParams& p) {
   for (std::int32_t row = 0; row < p.num_seqs; ++row) {
     const std::int64_t queries = p.cu_seqlens_q[row + 1] - p.cu_seqlens_q[row];
     const std::int64_t end = p.seq_lens[row];
-    // Queries up to the window's length see one key more each, those behind it as many as it has.
+    // Each query up to the window's length sees one key more than the one before; later queries see
+    // `window` keys.
     const std::int64_t window = p.limits.window > 0 ? p.limits.window : end;
     const std::int64_t first = end - queries + 1;  // keys of the first query, without a window
     const std::int64_t last = std::max(std::min(end, window), first - 1);

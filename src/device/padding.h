@@ -1,5 +1,5 @@
-// How much of what a step computes nobody needs: kernels work in tiles, and a graph for more rows
-// than a step has may compute them all. Counted on the host, as integers, from shapes alone.
+// How much of a step's computation is padding: kernels work in tiles, and a graph for more rows
+// than a step has may compute all of them. Counted on the host, in integers, from shapes alone.
 // Values; any thread.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace sluice {
 
 struct Work {
   std::int64_t used = 0;
-  std::int64_t computed = 0;  // used and padding
+  std::int64_t computed = 0;  // used plus padding
 
   Work& operator+=(const Work& other) {
     used += other.used;
@@ -22,23 +22,23 @@ struct Work {
   friend bool operator==(const Work&, const Work&) = default;
 };
 
-// What attention of one layer has to do: pairs of a query, of a token and a head, and a key that it
-// sees.
+// The useful work of attention of one layer: pairs of a query (of one token and head) and a key
+// that the query sees.
 std::int64_t attention_pairs(const AttentionPlanParams& p);
 
-// The matrix products of a forward, by how they deal with rows.
+// The matrix products of a forward, by how they round up their rows.
 class ProductRows {
  public:
   void clear() { kinds_.clear(); }
 
-  // A product of so many rows, which are computed in multiples of `multiple`.
+  // A product of `rows`, computed in multiples of `multiple` rows.
   void add(const RowCount& rows, std::int32_t multiple);
 
-  // Rows of all products that find their number at `value`, when it is `rows`.
+  // Rows of all products that read their number of rows from `value`, if that number is `rows`.
   Work work(const std::int32_t* value, std::int32_t rows) const;
 
  private:
-  // Alike products are counted; there are few kinds.
+  // Equal products are counted together; there are few kinds.
   struct Kind {
     const std::int32_t* value = nullptr;
     std::int32_t multiple = 1;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Scans the row once with a heap of the best so far, worst on top. About count * ln(V / count)
-// updates for random rows, so cheap while count is small.
+// Scans the row once with a heap of the best tokens so far, the worst on top. Random rows cause
+// about count * ln(V / count) updates, so this is cheap for a small count.
 void select_with_heap(std::span<const float> logits, std::size_t count,
                       std::vector<ScoredToken>& out) {
   TokenId id = 0;
@@ -31,8 +31,8 @@ void select_with_heap(std::span<const float> logits, std::size_t count,
   }
 }
 
-// Buckets by the leading bits of the weight, largest weights first: 16 to the octave, so that one
-// holds few tokens. Monotone without any rounding, and cheap. REQUIRES: 0 <= weight <= 1.
+// Buckets by the leading bits of the weight, largest weights first. There are 16 to the octave, so
+// each holds few tokens. The mapping is monotone, exact and cheap. REQUIRES: 0 <= weight <= 1.
 constexpr std::uint32_t kOneBits = 0x3F800000U;  // of 1.0F
 constexpr std::uint32_t kBucketShift = 19;       // keeps sign, exponent and 4 bits of mantissa
 constexpr std::size_t kBuckets = (kOneBits >> kBucketShift) + 1;
@@ -88,7 +88,7 @@ void select_best(std::span<const float> logits, std::int32_t count, std::vector<
 
 ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> weights, float top_p,
                         std::vector<ScoredToken>& scratch) {
-  // Mass per bucket first; only the bucket in which the nucleus ends is sorted.
+  // Sums the weights of each bucket first; only the bucket in which the nucleus ends is sorted.
   std::array<double, kBuckets> mass{};
   double total = 0;
   for (const float weight : weights) {
@@ -105,7 +105,7 @@ ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> we
     if (bucket_of(weights[i]) != bucket) continue;
     scratch.push_back({logits[i], static_cast<TokenId>(i)});
   }
-  // Empty only if rounding carried the search past the last weight: then everything stays.
+  // Empty only if rounding carried the search past the last weight: every token stays.
   if (scratch.empty()) return {kMinusInfinity, std::numeric_limits<TokenId>::max()};
   std::sort(scratch.begin(), scratch.end(), ranks_before);
   std::size_t last = 0;

@@ -1,7 +1,7 @@
-// Pure functions over one row of logits: scans, edits, and exact selection of the likeliest
-// tokens without sorting the vocabulary. Order everywhere: higher logit first, and of equal
-// logits the lower token id, so that every result is the same on every machine.
-// Nothing allocates beyond the capacity of the scratch it is given. Any thread.
+// Pure functions over one row of logits: scans, edits, and exact selection of the most likely
+// tokens without sorting the vocabulary. The order is always: higher logit first; of equal logits,
+// lower token id first. So every result is the same on every machine. Functions allocate only when
+// the given scratch is too small. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,27 +30,28 @@ struct LogitScan {
 };
 LogitScan scan_logits(std::span<const float> logits);
 
-// The best token of a row that may hold -infinity but no NaN; score -infinity when all are.
+// The best token of a row that may hold -infinity but no NaN. The score is -infinity if all are.
 ScoredToken best_token(std::span<const float> logits);
 
-// log(sum(exp(logits))), summed in double. `max`: the largest of them, finite.
+// log(sum(exp(logits))), summed in double. REQUIRES: `max` is the largest logit, and finite.
 double log_sum_exp(std::span<const float> logits, float max);
 
-// The `count` best tokens (all, when there are fewer), best first, into `out`, whose capacity is
-// the size of the row when count is large and `count` when it is at most kHeapSelect.
+// Writes the `count` best tokens (all, if there are fewer) to `out`, best first. `out` grows to
+// `count` if count is at most kHeapSelect, else to the size of the row.
 inline constexpr std::int32_t kHeapSelect = 256;
 void select_best(std::span<const float> logits, std::int32_t count, std::vector<ScoredToken>& out);
 
 // The last token of the nucleus: the smallest set of best tokens whose weights sum to at least
-// `top_p` of all weights. weights[i] in [0, 1] belongs to logits[i] and must not fall where the
-// logit rises; some weight is positive. `scratch` holds up to the whole row.
+// `top_p` of all weights. `scratch` grows to at most the size of the row. REQUIRES: weights[i]
+// belongs to logits[i] and lies in [0, 1]; a higher logit has no lower weight; some weight is
+// positive.
 ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> weights, float top_p,
                         std::vector<ScoredToken>& scratch);
 
 // Sets weight 0 and logit -infinity for every token that ranks behind `last`.
 void drop_behind(ScoredToken last, std::span<float> logits, std::span<float> weights);
 
-// Index i with the smallest prefix sum of weights[0..i] above u * total, for u in [0, 1): inverse
+// The smallest i for which the sum of weights[0..i] is above u * total, for u in [0, 1): inverse
 // transform sampling in the order of token ids. REQUIRES: some weight is positive.
 TokenId draw(std::span<const float> weights, double u);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Edits of finite logits stay finite, so that differences of two of them are never NaN.
+// Keeps edited logits finite, so that the difference of two logits is never NaN.
 float clamp_finite(float value) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   return std::clamp(value, -kLargest, kLargest);
@@ -134,12 +134,12 @@ void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<floa
   }
 }
 
-// `best`: the largest of scratch.logits, finite.
+// REQUIRES: `best` is the largest of scratch.logits, and finite.
 TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch) {
   const std::span<float> logits = scratch.logits;
   const std::span<float> weights = scratch.weights;
-  // Weights are relative to the best token's: 1 for it, so that min_p is a plain threshold, and
-  // nothing overflows whatever the temperature.
+  // Weights are relative to the best token's weight of 1. So min_p is a plain threshold, and
+  // nothing overflows at any temperature.
   for (std::size_t i = 0; i < logits.size(); ++i) {
     weights[i] = std::exp((logits[i] - best) / slot.temperature);
     if (weights[i] < slot.min_p) {

@@ -1,7 +1,7 @@
 // Sampler: logits to tokens, row by row, each row by the parameters of its slot. Order and
 // semantics follow vLLM:
 //
-//   1  log-probabilities, when wanted: log-softmax of the logits as the model gave them
+//   1  log-probabilities, if requested: log-softmax of the model's logits
 //   2  token mask of the row; ids that min_tokens forbids (eos and stop ids, ignore_eos or not)
 //   3  logit bias, added
 //   4  repetition penalty (prompt and output: x > 0 ? x / r : x * r), frequency and presence
@@ -11,9 +11,9 @@
 //   7  one draw u = sampling_uniform(seed, choice, output_index), inverse transform in the order
 //      of token ids
 //
-// Different from vLLM: of equal logits the lower id ranks first, so that top_k keeps exactly k and
-// everything is reproducible. Sums are in double. A row whose logits are not all finite, or whose
-// mask leaves nothing, fails alone.
+// Differences from vLLM: of equal logits the lower id ranks first, so top_k keeps exactly k tokens
+// and results are reproducible. Sums are in double. A row whose logits are not all finite, or whose
+// mask leaves no token, fails alone.
 //
 // Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
 // allocate nothing; assign() does on the first use of penalties in a slot.
@@ -43,13 +43,13 @@ struct SamplerOptions {
 // One position to sample. All pointers are read only.
 struct SampleRow {
   std::int32_t slot = 0;
-  std::int32_t output_index = 0;           // of the token to be chosen, 0 = first: the counter
+  std::int32_t output_index = 0;           // of the token to choose (0 = first): the draw's counter
   const float* logits = nullptr;           // [vocab_size]
   const std::uint32_t* allowed = nullptr;  // bit i = token i may be chosen; null = all may
 };
 
-// The parameters of a row that takes steps 5 to 7 alone, for a device that samples such rows itself
-// by the same rules.
+// The parameters of a row that needs only steps 5 to 7. A device may sample such rows itself, by
+// the same rules.
 struct DrawParams {
   double uniform = 0.0;
   float temperature = 0.0F;  // 0: the best token
@@ -64,7 +64,7 @@ struct SampledRow {
   TokenId token = -1;  // -1 when failed
   bool failed = false;
   std::int32_t num_logprobs = 0;  // 0, or 1 + SamplingParams::logprobs
-  // The chosen token, then the most likely ones, best first (the chosen one may come again).
+  // The chosen token, then the most likely tokens, best first; these may include the chosen one.
   ScoredToken logprobs[kMaxRowLogprobs];
 };
 
@@ -73,16 +73,16 @@ class Sampler {
   // REQUIRES: the pool outlives the sampler.
   Sampler(const SamplerOptions& options, ThreadPool& pool);
 
-  // A slot begins to serve a sequence: choice `choice` of a request, which has produced `output`
-  // before (when it was preempted).
+  // Prepares a slot for a sequence: choice `choice` of a request, which has produced `output`
+  // already if it was preempted.
   void assign(std::int32_t slot, const SamplingParams& params, std::int32_t choice,
               std::span<const TokenId> prompt, std::span<const TokenId> output);
 
-  // Nothing where the row needs more. Of `row` the logits are not looked at.
+  // Returns nothing if the row needs other steps too. Does not read the row's logits.
   std::optional<DrawParams> draw_params(const SampleRow& row) const;
 
   // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();
-  // no slot twice.
+  // no slot occurs twice.
   void sample(std::span<const SampleRow> rows, std::span<SampledRow> out);
 
  private:
@@ -111,7 +111,7 @@ class Sampler {
              penalizes();
     }
   };
-  // One per task of the pool.
+  // One for each task of the pool.
   struct Scratch {
     std::vector<float> logits;
     std::vector<float> weights;

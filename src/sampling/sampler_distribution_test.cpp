@@ -1,5 +1,5 @@
-// What the sampler draws has the distribution the parameters describe: chi-square tests over many
-// output indices, with fixed seeds, so that they pass or fail for good.
+// The sampler's draws follow the distribution that the parameters describe: chi-square tests over
+// many output indices, with fixed seeds, so that the outcome never changes.
 #include <gtest/gtest.h>
 
 #include <cmath>

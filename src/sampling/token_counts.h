@@ -1,6 +1,6 @@
-// TokenCounts: which tokens a sequence holds and how often it produced them, for penalties. A flat
-// array over the vocabulary for O(1) counting and a list of the tokens seen, so that applying and
-// clearing cost the length of the sequence and not the vocabulary.
+// TokenCounts: the tokens of a sequence and how often it produced each, for penalties. A flat
+// array over the vocabulary counts in O(1). A list of the tokens seen makes applying and clearing
+// cost the length of the sequence, not of the vocabulary.
 // Owner: one sampler slot. Threads: not synchronised. Allocates on the first reset() only.
 #pragma once
 
@@ -14,12 +14,12 @@ namespace sluice {
 
 class TokenCounts {
  public:
-  // Forgets everything, then counts a sequence's prompt and what it has produced so far.
-  // Ids outside the vocabulary are ignored. `max_tokens`: the longest a sequence can become.
+  // Forgets everything, then counts a sequence's prompt and its output so far. Ids outside the
+  // vocabulary are ignored. `max_tokens` is the length of the longest possible sequence.
   void reset(std::int32_t vocab_size, std::int32_t max_tokens, std::span<const TokenId> prompt,
              std::span<const TokenId> output);
 
-  // One more produced token. REQUIRES: reset() was called.
+  // Counts one more token of the output. REQUIRES: reset() was called.
   void add_output(TokenId token);
 
   // Distinct tokens of prompt and output, in the order of their first appearance.

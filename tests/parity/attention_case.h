@@ -20,7 +20,7 @@ struct AttentionConfig {
   std::int32_t window = 0;
   DType kv = DType::kF32;
   DType out = DType::kF32;
-  // Where keys and values lie: in the last of so many layers of a block; heads or tokens outermost.
+  // Keys and values lie in the last of `layers` layers of a block, with heads or tokens outermost.
   std::int32_t layers = 1;
   bool tokens_outermost = false;
 };
@@ -75,8 +75,8 @@ std::vector<float> run_attention(Device& device, DeviceMemory& memory,
                                  const AttentionConfig& config,
                                  const std::vector<AttentionRow>& rows, SplitMix64& placement);
 
-// What they should be, in double; and how far they may be off where weights are rounded to the KV
-// dtype before they are added up.
+// The exact outputs, in double, and the error allowed if weights are rounded to the KV dtype before
+// they are summed.
 struct ExpectedAttention {
   std::vector<double> values;
   std::vector<double> rounded_weights;

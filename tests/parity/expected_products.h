@@ -1,5 +1,5 @@
-// What a matrix product must give: sums in double, and how far off sums in float may be, by the sum
-// of the magnitudes that go into each. Pure; any thread.
+// The expected results of a matrix product: sums in double, and the error allowed for sums in
+// float, derived from the sum of the magnitudes of the terms. Pure; any thread.
 #pragma once
 
 #include <cmath>

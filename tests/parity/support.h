@@ -1,4 +1,4 @@
-// What the parity tests share: the devices under test, memory on them, and numbers to fill it with.
+// Shared by the parity tests: the devices under test, memory on them, and numbers to fill it with.
 // Threads: the test's.
 #pragma once
 

@@ -1,5 +1,4 @@
-// What the CPU's LoRA ops read first: counts, segments and entries, checked where they are ours to
-// get right.
+// Access to the inputs of the CPU's LoRA ops: counts, segments and entries, with checks.
 // Values: plain; any thread.
 #pragma once
 
@@ -20,8 +19,8 @@ inline const void* lora_weights(const LoraTable& table, std::int64_t offset) {
   return static_cast<const char*>(table.base) + offset;
 }
 
-// CHECKs all segments and the entries they use; returns how many segments there are. `rows`: of the
-// matrix that tokens are rows of.
+// CHECKs all segments and the entries that they use. Returns the number of segments. `rows` is the
+// number of rows of the matrix that tokens index.
 inline std::int32_t check_lora(const LoraTable& table, const LoraBatch& batch, const LoraHidden& h,
                                std::int64_t rows) {
   CHECK(table.num_modules > 0 && table.num_modules <= LoraTable::kMaxModules);
@@ -45,7 +44,7 @@ inline std::int32_t check_lora(const LoraTable& table, const LoraBatch& batch, c
   return count;
 }
 
-// Where row `i` of a part of h has a module's first column.
+// The first column of a module in row `i` of a part of h.
 inline float* lora_hidden_row(const LoraHidden& h, const LoraTable& table, std::int32_t part,
                               std::int32_t i, std::int32_t module) {
   const std::int64_t row = std::int64_t{part} * h.capacity + i;

@@ -1,4 +1,4 @@
-// The rows of a step in use, read when an op runs.
+// The number of rows of a step that are in use, read when an op runs.
 // Values: plain; any thread.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// All of the capacity where no count is given.
+// The whole capacity if no count is given.
 inline std::int32_t rows_in_use(const RowCount& rows) {
   if (rows.value == nullptr) return rows.capacity;
   CHECK(*rows.value >= 0 && *rows.value <= rows.capacity);

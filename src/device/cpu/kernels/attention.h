@@ -2,9 +2,9 @@
 //
 // Keys are taken in tiles that lie at multiples of kAttentionTile positions. A tile's keys are
 // transposed into scratch ([d][key]), so that lanes are keys and a score is accumulated along d in
-// order; the output is accumulated along keys in order. What a query row sees of a tile, and with
-// it every operation on the row, depends on its position and window only: not on the chunk it came
-// in, not on the rows beside it, not on where blocks lie. Keys that a row may not see never enter
+// order; the output is accumulated along keys in order. The keys of a tile that a query row sees,
+// and so every operation on the row, depend only on the row's position and window: not on its
+// chunk, not on other rows, not on the places of blocks. Keys that a row may not see never enter
 // its arithmetic, so nothing leaks from padding, stale blocks or later tokens, not even NaN.
 //
 // Included by kernels_*.cpp only; see simd_avx512.h.
@@ -18,23 +18,23 @@
 
 namespace sluice::kernels {
 
-// Rows of keys or values that the next tile needs: asked for while this one is computed, row k in
-// step k, since blocks lie anywhere and are too short for hardware prefetching.
+// Rows of keys or values that the next tile needs. They are prefetched while this tile is computed,
+// row k in step k, because blocks are scattered and too short for hardware prefetching.
 struct NextRows {
   const char* base = nullptr;
   const std::int64_t* places = nullptr;  // elements from `base` to each row
   int count = 0;                         // of rows
   int row_bytes = 0;
   int element_bytes = 0;
-  SLUICE_INLINE void ask(int k) const {
+  SLUICE_INLINE void prefetch(int k) const {
     for (int at = 0; at < row_bytes; at += 64) {
       _mm_prefetch(base + places[k] * element_bytes + at, _MM_HINT_T1);
     }
   }
 };
 
-// c = factor * c + a b for k in [k_begin, k_end), strides in elements. Where `factor`, one for each
-// row, is null c starts from zero.
+// c = factor * c + a b for k in [k_begin, k_end), with a factor for each row. If `factor` is null,
+// c starts from zero. Strides are in elements.
 struct Product {
   const float* a = nullptr;
   std::int64_t a_stride = 0;
@@ -61,7 +61,7 @@ SLUICE_INLINE void multiply_tile(const Product& p) {
     }
   }
   for (int k = p.k_begin; k < p.k_end; ++k) {
-    if (k < p.next.count) p.next.ask(k);
+    if (k < p.next.count) p.next.prefetch(k);
     F bs[vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) bs[v] = S::load(p.b + k * p.b_stride + v * S::kLanes);
@@ -164,7 +164,7 @@ class AttentionRun {
       }
       with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
       score_tile(low, high);
-      for (int r = 0; r < rows_; ++r) soften_row(r, tile);
+      for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
       weigh_tile(tile);
     }
     store_outputs();
@@ -177,7 +177,7 @@ class AttentionRun {
     const std::int32_t first = position_of(row) - p_.window + 1;
     return p_.window > 0 && first > 0 ? first : 0;
   }
-  // What a row sees of a tile: keys [low, high); high <= low for nothing.
+  // The keys [low, high) of a tile that a row sees; high <= low if it sees none.
   int low_of(int row, std::int32_t tile) const {
     const std::int32_t first = first_visible(row);
     return first > tile ? first - tile : 0;
@@ -288,9 +288,9 @@ class AttentionRun {
                 rows_, num_vectors);
   }
 
-  // Turns a row's scores of a tile into weights relative to the largest score so far, and notes by
-  // what factor earlier sums shrink.
-  void soften_row(int row, std::int32_t tile) {
+  // One step of an online softmax: turns a row's scores of a tile into weights relative to the
+  // largest score so far, and keeps the factor by which earlier sums shrink.
+  void softmax_row(int row, std::int32_t tile) {
     const int low = low_of(row, tile);
     const int high = high_of(row, tile);
     if (high <= low) return;

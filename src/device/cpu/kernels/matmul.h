@@ -36,7 +36,7 @@ struct AsF32 {
     S::store(target + j * stride, v);
   }
 };
-// What the two 16-bit types share: elements travel as patterns.
+// Common to the two 16-bit types: elements are moved as bit patterns.
 template <class S>
 struct As16Bits {
   using Element = std::uint16_t;
@@ -229,7 +229,7 @@ struct DotTile {
     for (int c = 0; c < cols; ++c) {
       w[c] = static_cast<const W*>(p.weight) + (col + c) * p.weight_stride;
     }
-    const W* soon = static_cast<const W*>(p.weight) + next * p.weight_stride;
+    const W* prefetched = static_cast<const W*>(p.weight) + next * p.weight_stride;
     F sums[rows][cols];
     clear(sums);
     if constexpr (P::kScaled) {
@@ -238,7 +238,7 @@ struct DotTile {
         F part[rows][cols];
         clear(part);
         const std::int64_t end = k + block < p.depth ? k + block : p.depth;
-        add_products(x, w, {soon, p.weight_stride, ahead}, k, end, part);
+        add_products(x, w, {prefetched, p.weight_stride, ahead}, k, end, part);
         for (int c = 0; c < cols; ++c) {
           const float of_code =
               p.scales.values[(col + c) / p.scales.block_rows * p.scales.stride + k / block];
@@ -249,26 +249,27 @@ struct DotTile {
         }
       }
     } else {
-      add_products(x, w, {soon, p.weight_stride, ahead}, 0, p.depth, sums);
+      add_products(x, w, {prefetched, p.weight_stride, ahead}, 0, p.depth, sums);
     }
     store(sums, p.out + row * p.out_stride + col, p.out_stride);
   }
 
  private:
-  // Rows of the weight that are asked for meanwhile.
-  struct Soon {
+  // Rows of the weight to prefetch meanwhile.
+  struct Prefetch {
     const W* first;
     std::int64_t stride;
     int count;
   };
 
-  // Adds what [k, end) of K gives.
+  // Adds the products over [k, end) of K.
   SLUICE_INLINE static void add_products(const X* const (&x)[rows], const W* const (&w)[cols],
-                                         const Soon& soon, std::int64_t k, std::int64_t end,
+                                         const Prefetch& prefetch, std::int64_t k, std::int64_t end,
                                          F (&sums)[rows][cols]) {
     for (; k + P::kStep <= end; k += P::kStep) {
-      for (int c = 0; c < soon.count; ++c) {
-        _mm_prefetch(reinterpret_cast<const char*>(soon.first + c * soon.stride + k), _MM_HINT_T1);
+      for (int c = 0; c < prefetch.count; ++c) {
+        _mm_prefetch(reinterpret_cast<const char*>(prefetch.first + c * prefetch.stride + k),
+                     _MM_HINT_T1);
       }
       phases(x, w, k, sums);
     }
