@@ -14,8 +14,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-# Files and folders (with a slash) whose prose does not follow the rules yet; "" is everything.
-PENDING = ("",)
+# Files and folders (with a slash) whose prose does not follow the rules yet.
+PENDING = ("src/device/", "src/engine/", "src/sampling/", "tests/parity/")
 HASH_COMMENTS = (".py", ".sh", ".cmake")
 
 

@@ -9,7 +9,7 @@ import unittest.mock
 
 import tidy
 
-HEADER = "// What it is. Threads: any.\n#pragma once\n"
+HEADER = "// Its contract. Threads: any.\n#pragma once\n"
 
 
 class TreeTest(unittest.TestCase):

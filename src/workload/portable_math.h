@@ -1,5 +1,5 @@
 // Logarithm and exponential from additions, multiplications and divisions only, which IEEE 754
-// rounds equally everywhere. Those of C libraries differ in the last bit between versions and
+// rounds equally everywhere. C libraries' functions differ in the last bit between versions and
 // processors, and so would workloads. Within a few units in the last place. Pure; any thread.
 #pragma once
 
