@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 # Files and folders (with a slash) whose prose does not follow the rules yet.
-PENDING = ("src/device/", "src/engine/", "src/sampling/", "tests/parity/")
+PENDING = ("src/device/device.h", "src/device/op_params.h", "src/device/cuda/gpu.h")
 HASH_COMMENTS = (".py", ".sh", ".cmake")
 
 

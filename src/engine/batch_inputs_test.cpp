@@ -93,7 +93,7 @@ TEST_F(BatchInputsTest, APlanBecomesTheInputsOfEveryOp) {
   EXPECT_GT(inputs_->attention_work().computed, inputs_->attention_work().used);
 }
 
-TEST_F(BatchInputsTest, WhatTheDeviceAloneKnowsIsNamedAndWhatItSamplesIsListed) {
+TEST_F(BatchInputsTest, NamesTokensOnTheDeviceAndListsItsSamples) {
   BatchPlan plan;
   PlanRow row;
   row.slot = 2;

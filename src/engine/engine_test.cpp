@@ -380,7 +380,7 @@ TEST_P(EngineTest, ProgressAndFirstScheduledTellHowFarARequestIs) {
     }
   }
   EXPECT_TRUE(seen);
-  engine_->cancel_all();  // nobody is there
+  engine_->cancel_all();  // no request is left
   for (RequestId id = 1; id <= 12; ++id) ASSERT_TRUE(engine_->add_request(request(id, 20, 9)));
   ASSERT_TRUE(engine_->step());
   engine_->cancel_all();

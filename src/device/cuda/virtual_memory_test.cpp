@@ -229,7 +229,7 @@ TEST_F(VirtualMemoryTest, AChunkCanBeExportedAndImported) {
   EXPECT_THAT(fake_.allocations, testing::IsEmpty());
 }
 
-TEST_F(VirtualMemoryTest, WhatItCannotMapIsRefused) {
+TEST_F(VirtualMemoryTest, RefusesBackingsThatItCannotMap) {
   VirtualMemory memory = make();
   const auto range = memory.reserve(2 * kChunk);
   ASSERT_TRUE(range);
