@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
 // One step: its rows, and "kv=N" when the plan names a size.
-std::string step(SchedulerHarness& h) {
+std::string step_with_kv(SchedulerHarness& h) {
   const BatchPlan& plan = h.plan();
   std::string line = SchedulerHarness::describe(plan);
   if (plan.kv_blocks > 0) line += " kv=" + std::to_string(plan.kv_blocks);
@@ -25,9 +25,9 @@ std::string step(SchedulerHarness& h) {
   return line;
 }
 
-std::vector<std::string> steps(SchedulerHarness& h, int count) {
+std::vector<std::string> steps_with_kv(SchedulerHarness& h, int count) {
   std::vector<std::string> lines;
-  for (int i = 0; i < count; ++i) lines.push_back(step(h));
+  for (int i = 0; i < count; ++i) lines.push_back(step_with_kv(h));
   return lines;
 }
 
@@ -36,14 +36,15 @@ std::vector<std::string> steps(SchedulerHarness& h, int count) {
 TEST(KvSizer, GoldenGrowthAheadOfNeed) {
   SchedulerHarness h({.token_budget = 8, .num_blocks = 4, .max_blocks = 12, .chunk_blocks = 4});
   Sequence& a = h.add(8, 20);
-  EXPECT_THAT(steps(h, 6), ElementsAre("1:8@0",       // blocks 1 and 2
-                                       "1:1@8 kv=8",  // block 3, the last
-                                       "1:1@9", "1:1@10", "1:1@11",
-                                       "1:1@12"));  // block 4
-  EXPECT_THAT(steps(h, 13), ElementsAre("1:1@13", "1:1@14", "1:1@15", "1:1@16", "1:1@17", "1:1@18",
-                                        "1:1@19", "1:1@20", "1:1@21", "1:1@22", "1:1@23",
-                                        "1:1@24 kv=12",  // block 7, the last
-                                        "1:1@25"));
+  EXPECT_THAT(steps_with_kv(h, 6), ElementsAre("1:8@0",       // blocks 1 and 2
+                                               "1:1@8 kv=8",  // block 3, the last
+                                               "1:1@9", "1:1@10", "1:1@11",
+                                               "1:1@12"));  // block 4
+  EXPECT_THAT(steps_with_kv(h, 13),
+              ElementsAre("1:1@13", "1:1@14", "1:1@15", "1:1@16", "1:1@17", "1:1@18", "1:1@19",
+                          "1:1@20", "1:1@21", "1:1@22", "1:1@23",
+                          "1:1@24 kv=12",  // block 7, the last
+                          "1:1@25"));
   h.run_to_end();
   EXPECT_EQ(a.tokens, h.expected(a).tokens);
 }
@@ -76,7 +77,7 @@ TEST(KvSizer, AnAdmissionWaitsForGrowthAndEvictsNothing) {
   h.run_to_end();
   EXPECT_EQ(h.kv.num_free_cached_blocks(), 4);
   h.add(20, 1, 500);  // 5 blocks; 3 are fresh
-  EXPECT_THAT(steps(h, 2), ElementsAre(" kv=16", "2:20@0"));
+  EXPECT_THAT(steps_with_kv(h, 2), ElementsAre(" kv=16", "2:20@0"));
   EXPECT_EQ(h.kv.num_cached_blocks(), 9);
 }
 
@@ -86,21 +87,21 @@ TEST(KvSizer, RefusedGrowthEvictsAndThenPreempts) {
   h.add(16, 1, 100);  // leaves 4 cached blocks, 3 are fresh
   h.run_to_end();
   h.add(20, 9, 500);
-  EXPECT_EQ(step(h), " kv=16");
-  EXPECT_EQ(step(h), "2:20@0");  // evicts
+  EXPECT_EQ(step_with_kv(h), " kv=16");
+  EXPECT_EQ(step_with_kv(h), "2:20@0");  // evicts
   EXPECT_EQ(h.kv.num_usable_blocks(), 7);
   h.now = h.now + milliseconds(500);
   h.add(8, 9, 700);  // the last 2 blocks, with none to spare for decodes: waits
-  EXPECT_EQ(step(h), "2:1@20");
+  EXPECT_EQ(step_with_kv(h), "2:1@20");
   // Nothing is asked for until a second has passed.
   h.now = h.now + milliseconds(499);
-  EXPECT_EQ(step(h), "2:1@21");
+  EXPECT_EQ(step_with_kv(h), "2:1@21");
   h.now = h.now + milliseconds(1);
-  EXPECT_EQ(step(h), "2:1@22 kv=16");
+  EXPECT_EQ(step_with_kv(h), "2:1@22 kv=16");
   h.now = h.now + milliseconds(1000);
   h.executor.refuse_growth(false);
-  EXPECT_EQ(step(h), "2:1@23 kv=16");
-  EXPECT_EQ(step(h), "2:1@24 3:8@0");
+  EXPECT_EQ(step_with_kv(h), "2:1@23 kv=16");
+  EXPECT_EQ(step_with_kv(h), "2:1@24 3:8@0");
 }
 
 TEST(KvSizer, ASequenceThatIsAloneEndsWhenGrowthIsRefused) {
@@ -123,13 +124,13 @@ TEST(KvSizer, GoldenIdleReleaseWithOneStreamAlive) {
       {.num_blocks = 4, .max_blocks = 32, .chunk_blocks = 4, .kv_idle_release = milliseconds(10)});
   Sequence& stream = h.add(8, 30);
   h.add(40, 2);
-  EXPECT_THAT(steps(h, 2), ElementsAre("1:8@0 kv=20", "1:1@8 2:40@0"));
-  EXPECT_THAT(steps(h, 4), ElementsAre("1:1@9 2:1@40", "1:1@10", "1:1@11", "1:1@12"));
+  EXPECT_THAT(steps_with_kv(h, 2), ElementsAre("1:8@0 kv=20", "1:1@8 2:40@0"));
+  EXPECT_THAT(steps_with_kv(h, 4), ElementsAre("1:1@9 2:1@40", "1:1@10", "1:1@11", "1:1@12"));
   EXPECT_EQ(h.kv.num_cached_blocks(), 12);
   EXPECT_THAT(h.kv.table(1 - 1, 0), ::testing::SizeIs(4));
   EXPECT_GE(h.kv.table(0, 0)[3], 8);  // behind those of the request
   h.now = h.now + milliseconds(9);
-  EXPECT_EQ(step(h), "1:1@13");
+  EXPECT_EQ(step_with_kv(h), "1:1@13");
   h.now = h.now + milliseconds(1);
   const BatchPlan& plan = h.plan();
   EXPECT_EQ(SchedulerHarness::describe(plan), "1:1@14");
@@ -139,16 +140,16 @@ TEST(KvSizer, GoldenIdleReleaseWithOneStreamAlive) {
   EXPECT_EQ(h.kv.num_usable_blocks(), 7);
   h.commit();
   h.now = h.now + std::chrono::seconds(5);
-  EXPECT_EQ(step(h), "1:1@15");  // once
+  EXPECT_EQ(step_with_kv(h), "1:1@15");  // once
   h.run_to_end();
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
   EXPECT_LE(h.scheduler.wake_at(), h.now);
-  EXPECT_EQ(step(h), "");  // notes the time
+  EXPECT_EQ(step_with_kv(h), "");  // notes the time
   EXPECT_EQ(h.scheduler.wake_at(), h.now + milliseconds(10));
   h.now = h.now + milliseconds(10);
-  EXPECT_EQ(step(h), " kv=4");
+  EXPECT_EQ(step_with_kv(h), " kv=4");
   EXPECT_EQ(h.scheduler.wake_at(), std::nullopt);
-  EXPECT_EQ(step(h), "");
+  EXPECT_EQ(step_with_kv(h), "");
 }
 
 TEST(KvSizer, IdleMemoryStaysByDefault) {
@@ -156,7 +157,7 @@ TEST(KvSizer, IdleMemoryStaysByDefault) {
   h.add(40, 2);
   h.run_to_end();
   h.now = h.now + std::chrono::hours(100);
-  EXPECT_EQ(step(h), "");
+  EXPECT_EQ(step_with_kv(h), "");
   EXPECT_EQ(h.scheduler.wake_at(), std::nullopt);
   EXPECT_EQ(h.kv.num_cached_blocks(), 10);
 }

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-Tokenizer load(const json& definition) {
+Tokenizer tokenizer_of(const json& definition) {
   auto tokenizer = Tokenizer::from_json(definition.dump());
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return *std::move(tokenizer);
@@ -27,7 +27,7 @@ std::string repeated(std::string_view text, std::size_t times) {
 }
 
 TEST(TokenLimit, CountsAllTokens) {
-  const Tokenizer tokenizer = load(byte_level_json());
+  const Tokenizer tokenizer = tokenizer_of(byte_level_json());
   EncodeScratch scratch;
   std::vector<TokenId> ids;
   const std::string text = repeated(" world", 10);
@@ -46,7 +46,7 @@ TEST(TokenLimit, CountsAddedAndSpecialTokens) {
       {"single", {{{"SpecialToken", {{"id", "<|bos|>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
       {"pair", json::array()},
       {"special_tokens", {{"<|bos|>", {{"id", "<|bos|>"}, {"ids", {kBos}}}}}}};
-  const Tokenizer tokenizer = load(definition);
+  const Tokenizer tokenizer = tokenizer_of(definition);
   EncodeScratch scratch;
   std::vector<TokenId> ids;
   const std::string text = repeated("<|end|>", 5);
@@ -55,7 +55,7 @@ TEST(TokenLimit, CountsAddedAndSpecialTokens) {
 }
 
 TEST(TokenLimit, EndsTheWork) {
-  const Tokenizer tokenizer = load(byte_level_json());
+  const Tokenizer tokenizer = tokenizer_of(byte_level_json());
   EncodeScratch scratch;
   std::vector<TokenId> ids;
   // The longest token has 7 bytes: bytes alone refuse this text.
@@ -68,25 +68,25 @@ TEST(TokenLimit, EndsTheWork) {
 
 TEST(TokenBound, IsBytesByTheLongestToken) {
   // Tokens of bytes: "<|end|>" and "<|bos|>" have 7.
-  EXPECT_EQ(load(byte_level_json()).min_tokens(700), 100u);
-  EXPECT_EQ(load(byte_level_json()).min_tokens(701), 101u);
-  EXPECT_EQ(load(byte_level_json()).min_tokens(0), 0u);
+  EXPECT_EQ(tokenizer_of(byte_level_json()).min_tokens(700), 100u);
+  EXPECT_EQ(tokenizer_of(byte_level_json()).min_tokens(701), 101u);
+  EXPECT_EQ(tokenizer_of(byte_level_json()).min_tokens(0), 0u);
 }
 
 TEST(TokenBound, IsAbsentWhereTextCanVanish) {
   json definition = byte_level_json();
   definition["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
-  EXPECT_EQ(load(definition).min_tokens(1 << 20), 0u);
+  EXPECT_EQ(tokenizer_of(definition).min_tokens(1 << 20), 0u);
   definition = byte_level_json();
   definition["added_tokens"][0]["rstrip"] = true;
-  EXPECT_EQ(load(definition).min_tokens(1 << 20), 0u);
+  EXPECT_EQ(tokenizer_of(definition).min_tokens(1 << 20), 0u);
   definition = byte_level_json();
   definition["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
-  EXPECT_EQ(load(definition).min_tokens(1 << 20), 0u);
+  EXPECT_EQ(tokenizer_of(definition).min_tokens(1 << 20), 0u);
   definition = sentencepiece_json();
   definition["model"]["byte_fallback"] = false;
   definition["model"]["fuse_unk"] = true;
-  EXPECT_EQ(load(definition).min_tokens(1 << 20), 0u);
+  EXPECT_EQ(tokenizer_of(definition).min_tokens(1 << 20), 0u);
 }
 
 TEST(TokenBound, HoldsForTextThatShrinks) {
@@ -102,7 +102,7 @@ TEST(TokenBound, HoldsForTextThatShrinks) {
                                           " world",     "\u1FBE\u0308\u0301", "<|end|>", "e\u0301"};
   for (const json& definition :
        {byte_level_json(), sentencepiece_json(), nfkc, replace, lowercase}) {
-    const Tokenizer tokenizer = load(definition);
+    const Tokenizer tokenizer = tokenizer_of(definition);
     ASSERT_GT(tokenizer.min_tokens(1000), 0u);
     for (int round = 0; round < 200; ++round) {
       std::string text;
@@ -148,7 +148,7 @@ TEST(StopCheck, EndsEveryStage) {
   const std::string text = repeated("he\u0301", 100'000);
   for (const json& definition : slow_definitions()) {
     SCOPED_TRACE(definition.dump().substr(0, 400));
-    const Tokenizer tokenizer = load(definition);
+    const Tokenizer tokenizer = tokenizer_of(definition);
     EncodeScratch scratch;
     std::vector<TokenId> ids;
     int asked = 0;
@@ -173,7 +173,7 @@ TEST(StopCheck, EndsEveryStage) {
 }
 
 TEST(StopCheck, ShortTextsAreNotAsked) {
-  const Tokenizer tokenizer = load(byte_level_json());
+  const Tokenizer tokenizer = tokenizer_of(byte_level_json());
   EncodeScratch scratch;
   std::vector<TokenId> ids;
   int asked = 0;
