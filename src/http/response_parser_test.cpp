@@ -135,7 +135,8 @@ TEST(ResponseParser, RefusesWhatTwoReadersCouldReadDifferently) {
   EXPECT_THAT(refusal("HTTP/2 200 OK\r\n"), HasSubstr("not an HTTP/1.1 answer"));
   EXPECT_THAT(refusal("HTTP/1.1 20 OK\r\n"), HasSubstr("three digits"));
   EXPECT_THAT(refusal("HTTP/1.1 2000\r\n"), HasSubstr("three digits"));
-  EXPECT_THAT(refusal("HTTP/1.1 101 Switching\r\n\r\n"), HasSubstr("protocol nobody asked for"));
+  EXPECT_THAT(refusal("HTTP/1.1 101 Switching\r\n\r\n"),
+              HasSubstr("protocol that was not asked for"));
   EXPECT_THAT(refusal("HTTP/1.1 200 OK\nA: b\r\n"), HasSubstr("carriage return"));
   EXPECT_THAT(refusal(ok + " folded: 1\r\n"), HasSubstr("'name: value'"));
   EXPECT_THAT(refusal(ok + "A b: 1\r\n"), HasSubstr("'name: value'"));
