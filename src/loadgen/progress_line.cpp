@@ -17,8 +17,8 @@ std::string short_time(Duration duration) {
 }
 
 double per_second(std::int64_t count, Duration elapsed) {
-  const double seconds = to_seconds(elapsed);
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  const double in_seconds = to_seconds(elapsed);
+  return in_seconds > 0 ? static_cast<double>(count) / in_seconds : 0;
 }
 
 }  // namespace

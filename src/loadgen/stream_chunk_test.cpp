@@ -8,10 +8,10 @@ namespace {
 
 using testing::HasSubstr;
 
-StreamChunk read_chunk(std::string_view json) {
+StreamChunk read_chunk(std::string_view event) {
   ChunkReader reader;
-  auto chunk = reader.read(json);
-  EXPECT_TRUE(chunk.has_value()) << json;
+  auto chunk = reader.read(event);
+  EXPECT_TRUE(chunk.has_value()) << event;
   return chunk ? *chunk : StreamChunk();
 }
 
@@ -42,7 +42,7 @@ TEST(StreamChunk, InAChatOnlyContentIsAToken) {
 
 TEST(StreamChunk, TextIsWhatPeopleWouldRead) {
   ChunkReader reader;
-  const auto text = [&](const char* json) { return std::string(reader.read(json)->text); };
+  const auto text = [&](const char* event) { return std::string(reader.read(event)->text); };
   EXPECT_EQ(text(R"({"choices":[{"text":" a","finish_reason":null}]})"), " a");
   EXPECT_EQ(text(R"({"choices":[{"delta":{"content":"b"}}]})"), "b");
   EXPECT_EQ(text(R"({"choices":[{"delta":{"content":null,"reasoning_content":"c"}}]})"), "c");

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-LoadOptions options_for(const TestOpenAiServer& server) {
+LoadOptions load_options_for(const TestOpenAiServer& server) {
   LoadOptions options;
   options.client = server.client_options();
   options.form.model = "m";
@@ -30,7 +30,7 @@ Workload late_workload() {
 TEST(WarmUp, SendsAtOncePromptsThatTheRunDoesNotHave) {
   TestOpenAiServer server;
   const PromptMaker prompts({1, 2, 3, 4, 5, 6, 7, 8}, 1);
-  const LoadOptions options = options_for(server);
+  const LoadOptions options = load_options_for(server);
   ASSERT_TRUE(warm_up(options, late_workload(), prompts, 3));
   Workload workload;
   workload.requests.assign(3, {Duration(0), 8, 4, {}});
@@ -43,7 +43,7 @@ TEST(WarmUp, SendsAtOncePromptsThatTheRunDoesNotHave) {
 
 TEST(WarmUp, NoRequestsIsNoWarmUp) {
   TestOpenAiServer server;
-  ASSERT_TRUE(warm_up(options_for(server), late_workload(), PromptMaker({1, 2}, 1), 0));
+  ASSERT_TRUE(warm_up(load_options_for(server), late_workload(), PromptMaker({1, 2}, 1), 0));
   EXPECT_TRUE(server.bodies().empty());
 }
 
@@ -52,7 +52,7 @@ TEST(WarmUp, TheFirstFailureIsTheError) {
   server.answer = [](const auto& exchange, int) {
     exchange->respond({400, "application/json", {}, R"({"error":{"message":"no such model"}})"});
   };
-  const auto status = warm_up(options_for(server), late_workload(), PromptMaker({1, 2}, 1), 2);
+  const auto status = warm_up(load_options_for(server), late_workload(), PromptMaker({1, 2}, 1), 2);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr("warm-up request"));
   EXPECT_THAT(status.error().message, HasSubstr("no such model"));
@@ -64,7 +64,7 @@ TEST(WarmUp, RequestsWithoutAnEndAreAnError) {
   server.answer = [&](TestOpenAiServer::ExchangePtr exchange, int) {
     held.push_back(std::move(exchange));
   };
-  LoadOptions options = options_for(server);
+  LoadOptions options = load_options_for(server);
   options.time_limit = std::chrono::milliseconds(50);
   const auto status = warm_up(options, late_workload(), PromptMaker({1, 2}, 1), 2);
   server.on_loop([&] { held.clear(); });

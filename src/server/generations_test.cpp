@@ -17,7 +17,7 @@ using nlohmann::json;
 using test::FakeEngineLoop;
 using test::FakeExchange;
 
-const ServedModel& demo_model() {
+const ServedModel& long_context_model() {
   static const ServedModel model = [] {
     EngineFacts facts;
     facts.limits = {4096, 131072, 0};
@@ -41,12 +41,12 @@ class GenerationsTest : public testing::Test {
   std::shared_ptr<FakeExchange> start(const json& body) {
     auto call = parse_completion_call(body.dump());
     CHECK(call.has_value());
-    PromptWorker worker(demo_model());
+    PromptWorker worker(long_context_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
     CHECK(prepared.has_value());
     auto exchange = std::make_shared<FakeExchange>(http::Request{});
     generations_.start(exchange, *std::move(prepared), {ApiKind::kCompletion, "cmpl-1", 7, "demo"},
-                       demo_model().tokenizer, {});
+                       long_context_model().tokenizer, {});
     return exchange;
   }
 
