@@ -61,6 +61,8 @@ struct EngineOptions {
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   KvBacking kv_backing = KvBacking::kByNeed;
+  // SchedulerOptions::decode_headroom; absent: its default.
+  std::optional<std::int32_t> decode_headroom;
   std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
 };
 

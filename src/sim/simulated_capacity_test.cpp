@@ -33,7 +33,7 @@ CapacityOptions coarse() {
 
 TEST(SimulatedCapacity, TheRateMeetsTheObjectiveAndTheNextOneFails) {
   SimulatedMachineOptions options;
-  options.tbt_slo_factor = 5;
+  options.tbt_slo_factor = 1;
   const SimulatedMachine machine = make_machine(deployment("mistral-7b"), options).value();
   CapacityOptions capacity = coarse();
   capacity.objective.p99_tbt = *machine.tbt_slo;

@@ -174,6 +174,7 @@ TEST_P(EngineExactnessLateTest, AfterPreemptionAndFromThePrefixCache) {
   run_and_compare(*plenty, 0);
   run_and_compare(*plenty, 1);
   EngineOptions scarce = options;
+  scarce.decode_headroom = 0;  // admit as many as fit now, so that some are preempted
   const std::int64_t per_block =
       plenty->loaded().kv_bytes / std::max(plenty->loaded().kv_blocks, 1);
   scarce.kv_cache_memory = (plenty->engine().kv().blocks_needed(81) + 5) * per_block;
@@ -256,6 +257,7 @@ TEST_P(EngineExactnessTest, AfterPreemption) {
     options.steps_in_flight = two_in_flight ? 2 : 1;
     EngineFixture plenty(checkpoint_.path(), options, 1);
     EngineOptions scarce = options;
+    scarce.decode_headroom = 0;  // admit as many as fit now, so that some are preempted
     // A few more blocks than the longest request needs.
     const std::int64_t per_block =
         plenty.loaded().kv_bytes / std::max(plenty.loaded().kv_blocks, 1);

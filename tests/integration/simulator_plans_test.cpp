@@ -26,7 +26,7 @@ ReplicaOptions replica_options(std::string_view policy) {
   options.token_budget = 128;
   options.max_num_seqs = 12;
   options.max_model_len = 600;
-  options.num_blocks = 150;  // short, so that some are preempted
+  options.num_blocks = 90;  // short, so that some are preempted
   return options;
 }
 
@@ -38,7 +38,7 @@ Workload bursts(std::uint64_t seed) {
     if (random.below(3) > 0) at += std::chrono::microseconds(random.below(120'000));
     workload.requests.push_back({at,
                                  1 + static_cast<std::int32_t>(random.below(400)),
-                                 1 + static_cast<std::int32_t>(random.below(80)),
+                                 1 + static_cast<std::int32_t>(random.below(160)),
                                  {}});
   }
   return workload;
