@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Checks the rules of this repository that no compiler checks.
 
-Usage: tools/tidy.py [--root DIR] [--prose]. Prints path:line: [rule] message; exits 1 if there is
-any. --prose checks the prose rules (tidy_prose.py) in every file, also in those that are PENDING.
+Usage: tools/tidy.py [--root DIR]. Prints path:line: [rule] message; exits 1 if there is any.
 A line may opt out, with a reason, on itself or on the line before it:
     // tidy: allow(rule-name) reason
 Files are those git tracks (all files where there is no git). Needs Python's standard library only.
@@ -519,13 +518,12 @@ def check_type_names(files):
                 yield Finding(file.path, number, "type-name", f"{other} has a {name} too; rename")
 
 
-def check_prose(file, everywhere):
-    pending = not everywhere and file.path.startswith(tidy_prose.PENDING)
-    if file.path not in WORD_EXEMPT and not pending:
+def check_prose(file):
+    if file.path not in WORD_EXEMPT:
         yield from tidy_prose.check_prose(file)
 
 
-def check_tree(root, paths, prose_everywhere=False):
+def check_tree(root, paths):
     """All findings of the files `paths` (relative, with /) below `root`, sorted."""
     findings = []
     files = []
@@ -551,7 +549,7 @@ def check_tree(root, paths, prose_everywhere=False):
             check_text(file), check_file_size(file), check_function_size(file),
             check_includes(file, all_paths), check_header(file), check_test_name(file, all_paths),
             check_shared_ptr(file), check_words(file), check_relative_paths(file, all_paths),
-            check_prose(file, prose_everywhere),
+            check_prose(file),
         ]
         for check in checks:
             for line, rule, message in check:
@@ -585,10 +583,9 @@ def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     default_root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser.add_argument("--root", default=default_root, help="the tree to check")
-    parser.add_argument("--prose", action="store_true", help="prose rules for every file")
-    options = parser.parse_args(argv)
-    paths = list_files(options.root)
-    findings = check_tree(options.root, paths, options.prose)
+    root = parser.parse_args(argv).root
+    paths = list_files(root)
+    findings = check_tree(root, paths)
     for finding in findings:
         print(finding)
     print(f"tidy: {len(paths)} files, {len(findings)} findings", file=sys.stderr)

@@ -5,7 +5,6 @@ import io
 import os
 import tempfile
 import unittest
-import unittest.mock
 
 import tidy
 
@@ -15,7 +14,7 @@ HEADER = "// Its contract. Threads: any.\n#pragma once\n"
 class TreeTest(unittest.TestCase):
     """Writes a small tree and checks it."""
 
-    def check(self, files, prose=False):
+    def check(self, files):
         """files: {path: text}. Returns {(path, rule)}."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in files.items():
@@ -23,7 +22,7 @@ class TreeTest(unittest.TestCase):
                 os.makedirs(os.path.dirname(full), exist_ok=True)
                 with open(full, "w", encoding="utf-8", newline="") as stream:
                     stream.write(text)
-            return {(f.path, f.rule) for f in tidy.check_tree(root, list(files), prose)}
+            return {(f.path, f.rule) for f in tidy.check_tree(root, list(files))}
 
     def assert_fires(self, rule, path, text, more=None):
         found = self.check({path: text, **(more or {})})
@@ -59,13 +58,8 @@ class CleanTree(TreeTest):
                 stream.write("x = 1 \n")
             self.assertEqual(tidy.main(["--root", root]), 1)
 
-    def test_prose_is_checked_except_in_pending_folders(self):
-        files = {"docs/a.md": "Whoever asks.\n"}
-        with unittest.mock.patch.object(tidy.tidy_prose, "PENDING", ("src/",)):
-            self.assertEqual(self.check(files), {("docs/a.md", "prose-pronoun")})
-        with unittest.mock.patch.object(tidy.tidy_prose, "PENDING", ("docs/",)):
-            self.assertEqual(self.check(files), set())
-            self.assertEqual(self.check(files, prose=True), {("docs/a.md", "prose-pronoun")})
+    def test_prose_is_checked_in_pages(self):
+        self.assert_fires("prose-pronoun", "docs/a.md", "Whoever asks.\n")
 
 
 class TextRules(TreeTest):

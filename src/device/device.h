@@ -31,7 +31,7 @@ struct DeviceTraits {
   std::string description;       // model name and instruction set, or GPU name and capability
   bool host_accessible = false;  // pointers into its memory may be used by the host
   bool maps_files = false;       // Backing::file works: weights need no copy
-  // What is submitted runs while the host goes on: the engine then plans a step ahead, and rows are
+  // Submitted work runs while the host goes on: the engine then plans a step ahead, and rows are
   // sampled on the device where that is possible.
   bool asynchronous = false;
   // Bytes of scratch memory that the device's libraries need, at a multiple of 256; 0: none. Its
@@ -123,7 +123,7 @@ class Device {
   // Whether the queue has reached the mark; never waits. A device without a copy engine moves at
   // most one bounded slice of the transfer queue here, so the host must keep asking.
   virtual Result<bool> reached(Queue queue, std::size_t number) = 0;
-  // What is submitted to `waiter` from now on runs after the mark of `marked`. Does not wait on the
+  // Work submitted to `waiter` from now on runs after the mark of `marked`. Does not wait on the
   // host, except on a device without a copy engine. REQUIRES: the mark was made.
   virtual Status wait_in(Queue waiter, Queue marked, std::size_t number) = 0;
   // Time on the device between two marks of the compute queue that it has reached, the second no

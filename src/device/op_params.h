@@ -353,8 +353,8 @@ struct RowSampling {
 // tokens[i] = last_tokens[slot] = a token drawn from logits[i]. If the logits are not all finite,
 // tokens[i] is -1 and last_tokens[slot] is 0, a valid token, since a step that is already submitted
 // may read it. Weights are exp((logit - best) / temperature). Three filters apply in order: weights
-// of at least min_p; the top_k best; the fewest best whose weights sum to top_p of the rest. Of
-// equal logits the lower id ranks first. The result is the first kept token, by id, whose prefix
+// of at least min_p; the top_k best; the fewest best whose weights sum to top_p of the rest. The
+// lower id ranks first among equal logits. The result is the first kept token, by id, whose prefix
 // sum of weights is above uniform * (sum of all kept weights).
 struct SampleParams {
   static constexpr OpId kOp{10};

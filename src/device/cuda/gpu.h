@@ -77,7 +77,7 @@ class Gpu {
   Status wait_in(Queue waiter, Queue marked, std::size_t number);
   Result<Duration> time_between(std::size_t first, std::size_t second);
 
-  // What is submitted to the transfer queue from now on runs after what the compute queue has.
+  // Work submitted to the transfer queue from now on runs after the compute queue's work so far.
   void order_transfers_after_compute();
 
   // Waits for a stream, or for both, also after an error. Names an error of what ran by what was
