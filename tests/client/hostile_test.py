@@ -390,8 +390,9 @@ def test_many_large_prompts_do_not_stop_small_calls(connect):
                     assert json.loads(body)["error"]["code"] == "context_length_exceeded"
         assert set(statuses) <= {400, 503} and statuses.count(400) >= 10, statuses
         assert slowest < 1.5 * PATIENCE  # clients and server share the cores
-        time.sleep(0.5)
-        assert server.resident_bytes() < before + (64 << 20)
+        if PATIENCE == 1:  # a sanitizer keeps what was freed
+            time.sleep(0.5)
+            assert server.resident_bytes() < before + (64 << 20)
 
 
 def test_a_client_that_leaves_takes_its_work_along(connect):

@@ -11,7 +11,7 @@ import pytest
 from serving import MODEL, NAME, PATIENCE, Server, sse_events
 
 COMPLETIONS = "/v1/completions"
-SHORT = {"model": NAME, "prompt": "Once", "max_tokens": 4, "ignore_eos": True}
+SHORT = {"model": NAME, "prompt": "Once", "max_tokens": 4, "ignore_eos": True, "temperature": 0}
 LONG = {"model": NAME, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True,
         "temperature": 0}
 
