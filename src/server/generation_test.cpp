@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tests/support/demo_model.h"
 #include "tests/support/fake_engine_loop.h"
 #include "tests/support/fake_exchange.h"
 
@@ -23,15 +24,7 @@ constexpr RequestId kFirstId = 100;
 constexpr TimePoint kReceived{milliseconds(1000)};
 
 const ServedModel& demo_model() {
-  static const ServedModel model = [] {
-    EngineFacts facts;
-    facts.limits = {4096, 256, 0};
-    facts.block_size = 16;
-    facts.kv_identity.block_size = 16;
-    auto loaded = load_served_model("models/demo", "demo", 1, std::move(facts));
-    CHECK(loaded.has_value());
-    return *std::move(loaded);
-  }();
+  static const ServedModel model = test::load_demo_model(256);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/answer_size.h"
+#include "tests/support/demo_model.h"
 #include "tests/support/fake_engine_loop.h"
 #include "tests/support/fake_exchange.h"
 
@@ -18,15 +19,7 @@ using test::FakeEngineLoop;
 using test::FakeExchange;
 
 const ServedModel& long_context_model() {
-  static const ServedModel model = [] {
-    EngineFacts facts;
-    facts.limits = {4096, 131072, 0};
-    facts.block_size = 16;
-    facts.kv_identity.block_size = 16;
-    auto loaded = load_served_model("models/demo", "demo", 1, std::move(facts));
-    CHECK(loaded.has_value());
-    return *std::move(loaded);
-  }();
+  static const ServedModel model = test::load_demo_model(131072);
   return model;
 }
 

@@ -57,6 +57,11 @@ class CudaDeviceTest : public testing::Test {
             matrix_view(range_.base + 4096, DType::kF32, rows, 8),
             {nullptr, rows}};
   }
+  Result<std::unique_ptr<Graph>> capture(const EmbedParams& params) {
+    EXPECT_TRUE(device_->begin_capture());
+    device_->ops().run(params);
+    return device_->end_capture();
+  }
   void expect_graph_without_driver(std::string_view why);
   float first_of_row(std::size_t row) {
     float value = -1.0F;
@@ -305,9 +310,7 @@ TEST_F(CudaDeviceTest, AnOpThatCannotRunIsAnErrorNotAWrongResult) {
 TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
   EmbedParams params = embed({2, 1});
   params.table.dtype = DType::kI8;
-  ASSERT_TRUE(device_->begin_capture());
-  device_->ops().run(params);
-  const auto graph = device_->end_capture();
+  const auto graph = capture(params);
   ASSERT_FALSE(graph);
   EXPECT_THAT(graph.error().message, HasSubstr("embed: dtype i8"));
   EXPECT_FALSE(fake_.capturing);
@@ -345,9 +348,7 @@ TEST_F(CudaDeviceTest, ACaptureThatTheDriverRefusesRunsOpByOp) {
   }
   EXPECT_TRUE(device_->synchronize());
   const EmbedParams params = embed({2, 1});
-  ASSERT_TRUE(device_->begin_capture());
-  device_->ops().run(params);
-  const auto graph = device_->end_capture();
+  const auto graph = capture(params);
   ASSERT_TRUE(graph);
   ASSERT_TRUE(device_->replay(**graph));
   EXPECT_EQ(fake_.calls["cuGraphLaunch"], 1);
@@ -366,9 +367,7 @@ TEST_F(CudaDeviceTest, AFaultInsideACaptureEndsTheDevice) {
 
 TEST_F(CudaDeviceTest, AGraphLaunchWithoutMemoryRunsOpByOp) {
   const EmbedParams params = embed({2, 1});
-  ASSERT_TRUE(device_->begin_capture());
-  device_->ops().run(params);
-  const auto graph = device_->end_capture();
+  const auto graph = capture(params);
   ASSERT_TRUE(graph);
   fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
   testing::internal::CaptureStderr();
@@ -387,9 +386,7 @@ TEST_F(CudaDeviceTest, AGraphLaunchWithoutMemoryRunsOpByOp) {
 
 TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
   const EmbedParams params = embed({2, 1});
-  ASSERT_TRUE(device_->begin_capture());
-  device_->ops().run(params);
-  const auto graph = device_->end_capture();
+  const auto graph = capture(params);
   ASSERT_TRUE(graph);
   fake_.fails["cuGraphLaunch"] = CUDA_ERROR_OUT_OF_MEMORY;
   fake_.fails["cuLaunchKernel"] = CUDA_ERROR_OUT_OF_MEMORY;
