@@ -53,7 +53,7 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   // counts once.
   max_table_ids_ = static_cast<std::size_t>(table_entries) * groups_.size();
   table_ids_ = add_staged(bytes_of_ints(static_cast<std::int64_t>(max_table_ids_)));
-  // A step usually copies one shared block per row and group; more go in several calls.
+  // A step usually copies one shared block per row and group; more copies take several calls.
   max_copies_ = most.seqs * static_cast<std::int32_t>(std::max<std::size_t>(groups_.size(), 1));
   const std::int64_t copy_ints = 1 + 2 * std::int64_t{max_copies_};
   copies_ = add_staged(bytes_of_ints(copy_ints));
@@ -137,7 +137,7 @@ Status BatchInputs::update_tables(const BatchPlan& plan) {
         static_cast<std::size_t>(update.first_entry);
     const auto count = static_cast<std::size_t>(update.count);
     if (used + count > max_table_ids_) {
-      // Those before must have been read before they are overwritten.
+      // The device must have read the ids staged before they are overwritten.
       RETURN_IF_ERROR(device_->synchronize(Queue::kCompute));
       used = 0;
     }
@@ -227,7 +227,7 @@ Status BatchInputs::plan_attention(const BatchPlan& plan) {
   return {};
 }
 
-// Uses the staging memory of the step that will be filled next, and leaves it free again.
+// Borrows the staging memory of the step that will be filled next; the copies have run on return.
 Status BatchInputs::move_blocks(const BatchPlan& plan, std::byte* kv_base,
                                 std::int64_t block_bytes) {
   ++filled_;
@@ -243,7 +243,7 @@ Status BatchInputs::copy_blocks(const BatchPlan& plan, std::byte* kv_base,
   const std::size_t total = plan.copies.size();
   auto* copies = staged<std::int32_t>(copies_);
   for (std::size_t first = 0; first < total; first += static_cast<std::size_t>(max_copies_)) {
-    // The pairs before these must have been read before they are overwritten.
+    // The device must have read the pairs staged before they are overwritten.
     if (first > 0) RETURN_IF_ERROR(device_->synchronize(Queue::kCompute));
     const std::size_t count = std::min(total - first, static_cast<std::size_t>(max_copies_));
     copies[0] = static_cast<std::int32_t>(count);

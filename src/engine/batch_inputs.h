@@ -1,10 +1,9 @@
-// BatchInputs: the persistent input buffers of a model's forward pass and how a BatchPlan becomes
-// their contents. Addresses never change; per step only contents do: tokens, positions, where
-// keys and values go, lengths, rows' slots, logit positions, and the counts that tell ops how much
-// of each buffer is real. Block tables persist on the device, and only changed entries travel.
+// BatchInputs: the persistent input buffers of a model's forward pass, which it fills from a
+// BatchPlan. Addresses never change; each step changes only contents: tokens, positions, the KV
+// slots to write, lengths, rows' slots, logit positions, and the counts that tell ops how much of
+// each buffer is in use. Block tables persist on the device; only changed entries are copied.
 //
-// Copies to the device run while the host goes on, so that each step in flight has staging memory
-// of its own.
+// Copies to the device run asynchronously, so each step in flight has its own staging memory.
 //
 // Owner: the model runner. Threads: the engine's thread. fill() allocates nothing.
 #pragma once
@@ -25,7 +24,7 @@
 
 namespace sluice {
 
-// Attention of one KV group: what plan_attention needs to know about its layers.
+// The attention layers of one KV group, as plan_attention needs them.
 struct GroupAttention {
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
@@ -40,7 +39,7 @@ struct BatchInputsOptions {
   std::int32_t table_width = 0;  // blocks of the longest sequence
   std::int32_t block_size = 0;
   std::vector<GroupAttention> groups;
-  std::int32_t steps_in_flight = 1;  // filled and not known to have run
+  std::int32_t steps_in_flight = 1;  // steps that are filled and may not have run
   std::string model_id = "model";
 };
 
@@ -49,7 +48,7 @@ class BatchInputs {
   // Adds the buffers to `arena`.
   BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena);
 
-  // Once the arena's inputs are backed.
+  // REQUIRES: the arena's inputs are backed.
   Status bind(const Arena& arena, Device& device);
 
   // Everything but `layers`.
@@ -59,20 +58,20 @@ class BatchInputs {
   const RowSampling* sampling() const { return on_device<RowSampling>(sampling_); }
   std::int32_t* last_tokens() const { return device_last_tokens_; }
 
-  // Writes the step's inputs. `last_tokens` by slot stands in for kTokenFromLastStep: a token, or
-  // the embedding's name for one that the device alone knows (EmbedParams). `sampling`: by logit
-  // position, for the rows that the device samples.
-  // REQUIRES: of the steps before it, all but those that may be in flight beside it have run.
+  // Writes the step's inputs. `last_tokens`, by slot, replaces kTokenFromLastStep: a token, or the
+  // code that makes the embedding read a token in device memory (EmbedParams). `sampling`: by logit
+  // position, for the rows that the device samples. REQUIRES: at most steps_in_flight - 1 earlier
+  // steps have not run yet.
   Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
               std::span<const RowSampling> sampling);
 
-  // Pairs of attention, over all heads and layers, of the step that was filled last.
+  // The query-key pairs, over all heads and layers, of the step that was filled last.
   const Work& attention_work() const { return attention_work_; }
 
-  // Submits the plan's block copies; fill() comes before, the rows follow.
+  // Submits the plan's block copies. Call after fill() and before the rows run.
   Status copy_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
-  // For a plan without rows: its table updates and its block copies, which have run on return.
-  // REQUIRES: as fill().
+  // Runs the table updates and block copies of a plan without rows, and waits for them. REQUIRES:
+  // as fill().
   Status move_blocks(const BatchPlan& plan, std::byte* kv_base, std::int64_t block_bytes);
 
  private:
@@ -93,7 +92,7 @@ class BatchInputs {
   void fill_slot_mapping(const BatchPlan& plan);
   Status plan_attention(const BatchPlan& plan);
 
-  // A piece of the staging memory, the device's copy of which has the same layout.
+  // A piece of the staging memory; the device's copy has the same layout.
   template <class T>
   T* staged(std::size_t offset) {
     return reinterpret_cast<T*>(staging_[filled_ % staging_.size()].data() + offset);
@@ -110,7 +109,7 @@ class BatchInputs {
   std::vector<Group> groups_;
   Work attention_work_;
 
-  // Inputs that every step has lie in one piece at the front, so that one copy moves them all.
+  // The inputs that every step has are one piece at the front, so that one copy moves them all.
   std::vector<HostBuffer> staging_;  // used in turn
   std::size_t filled_ = 0;           // steps so far
   std::size_t staging_bytes_ = 0;

@@ -9,14 +9,14 @@
 
 namespace sluice {
 
-// Zero where the device computes on the host's own threads.
+// Zero if the device computes on the host's own threads.
 struct DeviceTime {
   Duration busy{0};  // from a step's start to its end
   Duration idle{0};  // between two steps, the later one submitted before the earlier one ended
 };
 
-// The work that kernels did. The padding is the part without use: kernels work in tiles, and a
-// graph may compute all rows of its capacity.
+// The work that kernels did. Padding is the useless part of it: kernels work in tiles, and a graph
+// may compute all rows of its capacity.
 struct ComputedWork {
   std::int64_t matmul_rows = 0;              // over all matrix products
   std::int64_t matmul_rows_padding = 0;      // rows without a token or a wanted position

@@ -11,9 +11,10 @@
 namespace sluice {
 namespace {
 
-// Rather than spin, a step with nothing but transfers under way waits so long for one.
+// The longest wait for a transfer in a step that has nothing to compute, so that the loop does not
+// spin.
 constexpr Duration kTransferWait = std::chrono::milliseconds(2);
-// A call gets back to its caller after so many plans that only moved something.
+// A call returns to its caller after this many plans without rows.
 constexpr int kMaxPlansWithoutRows = 8;
 
 ChoiceOutput output_of(const Sequence& sequence) {
@@ -68,9 +69,9 @@ std::span<const ChoiceOutput> Engine::commit() {
   return outputs_;
 }
 
-// With two steps in flight the second is planned behind the first, before the first one's tokens
-// are known. A plan without rows may be what the next plan waits for (more KV memory), so the next
-// one follows at once.
+// With two steps in flight, the second is planned before the first one's tokens are known. After a
+// plan without rows the next plan is made at once, because it may need the result (such as more KV
+// memory).
 Status Engine::fill_pipeline() {
   bool moved = false;  // something has changed without a step
   int plans_without_rows = 0;
@@ -162,7 +163,7 @@ void Engine::report_row(const RowCommit& commit) {
   if (commit.finished) retire(sequence);
 }
 
-// A request whose last choice has ended leaves the map and lives on until the next step.
+// Removes a request whose last choice has ended from the map, but keeps it until the next step.
 void Engine::retire(const Sequence& sequence) {
   const auto found = active_.find(sequence.request->id);
   CHECK(found != active_.end());

@@ -1,12 +1,12 @@
 // Engine: the step loop. Owns requests and their sequences, the scheduler, the KV bookkeeping and
-// the executor; one step() is plan, submit, collect, commit. Knows tokens, not text: the owner
+// the executor; one step() is plan, submit, collect, commit. It handles tokens, not text: the owner
 // of the detokenizer finds stop strings and calls end_choice().
 //
-// Errors: add_request() returns what a client got wrong. An executor's error is final: the
-// engine has failed, its requests are dropped, and every call returns kUnavailable with the cause.
+// Errors: add_request() reports invalid requests. An executor's error is final: the engine has
+// failed, its requests are dropped, and every call returns kUnavailable with the cause.
 //
 // Owner: the front (command line, server). Threads: one, the engine's thread. After warm-up a step
-// allocates nothing but a sequence's tokens when it first gets a slot; add_request() does.
+// allocates only a sequence's tokens when the sequence first gets a slot; add_request() allocates.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct ChoiceOutput {
   TimePoint first_scheduled;              // zero: it never ran
 };
 
-// How far an unfinished request is.
+// The progress of an unfinished request.
 struct RequestProgress {
   RequestId request = 0;
   std::int32_t prompt_tokens = 0;
@@ -66,8 +66,8 @@ struct EngineStats {
   // Sums over committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
   ComputedWork computed;
-  // Tokens of prompts (and of what is computed again after preemption), and newest tokens of
-  // answers, one a row.
+  // Prefill: tokens of prompts, and tokens computed again after preemption. Decode: one token a
+  // row.
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
 };
@@ -83,35 +83,36 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Queues a request, whose id must be new among the unfinished ones. max_tokens beyond what the
-  // context leaves is cut there: such a choice ends with kLength.
+  // Queues a request, whose id must be new among the unfinished ones. max_tokens is clamped to the
+  // room in the context; such a choice ends with kLength.
   Status add_request(Request request);
 
-  // Ends a request, or one of its choices, at any moment. Outputs report it once its last step in
-  // flight is over. Unknown and finished ones are ignored.
+  // Ends a request, or one of its choices, at any moment. The outputs report the end once its last
+  // step in flight is over. Unknown and finished requests are ignored.
   void cancel(RequestId id);
   void cancel_all();
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
 
   // The most KV blocks that the engine may use from the next step on, the null block included; 0
-  // lifts the limit. Sequences that cannot go on within it end with FinishReason::kNoMemory.
+  // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory.
   void set_kv_limit(std::int32_t blocks) { kv_limit_ = blocks; }
 
   // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();
-  // Its two halves, for callers with something to do between them: all that takes long, to where
-  // the tokens are there (false: nothing was computed, because there is nothing to compute or
-  // because all sequences wait for transfers; then the call has waited a little for one); and what
-  // they mean for each choice.
+  // The two halves of step(), for callers with work to do between them. compute() does everything
+  // that takes long, up to the sampled tokens. It returns false if nothing was computed: there is
+  // nothing to compute, or all sequences wait for transfers (then it has waited a few milliseconds
+  // for one). commit() turns the tokens into outputs of each choice.
   Result<bool> compute();
   std::span<const ChoiceOutput> commit();
 
   // Whether step() has something to do or to report.
   bool has_work() const;
-  // When step() should be called at the latest although there is no work: to return idle memory.
+  // The latest time for the next step() call although there is no work: to return idle memory.
   std::optional<TimePoint> wake_at() const;
 
-  // Tokens of the request's first choice that are in KV: how far its prompt is. 0 when unknown.
+  // Tokens of the request's first choice that are in KV, which shows the progress of the prompt. 0
+  // for an unknown request.
   std::int32_t computed_tokens(RequestId id) const;
   // Appends every unfinished request, in no order.
   void append_progress(std::vector<RequestProgress>& out) const;

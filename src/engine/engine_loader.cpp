@@ -27,7 +27,7 @@ struct WeightFiles {
   Sha256Digest digest{};
 };
 
-// With dummy weights the digest is of config.json alone, and so no checkpoint's.
+// With dummy weights the digest covers config.json alone, so it differs from every checkpoint's.
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
                                  const EngineOptions& options) {
   if (options.load_format == LoadFormat::kDummy) {
@@ -62,7 +62,7 @@ Result<KvLayout> layout_for(const ModelConfig& config, const EngineOptions& opti
   layout.head_dim = config.layers.front().head_dim;
   layout.element_bytes = static_cast<std::int32_t>(size_of(kv_dtype));
   for (const LayerConfig& layer : config.layers) {
-    // One pool of equal blocks. No family we know mixes head shapes.
+    // The pool has blocks of one size. No supported family mixes head shapes.
     if (layer.num_kv_heads != layout.num_kv_heads || layer.head_dim != layout.head_dim) {
       return unsupported("config.json: layers differ in KV heads or head_dim");
     }
@@ -71,7 +71,7 @@ Result<KvLayout> layout_for(const ModelConfig& config, const EngineOptions& opti
   return make_kv_layout(layout);
 }
 
-// `token_budget`: what the policy makes of the one asked for.
+// `token_budget`: Policy::token_budget.
 KvOptions kv_options(const KvLayout& layout, const EngineOptions& options, std::int32_t context,
                      std::int32_t token_budget, std::int32_t num_blocks) {
   KvOptions kv;
@@ -96,8 +96,9 @@ Error too_little_memory(const Device& device, std::int64_t needed, const MemoryI
       gib(needed - memory.free_bytes)));
 }
 
-// Bytes of KV memory: as asked, or half of what the rest leaves, at most what every sequence can
-// use. `others`: what weights, inputs and workspace will take of the memory that is free now.
+// Bytes of KV memory: the option's value, or half of the memory that the rest leaves free, at most
+// the need of all sequences. `others`: bytes that weights, inputs and workspace will take of the
+// memory that is free now.
 Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions& options,
                                      const ModelRunnerOptions& runner, std::int64_t others,
                                      const Device& device) {
@@ -194,7 +195,8 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   return plan;
 }
 
-// Sizes KV by what the planned rest leaves free, reserves the range and backs inputs and workspace.
+// Sizes KV memory by the memory that the other buffers leave free, reserves the range and backs
+// inputs and workspace.
 Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& device,
                          LoadedModel& loaded) {
   ArenaPlan without_kv = plan.arena;

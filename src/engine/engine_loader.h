@@ -1,4 +1,4 @@
-// From a checkpoint directory to an engine on a device: configuration, weights in the arena, KV
+// Builds an engine on a device from a checkpoint directory: configuration, weights in the arena, KV
 // memory by the rules of EngineOptions, scheduler, executor.
 // Owner: the front calls it once per model. Threads: the engine's thread.
 #pragma once
@@ -28,8 +28,9 @@ namespace sluice {
 struct LoadedModel {
   ModelConfig config;
   GenerationDefaults generation;
-  std::vector<TokenId> eos_ids;  // those at which sequences end
-  // Names the blocks of prompts; the maker of a request adds its adapter and tenant salt.
+  std::vector<TokenId> eos_ids;  // the end-of-sequence ids
+  // The identity under which prompt blocks are named; the caller that builds a request adds its
+  // adapter and tenant salt.
   KvIdentity kv_identity;
   std::int32_t block_size = 0;
   DType dtype = DType::kF32;         // of the layers' matrices
@@ -46,12 +47,12 @@ struct LoadedEngine : LoadedModel {
 struct LoadedExecutor : LoadedModel {
   std::unique_ptr<Executor> executor;
   const DeviceMeter* meter = nullptr;  // of the executor, which owns it
-  KvOptions kv;                        // that it is made for
+  KvOptions kv;                        // the options that the executor was made for
   SchedulerOptions scheduler;
   std::unique_ptr<Policy> policy;
 };
 
-// Tells one model's measurements from another's; found without loading weights.
+// Identifies the model to which measurements belong; read without loading weights.
 struct ModelIdentity {
   std::string digest;         // hex
   DType dtype = DType::kF32;  // of the layers' matrices

@@ -18,15 +18,15 @@ enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
 enum class LoadFormat : std::uint8_t {
   kAuto,   // the checkpoint's weights
-  kDummy,  // random ones; of the checkpoint only config.json is needed
+  kDummy,  // random weights; needs only the checkpoint's config.json
 };
 
-// How the token budget is set. kAuto and kTime need a machine profile: the command chooses by it
-// and fills in token_budget and time_budget before it loads the engine.
+// How the token budget is set. kAuto and kTime need a machine profile: the command reads the
+// profile and sets token_budget and time_budget before it loads the engine.
 enum class BudgetMode : std::uint8_t {
-  kTokens,  // the user, or the default
-  kAuto,    // the largest that keeps the TBT goal
-  kTime,    // the same goal, step by step: chunks by predicted time
+  kTokens,  // set by the user, or the default
+  kAuto,    // the largest budget that keeps the TBT goal
+  kTime,    // keeps the TBT goal step by step: limits chunks by predicted time
 };
 
 // When KV memory is taken from the system.
@@ -50,20 +50,20 @@ struct EngineOptions {
   std::int32_t max_num_seqs = 64;
   std::optional<std::int32_t> max_model_len;  // absent: the model's, at most kDefaultContext
   std::int32_t block_size = 16;               // tokens per KV block
-  // The most bytes of KV memory. Absent: half of what is free after weights, at most what
-  // max_num_seqs contexts need.
+  // The most bytes of KV memory. Absent: half of the memory that is free after weights, at most the
+  // need of max_num_seqs contexts.
   std::optional<std::int64_t> kv_cache_memory;
-  // KV memory goes back to the system after so long without a request. 0: never.
+  // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};
   std::int32_t threads = 0;    // 0: one per CPU
-  bool deterministic = false;  // rows do not depend on the batch on a GPU either
+  bool deterministic = false;  // rows do not depend on the batch, also on a GPU
   // Set by the program, not by a user.
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   KvBacking kv_backing = KvBacking::kByNeed;
   // SchedulerOptions::decode_headroom; absent: its default.
   std::optional<std::int32_t> decode_headroom;
-  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
+  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 if the device is asynchronous, else 1
 };
 
 inline constexpr std::int32_t kDefaultContext = 8192;

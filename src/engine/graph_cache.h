@@ -1,8 +1,8 @@
-// GraphCache: captured forwards, one per token capacity (1, 2, 4, ... up to the largest step) and
-// variant. capture_all() captures them before the first step, so that no request waits for it; a
-// graph that is missing is captured by the step that needs it. A step runs from the graph of the
-// smallest capacity that holds its tokens. In eager mode the step runs the forward for the same
-// capacity, so that both modes compute the same bits, also where a device chooses kernels by
+// GraphCache: captured forward passes, one per token capacity (1, 2, 4, ... up to the largest step)
+// and variant. capture_all() captures them before the first step, so that no request waits for it;
+// a graph that is missing is captured by the step that needs it. A step runs from the graph of the
+// smallest capacity that holds its tokens. In eager mode the step runs the forward pass for the
+// same capacity, so that both modes compute the same bits even if a device chooses kernels by
 // capacity.
 // Owner: the model runner. Threads: the engine's thread. Allocates only when it captures.
 #pragma once
@@ -23,31 +23,32 @@ namespace sluice {
 
 enum class GraphMode : std::uint8_t { kReplay, kEager };
 
-// Forwards that list different ops for one capacity.
+// Forward passes with different ops for the same capacity.
 enum class ForwardVariant : std::uint8_t { kPlain, kAdapters };
 inline constexpr std::size_t kNumForwardVariants = 2;
 
 class GraphCache {
  public:
-  // Calls the ops of a forward for a capacity.
+  // Calls the ops of a forward pass for a capacity.
   using Forward = FunctionRef<void(const StepCapacity&)>;
 
   GraphCache(GraphMode mode, const StepCapacity& largest);
 
-  // Captures the graphs of a variant for all capacities; does nothing in eager mode. Runs nothing.
+  // Captures the graphs of a variant for all capacities, without running them. Does nothing in
+  // eager mode.
   Status capture_all(Device& device, ForwardVariant variant, Forward forward);
 
   // Runs a step of `num_tokens`. `forward` calls the ops of this variant.
   Status run(Device& device, std::int32_t num_tokens, ForwardVariant variant, Forward forward);
 
-  // The matrix products of the forward for the capacity that a step of `num_tokens` takes; none
-  // before this forward has run or was captured.
+  // The matrix products of the forward pass for the capacity of a step of `num_tokens`; empty
+  // before that forward pass has run or was captured.
   const ProductRows& products(std::int32_t num_tokens, ForwardVariant variant) const;
 
   // The graph for a step of `num_tokens`, or null if it has not been captured.
   const Graph* graph(std::int32_t num_tokens, ForwardVariant variant) const;
 
-  // Token counts that forwards are made for, ascending.
+  // The token capacities, ascending.
   std::span<const std::int32_t> capacities() const { return capacities_; }
   std::int32_t num_captured() const { return num_captured_; }
 

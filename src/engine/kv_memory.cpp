@@ -43,8 +43,8 @@ std::int32_t KvMemory::blocks_in(std::size_t bytes) const {
       std::min<std::int64_t>(static_cast<std::int64_t>(bytes) / block_bytes_, max_blocks_));
 }
 
-// The system kills a process that writes to memory that is not there, so some must stay free. A
-// device with memory of its own refuses by itself.
+// The system kills a process when it writes to mapped memory and no page is free, so some must stay
+// free. A device with its own memory refuses by itself.
 Status KvMemory::check_free(std::size_t bytes) const {
   if (!device_->traits().host_accessible) return {};
   const auto info = device_->memory_info();

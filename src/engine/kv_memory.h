@@ -1,6 +1,6 @@
-// KvMemory: how much of the KV region is backed with memory. It starts with one chunk, grows by
-// whole chunks when the scheduler asks for more blocks, and gives memory back when it asks for
-// fewer. Addresses never change, so graphs stay valid.
+// KvMemory: backs the KV region with memory. It starts with one chunk, grows by whole chunks when
+// the scheduler asks for more blocks, and returns memory when the scheduler asks for fewer.
+// Addresses never change, so graphs stay valid.
 //
 // Growth only maps memory; the system supplies a page when it is first written, so a step pays for
 // the pages that it uses and for no others.
@@ -24,7 +24,7 @@ class KvMemory {
   // Growth leaves this much of the machine's memory free.
   static constexpr std::int64_t kKeptFreeBytes = std::int64_t{64} << 20;
 
-  // Blocks that lie in one chunk; at least one.
+  // Blocks in one chunk; at least one.
   static std::int32_t chunk_blocks(const DeviceTraits& traits, std::int64_t block_bytes);
   // Blocks of the first chunk: at most `max_blocks` and at least two (block 0 is never used).
   static std::int32_t first_blocks(const DeviceTraits& traits, std::int64_t block_bytes,
@@ -35,13 +35,14 @@ class KvMemory {
   KvMemory(Arena& arena, Device& device, std::int64_t block_bytes, std::int32_t max_blocks)
       : arena_(&arena), device_(&device), block_bytes_(block_bytes), max_blocks_(max_blocks) {}
 
-  // Backs memory for `blocks` or more, or says why not; then nothing changes.
+  // Backs memory for at least `blocks`. On an error nothing changes.
   Status start(std::int32_t blocks);
-  // The same, but a refusal is data: growth_failed() is true until the next call.
+  // The same, but does not return an error: growth_failed() is then true until the next call.
   void grow(std::int32_t blocks);
-  // Counts at most `blocks` from now on. Their memory is given back by release().
+  // Reduces backed_blocks() to at most `blocks`. release() returns the memory.
   void shrink(std::int32_t blocks);
-  // Gives back the memory behind backed_blocks(). REQUIRES: everything that may use it has run.
+  // Returns the memory after the first backed_blocks() blocks to the system. REQUIRES: all work
+  // that may use it has run.
   void release();
   bool must_release() const { return must_release_; }
 

@@ -165,7 +165,7 @@ Status ModelRunner::move_blocks(const BatchPlan& plan) {
   return device_.mark(Queue::kCompute, kMovedMark);
 }
 
-// They run behind the plans before this one, and beside its rows.
+// They run after all earlier plans and beside the rows of this one.
 Status ModelRunner::start_transfers(const BatchPlan& plan) {
   if (plan.transfers.empty()) return {};
   if (!transfers_) return unsupported("the model runner has nothing to load adapters from");
@@ -175,7 +175,7 @@ Status ModelRunner::start_transfers(const BatchPlan& plan) {
   return {};
 }
 
-// Gives KV memory back once the last step that may use it has run.
+// Returns KV memory to the system once the last step that may use it has run.
 void ModelRunner::release_kv() {
   if (!kv_.must_release()) return;
   std::size_t done = submitted_;  // steps
@@ -199,7 +199,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
   step.number = submitted_++;
   choose_sampling(step);
   RETURN_IF_ERROR(inputs_.fill(plan, last_tokens_, step.sampling));
-  // A device that waits while the host prepares inputs, or for their copies, is idle.
+  // The time in which the device waits for the host's inputs or their copies counts as idle.
   RETURN_IF_ERROR(device_.mark(Queue::kCompute, start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
@@ -264,7 +264,7 @@ void ModelRunner::choose_sampling(Step& step) const {
   step.sampling.clear();
   step.needs_host = false;
   for (const PlanRow& row : step.plan->rows) {
-    // Several positions per row are speculation's, which needs a verifying sampler.
+    // Only speculation has several positions per row, and it needs a verifying sampler.
     CHECK(row.num_logits <= 1);
     if (row.num_logits == 0) continue;
     CHECK(static_cast<std::size_t>(row.first_logit) == step.sampling.size());
@@ -358,13 +358,13 @@ Status ModelRunner::sample_on_host(const Step& step) {
   const std::span<SampledRow> sampled = std::span(sampled_).first(sample_rows_.size());
   sampler_.sample(sample_rows_, sampled);
   for (std::size_t i = 0; i < sampled.size(); ++i) {
-    // A step planned behind this one may still run a failed row: with any token that exists.
+    // The next step may already have a row of the failed sequence, which needs some valid token.
     last_tokens_[static_cast<std::size_t>(sample_rows_[i].slot)] = std::max(sampled[i].token, 0);
   }
   return {};
 }
 
-// Where the host finds a position's logits, once the device is synchronized.
+// The logits of a position in host memory. REQUIRES: the device is synchronized.
 Result<const float*> ModelRunner::host_logits(std::int32_t row) {
   const std::int64_t offset = std::int64_t{row} * config_->vocab_size;
   const float* logits = decoder_.logits().as<const float>() + offset;

@@ -1,18 +1,18 @@
 // ModelRunner: the Executor that runs a real model on a device. A submitted step is: sampling
 // state for new sequences, inputs, block copies, forward (from a graph or eagerly), sampling.
-// Steps run in the order of submission; up to two may be submitted and not collected, and then
-// the later one may contain kTokenFromLastStep where the earlier one's tokens go.
+// Steps run in the order of submission. Up to two may be submitted and not collected; then the
+// later plan may contain kTokenFromLastStep for tokens that the earlier step samples.
 //
 // Plans also size the KV memory (KvMemory) and start transfers (Transfers).
 //
-// An asynchronous device samples the rows that need nothing but a draw itself, and keeps their
-// tokens: submit() then waits for nothing, and collect() once. Rows with penalties, biases, masks
-// or log-probabilities are sampled on the host, which needs the step's end: that is waited for by
-// whichever comes first, the step's collect() or the next submit().
+// An asynchronous device itself samples the rows that need only a random draw, and keeps their
+// tokens. Then submit() never waits, and collect() waits once. Rows with penalties, biases, masks
+// or log-probabilities are sampled on the host after the step's end: the step's collect() or the
+// next submit(), whichever is called first, waits for it.
 //
-// It holds everything the forward pass touches: configuration, arena, decoder, inputs, graphs,
-// sampler. A step whose weights are missing because their file was truncated fails, and so does a
-// model whose files were changed in place (WeightWatch).
+// It holds everything that the forward pass uses: configuration, arena, decoder, inputs, graphs,
+// sampler. A step fails if it read weights from a truncated file; check() fails if a weight file
+// was changed in place (WeightWatch).
 // Owner: the engine. Threads: the engine's thread. Steps allocate nothing once every graph is
 // captured and every slot has been used.
 #pragma once
@@ -48,7 +48,7 @@ struct ModelRunnerOptions {
   std::int32_t max_num_seqs = 0;
   std::int32_t max_model_len = 0;
   std::int32_t table_width = 0;      // blocks of the longest sequence
-  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 where the device is asynchronous
+  std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 if the device is asynchronous, else 1
   GraphMode graphs = GraphMode::kReplay;
   DType kv_dtype = DType::kF32;
   std::vector<TokenId> eos_ids;
@@ -63,19 +63,19 @@ struct KvMemorySize {
 
 class ModelRunner final : public Executor, public DeviceMeter {
  public:
-  // Plans every buffer but the weights into `arena_plan`. Follow with start().
+  // Adds every buffer except the weights to `arena_plan`. Call start() next.
   // REQUIRES: device and pool outlive the runner.
   ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, WeightDTypes weights,
               const ModelRunnerOptions& options, Device& device, ThreadPool& pool,
               ArenaPlan& arena_plan);
 
-  // Waits for what was submitted.
+  // Waits for submitted steps.
   ~ModelRunner() override;
   ModelRunner(const ModelRunner&) = delete;
   ModelRunner& operator=(const ModelRunner&) = delete;
 
-  // Takes the arena, in which weights are loaded and inputs and workspace are backed, and the watch
-  // over the weights' files; backs the first KV memory.
+  // Takes over the arena, with weights loaded and inputs and workspace backed, and the watch on the
+  // weight files. Backs the first KV memory.
   Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv);
 
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
@@ -112,12 +112,13 @@ class ModelRunner final : public Executor, public DeviceMeter {
     ComputedWork work;
   };
 
-  // The marks of a step: those of the step before it must last until it has been timed.
+  // The marks of a step. The marks of the step before it must stay valid until the step has been
+  // timed.
   static constexpr std::size_t kMarkSets = 3;
   static std::size_t start_mark(std::size_t number) { return number % kMarkSets; }
   static std::size_t end_mark(std::size_t number) { return kMarkSets + number % kMarkSets; }
 
-  // Behind the copies of a plan without rows.
+  // The mark after the copies of a plan without rows.
   static constexpr std::size_t kMovedMark = 2 * kMarkSets;
 
   DecoderInputs decoder_inputs() const;
@@ -150,14 +151,14 @@ class ModelRunner final : public Executor, public DeviceMeter {
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<Transfers> transfers_;
-  std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, behind the last plan
+  std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, after the last plan
 
-  // By slot: the token sampled last, or the embedding's name for one that the device keeps.
+  // By slot: the token sampled last, or the code that makes the embedding read it in device memory.
   std::vector<TokenId> last_tokens_;
   std::int32_t* device_tokens_ = nullptr;  // of the step that runs, by logit position
   std::vector<SampleRow> sample_rows_;     // of the host, with what it sampled
   std::vector<SampledRow> sampled_;
-  std::vector<float> logits_copy_;  // where the device's memory is not the host's
+  std::vector<float> logits_copy_;  // if the host cannot read device memory
 
   std::array<Step, 2> steps_;  // a ring, the oldest first
   std::size_t first_step_ = 0;

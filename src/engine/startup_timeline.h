@@ -1,5 +1,5 @@
-// StartupTimeline: named spans of a start, one after the other, for one line that shows how long
-// each took, in milliseconds:
+// StartupTimeline: the consecutive phases of a start as named spans, printed in one line with the
+// time of each in milliseconds:
 //   open 0.3, config 0.1, map weights 812.0 (15316.5 MiB, 19.8 GB/s), ...
 // Owner: the command. Threads: one.
 #pragma once
@@ -16,7 +16,7 @@ namespace sluice {
 struct StartupSpan {
   std::string name;
   Duration duration{0};
-  std::uint64_t copied_bytes = 0;  // into the device's memory; 0: nothing to tell
+  std::uint64_t copied_bytes = 0;  // into the device's memory; 0: not shown
 };
 
 class StartupTimeline {
@@ -24,7 +24,7 @@ class StartupTimeline {
   explicit StartupTimeline(const Clock& clock)
       : clock_(clock), start_(clock.now()), last_(start_) {}
 
-  // Ends the span that began at the end of the one before.
+  // Ends the span that began at the last mark() or at construction.
   void mark(std::string_view name, std::uint64_t copied_bytes = 0);
 
   const std::vector<StartupSpan>& spans() const { return spans_; }

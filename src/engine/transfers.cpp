@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// A transfer that has to wait for a mark starts later than it may, never earlier: what the transfer
-// queue waits for here holds for everything submitted to it afterwards.
+// A transfer that waits for a free mark may start late but never early: a wait of the transfer
+// queue holds for everything submitted to that queue afterwards.
 Status Transfers::start(const PlanTransfer& transfer, std::size_t after) {
   if (after != kNoMark) {
     RETURN_IF_ERROR(device_->wait_in(Queue::kTransfer, Queue::kCompute, after));
@@ -57,13 +57,13 @@ Status Transfers::poll(std::vector<TransferResult>& completed) {
 }
 
 Status Transfers::wait(Duration at_most) {
-  constexpr auto kPause = std::chrono::microseconds(50);  // between two looks at a copy engine
+  constexpr auto kPause = std::chrono::microseconds(50);  // between two polls of a copy engine
   const SystemClock clock;
   const TimePoint end = clock.now() + at_most;
   while (true) {
     RETURN_IF_ERROR(advance());
     if (!ended_.empty() || started_.empty() || clock.now() >= end) return {};
-    // Where the device has no copy engine, advance() itself has moved a slice.
+    // If the device has no copy engine, advance() itself has moved a slice.
     if (device_->traits().asynchronous) std::this_thread::sleep_for(kPause);
   }
 }

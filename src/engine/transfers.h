@@ -1,8 +1,8 @@
-// Transfers: the executor's bytes that move beside compute, on the device's transfer queue. A plan
-// names transfers; a TransferSource says which copies one consists of; their ends come back in
+// Transfers: runs the transfers of plans on the device's transfer queue, beside compute. A plan
+// names transfers, a TransferSource lists the copies of each, and poll() reports their ends in
 // order of completion. Order rules: scheduler/batch_plan.h.
-// Owner: the model runner. Threads: the engine's thread. Each transfer that may be outstanding at
-// once takes a place in reserved lists; beyond the most there ever were, nothing allocates.
+// Owner: the model runner. Threads: the engine's thread. Allocation: only when more transfers are
+// outstanding than ever before.
 #pragma once
 
 #include <cstddef>
@@ -26,25 +26,25 @@ struct TransferCopy {
 class TransferSource {
  public:
   virtual ~TransferSource() = default;
-  // Appends the transfer's copies. The memory they name stays valid, and what they read unchanged,
-  // until the transfer is reported. An error fails the transfer, not the engine.
+  // Appends the transfer's copies. Their memory must stay valid, and their sources unchanged, until
+  // the end of the transfer is reported. An error fails the transfer, not the engine.
   virtual Status list_copies(const PlanTransfer& transfer, std::vector<TransferCopy>& copies) = 0;
 };
 
 class Transfers {
  public:
-  // REQUIRES: both outlive it, and nothing else uses the marks of the transfer queue.
+  // REQUIRES: both outlive this, and nothing else uses the marks of the transfer queue.
   Transfers(Device& device, TransferSource& source) : device_(&device), source_(&source) {}
 
-  // Starts a transfer behind everything that the compute queue had before its mark `after`; nothing
-  // when no step has run yet (kNoMark).
+  // Starts a transfer that waits for all work submitted to the compute queue before its mark
+  // `after`. kNoMark: it waits for nothing, because no step has run yet.
   static constexpr std::size_t kNoMark = Device::kMarks;
   Status start(const PlanTransfer& transfer, std::size_t after);
 
-  // Appends what ended since the last call. Never waits; where the device has no copy engine it
-  // moves at most one bounded slice.
+  // Appends the transfers that ended since the last call. Never waits; if the device has no copy
+  // engine, it moves at most one bounded slice.
   Status poll(std::vector<TransferResult>& completed);
-  // Returns when a transfer has ended that poll() has not reported, or the time is over.
+  // Returns when a transfer has ended that poll() has not reported, or after `at_most`.
   Status wait(Duration at_most);
 
   bool idle() const { return started_.empty() && waiting_.empty() && ended_.empty(); }

@@ -59,7 +59,7 @@ Status WeightWatch::check_files(TimePoint now) {
   last_check_ = now;
   for (const File& file : files_) {
     struct stat info{};
-    if (fstat(file.fd.get(), &info) != 0) continue;  // nothing is known: nothing is wrong
+    if (fstat(file.fd.get(), &info) != 0) continue;  // the status is unknown: assume no change
     if (info.st_size == file.before.st_size && same_time(info.st_mtim, file.before.st_mtim)) {
       continue;
     }

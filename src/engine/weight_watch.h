@@ -1,8 +1,8 @@
-// WeightWatch: notices that a weight file changed under the model that maps it. A truncated file
-// would end the process when a missing page is read; here the page reads as zeros, and the step
-// that read it fails, so that no wrong token leaves (MappingGuard). A file that is written in place
-// is noticed within kInterval. Replacing a file by renaming another onto it is harmless: the
-// mapping keeps the old one.
+// WeightWatch: detects that a mapped weight file has changed. Without it, reading a missing page of
+// a truncated file would end the process. With it, the page reads as zeros (MappingGuard), and the
+// step that read it fails, so that no wrong token is reported. A file that is written in place is
+// detected within kInterval. Replacing a file by renaming another one over it is harmless: the
+// mapping keeps the old file.
 // Owner: the model runner. Threads: the engine's thread.
 #pragma once
 
@@ -28,12 +28,13 @@ class WeightWatch {
   // REQUIRES: the mapping outlives the watch.
   Status add(std::string path, int fd, const std::byte* data, std::size_t bytes);
 
-  // kUnavailable, with the file and what to do, when a page was missing in what ran since the last
-  // call. Costs a load for each file.
+  // kUnavailable, with the file and what to do, when work since the last call has read a missing
+  // page. Costs one memory load for each file.
   Status check_pages() const;
-  // The same when a file changed since add(). Looks at the files at most once every kInterval.
+  // kUnavailable, likewise, when a file has changed since add(). Reads the files' status at most
+  // once every kInterval.
   Status check_files(TimePoint now);
-  // When check_files() looks again; nothing without files.
+  // When check_files() reads the status again; nothing without files.
   std::optional<TimePoint> next_check() const;
 
  private:

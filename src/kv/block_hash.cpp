@@ -17,7 +17,7 @@ void append_text(std::vector<std::byte>& out, std::string_view text) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-// The length in front keeps ("ab", "c") and ("a", "bc") apart.
+// The length prefix makes ("ab", "c") and ("a", "bc") differ.
 void append_field(std::vector<std::byte>& out, std::string_view text) {
   append_little_endian(out, text.size(), 8);
   append_text(out, text);

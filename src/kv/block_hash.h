@@ -1,7 +1,7 @@
 // Names of KV blocks by content: a chained keyed hash, 128 bits of SHA-256. Two blocks have the
-// same name exactly when the same tokens stand behind the same tokens, under the same identity:
-// model, adapter content, types, positions and tenant. The format is frozen by known answers in
-// block_hash_test.cpp, since hashes may one day be compared between processes:
+// same name exactly when they hold the same tokens after the same preceding tokens, under the same
+// identity: model, adapter content, types, positions and tenant. Known answers in
+// block_hash_test.cpp freeze the format, because processes may later compare hashes:
 //
 //   field(x)  = u64 length of x | x                                        all little-endian
 //   root      = 128(SHA-256("sluice/kv-root/1" | field of each part of KvIdentity, in order))
@@ -24,33 +24,34 @@
 
 namespace sluice {
 
-// Everything besides tokens that decides what a block's keys and values are, or who may see them.
+// Everything besides tokens that determines a block's keys and values, or which tenants may use
+// them.
 struct KvIdentity {
   std::string model_digest;    // of weights and configuration
   std::string adapter_digest;  // of the adapter's content, never its name; empty = base model
   std::string weight_dtype;
   std::string kv_dtype;
-  std::string rope_overrides;  // as given by the operator; empty = as in the checkpoint
+  std::string rope_overrides;  // set by the operator; empty = as in the checkpoint
   std::int32_t block_size = 0;
   std::string tenant_salt;  // keeps tenants apart; empty = the public domain
 };
 
-// The key of all hashes under an identity. Tenants with different salts never share a block, not
-// even by an attacker's choice of tokens, as long as the salt is secret.
+// The key of all hashes under an identity. Tenants with different salts never share a block. While
+// the salt is secret, even an attacker who chooses the tokens cannot make them share one.
 Hash128 block_hash_root(const KvIdentity& identity);
 
 class BlockHasher {
  public:
   BlockHasher(Hash128 root, std::int32_t block_size);
 
-  // The name of the full block `tokens` (block_size of them) behind the block named `parent`
-  // (zeros: it is the first).
+  // The name of a full block of block_size `tokens` that follows the block named `parent` (zeros:
+  // it is the first block).
   Hash128 hash_block(Hash128 parent, std::span<const TokenId> tokens);
   // The names of all full blocks of `tokens`.
   std::vector<Hash128> hash_prompt(std::span<const TokenId> tokens);
-  // Appends names until `hashes` covers all full blocks of `tokens`. Those there stay.
+  // Appends names until `hashes` covers all full blocks of `tokens`. Existing names are kept.
   void extend(std::span<const TokenId> tokens, std::vector<Hash128>& hashes);
-  // Other tokens under another root; keeps the buffers.
+  // Switches to another root; keeps the buffers.
   void set_root(Hash128 root) { root_ = root; }
 
  private:

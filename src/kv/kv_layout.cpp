@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kBlockAlignment = 64;  // a cache line, and what vector loads like
+constexpr std::int64_t kBlockAlignment = 64;  // a cache line, also suits vector loads
 
 Status in_range(const char* field, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value >= low && value <= high) return {};
@@ -87,7 +87,7 @@ Result<KvLayout> make_kv_layout(const KvLayoutOptions& options) {
                                                             start + half_bytes};
     }
   }
-  // The block stride is told to kernels in elements, so it must be a whole number of them.
+  // Kernels get the block stride in elements, so it must be a whole number of elements.
   const std::int64_t alignment = kBlockAlignment * options.element_bytes;
   const std::int64_t used = static_cast<std::int64_t>(most_layers) * layout.layer_bytes;
   layout.block_bytes = (used + alignment - 1) / alignment * alignment;

@@ -1,20 +1,20 @@
-// KvLayout: where every key and value lies in the KV region. Numbers only; the memory belongs to
-// the engine's arena. Pure data, computed once at load; any thread may read it.
+// KvLayout: where every key and value is stored in the KV region. It holds numbers only; the memory
+// belongs to the engine's arena. Pure data, computed once at load; any thread may read it.
 //
 //   block b of the region:  b * block_bytes
 //     layer i of a group:     + i * layer_bytes           (a block belongs to one group at a time)
 //       K, then V:              each [kv_head][token][head_dim]
 //
-// The number of blocks enters no stride and no offset, so the region can grow, shrink and be
-// chosen at load. A block is contiguous: copying, paging out or hashing one is one piece.
+// No stride or offset depends on the number of blocks, so the region's size can be chosen at load
+// and can change later. A block is contiguous, so it is copied, paged out or hashed as one piece.
 //
-// Groups: layers of like attention (full, or sliding with the same window) have a block table of
-// their own, since they free blocks differently. All groups draw from one pool of block ids of
-// equal size, the size of the group with the most layers; a block of a group with fewer layers
-// leaves the rest unused. `max_layers_per_group` splits large groups to waste less at the price
-// of more tables.
+// Groups: layers with the same kind of attention (full, or sliding with the same window) share a
+// block table, because they free blocks at the same time. All groups take blocks from one pool of
+// blocks of equal size, the size that the group with the most layers needs. A block of a group with
+// fewer layers is partly unused. `max_layers_per_group` splits large groups, which wastes less
+// memory but needs more tables.
 //
-// Tensor parallelism shards by KV head: give the rank's share as `num_kv_heads`.
+// Tensor parallelism shards by KV head: `num_kv_heads` is the rank's share.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ namespace sluice {
 
 // Layers that share one block table.
 struct KvGroup {
-  std::int32_t window = 0;           // last positions a query sees, itself included; 0 = all
+  std::int32_t window = 0;           // positions that a query sees, its own included; 0 = all
   std::vector<std::int32_t> layers;  // indices in the model, ascending
 };
 
@@ -71,8 +71,8 @@ struct KvLayout {
 // kInvalidArgument naming the field when a number is out of range.
 Result<KvLayout> make_kv_layout(const KvLayoutOptions& options);
 
-// Layers with equal windows together, in order of first appearance; groups of more than
-// `max_layers` (when not 0) are split evenly.
+// Groups layers with equal windows, in order of first appearance. Groups of more than `max_layers`
+// (unless 0) are split evenly.
 std::vector<KvGroup> group_layers(std::span<const std::int32_t> layer_windows,
                                   std::int32_t max_layers);
 

@@ -37,9 +37,9 @@ KvManager::KvManager(const KvOptions& options)
   if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
 }
 
-// The most blocks of a group that a sequence holds at once, when `held` of them are there and
-// `missing` are still to come, less those it has. A window and a chunk, cut by block borders at
-// both ends, touch at most one block more than they fill.
+// The number of blocks to promise to a sequence that holds `held` blocks of a group and still needs
+// `missing`: the most that it ever holds at once, minus `held`. A window with a chunk touches at
+// most one block more than it fills, because block borders may cut both ends.
 std::int32_t KvManager::promise_for(std::int32_t group, std::int32_t held,
                                     std::int32_t missing) const {
   if (window(group) == 0) return missing;
@@ -71,8 +71,7 @@ std::int32_t KvManager::blocks_to_reach(std::int32_t slot, std::int32_t tokens) 
   return blocks;
 }
 
-// `revived` of the blocks are free ones with the contents that are wanted: taking them evicts
-// nothing.
+// `revived` of the blocks are free blocks with the wanted contents; taking those evicts nothing.
 bool KvManager::may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom) {
   std::int64_t left = num_available_blocks() - blocks;
   if (headroom.spare_cached) left -= free_cached_ - revived;
@@ -85,8 +84,8 @@ std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_
   if (options_.prefix_caching == PrefixCaching::kOff || max_tokens <= 0) return 0;
   std::int32_t blocks =
       std::min(max_tokens / options_.block_size, static_cast<std::int32_t>(hashes.size()));
-  // A group may allow less than another found; ask again until all agree. A shorter prefix stays
-  // right for full groups, so this ends after few rounds.
+  // Groups may find prefixes of different lengths, so repeat with the shortest until all agree. A
+  // full group accepts every shorter prefix, so this ends after few rounds.
   for (std::int32_t before = -1; before != blocks;) {
     before = blocks;
     for (std::int32_t g = 0; g < num_groups_; ++g) {
@@ -154,7 +153,7 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
   CHECK(allocated_[index(child)] == 0 && target_[index(child)] == 0);
   CHECK(tokens < num_tokens && can_fork(parent, tokens));
   const std::int32_t shared = blocks_for(tokens);
-  // The partial tail is going to be copied: one block more than is missing.
+  // The partial last block will be copied, which takes one more block.
   const std::int32_t copied = tokens % options_.block_size != 0 ? 1 : 0;
   const std::int32_t missing = blocks_for(num_tokens) - shared;
   const auto promise = [&](std::int32_t g) {
@@ -182,7 +181,7 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
   target_[index(child)] = shared + missing;
   published_[index(child)] = tokens / options_.block_size;
   writable_until_[index(child)] = tokens;
-  // The parent must look again too before it writes into what is shared now.
+  // The parent too must check for shared blocks before its next write.
   writable_until_[index(parent)] = std::min(writable_until_[index(parent)], tokens);
   return true;
 }
@@ -199,7 +198,7 @@ void KvManager::drop_behind_window(std::int32_t slot, std::int32_t first, BlockC
     for (std::int32_t b = begin; b < end; ++b) {
       const bool freed = give_back(table[b]);
       table[b] = kNullBlock;
-      // A block that a prompt gave back is promised to its next chunk.
+      // A block that a prompt freed is promised to its next chunk.
       if (freed && promised_[group_index(slot, g)] < missing) {
         ++promised_[group_index(slot, g)];
         ++total_promised_;
@@ -316,9 +315,9 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
   published_[index(slot)] = std::max(published_[index(slot)], end);
 }
 
-// A block in use keeps its name. A free one hands it on to the one computed now and is worth
-// nothing any more: a prompt that comes again and again (its last token is always computed, and so
-// is its answer) must not fill the cache with copies of itself.
+// A block in use keeps its name. A free block passes its name to the block computed now and is then
+// no longer cached. Otherwise a prompt that is repeated (its last block and its answer are always
+// computed) would fill the cache with copies.
 void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
   const BlockId other = cache_.find(hash, group);
   if (other != kNullBlock) {
@@ -383,7 +382,7 @@ void KvManager::drop_cached() {
   free_cached_ = 0;
 }
 
-// Where the block is after this call of move_down().
+// The block's id after this call of move_down().
 BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes) {
   if (id < pool_.num_blocks()) return id;
   if (moved_to_[index(id)] != kNullBlock) return moved_to_[index(id)];

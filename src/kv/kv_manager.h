@@ -1,15 +1,16 @@
-// KvManager: which KV blocks each running sequence holds, for every group of layers. Ids only:
-// the memory is the engine's, copies and table changes travel in the step's plan.
+// KvManager: the KV blocks that each running sequence holds, for every group of layers. It handles
+// block ids only: the engine owns the memory, and the step's plan carries the copies and table
+// changes.
 //
-// A slot (0 to max_num_seqs - 1) has one block table per group. Table entries are append-only and
-// share blocks by reference count: with the prefix cache (full blocks only) and between the
-// choices of one request (fork). A shared block is copied before it is written. Sliding groups
-// give back blocks behind the window and point to the null block there.
+// A slot (0 to max_num_seqs - 1) has one block table per group. Tables are append-only. Tables
+// share blocks by reference count: through the prefix cache (full blocks only) and between the
+// choices of one request (fork). A shared block is copied before it is written. Sliding groups free
+// blocks that have left the window; the table entries then point to the null block.
 //
-// Admission promises a prompt all the blocks that it will need at once (a sliding group never
-// more than its window and a chunk); a promised block stays free until it is taken, but no
-// other slot may take it, so a running prefill does not fail for memory. (One exception: in a
-// sliding group blocks that others share do not come back when they leave the window.)
+// Admission promises all the blocks that the prompt will need at the same time (in a sliding group
+// at most a window and a chunk). A promised block stays free until its slot takes it, but no other
+// slot may take it, so a running prefill does not run out of memory. One exception: a sliding
+// group's block that other sequences share is not freed when it leaves the window.
 //
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
 // Allocation: none after construction. "Not enough blocks" is a value, never an error.
@@ -41,15 +42,14 @@ struct KvOptions {
   double watermark = 0.01;         // least share of the blocks that admission leaves free
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   // Blocks in one chunk of memory: KV memory grows and shrinks by whole chunks, or to max_blocks.
-  // 0: it stays as it is.
+  // 0: the size is fixed.
   std::int32_t chunk_blocks = 0;
 };
 
-// Sums since the start over admissions that asked the prefix cache (those with hashes), the ones
-// after a preemption included.
+// Sums since the start over admissions with hashes, including admissions after a preemption.
 struct PrefixStats {
   std::int64_t queried_tokens = 0;  // of the admitted sequences
-  std::int64_t hit_tokens = 0;      // of these, found
+  std::int64_t hit_tokens = 0;      // the part of them found in the cache
 };
 
 // The blocks that an admission must leave untouched.
@@ -74,79 +74,84 @@ class KvManager {
   std::int32_t num_used_blocks() const { return pool_.num_used(); }
   std::int32_t num_cached_blocks() const { return cache_.size(); }
   std::int32_t num_free_cached_blocks() const { return free_cached_; }
-  // Free, promised to no sequence, and not what a block above the end needs to move down.
+  // Free blocks that are neither promised to a sequence nor needed as the target of a block that
+  // must move down.
   std::int32_t num_available_blocks() const {
     return pool_.num_free() - total_promised_ - pool_.num_above();
   }
   // Available blocks without cached content. Negative when promises cover cached blocks.
   std::int32_t num_fresh_blocks() const { return num_available_blocks() - free_cached_; }
-  // Used or promised: the least number of usable blocks that these sequences can do with.
+  // Used or promised blocks: the fewest usable blocks with which these sequences can run.
   std::int32_t num_held_blocks() const { return pool_.num_used() + total_promised_; }
-  // KvOptions::watermark of the blocks in service.
+  // KvOptions::watermark as a number of blocks.
   std::int32_t watermark_blocks() const;
   // The blocks that the last failed admission or extension lacked.
   std::int32_t last_shortage() const { return last_shortage_; }
   // Blocks that a slot needs for its first `tokens` tokens beyond those that it has or was
-  // promised; a sliding group gives back about as many as it takes, so it counts one.
+  // promised. A sliding group counts as one block, because it frees about as many as it takes.
   std::int32_t blocks_to_reach(std::int32_t slot, std::int32_t tokens) const;
   // Blocks that a sequence of `tokens` needs when it runs alone, at most.
   std::int64_t blocks_needed(std::int64_t tokens) const;
 
   const PrefixStats& prefix_stats() const { return prefix_stats_; }
 
-  // Tokens in front of `hashes`, at most `max_tokens`, whose blocks are cached in every group.
+  // The length in tokens of the longest prefix of `hashes`, at most `max_tokens`, whose blocks are
+  // cached in every group.
   std::int32_t match(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
 
-  // Gives an empty slot to a sequence of `num_tokens` known tokens: takes over cached blocks (at
-  // most num_tokens - 1 tokens: one is always computed) and promises the rest, or what `reserved`
-  // tokens need when those are more. Returns the cached tokens, or nothing (and changes nothing)
-  // when memory is short.
+  // Gives an empty slot to a sequence of `num_tokens` known tokens. Shares cached blocks (for at
+  // most num_tokens - 1 tokens: one is always computed) and promises the blocks for the rest, or
+  // for `reserved` tokens if that is more. Returns the number of cached tokens, or nothing without
+  // a change when memory is short.
   std::optional<std::int32_t> admit(std::int32_t slot, std::span<const Hash128> hashes,
                                     std::int32_t num_tokens, Headroom headroom,
                                     BlockChanges& changes, std::int32_t reserved = 0);
 
-  // True when `parent` still holds all that position `tokens` can see of its first `tokens`.
+  // Whether `parent` still holds all of its first `tokens` tokens that position `tokens` can see.
   bool can_fork(std::int32_t parent, std::int32_t tokens) const;
-  // Gives the empty slot `child` the first `tokens` tokens of `parent` without copying and
-  // promises the rest of `num_tokens`, with the copy of a partial last block, which the child makes
-  // when it writes there first; false (and no change) when memory is short.
+  // Shares the blocks of the first `tokens` tokens of `parent` with the empty slot `child`, without
+  // a copy. Promises blocks for the rest of `num_tokens` and for the copy of a partial last block,
+  // which the child makes before it first writes there. Returns false without a change when memory
+  // is short.
   // REQUIRES: can_fork, tokens < num_tokens, the parent has computed `tokens` tokens.
   bool fork(std::int32_t parent, std::int32_t child, std::int32_t tokens, std::int32_t num_tokens,
             Headroom headroom, BlockChanges& changes);
 
-  // Makes positions [first, first + count) of a slot writable: gives back what lies behind the
-  // window of `first`, copies shared blocks, takes new ones. False (nothing taken) when memory is
-  // short. `first` never goes back behind a window. Between block borders this is one comparison.
+  // Makes positions [first, first + count) of a slot writable: frees blocks that have left the
+  // window of `first`, copies shared blocks, takes new ones. Returns false, with no block taken,
+  // when memory is short. REQUIRES: `first` is not below an earlier call's window. Within a block
+  // this costs one comparison.
   bool extend(std::int32_t slot, std::int32_t first, std::int32_t count, BlockChanges& changes) {
     return first + count <= writable_until_[index(slot)] ||
            extend_blocks(slot, first, count, changes);
   }
 
-  // Names the slot's full blocks among its first `computed` tokens, as far as `hashes` go, so
-  // that others may take them over; but not those whose name a block in use has. REQUIRES: their
-  // contents are final.
+  // Names the slot's full blocks among its first `computed` tokens, as far as `hashes` go, so that
+  // other sequences may share them. A block whose name another block in use has stays unnamed.
+  // REQUIRES: the contents are final.
   void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed);
 
-  // Takes the names of a slot's blocks back: their contents turned out to be wrong.
+  // Removes the names of a slot's blocks, because their contents are wrong.
   void forget(std::int32_t slot);
 
-  // The slot is empty again. Named blocks stay findable until they are reused, tails first.
+  // Empties the slot. Its named blocks stay in the prefix cache until they are reused, the last
+  // ones first.
   void release(std::int32_t slot);
 
   // A slot's block table in a group: entries [0, allocated).
   std::span<const BlockId> table(std::int32_t slot, std::int32_t group) const;
   std::int32_t ref_count(BlockId id) const { return pool_.ref_count(id); }
 
-  // Blocks at or above `num_blocks` are out of service: none is taken, cached ones are forgotten,
-  // held ones stay valid until they are moved. REQUIRES: 1 <= num_blocks <= max_blocks, and when it
-  // shrinks num_held_blocks() < num_blocks.
+  // Takes blocks at or above `num_blocks` out of service: none of them is taken any more, cached
+  // ones are forgotten, held ones stay valid until they are moved. REQUIRES: 1 <= num_blocks <=
+  // max_blocks; to shrink, num_held_blocks() < num_blocks.
   void resize(std::int32_t num_blocks);
   // Held blocks that are out of service.
   std::int32_t num_blocks_above() const { return pool_.num_above(); }
-  // Moves at most `limit` of them to free blocks in service, as copies and table changes.
-  // REQUIRES: the changes have no copies yet (one of them could touch a moved block).
+  // Moves at most `limit` of those blocks to free blocks in service, by copies and table changes.
+  // REQUIRES: the changes have no copies yet (one of them could use a moved block).
   void move_down(std::int32_t limit, BlockChanges& changes);
-  // Forgets all cached contents that no sequence holds.
+  // Drops all cached blocks that no sequence holds.
   void drop_cached();
 
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
@@ -194,9 +199,9 @@ class KvManager {
   std::vector<BlockId> tables_;  // [slots][groups][max_blocks_per_seq]
   // By slot.
   std::vector<std::int32_t> allocated_;       // table entries in use, the same for every group
-  std::vector<std::int32_t> writable_until_;  // tokens that need no attention before a write
+  std::vector<std::int32_t> writable_until_;  // positions below it need no work before a write
   std::vector<std::int32_t> target_;          // table entries the admitted tokens need
-  std::vector<std::int32_t> published_;       // entries already named or tried
+  std::vector<std::int32_t> published_;       // entries that publish() has handled
   // By slot and group.
   std::vector<std::int32_t> first_held_;  // entries before it are null
   std::vector<std::int32_t> promised_;    // free blocks set aside for it

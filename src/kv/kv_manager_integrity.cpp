@@ -1,4 +1,4 @@
-// The invariants of block bookkeeping in one place, apart from the code that must keep them.
+// Checks the invariants of block bookkeeping, in one place, apart from the code that keeps them.
 #include <vector>
 
 #include "base/check.h"

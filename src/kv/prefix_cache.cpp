@@ -35,7 +35,7 @@ void PrefixCache::erase(BlockId id) {
   CHECK(holds(id));
   std::size_t hole = home(hashes_[index(id)], groups_[index(id)]);
   while (table_[hole] != id) hole = (hole + 1) & mask_;
-  // Close the hole: an entry further on moves in when its probe sequence passes the hole.
+  // Close the hole: move a later entry into it if that entry's probe sequence passes the hole.
   for (std::size_t i = (hole + 1) & mask_; table_[i] != kNullBlock; i = (i + 1) & mask_) {
     const std::size_t start = home(hashes_[index(table_[i])], groups_[index(table_[i])]);
     if (((i - start) & mask_) >= ((i - hole) & mask_)) {
@@ -66,7 +66,7 @@ std::int32_t PrefixCache::match(std::span<const Hash128> hashes, std::int32_t gr
     while (count < limit && present(count)) ++count;
     return count;
   }
-  // From the end backwards: `end` is right when all blocks visible from it are here.
+  // Searches backwards from the end: `end` is a match when all blocks visible from it are cached.
   std::int32_t end = limit;
   for (std::int32_t block = limit - 1; block >= 0; --block) {
     if (block < first_visible_block(end * block_size, window, block_size)) break;

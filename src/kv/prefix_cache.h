@@ -1,10 +1,10 @@
-// PrefixCache: which KV block holds the content named by a hash, per group. An index only: it
-// neither holds references nor decides what is evicted; a block that is reused is dropped here
-// first. A name belongs to one block at a time; block tables are append-only, so a sequence that
-// computed what another one has named keeps its own copy, without a name.
+// PrefixCache: maps a hash to the KV block with that content, per group. It is only an index: it
+// holds no references and does not decide what is evicted; the owner erases a block here before it
+// reuses it. A name belongs to one block at a time. When two sequences compute the same content,
+// the second keeps its own block without a name, because block tables are append-only.
 //
-// An open-addressing table of block ids, twice the number of blocks at least, allocated once.
-// Owner: KvManager. Threads: the engine's.
+// An open-addressing hash table of block ids with at least twice as many entries as blocks,
+// allocated once. Owner: KvManager. Threads: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,8 @@ class PrefixCache {
   // The name of `from` becomes that of `to`. REQUIRES: `from` has one, `to` has none.
   void move(BlockId from, BlockId to);
 
-  // How many of the first `limit` blocks a sequence may take over. In a full-attention group
-  // (window 0) all of them must be cached, in a sliding group only those that the next token can
-  // still see.
+  // How many of the first `limit` blocks a sequence may share. In a full-attention group (window 0)
+  // all of them must be cached; in a sliding group only those that the next token can still see.
   std::int32_t match(std::span<const Hash128> hashes, std::int32_t group, std::int32_t window,
                      std::int32_t block_size, std::int32_t limit) const;
 
@@ -54,8 +53,8 @@ class PrefixCache {
   std::int32_t size_ = 0;
 };
 
-// Blocks before the first position that a query at `position` sees through `window` hold nothing
-// it needs: the index of the first block that does.
+// The index of the first block that a query at `position` sees through `window` (0 = all
+// positions).
 constexpr std::int32_t first_visible_block(std::int32_t position, std::int32_t window,
                                            std::int32_t block_size) {
   return window == 0 || position < window ? 0 : (position - window + 1) / block_size;

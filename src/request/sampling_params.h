@@ -1,5 +1,5 @@
-// SamplingParams: how the tokens of one request are chosen. Pure data; callers at the edge run
-// validate() once, and the code behind them relies on it. Names and defaults are vLLM's.
+// SamplingParams: how the tokens of one request are chosen. Pure data. Callers run validate() once
+// where requests enter; all later code relies on it. Names and defaults are vLLM's.
 // Values: plain, copyable; any thread.
 #pragma once
 

@@ -31,7 +31,7 @@ void AdapterSlots::leave_line(std::int32_t adapter) {
   --line_size_;
 }
 
-// In the line stand the adapters that are wanted and neither loading nor resident.
+// The line has the adapters with waiting sequences that are neither loading nor resident.
 void AdapterSlots::update_line(std::int32_t adapter) {
   const Adapter& entry = adapters_[index(adapter)];
   const bool wanted = entry.slot < 0 && entry.waiting > 0;
@@ -101,7 +101,8 @@ std::int32_t AdapterSlots::complete(const TransferResult& result, TimePoint now)
   return adapter;
 }
 
-// Empty ones first, then those that are not wanted, least recently used first, then closed ones.
+// Empty slots first, then slots whose adapter no sequence uses or waits for, least recently used
+// first, then closed slots.
 std::int32_t AdapterSlots::slot_to_take() const {
   std::int32_t best = -1;
   const auto rank = [&](const Slot& slot) {

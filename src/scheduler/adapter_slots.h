@@ -2,21 +2,22 @@
 // which adapters may be used now. Bookkeeping of ids only; it moves no bytes.
 //
 // An adapter is absent, loading or resident. Sequences of a resident adapter may be admitted while
-// its slot is open. Absent adapters with waiting sequences stand in a line, first come, first
-// served, except that the adapter of the sequence that comes first in service order (`first`) is
-// served before all others. A load takes an empty slot, else the least recently used slot that no
-// sequence uses and none waits for, else a closed slot that no sequence uses any more. A slot in
-// use is never overwritten, and neither is a pinned one.
+// its slot is open. Absent adapters with waiting sequences queue in a line, first come, first
+// served. One exception: the adapter of the first sequence in service order (`first`) is served
+// before all others. A load takes an empty slot; if there is none, the least recently used slot
+// whose adapter no sequence uses or waits for; if there is none, a closed slot that no sequence
+// uses any more. A slot in use is never overwritten, and neither is a pinned one.
 //
-// When no slot can be taken, slots are closed, at most one for each adapter in the line: their
-// running sequences finish, no other sequence is admitted. A slot closes when it has been resident
-// for a turn, the oldest first; for `first` a slot closes at once. The slot of `first` itself
-// stays open. Without a line all slots are open.
+// When no slot can be taken, slots are closed, at most one for each adapter in the line. The
+// running sequences of a closed slot finish, and no other sequence is admitted to it. A slot closes
+// when its adapter has been resident for a turn, the oldest first; for `first` a slot closes at
+// once. The slot of `first` itself stays open. While the line is empty, all slots are open.
 //
-// Bound: let R be the longest time that a sequence runs and L that of a load. The first waiting
-// sequence in service order finds its adapter resident after at most 2 L + R (all slots loading
-// when it becomes first; then its slot drains; then its own load), whatever else arrives. Every
-// sequence becomes first once those before it in service order have got their slots or have ended.
+// Bound: let R be the longest time that a sequence runs and L that of a load. The adapter of the
+// first waiting sequence in service order is resident after at most 2 L + R, whatever else arrives.
+// The worst case: all slots are loading when the sequence becomes first, then its slot drains, then
+// its own adapter loads. Every sequence becomes first once those before it in service order have
+// got their slots or have ended.
 //
 // Owner: the scheduler's state. Threads: the engine's. Allocation: at construction.
 #pragma once
@@ -45,7 +46,8 @@ class AdapterSlots {
   // A sequence of the adapter enters or leaves the waiting queue.
   void add_waiting(std::int32_t adapter);
   void remove_waiting(std::int32_t adapter);
-  // Whether sequences of the adapter may be admitted now: resident, and its slot is open.
+  // Whether sequences of the adapter may be admitted now: the adapter is resident and its slot is
+  // open.
   bool ready(std::int32_t adapter) const {
     const std::int32_t slot = adapters_[index(adapter)].slot;
     return slot >= 0 && slots_[index(slot)].state == State::kResident &&
@@ -61,12 +63,13 @@ class AdapterSlots {
   bool pin(std::int32_t adapter);
   void unpin(std::int32_t adapter);
 
-  // A load has ended; returns its adapter. A failed one leaves its slot empty and its adapter out
-  // of the line: the caller ends the sequences that wait for it. REQUIRES: `id` is under way.
+  // A load has ended; returns its adapter. A failed load leaves its slot empty and its adapter out
+  // of the line; the caller ends the sequences that wait for the adapter. REQUIRES: result.id is in
+  // progress.
   std::int32_t complete(const TransferResult& result, TimePoint now);
 
   // Appends the loads to start now and closes slots. `first`: the adapter of the sequence that
-  // comes first in service order, -1 when that has none. Ids count up from `next_id`.
+  // comes first in service order, -1 when that sequence has none. Ids count up from `next_id`.
   void plan_loads(TimePoint now, std::int32_t first, TransferId& next_id,
                   std::vector<PlanTransfer>& out);
 
@@ -74,8 +77,8 @@ class AdapterSlots {
   // The slot that an adapter is in or being loaded into; -1: none.
   std::int32_t slot_of(std::int32_t adapter) const { return adapters_[index(adapter)].slot; }
 
-  // CHECKs slots, adapters and line against each other, and their sums against the number of
-  // sequences with adapters that wait and that hold a slot of the running set.
+  // CHECKs slots, adapters and line against each other, and their sums against the caller's counts
+  // of sequences with adapters: `waiting` in the queue, `running` in slots of the running set.
   void check_integrity(std::int64_t waiting, std::int64_t running) const;
 
  private:
@@ -88,7 +91,7 @@ class AdapterSlots {
     std::int32_t users = 0;       // sequences that hold a slot of the running set
     TransferId transfer = 0;      // while loading
     TimePoint since;              // resident
-    std::uint64_t last_used = 0;  // of `uses_`
+    std::uint64_t last_used = 0;  // value of `uses_` at the last use
   };
   struct Adapter {
     std::int32_t slot = -1;

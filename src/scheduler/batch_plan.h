@@ -1,31 +1,32 @@
 // BatchPlan: what one step runs, and what moves beside it. The scheduler writes a plan, the
-// executor obeys it, and nothing changes it between. Plain data in vectors whose capacity is
-// reserved once, so that steady state allocates nothing. Owner: the engine keeps one plan per step
-// in flight and lends it to scheduler and executor.
+// executor carries it out, and nothing changes it in between. Plain data in vectors whose capacity
+// is reserved once, so that steady state allocates nothing. Owner: the engine keeps one plan per
+// step in flight and lends it to scheduler and executor.
 //
-// A row is one sequence's share of the step: `query_len` tokens behind `context_len` tokens that
-// are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ only
+// A row is one sequence's share of the step: `query_len` tokens that follow `context_len` tokens,
+// which are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ
+// only
 // in these numbers. Logits are wanted at listed positions; commit takes 0 to query_len tokens.
 //
 // Order within a plan: table updates, then copies, then rows. Plans run in the order in which they
 // are submitted.
 //
 // A plan without rows may have transfers, copies with their table updates, and kv_blocks. It is
-// submitted and is then done or started: it is never in flight, is not committed, and takes no step
-// number. An empty plan is not submitted. Its table updates only make entries null; they may be
-// dropped, since nothing reads those entries.
+// submitted, and when submit() returns its work is done or started: it is never in flight, is not
+// committed, and takes no step number. An empty plan is not submitted. Its table updates only make
+// entries null; they may be dropped, since nothing reads those entries.
 //
-// Order rules for what moves, with any number of steps in flight:
+// Order rules for transfers and KV memory, with any number of steps in flight:
 // 1. A transfer of plan k starts after the rows and copies of every plan before k have run. It may
 //    run beside the rows of plan k and of later plans.
 // 2. From the plan that names a transfer until the plan() call that sees its completion, no row or
-//    copy writes what the transfer reads, or reads or writes what it writes. The scheduler
-//    guarantees this by holding the resource; the executor does not check it.
+//    copy writes what the transfer reads, and none reads or writes what the transfer writes. The
+//    scheduler guarantees this by holding the resource; the executor does not check it.
 // 3. No row or copy names a KV block at or above ResourceView::kv_backed_blocks. Growth that plan k
-//    asks for is used at the earliest by the plan() call whose ResourceView shows it. When plan k
-//    asks for fewer blocks than are backed, its copies move everything that lives above, and no
-//    later plan uses what lies above; the executor returns that memory after plan k's copies and
-//    all earlier steps have run, and says kv_backed_blocks() <= kv_blocks from submit() on.
+//    asks for may be used once a ResourceView shows it. When plan k asks for fewer blocks than are
+//    backed, its copies move every used block from above the new end to below it, and no later plan
+//    uses a block above the end. The executor returns that memory after plan k's copies and all
+//    earlier steps have run. From submit() on, kv_backed_blocks() <= kv_blocks.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@
 
 namespace sluice {
 
-// In BatchPlan::token_ids: "the token sampled last for this row's slot". The host may not know
-// it yet when a second step is planned behind the first; the executor does.
+// In BatchPlan::token_ids: the token sampled last for this row's slot. The host may not know that
+// token yet when it plans a second step while the first one runs; the executor does.
 inline constexpr TokenId kTokenFromLastStep = -1;
 
 struct PlanRow {
@@ -55,8 +56,8 @@ struct PlanRow {
   std::int32_t output_index = 0;
 };
 
-// A sequence that got its slot with this plan: newly admitted, or again after preemption. The
-// executor builds the slot's sampling state from `sequence` before it runs the rows.
+// A sequence that gets its slot in this plan: newly admitted, or admitted again after preemption.
+// The executor builds the slot's sampling state from `sequence` before it runs the rows.
 struct SlotAssignment {
   std::int32_t slot = 0;
   const Sequence* sequence = nullptr;  // valid until the step is committed
@@ -78,17 +79,17 @@ struct BatchPlan {
   // 0: unchanged. Otherwise the executor shall back KV memory for this many blocks, the null block
   // included. A refusal is data (ResourceView::kv_growth_failed), never an error.
   std::int32_t kv_blocks = 0;
-  std::vector<SequenceId> preempted;  // for metrics: back in the queue with this plan
-  // Sequences that this plan ended because they can never go on; finish_reason says why. Reported
-  // to the engine here and not by a commit.
+  std::vector<SequenceId> preempted;  // for metrics: this plan put them back in the queue
+  // Sequences that this plan ended because they can never run again; finish_reason says why. They
+  // are reported to the engine here, not by a commit.
   std::vector<Sequence*> ended;
 
   // Table changes and copies in the form that KvManager appends to.
   BlockChanges block_changes() { return {table_updates, block_ids, copies}; }
 
-  // Runs as a step: in flight from submit() until it is committed.
+  // Whether the plan runs as a step, which is in flight from submit() until it is committed.
   bool has_rows() const { return !rows.empty(); }
-  // Has nothing for the executor.
+  // Whether the executor has nothing to do.
   bool empty() const {
     return rows.empty() && transfers.empty() && copies.empty() && kv_blocks == 0;
   }

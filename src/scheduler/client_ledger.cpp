@@ -31,7 +31,8 @@ std::int32_t ClientLedger::open(std::string_view key) {
   return client;
 }
 
-// Ends with the first who is not ahead: without charges, under other policies than `vtc`, at once.
+// Stops at the first client that is not ahead; at once under policies that charge nothing (all but
+// `vtc`).
 std::int64_t ClientLedger::lifted(std::int64_t own) const {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::int64_t least = kNone;
@@ -57,8 +58,9 @@ void ClientLedger::finish(std::int32_t client) {
   if (++num_idle_ > kMaxIdle) forget_idle();
 }
 
-// First those whose counter the lift would raise anyway: for them nothing is lost. If that is not
-// enough, the least indebted, down to half, so that the cost is spread over many arrivals.
+// First forgets clients whose counter would be raised on their return anyway, which loses nothing.
+// If those are too few, forgets the smallest counters down to half of the limit, so that the cost
+// is spread over many arrivals.
 void ClientLedger::forget_idle() {
   const std::int64_t floor = lifted(0);
   std::vector<std::int32_t> idle;

@@ -1,11 +1,11 @@
 // ClientLedger: how much service each client has had: the counters of the Virtual Token Counter
-// algorithm (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024). A client is
-// whatever Request::client_key names; an empty key is one client too.
+// algorithm (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
+// Request::client_key names the client; all requests with an empty key are one client.
 //
-// Idle time earns no credit: a client whose queue was empty is lifted on arrival to the least
-// counter among those that wait, or, when none waits, to that of the client that left the queue
-// last. Debts are kept while a client is idle, for the most indebted kMaxIdle at most, so keys that
-// clients make up cannot fill the memory.
+// Idle time earns no credit: when a client whose queue was empty returns, its counter is raised to
+// the smallest counter of the waiting clients, or, when none waits, to that of the client that left
+// the queue last. The counters of idle clients are kept, but only the kMaxIdle largest, so invented
+// keys cannot fill the memory.
 // Owner: the scheduler's state. Threads: the engine's. Allocation: when clients come and go.
 #pragma once
 
@@ -26,17 +26,18 @@ class ClientLedger {
   // A new sequence of a client enters the queue. Returns the client's index, valid until finish()
   // was called for each of its sequences.
   std::int32_t arrive(std::string_view key);
-  // A sequence enters the queue again, preempted. Nothing is lifted: the client was not away.
+  // A preempted sequence enters the queue again. The counter is not raised: the client was not
+  // idle.
   void requeue(std::int32_t client) { ++accounts_[index(client)].queued; }
   // A sequence leaves the queue: for a slot, or because it ended there.
   void dequeue(std::int32_t client);
-  // A sequence's life is over.
+  // A sequence has ended.
   void finish(std::int32_t client);
 
   void charge(std::int32_t client, std::int64_t cost) { accounts_[index(client)].served += cost; }
   std::int64_t served(std::int32_t client) const { return accounts_[index(client)].served; }
 
-  // Clients remembered, idle ones included.
+  // Number of clients with a counter, idle ones included.
   std::size_t size() const { return clients_.size(); }
   // CHECKs the counts against `queued` waiting sequences and `alive` sequences in all.
   void check_integrity(std::size_t queued, std::size_t alive) const;
@@ -51,13 +52,13 @@ class ClientLedger {
   };
   static std::size_t index(std::int32_t client) { return static_cast<std::size_t>(client); }
   std::int32_t open(std::string_view key);
-  std::int64_t lifted(std::int64_t own) const;  // the counter of a client that comes back
+  std::int64_t lifted(std::int64_t own) const;  // the counter of a client that returns
   void forget_idle();
   void forget(std::int32_t client);
 
   std::vector<Account> accounts_;
   std::vector<std::int32_t> free_;
-  // Ordered: a client that chooses keys cannot make them collide, and no seed is needed.
+  // An ordered map: a client that chooses keys cannot cause hash collisions, and no seed is needed.
   std::map<std::string, std::int32_t, std::less<>> clients_;
   std::size_t num_idle_ = 0;
   std::int32_t last_left_ =

@@ -1,4 +1,5 @@
-// The second half of a step: what the executor returned becomes tokens, ends and free blocks.
+// The second half of a step: turns the executor's result into tokens, ended sequences and free
+// blocks.
 #include <algorithm>
 
 #include "base/check.h"
@@ -13,7 +14,7 @@ bool contains(const std::vector<TokenId>& ids, TokenId token) {
 }
 
 // Whether the sequence ends with its last token. Before min_tokens outputs the sampler masks stop
-// ids; one that comes nevertheless is an ordinary token.
+// ids; a stop id sampled nevertheless is an ordinary token.
 FinishReason finish_after(const Sequence& sequence, const SchedulerOptions& options) {
   const SamplingParams& sampling = sequence.request->sampling;
   const TokenId token = sequence.tokens.back();
@@ -91,7 +92,7 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   std::int32_t computed = row.context_len + row.query_len;
   if (row.num_logits > 0) computed = std::min(computed, r.known[s] - 1);
   const std::int32_t rejected = row.context_len + row.query_len - computed;
-  // Nothing may have been planned behind tokens that turned out not to exist.
+  // No row may have been planned after tokens that were rejected.
   CHECK(rejected == 0 || r.in_flight[s] == 0 || reason != FinishReason::kNone);
   r.next[s] -= rejected;
   r.undecided[s] = 0;
@@ -135,9 +136,8 @@ void Commit::finish_cancelled(std::int32_t slot) {
   out_.push_back(commit);
 }
 
-// A step runs from when it was planned, but not before the one in front of it has ended. In a
-// pipeline it goes through all stages beside others, and what its streams wait for is the whole
-// way.
+// A step starts when it is planned or when the step before it ends, whichever is later. In a
+// pipeline the time covers all stages, because the streams wait for all of them.
 void learn_step_time(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
   const bool alone = state.options.micro_batches == 1;
   const TimePoint start = alone ? std::max(plan.planned_at, state.last_end) : plan.planned_at;

@@ -3,8 +3,8 @@
 // Threads: called from the engine's thread only. submit() may return before the step has run; up
 // to max_in_flight() steps may be submitted and not collected.
 //
-// poll() to kv_growth_failed() have bodies for an executor whose KV memory is fixed and that moves
-// nothing; the scheduler that plans for it is made without growth and adapter slots.
+// poll() to kv_growth_failed() have default bodies for an executor with fixed KV memory and no
+// transfers. A scheduler that plans for such an executor is made without growth and adapter slots.
 #pragma once
 
 #include <cstdint>
@@ -50,12 +50,13 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // How many submitted steps may wait for collect(): 1, or 2 to plan ahead of the device.
+  // The number of submitted steps that may wait for collect(): 1, or 2 to plan ahead of the device.
   virtual int max_in_flight() const = 0;
 
   // Starts a step. REQUIRES: plan is not empty; fewer than max_in_flight() steps wait; a plan with
-  // rows stays unchanged until collected. A plan without rows is done or started on return: it is
-  // not in flight and has no result to collect. An error is final: the engine has failed.
+  // rows stays unchanged until collected. The work of a plan without rows is done or started on
+  // return: the plan is not in flight and has no result to collect. An error is final: the engine
+  // has failed.
   virtual Status submit(const BatchPlan& plan) = 0;
 
   // Waits for the oldest submitted step and writes its result, `out` cleared first.
@@ -75,16 +76,16 @@ class Executor {
     return {};
   }
 
-  // Whether what the executor runs with is still sound: the files that it maps. Cheap; called
-  // between steps and now and then while nothing runs. An error is final.
+  // Checks that the files which the executor maps are unchanged. Cheap; called between steps, and
+  // at next_check() while nothing runs. An error is final.
   virtual Status check(TimePoint now) {
     static_cast<void>(now);
     return {};
   }
-  // When check() should be called next, if nothing runs before.
+  // When check() should be called next if no step runs before then.
   virtual std::optional<TimePoint> next_check() const { return std::nullopt; }
 
-  // ResourceView's fields of these names.
+  // The ResourceView fields of the same names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
 };

@@ -15,7 +15,7 @@ KvSizer::KvSizer(KvManager& kv, Duration idle_release)
   CHECK(idle_release.count() >= 0);
 }
 
-// KV memory comes in whole chunks, the null block included, or whole.
+// KV memory is sized in whole chunks, the null block included, or at its maximum.
 std::int32_t KvSizer::whole_chunks(std::int64_t blocks) const {
   const std::int64_t chunk = kv_.options().chunk_blocks;
   return static_cast<std::int32_t>(
@@ -94,7 +94,7 @@ void KvSizer::begin_release(std::int32_t reserve) {
 
 void KvSizer::move_and_return(BatchPlan& plan) {
   if (kv_.num_blocks_above() > 0) {
-    // A copy on write could touch a moved block: not in one plan.
+    // A copy-on-write could use a moved block, so one plan never has both.
     if (!plan.copies.empty()) return;
     BlockChanges changes = plan.block_changes();
     kv_.move_down(kMovesPerPlan, changes);
@@ -111,7 +111,7 @@ std::optional<TimePoint> KvSizer::wake_at() const {
   if (idle_release_.count() == 0 || released_ || kv_.options().chunk_blocks == 0) {
     return std::nullopt;
   }
-  // After an activity the next plan notes the time.
+  // The first plan after an activity records the time.
   return active_ ? quiet_since_ : quiet_since_ + idle_release_;
 }
 

@@ -7,11 +7,11 @@
 //   when fewer than `reserve` blocks are fresh, or when a row or an admission lacks blocks. Growth
 //   adds whole chunks, one at least. An admission waits for growth rather than evict. A row evicts
 //   rather than wait, and waits rather than preempt. The reserve makes both rare.
-// - Refusal. After a refused growth the order goes on with eviction and preemption. The next growth
-//   is asked for kGrowthRetry after the refused one at the earliest.
-// - Idle release. After `idle_release` without a new request or an ended sequence, cached blocks
-//   are dropped, held blocks move down by copies (at most kMovesPerPlan in a plan), and the rest
-//   is returned. Held blocks, the reserve and the memory of the start are kept, in whole chunks.
+// - Refusal. After a refused growth, eviction and preemption follow. A plan asks for growth again
+//   kGrowthRetry after the refusal at the earliest.
+// - Idle release. When no request has arrived and no sequence has ended for `idle_release`, cached
+//   blocks are dropped, held blocks move down by copies (at most kMovesPerPlan in a plan), and the
+//   rest is returned. Held blocks, the reserve and the initial memory are kept, in whole chunks.
 //   A new need for blocks ends the release.
 // - Limit. Blocks at or above ResourceView::kv_limit_blocks leave service as soon as all held
 //   blocks fit below; the scheduler preempts until they do.
@@ -42,30 +42,30 @@ class KvSizer {
   // A request arrived, or a sequence ended: idle time counts from the next plan.
   void note_activity() { active_ = true; }
 
-  // Before a plan: takes over what was backed and refused.
+  // Before a plan: reads which growth was backed and which was refused.
   void begin(TimePoint now, const ResourceView& resources);
 
-  // More is held or promised than the limit allows. The caller admits no sequence
+  // Whether more blocks are held or promised than the limit allows. The caller admits no sequence
   // and preempts the newest ones until this is false, then calls apply_limit().
   bool over_limit() const { return kv_.num_held_blocks() >= limit_; }
   // Takes blocks at or above the limit out of service. REQUIRES: !over_limit().
   void apply_limit();
 
-  // Ends an idle release, since blocks are needed after all. True when there are more blocks now.
+  // Ends an idle release because blocks are needed again. True when there are more blocks now.
   bool stop_release();
 
-  // Whether blocks that are lacking may come by growth.
+  // Whether growth may supply blocks that are lacking.
   bool can_grow() const { return can_grow_; }
   // The most usable blocks that this engine can have under its limit.
   std::int32_t most_usable_blocks() const { return limit_ - 1; }
-  // A row or an admission lacks so many fresh blocks.
+  // A row or an admission lacks `blocks` fresh blocks.
   void want(std::int32_t blocks) { wanted_ = std::max(wanted_, blocks); }
 
-  // After the rows are planned: names growth, moves and what is returned. `reserve`: fresh blocks
-  // below which growth is asked for.
+  // After the rows are planned: adds growth, moves and the return of memory to the plan. The plan
+  // asks for growth when fewer than `reserve` blocks are fresh.
   void finish(TimePoint now, std::int32_t reserve, BatchPlan& plan);
 
-  // When plan() should be called for the sake of idle release, though nothing waits or runs.
+  // When plan() should be called for idle release, although nothing waits or runs.
   std::optional<TimePoint> wake_at() const;
 
   void check_integrity() const;
@@ -78,9 +78,9 @@ class KvSizer {
 
   KvManager& kv_;
   Duration idle_release_;
-  std::int32_t backed_;  // as the executor says
+  std::int32_t backed_;  // as the executor reports
   std::int32_t limit_;   // of blocks in service, the null block included
-  std::int32_t asked_;   // the kv_blocks named last
+  std::int32_t asked_;   // the last BatchPlan::kv_blocks
   std::int32_t wanted_ = 0;
   bool can_grow_ = false;
   bool releasing_ = false;  // idle: blocks above the end move down, then memory is returned

@@ -80,8 +80,8 @@ RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
   return RowOutcome::kPlanned;
 }
 
-// The last sequence in service order behind `before_slot` (-1: any) that no step in flight names;
-// -1 when there is none.
+// The last sequence in service order that comes after `before_slot` (-1: any) and that no step in
+// flight names; -1 when there is none.
 std::int32_t PlanPass::newest_idle(std::int32_t before_slot) const {
   const std::vector<std::int32_t>& order = set().order;
   for (std::size_t i = order.size(); i > 0 && order[i - 1] != before_slot; --i) {
@@ -90,20 +90,21 @@ std::int32_t PlanPass::newest_idle(std::int32_t before_slot) const {
   return -1;
 }
 
-// The newest sequence sits out this plan, so that it can be preempted in a later one.
+// The newest sequence gets no row in this plan, so that a later plan can preempt it.
 void PlanPass::hold_newest() {
   set().held[at(set().order.back())] = 1;
   holds_victim_ = true;
 }
 
-// Finds blocks for `count` more tokens of `slot` (kPlanned): from an idle release that ends, by
-// growth (then the row waits for it), else by preempting the newest sequences. Victims are only
-// those behind the slot in the order and not in flight: a step in flight writes into its blocks,
-// and a row of this plan is final. Otherwise the sequence waits with its blocks; it may yet be
-// another one's victim, but gives nothing up before that. The oldest never waits for long: when all
-// possible victims are in flight, the newest of them sits out this plan and so can be preempted in
-// the next one. (Else, with steps that always overlap, the oldest would wait until they come to
-// need a block themselves.)
+// Finds blocks for `count` more tokens of `slot`: by ending an idle release, by growth (the row
+// waits for it), else by preempting the newest sequences. Returns kPlanned when the blocks are
+// there.
+// A victim comes after the slot in service order and is not in flight, because a step in flight
+// writes into its blocks and a row of this plan is final. Without a victim, the sequence waits and
+// keeps its blocks until another sequence preempts it.
+// The oldest sequence never waits long. When all possible victims are in flight, the newest of them
+// gets no row in this plan, so that the next plan can preempt it. Without this rule, steps that
+// always overlap would make the oldest wait until the victims need a block themselves.
 RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
   const std::int32_t first = set().next[at(slot)];
   if (state_.kv_sizer.stop_release() && state_.kv.extend(slot, first, count, changes_)) {
@@ -146,7 +147,7 @@ void PlanPass::keep_kv_limit() {
   size.apply_limit();
 }
 
-// One more step of all decodes, and a step of prompts when some wait.
+// Blocks for one more step of all decodes, and for a step of prompts if any wait.
 std::int32_t PlanPass::growth_reserve() const {
   const std::int32_t groups = state_.kv.num_groups();
   const std::int32_t block = state_.kv.block_size();
@@ -161,8 +162,8 @@ void PlanPass::finish() {
   if (plan_.has_rows()) note_end();
 }
 
-// Nothing is in flight, nothing was found to run or to move, and a sequence lacks memory: it has
-// all of it and cannot go on.
+// If nothing is in flight, nothing can run or move, and a sequence lacks memory, then it already
+// has all the memory and can never run again.
 void PlanPass::end_stuck() {
   if (lacks_memory_ == nullptr || state_.next_committed < state_.next_step) return;
   if (!plan_.empty() || !plan_.preempted.empty() || !plan_.ended.empty()) return;
@@ -208,7 +209,7 @@ bool PlanPass::waits_for_leader(const WaitingEntry& entry) const {
   return leader.computed < leader.prompt_len - 1;
 }
 
-// Not when the prefix cache has as much: then nothing needs to be copied.
+// Not if the prefix cache holds as many tokens, because sharing those needs no copy.
 bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) const {
   if (group == nullptr || group->leader_slot < 0) return false;
   const std::int32_t shared = sequence.prompt_len - 1;
@@ -217,13 +218,14 @@ bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) cons
          state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1) < shared;
 }
 
-// How long the row of a whole prompt would be. Looks into the prefix cache only when that decides.
+// The length of a row with the whole prompt. Reads the prefix cache only when its answer can
+// matter.
 std::int32_t PlanPass::tokens_to_compute(const Sequence& sequence) const {
   const std::int32_t num_tokens = sequence.length();
   return num_tokens <= tokens_left() ? num_tokens : tokens_missing(sequence);
 }
 
-// Tokens that no cached block and no sibling has.
+// Tokens that neither cached blocks nor a sibling choice can supply.
 std::int32_t PlanPass::tokens_missing(const Sequence& sequence) const {
   const std::int32_t num_tokens = sequence.length();
   if (may_fork(sequence, state_.group_of(sequence))) return num_tokens - sequence.prompt_len + 1;
@@ -241,9 +243,8 @@ std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, Reservation r
   return sequence.length();
 }
 
-// Blocks that running sequences, those admitted in this plan included, take for their next
-// SchedulerOptions::decode_headroom tokens each. Computed once for a plan; admissions add their
-// own.
+// Blocks that running sequences need for their next SchedulerOptions::decode_headroom tokens each.
+// Computed once for a plan; each admission adds its own need.
 std::int32_t PlanPass::decode_room() {
   if (decode_room_ >= 0) return decode_room_;
   decode_room_ = 0;
@@ -258,7 +259,7 @@ std::int32_t PlanPass::room_of(std::int32_t slot) const {
   return state_.kv.blocks_to_reach(slot, to);
 }
 
-// A sequence that is alone may use all there is, since no other one decodes.
+// A sequence that is alone may use all blocks, because no other sequence decodes.
 Headroom PlanPass::headroom(Reservation reservation) {
   Headroom room;
   room.spare_cached = state_.kv_sizer.can_grow();
@@ -284,7 +285,7 @@ std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Seque
   return cached;
 }
 
-// Even alone, with all the memory that there may be.
+// Whether the sequence does not fit even alone in the maximum of KV memory.
 bool PlanPass::never_fits(const Sequence& sequence, Reservation reservation) const {
   const std::int32_t tokens =
       reservation == Reservation::kPrompt ? sequence.length() : sequence.max_len - 1;

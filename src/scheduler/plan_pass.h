@@ -1,7 +1,9 @@
-// PlanPass: one plan in the making. Policies see the running set, the waiting queue and the token
-// budget through it, and plan by its building blocks, which keep every invariant (blocks before
-// rows, victims never in flight, no row beyond max_len, adapters resident) whatever the policy
-// does. Rows are final once planned. Lives during one Scheduler::plan().
+// PlanPass: builds one BatchPlan. A policy reads the running set, the waiting queue and the token
+// budget through it, and plans by calling its functions. The functions keep every invariant,
+// whatever the policy does: a row has blocks before it is planned, a victim of preemption is never
+// in flight, no row exceeds max_len, and a row's adapter is resident. Rows are final once planned.
+// Owner: Scheduler::plan(), for one call. Threads: the engine's. Allocation: only the tokens of a
+// sequence that gets its first slot.
 #pragma once
 
 #include <algorithm>
@@ -14,31 +16,31 @@
 
 namespace sluice {
 
-// How a prompt that is admitted becomes rows.
+// How the prompt of an admitted sequence is split into rows.
 enum class PromptRows : std::uint8_t {
-  kChunks,  // the first chunk is what the token budget has left
-  kWhole,   // one row, or it is not admitted in this plan
+  kChunks,  // chunks; the first one takes the rest of the token budget
+  kWhole,   // one row; a prompt that does not fit is not admitted in this plan
 };
 
-// The blocks that admission promises a sequence. With more than its prompt it never waits for a
-// block later and is never preempted. A sequence that is alone is promised no more than its own
-// max_tokens.
+// The blocks that admission promises to a sequence. A sequence that is promised more than its
+// prompt never waits for a block later and is never preempted. A sequence that is alone is promised
+// blocks for its prompt and max_tokens at most.
 enum class Reservation : std::uint8_t {
-  kPrompt,     // what is known of it now; admission leaves headroom for decodes
+  kPrompt,     // its known tokens; admission leaves headroom for decodes
   kMaxTokens,  // its prompt and max_tokens
-  kContext,    // max_model_len, whatever it asks for
+  kContext,    // max_model_len tokens
 };
 
 struct Admission {
   PromptRows rows = PromptRows::kChunks;
   Reservation reservation = Reservation::kPrompt;
-  // Only sequences whose ticket is below it.
+  // Admits only sequences with a lower ticket.
   std::uint64_t before_ticket = std::numeric_limits<std::uint64_t>::max();
 };
 
 enum class RowOutcome : std::uint8_t {
   kPlanned,
-  kWaits,  // no memory or no time now; keeps its blocks and its place
+  kWaits,  // no memory or no time now; the sequence keeps its blocks and its place
 };
 
 class PlanPass {
@@ -52,38 +54,40 @@ class PlanPass {
   // The ticket that the next sequence to arrive will get.
   std::uint64_t next_ticket() const { return state_.next_ticket; }
   // Slots of running sequences in service order (priority, arrival). Planning a row may preempt
-  // sequences behind it in this order, never in front of it: walk by index.
+  // sequences after it in this order, never before it, so callers iterate by index.
   std::span<const std::int32_t> running() const { return state_.running.order; }
-  // Tokens of the budget that are left; 0 when decodes exceed it, or when the time budget
-  // leaves no time for one more chunk.
+  // Tokens left of the token budget. 0 when decodes exceed the budget or when the time budget has
+  // no time for one more chunk.
   std::int32_t tokens_left() const {
     return std::max(0, token_limit_ - static_cast<std::int32_t>(plan_.token_ids.size()));
   }
   // Rows planned so far.
   std::span<const PlanRow> rows() const { return plan_.rows; }
-  // A sequence was preempted or had to wait for blocks in this plan.
+  // Whether this plan preempted a sequence or left one waiting for blocks.
   bool short_of_memory() const { return short_of_memory_; }
 
-  // A sequence waits for blocks of one in flight, which sits this plan out so that it can be
-  // preempted in the next plan.
+  // Whether a sequence waits for the blocks of a sequence in flight (the victim). The victim gets
+  // no row in this plan, so that the next plan can preempt it.
   bool holds_victim() const { return holds_victim_; }
 
-  // A prompt (after preemption: with its outputs) is not fully planned yet and may go on.
+  // Whether a part of the prompt is not planned yet and may be planned now. After a preemption the
+  // outputs so far count as prompt.
   bool prefilling(std::int32_t slot) const {
     return set().next[at(slot)] < set().prefill_end[at(slot)] && set().held[at(slot)] == 0;
   }
-  // The prompt is planned, one more token cannot exceed max_len, and where it stands is known; in
-  // a pipeline of several micro-batches also that token itself.
+  // Whether the next token can be planned: the whole prompt is planned, one more token does not
+  // exceed max_len, and the next position is known. With several micro-batches, the id of the token
+  // before it must be known too.
   bool decode_ready(std::int32_t slot) const {
     return set().next[at(slot)] >= set().prefill_end[at(slot)] &&
            set().next[at(slot)] < set().decode_end[at(slot)] && set().held[at(slot)] == 0 &&
            set().undecided[at(slot)] == 0 && (overlap_ || idle(slot));
   }
-  // A token behind the prompt is planned or computed.
+  // Whether a token after the prompt is planned or computed.
   bool decoding(std::int32_t slot) const {
     return set().next[at(slot)] > set().prefill_end[at(slot)];
   }
-  // No step in flight names the slot: its tokens are all known, and it may be preempted.
+  // Whether no step in flight uses the slot: all its tokens are known, and it may be preempted.
   bool idle(std::int32_t slot) const { return set().in_flight[at(slot)] == 0; }
   const Sequence& sequence(std::int32_t slot) const { return *set().sequence[at(slot)]; }
 
@@ -98,12 +102,13 @@ class PlanPass {
     return RowOutcome::kPlanned;
   }
 
-  // Plans the next token and behind it guesses, which the executor accepts or not: logits at every
-  // position, 1 to guesses.size() + 1 tokens come back. As many guesses as max_len allows are used.
-  // Nothing more is planned for the slot before the commit. REQUIRES: decode_ready, idle(slot).
+  // Plans the next token followed by guessed tokens, which the executor accepts or rejects. Logits
+  // are wanted at every position, and the commit returns 1 to guesses.size() + 1 tokens. Guesses
+  // beyond max_len are not used. The slot gets no other row before the commit. REQUIRES:
+  // decode_ready(slot), idle(slot).
   RowOutcome decode_guessed(std::int32_t slot, std::span<const TokenId> guesses);
 
-  // Plans the next chunk, of at most max_tokens and, with a time budget, of what the time allows.
+  // Plans the next chunk of at most max_tokens tokens, fewer when the time budget allows fewer.
   // REQUIRES: prefilling(slot), max_tokens > 0.
   RowOutcome prefill(std::int32_t slot, std::int32_t max_tokens);
 
@@ -111,54 +116,58 @@ class PlanPass {
   // not limit decodes.
   void decode_all();
 
-  // Plans the next chunk of each running prompt, in service order, while the budget lasts.
+  // Plans the next chunk of each running prompt, in service order, until the token budget is used
+  // up.
   void prefill_all();
 
-  // Both at once, in service order: a decode or the next chunk for each that has one, while the
-  // budget lasts. Here it limits decodes too.
+  // Plans a decode or the next chunk for each running sequence that has one, in service order,
+  // until the token budget is used up. Here the budget limits decodes too.
   void advance_all();
 
-  // The entry is empty, its adapter may not be used now, or it is a choice of a request (n > 1)
-  // whose leader has not computed the prompt: others go first, and it holds up none of them.
+  // Whether admission skips the entry: it is empty, its adapter may not be used now, or it is a
+  // choice of a request (n > 1) whose leader has not computed the prompt. Later entries may be
+  // admitted before it.
   bool passes_over(const WaitingEntry& entry) const {
     if (entry.sequence == nullptr) return true;
     if (entry.adapter >= 0 && !state_.adapters.ready(entry.adapter)) return true;
     return waits_for_leader(entry);
   }
 
-  // Slot, budget and the micro-batch's share are there; memory is not checked.
+  // Whether a slot, tokens of the budget and a place in the micro-batch are free. Memory is not
+  // checked.
   bool can_admit() const {
     return admits_ && tokens_left() > 0 && !set().free_slots.empty() &&
            plan_.rows.size() < max_rows_;
   }
 
-  // Admits one waiting sequence and plans the first row of its prompt. False, and nothing changes,
-  // when slot, budget, share of the micro-batch or memory are missing. A sequence that needs more
-  // memory than there may ever be is ended: also false, and the entry is empty then.
+  // Admits one waiting sequence and plans the first row of its prompt. Returns false without a
+  // change when there is no slot, budget, place in the micro-batch or memory. Also returns false
+  // when the sequence needs more memory than there can ever be; then the sequence is ended and its
+  // entry empty.
   // REQUIRES: !passes_over(waiting()[position]).
   bool admit_at(std::size_t position, const Admission& how);
 
-  // Admits the first waiting sequence that is not passed over. False when there is none or it
-  // cannot be admitted: no sequence behind it overtakes it.
+  // Admits the first waiting sequence that is not passed over. Returns false when there is none or
+  // when it cannot be admitted; no later sequence overtakes it.
   bool admit_next(const Admission& how);
   void admit_all(const Admission& how) {
     while (admit_next(how)) {
     }
   }
 
-  // Admits choices whose leader runs and has computed their prompt, and no other sequence.
+  // Admits only choices whose leader is running and has computed their prompt.
   void admit_choices(const Admission& how);
 
-  // The clients' counters, for policies that admit by them.
+  // The service counters of clients, for policies that admit by them.
   ClientLedger& clients() { return state_.clients; }
   std::int64_t served(std::int32_t client) const { return state_.clients.served(client); }
   std::int32_t client_of(std::int32_t slot) const { return set().client[at(slot)]; }
 
-  // Before the policy: preempts the newest while more blocks are held than the KV limit allows, and
-  // ends a sequence that cannot run within it even alone.
+  // Called before the policy. Preempts the newest sequences while more blocks are held than the KV
+  // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();
-  // After the policy: asks for KV memory or returns it; ends a sequence that can never go on; notes
-  // when the step should end.
+  // Called after the policy. Asks for KV memory or returns it, ends a sequence that can never run
+  // again, and records when the step should end.
   void finish();
 
  private:
@@ -192,36 +201,37 @@ class PlanPass {
   std::int32_t tokens_to_reserve(const Sequence& sequence, Reservation reservation) const;
   std::optional<std::int32_t> take_blocks(std::int32_t slot, const Sequence& sequence,
                                           Reservation reservation);
-  // No other sequence runs or holds blocks.
+  // Whether no other sequence runs or holds blocks.
   bool is_alone() const { return set().order.empty() && set().num_draining == 0; }
 
   SchedulerState& state_;
   TimePoint now_;
   BatchPlan& plan_;
   BlockChanges changes_;
-  std::size_t cursor_ = 0;  // in the waiting queue: those before it wait for their leaders
+  std::size_t cursor_ = 0;  // in the waiting queue: all entries before it wait for their leaders
   bool short_of_memory_ = false;
   bool holds_victim_ = false;
   bool admits_ = true;
-  // Waits for blocks that neither growth nor preemption can give in this plan; null: none does.
+  // The sequence that waits for blocks which neither growth nor preemption can supply in this plan;
+  // null: there is none.
   const Sequence* lacks_memory_ = nullptr;
   std::int32_t decode_room_ = -1;  // -1: not computed yet
   std::int32_t token_limit_;       // of the step; 0 once its time is spent
 
-  // With a time budget, from the first chunk on: what is planned, and what it may take.
+  // With a time budget, from the first chunk on: the planned rows and their time limit.
   const TimeBudget* time_ = nullptr;
   bool chunks_begun_ = false;
   std::int32_t num_chunks_ = 0;
   StepFeatures planned_;
   double limit_ns_ = 0;
 
-  // The limits of one of several micro-batches; with one there are none.
-  bool overlap_;  // a decode may be planned behind a step in flight
+  // Limits of a micro-batch; a single micro-batch has none.
+  bool overlap_;  // a decode may be planned while a step with its sequence is in flight
   std::size_t max_rows_;
-  std::size_t max_running_rows_;  // of sequences that ran before
+  std::size_t max_running_rows_;  // of sequences that were running before this plan
 };
 
-// A row of `count` tokens behind what is planned already; its tokens and logits are the caller's.
+// Appends a row for the slot's next `count` tokens. The caller adds its tokens and logits.
 inline PlanRow& PlanPass::append_row(std::int32_t slot, std::int32_t count) {
   RunningSet& r = set();
   const std::size_t s = at(slot);

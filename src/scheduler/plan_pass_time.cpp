@@ -1,11 +1,11 @@
-// The time budget of a plan: what the decodes leave, and how long a chunk may be.
+// The time budget of a plan: the time that the decodes leave, and the length of chunks within it.
 #include <algorithm>
 
 #include "scheduler/plan_pass.h"
 
 namespace sluice {
 
-// Steps run one after the other: this one begins when those in flight have ended.
+// Steps run one after another: this one begins when the steps in flight have ended.
 TimePoint PlanPass::step_start() const {
   const bool in_flight = state_.next_committed < state_.next_step;
   return in_flight ? std::max(now_, state_.busy_until) : now_;
@@ -15,7 +15,7 @@ TimePoint PlanPass::step_start() const {
 void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->predictor.window); }
 
 // Sums up the time of the decodes and the slack of the stream that is due first. A stream whose
-// first token is not known yet (its step is in flight) has its next one due a TBT from now.
+// first token is not known yet (its step is in flight) is due one TBT from now.
 void PlanPass::begin_chunks() {
   chunks_begun_ = true;
   const TimePoint start = step_start();
@@ -30,9 +30,9 @@ void PlanPass::begin_chunks() {
   sum_up_decodes();
 }
 
-// At most `wanted` tokens, 0 for none. A chunk with fewer than wanted is the step's last. The first
-// chunk has min_chunk tokens whatever the time says; a further one with less would be split for
-// nothing.
+// The length of the next chunk: at most `wanted` tokens, 0 for no chunk. A chunk shorter than
+// `wanted` is the step's last. The first chunk has at least min_chunk tokens whatever its time. A
+// further chunk below min_chunk is not worth a split.
 std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t wanted,
                                          bool ends_prompt) {
   if (!chunks_begun_) begin_chunks();
@@ -44,7 +44,7 @@ std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t want
   return fits == 0 && num_chunks_ == 0 ? least : fits;
 }
 
-// Whether a chunk of a prompt that waits would get time: asked before it is admitted.
+// Whether the step has time for a chunk of a waiting prompt. Checked before its admission.
 bool PlanPass::time_for(const WaitingEntry& entry) {
   if (num_chunks_ == 0) return true;
   const std::int32_t num_tokens = entry.sequence->length();
@@ -58,7 +58,7 @@ bool PlanPass::time_for(const WaitingEntry& entry) {
   return fits;
 }
 
-// With a time budget: when the step of this plan should end.
+// With a time budget: records when the step of this plan should end.
 void PlanPass::note_end() {
   if (time_ == nullptr) return;
   if (!chunks_begun_) sum_up_decodes();

@@ -1,5 +1,6 @@
-// Policy: who runs in the next step, composed of the building blocks of PlanPass. A policy keeps
-// no copy of queues or blocks; the little it remembers (whose turn it is) is its own.
+// Policy: decides which sequences run in the next step, by calling the functions of PlanPass. A
+// policy keeps no copy of queues or blocks; it may keep a little state of its own, such as the
+// client to serve next.
 // Owner: the scheduler. Threads: the engine's. Allocation: none per step.
 #pragma once
 
@@ -18,26 +19,26 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
-  // The token budget that the policy plans with when the user asks for options.token_budget: more
-  // when it never splits a prompt. A step has at most max(this, max_num_seqs) tokens, a row at most
-  // min(this, max_model_len).
+  // The token budget that the policy plans with. A policy that never splits a prompt returns more
+  // than options.token_budget. A step has at most max(token_budget(), max_num_seqs) tokens, a row
+  // at most min(token_budget(), max_model_len).
   virtual std::int32_t token_budget(const SchedulerOptions& options) const;
-  // Whether SchedulerOptions::time_budget makes sense: steps have all decodes first and chunks
-  // behind them, so that the time left for chunks is known.
+  // Whether the policy supports SchedulerOptions::time_budget: it plans all decodes of a step
+  // before the chunks, so that the time left for chunks is known.
   virtual bool plans_by_time() const { return false; }
   // Fills the pass's plan. Everything planned is final: rows are never taken back.
   virtual void plan(PlanPass& pass) = 0;
 };
 
-// The token budget of policies that run whole prompts beside decodes: a whole context fits beside
-// all the decodes there can be.
+// The token budget of policies that run whole prompts beside decodes: one full context plus
+// max_num_seqs decodes.
 std::int32_t budget_beside_decodes(const SchedulerOptions& options);
 
 // The policies that `--scheduler` may name.
 std::vector<std::string_view> policy_names();
 
-// kUnsupported for a policy that is known and not built yet, kInvalidArgument for any other name;
-// both list the names that work.
+// Makes a policy by name. Errors: kUnsupported for a policy that is planned but not built,
+// kInvalidArgument for any other name; both list the names that work.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 
 }  // namespace sluice

@@ -18,7 +18,7 @@ void VtcPolicy::plan(PlanPass& pass) {
   }
 }
 
-// Makes the lines of the priority class that begins there, back to front. Returns where it ends.
+// Builds the lines of the priority class that starts at `begin`, back to front. Returns its end.
 std::size_t VtcPolicy::line_up(std::span<const WaitingEntry> waiting, std::size_t begin) {
   const std::int32_t priority = waiting[begin].order.priority;
   const auto behind = std::partition_point(
@@ -41,7 +41,7 @@ std::size_t VtcPolicy::line_up(std::span<const WaitingEntry> waiting, std::size_
 }
 
 // The next sequence is the first one of the client with the least counter; among equal clients, the
-// first in service order. False when it does not fit: no other one overtakes it.
+// first in service order. False when it does not fit; then no other sequence overtakes it.
 bool VtcPolicy::admit_lines(PlanPass& pass) {
   const auto comes_later = [&](const Line& a, const Line& b) {
     return std::pair(pass.served(a.client), a.first) > std::pair(pass.served(b.client), b.first);
@@ -77,8 +77,8 @@ void VtcPolicy::charge_decodes(PlanPass& pass) const {
   }
 }
 
-// All chunks are charged at once, so that the next choice knows of it. A client does not pay again
-// after a preemption, nor for tokens from the prefix cache or from a sibling.
+// All chunks are charged at once, so that the next decision includes them. A client does not pay
+// again after a preemption, nor for tokens from the prefix cache or from a sibling.
 void VtcPolicy::charge_prompt(PlanPass& pass, std::int32_t slot) const {
   const Sequence& sequence = pass.sequence(slot);
   if (sequence.num_preemptions > 0) return;

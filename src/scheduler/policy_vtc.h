@@ -1,7 +1,7 @@
 // `vtc`: stall-free batches, admitted fairly by client: the Virtual Token Counter (Sheng et al.,
-// "Fairness in Serving Large Language Models", OSDI 2024). Among the waiting
-// clients of the best priority, the one that was served least comes next; the counters are
-// ClientLedger's. docs/scheduling.md has the rules.
+// "Fairness in Serving Large Language Models", OSDI 2024). Among the waiting clients of the best
+// priority, the one that was served least is admitted next. ClientLedger has the counters.
+// docs/scheduling.md has the rules.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// ResourceView: what the scheduler knows of the world outside its own state. Plain data that the
-// caller of plan() fills from the executor before each plan, so that the engine, the simulator and
-// tests can all replay it. The scheduler never calls out.
+// ResourceView: the state outside the scheduler that plan() reads. The caller of plan() fills it
+// from the executor before each plan. Because it is plain data, the engine, the simulator and tests
+// can replay it. The scheduler never calls the executor.
 // Owner: the caller of plan(); spans stay valid during that call. Any thread.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace sluice {
 struct ResourceView {
   // Transfers that ended since the last plan, in order of completion. Each is reported once.
   std::span<const TransferResult> completed;
-  // KV blocks that have memory now, the null block included. 0: KV memory is fixed, and backed as
-  // KvOptions::num_blocks says.
+  // KV blocks that are backed now, the null block included. 0: KV memory is fixed at
+  // KvOptions::num_blocks.
   std::int32_t kv_backed_blocks = 0;
   // The system refused the memory that the last growth asked for. Stays true until the scheduler
   // asks again.

@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-// A plan's vectors for the largest step there can be. Block ids are the exception: many long
-// prefix hits in one step may exceed the memory's own number of blocks, and then they grow.
+// Reserves a plan's vectors for the largest possible step. Block ids are the exception: many long
+// prefix hits in one step may name more ids than there are blocks, and then that vector grows.
 void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& plan) {
   const auto seqs = static_cast<std::size_t>(options.max_num_seqs);
   if (plan.rows.capacity() >= seqs) return;
@@ -23,7 +23,7 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.token_ids.reserve(seqs + static_cast<std::size_t>(options.token_budget));
   plan.logit_positions.reserve(seqs);
   plan.assignments.reserve(seqs);
-  // Hits, behind the window, copied, appended, moved down.
+  // One update each for: hits, blocks that left the window, copied, appended, moved down.
   plan.table_updates.reserve(seqs * groups * 5);
   plan.block_ids.reserve(2 * blocks);
   plan.copies.reserve(std::max(seqs * groups, std::size_t{KvSizer::kMovesPerPlan}));

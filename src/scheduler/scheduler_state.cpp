@@ -164,7 +164,7 @@ void SchedulerState::vacate(std::int32_t slot) {
   --running.num_draining;
 }
 
-// Outputs get their names only here, when the sequence leaves its slot: a decode-only step hashes
+// Output blocks are named only when the sequence leaves its slot, so a decode-only step hashes
 // nothing.
 void SchedulerState::publish_outputs(std::int32_t slot, Sequence& sequence) {
   const std::optional<Hash128>& root = sequence.request->block_hash_root;

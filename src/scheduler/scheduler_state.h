@@ -1,4 +1,4 @@
-// SchedulerState: everything the scheduler knows, common to all policies: the waiting queue, the
+// SchedulerState: all state of the scheduler, common to all policies: the waiting queue, the
 // running set, KV bookkeeping, the clients' counters and the choices of one request. Internal to
 // scheduler/; read and changed by Scheduler (add, cancel, commit) and PlanPass (plan).
 //
@@ -39,17 +39,17 @@ struct RunningSet {
   std::vector<Sequence*> sequence;  // null when draining after a finish
   std::vector<SequenceId> id;
   std::vector<ServiceOrder> service_order;
-  // Position of the first token in no plan yet: computed + in flight.
+  // Position of the first token that no plan has: computed + in flight.
   std::vector<std::int32_t> next;
   std::vector<std::int32_t> known;        // tokens whose ids have come back
   std::vector<TokenId> last_token;        // the last of them
   std::vector<std::int32_t> prefill_end;  // tokens known at admission; from there on, decode
-  std::vector<std::int32_t> decode_end;   // a row at or behind it could only exceed max_len
+  std::vector<std::int32_t> decode_end;   // a row at or after this position would exceed max_len
   std::vector<std::int32_t> prompt_len;
   std::vector<std::int32_t> client;     // in the ClientLedger
   std::vector<std::int32_t> adapter;    // as Request::adapter
   std::vector<std::int32_t> in_flight;  // steps planned and not committed that name the slot
-  std::vector<std::uint8_t> held;       // is to sit out this plan, so that it can be a victim
+  std::vector<std::uint8_t> held;       // gets no row in this plan; the next one can preempt it
   std::vector<std::uint8_t> undecided;  // the row in flight may commit fewer tokens than it has
 
   std::vector<std::int32_t> order;       // running slots in service order
@@ -59,8 +59,8 @@ struct RunningSet {
   static std::size_t index(std::int32_t slot) { return static_cast<std::size_t>(slot); }
 };
 
-// The choices of a request with n > 1. They share its prompt: one is admitted on its own (the
-// leader), the others wait until it has computed the prompt and then fork its blocks.
+// The choices of a request with n > 1. They share its prompt: one (the leader) is admitted alone;
+// the others wait until the leader has computed the prompt and then fork its blocks.
 struct ChoiceGroup {
   std::int32_t leader_slot = -1;  // -1: the next one admitted leads
   std::int32_t alive = 0;
@@ -81,8 +81,8 @@ struct SchedulerState {
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows
   std::uint64_t next_committed = 0;  // step
-  // With a time budget: what steps take, when those planned so far should end, and when the last
-  // one committed did.
+  // With a time budget: the step times, when the steps planned so far should end, and when the last
+  // committed step ended.
   std::optional<StepTimeCorrection> step_time;
   TimePoint busy_until;
   TimePoint last_end;
@@ -96,26 +96,28 @@ struct SchedulerState {
   // The digests known for a sequence's blocks.
   static const std::vector<Hash128>& known_hashes(const Sequence& sequence);
 
-  // Gives an entry's sequence a free slot and its place in the order. The blocks are there already.
+  // Gives an entry's sequence a free slot and its place in the order. REQUIRES: the slot has its
+  // blocks.
   void occupy(std::int32_t slot, const WaitingEntry& entry, std::int32_t cached);
   // Takes a slot out of the running order; blocks and slot stay until vacate().
   void leave_order(std::int32_t slot);
   // Frees blocks and slot. REQUIRES: not in the order, no step in flight.
   void vacate(std::int32_t slot);
-  // Back to the queue; everything will be computed again. REQUIRES: not in flight.
+  // Frees the slot and its blocks and puts the sequence back in the queue; its tokens will be
+  // computed again. REQUIRES: not in flight.
   void preempt(std::int32_t slot, BatchPlan& plan);
   // Ends a sequence that holds a slot. The slot drains while a step in flight names it.
   void finish_running(std::int32_t slot, FinishReason reason);
-  // Ends the life of a sequence that holds neither slot nor place in the queue any more.
+  // Finishes a sequence that holds neither a slot nor a place in the queue.
   void finish(Sequence& sequence, std::int32_t client, FinishReason reason);
-  // Puts an entry into the queue, or takes it out.
+  // Adds an entry to the queue, or removes it.
   void enqueue(const WaitingEntry& entry);
   WaitingEntry dequeue(std::size_t position);
 
   // End a sequence in a plan, which reports it. REQUIRES: the slot is not in flight.
   void end_running(std::int32_t slot, FinishReason reason, BatchPlan& plan);
   void end_waiting(std::size_t position, FinishReason reason, BatchPlan& plan);
-  // Takes ended transfers. A failed load ends the sequences that wait for its adapter.
+  // Handles ended transfers. A failed load ends the sequences that wait for its adapter.
   void take_completions(TimePoint now, std::span<const TransferResult> completed, BatchPlan& plan);
   // Starts loads. REQUIRES: the waiting queue is compacted.
   void plan_loads(TimePoint now, BatchPlan& plan);

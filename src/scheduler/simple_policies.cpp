@@ -9,7 +9,7 @@ namespace sluice {
 // ---------------------------------------------------------------- stall-free
 
 // Decodes count in the budget and are never limited by it, so that streams do not stall. A step
-// that was short of memory admits no sequence: the victim would come back at once and be preempted
+// that was short of memory admits no sequence: the victim would return at once and be preempted
 // again.
 void StallFreePolicy::plan(PlanPass& pass) {
   pass.decode_all();
@@ -19,9 +19,8 @@ void StallFreePolicy::plan(PlanPass& pass) {
 
 // ---------------------------------------------------------------- chunked-only
 
-// A phase with nothing to run leaves its turn to the other one. If a decode waits for a victim that
-// was in flight, decodes have the next turn too: a chunk in between would put the victim in flight
-// again.
+// If one phase has nothing to run, the other one runs. If a decode waits for a victim that was in
+// flight, the next step has decodes again: a chunk in between would put the victim in flight again.
 void ChunkedOnlyPolicy::plan(PlanPass& pass) {
   if (chunks_first_ && plan_chunks(pass)) {
     chunks_first_ = false;
@@ -66,7 +65,7 @@ void HybridPolicy::plan(PlanPass& pass) {
 
 // ---------------------------------------------------------------- prefill-first
 
-// Any prompt fits in a step of its own.
+// Any prompt fits in one step.
 std::int32_t PrefillFirstPolicy::token_budget(const SchedulerOptions& options) const {
   return std::max(options.token_budget, options.max_model_len);
 }
@@ -78,13 +77,14 @@ void PrefillFirstPolicy::plan(PlanPass& pass) {
 
 // ---------------------------------------------------------------- request-level
 
-// A choice may have to compute its prompt while the batch decodes.
+// A step has room for a whole prompt beside decodes: a choice may compute its prompt while the
+// batch decodes.
 std::int32_t RequestLevelPolicy::token_budget(const SchedulerOptions& options) const {
   return budget_beside_decodes(options);
 }
 
-// The prompts of a batch may take several steps; it is open until the first decode. Choices that
-// waited for their leader belong to its batch and join it late.
+// The prompts of a batch may take several steps; the batch is open until the first decode. Choices
+// that waited for their leader belong to the leader's batch and join it late.
 void RequestLevelPolicy::plan(PlanPass& pass) {
   const auto running = pass.running();
   if (running.empty()) batch_end_ = pass.next_ticket();

@@ -20,7 +20,7 @@ class StallFreePolicy final : public Policy {
 };
 
 // `chunked-only`: chunked prefill without hybrid batches, an ablation of stall-free batching
-// (Sarathi-Serve, table 4). Steps with chunks and steps with decodes take turns.
+// (Sarathi-Serve, table 4). Steps with chunks and steps with decodes alternate.
 class ChunkedOnlyPolicy final : public Policy {
  public:
   std::string_view name() const override { return "chunked-only"; }
@@ -30,11 +30,11 @@ class ChunkedOnlyPolicy final : public Policy {
   static bool plan_chunks(PlanPass& pass);
   static bool plan_decodes(PlanPass& pass);
 
-  bool chunks_first_ = true;  // whose turn it is
+  bool chunks_first_ = true;  // whether the next step has chunks
 };
 
-// Hybrid batches without chunked prefill: every decode runs in every step, and prompts join them
-// whole, as many as fit. Three policies differ in the blocks promised to a sequence on admission:
+// Hybrid batches without chunked prefill: every decode runs in every step, with as many whole
+// prompts as fit. Three policies differ in the blocks promised to a sequence on admission:
 // `hybrid-only`        its prompt, an ablation of stall-free batching (Sarathi-Serve, table 4)
 // `hybrid`             a whole context, Orca as the Sarathi-Serve paper measured it
 // `hybrid:max-tokens`  its prompt and its own max_tokens, as in Orca
@@ -60,9 +60,9 @@ class PrefillFirstPolicy final : public Policy {
   void plan(PlanPass& pass) override;
 };
 
-// `request-level`: FasterTransformer's batching. The waiting sequences form a batch: their prompts
-// run, whole, and then they decode until the last one has ended; no other sequence joins meanwhile.
-// Blocks for a whole context are promised on admission.
+// `request-level`: FasterTransformer's batching. The waiting sequences form a batch. Their prompts
+// run whole, then the sequences decode until the last one has ended. No other sequence joins
+// meanwhile. Blocks for a whole context are promised on admission.
 class RequestLevelPolicy final : public Policy {
  public:
   std::string_view name() const override { return "request-level"; }
@@ -70,12 +70,12 @@ class RequestLevelPolicy final : public Policy {
   void plan(PlanPass& pass) override;
 
  private:
-  std::uint64_t batch_end_ = 0;  // tickets below it had arrived when the batch began
+  std::uint64_t batch_end_ = 0;  // sequences with lower tickets arrived before the batch began
 };
 
-// `unified`: vLLM 1's rule. There are no phases: each running sequence has tokens to catch up, one
-// when it decodes, the rest of its prompt otherwise. Running sequences take them in service order
-// while the token budget lasts; the rest of the budget admits new sequences.
+// `unified`: vLLM 1's rule. There are no phases: each running sequence has tokens to compute, one
+// when it decodes, the rest of its prompt otherwise. Running sequences get tokens in service order
+// until the token budget is used up; the rest of the budget admits new sequences.
 class UnifiedPolicy final : public Policy {
  public:
   std::string_view name() const override { return "unified"; }

@@ -5,21 +5,21 @@
 namespace sluice {
 namespace {
 
-constexpr double kRate = 0.1;  // of the factors: a tenth of an error is made good by a step
-// The usual error grows faster than it shrinks: a few good steps have not met all there is.
+constexpr double kRate = 0.1;  // of the factors: each step corrects a tenth of the error
+// The usual error grows faster than it shrinks, because a few good steps do not cover all cases.
 constexpr double kErrorGrows = 0.05;
 constexpr double kErrorShrinks = 0.01;
-// A step that takes too long widens the margin by a fifth of a usual error; 99 that do not take it
-// back. Steps far below the limit tell nothing.
+// A step that takes too long widens the margin by a fifth of a usual error; 99 steps within the
+// limit undo that. Steps far below the limit are ignored.
 constexpr double kNearLimit = 0.75;
-constexpr double kTooLong = 0.01;  // their share
+constexpr double kTooLong = 0.01;  // target share of steps that take too long
 constexpr double kMarginRate = 0.2;
 constexpr double kFirstErrorsInMargin = 2.5;
 constexpr double kMostErrorsInMargin = 10;
 constexpr double kOutlier = 4;         // usual errors
 constexpr double kLeastError = 0.002;  // the usual error is never less, so that it can grow
 constexpr double kLeastFactor = 0.1;
-constexpr std::int32_t kSmoothWidth = 32;  // of ranges where there are no tiles, in tokens
+constexpr std::int32_t kSmoothWidth = 32;  // tokens in a range if there are no tiles
 
 }  // namespace
 
@@ -51,7 +51,7 @@ std::int32_t StepTimeCorrection::best_chunk(const StepFeatures& f, const ChunkCh
     }
     return best;
   }
-  // One tile may be known to be slow and the next one not, so each is tried, from the last on.
+  // A single tile may have learnt a slow factor, so each is tried, from the last one down.
   double ns_per_token = 0;
   std::int32_t longest = choice.least;
   std::int32_t end = choice.most - 1 - (f.tokens + choice.most - 1) % width_;

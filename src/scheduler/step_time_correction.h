@@ -1,18 +1,18 @@
-// StepTimeCorrection: what measured steps teach about a predictor. A profile errs in a way of its
-// own: the machine is warmer than it was, a curve has a bend that was not measured, attention grows
-// faster than its law. Such errors come again with every step and are learnt; what is left is
-// noise, and the margin is as wide as the noise is.
+// StepTimeCorrection: corrects a predictor by the measured times of steps. A profile has systematic
+// errors: the machine is warmer than it was, a curve has a bend that was not measured, attention
+// grows faster than its formula. These errors repeat in every step and are learnt. The remaining
+// errors are noise, which the margin covers.
 //
 // A prediction is a sum of parts: the linear one, attention of the decodes, attention of chunks.
-// Each part has a factor, and so has each range of tokens (a tile, where there are tiles). After a
-// step the factors share its error in proportion to their parts (normalised least mean squares), so
-// a step teaches little about what it has little of. An outlier counts as four usual errors.
+// Each part has a correction factor, and so has each range of token counts (one tile, if the curve
+// has tiles). After a step, each factor is corrected in proportion to its part of the prediction
+// (normalised least mean squares). An error above four usual errors is clamped to that.
 //
-// The margin is 1 + k times the usual error, and k moves until, of the steps with chunks beside
-// decodes that are planned to take about as long as they may, one in a hundred takes longer.
+// The margin is 1 + k times the usual error. k is adjusted to keep 99 % of the full mixed steps
+// (chunks with decodes, planned close to the time limit) within the limit.
 //
-// Pure arithmetic on what it is told: the same steps, the same predictions. O(1) a call, no
-// allocation. Owner: the scheduler. Threads: the engine's. Times in nanoseconds.
+// Deterministic: the same steps give the same predictions. O(1) a call, no allocation. Owner: the
+// scheduler. Threads: the engine's. Times in nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ struct ChunkChoice {
 
 class StepTimeCorrection {
  public:
-  // Knows nothing yet: predicts as the budget's predictor, with the budget's margin.
-  // `most_tokens`: of a step.
+  // Starts with the budget's predictor and margin. `most_tokens`: the largest number of tokens in a
+  // step.
   StepTimeCorrection(const TimeBudget& budget, std::int32_t most_tokens);
 
   double time_ns(const StepFeatures& f) const {
@@ -45,17 +45,17 @@ class StepTimeCorrection {
            p.chunk_attention_ns(f) * factors_.chunks;
   }
 
-  // How long a chunk that joins the step should be: `most` if the step stays within limit_ns with
-  // it; else, of the longest that fits and those down to two thirds of it, the one that computes
-  // the most tokens per time, which ends a tile where there are tiles. 0 when not even the least
-  // fits.
+  // The length in tokens of a chunk that joins the step. Returns `most` if the step then stays
+  // within limit_ns. Otherwise returns the most efficient length (tokens per time) between the
+  // longest that fits and two thirds of it; with tiles, that length ends a tile. Returns 0 when
+  // `least` does not fit.
   std::int32_t best_chunk(const StepFeatures& f, const ChunkChoice& choice, double limit_ns) const;
 
-  // The factor of predictions before they are compared with a limit. At least 1.
+  // Predictions are multiplied by it before they are compared with a limit. At least 1.
   double margin() const { return margin_; }
 
-  // A step took so long. Nothing is learnt from one that took no time, or with a budget that says
-  // so (TimeBudget::learn).
+  // Learns from a step and its measured time. Does nothing if the time is 0 or TimeBudget::learn is
+  // false.
   void observe(const StepFeatures& f, double measured_ns);
 
  private:
@@ -71,11 +71,11 @@ class StepTimeCorrection {
     const auto range = static_cast<std::size_t>((tokens + width_ - 1) / width_);
     return std::min(range, kRanges - 2);
   }
-  // With tiles a range is a tile (or some) and has one factor; else factors pass smoothly from the
-  // middle of one range to that of the next.
+  // With tiles, a range is one or more tiles and has one factor. Otherwise the factor is
+  // interpolated between the ranges on both sides.
   struct Place {
     std::size_t range = 0;
-    double next = 0;  // the share of the range behind it
+    double next = 0;  // the weight of the next range
   };
   Place place_of(std::int32_t tokens) const {
     if (tiled_) return {range_of(tokens), 0};

@@ -1,6 +1,7 @@
-// StepTimePredictor: how long a step is expected to take, from a few sums over its rows. Linear in
-// all of them with coefficients >= 0, but in the tokens, where it is piecewise linear and may jump
-// at each tile; so it never falls when a row is added or a chunk grows, and a policy can search it.
+// StepTimePredictor: predicts how long a step takes from a few sums over its rows. It is linear in
+// each sum with coefficients >= 0, except in the tokens: there it is piecewise linear and may jump
+// at each tile. So the prediction never falls when a row is added or a chunk grows, and a policy
+// can use binary search.
 //
 //   time = curve(tokens) + tile_ns * ceil(tokens / tile)     matmuls
 //        + chunk_token_ns * chunk_tokens + row_ns * rows
@@ -9,7 +10,7 @@
 //        + chunk_work_ns * sum of q (context + q / 2)        attention computes
 //        + chunk_context_ns * sum of the chunks' contexts    and reads KV again for each chunk
 //
-// Fitted in src/profile; here is only what a plan needs. Times in nanoseconds.
+// src/profile fits the coefficients. Times in nanoseconds.
 // Values: plain, no allocation; any thread.
 #pragma once
 
@@ -51,8 +52,8 @@ struct StepFeatures {
     chunk_work += count * seen(context + count / 2, window);
     chunk_context += seen(context, window);
   }
-  // As the plan has it: one token with logits is a decode (or the lone last token of a prompt,
-  // which costs the same), all else a chunk.
+  // Adds a row of a plan. One token with logits is a decode (or the last token of a prompt alone,
+  // which costs the same); any other row is a chunk.
   void add(const PlanRow& row, std::int32_t window = 0) {
     if (row.query_len == 1 && row.num_logits > 0) {
       add_decode(row.context_len, window);
@@ -75,8 +76,8 @@ struct StepTimePredictor {
     double ns = 0;
   };
 
-  // The curve over tokens: knots ascending, the first at 0 tokens (what every step costs); beyond
-  // the last knot the last slope goes on. At least 2.
+  // The curve over tokens: at least 2 knots, ascending, the first at 0 tokens (the fixed cost of a
+  // step). Beyond the last knot the last slope continues.
   std::array<Knot, kMaxKnots> knots{};
   std::int32_t num_knots = 0;
   std::int32_t tile = 1;  // tokens; 1: no steps were found
@@ -88,9 +89,9 @@ struct StepTimePredictor {
   double decode_context_ns = 0;
   double chunk_work_ns = 0;
   double chunk_context_ns = 0;
-  std::int32_t window = 0;  // of the model's attention; 0: some layer sees all
+  std::int32_t window = 0;  // of the model's attention; 0: some layer has full attention
 
-  // The part of matmuls, norms and all else that only counts tokens and rows.
+  // The part that depends only on the numbers of tokens and rows: matmuls, norms and so on.
   double linear_ns(const StepFeatures& f) const {
     if (f.rows == 0) return 0;
     return curve_ns(f.tokens) + tile_ns * ((f.tokens + tile - 1) / tile) +
@@ -110,15 +111,15 @@ struct StepTimePredictor {
   // 0 for a step without rows.
   double time_ns(const StepFeatures& f) const { return linear_ns(f) + attention_ns(f); }
 
-  // The step with one more row.
+  // The time of the step with one more chunk.
   double with_chunk_ns(StepFeatures f, std::int32_t context, std::int32_t count,
                        bool ends_prompt) const {
     f.add_chunk(context, count, ends_prompt, window);
     return time_ns(f);
   }
 
-  // The longest chunk, at most `most` tokens behind `context`, that may join the step without the
-  // whole taking longer than limit_ns; 0 when none may. About log2(most) predictions.
+  // The longest chunk of at most `most` tokens after `context` tokens with which the step stays
+  // within limit_ns; 0 when there is none. Takes about log2(most) predictions.
   std::int32_t largest_chunk(const StepFeatures& f, std::int32_t context, std::int32_t most,
                              bool ends_prompt, double limit_ns) const {
     if (most < 1) return 0;

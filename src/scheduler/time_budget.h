@@ -1,8 +1,8 @@
-// TimeBudget: how long a step may take, instead of how many tokens it may have. The predictor turns
-// time into tokens for the chunk at hand, so chunks deep in a long prompt, whose attention is
-// dear, get shorter by themselves. How much time there is, is what the streams can spare: the
-// earliest deadline among the decodes of the step, where token k of a stream is due k x tbt after
-// its first one (Niyama's slack). docs/token-budget.md has the rules.
+// TimeBudget: limits a step by time instead of tokens. The predictor converts time into tokens for
+// each chunk. Chunks deep in a long prompt, whose attention is expensive, are therefore shorter.
+// The time limit is the slack of the streams: the time until the earliest deadline among the
+// decodes of the step. Token k of a stream is due k x tbt after its first one (as in Niyama).
+// docs/token-budget.md has the rules.
 // Values: plain; any thread.
 #pragma once
 
@@ -15,23 +15,23 @@ namespace sluice {
 
 struct TimeBudget {
   StepTimePredictor predictor;
-  Duration tbt{0};  // what is promised between two tokens of a stream
-  // A step beside decodes is planned to take at most this, however much slack there is: the goal is
-  // a gap, not an average.
+  Duration tbt{0};  // goal for the time between two tokens of a stream
+  // The longest planned time of a step with decodes, however much slack there is: the goal limits
+  // each gap, not the average.
   Duration longest_step{0};
-  // And may take this, however late a stream is: one that waited long (for memory, behind a slow
-  // step) catches up over some steps and does not bring prompts to a stop.
+  // The shortest time limit, however late a stream is. A stream that is late (after a wait for
+  // memory or a slow step) catches up over several steps and does not stop prefills.
   Duration shortest_step{0};
-  // The first chunk of a step has as many tokens, if its prompt and the token budget have them,
-  // whatever the time says, so that no prompt waits without a bound.
+  // The first chunk of a step has at least this many tokens (fewer only if the prompt or the token
+  // budget has fewer), whatever its predicted time, so that every prompt's wait is bounded.
   std::int32_t min_chunk = 16;
-  // Predicted times are multiplied by it, since a prediction that is too short costs a deadline. At
-  // least 1. When `learn` is set it is only the first one.
+  // Predicted times are multiplied by it, because a prediction that is too short misses a deadline.
+  // At least 1. With `learn` it is only the initial margin.
   double margin = 1;
-  // The steps' measured times correct the predictor and set the margin (step_time_correction.h).
+  // Measured step times correct the predictor and set the margin (step_time_correction.h).
   bool learn = true;
 
-  // The time for a step whose decodes have their earliest deadline `slack` away.
+  // The time limit of a step whose earliest deadline is `slack` away.
   double limit_ns(Duration slack) const {
     const Duration limit = slack < shortest_step  ? shortest_step
                            : slack > longest_step ? longest_step

@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// Ascending in the order of the plans, never reused.
+// Ids ascend in plan order and are never reused.
 using TransferId = std::uint64_t;
 
 enum class TransferKind : std::uint8_t {
@@ -24,8 +24,8 @@ struct PlanTransfer {
 
 struct TransferResult {
   TransferId id = 0;
-  // The cause lies outside (a file, a device). The target has no defined contents; the scheduler
-  // decides what follows.
+  // The cause is external (a file, a device). The contents of the target are undefined; the
+  // scheduler decides what happens next.
   bool failed = false;
 };
 

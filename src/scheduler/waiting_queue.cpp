@@ -18,7 +18,7 @@ void WaitingQueue::insert(const WaitingEntry& entry) {
   const auto begin = entries_.begin() + static_cast<std::ptrdiff_t>(head_);
   const auto place = std::lower_bound(begin, entries_.end(), entry.order, comes_before);
   if (place != entries_.end() && place->order == entry.order) {
-    CHECK(place->sequence == nullptr);  // it left, and is back
+    CHECK(place->sequence == nullptr);  // the entry of a sequence that left and returns
     *place = entry;
   } else if (place == begin && head_ > 0) {
     entries_[--head_] = entry;
@@ -40,7 +40,8 @@ std::size_t WaitingQueue::find(ServiceOrder order) const {
   return here ? static_cast<std::size_t>(place - all.begin()) : all.size();
 }
 
-// An entry moves at most once for each one that left. Room in front stays for entries that return.
+// Amortized, an entry moves at most once for each entry removed. The space at the front is kept for
+// entries that return.
 void WaitingQueue::compact() {
   while (head_ < entries_.size() && entries_[head_].sequence == nullptr) ++head_;
   if (entries_.size() <= 2 * size_) return;

@@ -1,10 +1,11 @@
 // WaitingQueue: sequences without a slot, in the order in which they are admitted: by priority
-// (lower first), then by arrival. A preempted sequence keeps its ticket and so returns in front of
-// all that arrived later. A sorted array with a moving head. A sequence that leaves leaves an
-// empty entry. Its return fills the entry again, or compact() removes it; until then all other
+// (lower first), then by arrival. A preempted sequence keeps its ticket and so returns before all
+// sequences that arrived later. The queue is a sorted array with a moving head. Removing a sequence
+// leaves an empty entry, which its return fills again or compact() removes; until then all other
 // entries keep their positions.
-// Adding at the end and taking out are O(1), finding and the way back O(log n); a better priority
-// moves what lies behind. Owner: the scheduler; sequences are borrowed. Threads: the engine's.
+// Appending and removing are O(1), finding and reinserting O(log n); inserting a sequence with a
+// better priority moves the entries after it.
+// Owner: the scheduler; sequences are borrowed. Threads: the engine's.
 #pragma once
 
 #include <compare>
@@ -33,17 +34,18 @@ struct WaitingEntry {
 class WaitingQueue {
  public:
   void insert(const WaitingEntry& entry);
-  // REQUIRES: a sequence is there.
+  // REQUIRES: the entry has a sequence.
   void erase(std::size_t position);
   // The position of the sequence with this place, or entries().size() when there is none.
   std::size_t find(ServiceOrder order) const;
-  // Takes out empty entries in front, and all once they are more than the others. Positions change.
+  // Removes empty entries at the front, and all empty entries once they are the majority. Positions
+  // change.
   void compact();
 
   std::size_t size() const { return size_; }  // sequences
   bool empty() const { return size_ == 0; }
   const WaitingEntry& at(std::size_t position) const { return entries_[head_ + position]; }
-  // In order of admission, empty ones among them.
+  // In order of admission, including empty entries.
   std::span<const WaitingEntry> entries() const { return std::span(entries_).subspan(head_); }
 
  private:
