@@ -54,7 +54,7 @@ Result<LoadedBench> load(const Options& options, KvBacking backing, const Clock&
   return bench;
 }
 
-// Runs `streams` requests to their end and appends the time of each step behind the prefills.
+// Runs `streams` requests to their end and appends the time of each step after the prefills.
 Status decode(Engine& engine, int streams, int output, const Clock& clock,
               std::vector<double>& gaps) {
   static RequestId next_id = 1;
