@@ -108,9 +108,8 @@ void KvSizer::move_and_return(BatchPlan& plan) {
 }
 
 std::optional<TimePoint> KvSizer::wake_at() const {
-  if (idle_release_.count() == 0 || released_ || kv_.options().chunk_blocks == 0) {
-    return std::nullopt;
-  }
+  if (idle_release_.count() == 0 || kv_.options().chunk_blocks == 0) return std::nullopt;
+  if (released_ && !active_) return std::nullopt;
   // The first plan after an activity records the time.
   return active_ ? quiet_since_ : quiet_since_ + idle_release_;
 }

@@ -143,7 +143,8 @@ TEST(KvSizer, GoldenIdleReleaseWithOneStreamAlive) {
   EXPECT_EQ(step_with_kv(h), "1:1@15");  // once
   h.run_to_end();
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
-  EXPECT_LE(h.scheduler.wake_at(), h.now);
+  // The end of the stream counts as activity, though memory was released before it.
+  EXPECT_THAT(h.scheduler.wake_at(), ::testing::Optional(::testing::Le(h.now)));
   EXPECT_EQ(step_with_kv(h), "");  // notes the time
   EXPECT_EQ(h.scheduler.wake_at(), h.now + milliseconds(10));
   h.now = h.now + milliseconds(10);
