@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/json_depth.h"
 #include "base/utf8.h"
+#include "server/fast_json.h"
 #include "server/json_writer.h"
 
 namespace sluice {
@@ -17,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The callbacks of the parser. Returning false ends the parse.
+// The callbacks of the parser that explains errors. Returning false ends the parse.
 class TreeBuilder {
  public:
   bool null() { return add(JsonValue{nullptr}); }
@@ -151,6 +153,15 @@ const JsonValue* find_member(const JsonValue::Object& object, std::string_view n
   return nullptr;
 }
 
+ApiResult<JsonValue> read_json_or_explain(std::string_view body) {
+  TreeBuilder builder;
+  if (!Json::sax_parse(body, &builder)) {
+    return bad_body(fmt::format("the body is not valid JSON at byte offset {}: {}",
+                                builder.offset(), parser_reason(builder.reason())));
+  }
+  return std::move(builder.root());
+}
+
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return bad_body("the body is empty; expected a JSON object");
@@ -164,15 +175,15 @@ ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {
   if (more_values_than(body, kMaxBodyValues)) {
     return bad_body(fmt::format("the body holds more than {} values", kMaxBodyValues));
   }
-  TreeBuilder builder;
-  if (!Json::sax_parse(body, &builder)) {
-    return bad_body(fmt::format("the body is not valid JSON at byte offset {}: {}",
-                                builder.offset(), parser_reason(builder.reason())));
+  std::optional<JsonValue> root = read_json_fast(body);
+  if (!root) {
+    auto read = read_json_or_explain(body);
+    if (!read) return tl::unexpected(std::move(read).error());
+    root = *std::move(read);
   }
-  auto* object = std::get_if<JsonValue::Object>(&builder.root().data);
+  auto* object = std::get_if<JsonValue::Object>(&root->data);
   if (object == nullptr) {
-    return bad_body(
-        fmt::format("the body is {}; expected a JSON object", shown_value(builder.root())));
+    return bad_body(fmt::format("the body is {}; expected a JSON object", shown_value(*root)));
   }
   if (object->size() > kMaxBodyFields) {
     return bad_body(

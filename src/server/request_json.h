@@ -56,6 +56,10 @@ const JsonValue* find_member(const JsonValue::Object& object, std::string_view n
 // the value, not an object, too deep, too many values or fields.
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body);
 
+// The slower of its two parsers, which it asks about what the fast one (fast_json.h) refuses.
+// Errors: 400 for what is not JSON, with the place and the reason.
+ApiResult<JsonValue> read_json_or_explain(std::string_view body);
+
 // The text of a value again, without spaces between its parts.
 void append_json(const JsonValue& value, std::string& out);
 

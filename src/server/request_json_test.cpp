@@ -1,9 +1,15 @@
 #include "server/request_json.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/rng.h"
+#include "server/fast_json.h"
 
 namespace sluice {
 namespace {
@@ -94,6 +100,122 @@ TEST(ParseRequestJson, TheLastValueOfARepeatedKeyIsUsed) {
   ASSERT_TRUE(parsed);
   EXPECT_EQ(*find_member(*parsed, "a")->integer(), 3);
   EXPECT_EQ(find_member(*parsed, "c"), nullptr);
+}
+
+std::string fast(std::string_view text) {
+  const auto value = read_json_fast(text);
+  if (!value) return "refused";
+  std::string out;
+  append_json(*value, out);
+  return out;
+}
+
+std::string slow(std::string_view text) {
+  const auto value = read_json_or_explain(text);
+  if (!value) return "refused";
+  std::string out;
+  append_json(*value, out);
+  return out;
+}
+
+TEST(ReadJsonFast, EqualsTheOtherParser) {
+  const std::vector<std::string> values = {"0",
+                                           "-0",
+                                           "7",
+                                           "-12",
+                                           "9223372036854775807",
+                                           "9223372036854775808",
+                                           "18446744073709551616",
+                                           "1.5",
+                                           "-0.0",
+                                           "1e2",
+                                           "1E+2",
+                                           "1e-2",
+                                           "2.50e10",
+                                           "true",
+                                           "false",
+                                           "null",
+                                           "[]",
+                                           "{}",
+                                           "[1,2]",
+                                           R"({"a":1,"a":2})",
+                                           R"("")",
+                                           R"("a\\b\"c\u00e9\ud83d\ude00\/")",
+                                           "[[[0]],{}]"};
+  for (const std::string& value : values) {
+    for (const std::string_view space : {"", " ", "\r\n\t"}) {
+      const std::string text = fmt::format("{{{1}\"k\"{1}:{1}{0}{1}}}{1}", value, space);
+      EXPECT_NE(fast(text), "refused") << text;
+      EXPECT_EQ(fast(text), slow(text)) << text;
+    }
+  }
+}
+
+TEST(ReadJsonFast, RefusesWhatIsNotJson) {
+  for (const std::string_view value : {"",
+                                       "01",
+                                       "-",
+                                       "+1",
+                                       "1.",
+                                       ".5",
+                                       "1e",
+                                       "1e+",
+                                       "0x1",
+                                       "1_0",
+                                       "1e999",
+                                       "NaN",
+                                       "Infinity",
+                                       "tru",
+                                       "truex",
+                                       "nul",
+                                       "nulls",
+                                       "[1,]",
+                                       "[1 2]",
+                                       "[,1]",
+                                       "{\"a\"}",
+                                       "{\"a\":1,}",
+                                       "{a:1}",
+                                       "'a'",
+                                       "\"\\x\"",
+                                       "\"\\ud800\"",
+                                       "\"\\ud800\\u0041\"",
+                                       "\"\\udc00\"",
+                                       "\"\n\"",
+                                       "\"",
+                                       "1}",
+                                       "1]",
+                                       "[1}",
+                                       "1//x",
+                                       "1 2"}) {
+    const std::string text = fmt::format("{{\"k\":{}}}", value);
+    EXPECT_EQ(fast(text), "refused") << text;
+    EXPECT_EQ(slow(text), "refused") << text;
+  }
+  EXPECT_EQ(fast(R"({"k":1} x)"), "refused");
+  EXPECT_EQ(fast("[1]"), "refused");  // no object: the other parser says so
+}
+
+// Texts one edit away from valid ones: what the fast parser accepts, the other one reads equally.
+TEST(ReadJsonFast, EqualsTheOtherParserOnEditedTexts) {
+  const std::string valid =
+      R"({"model":"m","n":-1.5e3,"messages":[{"role":"user","content":"a\u00e9\n"},null,true,[0]]})";
+  const std::string_view letters = "{}[]\",:\\ 0e.-tfnu1\n";
+  SplitMix64 rng(5);
+  int accepted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = valid;
+    const std::size_t at = rng.below(text.size());
+    switch (rng.below(3)) {
+      case 0: text[at] = letters[rng.below(letters.size())]; break;
+      case 1: text.insert(at, 1, letters[rng.below(letters.size())]); break;
+      default: text.erase(at, 1 + rng.below(3)); break;
+    }
+    const std::string result = fast(text);
+    if (result == "refused") continue;
+    ++accepted;
+    EXPECT_EQ(result, slow(text)) << text;
+  }
+  EXPECT_GT(accepted, 2'000);
 }
 
 TEST(ShownValue, IsShortAndValid) {
