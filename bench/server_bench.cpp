@@ -256,8 +256,9 @@ struct Sockets {
 Status call_once(int socket) {
   const std::string body = R"({"model":"bench","prompt":"Once upon a time"})";
   RETURN_IF_ERROR(send_all(
-      socket, fmt::format("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
-                          body.size(), body)));
+      socket,
+      fmt::format("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body)));
   std::string answer;
   char buffer[4096];
   while (!answer.ends_with("}")) {

@@ -129,7 +129,8 @@ Result<double> ServerProcess::cpu_seconds() const {
 
 Result<std::string> ServerProcess::metrics() const {
   ASSIGN_OR_RETURN(const int socket, connect_to(port_));
-  auto sent = send_all(socket, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  auto sent =
+      send_all(socket, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   std::string answer;
   char buffer[65536];
   while (sent) {
