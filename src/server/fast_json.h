@@ -10,9 +10,9 @@
 
 namespace sluice {
 
-// The value of `text`, an object, with simdjson. nullopt: the text is not valid JSON, is no object,
-// or has a number that no double holds; parse_request_json() then asks the other parser why. What
-// this function accepts, that one accepts with an equal result (a fuzz target compares them).
+// Reads `text`, an object, with simdjson. nullopt: the text is not valid JSON, is no object, or has
+// a number that no double holds; parse_request_json() then asks the other parser why. Both parsers
+// give an equal result for what this one accepts (a fuzz target compares them).
 // REQUIRES: valid UTF-8, at most kMaxBodyDepth levels.
 std::optional<JsonValue> read_json_fast(std::string_view text);
 
