@@ -85,7 +85,7 @@ test-release: packages-test client-venv
 	$(call preset_tests,release,all,)
 
 asan: packages-test client-venv
-	$(call preset_tests,asan-ubsan,all,-LE 'style|browser')
+	$(call preset_tests,asan-ubsan,all,-LE 'style|browser|memory')
 
 tsan: packages-test
 	$(call preset_tests,tsan,thread_tests,-L threads)
