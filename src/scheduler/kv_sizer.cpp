@@ -55,8 +55,11 @@ bool KvSizer::stop_release() {
   if (!releasing_) return false;
   releasing_ = false;
   active_ = true;
-  kv_.resize(std::min(backed_, limit_));
-  return true;
+  // The limit may have fallen below what is held meanwhile; apply_limit() shrinks, not this.
+  const std::int32_t now = kv_.num_usable_blocks() + 1;
+  const std::int32_t end = std::max(std::min(backed_, limit_), now);
+  kv_.resize(end);
+  return end > now;
 }
 
 void KvSizer::finish(TimePoint now, std::int32_t reserve, BatchPlan& plan) {

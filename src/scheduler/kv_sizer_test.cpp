@@ -189,6 +189,33 @@ TEST(KvSizer, ALongStreamMovesInSeveralSteps) {
   EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
 }
 
+// A release is under way, a step in flight protects the stream, and the limit falls below what the
+// stream holds. A new request ends the release and must not take blocks away from the stream.
+TEST(KvSizer, ALimitFallsWhileAReleaseEnds) {
+  SchedulerHarness h({.token_budget = 2048,
+                      .max_model_len = 2048,
+                      .num_blocks = 16,
+                      .max_in_flight = 2,
+                      .micro_batches = 2,
+                      .max_blocks = 1200,
+                      .chunk_blocks = 16,
+                      .kv_idle_release = milliseconds(10)});
+  h.add(1200, 1);
+  Sequence& stream = h.add(800, 100);
+  while (stream.output_len() < 2) h.step();
+  h.now = h.now + milliseconds(20);
+  h.plan();
+  ASSERT_GT(h.kv.num_blocks_above(), 0);
+  h.kv_limit = 100;  // the stream holds 200
+  Sequence& late = h.add(64, 2);
+  h.plan();
+  h.commit();
+  h.kv_limit = 0;
+  h.run_to_end();
+  EXPECT_EQ(stream.tokens, h.expected(stream).tokens);
+  EXPECT_EQ(late.tokens, h.expected(late).tokens);
+}
+
 // The first needs 15 blocks and has 5, the second needs 3. With 5 usable blocks left the first ends
 // where they end, the second is computed again.
 TEST(KvSizer, ALimitEndsOnlyTheSequenceThatNeedsMore) {
