@@ -1,6 +1,5 @@
-// The chat templates of a checkpoint directory and the special tokens they print, found as
-// transformers finds them: chat_template.jinja and chat_templates/*.jinja, else `chat_template` in
-// tokenizer_config.json (a text, or a list of {name, template}). Immutable; any thread.
+// The chat templates of a checkpoint directory, parsed, and the special tokens they print
+// (template_sources.h says where they come from). Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "base/result.h"
 #include "chat_template/chat_template.h"
+#include "chat_template/template_sources.h"
 
 namespace sluice {
 
@@ -20,6 +20,7 @@ class ChatTemplates {
   // does not parse is reported by choose(), so that a spare one cannot make a model unusable. Both
   // messages reach clients: they name files, without the directory.
   static Result<ChatTemplates> load(const std::string& directory);
+  static Result<ChatTemplates> from_sources(ChatTemplateSources sources);
 
   // The template "tool_use" when tools are given and there is one, else "default" or the only one.
   Result<const ChatTemplate*> choose(ToolsGiven tools) const;
@@ -36,9 +37,6 @@ class ChatTemplates {
     std::string name;
     Result<ChatTemplate> parsed;
   };
-
-  void add(std::string name, std::string_view source, const std::string& where);
-  Status load_files(const std::string& directory);
 
   std::vector<Named> templates_;
   std::vector<std::pair<std::string, std::string>> special_tokens_;

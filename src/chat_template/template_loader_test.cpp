@@ -99,6 +99,39 @@ TEST_F(TemplateLoader, SpecialTokensFromTheMap) {
   EXPECT_EQ(render(), "<a></b>False");
 }
 
+TEST_F(TemplateLoader, SourcesSurviveAsBytes) {
+  write("tokenizer_config.json",
+        R"({"bos_token": "<s>", "chat_template": [{"name": "default", "template": "plain"},
+                                                  {"name": "tool_use", "template": "{% if %}"}]})");
+  const auto read = read_chat_template_sources(directory_);
+  ASSERT_TRUE(read);
+  const auto bytes = write_chat_template_sources(*read);
+  const auto opened = open_chat_template_sources(bytes);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(write_chat_template_sources(*opened), bytes);
+  EXPECT_EQ(opened->special_tokens, read->special_tokens);
+  const auto loaded = ChatTemplates::from_sources(*opened);
+  ASSERT_TRUE(loaded);
+  EXPECT_TRUE(loaded->choose(ToolsGiven::kNo));
+  EXPECT_NE(loaded->choose(ToolsGiven::kYes)
+                .error()
+                .message.find("tokenizer_config.json (chat_template \"tool_use\"), line 1"),
+            std::string::npos);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(open_chat_template_sources(std::span(bytes).first(size))) << size;
+  }
+  auto longer = bytes;
+  longer.push_back({});
+  EXPECT_FALSE(open_chat_template_sources(longer));
+}
+
+TEST_F(TemplateLoader, BytesOfCheckpointsWithoutTemplatesSaySo) {
+  const auto bytes = write_chat_template_sources({});
+  const auto opened = open_chat_template_sources(bytes);
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(ChatTemplates::from_sources(*opened).error().code, ErrorCode::kNotFound);
+}
+
 TEST_F(TemplateLoader, BadConfigNamesTheFile) {
   write("tokenizer_config.json", "{");
   EXPECT_NE(render().find("tokenizer_config.json: not valid JSON"), std::string::npos);
