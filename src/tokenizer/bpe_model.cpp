@@ -34,61 +34,85 @@ WordCache::Entry* WordCache::place(std::string_view piece) {
   return &entries_[hash_bytes(piece) & (entries_.size() - 1)];
 }
 
-Result<BpeModel> BpeModel::create(Vocabulary vocabulary, MergeTable merges,
+Result<BpeModel> BpeModel::create(const Vocabulary& vocabulary, const MergeTable& merges,
                                   const BpeOptions& options) {
-  BpeModel model(std::move(vocabulary), std::move(merges));
-  const Vocabulary& words = model.vocabulary_;
+  BpeModel model(vocabulary, merges);
+  BpeRecord& record = model.record_;
   if (options.unk_token) {
-    const auto id = words.find(*options.unk_token);
+    const auto id = vocabulary.find(*options.unk_token);
     if (!id) {
       return invalid_argument("model.unk_token '" + *options.unk_token + "' is not in model.vocab");
     }
-    model.unk_ = *id;
+    record.unk = *id;
   }
-  model.fuse_unk_ = options.fuse_unk;
-  model.byte_fallback_ = options.byte_fallback;
-  model.ignore_merges_ = options.ignore_merges;
-  for (std::uint32_t c = 0; c < kSmallCharacters; ++c) {
+  record.fuse_unk = options.fuse_unk ? 1 : 0;
+  record.byte_fallback = options.byte_fallback ? 1 : 0;
+  record.ignore_merges = options.ignore_merges ? 1 : 0;
+  for (std::uint32_t c = 0; c < BpeRecord::kSmallCharacters; ++c) {
     std::string text;
     utf8::append(c, text);
-    model.small_characters_[c] = words.find(text).value_or(-1);
+    record.small_characters[c] = vocabulary.find(text).value_or(-1);
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    model.bytes_[byte] = words.find(name).value_or(-1);
+    record.bytes[byte] = vocabulary.find(name).value_or(-1);
   }
-  model.can_cut_before_metaspace_ =
-      !options.merges_enter_metaspace && !options.ignore_merges && words.find("\u2581").has_value();
+  const bool can_cut = !options.merges_enter_metaspace && !options.ignore_merges &&
+                       vocabulary.find("\u2581").has_value();
+  record.can_cut_before_metaspace = can_cut ? 1 : 0;
+  return model;
+}
+
+Result<BpeModel> BpeModel::open(const Vocabulary& vocabulary, const MergeTable& merges,
+                                const BpeRecord& record) {
+  const auto is_bad = [&](TokenId id) {
+    return id < -1 || id >= static_cast<TokenId>(vocabulary.size());
+  };
+  if (std::ranges::any_of(record.small_characters, is_bad) ||
+      std::ranges::any_of(record.bytes, is_bad) || is_bad(record.unk)) {
+    return invalid_argument("the model names an id that the vocabulary does not have");
+  }
+  const bool is_bytes = record.alphabet == PieceAlphabet::kBytes;
+  if (!is_bytes && record.alphabet != PieceAlphabet::kText) {
+    return invalid_argument("the model has an unknown alphabet");
+  }
+  if (is_bytes && std::ranges::any_of(record.bytes, [](TokenId id) { return id < 0; })) {
+    return invalid_argument("the model's alphabet of bytes lacks bytes");
+  }
+  BpeModel model(vocabulary, merges);
+  model.record_ = record;
   return model;
 }
 
 bool BpeModel::has_byte_alphabet() const {
   return std::all_of(kByteLetters.begin(), kByteLetters.end(),
-                     [&](std::uint16_t letter) { return small_characters_[letter] >= 0; });
+                     [&](std::uint16_t letter) { return record_.small_characters[letter] >= 0; });
 }
 
 void BpeModel::use_byte_alphabet() {
   CHECK(has_byte_alphabet());
-  for (std::size_t b = 0; b < 256; ++b) bytes_[b] = small_characters_[kByteLetters[b]];
-  alphabet_ = PieceAlphabet::kBytes;
+  for (std::size_t b = 0; b < 256; ++b) {
+    record_.bytes[b] = record_.small_characters[kByteLetters[b]];
+  }
+  record_.alphabet = PieceAlphabet::kBytes;
 }
 
 bool BpeModel::covers_all_text() const {
-  if (alphabet_ == PieceAlphabet::kBytes) return true;
-  const bool all_bytes =
-      byte_fallback_ && std::ranges::all_of(bytes_, [](TokenId id) { return id >= 0; });
-  return all_bytes || (unk_ >= 0 && !fuse_unk_);
+  if (record_.alphabet == PieceAlphabet::kBytes) return true;
+  const bool all_bytes = record_.byte_fallback != 0 &&
+                         std::ranges::all_of(record_.bytes, [](TokenId id) { return id >= 0; });
+  return all_bytes || (record_.unk >= 0 && record_.fuse_unk == 0);
 }
 
 TokenId BpeModel::token_of_character(std::uint32_t code_point, std::string_view text) const {
-  if (code_point < kSmallCharacters) return small_characters_[code_point];
+  if (code_point < BpeRecord::kSmallCharacters) return record_.small_characters[code_point];
   return vocabulary_.find(text).value_or(-1);
 }
 
 bool BpeModel::append_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const {
-  const auto token = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
-  if (!byte_fallback_) return false;
+  const auto token = [&](char c) { return record_.bytes[static_cast<unsigned char>(c)]; };
+  if (record_.byte_fallback == 0) return false;
   if (std::any_of(character.begin(), character.end(), [&](char c) { return token(c) < 0; })) {
     return false;
   }
@@ -97,8 +121,8 @@ bool BpeModel::append_byte_tokens(std::string_view character, std::vector<TokenI
 }
 
 void BpeModel::load_characters(std::string_view piece, std::vector<TokenId>& ids) const {
-  if (alphabet_ == PieceAlphabet::kBytes) {
-    for (const char c : piece) ids.push_back(bytes_[static_cast<unsigned char>(c)]);
+  if (record_.alphabet == PieceAlphabet::kBytes) {
+    for (const char c : piece) ids.push_back(record_.bytes[static_cast<unsigned char>(c)]);
     return;
   }
   // An unknown character waits until a known one follows: with fuse_unk a run of them is one
@@ -111,15 +135,15 @@ void BpeModel::load_characters(std::string_view piece, std::vector<TokenId>& ids
     at += c.bytes;
     const TokenId id = token_of_character(c.value, character);
     if (id >= 0) {
-      if (unk_waits) ids.push_back(unk_);
+      if (unk_waits) ids.push_back(record_.unk);
       unk_waits = false;
       ids.push_back(id);
-    } else if (!append_byte_tokens(character, ids) && unk_ >= 0) {
-      if (unk_waits && !fuse_unk_) ids.push_back(unk_);
+    } else if (!append_byte_tokens(character, ids) && record_.unk >= 0) {
+      if (unk_waits && record_.fuse_unk == 0) ids.push_back(record_.unk);
       unk_waits = true;
     }
   }
-  if (unk_waits) ids.push_back(unk_);
+  if (unk_waits) ids.push_back(record_.unk);
 }
 
 void BpeModel::merge_few(std::vector<TokenId>& ids) const {
@@ -198,7 +222,7 @@ Status BpeModel::merge_many(BpeScratch& scratch) const {
 }
 
 std::optional<TokenId> BpeModel::whole_piece(std::string_view piece, BpeScratch& scratch) const {
-  if (alphabet_ == PieceAlphabet::kText) return vocabulary_.find(piece);
+  if (record_.alphabet == PieceAlphabet::kText) return vocabulary_.find(piece);
   scratch.letters.clear();
   append_byte_letters(piece, scratch.letters);
   return vocabulary_.find(scratch.letters);
@@ -219,7 +243,8 @@ Status BpeModel::encode(std::string_view piece, BpeScratch& scratch,
   }
   auto& ids = scratch.ids;
   ids.clear();
-  const std::optional<TokenId> whole = ignore_merges_ ? whole_piece(piece, scratch) : std::nullopt;
+  const std::optional<TokenId> whole =
+      record_.ignore_merges != 0 ? whole_piece(piece, scratch) : std::nullopt;
   if (whole) {
     ids.push_back(*whole);
   } else {

@@ -1,8 +1,9 @@
 // Byte-pair encoding of one piece of text: characters (or bytes) become tokens, and neighbours are
 // merged, lowest rank first and leftmost among equals, until nothing merges.
 // Cost: n log n in the length of a piece, whatever the text; repeated short pieces come from a
-// cache. Immutable after it is built; any thread, each with its own scratch (a scratch serves one
-// model only: its cache holds that model's tokens).
+// cache. A model looks at tables that lie in an image, which must outlive it. Immutable after it is
+// built; any thread, each with its own scratch (a scratch serves one model only: its cache holds
+// that model's tokens).
 #pragma once
 
 #include <array>
@@ -30,7 +31,7 @@ struct BpeOptions {
 };
 
 // The alphabet of a piece.
-enum class PieceAlphabet {
+enum class PieceAlphabet : std::uint32_t {
   kText,   // UTF-8 characters, each a token
   kBytes,  // raw bytes, each written as its letter in the vocabulary (byte_letters.h)
 };
@@ -78,34 +79,55 @@ struct BpeScratch {
   std::string letters;
 };
 
+// The part of a model that an image holds besides the two hash tables. Ids: -1 means no token.
+struct BpeRecord {
+  static constexpr std::size_t kSmallCharacters = 0x250;
+
+  std::array<TokenId, kSmallCharacters> small_characters{};  // by code point
+  std::array<TokenId, 256> bytes{};                          // of the byte alphabet or the fallback
+  TokenId unk = -1;
+  // Flags: 0 or 1.
+  std::uint8_t fuse_unk = 0;
+  std::uint8_t byte_fallback = 0;
+  std::uint8_t ignore_merges = 0;
+  std::uint8_t can_cut_before_metaspace = 0;
+  PieceAlphabet alphabet = PieceAlphabet::kText;
+};
+
 class BpeModel {
  public:
   // Errors: unk_token is not in the vocabulary.
-  static Result<BpeModel> create(Vocabulary vocabulary, MergeTable merges,
+  static Result<BpeModel> create(const Vocabulary& vocabulary, const MergeTable& merges,
                                  const BpeOptions& options);
 
+  // The model that another one's record describes. Errors: an id that is not below the size of the
+  // vocabulary, a byte alphabet with holes.
+  static Result<BpeModel> open(const Vocabulary& vocabulary, const MergeTable& merges,
+                               const BpeRecord& record);
+
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  const BpeRecord& record() const { return record_; }
 
   // Pieces will be raw bytes instead of their letters (behind a ByteLevel step). Possible when
   // every byte's letter has a token: then nothing is unknown, and nothing falls back.
   bool has_byte_alphabet() const;
   void use_byte_alphabet();  // REQUIRES: has_byte_alphabet()
-  PieceAlphabet alphabet() const { return alphabet_; }
+  PieceAlphabet alphabet() const { return record_.alphabet; }
 
   // Every character becomes at least one token: none is dropped, and unknown ones are not fused.
   bool covers_all_text() const;
 
   // No merge and no unknown token crosses the place before a U+2581 that follows any other
   // character: a text without pieces may be cut there, with the same tokens.
-  bool can_cut_before_metaspace() const { return can_cut_before_metaspace_; }
+  bool can_cut_before_metaspace() const { return record_.can_cut_before_metaspace != 0; }
 
   // Appends the tokens of one piece. Errors: a piece of 2^32 - 1 bytes or more, the stop check's.
   // REQUIRES: scratch.cache is prepared for this model.
   Status encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
 
  private:
-  BpeModel(Vocabulary vocabulary, MergeTable merges)
-      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {}
+  BpeModel(const Vocabulary& vocabulary, const MergeTable& merges)
+      : vocabulary_(vocabulary), merges_(merges) {}
 
   std::optional<TokenId> whole_piece(std::string_view piece, BpeScratch& scratch) const;
   void load_characters(std::string_view piece, std::vector<TokenId>& ids) const;
@@ -114,18 +136,9 @@ class BpeModel {
   void merge_few(std::vector<TokenId>& ids) const;
   Status merge_many(BpeScratch& scratch) const;
 
-  static constexpr std::size_t kSmallCharacters = 0x250;
-
   Vocabulary vocabulary_;
   MergeTable merges_;
-  std::array<TokenId, kSmallCharacters> small_characters_{};  // by code point; -1: no token
-  std::array<TokenId, 256> bytes_{};  // of the byte alphabet or the fallback; -1: no token
-  TokenId unk_ = -1;
-  bool fuse_unk_ = false;
-  bool byte_fallback_ = false;
-  bool ignore_merges_ = false;
-  bool can_cut_before_metaspace_ = false;
-  PieceAlphabet alphabet_ = PieceAlphabet::kText;
+  BpeRecord record_;
 };
 
 }  // namespace sluice

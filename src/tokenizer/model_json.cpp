@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "tokenizer/tokenizer_definition.h"
 
 namespace sluice {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::string_view kMetaspace = "\u2581";
 // simdjson does not know the size of larger arrays and objects.
 constexpr std::size_t kMaxMembers = 0xFFFFFF;
 constexpr std::size_t kMaxMerges = kMaxMembers - 1;
+constexpr std::uint64_t kMaxTextBytes = 0xFFFFFFFE;
 
 Result<BpeOptions> read_options(const Element& node) {
   BpeOptions options;
@@ -61,28 +63,43 @@ Result<std::size_t> read_id(std::string_view text, const Element& value) {
   return static_cast<std::size_t>(id);
 }
 
-Result<Vocabulary> read_vocabulary(const Element& node) {
+struct VocabularySize {
+  std::size_t tokens = 0;
+  std::size_t ids = 0;
+  std::uint64_t text_bytes = 0;
+};
+
+Result<simdjson::dom::object> find_vocabulary(const Element& node) {
   Element field;
   simdjson::dom::object tokens;
   if (!json::find(node, "vocab", field) || field.get(tokens) != simdjson::SUCCESS) {
     return json::wrong_type("model.vocab", "an object of tokens and their ids");
   }
-  if (tokens.size() >= kMaxMembers) {
+  return tokens;
+}
+
+Result<VocabularySize> measure_vocabulary(const simdjson::dom::object& tokens) {
+  VocabularySize size{.tokens = tokens.size()};
+  if (size.tokens >= kMaxMembers) {
     return unsupported("model.vocab: 16777215 tokens or more are not supported");
   }
-  std::size_t ids = 0;
   for (const auto& [text, value] : tokens) {
     ASSIGN_OR_RETURN(const std::size_t id, read_id(text, value));
-    ids = std::max(ids, id + 1);
+    size.ids = std::max(size.ids, id + 1);
+    size.text_bytes += text.size();
   }
-  Vocabulary vocabulary(tokens.size(), ids);
+  if (size.text_bytes > kMaxTextBytes) return unsupported("model.vocab: more than 4 GiB of tokens");
+  return size;
+}
+
+Status read_vocabulary(const simdjson::dom::object& tokens, VocabularyBuilder& vocabulary) {
   for (const auto& [text, value] : tokens) {
     ASSIGN_OR_RETURN(const std::size_t id, read_id(text, value));
     if (auto status = vocabulary.add(text, id); !status) {
       return with_context("model.vocab", status.error());
     }
   }
-  return vocabulary;
+  return {};
 }
 
 struct MergePair {
@@ -117,8 +134,8 @@ Result<MergePair> read_merge(const Element& node, std::size_t index) {
 // Looks the three tokens of each merge up, a group of merges at a time.
 class MergeReader {
  public:
-  MergeReader(const Vocabulary& vocabulary, std::size_t merges)
-      : vocabulary_(vocabulary), table_(merges) {
+  MergeReader(const Vocabulary& vocabulary, MergeTableBuilder& table)
+      : vocabulary_(vocabulary), table_(table) {
     joined_.reserve(4096);
   }
 
@@ -144,7 +161,7 @@ class MergeReader {
     }
     vocabulary_.find_all(std::span(queries_).first(3 * count_));
     for (std::size_t i = 0; i < count_; ++i) {
-      table_.prefetch(queries_[3 * i].id, queries_[3 * i + 1].id);
+      table_.view().prefetch(queries_[3 * i].id, queries_[3 * i + 1].id);
     }
     for (std::size_t i = 0; i < count_; ++i) RETURN_IF_ERROR(finish(i));
     count_ = 0;
@@ -152,7 +169,6 @@ class MergeReader {
   }
 
   bool enters_metaspace() const { return enters_metaspace_; }
-  MergeTable take() && { return std::move(table_); }
 
  private:
   static constexpr std::size_t kGroup = 32;
@@ -176,7 +192,7 @@ class MergeReader {
   }
 
   const Vocabulary& vocabulary_;
-  MergeTable table_;
+  MergeTableBuilder& table_;
   bool enters_metaspace_ = false;
   std::uint32_t rank_ = 0;
   std::size_t count_ = 0;
@@ -186,10 +202,11 @@ class MergeReader {
 };
 
 // An added token must not have two ids, nor the id of another token.
-Status check_ids(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+Status check_ids(const VocabularyBuilder& read, const std::vector<AddedToken>& added) {
+  const Vocabulary& vocabulary = read.view();
   // The reference numbers added tokens that its model does not have from the number of tokens on,
   // whatever the file says; the files that it saves itself agree with that.
-  std::size_t reference_id = vocabulary.count();
+  std::size_t reference_id = read.count();
   bool differs = false;
   for (const AddedToken& token : added) {
     const std::string name =
@@ -214,11 +231,6 @@ Status check_ids(const Vocabulary& vocabulary, const std::vector<AddedToken>& ad
 }
 
 }  // namespace
-
-std::size_t id_limit(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
-  const std::size_t last = added.empty() ? 0 : static_cast<std::size_t>(added.back().id) + 1;
-  return std::max(vocabulary.size(), last);
-}
 
 Result<std::vector<AddedToken>> read_added_tokens(const Element& node) {
   simdjson::dom::array array;
@@ -254,17 +266,18 @@ Result<std::vector<AddedToken>> read_added_tokens(const Element& node) {
   return tokens;
 }
 
-Result<BpeModel> read_model(const Element& node, const std::vector<AddedToken>& added) {
+namespace {
+
+Status read_type(const Element& node) {
   Element field;
-  if (json::find(node, "type", field)) {
-    ASSIGN_OR_RETURN(const std::string_view type, json::string_field(node, "model", "type"));
-    if (type != "BPE") {
-      return unsupported("model.type '" + std::string(type) + "' is not supported; BPE is");
-    }
-  }
-  ASSIGN_OR_RETURN(BpeOptions options, read_options(node));
-  ASSIGN_OR_RETURN(Vocabulary vocabulary, read_vocabulary(node));
-  RETURN_IF_ERROR(check_ids(vocabulary, added));
+  if (!json::find(node, "type", field)) return {};
+  ASSIGN_OR_RETURN(const std::string_view type, json::string_field(node, "model", "type"));
+  if (type == "BPE") return {};
+  return unsupported("model.type '" + std::string(type) + "' is not supported; BPE is");
+}
+
+Result<simdjson::dom::array> find_merges(const Element& node) {
+  Element field;
   simdjson::dom::array merges;
   if (!json::find(node, "merges", field) || field.get(merges) != simdjson::SUCCESS) {
     return json::wrong_type("model.merges", "an array");
@@ -272,7 +285,10 @@ Result<BpeModel> read_model(const Element& node, const std::vector<AddedToken>& 
   if (merges.size() > kMaxMerges) {
     return unsupported("model.merges: more than 16777214 merges are not supported");
   }
-  MergeReader reader(vocabulary, merges.size());
+  return merges;
+}
+
+Status read_merges(const simdjson::dom::array& merges, MergeReader& reader) {
   std::size_t index = 0;
   for (const Element element : merges) {
     std::string_view text;
@@ -283,9 +299,38 @@ Result<BpeModel> read_model(const Element& node, const std::vector<AddedToken>& 
     }
     ++index;
   }
-  RETURN_IF_ERROR(reader.flush());
+  return reader.flush();
+}
+
+}  // namespace
+
+Result<ModelInImage> read_model(const Element& node, const std::vector<AddedToken>& added) {
+  RETURN_IF_ERROR(read_type(node));
+  ASSIGN_OR_RETURN(BpeOptions options, read_options(node));
+  ASSIGN_OR_RETURN(const auto tokens, find_vocabulary(node));
+  ASSIGN_OR_RETURN(const VocabularySize size, measure_vocabulary(tokens));
+  ASSIGN_OR_RETURN(const auto merges, find_merges(node));
+
+  const std::size_t token_slots = VocabularyBuilder::slots_for(size.tokens);
+  const std::size_t merge_slots = MergeTableBuilder::slots_for(merges.size());
+  const auto text_bytes = static_cast<std::size_t>(size.text_bytes);
+  constexpr auto padded = ImageBuilder::padded;
+  ImageBuilder image(padded(text_bytes) + padded(size.ids * sizeof(TokenSpan)) +
+                     padded(token_slots * sizeof(TokenSlot)) +
+                     padded(merge_slots * sizeof(MergeSlot)) + image_room(added));
+  const auto texts = image.add<char>(ImageSection::kTexts, text_bytes);
+  const auto spans = image.add<TokenSpan>(ImageSection::kSpans, size.ids);
+  const auto slots = image.add<TokenSlot>(ImageSection::kSlots, token_slots);
+  VocabularyBuilder vocabulary(texts, spans, slots);
+  MergeTableBuilder table(image.add<MergeSlot>(ImageSection::kMerges, merge_slots), size.ids);
+
+  RETURN_IF_ERROR(read_vocabulary(tokens, vocabulary));
+  RETURN_IF_ERROR(check_ids(vocabulary, added));
+  MergeReader reader(vocabulary.view(), table);
+  RETURN_IF_ERROR(read_merges(merges, reader));
   options.merges_enter_metaspace = reader.enters_metaspace();
-  return BpeModel::create(std::move(vocabulary), std::move(reader).take(), options);
+  ASSIGN_OR_RETURN(BpeModel model, BpeModel::create(vocabulary.view(), table.view(), options));
+  return ModelInImage{std::move(image), std::move(model)};
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
+#include "tokenizer/image_builder.h"
 #include "tokenizer/json_fields.h"
 
 namespace sluice {
@@ -13,11 +14,13 @@ namespace sluice {
 // The added tokens in ascending order of their ids, which are unique.
 Result<std::vector<AddedToken>> read_added_tokens(const json::Element& node);
 
+struct ModelInImage {
+  ImageBuilder image;  // has the tables that `model` looks at, and room for the other sections
+  BpeModel model;
+};
+
 // `added`: tokens that may use ids that the model's vocabulary leaves free. Ids may have holes: an
 // id without a token is never encoded to and decodes to nothing.
-Result<BpeModel> read_model(const json::Element& node, const std::vector<AddedToken>& added);
-
-// One more than the largest id of a model and its added tokens.
-std::size_t id_limit(const Vocabulary& vocabulary, const std::vector<AddedToken>& added);
+Result<ModelInImage> read_model(const json::Element& node, const std::vector<AddedToken>& added);
 
 }  // namespace sluice

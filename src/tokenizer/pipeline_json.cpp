@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "tokenizer/vocabulary.h"
 
 namespace sluice {
 namespace {

@@ -10,7 +10,7 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/text_normalizer.h"
 #include "tokenizer/token_decoder.h"
-#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/tokenizer_steps.h"
 
 namespace sluice {
 

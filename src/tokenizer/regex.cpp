@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -53,16 +54,9 @@ RegexScratch::~RegexScratch() = default;
 RegexScratch::RegexScratch(RegexScratch&&) noexcept = default;
 RegexScratch& RegexScratch::operator=(RegexScratch&&) noexcept = default;
 
-struct Regex::Code {
-  Owned<pcre2_code> compiled;
-};
+namespace {
 
-Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
-
-Result<Regex> Regex::compile(std::string_view pattern) {
+Result<Owned<pcre2_code>> compile_pattern(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
     return invalid_argument("regular expression: longer than 65536 bytes");
   }
@@ -81,14 +75,53 @@ Result<Regex> Regex::compile(std::string_view pattern) {
     return invalid_argument("regular expression '" + std::string(pattern) +
                             "': " + pcre2_message(code));
   }
-  // Without the JIT the interpreter matches the same, more slowly.
-  pcre2_jit_compile(compiled.get(), PCRE2_JIT_COMPLETE);
-  return Regex(std::make_unique<Code>(Code{std::move(compiled)}));
+  return compiled;
 }
+
+}  // namespace
+
+struct Regex::Code {
+  std::string pattern;
+  Owned<pcre2_code> compiled;
+  std::once_flag once;
+  Status status;  // of prepare()
+
+  // Compiles what is not compiled yet. Without machine code the interpreter matches the same, more
+  // slowly.
+  Status prepare() {
+    if (!compiled) {
+      ASSIGN_OR_RETURN(compiled, compile_pattern(pattern));
+    }
+    pcre2_jit_compile(compiled.get(), PCRE2_JIT_COMPLETE);
+    return {};
+  }
+};
+
+Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  ASSIGN_OR_RETURN(Owned<pcre2_code> compiled, compile_pattern(pattern));
+  Regex regex = deferred(pattern);
+  regex.code_->compiled = std::move(compiled);
+  return regex;
+}
+
+Regex Regex::deferred(std::string_view pattern) {
+  auto code = std::make_unique<Code>();
+  code->pattern = pattern;
+  return Regex(std::move(code));
+}
+
+std::string_view Regex::pattern() const { return code_->pattern; }
 
 Status Regex::find_all(std::string_view text, RegexScratch& scratch,
                        std::vector<TextRange>& out) const {
   out.clear();
+  std::call_once(code_->once, [this] { code_->status = code_->prepare(); });
+  RETURN_IF_ERROR(code_->status);
   if (!scratch.state_) scratch.state_ = std::make_unique<RegexScratch::State>();
   const RegexScratch::State& state = *scratch.state_;
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(state.data.get());

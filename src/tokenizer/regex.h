@@ -1,7 +1,7 @@
-// A compiled regular expression of a tokenizer.json (regex_syntax.h says which syntax).
-// A Regex is immutable and may be used from any thread; each thread brings its own RegexScratch.
-// Limits: a match that needs more than 2,000,000 backtracking steps is an error, so no pattern and
-// no text can hold a thread permanently.
+// A regular expression of a tokenizer.json (regex_syntax.h says which syntax). It is compiled at
+// its first use, if not before. A Regex may be used from any thread; each thread brings its own
+// RegexScratch. Limits: a match that needs more than 2,000,000 backtracking steps is an error, so
+// no pattern and no text can hold a thread permanently.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +36,21 @@ struct TextRange {
 
 class Regex {
  public:
+  // Errors: a pattern that is not supported or broken.
   static Result<Regex> compile(std::string_view pattern);
+  // A pattern that compile() has accepted before, here or elsewhere. If it is none, find_all()
+  // returns compile()'s error.
+  static Regex deferred(std::string_view pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
   // Replaces `out` by all non-overlapping matches, leftmost first. An empty match directly after
   // another match does not count, as in the reference. Errors: a match that passes the limit, the
-  // stop check's. REQUIRES: text is valid UTF-8.
+  // stop check's, a deferred pattern's. REQUIRES: text is valid UTF-8.
   Status find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& out) const;
+
+  std::string_view pattern() const;
 
  private:
   struct Code;

@@ -36,9 +36,9 @@ bool drops_text(const PreTokenizerStep& step) {
   return split != nullptr && split->behavior == SplitBehavior::kRemoved;
 }
 
-std::size_t longest_token(const TokenizerParts& parts) {
-  const Vocabulary& vocabulary = parts.model.vocabulary();
-  const bool letters_are_bytes = parts.model.alphabet() == PieceAlphabet::kBytes;
+std::size_t longest_token(const TokenizerDefinition& definition) {
+  const Vocabulary& vocabulary = definition.model.vocabulary();
+  const bool letters_are_bytes = definition.model.alphabet() == PieceAlphabet::kBytes;
   std::size_t longest = 1;
   for (std::size_t id = 0; id < vocabulary.size(); ++id) {
     const std::string_view text = vocabulary.text(static_cast<TokenId>(id));
@@ -46,7 +46,7 @@ std::size_t longest_token(const TokenizerParts& parts) {
                                     ? static_cast<std::size_t>(utf8::count_code_points(text))
                                     : text.size());
   }
-  for (const AddedToken& token : parts.added_tokens) {
+  for (const AddedToken& token : definition.added_tokens) {
     longest = std::max(longest, token.content.size());
   }
   return longest;
@@ -54,15 +54,15 @@ std::size_t longest_token(const TokenizerParts& parts) {
 
 }  // namespace
 
-std::size_t max_bytes_per_token(const TokenizerParts& parts) {
-  if (!parts.model.covers_all_text()) return 0;
-  if (std::ranges::any_of(parts.added_tokens,
+std::size_t max_bytes_per_token(const TokenizerDefinition& definition) {
+  if (!definition.model.covers_all_text()) return 0;
+  if (std::ranges::any_of(definition.added_tokens,
                           [](const AddedToken& t) { return t.lstrip || t.rstrip; }) ||
-      std::ranges::any_of(parts.pre_tokenizer.steps(), drops_text)) {
+      std::ranges::any_of(definition.steps.pre_tokenizer.steps(), drops_text)) {
     return 0;
   }
-  std::size_t bytes = longest_token(parts);
-  for (const NormalizerStep& step : parts.normalizer.steps()) {
+  std::size_t bytes = longest_token(definition);
+  for (const NormalizerStep& step : definition.steps.normalizer.steps()) {
     const std::size_t factor = std::visit(Shrinks{}, step);
     if (factor == 0) return 0;
     bytes *= factor;

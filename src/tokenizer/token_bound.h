@@ -5,13 +5,13 @@
 
 #include <cstddef>
 
-#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/tokenizer_definition.h"
 
 namespace sluice {
 
 // The most bytes of input that one token stands for; 0 when there is no such limit, because some
 // text becomes no token at all (a normalizer that strips, spaces that an added token absorbs,
 // unknown characters that are dropped or fused).
-std::size_t max_bytes_per_token(const TokenizerParts& parts);
+std::size_t max_bytes_per_token(const TokenizerDefinition& definition);
 
 }  // namespace sluice

@@ -65,6 +65,10 @@ class TokenDecoder {
   TokenDecoder(std::vector<PieceStep> piece_steps, TokenJoin join, std::vector<TextStep> text_steps)
       : piece_steps_(std::move(piece_steps)), join_(join), text_steps_(std::move(text_steps)) {}
 
+  const std::vector<PieceStep>& piece_steps() const { return piece_steps_; }
+  TokenJoin token_join() const { return join_; }
+  const std::vector<TextStep>& text_steps() const { return text_steps_; }
+
   // Appends to `out` what the token adds. REQUIRES: the token's text is valid UTF-8.
   void push(std::string_view token, State& state, std::string& out) const;
 

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "tokenizer/legacy_files.h"
 #include "tokenizer/token_bound.h"
+#include "tokenizer/tokenizer_definition.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
 
@@ -93,15 +94,9 @@ EncodeScratch::EncodeScratch(EncodeScratch&&) noexcept = default;
 EncodeScratch& EncodeScratch::operator=(EncodeScratch&&) noexcept = default;
 
 struct Tokenizer::Impl {
+  std::span<const std::byte> image;
+  std::shared_ptr<const void> owner;  // of the image; from_image() says why it is shared
   TokenizerParts parts;
-
-  const AddedToken* added(TokenId id) const {
-    const auto& tokens = parts.added_tokens;
-    const auto at =
-        std::lower_bound(tokens.begin(), tokens.end(), id,
-                         [](const AddedToken& token, TokenId wanted) { return token.id < wanted; });
-    return at != tokens.end() && at->id == id ? &*at : nullptr;
-  }
 
   Status encode_piece(std::string_view piece, EncodeScratch::State& scratch,
                       std::vector<TokenId>& out) const {
@@ -114,11 +109,11 @@ struct Tokenizer::Impl {
   Status encode_stretch(std::string_view text, TextStart start, SpecialTokenText special,
                         EncodeScratch::State& scratch, std::vector<TokenId>& out) const {
     std::string_view normalized = text;
-    if (!parts.normalizer.empty()) {
+    if (!parts.steps.normalizer.empty()) {
       scratch.normalized.assign(text);
-      RETURN_IF_ERROR(parts.normalizer.run(scratch.normalized, scratch.normalizer));
+      RETURN_IF_ERROR(parts.steps.normalizer.run(scratch.normalized, scratch.normalizer));
       normalized = scratch.normalized;
-      if (parts.normalizer.strips_start_of(text)) start = TextStart::kInside;
+      if (parts.steps.normalizer.strips_start_of(text)) start = TextStart::kInside;
     }
     if (parts.normalized_matcher.empty()) return encode_plain(normalized, start, scratch, out);
     scratch.normalized_stretches.clear();
@@ -138,11 +133,11 @@ struct Tokenizer::Impl {
   // Text without added tokens.
   Status encode_plain(std::string_view text, TextStart start, EncodeScratch::State& scratch,
                       std::vector<TokenId>& out) const {
-    if (!parts.has_pre_tokenizer && parts.model.can_cut_before_metaspace()) {
+    if (!parts.steps.has_pre_tokenizer && parts.model.can_cut_before_metaspace()) {
       return encode_words(text, scratch, out);
     }
     ASSIGN_OR_RETURN(const std::string_view cut,
-                     parts.pre_tokenizer.run(text, start, scratch.pre_tokenizer));
+                     parts.steps.pre_tokenizer.run(text, start, scratch.pre_tokenizer));
     for (const TextRange& piece : scratch.pre_tokenizer.pieces) {
       RETURN_IF_ERROR(encode_piece(cut.substr(piece.begin, piece.end - piece.begin), scratch, out));
     }
@@ -183,20 +178,35 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
 
 Result<Tokenizer> Tokenizer::from_files(const std::string& name, std::string_view json,
                                         std::string_view config) {
-  auto parts = read_tokenizer_json(json);
-  if (!parts) return with_context(name, parts.error());
+  auto definition = read_tokenizer_json(json);
+  if (!definition) return with_context(name, definition.error());
   if (!config.empty()) {
-    if (auto status = apply_tokenizer_config(config, *parts); !status) {
+    if (auto status = apply_tokenizer_config(config, *definition); !status) {
       return with_context("tokenizer_config.json", status.error());
     }
   }
   // Behind a final ByteLevel step the model can look at bytes instead of their letters.
-  if (parts->model.has_byte_alphabet() && parts->pre_tokenizer.take_final_byte_letters()) {
-    parts->model.use_byte_alphabet();
+  if (definition->model.has_byte_alphabet() &&
+      definition->steps.pre_tokenizer.take_final_byte_letters()) {
+    definition->model.use_byte_alphabet();
   }
-  parts->max_bytes_per_token = max_bytes_per_token(*parts);
-  return Tokenizer(std::make_unique<const Impl>(Impl{*std::move(parts)}));
+  definition->steps.max_bytes_per_token = max_bytes_per_token(*definition);
+  auto image = make_tokenizer_image(*std::move(definition));
+  if (!image) return with_context(name, image.error());
+  // Shared for from_image(), although this image has one owner.
+  auto owned = std::make_shared<const OwnedImage>(*std::move(image));
+  const std::span<const std::byte> bytes = owned->span();
+  return from_image(bytes, std::move(owned));
 }
+
+Result<Tokenizer> Tokenizer::from_image(std::span<const std::byte> image,
+                                        // Shared: see the declaration.
+                                        std::shared_ptr<const void> owner) {
+  ASSIGN_OR_RETURN(TokenizerParts parts, open_tokenizer_image(image));
+  return Tokenizer(std::make_unique<const Impl>(Impl{image, std::move(owner), std::move(parts)}));
+}
+
+std::span<const std::byte> Tokenizer::image() const { return impl_->image; }
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -255,7 +265,7 @@ Status Tokenizer::encode_valid(std::string_view text, const EncodeOptions& optio
   const SpecialTokenText special = options.parse_special_tokens == ParseSpecialTokens::kYes
                                        ? SpecialTokenText::kIsToken
                                        : SpecialTokenText::kIsText;
-  if (specials) out = parts.specials.prefix;
+  if (specials) out = parts.steps.specials.prefix;
   state.raw_stretches.clear();
   parts.raw_matcher.split(text, special, state.raw_stretches);
   for (const auto& stretch : state.raw_stretches) {
@@ -267,13 +277,14 @@ Status Tokenizer::encode_valid(std::string_view text, const EncodeOptions& optio
     RETURN_IF_ERROR(impl_->encode_stretch(text.substr(stretch.begin, stretch.end - stretch.begin),
                                           start, special, state, out));
   }
-  if (specials) out.insert(out.end(), parts.specials.suffix.begin(), parts.specials.suffix.end());
+  if (specials)
+    out.insert(out.end(), parts.steps.specials.suffix.begin(), parts.steps.specials.suffix.end());
   if (out.size() > options.max_tokens) return too_many_tokens(options.max_tokens);
   return {};
 }
 
 std::size_t Tokenizer::min_tokens(std::size_t text_bytes) const {
-  const std::size_t most = impl_->parts.max_bytes_per_token;
+  const std::size_t most = impl_->parts.steps.max_bytes_per_token;
   return most == 0 ? 0 : (text_bytes + most - 1) / most;
 }
 
@@ -287,15 +298,16 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
 
 std::optional<std::string_view> Tokenizer::decoder_text(TokenId id, SkipSpecialTokens skip) const {
   const TokenizerParts& parts = impl_->parts;
-  if (const AddedToken* token = impl_->added(id)) {
-    if (token->special && skip == SkipSpecialTokens::kYes) return std::nullopt;
-    return parts.normalized_texts[static_cast<std::size_t>(token - parts.added_tokens.data())];
+  if (const AddedTokenRecord* token = parts.added_tokens.find(id)) {
+    const bool special = token->has(AddedTokenRecord::kSpecial);
+    if (special && skip == SkipSpecialTokens::kYes) return std::nullopt;
+    return parts.added_tokens.searched(*token);
   }
   if (!parts.model.vocabulary().contains(id)) return std::nullopt;
   return parts.model.vocabulary().text(id);
 }
 
-const TokenDecoder& Tokenizer::decoder() const { return impl_->parts.decoder; }
+const TokenDecoder& Tokenizer::decoder() const { return impl_->parts.steps.decoder; }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const {
   std::string out;
@@ -317,18 +329,20 @@ std::int32_t Tokenizer::vocab_size() const {
 }
 
 std::string_view Tokenizer::token_text(TokenId id) const {
-  if (const AddedToken* token = impl_->added(id)) return token->content;
+  const AddedTokens& added = impl_->parts.added_tokens;
+  if (const AddedTokenRecord* token = added.find(id)) return added.content(*token);
   return impl_->parts.model.vocabulary().text(id);
 }
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view token_text) const {
-  for (const AddedToken& token : impl_->parts.added_tokens) {
-    if (token.content == token_text) return token.id;
+  const AddedTokens& added = impl_->parts.added_tokens;
+  for (const AddedTokenRecord& token : added.records()) {
+    if (added.content(token) == token_text) return token.id;
   }
   return impl_->parts.model.vocabulary().find(token_text);
 }
 
-std::optional<TokenId> Tokenizer::bos_id() const { return impl_->parts.bos; }
-std::optional<TokenId> Tokenizer::eos_id() const { return impl_->parts.eos; }
+std::optional<TokenId> Tokenizer::bos_id() const { return impl_->parts.steps.bos; }
+std::optional<TokenId> Tokenizer::eos_id() const { return impl_->parts.steps.eos; }
 
 }  // namespace sluice

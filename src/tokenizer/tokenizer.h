@@ -1,5 +1,7 @@
 // Turns text into token ids and back, exactly as the `tokenizers` package does with the same
 // tokenizer.json (docs/tokenizers.md lists supported parts and differences).
+// A tokenizer reads an image: one block of bytes without pointers (image_layout.h). Loading the
+// files makes the image in memory; an image that was stored can be used where it is mapped.
 // Immutable after loading: any number of threads may encode and decode at once, each with its own
 // EncodeScratch. A Tokenizer must outlive everything made for it.
 #pragma once
@@ -61,6 +63,19 @@ class Tokenizer {
   // The same from the texts of the files; an empty `tokenizer_config_json` means there is none.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json,
                                      std::string_view tokenizer_config_json = {});
+
+  // The tokenizer with this image, which image() gave here or in another process; it equals the
+  // tokenizer that was loaded from the files. `owner` keeps the bytes alive; it may be null when
+  // they outlive the tokenizer. No table is copied, and patterns are compiled when a text first
+  // needs them. Whatever the bytes are, nothing outside of them is read, and all work ends. Errors:
+  // kInvalidArgument (damaged, or of a machine with another byte order), kUnsupported (another
+  // version). REQUIRES: the bytes begin at a multiple of kImageAlignment and do not change.
+  static Result<Tokenizer> from_image(std::span<const std::byte> image,
+                                      // Shared: a mapped file may hold other parts as well.
+                                      std::shared_ptr<const void> owner);
+
+  // The same files give the same bytes. They live as long as the tokenizer.
+  std::span<const std::byte> image() const;
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

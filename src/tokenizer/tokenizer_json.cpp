@@ -3,7 +3,10 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json_depth.h"
 #include "base/json_text.h"
@@ -34,36 +37,29 @@ Result<Element> parse(simdjson::dom::parser& parser, std::string_view text) {
   return root;
 }
 
-struct Matchers {
-  std::vector<AddedTokenMatcher::Pattern> raw;
-  std::vector<AddedTokenMatcher::Pattern> normalized;
-};
-
-// Tokens flagged `normalized` are looked for in normalized text, so as normalized text.
-Result<Matchers> make_patterns(TokenizerParts& parts) {
-  Matchers matchers;
+// Fills in the texts that are searched. Tokens flagged `normalized` are looked for in normalized
+// text, so as normalized text.
+Status find_searched_texts(TokenizerDefinition& definition) {
   NormalizerScratch scratch;
-  for (const AddedToken& token : parts.added_tokens) {
+  std::array<std::vector<std::string_view>, 2> searched;  // in the original and in normalized text
+  definition.searched_texts.reserve(definition.added_tokens.size());
+  for (const AddedToken& token : definition.added_tokens) {
     std::string text = token.content;
-    if (token.normalized) RETURN_IF_ERROR(parts.normalizer.run(text, scratch));
+    if (token.normalized) RETURN_IF_ERROR(definition.steps.normalizer.run(text, scratch));
     if (text.empty()) {
       return unsupported("added_tokens: the normalizer leaves nothing of '" + token.content + "'");
     }
-    parts.normalized_texts.push_back(text);
-    (token.normalized ? matchers.normalized : matchers.raw)
-        .push_back({std::move(text), token.id, token.special, token.lstrip, token.rstrip,
-                    token.single_word});
+    definition.searched_texts.push_back(std::move(text));
+    searched[token.normalized ? 1 : 0].push_back(definition.searched_texts.back());
   }
-  for (const auto* patterns : {&matchers.raw, &matchers.normalized}) {
-    std::vector<std::string_view> texts;
-    for (const auto& pattern : *patterns) texts.push_back(pattern.text);
+  for (auto& texts : searched) {
     std::sort(texts.begin(), texts.end());
     const auto twice = std::adjacent_find(texts.begin(), texts.end());
     if (twice != texts.end()) {
       return invalid_argument("added_tokens: '" + std::string(*twice) + "' occurs twice");
     }
   }
-  return matchers;
+  return {};
 }
 
 Status read_version(const Element& root) {
@@ -76,13 +72,13 @@ Status read_version(const Element& root) {
   return {};
 }
 
-Status check_specials(const TokenizerParts& parts) {
+Status check_specials(const TokenizerDefinition& definition) {
   const auto is_token = [&](TokenId id) {
-    return parts.model.vocabulary().contains(id) ||
-           std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
+    return definition.model.vocabulary().contains(id) ||
+           std::any_of(definition.added_tokens.begin(), definition.added_tokens.end(),
                        [&](const AddedToken& token) { return token.id == id; });
   };
-  for (const auto* ids : {&parts.specials.prefix, &parts.specials.suffix}) {
+  for (const auto* ids : {&definition.steps.specials.prefix, &definition.steps.specials.suffix}) {
     for (const TokenId id : *ids) {
       if (is_token(id)) continue;
       return invalid_argument("post_processor: token id " + std::to_string(id) +
@@ -94,7 +90,7 @@ Status check_specials(const TokenizerParts& parts) {
 
 }  // namespace
 
-Result<TokenizerParts> read_tokenizer_json(std::string_view text) {
+Result<TokenizerDefinition> read_tokenizer_json(std::string_view text) {
   simdjson::dom::parser parser;
   ASSIGN_OR_RETURN(const Element root, parse(parser, text));
   RETURN_IF_ERROR(read_version(root));
@@ -120,39 +116,38 @@ Result<TokenizerParts> read_tokenizer_json(std::string_view text) {
     RETURN_IF_ERROR(read_post_processor(field, "post_processor", specials));
   }
   if (!json::find(root, "model", field)) return json::wrong_type("model", "an object");
-  ASSIGN_OR_RETURN(BpeModel model, read_model(field, added));
+  ASSIGN_OR_RETURN(ModelInImage model, read_model(field, added));
 
-  TokenizerParts parts{.model = std::move(model),
-                       .normalizer = TextNormalizer(std::move(normalizer)),
-                       .has_pre_tokenizer = !pre_tokenizer.empty(),
-                       .pre_tokenizer = PreTokenizer(std::move(pre_tokenizer)),
-                       .decoder = std::move(decoder),
-                       .specials = std::move(specials),
-                       .added_tokens = std::move(added)};
-  parts.vocab_size = id_limit(parts.model.vocabulary(), parts.added_tokens);
-  RETURN_IF_ERROR(check_specials(parts));
-  ASSIGN_OR_RETURN(Matchers matchers, make_patterns(parts));
-  parts.raw_matcher = AddedTokenMatcher(std::move(matchers.raw));
-  parts.normalized_matcher = AddedTokenMatcher(std::move(matchers.normalized));
-  if (parts.specials.prefix.size() == 1) parts.bos = parts.specials.prefix.front();
-  return parts;
+  TokenizerDefinition definition{.image = std::move(model.image),
+                                 .model = std::move(model.model),
+                                 .steps = {.normalizer = TextNormalizer(std::move(normalizer)),
+                                           .has_pre_tokenizer = !pre_tokenizer.empty(),
+                                           .pre_tokenizer = PreTokenizer(std::move(pre_tokenizer)),
+                                           .decoder = std::move(decoder),
+                                           .specials = std::move(specials)},
+                                 .added_tokens = std::move(added)};
+  RETURN_IF_ERROR(check_specials(definition));
+  RETURN_IF_ERROR(find_searched_texts(definition));
+  const std::vector<TokenId>& prefix = definition.steps.specials.prefix;
+  if (prefix.size() == 1) definition.steps.bos = prefix.front();
+  return definition;
 }
 
 namespace {
 
 // "<s>" or {"content": "<s>", ..}; nothing when it is absent or no token.
 Result<std::optional<TokenId>> read_token(const Element& root, std::string_view key,
-                                          const TokenizerParts& parts) {
+                                          const TokenizerDefinition& definition) {
   Element field;
   if (!json::find(root, key, field)) return std::optional<TokenId>();
   const bool is_object = field.is_object();
   ASSIGN_OR_RETURN(const std::string_view text, is_object
                                                     ? json::string_field(field, key, "content")
                                                     : json::string_field(root, "", key));
-  for (const AddedToken& token : parts.added_tokens) {
+  for (const AddedToken& token : definition.added_tokens) {
     if (token.content == text) return std::optional<TokenId>(token.id);
   }
-  const auto id = parts.model.vocabulary().find(text);
+  const auto id = definition.model.vocabulary().find(text);
   if (!id && !text.empty()) {
     log_warning("tokenizer_config.json: " + std::string(key) + " '" + std::string(text) +
                 "' is no token of tokenizer.json; it is ignored");
@@ -182,15 +177,15 @@ Status apply_add(const Element& root, std::string_view key, std::optional<TokenI
 
 }  // namespace
 
-Status apply_tokenizer_config(std::string_view text, TokenizerParts& parts) {
+Status apply_tokenizer_config(std::string_view text, TokenizerDefinition& definition) {
   simdjson::dom::parser parser;
   ASSIGN_OR_RETURN(const Element root, parse(parser, text));
-  ASSIGN_OR_RETURN(const std::optional<TokenId> bos, read_token(root, "bos_token", parts));
-  if (bos) parts.bos = bos;
-  ASSIGN_OR_RETURN(parts.eos, read_token(root, "eos_token", parts));
-  auto& specials = parts.specials;
-  RETURN_IF_ERROR(apply_add(root, "add_bos_token", parts.bos, specials.prefix, true));
-  return apply_add(root, "add_eos_token", parts.eos, specials.suffix, false);
+  ASSIGN_OR_RETURN(const std::optional<TokenId> bos, read_token(root, "bos_token", definition));
+  if (bos) definition.steps.bos = bos;
+  ASSIGN_OR_RETURN(definition.steps.eos, read_token(root, "eos_token", definition));
+  auto& specials = definition.steps.specials;
+  RETURN_IF_ERROR(apply_add(root, "add_bos_token", definition.steps.bos, specials.prefix, true));
+  return apply_add(root, "add_eos_token", definition.steps.eos, specials.suffix, false);
 }
 
 }  // namespace sluice

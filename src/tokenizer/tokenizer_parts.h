@@ -1,40 +1,30 @@
-// All parts of a tokenizer. The loader makes them; class Tokenizer owns them.
+// All parts of a running tokenizer. They look at an image, or were made of a section of it.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
+#include <cstddef>
+#include <span>
 
-#include "base/token_id.h"
+#include "base/result.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
-#include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/text_normalizer.h"
-#include "tokenizer/token_decoder.h"
+#include "tokenizer/tokenizer_steps.h"
 
 namespace sluice {
 
-// Put around the tokens of a text when special tokens are wanted.
-struct SpecialsTemplate {
-  std::vector<TokenId> prefix;
-  std::vector<TokenId> suffix;
-};
-
 struct TokenizerParts {
   BpeModel model;
-  TextNormalizer normalizer;
-  bool has_pre_tokenizer = false;
-  PreTokenizer pre_tokenizer;
-  TokenDecoder decoder;
-  SpecialsTemplate specials;
-  std::vector<AddedToken> added_tokens;         // ascending ids
-  std::vector<std::string> normalized_texts{};  // of each added token, for the decoder
-  AddedTokenMatcher raw_matcher{};              // searched in the original text
-  AddedTokenMatcher normalized_matcher{};       // searched in normalized text
-  std::size_t vocab_size = 0;                   // one more than the largest id
-  std::size_t max_bytes_per_token = 0;          // token_bound.h
-  std::optional<TokenId> bos{};
-  std::optional<TokenId> eos{};
+  AddedTokens added_tokens;
+  AddedTokenMatcher raw_matcher;         // searched in the original text
+  AddedTokenMatcher normalized_matcher;  // searched in normalized text
+  TokenizerSteps steps;
+  std::size_t vocab_size = 0;  // one more than the largest id
 };
+
+// The parts of the tokenizer in `image`. Cost: the texts of the tokens are looked at once, other
+// tables are not touched. Whatever the bytes are, what is made of them reads nothing outside of
+// them and ends every search. Errors: those of ImageView::open(), kInvalidArgument (damaged).
+// REQUIRES: `image` starts at a multiple of kImageAlignment, outlives the parts and does not
+// change.
+Result<TokenizerParts> open_tokenizer_image(std::span<const std::byte> image);
 
 }  // namespace sluice

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/utf8.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/pre_tokenizer.h"
@@ -144,6 +146,23 @@ TEST(PreTokenizer, FalconSequence) {
             (Pieces{"a", "\u0120", "$", "123", "45", "\u0120b"}));
 }
 
+// A matcher with its tables.
+struct OwnedMatcher {
+  AddedTokenTables tables;
+  AddedTokenMatcher matcher;
+
+  explicit OwnedMatcher(const std::vector<AddedToken>& tokens) {
+    std::vector<std::string> texts;
+    for (const AddedToken& token : tokens) texts.push_back(token.content);
+    tables = make_added_token_tables(tokens, texts).value();
+    const auto added = AddedTokens::open(tables.records, tables.texts, 100);
+    EXPECT_TRUE(added) << added.error().message;
+    const auto opened = AddedTokenMatcher::open(tables.raw_trie, *added, SearchedText::kRaw);
+    EXPECT_TRUE(opened) << opened.error().message;
+    matcher = *opened;
+  }
+};
+
 Pieces stretches(const AddedTokenMatcher& matcher, std::string_view text) {
   std::vector<AddedTokenMatcher::Stretch> found;
   matcher.split(text, SpecialTokenText::kIsToken, found);
@@ -156,10 +175,11 @@ Pieces stretches(const AddedTokenMatcher& matcher, std::string_view text) {
 }
 
 TEST(AddedTokenMatcher, LongestAtTheLeftmostPlace) {
-  const AddedTokenMatcher matcher({{.text = "ab", .id = 0},
-                                   {.text = "abcd", .id = 1},
-                                   {.text = "bc", .id = 2},
-                                   {.text = "\u00E9", .id = 3}});
+  const OwnedMatcher owned({{.id = 0, .content = "ab"},
+                            {.id = 1, .content = "abcd"},
+                            {.id = 2, .content = "bc"},
+                            {.id = 3, .content = "\u00E9"}});
+  const AddedTokenMatcher& matcher = owned.matcher;
   EXPECT_EQ(stretches(matcher, "xabcdabcab\u00E9"),
             (Pieces{"x", "1:abcd", "0:ab", "c", "0:ab", "3:\u00E9"}));
   EXPECT_EQ(stretches(matcher, ""), Pieces{});
@@ -167,10 +187,48 @@ TEST(AddedTokenMatcher, LongestAtTheLeftmostPlace) {
 }
 
 TEST(AddedTokenMatcher, SpacesGoToTheTokenThatStripsThem) {
-  const AddedTokenMatcher matcher(
-      {{.text = "<l>", .id = 0, .lstrip = true}, {.text = "<r>", .id = 1, .rstrip = true}});
-  EXPECT_EQ(stretches(matcher, "a \u00A0<l> <r> \n<l> b"),
+  const OwnedMatcher owned(
+      {{.id = 0, .content = "<l>", .lstrip = true}, {.id = 1, .content = "<r>", .rstrip = true}});
+  EXPECT_EQ(stretches(owned.matcher, "a \u00A0<l> <r> \n<l> b"),
             (Pieces{"a", "0: \u00A0<l>", " ", "1:<r> \n", "0:<l>", " b"}));
+}
+
+TEST(AddedTokenMatcher, RefusesWhatIsNoTrieOfTheTokens) {
+  OwnedMatcher owned({{.id = 0, .content = "ab"}, {.id = 1, .content = "ac"}});
+  const auto added = AddedTokens::open(owned.tables.records, owned.tables.texts, 100);
+  auto& trie = owned.tables.raw_trie;
+  const auto opens = [&](SearchedText searched = SearchedText::kRaw) {
+    return AddedTokenMatcher::open(trie, *added, searched).has_value();
+  };
+  ASSERT_TRUE(opens());
+  EXPECT_FALSE(opens(SearchedText::kNormalized));
+  const std::size_t nodes = trie.size() - 3 * sizeof(TrieNode);
+  const auto with_change = [&](std::size_t node, auto change) {
+    const std::size_t at = nodes + node * sizeof(TrieNode);
+    TrieNode changed;
+    std::memcpy(&changed, trie.data() + at, sizeof changed);
+    const TrieNode before = changed;
+    change(changed);
+    std::memcpy(trie.data() + at, &changed, sizeof changed);
+    const bool result = opens();
+    std::memcpy(trie.data() + at, &before, sizeof before);
+    return result;
+  };
+  EXPECT_TRUE(with_change(0, [](TrieNode&) {}));
+  EXPECT_FALSE(with_change(0, [](TrieNode& node) { node.first_child = 3; }));
+  EXPECT_FALSE(with_change(0, [](TrieNode& node) { node.first_child = 0; }));
+  EXPECT_FALSE(with_change(0, [](TrieNode& node) { node.first_child = -1; }));
+  EXPECT_FALSE(with_change(0, [](TrieNode& node) { node.byte = 'x'; }));
+  EXPECT_FALSE(with_change(0, [](TrieNode& node) { node.token = 1; }));
+  EXPECT_FALSE(with_change(1, [](TrieNode& node) { node.next_sibling = 2; }));
+  EXPECT_FALSE(with_change(1, [](TrieNode& node) { node.first_child = 2; }));
+  EXPECT_FALSE(with_change(1, [](TrieNode& node) { node.token = 7; }));
+  EXPECT_FALSE(with_change(2, [](TrieNode& node) { node.byte = 'b'; }));
+  EXPECT_FALSE(with_change(2, [](TrieNode& node) { node.byte = 256 + 'c'; }));
+  trie.pop_back();
+  EXPECT_FALSE(opens());
+  trie.clear();
+  EXPECT_FALSE(opens());
 }
 
 std::string decode(const TokenDecoder& decoder, const Pieces& tokens) {

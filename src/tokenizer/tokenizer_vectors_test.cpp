@@ -33,12 +33,15 @@ TEST_P(ReferenceVectors, AreEqual) {
   std::ifstream file(vectors_file);
   const auto vectors = nlohmann::json::parse(file);
   ASSERT_GT(vectors.size(), 10u);
+  const auto restored = Tokenizer::from_image(tokenizer->image(), nullptr);
+  ASSERT_TRUE(restored) << restored.error().message;
   for (const auto& vector : vectors) {
     const auto text = vector["text"].get<std::string>();
     const auto expected = vector["ids"].get<std::vector<TokenId>>();
     const auto ids = tokenizer->encode(text, {.add_special_tokens = AddSpecialTokens::kNo});
     ASSERT_TRUE(ids) << ids.error().message;
     EXPECT_EQ(*ids, expected) << text;
+    EXPECT_EQ(*restored->encode(text, {.add_special_tokens = AddSpecialTokens::kNo}), expected);
     StreamingDetokenizer stream(*tokenizer, SkipSpecialTokens::kYes);
     std::string streamed;
     for (const TokenId id : *ids) stream.push(id, streamed);

@@ -1,17 +1,20 @@
 #include "tokenizer/unicode_classes.h"
 
 #include <algorithm>
+#include <new>
 
 #include "tokenizer/unicode_tables.h"
 
 namespace sluice::unicode {
 
-Classes::Classes() : masks_(kCodePoints, 0) {
+// calloc() gives fresh pages of the system: those of ranges without any class take no memory.
+Classes::Classes() : masks_(static_cast<std::uint8_t*>(std::calloc(kCodePoints, 1))) {
+  if (masks_ == nullptr) throw std::bad_alloc();
   const auto add = [this](Ranges ranges, ClassMask mask) {
     std::size_t at = 0;
     for (std::size_t i = 0; i + 1 < ranges.size(); i += 2) {
       at += ranges[i];
-      for (std::size_t end = at + ranges[i + 1]; at < end; ++at) masks_[at] |= mask;
+      for (std::size_t end = at + ranges[i + 1]; at < end; ++at) masks_.get()[at] |= mask;
     }
   };
   add(letters(), kLetter);

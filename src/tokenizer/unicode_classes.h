@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
 namespace sluice::unicode {
 
@@ -25,13 +26,16 @@ class Classes {
   Classes();
 
   // REQUIRES: code_point < kCodePoints.
-  std::uint8_t mask(std::uint32_t code_point) const { return masks_[code_point]; }
+  std::uint8_t mask(std::uint32_t code_point) const { return masks_.get()[code_point]; }
   bool is(std::uint32_t code_point, ClassMask wanted) const {
-    return (masks_[code_point] & wanted) != 0;
+    return (masks_.get()[code_point] & wanted) != 0;
   }
 
  private:
-  std::vector<std::uint8_t> masks_;
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::uint8_t, Free> masks_;  // kCodePoints of them
 };
 
 const Classes& classes();

@@ -1,9 +1,12 @@
 #include "tokenizer/vocabulary.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace sluice {
 namespace {
@@ -46,44 +49,37 @@ std::uint64_t hash_bytes(std::string_view bytes) {
   return mix(state, kFirst);
 }
 
-Vocabulary::Vocabulary(std::size_t tokens, std::size_t ids)
-    : spans_(ids), slots_(std::bit_ceil(tokens * 2 + 2)), mask_(slots_.size() - 1) {
-  CHECK(tokens <= kMaxTokens && ids <= kMaxTokens);
-}
-
-Status Vocabulary::add(std::string_view text, std::uint64_t id) {
-  const auto name = [&] { return "token '" + std::string(text.substr(0, 100)) + "'"; };
-  CHECK(id < spans_.size());
-  Span& span = spans_[id];
-  if (span.size != kAbsent) {
-    return invalid_argument(name() + " has id " + std::to_string(id) + ", which token '" +
-                            std::string(this->text(static_cast<TokenId>(id)).substr(0, 100)) +
-                            "' has already; ids must be unique");
+Result<Vocabulary> Vocabulary::open(std::string_view texts, std::span<const TokenSpan> spans,
+                                    std::span<const TokenSlot> slots) {
+  if (spans.size() > kMaxTokens) return invalid_argument("more than 16777216 token ids");
+  if (!std::has_single_bit(slots.size()) ||
+      std::ranges::none_of(slots, [](const TokenSlot& slot) { return slot.id_plus_one == 0; })) {
+    return invalid_argument("the table of tokens has no empty slot");
   }
-  if (text.size() > kAbsent - 1 - arena_.size()) {
-    return invalid_argument("more than 4 GiB of tokens");
-  }
-  const std::uint64_t hash = hash_bytes(text);
-  std::uint64_t slot = hash & mask_;
-  for (; slots_[slot].id >= 0; slot = (slot + 1) & mask_) {
-    if (slots_[slot].hash == static_cast<std::uint32_t>(hash >> 32) &&
-        this->text(slots_[slot].text) == text) {
-      return invalid_argument(name() + " occurs twice, as id " + std::to_string(slots_[slot].id) +
-                              " and as id " + std::to_string(id));
+  if (utf8::find_invalid(texts)) return invalid_argument("a token's text is not valid UTF-8");
+  const auto starts_character = [&](std::uint64_t at) {
+    return at == texts.size() || (at < texts.size() && (texts[at] & 0xC0) != 0x80);
+  };
+  for (const TokenSpan& span : spans) {
+    if (span.size_plus_one == 0) continue;
+    const std::uint64_t end = std::uint64_t{span.begin} + span.size_plus_one - 1;
+    if (end > texts.size() || !starts_character(span.begin) || !starts_character(end)) {
+      return invalid_argument("a token is no stretch of the texts");
     }
   }
-  span = {static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(text.size())};
-  slots_[slot] = {static_cast<std::uint32_t>(hash >> 32), static_cast<TokenId>(id), span};
-  arena_ += text;
-  ++count_;
-  return {};
+  return Vocabulary(texts.data(), spans, slots);
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view text, std::uint64_t hash) const {
   const auto check = static_cast<std::uint32_t>(hash >> 32);
-  for (std::uint64_t slot = hash & mask_; slots_[slot].id >= 0; slot = (slot + 1) & mask_) {
-    if (slots_[slot].hash == check && this->text(slots_[slot].text) == text) {
-      return slots_[slot].id;
+  for (std::uint64_t at = hash & mask_; slots_[at].id_plus_one != 0; at = (at + 1) & mask_) {
+    if (slots_[at].hash != check) continue;
+    const std::uint32_t id = slots_[at].id_plus_one - 1;
+    if (id >= spans_.size()) continue;
+    const TokenSpan span = spans_[id];
+    if (span.size_plus_one != 0 &&
+        std::string_view(texts_ + span.begin, span.size_plus_one - 1) == text) {
+      return static_cast<TokenId>(id);
     }
   }
   return std::nullopt;
@@ -94,17 +90,55 @@ void Vocabulary::find_all(std::span<Query> queries) const {
     query.hash = hash_bytes(query.text);
     __builtin_prefetch(&slots_[query.hash & mask_]);
   }
-  for (const Query& query : queries) {
-    const Slot& first = slots_[query.hash & mask_];
-    if (first.id >= 0) __builtin_prefetch(arena_.data() + first.text.begin);
+  // The first slot is mostly the token's own. An empty one leads to the last id.
+  const auto first_span = [&](const Query& query) {
+    const std::size_t id = slots_[query.hash & mask_].id_plus_one - std::size_t{1};
+    return &spans_[std::min(id, spans_.size() - 1)];
+  };
+  if (!spans_.empty()) {
+    for (const Query& query : queries) __builtin_prefetch(first_span(query));
+    for (const Query& query : queries) __builtin_prefetch(texts_ + first_span(query)->begin);
   }
   for (Query& query : queries) query.id = find(query.text, query.hash).value_or(-1);
 }
 
-std::string_view Vocabulary::text(TokenId id) const {
-  if (id < 0 || static_cast<std::size_t>(id) >= spans_.size()) return {};
-  const Span span = spans_[static_cast<std::size_t>(id)];
-  return span.size == kAbsent ? std::string_view() : text(span);
+std::size_t VocabularyBuilder::slots_for(std::size_t tokens) {
+  CHECK(tokens <= Vocabulary::kMaxTokens);
+  return std::bit_ceil(tokens * 2 + 2);
+}
+
+VocabularyBuilder::VocabularyBuilder(std::span<char> texts, std::span<TokenSpan> spans,
+                                     std::span<TokenSlot> slots)
+    : texts_(texts), spans_(spans), slots_(slots), view_(texts.data(), spans, slots) {
+  CHECK(std::has_single_bit(slots.size()) && spans.size() <= Vocabulary::kMaxTokens);
+}
+
+Status VocabularyBuilder::add(std::string_view text, std::uint64_t id) {
+  const auto name = [&] { return "token '" + std::string(text.substr(0, 100)) + "'"; };
+  CHECK(id < spans_.size() && text.size() <= texts_.size() - used_);
+  CHECK(2 * (count_ + 1) <= slots_.size());
+  if (view_.contains(static_cast<TokenId>(id))) {
+    return invalid_argument(name() + " has id " + std::to_string(id) + ", which token '" +
+                            std::string(view_.text(static_cast<TokenId>(id)).substr(0, 100)) +
+                            "' has already; ids must be unique");
+  }
+  const std::uint64_t hash = hash_bytes(text);
+  const std::uint64_t mask = slots_.size() - 1;
+  std::uint64_t slot = hash & mask;
+  for (; slots_[slot].id_plus_one != 0; slot = (slot + 1) & mask) {
+    const std::uint32_t other = slots_[slot].id_plus_one - 1;
+    if (slots_[slot].hash == static_cast<std::uint32_t>(hash >> 32) &&
+        view_.text(static_cast<TokenId>(other)) == text) {
+      return invalid_argument(name() + " occurs twice, as id " + std::to_string(other) +
+                              " and as id " + std::to_string(id));
+    }
+  }
+  if (!text.empty()) std::memcpy(texts_.data() + used_, text.data(), text.size());
+  spans_[id] = {static_cast<std::uint32_t>(used_), static_cast<std::uint32_t>(text.size() + 1)};
+  slots_[slot] = {static_cast<std::uint32_t>(hash >> 32), static_cast<std::uint32_t>(id + 1)};
+  used_ += text.size();
+  ++count_;
+  return {};
 }
 
 }  // namespace sluice
