@@ -1,0 +1,19 @@
+// The snapshot of a command that runs a model: finds the model's facts for keys and opens the file
+// that --snapshot names.
+// Owner: a command. Threads: the caller's.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "snapshot/snapshot.h"
+
+namespace sluice {
+
+// kNotFound for a named file that does not exist, and for a directory without a model. `clock` must
+// outlive the snapshot.
+Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
+                               const Clock& clock);
+
+}  // namespace sluice
