@@ -203,7 +203,7 @@ class ImageDecoder {
   Status read_list(OpList& list) {
     references_.begin_list();
     const std::uint64_t num_ops = reader_.varint();
-    if (num_ops > kMaxOps) return truncated();
+    if (!reader_.ok() || num_ops > kMaxOps) return truncated();
     for (std::uint64_t i = 0; i < num_ops; ++i) {
       const std::uint64_t id = reader_.varint();
       if (!reader_.ok()) return truncated();
@@ -241,7 +241,11 @@ class ImageDecoder {
     for (const OpField& field : op_fields(op)) {
       std::byte* target = params.data() + field.offset;
       if (field.kind != FieldKind::kPointer) {
-        std::memcpy(target, &cells[cell++], field.bytes);
+        const std::uint64_t value = cells[cell++];
+        if (field.bytes < sizeof(value) && value >> (8 * field.bytes) != 0) {
+          return invalid_argument(field.name + " is too large");
+        }
+        std::memcpy(target, &value, field.bytes);
         continue;
       }
       const std::uint64_t buffer = cells[cell];

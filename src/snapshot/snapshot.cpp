@@ -135,7 +135,11 @@ std::vector<std::string> Snapshot::collected() const {
 void Snapshot::settle() {
   if (file_) {
     if (const Status sound = file_->verify(); !sound) {
-      log_warning(sound.error().message);
+      const std::string& damage = sound.error().message;
+      const bool told = std::ranges::any_of(outcomes_, [&](const SectionOutcome& outcome) {
+        return outcome.reason == without_prefix(damage);
+      });
+      if (!told) log_warning(damage);
       if (mode_ == SnapshotMode::kAuto) remove_auto_snapshot(auto_path_);
     }
   }

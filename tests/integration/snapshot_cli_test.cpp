@@ -37,7 +37,7 @@ ProcessResult run(std::vector<std::string> arguments) {
   return test::run_process(arguments);
 }
 
-std::string read(const std::string& path) {
+std::string content_of(const std::string& path) {
   return read_file(path, std::uint64_t{1} << 30).value_or("");
 }
 
@@ -168,14 +168,14 @@ TEST_F(SnapshotCliTest, AStartThatTheFileIsNotForIsNative) {
   EXPECT_THAT(snapshot_lines(bf16.err),
               testing::ElementsAre(HasSubstr("section 'graphs' was made for dtype 'f32")));
   // Another model: the same shape with another configuration.
-  std::string config = read(model_.file("config.json"));
+  std::string config = content_of(model_.file("config.json"));
   model_.write("config.json", config + "\n");
   expect_told("was made for config.json '");
 }
 
 TEST_F(SnapshotCliTest, BadFilesAreToldAndTheTokensAreRight) {
   ASSERT_EQ(save({"--add"}).exit_code, 0);
-  const std::string whole = read(file_);
+  const std::string whole = content_of(file_);
   const auto write = [&](const std::string& bytes) { folder_.write("f.snapshot", bytes); };
   const auto flipped = [&](std::size_t at) {
     std::string bytes = whole;
@@ -215,7 +215,7 @@ TEST_F(SnapshotCliTest, DamageInASectionForAnotherStartIsToldToo) {
   ASSERT_EQ(save({"--add"}).exit_code, 0);
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
-  std::string bytes = read(file_);
+  std::string bytes = content_of(file_);
   const std::size_t unused = file->table().blobs[file->table().sections[1].blob].offset;
   bytes[unused + 50] = static_cast<char>(bytes[unused + 50] ^ 1);
   folder_.write("f.snapshot", bytes);
@@ -249,13 +249,13 @@ TEST_F(SnapshotCliTest, WithoutAHomeItSaysSoOnceAndRuns) {
 
 TEST_F(SnapshotCliTest, AFullDiskLeavesNothingHalf) {
   ASSERT_EQ(save().exit_code, 0);
-  const std::string before = read(file_);
+  const std::string before = content_of(file_);
   const std::string command = "ulimit -f 4; exec " SLUICE_BINARY " snapshot save " + model_.path() +
                               " -o " + file_ + " --threads 1 --max-num-seqs 16";
   const ProcessResult full = test::run_process({"/bin/bash", "-c", command});
   EXPECT_EQ(full.exit_code, 1) << full.err;
   EXPECT_THAT(full.err, AllOf(HasSubstr("sluice: snapshot"), HasSubstr("cannot be written")));
-  EXPECT_EQ(read(file_), before);
+  EXPECT_EQ(content_of(file_), before);
   EXPECT_FALSE(std::filesystem::exists(file_ + ".part"));
 }
 
@@ -307,7 +307,8 @@ TEST_F(SnapshotCliTest, TwoSaversAtOnceGiveOneWholeFile) {
   int saved = 0;
   for (const ProcessResult& result : results) {
     saved += result.exit_code == 0 ? 1 : 0;
-    if (result.exit_code != 0) EXPECT_THAT(result.err, HasSubstr("another process is writing it"));
+    if (result.exit_code == 0) continue;
+    EXPECT_THAT(result.err, HasSubstr("another process is writing it"));
   }
   EXPECT_GE(saved, 1);
   auto file = SnapshotFile::open(file_);
