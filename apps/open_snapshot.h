@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/engine_options.h"
 #include "snapshot/snapshot.h"
 
 namespace sluice {
@@ -15,5 +16,9 @@ namespace sluice {
 // outlive the snapshot.
 Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
                                const Clock& clock);
+
+// The model's content for keys: digests of config.json, of the tokenizer's files and of all
+// weights. Reads every byte, at the speed of memory, unless the digests are remembered.
+Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options);
 
 }  // namespace sluice

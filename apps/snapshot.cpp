@@ -7,12 +7,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "apps/exit_code.h"
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
 #include "apps/snapshot_verify.h"
+#include "base/file.h"
 
 namespace sluice {
 namespace {
@@ -55,10 +58,20 @@ Status save(const SnapshotArguments& arguments, EngineOptions options) {
   auto local = load_local_engine(arguments.model, options, clock, timeline, snapshot);
   progress.end();
   if (!local) return std::move(local).error();
-  snapshot.collect();
-  if (snapshot.collected().empty()) {
+  progress.phase("reading the model's files");
+  auto content = model_content(arguments.model, options);
+  progress.end();
+  if (!content) return std::move(content).error();
+  timeline.mark("content digest");
+  if (!snapshot.has_offers()) {
     return invalid_argument("snapshot: there is nothing to save; leave --enforce-eager out");
   }
+  snapshot.offer(kModelSection, *std::move(content), [&]() -> Result<std::vector<std::byte>> {
+    const std::string name = directory_name(arguments.model);
+    const auto bytes = std::as_bytes(std::span(name));
+    return std::vector(bytes.begin(), bytes.end());
+  });
+  snapshot.collect();
   const Status written =
       snapshot.write(arguments.file, arguments.add ? OldSections::kKeep : OldSections::kDrop,
                      [&](std::uint64_t done, std::uint64_t all) { progress.show(done, all); });

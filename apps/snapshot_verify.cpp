@@ -61,6 +61,15 @@ Status generate(Engine& engine, const Clock& clock, Start& start) {
   return {};
 }
 
+// Whether the file was saved for this very model is worth a line; sections have their own keys.
+Status check_model(const VerifyArguments& arguments, const EngineOptions& options,
+                   Snapshot& snapshot) {
+  if (snapshot.mode() != SnapshotMode::kFile) return {};
+  ASSIGN_OR_RETURN(const SnapshotKey content, model_content(arguments.model, options));
+  if (snapshot.find(kModelSection, content)) snapshot.restored(kModelSection);
+  return {};
+}
+
 Result<Start> start_once(const VerifyArguments& arguments, const EngineOptions& options,
                          const SnapshotChoice& choice) {
   const SystemClock clock;
@@ -68,6 +77,8 @@ Result<Start> start_once(const VerifyArguments& arguments, const EngineOptions& 
   Start start;
   ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, choice, clock));
   timeline.mark("snapshot");
+  RETURN_IF_ERROR(check_model(arguments, options, snapshot));
+  timeline.mark("content digest");
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, options, clock, timeline, snapshot));
   RETURN_IF_ERROR(generate(*local.loaded.engine, clock, start));

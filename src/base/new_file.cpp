@@ -39,7 +39,8 @@ Result<NewFile> NewFile::create(const std::string& path, mode_t mode) {
     if (!fd.valid()) return cannot_write(part, errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return cannot_write(part, errno);
-      return unavailable(path + ": another process is writing it; try again when it is done");
+      return resource_exhausted(path +
+                                ": another process is writing it; try again when it is done");
     }
     if (!is_still_named(fd.get(), part)) continue;
     if (ftruncate(fd.get(), 0) != 0 || fchmod(fd.get(), mode) != 0) {

@@ -20,7 +20,7 @@ namespace sluice {
 
 class NewFile {
  public:
-  // kUnavailable while another process writes it.
+  // kResourceExhausted while another process writes it.
   static Result<NewFile> create(const std::string& path, mode_t mode = 0644);
 
   NewFile(NewFile&& other) noexcept = default;

@@ -74,7 +74,7 @@ TEST_F(NewFileTest, OneWriterAtATime) {
   ASSERT_TRUE(first);
   const auto second = NewFile::create(path_);
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(second.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(second.error().message, testing::HasSubstr("another process is writing it"));
   EXPECT_TRUE(part_exists()) << "the second writer must not remove the file of the first";
   ASSERT_TRUE(first->write(bytes_of("first")) && first->commit());

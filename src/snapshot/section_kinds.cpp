@@ -5,7 +5,8 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 2> kKinds = {&kMachineProfileSection, &kGraphsSection};
+constexpr std::array<const SectionKind*, 3> kKinds = {&kModelSection, &kMachineProfileSection,
+                                                      &kGraphsSection};
 
 }  // namespace
 

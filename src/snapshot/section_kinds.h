@@ -26,6 +26,11 @@ inline constexpr SectionKind kMachineProfileSection{
 // The captured graphs as lists of ops (device/op_image.h).
 inline constexpr SectionKind kGraphsSection{"graphs", 1, "the captured graphs, as lists of ops"};
 
+// The model's name. Its key has digests of all bytes of the model, so it tells for which model a
+// file was saved.
+inline constexpr SectionKind kModelSection{"model", 1,
+                                           "the model's name; its key names the content", false};
+
 std::span<const SectionKind* const> section_kinds();
 // Null for a kind that this version does not know.
 const SectionKind* find_section_kind(std::string_view name);

@@ -155,7 +155,7 @@ void Snapshot::keep() {
   offers_.clear();
   if (kept) {
     limit_auto_folder(auto_path_);
-  } else {
+  } else if (kept.error().code != ErrorCode::kResourceExhausted) {  // not: another start keeps them
     log_warning(fmt::format("{}; the next start makes these parts again", kept.error().message));
   }
 }

@@ -67,6 +67,7 @@ class Snapshot {
   using Encode = std::function<Result<std::vector<std::byte>>()>;
   void offer(const SectionKind& kind, SnapshotKey key, Encode encode);
 
+  bool has_offers() const { return !offers_.empty(); }
   // Encodes what was offered and the file lacks. Errors of a section are told, and it is left out.
   void collect();
   // kAuto: hashes what no part has used, then keeps what was collected in the cache folder.

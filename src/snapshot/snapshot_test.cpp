@@ -16,6 +16,7 @@
 
 #include "base/cache_folder.h"
 #include "base/file.h"
+#include "base/new_file.h"
 #include "snapshot/auto_folder.h"
 #include "tests/support/checkpoint_files.h"
 
@@ -175,6 +176,15 @@ TEST_F(SnapshotSessionTest, AutoWithoutAPrivateFolderSaysSoAndServes) {
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr("snapshot: nothing is kept for the next start"));
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+}
+
+TEST_F(SnapshotSessionTest, AutoLeavesTheWorkToAStartThatIsWriting) {
+  const auto other = NewFile::create(auto_path());
+  ASSERT_TRUE(other);
+  testing::internal::CaptureStderr();
+  Snapshot snapshot = open({SnapshotMode::kAuto});
+  EXPECT_EQ(start(snapshot, "bf16"), "made of bf16");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(SnapshotSessionTest, AutoReadsNoFileThatOthersCanWrite) {

@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -62,11 +63,15 @@ class SnapshotCliTest : public testing::Test {
     ASSERT_EQ(expected_.size(), 8U);
   }
 
-  // Options of a small start, and those given; --max-num-seqs only once.
+  // Options of a small start, and those given; each once.
   static std::vector<std::string> small(const std::vector<std::string>& options = {}) {
-    std::vector<std::string> all = {"--threads", "1"};
-    if (std::ranges::find(options, "--max-num-seqs") == options.end()) {
-      all.insert(all.end(), {"--max-num-seqs", "4"});
+    const std::pair<std::string, std::string> defaults[] = {{"--threads", "1"},
+                                                            {"--max-num-seqs", "4"}};
+    std::vector<std::string> all;
+    for (const auto& [option, value] : defaults) {
+      if (std::ranges::find(options, option) != options.end()) continue;
+      all.push_back(option);
+      all.push_back(value);
     }
     all.insert(all.end(), options.begin(), options.end());
     return all;
@@ -108,13 +113,14 @@ class SnapshotCliTest : public testing::Test {
 TEST_F(SnapshotCliTest, SavesInspectsAndVerifies) {
   const ProcessResult saved = save();
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
-  EXPECT_THAT(saved.out, HasSubstr("saved graphs in"));
+  EXPECT_THAT(saved.out, HasSubstr("saved graphs, model in"));
 
   const ProcessResult text = run({"snapshot", "inspect", file_});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, AllOf(HasSubstr("graphs (version 1)"), HasSubstr("max-num-seqs: 4")));
   const json inspected = json::parse(run({"snapshot", "inspect", file_, "--json"}).out);
-  ASSERT_EQ(inspected["sections"].size(), 1U);
+  ASSERT_EQ(inspected["sections"].size(), 2U);
+  EXPECT_EQ(inspected["sections"][1]["kind"], "model");
   EXPECT_EQ(inspected["bytes"], std::filesystem::file_size(file_));
   EXPECT_EQ(inspected["sections"][0]["depends_on"]["max-num-seqs"], "4");
 
@@ -126,7 +132,9 @@ TEST_F(SnapshotCliTest, SavesInspectsAndVerifies) {
   EXPECT_TRUE(result["equal"]);
   EXPECT_EQ(result["with"]["tokens"], result["without"]["tokens"]);
   EXPECT_EQ(result["with"]["logits"], result["without"]["logits"]);
+  ASSERT_EQ(result["sections"].size(), 2U);
   EXPECT_EQ(result["sections"][0]["made"], "restored");
+  EXPECT_EQ(result["sections"][1]["made"], "restored");
 
   const ProcessResult used = generate({"--snapshot", file_});
   EXPECT_EQ(tokens(used), expected_);
@@ -156,7 +164,7 @@ TEST_F(SnapshotCliTest, SectionsForOtherOptionsAreAdded) {
   ASSERT_EQ(save({"--add", "--dtype", "bf16"}).exit_code, 0);
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->table().sections.size(), 2U);
+  EXPECT_EQ(file->table().sections.size(), 3U) << "graphs twice, the model once";
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_}).err), IsEmpty());
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_, "--dtype", "bf16"}).err), IsEmpty());
 }
@@ -167,6 +175,8 @@ TEST_F(SnapshotCliTest, AStartThatTheFileIsNotForIsNative) {
   const ProcessResult bf16 = generate({"--snapshot", file_, "--dtype", "bf16"});
   EXPECT_THAT(snapshot_lines(bf16.err),
               testing::ElementsAre(HasSubstr("section 'graphs' was made for dtype 'f32")));
+  // Another machine, to the graphs: the device's description names its threads.
+  expect_told("section 'graphs' was made for device '", {"--threads", "2"});
   // Another model: the same shape with another configuration.
   std::string config = content_of(model_.file("config.json"));
   model_.write("config.json", config + "\n");
@@ -204,7 +214,7 @@ TEST_F(SnapshotCliTest, BadFilesAreToldAndTheTokensAreRight) {
   write(flipped(blob + 10));
   expect_told("section 'graphs' is damaged");
   write(flipped(whole.size() - 1));
-  expect_told("section 'graphs' is damaged");
+  expect_told("section 'model' is damaged");
   write(whole);
   const ProcessResult good = generate({"--snapshot", file_});
   EXPECT_THAT(snapshot_lines(good.err), IsEmpty());
@@ -216,12 +226,24 @@ TEST_F(SnapshotCliTest, DamageInASectionForAnotherStartIsToldToo) {
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
   std::string bytes = content_of(file_);
-  const std::size_t unused = file->table().blobs[file->table().sections[1].blob].offset;
+  const std::size_t unused = file->table().blobs[file->table().sections.back().blob].offset;
   bytes[unused + 50] = static_cast<char>(bytes[unused + 50] ^ 1);
   folder_.write("f.snapshot", bytes);
   expect_told("section 'graphs' is damaged");
   EXPECT_EQ(run({"snapshot", "inspect", file_}).exit_code, 1);
   EXPECT_EQ(run({"snapshot", "verify", file_, model_.path()}).exit_code, 1);
+}
+
+TEST_F(SnapshotCliTest, VerifyTellsOtherWeights) {
+  ASSERT_EQ(save().exit_code, 0);
+  std::string weights = content_of(model_.file("model.safetensors"));
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  model_.write("model.safetensors", weights);
+  const ProcessResult verified =
+      run({"snapshot", "verify", file_, model_.path(), "--threads", "1", "--max-num-seqs", "4"});
+  EXPECT_EQ(verified.exit_code, 0) << "both starts use the model as it is";
+  ASSERT_EQ(snapshot_lines(verified.err).size(), 1U) << verified.err;
+  EXPECT_THAT(snapshot_lines(verified.err)[0], HasSubstr("'model' was made for weights '"));
 }
 
 TEST_F(SnapshotCliTest, WrongUseNamesTheOption) {
