@@ -28,7 +28,7 @@ help:
 	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
-	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak"
+	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak|snapshot-kill"
 	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"

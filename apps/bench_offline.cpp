@@ -12,6 +12,7 @@
 #include "apps/interrupt.h"
 #include "apps/local_engine.h"
 #include "apps/offline_report.h"
+#include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -124,8 +125,11 @@ Status write_json(const std::string& path, const std::string& json) {
 Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
+  ASSIGN_OR_RETURN(Snapshot snapshot,
+                   open_snapshot(arguments.model, settings.engine.snapshot, clock));
+  timeline.mark("snapshot");
   ASSIGN_OR_RETURN(const LocalEngine local,
-                   load_local_engine(arguments.model, settings.engine, clock, timeline));
+                   load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
   const LoadedEngine& loaded = local.loaded;
   catch_interrupts();
   Workload& workload = settings.workload;
@@ -145,6 +149,8 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   const std::string json = offline_json(*result, settings.report);
   fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
   std::fflush(stdout);
+  snapshot.collect();
+  snapshot.settle();
   if (!arguments.output_json.empty()) RETURN_IF_ERROR(write_json(arguments.output_json, json));
   if (result->summary.failed > 0) {
     log_error(fmt::format("{} requests failed: the model gave logits that are not finite",

@@ -14,14 +14,14 @@
 #include "apps/engine_flags.h"
 #include "apps/exit_code.h"
 #include "apps/simulate_options.h"
+#include "apps/snapshot_commands.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 7> kCommands = {"serve",    "generate", "tokenize", "bench",
-                                                       "simulate", "profile",  "doctor"};
-constexpr std::array<std::string_view, 5> kNotBuilt = {"snapshot", "gateway", "agent",
-                                                       "coordinator", "place"};
+constexpr std::array<std::string_view, 8> kCommands = {
+    "serve", "generate", "tokenize", "bench", "simulate", "profile", "snapshot", "doctor"};
+constexpr std::array<std::string_view, 4> kNotBuilt = {"gateway", "agent", "coordinator", "place"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -223,6 +223,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const BenchCommands bench = add_bench(app, line.bench, line.offline);
   const CLI::App* simulate = add_simulate(app, line.simulate);
   const CLI::App* profile = add_profile(app, line.profile);
+  const CLI::App* snapshot = add_snapshot(app, line.snapshot);
   add_doctor(app, line.doctor);
   try {
     app.parse(argc, argv);
@@ -241,6 +242,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : bench.capacity->parsed() ? Command::kBenchCapacity
                  : bench.offline->parsed()  ? Command::kBenchOffline
                  : simulate->parsed()       ? Command::kSimulate
+                 : snapshot->parsed()       ? Command::kSnapshot
                                             : Command::kDoctor;
   return std::nullopt;
 }

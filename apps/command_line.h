@@ -12,6 +12,7 @@
 #include "apps/profile.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
+#include "apps/snapshot.h"
 #include "apps/tokenize.h"
 
 namespace sluice {
@@ -25,6 +26,7 @@ enum class Command : std::uint8_t {
   kBenchCapacity,
   kBenchOffline,
   kSimulate,
+  kSnapshot,
   kDoctor,
 };
 
@@ -37,6 +39,7 @@ struct CommandLine {
   OfflineArguments offline;
   SimulateArguments simulate;
   ProfileArguments profile;
+  SnapshotArguments snapshot;
   DoctorArguments doctor;
 };
 

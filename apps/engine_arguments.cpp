@@ -18,11 +18,13 @@ Status refuse_unbuilt(const EngineOptionTexts& texts) {
     return unsupported(
         fmt::format("--adapter {} is refused: adapters are not built yet", texts.adapters.front()));
   }
-  if (!texts.snapshot.empty()) {
-    return unsupported(
-        fmt::format("--snapshot {} is refused: snapshots are not built yet", texts.snapshot));
-  }
   return {};
+}
+
+SnapshotChoice parse_snapshot(const std::string& text) {
+  if (text.empty() || text == "auto") return {SnapshotMode::kAuto};
+  if (text == "off") return {SnapshotMode::kOff};
+  return {SnapshotMode::kFile, text};
 }
 
 Status parse_device(const std::string& text, EngineOptions& options) {
@@ -156,6 +158,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;
   options.deterministic = texts.deterministic;
+  options.snapshot = parse_snapshot(texts.snapshot);
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   RETURN_IF_ERROR(parse_budget(texts, options));

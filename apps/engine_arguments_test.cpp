@@ -60,6 +60,19 @@ TEST(EngineArgumentsTest, ReadsEveryOption) {
   EXPECT_FALSE(options->deterministic);
 }
 
+TEST(EngineArgumentsTest, SnapshotsAreAutomaticUnlessTurnedOffOrNamed) {
+  const auto choice = [](const std::string& text) {
+    EngineOptionTexts texts;
+    texts.snapshot = text;
+    return parse_engine_options(texts)->snapshot;
+  };
+  EXPECT_EQ(choice("").mode, SnapshotMode::kAuto);
+  EXPECT_EQ(choice("auto").mode, SnapshotMode::kAuto);
+  EXPECT_EQ(choice("off").mode, SnapshotMode::kOff);
+  EXPECT_EQ(choice("a/file").mode, SnapshotMode::kFile);
+  EXPECT_EQ(choice("a/file").path, "a/file");
+}
+
 TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
   const auto refused = [](auto set, const char* name) {
     EngineOptionTexts texts;
@@ -72,7 +85,6 @@ TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
   refused([](auto& t) { t.dtype = "int8"; }, "--dtype int8");
   refused([](auto& t) { t.dtype = "int4"; }, "--dtype int4");
   refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
-  refused([](auto& t) { t.snapshot = "f"; }, "--snapshot f");
   refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
 }
 

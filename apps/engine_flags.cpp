@@ -59,7 +59,11 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       ->group(group);
   command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
   command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);
-  command.add_option("--snapshot", texts.snapshot, "not built yet")->group(group);
+  command
+      .add_option("--snapshot", texts.snapshot,
+                  "auto: keep what a start makes in ~/.cache/sluice; off; or a file of `sluice "
+                  "snapshot save` (default auto)")
+      ->group(group);
 }
 
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
 #include "apps/local_engine.h"
+#include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "apps/run_request.h"
 #include "base/log.h"
@@ -172,8 +173,11 @@ int exit_code_of(const GenerationRecord& record) {
 Result<int> generate(const GenerateArguments& arguments, const Settings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
+  ASSIGN_OR_RETURN(Snapshot snapshot,
+                   open_snapshot(arguments.model, settings.engine.snapshot, clock));
+  timeline.mark("snapshot");
   ASSIGN_OR_RETURN(const LocalEngine local,
-                   load_local_engine(arguments.model, settings.engine, clock, timeline));
+                   load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
   const LoadedEngine& loaded = local.loaded;
   ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer, load_tokenizer(arguments));
   timeline.mark("tokenizer");
@@ -203,6 +207,8 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   }
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", timing_line(prompt.size(), record));
+  snapshot.collect();
+  snapshot.settle();
   return exit_code_of(record);
 }
 

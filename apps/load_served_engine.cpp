@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/local_engine.h"
+#include "apps/open_snapshot.h"
 #include "base/unix_time.h"
 
 namespace sluice {
@@ -36,8 +37,10 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline) {
+  ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options.snapshot, clock));
+  timeline.mark("snapshot");
   ASSIGN_OR_RETURN(LocalEngine local,
-                   load_local_engine(directory, options, clock, timeline, urgent_));
+                   load_local_engine(directory, options, clock, timeline, snapshot_, urgent_));
   pool_ = std::move(local.pool);
   device_ = std::move(local.device);
   LoadedEngine& loaded = local.loaded;
@@ -48,6 +51,15 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");
   return std::move(loaded.engine);
+}
+
+void ServedEngine::keep_snapshot() {
+  snapshot_.collect();
+  keeper_ = std::thread([this] { snapshot_.settle(); });
+}
+
+ServedEngine::~ServedEngine() {
+  if (keeper_.joinable()) keeper_.join();
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -17,6 +18,7 @@
 #include "engine/startup_timeline.h"
 #include "front/served_model.h"
 #include "server/server_metrics.h"
+#include "snapshot/snapshot.h"
 
 namespace sluice {
 
@@ -24,20 +26,30 @@ class ServedEngine {
  public:
   // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
   explicit ServedEngine(const UrgentWork* urgent = nullptr) : urgent_(urgent) {}
+  ~ServedEngine();
+  ServedEngine(const ServedEngine&) = delete;
+  ServedEngine& operator=(const ServedEngine&) = delete;
 
   // Once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
                                        StartupTimeline& timeline);
+  // Everything that the start made and the next one may use goes into the cache folder: the
+  // engine's thread encodes it, and a thread of its own writes it. Once; the destructor waits for
+  // it.
+  void keep_snapshot();
+
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
   const UrgentWork* urgent_;
+  Snapshot snapshot_;  // outlives everything that was restored from it
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;
+  std::thread keeper_;
 };
 
 }  // namespace sluice

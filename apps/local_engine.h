@@ -14,6 +14,7 @@
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
+#include "snapshot/snapshot.h"
 
 namespace sluice {
 
@@ -25,9 +26,10 @@ struct LocalEngine {
 };
 
 // With the token budget chosen (apps/tbt_goal.h). `urgent`: the work that the threads yield to;
-// null = none. REQUIRES: it and the clock outlive the engine. Errors name file, field or option.
+// null = none. `snapshot`: what need not be made. REQUIRES: all three and the clock outlive the
+// engine. Errors name file, field or option.
 Result<LocalEngine> load_local_engine(const std::string& directory, const EngineOptions& options,
                                       const Clock& clock, StartupTimeline& timeline,
-                                      const UrgentWork* urgent = nullptr);
+                                      Snapshot& snapshot, const UrgentWork* urgent = nullptr);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 // The one binary: parses the command line and runs the command, each in a file of its own.
+#include <csignal>
 #include <exception>
 
 #include "apps/bench_capacity.h"
@@ -20,6 +21,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kBenchCapacity: return sluice::run_bench_capacity(line.bench);
     case sluice::Command::kBenchOffline: return sluice::run_bench_offline(line.offline);
     case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
+    case sluice::Command::kSnapshot: return sluice::run_snapshot(line.snapshot);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
   }
@@ -29,6 +31,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write beyond the limit of file sizes is then an error like any other, not the process's end.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {  // out of memory, mostly: nothing of ours throws

@@ -42,7 +42,9 @@ class Server {
         timeline_(clock_),
         keys_(std::move(keys)),
         access_log_(std::move(access_log)),
-        engine_(settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); }),
+        engine_(
+            settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); },
+            [this] { loaded_.keep_snapshot(); }),
         metrics_(metrics_options(arguments, settings)),
         service_(service_options(), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *access_log_,
                  metrics_) {}

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "apps/measure_machine.h"
 #include "base/log.h"
@@ -39,10 +43,47 @@ Result<MachineProfile> measure_quickly(const std::string& directory, const Engin
   return profile;
 }
 
+SnapshotKey profile_key(const ProfileIdentity& identity) {
+  return {{"model", identity.model_digest},
+          {"dtype", identity.dtype},
+          {"device", identity.device},
+          {"machine", identity.device_description},
+          {"threads", fmt::format("{}", identity.threads)}};
+}
+
+std::optional<MachineProfile> profile_of_snapshot(const ProfileIdentity& identity,
+                                                  Snapshot& snapshot) {
+  const auto bytes = snapshot.find(kMachineProfileSection, profile_key(identity));
+  if (!bytes) return std::nullopt;
+  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  auto profile = parse_profile(text, "the machine profile");
+  if (profile && profile->identity == identity) {
+    snapshot.restored(kMachineProfileSection);
+    return *std::move(profile);
+  }
+  snapshot.rejected(kMachineProfileSection,
+                    profile ? "it names another machine or model" : profile.error().message);
+  return std::nullopt;
+}
+
+// The profile that lies in the cache folder, if there is one.
+void offer_kept_profile(const ProfileIdentity& identity, Snapshot& snapshot) {
+  const std::string path = default_profile_path(identity);
+  if (path.empty() || !load_profile(path)) return;
+  snapshot.offer(kMachineProfileSection, profile_key(identity),
+                 [path]() -> Result<std::vector<std::byte>> {
+                   ASSIGN_OR_RETURN(const MachineProfile profile, load_profile(path));
+                   const std::string text = profile_to_json(profile);
+                   const auto bytes = std::as_bytes(std::span(text));
+                   return std::vector(bytes.begin(), bytes.end());
+                 });
+}
+
 Result<MachineProfile> find_profile(const std::string& directory, const ModelIdentity& model,
                                     const EngineOptions& options, Device& device, ThreadPool& pool,
-                                    const Clock& clock) {
+                                    const Clock& clock, Snapshot& snapshot) {
   const ProfileIdentity identity = profile_identity(model, device, pool);
+  if (auto profile = profile_of_snapshot(identity, snapshot)) return *std::move(profile);
   const std::string path = default_profile_path(identity);
   if (!path.empty()) {
     auto profile = load_profile(path);
@@ -62,11 +103,18 @@ Result<MachineProfile> find_profile(const std::string& directory, const ModelIde
 }  // namespace
 
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
-                                        Device& device, ThreadPool& pool, const Clock& clock) {
-  if (options.budget_mode == BudgetMode::kTokens) return options;
+                                        Device& device, ThreadPool& pool, const Clock& clock,
+                                        Snapshot& snapshot) {
+  const bool collects = snapshot.mode() == SnapshotMode::kCollect;
+  if (options.budget_mode == BudgetMode::kTokens && !collects) return options;
   ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
+  if (options.budget_mode == BudgetMode::kTokens) {
+    offer_kept_profile(profile_identity(model, device, pool), snapshot);
+    return options;
+  }
   ASSIGN_OR_RETURN(const MachineProfile profile,
-                   find_profile(directory, model, options, device, pool, clock));
+                   find_profile(directory, model, options, device, pool, clock, snapshot));
+  if (collects) offer_kept_profile(profile.identity, snapshot);
   const ReferenceLoad load = reference_load(options.max_num_seqs, model.max_model_len);
   const Duration goal = options.tbt_slo.value_or(paper_goals(profile).strict);
   EngineOptions chosen = options;

@@ -6,6 +6,7 @@
 #   scheduler      random lives of scheduler and KV bookkeeping, by the million steps
 #   fuzz           every fuzz target for SECONDS
 #   fuzz-TARGET    one fuzz target, JOBS processes on one corpus
+#   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -13,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -108,6 +109,28 @@ run_fuzz_target() {
   result "$seconds s from seed $seed: clean"
 }
 
+# ---------------------------------------------------------------- snapshot-kill
+
+kills_per_round=200
+
+run_snapshot_kill() {
+  tools/install.sh build test
+  build "$preset" snapshot_cli_test
+  local test=build/$preset/tests/integration/snapshot_cli_test log=$results/snapshot-kill.log
+  local round=0 deadline=$(($(date +%s) + seconds))
+  local filter='--gtest_filter=*KilledWhileSaving*'
+  echo "SLUICE_SNAPSHOT_KILLS=$kills_per_round $test $filter, again and again"
+  while [ "$round" -eq 0 ] || [ "$(date +%s)" -lt "$deadline" ]; do
+    if ! SLUICE_SNAPSHOT_KILLS=$kills_per_round "$test" "$filter" >"$log" 2>&1; then
+      tail -20 "$log"
+      result "FAILED in round $round"
+      return 1
+    fi
+    round=$((round + 1))
+  done
+  result "$((round * kills_per_round)) killed saves: clean"
+}
+
 # ---------------------------------------------------------------- soak
 
 # Resident memory of the server may grow by so much after the first round.
@@ -178,6 +201,7 @@ case $name in
   scheduler) run_scheduler ;;
   fuzz) run_fuzz ;;
   fuzz-*) run_fuzz_target "${name#fuzz-}" ;;
+  snapshot-kill) run_snapshot_kill ;;
   soak) run_soak ;;
   *) usage ;;
 esac

@@ -21,6 +21,7 @@ libsimdjson-dev     large JSON files (tokenizer.json)
 libpcre2-dev        pre-tokenizer patterns
 libutf8proc-dev     Unicode normalization
 libssl-dev          SHA-256
+libxxhash-dev       hashes of snapshots at memory speed (XXH3, headers only)
 libboost1.81-dev    sockets and timers of the server (Boost.Asio, headers only)
 EOF
     ;;

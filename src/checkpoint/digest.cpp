@@ -3,14 +3,17 @@
 #include "checkpoint/digest.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <span>
 #include <system_error>
 #include <utility>
+#include <vector>
+
+#include "base/content_hash.h"
 
 namespace sluice {
 namespace {
@@ -18,7 +21,6 @@ namespace {
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t kSamples = 16;
 constexpr std::uint64_t kSampleBytes = 4096;
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 
 Status read_at(const SafetensorsFile& file, std::uint64_t offset, std::span<std::byte> target) {
   while (!target.empty()) {
@@ -56,6 +58,23 @@ std::string_view file_name(const SafetensorsFile& file) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// The files that Tokenizer::load() reads.
+constexpr std::array kTokenizerFiles = {"tokenizer.json",    "tokenizer_config.json",
+                                        "vocab.json",        "merges.txt",
+                                        "added_tokens.json", "special_tokens_map.json"};
+
+Result<Hash128> digest_of(const std::string& directory, std::span<const char* const> names,
+                          FileDigests& files) {
+  ContentHasher hasher;
+  for (const char* name : names) {
+    const auto digest = files.digest(directory + "/" + name);
+    if (!digest && digest.error().code != ErrorCode::kNotFound) return digest.error();
+    hasher.update_part(name);
+    hasher.update_part(digest ? to_hex(*digest) : "absent");
+  }
+  return hasher.digest();
+}
+
 }  // namespace
 
 Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
@@ -83,52 +102,22 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
   return hash.finish();
 }
 
-Result<FileDigestCache::Identity> FileDigestCache::identify(const SafetensorsFile& file) {
-  struct stat info{};
-  if (fstat(file.fd(), &info) != 0) {
-    return unavailable(
-        fmt::format("{}: cannot stat: {}", file.path(), std::generic_category().message(errno)));
-  }
-  const auto nanoseconds = [](const timespec& t) {
-    return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-  };
-  return Identity{info.st_dev, info.st_ino, static_cast<std::uint64_t>(info.st_size),
-                  nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
+Result<Hash128> config_digest(const std::string& directory, FileDigests& files) {
+  return digest_of(directory, std::array{"config.json"}, files);
 }
 
-Result<Sha256Digest> FileDigestCache::digest(const SafetensorsFile& file) {
-  ASSIGN_OR_RETURN(const Identity before, identify(file));
-  const auto known = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& e) { return e.identity == before; });
-  if (known != entries_.end()) return known->digest;
-  Sha256 hash;
-  std::vector<std::byte> buffer(kReadBytes);
-  for (std::uint64_t offset = 0; offset < before.size;) {
-    const auto length =
-        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), before.size - offset));
-    const auto target = std::span(buffer).first(length);
-    RETURN_IF_ERROR(read_at(file, offset, target));
-    hash.update(target);
-    offset += length;
-  }
-  ++files_read_;
-  const Sha256Digest digest = hash.finish();
-  ASSIGN_OR_RETURN(const Identity after, identify(file));
-  if (!(after == before)) return unavailable(file.path() + ": changed while it was read");
-  entries_.push_back({before, digest});
-  return digest;
+Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files) {
+  return digest_of(directory, kTokenizerFiles, files);
 }
 
-Result<Sha256Digest> content_digest(const Checkpoint& checkpoint, FileDigestCache& cache) {
-  Sha256 hash;
-  update_part(hash, "sluice content digest 1");
-  RETURN_IF_ERROR(update_config(hash, checkpoint.directory()));
+Result<Hash128> weights_digest(const Checkpoint& checkpoint, FileDigests& files) {
+  ContentHasher hasher;
   for (const SafetensorsFile& file : checkpoint.files()) {
-    ASSIGN_OR_RETURN(const Sha256Digest digest, cache.digest(file));
-    update_part(hash, file_name(file));
-    hash.update(std::as_bytes(std::span(digest)));
+    ASSIGN_OR_RETURN(const Hash128 digest, files.digest(file.path()));
+    hasher.update_part(file_name(file));
+    hasher.update_part(to_hex(digest));
   }
-  return hash.finish();
+  return hasher.digest();
 }
 
 }  // namespace sluice

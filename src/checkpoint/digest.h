@@ -1,10 +1,11 @@
-// Digests that name a checkpoint: keys of prefix caches, snapshots and packed weights.
-// Threads: functions read files and have no other effect; a cache belongs to one thread.
+// Digests that name a checkpoint: keys of prefix caches and snapshots.
+// Threads: functions read files and have no other effect than on the FileDigests they are given.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <string>
 
+#include "base/file_digests.h"
+#include "base/hash128.h"
 #include "base/result.h"
 #include "base/sha256.h"
 #include "checkpoint/checkpoint.h"
@@ -13,38 +14,14 @@ namespace sluice {
 
 // Names a model cheaply, without reading its weights: SHA-256 over config.json and, for every
 // weight file in order, its name, its size, its header and 16 samples of 4 KiB spread evenly over
-// its data. A change outside the samples does not change the digest; content_digest() reads
+// its data. A change outside the samples does not change the digest; the digests below read
 // everything.
 Result<Sha256Digest> model_digest(const Checkpoint& checkpoint);
 
-// Digests of whole files, remembered by device, inode, size, mtime and ctime, so that a file is
-// read again only when it changed.
-class FileDigestCache {
- public:
-  Result<Sha256Digest> digest(const SafetensorsFile& file);
-  // How many files had to be read so far.
-  std::uint64_t files_read() const { return files_read_; }
-
- private:
-  struct Identity {
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    std::uint64_t size = 0;
-    std::int64_t modified_ns = 0;
-    std::int64_t changed_ns = 0;
-    friend bool operator==(const Identity&, const Identity&) = default;
-  };
-  struct Entry {
-    Identity identity;
-    Sha256Digest digest{};
-  };
-  static Result<Identity> identify(const SafetensorsFile& file);
-
-  std::vector<Entry> entries_;
-  std::uint64_t files_read_ = 0;
-};
-
-// SHA-256 over config.json and the SHA-256 of every weight file, in order.
-Result<Sha256Digest> content_digest(const Checkpoint& checkpoint, FileDigestCache& cache);
+// The content of a model: hashes over all bytes of its files, by part, since parts of a snapshot
+// depend on different ones. Absent files count as absent.
+Result<Hash128> config_digest(const std::string& directory, FileDigests& files);     // config.json
+Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files);  // its files
+Result<Hash128> weights_digest(const Checkpoint& checkpoint, FileDigests& files);
 
 }  // namespace sluice

@@ -64,7 +64,7 @@ class BookkeepingDevice final : public Device {
   Status synchronize(Queue) override { return {}; }
   Ops& ops() override { std::abort(); }
   Status begin_capture() override { return unsupported("no graphs"); }
-  Result<std::unique_ptr<Graph>> end_capture() override { return unsupported("no graphs"); }
+  Result<OpList> end_listing() override { return unsupported("no graphs"); }
   Result<std::unique_ptr<Graph>> make_graph(OpList) override { return unsupported("no graphs"); }
   Status replay(const Graph&) override { return unsupported("no graphs"); }
 

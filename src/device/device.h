@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -140,9 +141,14 @@ class Device {
 
   virtual Ops& ops() = 0;
 
-  // Between these two calls, ops are recorded and not run. Captures do not nest.
+  // Between these two calls, ops are recorded and not run. Captures do not nest. end_listing()
+  // gives the list of ops alone; end_capture() makes a graph of it.
   virtual Status begin_capture() = 0;
-  virtual Result<std::unique_ptr<Graph>> end_capture() = 0;
+  virtual Result<OpList> end_listing() = 0;
+  Result<std::unique_ptr<Graph>> end_capture() {
+    ASSIGN_OR_RETURN(OpList ops, end_listing());
+    return make_graph(std::move(ops));
+  }
   // A graph of a list that need not have been captured here: one that was read from a file, or
   // whose pointers were moved (rebase.h). Runs none of the ops. REQUIRES: no capture is on.
   virtual Result<std::unique_ptr<Graph>> make_graph(OpList ops) = 0;

@@ -31,4 +31,7 @@ struct OpField {
 // In the order of their offsets; empty for an unknown id.
 std::span<const OpField> op_fields(OpId op);
 
+// The offsets of the tensor views in an op's parameters; empty for an unknown id.
+std::span<const std::size_t> op_tensors(OpId op);
+
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/digest.h"
 #include "device/arena.h"
+#include "engine/graph_snapshot.h"
 #include "engine/kv_memory.h"
 #include "engine/model_runner.h"
 #include "kv/kv_layout.h"
@@ -219,6 +220,19 @@ Result<Arena> make_arena(LoadPlan& plan, const EngineOptions& options, Device& d
   return arena;
 }
 
+GraphFacts graph_facts(const LoadPlan& plan, const EngineOptions& options,
+                       const DeviceTraits& traits) {
+  GraphFacts facts;
+  facts.device = traits.description;
+  facts.dtype = dtype_name(plan.dtypes.matrices);
+  facts.other_dtype = dtype_name(plan.dtypes.others);
+  facts.token_budget = plan.runner.token_budget;
+  facts.max_num_seqs = plan.runner.max_num_seqs;
+  facts.max_model_len = plan.runner.max_model_len;
+  facts.block_size = options.block_size;
+  return facts;
+}
+
 Result<WeightWatch> watch_weights(const WeightsLayout& weights, const Arena& arena) {
   WeightWatch watch;
   for (const WeightsLayout::MappedFilePlace& file : weights.mapped_files(arena)) {
@@ -238,7 +252,8 @@ Result<ModelIdentity> identify_model(const std::string& directory, const EngineO
 }
 
 Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
-                                     Device& device, ThreadPool& pool, StartupTimeline& timeline) {
+                                     Device& device, ThreadPool& pool, StartupTimeline& timeline,
+                                     Snapshot* snapshot) {
   LoadedExecutor loaded;
   ASSIGN_OR_RETURN(loaded.config, load_model_config(directory));
   ASSIGN_OR_RETURN(loaded.generation,
@@ -275,7 +290,9 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), std::move(watch),
                                 {loaded.first_kv_blocks, loaded.kv_blocks}));
   timeline.mark("map weights", weights_layout.copied_bytes());
-  RETURN_IF_ERROR(runner->capture_graphs());
+  Snapshot off;
+  RETURN_IF_ERROR(make_graphs(*runner, graph_facts(plan, options, device.traits()),
+                              snapshot != nullptr ? *snapshot : off));
   timeline.mark("graphs");
 
   loaded.dtype = plan.dtypes.matrices;
@@ -298,8 +315,9 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
 
 Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
                                  Device& device, ThreadPool& pool, const Clock& clock,
-                                 StartupTimeline& timeline) {
-  ASSIGN_OR_RETURN(LoadedExecutor parts, load_executor(directory, options, device, pool, timeline));
+                                 StartupTimeline& timeline, Snapshot* snapshot) {
+  ASSIGN_OR_RETURN(LoadedExecutor parts,
+                   load_executor(directory, options, device, pool, timeline, snapshot));
   auto kv = std::make_unique<KvManager>(parts.kv);
   auto scheduler = std::make_unique<Scheduler>(parts.scheduler, *kv, std::move(parts.policy));
   const EngineLimits limits{parts.config.vocab_size, parts.scheduler.max_model_len, 0};

@@ -22,6 +22,7 @@
 #include "scheduler/executor.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
+#include "snapshot/snapshot.h"
 
 namespace sluice {
 
@@ -61,13 +62,16 @@ struct ModelIdentity {
 };
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options);
 
-// REQUIRES: device and pool outlive the executor. Errors name file, field or option.
+// `snapshot`: sections that need not be made; null = none. Offers to it refer to the
+// executor until collect(). REQUIRES: device and pool outlive the executor. Errors name file, field
+// or option.
 Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
-                                     Device& device, ThreadPool& pool, StartupTimeline& timeline);
+                                     Device& device, ThreadPool& pool, StartupTimeline& timeline,
+                                     Snapshot* snapshot = nullptr);
 
-// REQUIRES: device, pool and clock outlive the engine. Errors name file, field or option.
+// As above. REQUIRES: device, pool and clock outlive the engine. Errors name file, field or option.
 Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
                                  Device& device, ThreadPool& pool, const Clock& clock,
-                                 StartupTimeline& timeline);
+                                 StartupTimeline& timeline, Snapshot* snapshot = nullptr);
 
 }  // namespace sluice

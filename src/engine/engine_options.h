@@ -10,6 +10,7 @@
 #include "engine/graph_cache.h"
 #include "kv/kv_manager.h"
 #include "scheduler/time_budget.h"
+#include "snapshot/snapshot_choice.h"
 #include "tensor/dtype.h"
 
 namespace sluice {
@@ -56,6 +57,7 @@ struct EngineOptions {
   // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};
   std::int32_t threads = 0;    // 0: one per CPU
+  SnapshotChoice snapshot;     // --snapshot; off unless a command line says otherwise
   bool deterministic = false;  // rows do not depend on the batch, also on a GPU
   // Set by the program, not by a user.
   std::optional<TimeBudget> time_budget;  // for kTime

@@ -1,6 +1,9 @@
 #include "engine/graph_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -42,13 +45,20 @@ StepCapacity GraphCache::capacity_for(std::int32_t tokens) const {
   return {tokens, std::min(tokens, largest_.seqs), std::min(tokens, largest_.logits)};
 }
 
-Status GraphCache::capture(Device& device, std::size_t index, Entry& entry, Forward forward) {
+Result<OpList> GraphCache::list_ops(Device& device, std::size_t index, Entry& entry,
+                                    Forward forward) const {
   ProductRows& products = device.ops().products();
   products.clear();
   RETURN_IF_ERROR(device.begin_capture());
   forward(capacity_for(capacities_[index]));
-  ASSIGN_OR_RETURN(entry.graph, device.end_capture());
+  ASSIGN_OR_RETURN(OpList list, device.end_listing());
   entry.products = products;
+  return list;
+}
+
+Status GraphCache::capture(Device& device, std::size_t index, Entry& entry, Forward forward) {
+  ASSIGN_OR_RETURN(OpList list, list_ops(device, index, entry, forward));
+  ASSIGN_OR_RETURN(entry.graph, device.make_graph(std::move(list)));
   ++num_captured_;
   return {};
 }
@@ -60,6 +70,40 @@ Status GraphCache::capture_all(Device& device, ForwardVariant variant, Forward f
     RETURN_IF_ERROR(capture(device, i, entry(i, variant), forward));
   }
   return {};
+}
+
+Result<std::string> GraphCache::restore_all(Device& device, ForwardVariant variant,
+                                            std::vector<OpList> stored, Forward forward) {
+  CHECK(mode_ == GraphMode::kReplay);
+  std::string difference;
+  if (stored.size() != capacities_.size()) {
+    difference = fmt::format("{} lists of ops, expected {}", stored.size(), capacities_.size());
+  }
+  for (std::size_t i = 0; i < capacities_.size(); ++i) {
+    Entry& entry = this->entry(i, variant);
+    if (entry.graph != nullptr) continue;
+    ASSIGN_OR_RETURN(OpList listed, list_ops(device, i, entry, forward));
+    if (difference.empty()) {
+      difference = first_difference(stored[i], listed);
+      if (difference.empty()) {
+        listed = std::move(stored[i]);
+      } else {
+        difference.insert(0, fmt::format("capacity {}: ", capacities_[i]));
+      }
+    }
+    ASSIGN_OR_RETURN(entry.graph, device.make_graph(std::move(listed)));
+    ++num_captured_;
+  }
+  return difference;
+}
+
+std::vector<const OpList*> GraphCache::lists(ForwardVariant variant) const {
+  std::vector<const OpList*> lists;
+  for (std::size_t i = 0; i < capacities_.size(); ++i) {
+    CHECK(entry(i, variant).graph != nullptr);
+    lists.push_back(&entry(i, variant).graph->ops());
+  }
+  return lists;
 }
 
 Status GraphCache::run(Device& device, std::int32_t num_tokens, ForwardVariant variant,

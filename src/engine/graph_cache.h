@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -38,6 +39,15 @@ class GraphCache {
   // eager mode.
   Status capture_all(Device& device, ForwardVariant variant, Forward forward);
 
+  // As capture_all(), from lists that an earlier process stored, by index in capacities(). Each
+  // must equal the list of the forward now. Returns the first difference, or nothing; from a
+  // difference on, graphs are made of the forward's own lists. REQUIRES: not in eager mode.
+  Result<std::string> restore_all(Device& device, ForwardVariant variant,
+                                  std::vector<OpList> stored, Forward forward);
+
+  // The lists of the graphs of a variant, by index in capacities(). REQUIRES: all are captured.
+  std::vector<const OpList*> lists(ForwardVariant variant) const;
+
   // Runs a step of `num_tokens`. `forward` calls the ops of this variant.
   Status run(Device& device, std::int32_t num_tokens, ForwardVariant variant, Forward forward);
 
@@ -50,6 +60,7 @@ class GraphCache {
 
   // The token capacities, ascending.
   std::span<const std::int32_t> capacities() const { return capacities_; }
+  GraphMode mode() const { return mode_; }
   std::int32_t num_captured() const { return num_captured_; }
 
  private:
@@ -62,6 +73,7 @@ class GraphCache {
   StepCapacity capacity_for(std::int32_t tokens) const;
   Entry& entry(std::size_t index, ForwardVariant variant);
   const Entry& entry(std::size_t index, ForwardVariant variant) const;
+  Result<OpList> list_ops(Device& device, std::size_t index, Entry& entry, Forward forward) const;
   Status capture(Device& device, std::size_t index, Entry& entry, Forward forward);
 
   GraphMode mode_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <vector>
+
 #include "device/cpu/cpu_device.h"
 
 namespace sluice {
@@ -70,6 +73,32 @@ TEST_F(GraphCacheTest, CapturesEachCapacityOnceAndReplaysIt) {
   EXPECT_EQ(forwards_[1].logits, 4);
   EXPECT_EQ(forwards_[2].tokens, 100);
   EXPECT_EQ(forwards_[2].seqs, 8);
+}
+
+TEST_F(GraphCacheTest, RestoresListsThatEqualItsOwnAndNamesTheFirstThatDoesNot) {
+  const auto forward_of = [&](const StepCapacity& capacity) { forward(capacity); };
+  GraphCache first(GraphMode::kReplay, kLargest);
+  ASSERT_TRUE(first.capture_all(*device_, ForwardVariant::kPlain, forward_of));
+  std::vector<OpList> stored;
+  for (const OpList* list : first.lists(ForwardVariant::kPlain)) stored.push_back(*list);
+
+  const auto restore = [&](const std::vector<OpList>& lists) {
+    GraphCache second(GraphMode::kReplay, kLargest);
+    const auto difference = second.restore_all(*device_, ForwardVariant::kPlain, lists, forward_of);
+    EXPECT_TRUE(difference) << difference.error().message;
+    EXPECT_EQ(second.num_captured(), 8) << "all graphs are there either way";
+    source_ += 1;
+    run(second, 3);
+    EXPECT_EQ(target_, source_);
+    return *difference;
+  };
+  EXPECT_EQ(restore(stored), "");
+  // Every word of a pointer or an extent counts.
+  std::vector<OpList> changed = stored;
+  changed[2].params(0)[offsetof(EmbedParams, token_ids)] ^= std::byte{4};
+  EXPECT_EQ(restore(changed).rfind("capacity 4: op 0 (embed): token_ids is ", 0), 0U);
+  stored.pop_back();
+  EXPECT_EQ(restore(stored), "7 lists of ops, expected 8");
 }
 
 TEST_F(GraphCacheTest, CapturesAllCapacitiesBeforeAnyStep) {

@@ -126,6 +126,11 @@ Status ModelRunner::capture_graphs() {
                              [&](const StepCapacity& capacity) { forward(capacity); });
 }
 
+Result<std::string> ModelRunner::restore_graphs(std::vector<OpList> stored) {
+  return graphs_.restore_all(device_, ForwardVariant::kPlain, std::move(stored),
+                             [&](const StepCapacity& capacity) { forward(capacity); });
+}
+
 DecoderInputs ModelRunner::decoder_inputs() const {
   DecoderInputs inputs = inputs_.decoder_inputs();
   std::byte* kv_base = arena_->region_base(RegionKind::kKv);

@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -80,6 +81,8 @@ class ModelRunner final : public Executor, public DeviceMeter {
 
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
   Status capture_graphs();
+  // The same with lists that an earlier process stored: see GraphCache::restore_all().
+  Result<std::string> restore_graphs(std::vector<OpList> stored);
 
   int max_in_flight() const override { return options_.steps_in_flight; }
   Status submit(const BatchPlan& plan) override;

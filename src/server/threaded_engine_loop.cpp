@@ -91,8 +91,12 @@ void OutputBatch::clear() {
 struct ThreadedEngineLoop::Impl {
   using Make = std::function<Result<std::unique_ptr<Engine>>()>;
 
-  Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake)
-      : options(loop_options), clock(loop_clock), wake(std::move(loop_wake)) {}
+  Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake,
+       std::function<void()> loop_when_idle)
+      : options(loop_options),
+        clock(loop_clock),
+        wake(std::move(loop_wake)),
+        when_idle(std::move(loop_when_idle)) {}
 
   // Any thread, with `mutex` held.
   std::size_t num_unfinished() const { return inbox.size() + num_taken; }
@@ -105,6 +109,8 @@ struct ThreadedEngineLoop::Impl {
   // The engine's thread.
   void run(const Make& make);
   bool wait_and_take();
+  std::optional<TimePoint> wake_at() const;
+  void call_when_idle();
   void take_submissions();
   void apply_taken();
   Status step();
@@ -146,6 +152,8 @@ struct ThreadedEngineLoop::Impl {
   std::vector<RequestId> taken_cancels;
   std::vector<EndedChoice> taken_ended;
   std::vector<RefusedRequest> refused;
+  std::function<void()> when_idle;  // empty once it was called
+  TimePoint last_work{};
 
   std::thread thread;  // the owner's
 };
@@ -156,23 +164,40 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   engine = *std::move(made);
   CHECK(engine != nullptr);
   set_ready();
+  last_work = clock.now();
   while (wait_and_take()) {
     apply_taken();
+    call_when_idle();
     const auto due = engine->wake_at();
     if (!engine->has_work() && !(due && *due <= clock.now())) {
       publish({}, nullptr);
     } else if (auto status = step(); !status) {
       return fail(std::move(status).error());
+    } else {
+      last_work = clock.now();
     }
   }
   shut_down();
+}
+
+// When the thread has something to do without mail.
+std::optional<TimePoint> ThreadedEngineLoop::Impl::wake_at() const {
+  const auto due = engine->wake_at();
+  if (!when_idle) return due;
+  const TimePoint idle = last_work + kIdle;
+  return due ? std::min(*due, idle) : idle;
+}
+
+void ThreadedEngineLoop::Impl::call_when_idle() {
+  if (!when_idle || engine->has_work() || clock.now() - last_work < kIdle) return;
+  std::exchange(when_idle, nullptr)();
 }
 
 // Sleeps while there is nothing to do. False: stop.
 bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
-  if (const auto due = engine->wake_at(); !busy && due) {
+  if (const auto due = wake_at(); !busy && due) {
     mail.wait_for(lock, std::max(*due - clock.now(), Duration(0)), [&] { return has_mail(); });
   } else if (!busy) {
     mail.wait(lock, [&] { return has_mail(); });
@@ -346,8 +371,8 @@ void ThreadedEngineLoop::Impl::await_announced() const {
 }
 
 ThreadedEngineLoop::ThreadedEngineLoop(const Options& options, const Clock& clock,
-                                       std::function<void()> wake)
-    : impl_(std::make_unique<Impl>(options, clock, std::move(wake))) {}
+                                       std::function<void()> wake, std::function<void()> when_idle)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(wake), std::move(when_idle))) {}
 
 ThreadedEngineLoop::~ThreadedEngineLoop() { stop(); }
 

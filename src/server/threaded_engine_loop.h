@@ -30,7 +30,12 @@ class ThreadedEngineLoop final : public EngineLoop {
         1024;  // unfinished at once, running or waiting; one more is refused
   };
 
-  ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake);
+  // The time without a request after which `when_idle` is called.
+  static constexpr std::chrono::seconds kIdle{1};
+
+  // `when_idle`: called once on the engine's thread, when nothing has run for kIdle; may be empty.
+  ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake,
+                     std::function<void()> when_idle = {});
   ~ThreadedEngineLoop() override;  // stops
   ThreadedEngineLoop(const ThreadedEngineLoop&) = delete;
   ThreadedEngineLoop& operator=(const ThreadedEngineLoop&) = delete;

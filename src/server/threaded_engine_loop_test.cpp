@@ -67,13 +67,16 @@ class ThreadedEngineLoopTest : public testing::Test {
     ASSERT_EQ(loop_->state(), EngineState::kReady);
   }
   void make_loop(std::int32_t max_requests) {
-    loop_.emplace(ThreadedEngineLoop::Options{max_requests}, clock_, [this] {
-      {
-        const std::lock_guard lock(mutex_);
-        ++wakes_;
-      }
-      woken_.notify_all();
-    });
+    loop_.emplace(
+        ThreadedEngineLoop::Options{max_requests}, clock_,
+        [this] {
+          {
+            const std::lock_guard lock(mutex_);
+            ++wakes_;
+          }
+          woken_.notify_all();
+        },
+        when_idle_);
   }
   void TearDown() override {
     gate_.open();
@@ -144,6 +147,7 @@ class ThreadedEngineLoopTest : public testing::Test {
   OutputBatch batch_;
   SeenChoices seen_;
   int ended_ = 0;
+  std::function<void()> when_idle_;
   std::optional<ThreadedEngineLoop> loop_;
 };
 
@@ -449,6 +453,28 @@ TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
   EXPECT_EQ(batch_.gauges.kv_blocks, 199);
   gate_.open();
   await_ends(2);
+}
+
+TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
+  std::atomic<int> calls = 0;
+  std::atomic<bool> busy = true;
+  when_idle_ = [&] {
+    EXPECT_FALSE(busy);
+    ++calls;
+  };
+  gate_.close();
+  start();
+  ASSERT_TRUE(loop_->submit(request(1, 20, 3)));
+  std::this_thread::sleep_for(ThreadedEngineLoop::kIdle + 100ms);
+  EXPECT_EQ(calls, 0);
+  busy = false;
+  gate_.open();
+  await_ends(1);
+  poll([&] { return calls == 1; });
+  ASSERT_TRUE(loop_->submit(request(2, 20, 3)));
+  await_ends(2);
+  std::this_thread::sleep_for(ThreadedEngineLoop::kIdle + 100ms);
+  EXPECT_EQ(calls, 1);
 }
 
 TEST_F(ThreadedEngineLoopTest, AnIdleLoopSleeps) {

@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "device/cpu/cpu_device.h"
+#include "device/op_fields.h"
+#include "device/op_image.h"
 #include "device/rebase.h"
 #include "engine/engine_loader.h"
 #include "engine/model_runner.h"
@@ -92,6 +94,47 @@ TEST_P(GraphPlacesTest, EveryPointerOfEveryGraphHasAName) {
 TEST_P(GraphPlacesTest, EveryPointerHasANameOnAnAsynchronousDevice) {
   auto device = std::make_unique<test::LateDevice>(*make_cpu_device({.threads = 1}));
   expect_graphs_move(TwoArenas(checkpoint_.path(), std::move(device)));
+}
+
+// As a snapshot stores them: small, and equal at the other base.
+TEST_P(GraphPlacesTest, StoredGraphsAreTheGraphsOfAnotherArena) {
+  const TwoArenas arenas(checkpoint_.path(), *make_cpu_device({.threads = 1}));
+  const auto lists = arenas.runner(0).graphs().lists(ForwardVariant::kPlain);
+  const auto image = encode_op_lists(lists, arenas.runner(0).arena());
+  ASSERT_TRUE(image) << image.error().message;
+  const auto restored = decode_op_lists(*image, arenas.runner(1).arena());
+  ASSERT_TRUE(restored) << restored.error().message;
+  const auto expected = arenas.runner(1).graphs().lists(ForwardVariant::kPlain);
+  ASSERT_EQ(restored->size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(first_difference((*restored)[i], *expected[i]), "");
+  }
+  std::size_t ops = 0;
+  for (const OpList* list : lists) ops += list->size();
+  EXPECT_LT(image->size(), 2048 + 40 * ops);
+}
+
+// Every word of every pointer and extent, one by one.
+TEST_P(GraphPlacesTest, AStoredGraphWithAChangedWordIsRefusedOrDiffers) {
+  const TwoArenas arenas(checkpoint_.path(), *make_cpu_device({.threads = 1}));
+  const ModelRunner& runner = arenas.runner(0);
+  const OpList& list = *runner.graphs().lists(ForwardVariant::kPlain).back();
+  int changed = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    for (const OpField& field : op_fields(list[i].op)) {
+      OpList other = list;
+      other.params(i)[field.offset] ^= std::byte{4};
+      EXPECT_NE(first_difference(other, list), "") << i << " " << field.name;
+      const OpList* const one[] = {&other};
+      const auto image = encode_op_lists(one, runner.arena());
+      if (!image) continue;
+      const auto restored = decode_op_lists(*image, runner.arena());
+      if (!restored) continue;
+      EXPECT_NE(first_difference(restored->front(), list), "") << i << " " << field.name;
+      ++changed;
+    }
+  }
+  EXPECT_GT(changed, 0);
 }
 
 TEST_P(GraphPlacesTest, AGraphCapturedAtOneBaseGivesTheSameLogitsAtAnother) {

@@ -148,9 +148,9 @@ Status LateDevice::begin_capture() {
   return inner_->begin_capture();
 }
 
-Result<std::unique_ptr<Graph>> LateDevice::end_capture() {
+Result<OpList> LateDevice::end_listing() {
   capturing_ = false;
-  return inner_->end_capture();
+  return inner_->end_listing();
 }
 
 Result<std::unique_ptr<Graph>> LateDevice::make_graph(OpList ops) {

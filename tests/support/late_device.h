@@ -68,7 +68,7 @@ class LateDevice : public Device {
   Status synchronize(Queue queue) override;
   Ops& ops() override { return *ops_; }
   Status begin_capture() override;
-  Result<std::unique_ptr<Graph>> end_capture() override;
+  Result<OpList> end_listing() override;
   Result<std::unique_ptr<Graph>> make_graph(OpList ops) override;
   Status replay(const Graph& graph) override;
 

@@ -85,10 +85,7 @@ class CpuDevice final : public Device {
 
   Ops& ops() override { return ops_; }
   Status begin_capture() override { return ops_.begin_capture(); }
-  Result<std::unique_ptr<Graph>> end_capture() override {
-    ASSIGN_OR_RETURN(OpList ops, ops_.end_capture());
-    return make_graph(std::move(ops));
-  }
+  Result<OpList> end_listing() override { return ops_.end_capture(); }
   Result<std::unique_ptr<Graph>> make_graph(OpList ops) override {
     if (ops_.capturing()) return internal_error("making a graph: not possible while capturing");
     return std::make_unique<Graph>(std::move(ops));

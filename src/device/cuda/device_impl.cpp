@@ -67,7 +67,7 @@ class CudaDevice final : public Device {
 
   Ops& ops() override { return ops_; }
   Status begin_capture() override;
-  Result<std::unique_ptr<Graph>> end_capture() override;
+  Result<OpList> end_listing() override;
   Result<std::unique_ptr<Graph>> make_graph(OpList ops) override;
   Status replay(const Graph& graph) override;
 
@@ -227,9 +227,9 @@ Status CudaDevice::begin_capture() {
   return {};
 }
 
-Result<std::unique_ptr<Graph>> CudaDevice::end_capture() {
+Result<OpList> CudaDevice::end_listing() {
   if (!ops_.recording()) return internal_error("capture: none is on");
-  return make_graph(ops_.end_recording());
+  return ops_.end_recording();
 }
 
 Result<std::unique_ptr<Graph>> CudaDevice::make_graph(OpList ops) {

@@ -1,0 +1,57 @@
+#include "apps/open_snapshot.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/cache_folder.h"
+#include "base/content_hash.h"
+#include "base/file_digests.h"
+#include "base/log.h"
+#include "checkpoint/digest.h"
+
+namespace sluice {
+namespace {
+
+// Without a cache folder nothing is remembered, and the small files are read at each start.
+FileDigests open_digests() {
+  const auto folder = private_cache_folder("snapshots");
+  return folder ? FileDigests(*folder + "/digests") : FileDigests();
+}
+
+void remember(FileDigests& files) {
+  const Status saved = files.save();
+  // Another start may be writing the same digests.
+  if (saved || saved.error().code == ErrorCode::kResourceExhausted) return;
+  log_warning(fmt::format("snapshot: the digests of the model's files are not kept: {}",
+                          saved.error().message));
+}
+
+}  // namespace
+
+Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
+                               const Clock& clock) {
+  if (choice.mode == SnapshotMode::kOff) return Snapshot();
+  FileDigests files = open_digests();
+  ASSIGN_OR_RETURN(const Hash128 config, config_digest(directory, files));
+  ASSIGN_OR_RETURN(const Hash128 tokenizer, tokenizer_digest(directory, files));
+  remember(files);
+  return Snapshot::open(choice, {to_hex(config), to_hex(tokenizer)}, &clock);
+}
+
+Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options) {
+  FileDigests files = open_digests();
+  ASSIGN_OR_RETURN(const Hash128 config, config_digest(directory, files));
+  ASSIGN_OR_RETURN(const Hash128 tokenizer, tokenizer_digest(directory, files));
+  std::string weights = "dummy";
+  if (options.load_format != LoadFormat::kDummy) {
+    ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+    ASSIGN_OR_RETURN(const Hash128 digest, weights_digest(checkpoint, files));
+    weights = to_hex(digest);
+  }
+  remember(files);
+  return SnapshotKey{
+      {"config.json", to_hex(config)}, {"tokenizer", to_hex(tokenizer)}, {"weights", weights}};
+}
+
+}  // namespace sluice

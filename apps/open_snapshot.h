@@ -1,0 +1,24 @@
+// The snapshot of a command that runs a model: finds the model's facts for keys and opens the file
+// that --snapshot names.
+// Owner: a command. Threads: the caller's.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "snapshot/snapshot.h"
+
+namespace sluice {
+
+// kNotFound for a named file that does not exist, and for a directory without a model. `clock` must
+// outlive the snapshot.
+Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
+                               const Clock& clock);
+
+// The model's content for keys: digests of config.json, of the tokenizer's files and of all
+// weights. Reads every byte, at the speed of memory, unless the digests are remembered.
+Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options);
+
+}  // namespace sluice

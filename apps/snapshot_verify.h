@@ -1,0 +1,21 @@
+// `sluice snapshot verify`: two starts of one model in this process, without and with a snapshot
+// file, and a comparison of their first tokens and log-probabilities. One thread.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+
+namespace sluice {
+
+struct VerifyArguments {
+  std::string file;
+  std::string model;
+  bool json = false;
+};
+
+// kExitSuccess, or kExitError for a difference or a damaged file.
+Result<int> verify_snapshot(const VerifyArguments& arguments, const EngineOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,38 @@
+// The registry of sections: each kind of section that some part of the program keeps in snapshots.
+// A new kind is one line in section_kinds.cpp and one here; the part itself encodes, decodes and
+// names what its contents depend on.
+// Constants; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace sluice {
+
+struct SectionKind {
+  std::string_view name;
+  // Raised when a part changes the encoding of its contents, so that older sections do not match.
+  std::uint32_t version = 1;
+  std::string_view holds;  // for people
+  // Whether --snapshot auto keeps it in the cache folder.
+  bool kept_by_auto = true;
+};
+
+// The machine profile's JSON (profile/machine_profile.h). The cache folder has it as a file
+// already.
+inline constexpr SectionKind kMachineProfileSection{
+    "machine-profile", 1, "measured step times, for --token-budget auto and time", false};
+// The captured graphs as lists of ops (device/op_image.h).
+inline constexpr SectionKind kGraphsSection{"graphs", 1, "the captured graphs, as lists of ops"};
+
+// The model's name. Its key has digests of all bytes of the model, so it tells for which model a
+// file was saved.
+inline constexpr SectionKind kModelSection{"model", 1,
+                                           "the model's name; its key names the content", false};
+
+std::span<const SectionKind* const> section_kinds();
+// Null for a kind that this version does not know.
+const SectionKind* find_section_kind(std::string_view name);
+
+}  // namespace sluice

@@ -1,0 +1,169 @@
+#include "snapshot/snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cache_folder.h"
+#include "base/content_hash.h"
+#include "base/log.h"
+#include "snapshot/auto_folder.h"
+
+namespace sluice {
+namespace {
+
+// Variants of one kind in the cache folder: other dtypes, other options.
+constexpr std::size_t kMaxPerKind = 8;
+
+std::string without_prefix(std::string message) {
+  constexpr std::string_view kPrefix = "snapshot ";
+  if (message.starts_with(kPrefix)) message.erase(0, kPrefix.size());
+  return message;
+}
+
+}  // namespace
+
+Result<Snapshot> Snapshot::open(const SnapshotChoice& choice, SnapshotModel model,
+                                const Clock* clock) {
+  Snapshot snapshot;
+  snapshot.mode_ = choice.mode;
+  snapshot.model_ = std::move(model);
+  snapshot.clock_ = clock;
+  if (choice.mode == SnapshotMode::kAuto) snapshot.open_auto();
+  if (choice.mode != SnapshotMode::kFile) return snapshot;
+  auto file = SnapshotFile::open(choice.path);
+  if (file) {
+    snapshot.file_ = *std::move(file);
+  } else if (file.error().code == ErrorCode::kNotFound) {
+    return with_context("--snapshot", std::move(file).error());
+  } else {
+    log_warning(fmt::format("{}; starting without it", file.error().message));
+  }
+  return snapshot;
+}
+
+void Snapshot::open_auto() {
+  auto path = auto_snapshot_path(model_.config + model_.tokenizer);
+  if (!path) {
+    log_warning(
+        fmt::format("snapshot: nothing is kept for the next start: {}", path.error().message));
+    mode_ = SnapshotMode::kOff;
+    return;
+  }
+  auto_path_ = *std::move(path);
+  const auto opened = open_own_file(auto_path_);
+  if (!opened && opened.error().code == ErrorCode::kNotFound) return;
+  auto file = opened ? SnapshotFile::open(*opened, auto_path_)
+                     : Result<SnapshotFile>(with_context("snapshot", opened.error()));
+  if (file) {
+    file_ = *std::move(file);
+  } else {
+    log_warning(fmt::format("{}; starting without it", file.error().message));
+  }
+}
+
+std::optional<std::span<const std::byte>> Snapshot::find(const SectionKind& kind,
+                                                         const SnapshotKey& key) {
+  if (clock_ != nullptr) begin_ = clock_->now();
+  if (!file_) return std::nullopt;
+  const auto section = file_->find(kind.name, kind.version, key);
+  if (!section) {
+    if (mode_ == SnapshotMode::kFile) not_made(kind, section.error().message);
+    return std::nullopt;
+  }
+  auto bytes = file_->bytes(**section);
+  if (bytes) return *bytes;
+  not_made(kind, std::move(bytes).error().message);
+  return std::nullopt;
+}
+
+void Snapshot::not_made(const SectionKind& kind, std::string reason) {
+  log_warning(fmt::format("{}; made natively", reason));
+  outcomes_.push_back({std::string(kind.name), false, without_prefix(std::move(reason)), {}});
+}
+
+void Snapshot::restored(const SectionKind& kind) {
+  const Duration duration = clock_ != nullptr ? clock_->now() - begin_ : Duration(0);
+  outcomes_.push_back({std::string(kind.name), true, {}, duration});
+}
+
+void Snapshot::rejected(const SectionKind& kind, std::string_view reason) {
+  not_made(kind, fmt::format("snapshot {}: section '{}' does not fit: {}",
+                             file_ ? file_->path() : "", kind.name, reason));
+}
+
+void Snapshot::offer(const SectionKind& kind, SnapshotKey key, Encode encode) {
+  const bool known = !outcomes_.empty() && outcomes_.back().kind == kind.name;
+  if (!known) outcomes_.push_back({std::string(kind.name), false, "not in a snapshot", {}});
+  if (clock_ != nullptr) outcomes_.back().duration = clock_->now() - begin_;
+  const bool wanted =
+      mode_ == SnapshotMode::kCollect || (mode_ == SnapshotMode::kAuto && kind.kept_by_auto);
+  if (wanted) offers_.push_back({&kind, std::move(key), std::move(encode), {}});
+}
+
+void Snapshot::collect() {
+  for (Offer& offer : offers_) {
+    if (!offer.encode) continue;
+    auto bytes = std::exchange(offer.encode, nullptr)();
+    if (bytes) {
+      offer.bytes = *std::move(bytes);
+      continue;
+    }
+    log_warning(fmt::format("snapshot: section '{}' cannot be kept: {}", offer.kind->name,
+                            bytes.error().message));
+    offer.kind = nullptr;
+  }
+  std::erase_if(offers_, [](const Offer& offer) { return offer.kind == nullptr; });
+}
+
+std::vector<NewSection> Snapshot::new_sections() const {
+  std::vector<NewSection> sections;
+  for (const Offer& offer : offers_) {
+    sections.push_back(
+        {std::string(offer.kind->name), offer.kind->version, offer.key, offer.bytes});
+  }
+  return sections;
+}
+
+std::vector<std::string> Snapshot::collected() const {
+  std::vector<std::string> kinds;
+  for (const Offer& offer : offers_) kinds.emplace_back(offer.kind->name);
+  return kinds;
+}
+
+void Snapshot::settle() {
+  if (file_) {
+    if (const Status sound = file_->verify(); !sound) {
+      const std::string& damage = sound.error().message;
+      const bool told = std::ranges::any_of(outcomes_, [&](const SectionOutcome& outcome) {
+        return outcome.reason == without_prefix(damage);
+      });
+      if (!told) log_warning(damage);
+      if (mode_ == SnapshotMode::kAuto) remove_auto_snapshot(auto_path_);
+    }
+  }
+  if (mode_ == SnapshotMode::kAuto && !offers_.empty()) keep();
+}
+
+void Snapshot::keep() {
+  const Status kept = write_snapshot(auto_path_, new_sections(),
+                                     {.old_sections = OldSections::kKeepIfSound,
+                                      .max_bytes = kMaxAutoBytes,
+                                      .max_per_kind = kMaxPerKind,
+                                      .for_this_user_only = true});
+  offers_.clear();
+  if (kept) {
+    limit_auto_folder(auto_path_);
+  } else if (kept.error().code != ErrorCode::kResourceExhausted) {  // not: another start keeps them
+    log_warning(fmt::format("{}; the next start makes these parts again", kept.error().message));
+  }
+}
+
+Status Snapshot::write(const std::string& path, OldSections old_sections,
+                       std::function<void(std::uint64_t, std::uint64_t)> progress) const {
+  return write_snapshot(path, new_sections(),
+                        {.old_sections = old_sections, .progress = std::move(progress)});
+}
+
+}  // namespace sluice

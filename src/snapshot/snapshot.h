@@ -1,0 +1,107 @@
+// Snapshot: what one start may take from a snapshot file instead of making it, and what it offers
+// for the next start. Each part of a start asks for its section, and makes natively what it does
+// not get; answers are the same either way.
+//
+//   if (auto bytes = snapshot.find(kind, key)) -> restored(kind), or rejected(kind, reason)
+//   else, or after rejected(): make it natively, then offer(kind, key, how to encode it)
+//
+// A section that does not fit is told in one line that names the snapshot, the section and the
+// reason; a section that --snapshot auto simply does not have yet is not worth a line. Owner: the
+// command; it outlives whatever uses found bytes in place. Threads: one at a time: the engine's
+// thread while it loads and collects, then any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "snapshot/section_kinds.h"
+#include "snapshot/snapshot_choice.h"
+#include "snapshot/snapshot_file.h"
+#include "snapshot/snapshot_format.h"
+#include "snapshot/snapshot_writer.h"
+
+namespace sluice {
+
+// The model's own facts for keys: digests in hex of config.json and of the tokenizer's files.
+struct SnapshotModel {
+  std::string config;
+  std::string tokenizer;
+};
+
+// How this start got a section.
+struct SectionOutcome {
+  std::string kind;
+  bool restored = false;
+  std::string reason;    // why not
+  Duration duration{0};  // to restore it, or to make it natively
+};
+
+class Snapshot {
+ public:
+  // Off: finds and keeps nothing.
+  Snapshot() = default;
+  // kNotFound if the user's file does not exist. Everything else that is wrong with a file gives a
+  // warning and a snapshot without a file. `clock` may be null: then nothing is timed.
+  static Result<Snapshot> open(const SnapshotChoice& choice, SnapshotModel model,
+                               const Clock* clock);
+
+  SnapshotMode mode() const { return mode_; }
+  const SnapshotModel& model() const { return model_; }
+
+  // The section's bytes, checked, where they lie in the file. Nothing: make it natively.
+  std::optional<std::span<const std::byte>> find(const SectionKind& kind, const SnapshotKey& key);
+  void restored(const SectionKind& kind);
+  // The bytes turned out not to fit.
+  void rejected(const SectionKind& kind, std::string_view reason);
+
+  // Offers what was made natively now to the next start. `encode` is called at most once, by
+  // collect(); what it refers to must live until then.
+  using Encode = std::function<Result<std::vector<std::byte>>()>;
+  void offer(const SectionKind& kind, SnapshotKey key, Encode encode);
+
+  bool has_offers() const { return !offers_.empty(); }
+  // Encodes what was offered and the file lacks. Errors of a section are told, and it is left out.
+  void collect();
+  // kAuto: hashes what no part has used, then keeps what was collected in the cache folder.
+  // kFile: hashes what no part has used. Tells what is wrong, and never fails.
+  void settle();
+  // Writes what was collected to a file of the user's.
+  Status write(const std::string& path, OldSections old_sections,
+               std::function<void(std::uint64_t done, std::uint64_t all)> progress) const;
+
+  const std::vector<SectionOutcome>& outcomes() const { return outcomes_; }
+  // Kinds that were collected.
+  std::vector<std::string> collected() const;
+
+ private:
+  struct Offer {
+    const SectionKind* kind = nullptr;
+    SnapshotKey key;
+    Encode encode;
+    std::vector<std::byte> bytes;
+  };
+
+  void open_auto();
+  void not_made(const SectionKind& kind, std::string reason);
+  std::vector<NewSection> new_sections() const;
+  void keep();
+
+  SnapshotMode mode_ = SnapshotMode::kOff;
+  SnapshotModel model_;
+  const Clock* clock_ = nullptr;
+  std::string auto_path_;
+  std::optional<SnapshotFile> file_;
+  std::vector<Offer> offers_;
+  std::vector<SectionOutcome> outcomes_;
+  TimePoint begin_{};  // of the section asked for last
+};
+
+}  // namespace sluice
