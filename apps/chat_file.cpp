@@ -7,7 +7,6 @@
 
 #include "base/json_depth.h"
 #include "chat_template/chat_context.h"
-#include "chat_template/template_loader.h"
 #include "front/chat_prompt.h"
 
 namespace sluice {
@@ -54,9 +53,8 @@ Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) 
   return parts;
 }
 
-Result<ChatPrompt> render(const std::string& directory, const ChatTexts& texts,
+Result<ChatPrompt> render(const ChatTemplates& templates, const ChatTexts& texts,
                           std::string_view name, const Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(const ChatTemplates templates, ChatTemplates::load(directory));
   const ChatParts parts{.messages_json = texts.messages,
                         .tools_json = texts.tools,
                         .extra_json = texts.extra,
@@ -73,15 +71,14 @@ Result<ChatPrompt> render(const std::string& directory, const ChatTexts& texts,
 
 }  // namespace
 
-Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
-                                         std::string_view chat_json, std::string_view name,
-                                         const Tokenizer& tokenizer) {
+Result<ChatPrompt> chat_prompt_from_json(const ChatTemplates& templates, std::string_view chat_json,
+                                         std::string_view name, const Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(const ChatTexts parts, split_chat(chat_json, name));
-  return render(model_directory, parts, name, tokenizer);
+  return render(templates, parts, name, tokenizer);
 }
 
-Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
-                                           std::string_view message, const Tokenizer& tokenizer) {
+Result<ChatPrompt> chat_prompt_for_message(const ChatTemplates& templates, std::string_view message,
+                                           const Tokenizer& tokenizer) {
   // dump() below refuses what is not UTF-8, by an exception; say so first.
   Json messages = Json::array({{{"role", "user"}, {"content", std::string(message)}}});
   ChatTexts parts;
@@ -91,7 +88,7 @@ Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
     return invalid_argument("--chat: the message is not valid UTF-8");
   }
   parts.add_generation_prompt = true;
-  return render(model_directory, parts, "--chat", tokenizer);
+  return render(templates, parts, "--chat", tokenizer);
 }
 
 }  // namespace sluice

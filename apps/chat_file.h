@@ -1,5 +1,4 @@
-// Chats on the command line as token ids: from a JSON object or one message, with the templates of
-// a checkpoint directory. One thread.
+// Chats on the command line as token ids: from a JSON object or one message. One thread.
 #pragma once
 
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
+#include "chat_template/template_loader.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice {
@@ -20,12 +20,11 @@ struct ChatPrompt {
 // `chat_json`: an object with `messages` and, optional, `tools`, `add_generation_prompt` (default
 // true, as in the API); everything else in it is a variable of the template. `name` stands
 // for it in errors.
-Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
-                                         std::string_view chat_json, std::string_view name,
-                                         const Tokenizer& tokenizer);
+Result<ChatPrompt> chat_prompt_from_json(const ChatTemplates& templates, std::string_view chat_json,
+                                         std::string_view name, const Tokenizer& tokenizer);
 
 // One user message, with the generation prompt behind it.
-Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
-                                           std::string_view message, const Tokenizer& tokenizer);
+Result<ChatPrompt> chat_prompt_for_message(const ChatTemplates& templates, std::string_view message,
+                                           const Tokenizer& tokenizer);
 
 }  // namespace sluice

@@ -143,6 +143,9 @@ CLI::App* add_tokenize(CLI::App& root, TokenizeArguments& arguments) {
   command->add_option("--chat", arguments.chat, "render and tokenize a file with messages")
       ->excludes(jsonl);
   command->add_flag("--json", arguments.json, "{\"text\": .., \"ids\": ..}")->excludes(jsonl);
+  command->add_option("--snapshot", arguments.snapshot,
+                      "auto: keep the tokenizer in ~/.cache/sluice; off; or a file of `sluice "
+                      "snapshot save` (default auto; needs a directory with a config.json)");
   return command;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "scheduler/policy.h"
 
@@ -19,12 +20,6 @@ Status refuse_unbuilt(const EngineOptionTexts& texts) {
         fmt::format("--adapter {} is refused: adapters are not built yet", texts.adapters.front()));
   }
   return {};
-}
-
-SnapshotChoice parse_snapshot(const std::string& text) {
-  if (text.empty() || text == "auto") return {SnapshotMode::kAuto};
-  if (text == "off") return {SnapshotMode::kOff};
-  return {SnapshotMode::kFile, text};
 }
 
 Status parse_device(const std::string& text, EngineOptions& options) {
@@ -158,7 +153,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;
   options.deterministic = texts.deterministic;
-  options.snapshot = parse_snapshot(texts.snapshot);
+  options.snapshot = parse_snapshot_choice(texts.snapshot);
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   RETURN_IF_ERROR(parse_budget(texts, options));

@@ -15,6 +15,7 @@
 #include "apps/option_values.h"
 #include "apps/run_request.h"
 #include "base/log.h"
+#include "front/text_sections.h"
 #include "kv/block_hash.h"
 
 namespace sluice {
@@ -67,27 +68,29 @@ Result<Settings> parse_settings(const GenerateArguments& arguments) {
 }
 
 // A model without a tokenizer can still run token ids.
-Result<std::optional<Tokenizer>> load_tokenizer(const GenerateArguments& arguments) {
-  auto tokenizer = Tokenizer::load(arguments.model);
-  if (tokenizer) return std::optional<Tokenizer>(*std::move(tokenizer));
+Result<std::optional<LoadedTokenizer>> find_tokenizer(const GenerateArguments& arguments,
+                                                      Snapshot& snapshot) {
+  auto tokenizer = load_tokenizer(arguments.model, snapshot);
+  if (tokenizer) return std::optional<LoadedTokenizer>(*std::move(tokenizer));
   if (!arguments.prompt_ids || tokenizer.error().code != ErrorCode::kNotFound) {
     return std::move(tokenizer).error();
   }
   log_warning(fmt::format("no text will come: {}", tokenizer.error().message));
-  return std::optional<Tokenizer>();
+  return std::optional<LoadedTokenizer>();
 }
 
 Result<std::vector<TokenId>> make_prompt(const GenerateArguments& arguments,
-                                         const Settings& settings,
-                                         const std::optional<Tokenizer>& tokenizer) {
+                                         const Settings& settings, const Tokenizer* tokenizer,
+                                         Snapshot& snapshot) {
   if (arguments.prompt_ids) return settings.prompt_ids;
   if (arguments.prompt) {
     auto ids = tokenizer->encode(*arguments.prompt);
     if (!ids) return with_context("--prompt", std::move(ids).error());
     return ids;
   }
+  ASSIGN_OR_RETURN(const ChatTemplates templates, load_chat_templates(arguments.model, snapshot));
   ASSIGN_OR_RETURN(const ChatPrompt chat,
-                   chat_prompt_for_message(arguments.model, *arguments.chat, *tokenizer));
+                   chat_prompt_for_message(templates, *arguments.chat, *tokenizer));
   return chat.ids;
 }
 
@@ -179,9 +182,11 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
   const LoadedEngine& loaded = local.loaded;
-  ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer, load_tokenizer(arguments));
-  timeline.mark("tokenizer");
-  ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, make_prompt(arguments, settings, tokenizer));
+  ASSIGN_OR_RETURN(const std::optional<LoadedTokenizer> found, find_tokenizer(arguments, snapshot));
+  const Tokenizer* tokenizer = found ? &found->tokenizer : nullptr;
+  timeline.mark(span_name(found ? found->source : TokenizerSource::kFiles));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> prompt,
+                   make_prompt(arguments, settings, tokenizer, snapshot));
   SamplingParams sampling = settings.sampling;
   apply_defaults(arguments.sampling, loaded.generation, sampling);
   timeline.mark("prompt");
@@ -195,8 +200,8 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   };
   ASSIGN_OR_RETURN(
       const GenerationRecord record,
-      run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()),
-                  tokenizer ? &*tokenizer : nullptr, clock, Progress::kReport,
+      run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()), tokenizer,
+                  clock, Progress::kReport,
                   arguments.chat ? OutputText::kStandsAlone : OutputText::kContinuesPrompt,
                   stream));
   if (arguments.json) {

@@ -46,8 +46,9 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   LoadedEngine& loaded = local.loaded;
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
-  ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));
-  timeline.mark("tokenizer");
+  ASSIGN_OR_RETURN(model_,
+                   load_served_model(directory, name, unix_seconds(), facts_of(loaded), snapshot_));
+  timeline.mark(span_name(model_->tokenizer_source));
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");
   return std::move(loaded.engine);

@@ -29,6 +29,12 @@ void remember(FileDigests& files) {
 
 }  // namespace
 
+SnapshotChoice parse_snapshot_choice(const std::string& text) {
+  if (text.empty() || text == "auto") return {SnapshotMode::kAuto};
+  if (text == "off") return {SnapshotMode::kOff};
+  return {SnapshotMode::kFile, text};
+}
+
 Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
                                const Clock& clock) {
   if (choice.mode == SnapshotMode::kOff) return Snapshot();

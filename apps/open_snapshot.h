@@ -12,6 +12,9 @@
 
 namespace sluice {
 
+// The value of --snapshot; empty means auto.
+SnapshotChoice parse_snapshot_choice(const std::string& text);
+
 // kNotFound for a named file that does not exist, and for a directory without a model. `clock` must
 // outlive the snapshot.
 Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,

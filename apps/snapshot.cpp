@@ -16,6 +16,7 @@
 #include "apps/open_snapshot.h"
 #include "apps/snapshot_verify.h"
 #include "base/file.h"
+#include "front/text_sections.h"
 
 namespace sluice {
 namespace {
@@ -48,6 +49,18 @@ class SaveProgress {
   bool drawn_ = false;
 };
 
+// Offers the sections of text. A model without a tokenizer, or without a chat template, has none.
+Result<std::optional<LoadedTokenizer>> load_text(const std::string& directory, Snapshot& snapshot) {
+  auto tokenizer = load_tokenizer(directory, snapshot);
+  if (!tokenizer && tokenizer.error().code == ErrorCode::kNotFound) {
+    return std::optional<LoadedTokenizer>();
+  }
+  if (!tokenizer) return std::move(tokenizer).error();
+  const auto templates = load_chat_templates(directory, snapshot);
+  if (!templates && templates.error().code != ErrorCode::kNotFound) return templates.error();
+  return std::optional<LoadedTokenizer>(*std::move(tokenizer));
+}
+
 Status save(const SnapshotArguments& arguments, EngineOptions options) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
@@ -58,6 +71,8 @@ Status save(const SnapshotArguments& arguments, EngineOptions options) {
   auto local = load_local_engine(arguments.model, options, clock, timeline, snapshot);
   progress.end();
   if (!local) return std::move(local).error();
+  ASSIGN_OR_RETURN(const auto text, load_text(arguments.model, snapshot));
+  timeline.mark("tokenizer JSON");
   progress.phase("reading the model's files");
   auto content = model_content(arguments.model, options);
   progress.end();

@@ -13,6 +13,7 @@
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
 #include "base/content_hash.h"
+#include "front/text_sections.h"
 
 namespace sluice {
 namespace {
@@ -81,6 +82,9 @@ Result<Start> start_once(const VerifyArguments& arguments, const EngineOptions& 
   timeline.mark("content digest");
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, options, clock, timeline, snapshot));
+  const auto tokenizer = load_tokenizer(arguments.model, snapshot);
+  if (!tokenizer && tokenizer.error().code != ErrorCode::kNotFound) return tokenizer.error();
+  timeline.mark(span_name(tokenizer ? tokenizer->source : TokenizerSource::kFiles));
   RETURN_IF_ERROR(generate(*local.loaded.engine, clock, start));
   timeline.mark("first tokens");
   start.spans = timeline.spans();

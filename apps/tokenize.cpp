@@ -5,12 +5,15 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "apps/chat_file.h"
 #include "apps/exit_code.h"
+#include "apps/open_snapshot.h"
 #include "base/file.h"
+#include "front/text_sections.h"
 #include "tokenizer/tokenize_lines.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,10 +29,12 @@ void print_object(const std::string& text, const std::vector<TokenId>& ids) {
   fmt::print("{}\n", object.dump());
 }
 
-Status tokenize_chat(const TokenizeArguments& arguments, const Tokenizer& tokenizer) {
+Status tokenize_chat(const TokenizeArguments& arguments, const Tokenizer& tokenizer,
+                     Snapshot& snapshot) {
   ASSIGN_OR_RETURN(const std::string chat, read_file(*arguments.chat, kMaxChatBytes));
+  ASSIGN_OR_RETURN(const ChatTemplates templates, load_chat_templates(arguments.model, snapshot));
   ASSIGN_OR_RETURN(const ChatPrompt prompt,
-                   chat_prompt_from_json(arguments.model, chat, *arguments.chat, tokenizer));
+                   chat_prompt_from_json(templates, chat, *arguments.chat, tokenizer));
   print_object(prompt.text, prompt.ids);
   return {};
 }
@@ -58,18 +63,38 @@ Status tokenize_text(const TokenizeArguments& arguments, const Tokenizer& tokeni
   return {};
 }
 
-Status tokenize(const TokenizeArguments& arguments) {
-  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(arguments.model));
+// A tokenizer alone, without a model, has no snapshot unless the user names one.
+Result<Snapshot> find_snapshot(const TokenizeArguments& arguments, const Clock& clock) {
+  const SnapshotChoice choice = parse_snapshot_choice(arguments.snapshot);
+  std::error_code ignored;
+  const bool has_model = std::filesystem::exists(arguments.model + "/config.json", ignored);
+  if (choice.mode == SnapshotMode::kAuto && !has_model) return Snapshot();
+  return open_snapshot(arguments.model, choice, clock);
+}
+
+Status tokenize_input(const TokenizeArguments& arguments, const Tokenizer& tokenizer,
+                      Snapshot& snapshot) {
   EncodeOptions options;
   if (arguments.no_special) options.add_special_tokens = AddSpecialTokens::kNo;
   std::ios::sync_with_stdio(false);
-  if (arguments.chat) return tokenize_chat(arguments, tokenizer);
+  if (arguments.chat) return tokenize_chat(arguments, tokenizer, snapshot);
   if (arguments.jsonl) {
     auto status = tokenize_lines(tokenizer, options, std::cin, std::cout);
     if (!status) return with_context("stdin", std::move(status).error());
     return {};
   }
   return tokenize_text(arguments, tokenizer, options);
+}
+
+Status tokenize(const TokenizeArguments& arguments) {
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(Snapshot snapshot, find_snapshot(arguments, clock));
+  ASSIGN_OR_RETURN(const LoadedTokenizer loaded, load_tokenizer(arguments.model, snapshot));
+  RETURN_IF_ERROR(tokenize_input(arguments, loaded.tokenizer, snapshot));
+  std::cout.flush();
+  snapshot.collect();
+  snapshot.settle();
+  return {};
 }
 
 }  // namespace

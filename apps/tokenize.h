@@ -12,6 +12,7 @@ struct TokenizeArguments {
   bool jsonl = false;
   bool json = false;
   std::optional<std::string> chat;  // a file
+  std::string snapshot;             // as with a model (apps/open_snapshot.h)
 };
 
 // Returns the exit code.

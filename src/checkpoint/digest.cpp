@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
+#include <iterator>
 #include <span>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -58,15 +61,29 @@ std::string_view file_name(const SafetensorsFile& file) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// The files that Tokenizer::load() reads.
-constexpr std::array kTokenizerFiles = {"tokenizer.json",    "tokenizer_config.json",
-                                        "vocab.json",        "merges.txt",
-                                        "added_tokens.json", "special_tokens_map.json"};
+// The files of the tokenizer and of the chat templates; kTemplateFolder has more.
+constexpr std::array kTokenizerFiles = {
+    "tokenizer.json",    "tokenizer_config.json",   "vocab.json",         "merges.txt",
+    "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"};
+constexpr const char* kTemplateFolder = "chat_templates";
 
-Result<Hash128> digest_of(const std::string& directory, std::span<const char* const> names,
+// The files of kTemplateFolder, as names in the checkpoint's directory, sorted.
+std::vector<std::string> template_files(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(directory + "/" + kTemplateFolder, ignored)) {
+    if (entry.path().extension() != ".jinja") continue;
+    names.push_back(kTemplateFolder + ("/" + entry.path().filename().string()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<Hash128> digest_of(const std::string& directory, const std::vector<std::string>& names,
                           FileDigests& files) {
   ContentHasher hasher;
-  for (const char* name : names) {
+  for (const std::string& name : names) {
     const auto digest = files.digest(directory + "/" + name);
     if (!digest && digest.error().code != ErrorCode::kNotFound) return digest.error();
     hasher.update_part(name);
@@ -103,11 +120,13 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
 }
 
 Result<Hash128> config_digest(const std::string& directory, FileDigests& files) {
-  return digest_of(directory, std::array{"config.json"}, files);
+  return digest_of(directory, {"config.json"}, files);
 }
 
 Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files) {
-  return digest_of(directory, kTokenizerFiles, files);
+  std::vector<std::string> names(kTokenizerFiles.begin(), kTokenizerFiles.end());
+  std::ranges::copy(template_files(directory), std::back_inserter(names));
+  return digest_of(directory, names, files);
 }
 
 Result<Hash128> weights_digest(const Checkpoint& checkpoint, FileDigests& files) {

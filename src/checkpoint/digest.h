@@ -20,8 +20,9 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint);
 
 // The content of a model: hashes over all bytes of its files, by part, since parts of a snapshot
 // depend on different ones. Absent files count as absent.
-Result<Hash128> config_digest(const std::string& directory, FileDigests& files);     // config.json
-Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files);  // its files
+Result<Hash128> config_digest(const std::string& directory, FileDigests& files);  // config.json
+// The files of the tokenizer and of the chat templates.
+Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files);
 Result<Hash128> weights_digest(const Checkpoint& checkpoint, FileDigests& files);
 
 }  // namespace sluice

@@ -30,9 +30,9 @@ EngineFacts facts_of(const LoadedEngine& loaded) {
 }
 
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
-                                      std::int64_t created, EngineFacts facts) {
-  ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(directory));
-  auto templates = ChatTemplates::load(directory);
+                                      std::int64_t created, EngineFacts facts, Snapshot& snapshot) {
+  ASSIGN_OR_RETURN(LoadedTokenizer loaded, load_tokenizer(directory, snapshot));
+  auto templates = load_chat_templates(directory, snapshot);
   std::string no_templates_reason;
   if (!templates) {
     if (templates.error().code != ErrorCode::kNotFound) return std::move(templates).error();
@@ -41,7 +41,8 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
   warn_about_templates(templates ? &*templates : nullptr, no_templates_reason);
   return ServedModel{.name = std::move(name),
                      .created = created,
-                     .tokenizer = std::move(tokenizer),
+                     .tokenizer = std::move(loaded.tokenizer),
+                     .tokenizer_source = loaded.source,
                      .templates = templates ? std::optional(*std::move(templates)) : std::nullopt,
                      .no_templates_reason = std::move(no_templates_reason),
                      .generation = std::move(facts.generation),
@@ -49,6 +50,12 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
                      .limits = facts.limits,
                      .kv_identity = std::move(facts.kv_identity),
                      .block_size = facts.block_size};
+}
+
+Result<ServedModel> load_served_model(const std::string& directory, std::string name,
+                                      std::int64_t created, EngineFacts facts) {
+  Snapshot off;
+  return load_served_model(directory, std::move(name), created, std::move(facts), off);
 }
 
 }  // namespace sluice

@@ -15,6 +15,7 @@
 #include "chat_template/template_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_loader.h"
+#include "front/text_sections.h"
 #include "kv/block_hash.h"
 #include "model/generation_defaults.h"
 #include "tokenizer/tokenizer.h"
@@ -34,6 +35,7 @@ struct ServedModel {
   std::string name;          // as clients call it
   std::int64_t created = 0;  // Unix seconds, for /v1/models
   Tokenizer tokenizer;
+  TokenizerSource tokenizer_source = TokenizerSource::kFiles;
   std::optional<ChatTemplates> templates;
   std::string no_templates_reason;  // when there are none
   GenerationDefaults generation;
@@ -48,6 +50,10 @@ EngineFacts facts_of(const LoadedEngine& loaded);
 // Reads the tokenizer and the chat templates of a checkpoint directory. If the model has no chat
 // template, or its template does not parse, chats are refused and the log has a warning. A missing
 // tokenizer and broken files are errors.
+// `snapshot` may spare the parsing of files (text_sections.h); it must outlive the model.
+Result<ServedModel> load_served_model(const std::string& directory, std::string name,
+                                      std::int64_t created, EngineFacts facts, Snapshot& snapshot);
+// The same without a snapshot.
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
                                       std::int64_t created, EngineFacts facts);
 

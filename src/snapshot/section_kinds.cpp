@@ -5,8 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 3> kKinds = {&kModelSection, &kMachineProfileSection,
-                                                      &kGraphsSection};
+constexpr std::array<const SectionKind*, 5> kKinds = {&kModelSection, &kMachineProfileSection,
+                                                      &kGraphsSection, &kTokenizerSection,
+                                                      &kChatTemplatesSection};
 
 }  // namespace
 

@@ -30,6 +30,11 @@ inline constexpr SectionKind kGraphsSection{"graphs", 1, "the captured graphs, a
 // file was saved.
 inline constexpr SectionKind kModelSection{"model", 1,
                                            "the model's name; its key names the content", false};
+// The tokenizer's image (tokenizer/image_layout.h).
+inline constexpr SectionKind kTokenizerSection{"tokenizer", 1, "the tokenizer as flat tables"};
+// The part of the tokenizer's files that concerns chats (chat_template/template_sources.h).
+inline constexpr SectionKind kChatTemplatesSection{
+    "chat-templates", 1, "the texts of the chat templates and of the special tokens"};
 
 std::span<const SectionKind* const> section_kinds();
 // Null for a kind that this version does not know.

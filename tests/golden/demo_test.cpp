@@ -45,6 +45,8 @@ class DemoTest : public testing::Test {
 TEST_F(DemoTest, PromptsRenderAndTokenizeAsInTransformers) {
   const auto tokenizer = Tokenizer::load(kModel);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto templates = ChatTemplates::load(kModel);
+  ASSERT_TRUE(templates);
   for (const ordered_json& golden : goldens_) {
     SCOPED_TRACE(golden.at("name"));
     if (golden.at("messages").is_null()) {
@@ -55,7 +57,7 @@ TEST_F(DemoTest, PromptsRenderAndTokenizeAsInTransformers) {
     }
     const ordered_json chat = {{"messages", golden.at("messages")},
                                {"add_generation_prompt", true}};
-    const auto prompt = chat_prompt_from_json(kModel, chat.dump(), "golden", *tokenizer);
+    const auto prompt = chat_prompt_from_json(*templates, chat.dump(), "golden", *tokenizer);
     ASSERT_TRUE(prompt) << prompt.error().message;
     EXPECT_EQ(prompt->text, golden.at("prompt_text"));
     EXPECT_EQ(prompt->ids, ids(golden, "prompt_ids"));

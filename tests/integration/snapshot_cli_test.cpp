@@ -110,6 +110,29 @@ class SnapshotCliTest : public testing::Test {
   std::vector<int> expected_;
 };
 
+// A start from files names a span "tokenizer JSON", a start from a snapshot "tokenizer".
+TEST_F(SnapshotCliTest, SecondStartParsesNoTokenizerJson) {
+  const auto chat = [&](const std::string& snapshot) {
+    return run({"generate", "models/demo", "--chat", "What is a queue?", "--temperature", "0",
+                "--max-tokens", "4", "--json", "--threads", "1", "--snapshot", snapshot});
+  };
+  const ProcessResult off = chat("off");
+  const auto expected = tokens(off);
+  EXPECT_THAT(off.err, HasSubstr("tokenizer JSON"));
+  const ProcessResult first = chat("auto");
+  EXPECT_EQ(tokens(first), expected);
+  EXPECT_THAT(first.err, HasSubstr("tokenizer JSON"));
+  const ProcessResult second = chat("auto");
+  EXPECT_EQ(tokens(second), expected);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("tokenizer "), testing::Not(HasSubstr("JSON"))));
+
+  const ProcessResult saved = run({"snapshot", "save", "models/demo", "-o", file_});
+  EXPECT_THAT(saved.out, HasSubstr("tokenizer, chat-templates"));
+  const ProcessResult named = chat(file_);
+  EXPECT_EQ(tokens(named), expected);
+  EXPECT_THAT(named.err, testing::Not(HasSubstr("JSON")));
+}
+
 TEST_F(SnapshotCliTest, SavesInspectsAndVerifies) {
   const ProcessResult saved = save();
   ASSERT_EQ(saved.exit_code, 0) << saved.err;

@@ -1,0 +1,60 @@
+#include "front/text_sections.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "chat_template/template_sources.h"
+
+namespace sluice {
+namespace {
+
+SnapshotKey key_of(const Snapshot& snapshot) {
+  return {{"tokenizer files", snapshot.model().tokenizer}};
+}
+
+Result<ChatTemplateSources> load_sources(const std::string& directory, Snapshot& snapshot) {
+  const SnapshotKey key = key_of(snapshot);
+  if (const auto bytes = snapshot.find(kChatTemplatesSection, key)) {
+    auto restored = open_chat_template_sources(*bytes);
+    if (restored) {
+      snapshot.restored(kChatTemplatesSection);
+      return restored;
+    }
+    snapshot.rejected(kChatTemplatesSection, restored.error().message);
+  }
+  ASSIGN_OR_RETURN(ChatTemplateSources sources, read_chat_template_sources(directory));
+  snapshot.offer(kChatTemplatesSection, key,
+                 [bytes = write_chat_template_sources(sources)] { return bytes; });
+  return sources;
+}
+
+}  // namespace
+
+Result<LoadedTokenizer> load_tokenizer(const std::string& directory, Snapshot& snapshot) {
+  const SnapshotKey key = key_of(snapshot);
+  if (const auto bytes = snapshot.find(kTokenizerSection, key)) {
+    auto restored = Tokenizer::from_image(*bytes, nullptr);
+    if (restored) {
+      snapshot.restored(kTokenizerSection);
+      return LoadedTokenizer{*std::move(restored), TokenizerSource::kSnapshot};
+    }
+    snapshot.rejected(kTokenizerSection, restored.error().message);
+  }
+  ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(directory));
+  snapshot.offer(kTokenizerSection, key, [image = tokenizer.image()] {
+    return std::vector<std::byte>(image.begin(), image.end());
+  });
+  return LoadedTokenizer{std::move(tokenizer), TokenizerSource::kFiles};
+}
+
+Result<ChatTemplates> load_chat_templates(const std::string& directory, Snapshot& snapshot) {
+  ASSIGN_OR_RETURN(ChatTemplateSources sources, load_sources(directory, snapshot));
+  return ChatTemplates::from_sources(std::move(sources));
+}
+
+const char* span_name(TokenizerSource source) {
+  return source == TokenizerSource::kFiles ? "tokenizer JSON" : "tokenizer";
+}
+
+}  // namespace sluice
