@@ -109,6 +109,14 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->add_option("--workers", arguments.workers,
                    "threads that parse, render and tokenize (default 2)")
       ->group(group);
+  command
+      ->add_flag("--strict-fields", arguments.strict_fields,
+                 "refuse requests with fields that the server does not know (default: ignore them)")
+      ->group(group);
+  command
+      ->add_option("--stream-keep-alive", arguments.stream_keep_alive,
+                   "seconds of silence after which a stream gets a comment; 0 = never (15)")
+      ->group(group);
   command->add_option("--access-log", arguments.access_log, "a file, stderr or off (stderr)")
       ->group(group);
   command

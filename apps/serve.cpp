@@ -83,6 +83,9 @@ class Server {
     options.version = SLUICE_VERSION;
     options.workers = settings_.workers;
     options.origins = settings_.origins;
+    options.unknown_fields =
+        arguments_.strict_fields ? UnknownFields::kRefuse : UnknownFields::kIgnore;
+    options.stream_keep_alive = settings_.stream_keep_alive;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     return options;

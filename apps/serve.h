@@ -29,6 +29,8 @@ struct ServeArguments {
   std::optional<std::string> write_timeout;
   std::optional<std::string> drain_timeout;
   std::optional<std::string> workers;
+  bool strict_fields = false;
+  std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";
   EngineOptionTexts engine;

@@ -87,6 +87,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   RETURN_IF_ERROR(read_seconds("--idle-timeout", a.idle_timeout, 1, limits.idle_timeout));
   RETURN_IF_ERROR(read_seconds("--write-timeout", a.write_timeout, 1, limits.write_timeout));
   RETURN_IF_ERROR(read_seconds("--drain-timeout", a.drain_timeout, 0, s.drain_timeout));
+  RETURN_IF_ERROR(read_seconds("--stream-keep-alive", a.stream_keep_alive, 0, s.stream_keep_alive));
   RETURN_IF_ERROR(check_namespace(a.metrics_namespace));
   ASSIGN_OR_RETURN(s.model_name, name_of(a));
   ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, a.allowed_hosts, a.cors_origins}));

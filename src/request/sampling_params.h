@@ -31,6 +31,8 @@ struct SamplingParams {
   float presence_penalty = 0.0F;    // [-2, 2]; output tokens
   float frequency_penalty = 0.0F;   // [-2, 2]; output tokens
   std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> allowed_token_ids;       // no other token is sampled; empty = all may be
+  std::vector<std::vector<TokenId>> bad_words;  // the output contains none of these sequences
 
   std::vector<std::string> stop;  // matched on text, by the owner of the detokenizer
   std::vector<TokenId> stop_token_ids;

@@ -18,8 +18,18 @@ float clamp_finite(float value) {
   return std::clamp(value, -kLargest, kLargest);
 }
 
-bool is_allowed(const std::uint32_t* mask, std::size_t token) {
-  return ((mask[token / 32] >> (token % 32)) & 1U) != 0;
+void apply_mask(const std::uint32_t* mask, std::span<float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (((mask[i / 32] >> (i % 32)) & 1U) == 0) logits[i] = kMinusInfinity;
+  }
+}
+
+void make_mask(std::span<const TokenId> ids, std::int32_t vocab_size,
+               std::vector<std::uint32_t>& mask) {
+  mask.clear();
+  if (ids.empty()) return;
+  mask.resize((static_cast<std::size_t>(vocab_size) + 31) / 32);
+  for (const TokenId id : ids) mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32);
 }
 
 }  // namespace
@@ -54,6 +64,8 @@ void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int3
   slot.logprobs = std::min(params.logprobs, kMaxLogprobs);
   slot.logit_bias = params.logit_bias;
   slot.stop_token_ids = params.stop_token_ids;
+  make_mask(params.allowed_token_ids, options_.vocab_size, slot.allowed);
+  slot.bad_words.assign(params.bad_words, output);
   if (slot.penalizes()) {
     slot.counts.reset(options_.vocab_size, options_.max_model_len, prompt, output);
   }
@@ -82,7 +94,9 @@ void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out)
   });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
-    if (!out[i].failed && slot.penalizes()) slot.counts.add_output(out[i].token);
+    if (out[i].failed) continue;
+    if (slot.penalizes()) slot.counts.add_output(out[i].token);
+    slot.bad_words.add_output(out[i].token);
   }
 }
 
@@ -109,11 +123,9 @@ void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out
 }
 
 void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const {
-  if (row.allowed != nullptr) {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (!is_allowed(row.allowed, i)) logits[i] = kMinusInfinity;
-    }
-  }
+  if (row.allowed != nullptr) apply_mask(row.allowed, logits);
+  if (!slot.allowed.empty()) apply_mask(slot.allowed.data(), logits);
+  slot.bad_words.forbid(logits);
   const auto at = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
   if (row.output_index < slot.min_tokens) {
     for (const TokenId id : options_.eos_ids) at(id) = kMinusInfinity;

@@ -2,7 +2,8 @@
 // semantics follow vLLM:
 //
 //   1  log-probabilities, if requested: log-softmax of the model's logits
-//   2  token mask of the row; ids that min_tokens forbids (eos and stop ids, ignore_eos or not)
+//   2  token mask of the row; allowed ids; bad words; ids that min_tokens forbids (eos and stop
+//      ids, ignore_eos or not)
 //   3  logit bias, added
 //   4  repetition penalty (prompt and output: x > 0 ? x / r : x * r), frequency and presence
 //      penalty (output)
@@ -16,7 +17,8 @@
 // mask leaves no token, fails alone.
 //
 // Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
-// allocate nothing; assign() does on the first use of penalties in a slot.
+// allocate nothing; assign() does on the first use of penalties, allowed ids or bad words in a
+// slot.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,7 @@
 #include "base/thread_pool.h"
 #include "base/token_id.h"
 #include "request/sampling_params.h"
+#include "sampling/bad_words.h"
 #include "sampling/logits.h"
 #include "sampling/token_counts.h"
 
@@ -100,6 +103,8 @@ class Sampler {
     std::int32_t logprobs = -1;
     std::vector<std::pair<TokenId, float>> logit_bias;
     std::vector<TokenId> stop_token_ids;
+    std::vector<std::uint32_t> allowed;  // as SampleRow::allowed; empty: all
+    BadWords bad_words;
     TokenCounts counts;
 
     bool greedy() const { return temperature < 1e-5F; }
@@ -107,8 +112,8 @@ class Sampler {
       return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
     }
     bool edits(const SampleRow& row) const {
-      return row.allowed != nullptr || row.output_index < min_tokens || !logit_bias.empty() ||
-             penalizes();
+      return row.allowed != nullptr || !allowed.empty() || !bad_words.empty() ||
+             row.output_index < min_tokens || !logit_bias.empty() || penalizes();
     }
   };
   // One for each task of the pool.

@@ -39,12 +39,29 @@ SampledRow run_sampler(const Case& c) {
   return out;
 }
 
+// Whether the request itself rules the token out.
+bool oracle_forbids(const Case& c, TokenId id) {
+  const auto& allowed = c.params.allowed_token_ids;
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), id) == allowed.end()) {
+    return true;
+  }
+  std::vector<TokenId> next = c.output;
+  next.push_back(id);
+  for (const std::vector<TokenId>& word : c.params.bad_words) {
+    if (word.size() <= next.size() && std::equal(word.rbegin(), word.rend(), next.rbegin())) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Steps 2 to 4 of the order in sampler.h, token by token.
 std::vector<double> oracle_edit(const Case& c) {
   std::vector<double> x(c.logits.begin(), c.logits.end());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (!c.allowed.empty() && ((c.allowed[i / 32] >> (i % 32)) & 1U) == 0) x[i] = kMinusInfinity;
+    if (oracle_forbids(c, id)) x[i] = kMinusInfinity;
     const auto& stops = c.params.stop_token_ids;
     const bool ends = id <= 1 || std::find(stops.begin(), stops.end(), id) != stops.end();
     if (ends && static_cast<int>(c.output.size()) < c.params.min_tokens) x[i] = kMinusInfinity;
@@ -124,6 +141,16 @@ void randomize(Case& c, SplitMix64& random) {
   if (coin()) p.min_tokens = static_cast<std::int32_t>(random.below(40));
   if (coin()) p.stop_token_ids = {2, 5};
   if (coin()) p.logit_bias = {{3, 5.0F}, {4, -100.0F}, {7, 1.5F}};
+  if (random.below(4) == 0) {
+    for (TokenId id = 2; id < static_cast<TokenId>(c.logits.size()); id += 3) {
+      p.allowed_token_ids.push_back(id);
+    }
+  }
+  if (random.below(4) == 0) {
+    const TokenId last = c.output.back();
+    p.bad_words = {
+        {8}, {last, 9}, {c.output[c.output.size() - 2], last, 11}, {last > 0 ? last - 1 : 1, 14}};
+  }
   if (coin()) {
     c.allowed.resize((c.logits.size() + 31) / 32);
     for (auto& word : c.allowed) word = static_cast<std::uint32_t>(random());
@@ -253,6 +280,8 @@ TEST(SamplerTest, ARowThatOnlyDrawsIsNamedByItsDraw) {
   using Change = void (*)(SamplingParams&);
   for (const Change change : {Change([](SamplingParams& p) { p.logprobs = 0; }),
                               Change([](SamplingParams& p) { p.logit_bias = {{1, 0.5F}}; }),
+                              Change([](SamplingParams& p) { p.allowed_token_ids = {1, 2}; }),
+                              Change([](SamplingParams& p) { p.bad_words = {{1, 2}}; }),
                               Change([](SamplingParams& p) { p.repetition_penalty = 1.1F; }),
                               Change([](SamplingParams& p) { p.presence_penalty = 0.1F; }),
                               Change([](SamplingParams& p) { p.frequency_penalty = -0.1F; })}) {

@@ -101,18 +101,18 @@ void read_completion_fields(FieldReader& reader, GenerationCall& call) {
 
 }  // namespace
 
-ApiResult<GenerationCall> parse_completion_call(std::string_view body) {
+ApiResult<GenerationCall> parse_completion_call(std::string_view body, UnknownFields unknown) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
-  FieldReader reader(*object, "");
   GenerationCall call;
+  FieldReader reader(*object, "", ignored_of(call, unknown));
   call.kind = ApiKind::kCompletion;
   read_common_fields(reader, call);
   read_prompt(reader, call.prompts);
   read_completion_fields(reader, call);
   reader.refuse_unless_neutral(kRefused);
   check_sampling(reader, call, "max_tokens", "logprobs");
-  reader.refuse_unknown();
+  reader.check_unknown();
   if (reader.failed()) return tl::unexpected(*reader.error());
   return call;
 }

@@ -231,23 +231,32 @@ void FieldReader::fail(ApiError error) {
   if (!error_) error_ = std::move(error);
 }
 
-void FieldReader::refuse_unknown() {
+void FieldReader::check_unknown() {
   if (failed()) return;
   for (const JsonMember& member : *object_) {
     if (std::ranges::find(known_, member.name) != known_.end()) continue;
+    if (ignored_ != nullptr && ignored_->size() >= kMaxIgnoredFields) return;
     const std::string_view near = nearest(member.name, known_);
-    // A name may be as long as a body; shown_value cuts it.
-    const std::string shown = shown_value(JsonValue{member.name});
-    constexpr std::size_t kLongestParam = 64;
-    const bool short_name = member.name.size() <= kLongestParam;
-    const std::string param = short_name ? prefix_ + member.name : std::string();
-    const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
-                                          : fmt::format("did you mean \"{}\"?", near);
-    fail(bad_field(param,
-                   fmt::format("unknown field {}{}{}; {}", shown, prefix_.empty() ? "" : " in ",
-                               prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
-    return;
+    if (ignored_ == nullptr) return refuse_unknown(member.name, near);
+    ignore(member.name, near);
   }
+}
+
+void FieldReader::refuse_unknown(const std::string& name, std::string_view near) {
+  // A name may be as long as a body; shown_value cuts it.
+  const std::string shown = shown_value(JsonValue{name});
+  const std::string param = name.size() <= kMaxShownFieldBytes ? prefix_ + name : std::string();
+  const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
+                                        : fmt::format("did you mean \"{}\"?", near);
+  fail(
+      bad_field(param, fmt::format("unknown field {}{}{}; {}", shown, prefix_.empty() ? "" : " in ",
+                                   prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
+}
+
+void FieldReader::ignore(const std::string& name, std::string_view near) {
+  IgnoredField field{shown_field_name(prefix_ + name), std::string(near)};
+  const auto has_name = [&](const IgnoredField& one) { return one.name == field.name; };
+  if (std::ranges::none_of(*ignored_, has_name)) ignored_->push_back(std::move(field));
 }
 
 }  // namespace sluice

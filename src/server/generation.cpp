@@ -63,6 +63,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
       context_(context),
       first_id_(first_id),
       record_(std::move(record)),
+      last_write_(context.clock.now()),
       held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {
     Prompt prompt;
@@ -314,10 +315,23 @@ void Generation::flush() {
   long_answer_ = std::move(answer);
 }
 
+void Generation::write(std::string_view bytes) {
+  record_.bytes += static_cast<std::int64_t>(bytes.size());
+  last_write_ = context_.clock.now();
+  exchange_->write(bytes);
+}
+
+void Generation::keep_alive(TimePoint now, Duration silence) {
+  if (!call_.stream || finished_ || now - last_write_ < silence) return;
+  // A client that does not read has bytes to come anyway.
+  if (streaming_ && exchange_->unsent_bytes() > 0) return;
+  if (!streaming_) begin_stream();
+  write(": keep-alive\n\n");
+}
+
 void Generation::write_pending() {
   if (pending_.empty()) return;
-  record_.bytes += static_cast<std::int64_t>(pending_.size());
-  exchange_->write(pending_);
+  write(pending_);
   measure_delivery();
   pending_.clear();
   if (exchange_->unsent_bytes() <= kMaxUnsentBytes) return;
@@ -336,8 +350,7 @@ void Generation::finish_stream() {
     append_sse(chunk_, pending_);
   }
   append_sse("[DONE]", pending_);
-  record_.bytes += static_cast<std::int64_t>(pending_.size());
-  exchange_->write(pending_);
+  write(pending_);
   exchange_->end_stream();
   measure_delivery();
 }
@@ -405,9 +418,8 @@ void Generation::fail(const ApiError& error) {
   cancel_requests(FinishReason::kError);
   if (streaming_) {
     append_sse(to_json(error), pending_);
-    record_.bytes += static_cast<std::int64_t>(pending_.size());
     record_.close_reason = "error";
-    exchange_->write(pending_);
+    write(pending_);
     exchange_->end_stream();
   } else {
     http::Response response = error_response(error, record_.request_id);

@@ -2,8 +2,9 @@
 // per prompt. It turns the results of steps into text and answers, in chunks (SSE) or whole.
 //
 // A stream's status and headers go out with its first token, so an error before it has a status of
-// its own. A later error ends the stream with an error event instead of [DONE]. A client that does
-// not read may leave kMaxUnsentBytes; beyond that the connection is closed and the request
+// its own; a stream that has been silent for long before that begins with a comment, which needs
+// the headers. A later error ends the stream with an error event instead of [DONE]. A client that
+// does not read may leave kMaxUnsentBytes; beyond that the connection is closed and the request
 // cancelled.
 //
 // Owner: Generations. Threads: the event loop's.
@@ -101,6 +102,10 @@ class Generation {
   // Shared with a worker that makes the answer, which may end after the generation.
   std::shared_ptr<const std::atomic<bool>> finished_flag() const { return finished_flag_; }
 
+  // Writes a comment into the stream if it has sent nothing for `silence`, so that proxies between
+  // server and client keep the connection. Answers that are not streams get none.
+  void keep_alive(TimePoint now, Duration silence);
+
   // Ends the call with an error, unless it is finished.
   void fail(const ApiError& error);
   // The same when the engine has not taken the requests from prompt `first_refused` on: they are
@@ -129,6 +134,7 @@ class Generation {
   void finish_stream();
   WholeAnswer whole_answer();
   LogprobList logprob_list(const Prompt& prompt, const Choice& choice) const;
+  void write(std::string_view bytes);
   void write_pending();
   void measure_delivery();
   void finish();
@@ -147,6 +153,7 @@ class Generation {
   std::vector<Prompt> prompts_;
   std::size_t unfinished_choices_ = 0;
   bool streaming_ = false;  // headers are out
+  TimePoint last_write_;    // to the stream; before its first: when the call began
   bool finished_ = false;
   bool answering_ = false;  // a worker makes the answer
   // Shared, see finished_flag().

@@ -49,7 +49,7 @@ class GenerationTest : public testing::Test {
     exchange_ = std::make_shared<FakeExchange>(std::move(request));
     AccessRecord record;
     record.request_id = "req-1";
-    AnswerHead head{kind, "cmpl-1", 7, "demo"};
+    AnswerHead head{kind, "cmpl-1", 7, "demo", ""};
     generation_ = std::make_unique<Generation>(exchange_, *std::move(prepared), head, context_,
                                                kFirstId, record);
   }
@@ -157,6 +157,46 @@ TEST_F(GenerationTest, AStreamBeginsWithTheFirstTokenAndEndsWithDone) {
   EXPECT_THAT(usage["choices"], IsEmpty());
   EXPECT_EQ(usage["usage"]["completion_tokens"], tokens_of(" a boat went out.").size());
   EXPECT_EQ(all[all.size() - 3]["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(GenerationTest, ASilentStreamGetsComments) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  const Duration silence = std::chrono::seconds(15);
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_FALSE(exchange_->head) << "not silent for long";
+  clock_.advance(silence);
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_EQ(exchange_->head->status, 200);
+  EXPECT_EQ(exchange_->body, ": keep-alive\n\n");
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_EQ(exchange_->writes, 1) << "the comment broke the silence";
+  exchange_->body.clear();
+  give_text(" a boat");
+  EXPECT_EQ(streamed_text(), " a boat");
+  EXPECT_TRUE(exchange_->ended);
+}
+
+TEST_F(GenerationTest, AnErrorBehindACommentIsAnEvent) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  clock_.advance(std::chrono::seconds(15));
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  exchange_->body.clear();
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")));
+  EXPECT_EQ(events().back()["error"]["message"], "the engine has failed: oops");
+}
+
+TEST_F(GenerationTest, NoCommentsForWholeAnswersAndForClientsThatDoNotRead) {
+  start(R"({"model":"demo","prompt":"One day"})");
+  clock_.advance(std::chrono::hours(1));
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  EXPECT_FALSE(exchange_->head);
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  give(0, 0, {tokens_of(" a boat")[0]});
+  exchange_->reads = false;
+  clock_.advance(std::chrono::hours(1));
+  const int writes = exchange_->writes;
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  EXPECT_EQ(exchange_->writes, writes);
 }
 
 TEST_F(GenerationTest, OneWritePerStep) {

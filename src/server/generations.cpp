@@ -20,12 +20,13 @@ std::size_t counted_bytes(const Generation& generation) {
 }  // namespace
 
 Generations::Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Clock& clock,
-                         AccessLog& log, ServerMetrics& metrics)
+                         AccessLog& log, ServerMetrics& metrics, Duration keep_alive)
     : engine_(engine),
       run_on_worker_(std::move(run_on_worker)),
       clock_(clock),
       log_(log),
-      metrics_(metrics) {}
+      metrics_(metrics),
+      keep_alive_(keep_alive) {}
 
 Generations::~Generations() = default;
 
@@ -97,6 +98,11 @@ void Generations::take_outputs() {
   fail_all(to_api_error(unavailable(failure ? "the engine has failed: " + failure->message
                                             : "the engine has stopped")));
   give_progress({});  // nothing will come any more
+}
+
+void Generations::keep_streams_alive() {
+  const TimePoint now = clock_.now();
+  for (const auto& [id, generation] : generations_) generation->keep_alive(now, keep_alive_);
 }
 
 void Generations::measure_engine() {

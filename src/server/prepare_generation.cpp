@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -19,19 +20,55 @@ std::string prompt_param(const GenerationCall& call, std::size_t index) {
   return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
 }
 
+// -1 leaves room for the tokens that the call asks for.
+PromptTruncation truncation_of(const GenerationCall& call, const EngineLimits& limits) {
+  PromptTruncation truncation;
+  truncation.side = call.truncation_side;
+  if (!call.truncate_prompt_tokens) return truncation;
+  const bool asks_for_length = call.given.max_tokens || call.kind == ApiKind::kCompletion;
+  const std::int32_t output = asks_for_length ? call.sampling.max_tokens : 1;
+  const std::int32_t room = limits.max_model_len - std::min(output, limits.max_model_len - 1);
+  truncation.max_tokens = static_cast<std::size_t>(
+      *call.truncate_prompt_tokens < 0 ? room : *call.truncate_prompt_tokens);
+  return truncation;
+}
+
+// Each word as it stands at the beginning of a text, and behind a space. vLLM takes the second only
+// if it has as many tokens, which with many tokenizers lets the word through inside of a text.
+ApiResult<std::vector<std::vector<TokenId>>> tokenize_bad_words(
+    const Tokenizer& tokenizer, const std::vector<std::string>& words) {
+  std::vector<std::vector<TokenId>> sequences;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t text = words[i].find_first_not_of(" \t\r\n");
+    const std::string bare = text == std::string::npos ? words[i] : words[i].substr(text);
+    auto first = tokenizer.encode(bare, {AddSpecialTokens::kNo});
+    auto later = tokenizer.encode(" " + bare, {AddSpecialTokens::kNo});
+    if (!first || !later) {
+      const Error& error = first ? later.error() : first.error();
+      return tl::unexpected(to_api_error(error, fmt::format("bad_words[{}]", i)));
+    }
+    const bool differs = *first != *later;
+    sequences.push_back(*std::move(first));
+    if (differs) sequences.push_back(*std::move(later));
+  }
+  return sequences;
+}
+
 PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
                                           std::size_t index, std::string_view salt,
                                           const StopCheck& stop) {
   const AddSpecialTokens add_special_tokens =
       call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
+  const PromptTruncation truncation = truncation_of(call, worker.model().limits);
   if (call.kind == ApiKind::kChat) {
-    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt, stop);
+    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt, stop, truncation);
   }
   CompletionPrompt& prompt = call.prompts[index];
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
-    return worker.from_ids(std::move(*ids), salt);
+    return worker.from_ids(std::move(*ids), salt, truncation);
   }
-  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt, stop);
+  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt, stop,
+                          truncation);
 }
 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
@@ -103,6 +140,9 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
   if (auto read = check_tools(worker.model(), call.chat); !read) {
     return tl::unexpected(std::move(read).error());
   }
+  auto bad_words = tokenize_bad_words(worker.model().tokenizer, call.bad_words);
+  if (!bad_words) return tl::unexpected(std::move(bad_words).error());
+  call.sampling.bad_words = *std::move(bad_words);
   PreparedGeneration prepared;
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();

@@ -79,6 +79,10 @@ std::string head_json(const AnswerHead& head, std::string_view object) {
   append_json_integer(head.created, out);
   out += R"(,"model":)";
   append_json_string(head.model, out);
+  if (!head.system_fingerprint.empty()) {
+    out += R"(,"system_fingerprint":)";
+    append_json_string(head.system_fingerprint, out);
+  }
   out += R"(,"choices":)";
   return out;
 }

@@ -31,6 +31,7 @@ struct AnswerHead {
   std::string id;            // "chatcmpl-..." or "cmpl-..."
   std::int64_t created = 0;  // Unix seconds
   std::string model;
+  std::string system_fingerprint;  // empty: absent
 };
 
 // One token with its alternatives, as text.
