@@ -47,6 +47,7 @@ Status validate(const SamplingParams& p, std::int32_t vocab_size) {
   RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
   RETURN_IF_ERROR(in_range("logprobs", p.logprobs, -1, kMaxLogprobs));
+  RETURN_IF_ERROR(in_range("prompt_logprobs", p.prompt_logprobs, -1, kMaxLogprobs));
   for (const auto& [id, bias] : p.logit_bias) {
     RETURN_IF_ERROR(valid_token("logit_bias", id, vocab_size));
     RETURN_IF_ERROR(in_range("logit_bias", bias, -100, 100));

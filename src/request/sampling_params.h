@@ -41,6 +41,10 @@ struct SamplingParams {
 
   // -1 = none; k >= 0: the chosen token's log-probability and those of the k most likely.
   std::int32_t logprobs = -1;
+  // The same for each token of the prompt but the first, given the tokens before it. Choice 0
+  // reports them. REQUIRES, for all of them: the request has no block hashes, since a token whose
+  // KV comes from the prefix cache has no logits.
+  std::int32_t prompt_logprobs = -1;
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };

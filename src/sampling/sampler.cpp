@@ -82,16 +82,42 @@ double Sampler::uniform_of(const Slot& slot, const SampleRow& row) {
   return sampling_uniform(slot.seed, slot.choice, static_cast<std::uint64_t>(row.output_index));
 }
 
-void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
-  CHECK(rows.size() == out.size());
-  const int tasks = static_cast<int>(std::min(rows.size(), scratch_.size()));
+template <class Work>
+void Sampler::for_each_row(std::size_t rows, Work work) {
+  const int tasks = static_cast<int>(std::min(rows, scratch_.size()));
   pool_.parallel_for(tasks, [&](int task) {
     Scratch& scratch = scratch_[static_cast<std::size_t>(task)];
-    for (auto i = static_cast<std::size_t>(task); i < rows.size();
-         i += static_cast<std::size_t>(tasks)) {
-      sample_row(rows[i], scratch, out[i]);
+    for (auto i = static_cast<std::size_t>(task); i < rows; i += static_cast<std::size_t>(tasks)) {
+      work(i, scratch);
     }
   });
+}
+
+void Sampler::score(std::span<const ScoreRow> rows, std::span<SampledRow> out) {
+  CHECK(rows.size() == out.size());
+  for_each_row(rows.size(),
+               [&](std::size_t i, Scratch& scratch) { score_row(rows[i], scratch, out[i]); });
+}
+
+void Sampler::score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const {
+  const std::span<const float> logits(row.logits, static_cast<std::size_t>(options_.vocab_size));
+  out.token = row.token;
+  out.num_logprobs = 0;
+  const LogitScan scan = scan_logits(logits);
+  out.failed = !scan.finite;
+  if (out.failed) return;
+  const ScoredToken own{logits[static_cast<std::size_t>(row.token)], row.token};
+  out.rank = 1;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    out.rank += ranks_before({logits[i], static_cast<TokenId>(i)}, own) ? 1 : 0;
+  }
+  add_logprobs(logits, scan.best.score, row.alternatives, scratch, out);
+}
+
+void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
+  CHECK(rows.size() == out.size());
+  for_each_row(rows.size(),
+               [&](std::size_t i, Scratch& scratch) { sample_row(rows[i], scratch, out[i]); });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
     if (out[i].failed) continue;

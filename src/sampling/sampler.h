@@ -67,8 +67,16 @@ struct SampledRow {
   TokenId token = -1;  // -1 when failed
   bool failed = false;
   std::int32_t num_logprobs = 0;  // 0, or 1 + SamplingParams::logprobs
+  std::int32_t rank = 0;          // by score(): 1 when the token is the likeliest
   // The chosen token, then the most likely tokens, best first; these may include the chosen one.
   ScoredToken logprobs[kMaxRowLogprobs];
+};
+
+// One position of a prompt to score: `token` is the prompt's own.
+struct ScoreRow {
+  const float* logits = nullptr;  // [vocab_size]
+  TokenId token = 0;
+  std::int32_t alternatives = 0;
 };
 
 class Sampler {
@@ -87,6 +95,10 @@ class Sampler {
   // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();
   // no slot occurs twice.
   void sample(std::span<const SampleRow> rows, std::span<SampledRow> out);
+
+  // The log-probabilities of given tokens and of the likeliest ones, by the model's logits alone.
+  // REQUIRES: out.size() == rows.size().
+  void score(std::span<const ScoreRow> rows, std::span<SampledRow> out);
 
  private:
   struct Slot {
@@ -124,6 +136,10 @@ class Sampler {
   };
 
   void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
+  void score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const;
+  // Runs `work(index, scratch)` for each row, split over the pool.
+  template <class Work>
+  void for_each_row(std::size_t rows, Work work);
   void edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const;
   static double uniform_of(const Slot& slot, const SampleRow& row);
   static TokenId draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch);

@@ -291,6 +291,45 @@ TEST(SamplerTest, ARowThatOnlyDrawsIsNamedByItsDraw) {
   }
 }
 
+TEST(SamplerTest, ScoresAreLogProbabilitiesAndRanksOfGivenTokens) {
+  SplitMix64 random(11);
+  ThreadPool pool(2);
+  constexpr int kVocab = 333;
+  Sampler sampler(options_for(kVocab), pool);
+  std::vector<std::vector<float>> logits(9, std::vector<float>(kVocab));
+  std::vector<ScoreRow> rows;
+  for (std::vector<float>& row : logits) {
+    for (float& x : row) x = static_cast<float>(std::floor(random.uniform() * 40) / 4);  // ties
+    rows.push_back({row.data(), static_cast<TokenId>(random.below(kVocab)),
+                    static_cast<std::int32_t>(random.below(21))});
+  }
+  logits[4][7] = std::nanf("");
+  std::vector<SampledRow> out(rows.size());
+  sampler.score(rows, out);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    EXPECT_EQ(out[r].failed, r == 4);
+    if (r == 4) continue;
+    double sum = 0;
+    std::vector<ScoredToken> order;
+    for (int i = 0; i < kVocab; ++i) {
+      sum += std::exp(static_cast<double>(logits[r][static_cast<std::size_t>(i)]));
+      order.push_back({logits[r][static_cast<std::size_t>(i)], i});
+    }
+    std::sort(order.begin(), order.end(), ranks_before);
+    ASSERT_EQ(out[r].num_logprobs, 1 + rows[r].alternatives);
+    EXPECT_EQ(out[r].logprobs[0].id, rows[r].token);
+    EXPECT_EQ(order[static_cast<std::size_t>(out[r].rank) - 1].id, rows[r].token);
+    for (std::int32_t k = 0; k < out[r].num_logprobs; ++k) {
+      const ScoredToken& entry = out[r].logprobs[k];
+      if (k > 0) {
+        EXPECT_EQ(entry.id, order[static_cast<std::size_t>(k) - 1].id);
+      }
+      const auto logit = static_cast<double>(logits[r][static_cast<std::size_t>(entry.id)]);
+      EXPECT_NEAR(entry.score, logit - std::log(sum), 1e-5);
+    }
+  }
+}
+
 TEST(SamplerTest, NonFiniteLogitsFailTheirRowAlone) {
   ThreadPool pool(1);
   Sampler sampler(options_for(4), pool);

@@ -204,7 +204,6 @@ TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
       {R"("length_penalty":0.5)", "length_penalty", "accepts only 1", true},
       {R"("guided_json":{})", "guided_json", "constrained", true},
       {R"("structured_outputs":{"regex":"a"})", "structured_outputs", "constrained", true},
-      {R"("prompt_logprobs":1)", "prompt_logprobs", "only output tokens", true},
       {R"("chat_template":"{{ x }}")", "chat_template", "own template", true},
       {R"("documents":[{"text":"x"}])", "documents", "chat_template_kwargs", true},
       {R"("stream":true,"stream_options":{"include_obfuscation":true})",

@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "server/answer_size.h"
 #include "server/error_response.h"
+#include "server/logprob_lists.h"
 
 namespace sluice {
 namespace {
@@ -39,6 +40,8 @@ struct Generation::Choice {
   std::vector<std::int64_t> offsets;          // of each token's text, of the last step
   std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
   std::vector<std::int64_t> logprob_offsets;  // of the tokens that `logprobs` holds
+  // `logprobs` begins with the echoed prompt, whose first token has no log-probability.
+  bool begins_with_prompt = false;
 };
 
 struct Generation::Prompt {
@@ -47,6 +50,9 @@ struct Generation::Prompt {
   RequestId id = 0;
   std::string echo;
   std::int64_t echo_length = 0;  // code points
+  std::vector<std::int64_t> echo_offsets;
+  // 1 + SamplingParams::prompt_logprobs for each token but the first.
+  std::vector<PromptLogprob> scores;
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int32_t unfinished = 0;
@@ -71,6 +77,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
     prompt.prompt = std::move(part.prompt);
     prompt.sampling = std::move(part.sampling);
     prompt.echo = std::move(part.echo);
+    prompt.echo_offsets = std::move(part.echo_offsets);
     prompt.echo_length = utf8::count_code_points(prompt.echo);
     prompt.prompt_tokens = static_cast<std::int64_t>(prompt.prompt.ids.size());
     record_.prompt_tokens += prompt.prompt_tokens;
@@ -93,7 +100,8 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   Prompt& prompt = prompts_[index];
   Request request;
   request.id = prompt.id;
-  if (call_.return_token_ids) {
+  const bool scored = prompt.sampling.prompt_logprobs >= 0;
+  if (call_.return_token_ids || scored) {
     request.prompt = prompt.prompt.ids;
   } else {
     request.prompt = std::move(prompt.prompt.ids);
@@ -103,12 +111,13 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   request.priority = call_.priority;
   request.client_key = std::move(client_key);
   request.block_hashes = std::move(prompt.prompt.block_hashes);
-  request.block_hash_root = prompt.prompt.block_hash_root;
+  if (!scored) request.block_hash_root = prompt.prompt.block_hash_root;
   return request;
 }
 
 TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
-                             std::span<const TokenLogprob> logprobs) {
+                             std::span<const TokenLogprob> logprobs,
+                             std::span<const PromptLogprob> prompt_logprobs) {
   TokenTiming timing;
   if (finished_) return timing;
   Prompt& prompt = prompts_[event.request - first_id_];
@@ -123,6 +132,9 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     fail(to_api_error(unavailable("the engine is stopping")));
     return timing;
   }
+  prompt.scores.insert(prompt.scores.end(), prompt_logprobs.begin(), prompt_logprobs.end());
+  if (tokens.empty() && event.finish_reason == FinishReason::kNone) return timing;
+  if (call_.prompt_only) tokens = {};
   // The other choices find the first choice's blocks, which is no cache hit of the prompt.
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
@@ -131,7 +143,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
     choice.stream.finish(choice.text);
-    end_choice(choice, event.finish_reason);
+    end_choice(choice, call_.prompt_only ? FinishReason::kLength : event.finish_reason);
   }
   if (choice.finish_reason != FinishReason::kNone) {
     --prompt.unfinished;
@@ -206,48 +218,40 @@ void Generation::append_logprobs(const Prompt& prompt, Choice& choice, std::size
   }
 }
 
-namespace {
-
-// Tokens as text. `entries` has `per_token` for each of `offsets`: the chosen one, then the top
-// ones.
-LogprobList make_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
-                              std::span<const TokenLogprob> entries,
-                              std::span<const std::int64_t> offsets) {
-  const auto get = [&tokenizer, per_token, entries, offsets](std::size_t index,
-                                                             OutputTokenLogprobs& out) {
-    const auto text_of = [&](const TokenLogprob& entry) {
-      return TokenLogprobText{entry.token, tokenizer.token_bytes(entry.token), entry.logprob};
-    };
-    const auto own = entries.subspan(index * per_token, per_token);
-    out.chosen = text_of(own.front());
-    out.top.clear();
-    for (const TokenLogprob& entry : own.subspan(1)) out.top.push_back(text_of(entry));
-    out.text_offset = offsets[index];
-  };
-  return {offsets.size(), get};
-}
-
-// The same with the data, so that it outlives the choice.
-LogprobList owning_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
-                                std::vector<TokenLogprob> entries,
-                                std::vector<std::int64_t> offsets) {
-  struct Data {
-    std::vector<TokenLogprob> entries;
-    std::vector<std::int64_t> offsets;
-  };
-  // Shared because std::function copies its captures.
-  const auto data = std::make_shared<const Data>(Data{std::move(entries), std::move(offsets)});
-  LogprobList list = make_logprob_list(tokenizer, per_token, data->entries, data->offsets);
-  return {list.size, [data, get = std::move(list.get)](
-                         std::size_t index, OutputTokenLogprobs& out) { get(index, out); }};
-}
-
-}  // namespace
-
 void Generation::end_choice(Choice& choice, FinishReason reason) {
   choice.finish_reason = reason;
   --unfinished_choices_;
   if (record_.finish_reason.empty()) record_.finish_reason = finish_reason_name(reason);
+}
+
+// Puts the prompt in front of a choice that has not been sent yet.
+void Generation::add_echo(const Prompt& prompt, Choice& choice) const {
+  choice.text.insert(0, prompt.echo);
+  if (prompt.echo_offsets.empty()) return;
+  const std::vector<TokenId>& ids = prompt.prompt.ids;
+  const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
+  const auto per_score = static_cast<std::size_t>(1 + prompt.sampling.prompt_logprobs);
+  CHECK(per_score >= per_token && prompt.scores.size() == (ids.size() - 1) * per_score);
+  std::vector<TokenLogprob> entries(per_token, TokenLogprob{ids.front(), 0.0F});
+  entries.reserve(ids.size() * per_token + choice.logprobs.size());
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+    for (std::size_t k = 0; k < per_token; ++k) {
+      const PromptLogprob& score = prompt.scores[i * per_score + k];
+      entries.push_back({score.token, score.logprob});
+    }
+  }
+  choice.logprobs.insert(choice.logprobs.begin(), entries.begin(), entries.end());
+  choice.logprob_offsets.insert(choice.logprob_offsets.begin(), prompt.echo_offsets.begin(),
+                                prompt.echo_offsets.end());
+  choice.begins_with_prompt = true;
+}
+
+PromptLogprobList Generation::prompt_logprob_list(const Prompt& prompt) const {
+  const auto per_score = static_cast<std::size_t>(1 + prompt.sampling.prompt_logprobs);
+  const auto shown = static_cast<std::size_t>(1 + call_.prompt_logprobs);
+  CHECK(prompt.scores.size() == (prompt.prompt.ids.size() - 1) * per_score);
+  return make_prompt_logprob_list(context_.tokenizer, prompt.scores, per_score, shown,
+                                  prompt.prompt.ids.size());
 }
 
 // Text that is held back takes its tokens and log-probabilities with it.
@@ -258,7 +262,7 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   ChunkPart part;
   part.index = choice.index;
   part.first = !choice.started;
-  if (part.first && !prompt.echo.empty()) choice.text.insert(0, prompt.echo);
+  if (part.first && call_.echo) add_echo(prompt, choice);
   part.text = choice.text;
   part.finish_reason = choice.finish_reason;
   part.stop_reason = choice.stop_reason;
@@ -280,12 +284,13 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   choice.tokens.clear();
   choice.logprobs.clear();
   choice.logprob_offsets.clear();
+  choice.begins_with_prompt = false;
 }
 
 LogprobList Generation::logprob_list(const Prompt& prompt, const Choice& choice) const {
-  return make_logprob_list(context_.tokenizer,
-                           static_cast<std::size_t>(1 + prompt.sampling.logprobs), choice.logprobs,
-                           choice.logprob_offsets);
+  const LogprobShape shape{static_cast<std::size_t>(1 + prompt.sampling.logprobs),
+                           choice.begins_with_prompt};
+  return make_logprob_list(context_.tokenizer, shape, choice.logprobs, choice.logprob_offsets);
 }
 
 void Generation::begin_stream() {
@@ -369,17 +374,23 @@ WholeAnswer Generation::whole_answer() {
   whole.usage = usage();
   for (Prompt& prompt : prompts_) {
     for (Choice& choice : prompt.choices) {
+      if (call_.echo) add_echo(prompt, choice);
       ChoiceAnswer answer;
       answer.index = choice.index;
       answer.text = std::move(choice.text);
-      if (!prompt.echo.empty()) answer.text.insert(0, prompt.echo);
       whole.about_bytes += answer.text.size() + kJsonPerLogprob * choice.logprobs.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);
       if (prompt.sampling.logprobs >= 0) {
-        answer.logprobs = owning_logprob_list(
-            context_.tokenizer, static_cast<std::size_t>(1 + prompt.sampling.logprobs),
-            std::exchange(choice.logprobs, {}), std::exchange(choice.logprob_offsets, {}));
+        const LogprobShape shape{static_cast<std::size_t>(1 + prompt.sampling.logprobs),
+                                 choice.begins_with_prompt};
+        answer.logprobs =
+            owning_logprob_list(context_.tokenizer, shape, std::exchange(choice.logprobs, {}),
+                                std::exchange(choice.logprob_offsets, {}));
+      }
+      if (call_.prompt_logprobs >= 0) {
+        answer.prompt_logprobs = prompt_logprob_list(prompt);
+        whole.about_bytes += kJsonPerLogprob * prompt.scores.size();
       }
       if (call_.return_token_ids) {
         answer.token_ids = std::move(choice.tokens);

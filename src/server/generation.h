@@ -90,7 +90,8 @@ class Generation {
 
   // One event of the engine; flush() follows when the batch is through.
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
-                   std::span<const TokenLogprob> logprobs);
+                   std::span<const TokenLogprob> logprobs,
+                   std::span<const PromptLogprob> prompt_logprobs = {});
   void flush();
   // After flush(): an answer that is too long to become JSON on the event loop. The caller makes
   // the JSON on a worker and then calls answer().
@@ -129,6 +130,8 @@ class Generation {
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                        std::span<const TokenLogprob> logprobs);
   void end_choice(Choice& choice, FinishReason reason);
+  void add_echo(const Prompt& prompt, Choice& choice) const;
+  PromptLogprobList prompt_logprob_list(const Prompt& prompt) const;
   void append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed);
   void begin_stream();
   void finish_stream();

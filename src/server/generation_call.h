@@ -48,6 +48,12 @@ struct GenerationCall {
   SamplingParams sampling;
   GivenSampling given;  // the model's generation_config.json fills in the others
   bool echo = false;    // kCompletion: the prompt's text in front of each choice
+  // max_tokens was 0: the answer is about the prompt alone. The engine still samples one token,
+  // which the answer leaves out: sampling.max_tokens is 1.
+  bool prompt_only = false;
+  // vLLM: the answer has the log-probabilities of the prompt's tokens, with so many alternatives;
+  // -1: it has none. sampling.prompt_logprobs is at least this.
+  std::int32_t prompt_logprobs = -1;
 
   bool stream = false;
   bool include_usage = false;           // stream_options: a last chunk with usage

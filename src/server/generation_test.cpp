@@ -270,6 +270,108 @@ TEST_F(GenerationTest, LogprobsHaveOffsetsBehindTheEcho) {
   EXPECT_GT(logprobs["text_offset"][1], 0);
 }
 
+// Scores of `count` prompt tokens with two alternatives each, as the engine reports them.
+std::vector<PromptLogprob> scores_of(std::span<const TokenId> ids) {
+  std::vector<PromptLogprob> scores;
+  for (const TokenId id : ids.subspan(1)) {
+    scores.push_back({id, -1.5F, 7});
+    scores.push_back({70, -0.25F, 1});
+    scores.push_back({71, -0.5F, 2});
+  }
+  return scores;
+}
+
+TEST_F(GenerationTest, AnEchoWithLogprobsHasThoseOfThePrompt) {
+  start(R"({"model":"demo","prompt":"One day","echo":true,"logprobs":2})");
+  const Request request = generation_->make_request(0, "");
+  EXPECT_EQ(request.sampling.prompt_logprobs, 2);
+  EXPECT_TRUE(request.block_hashes.empty() && !request.block_hash_root);
+  const auto scores = scores_of(request.prompt);
+  OutputEvent event;
+  event.request = kFirstId;
+  // The prompt takes two steps.
+  generation_->take(event, {}, {}, std::span(scores).first(3));
+  generation_->flush();
+  EXPECT_FALSE(exchange_->head);
+  generation_->take(event, {}, {}, std::span(scores).subspan(3));
+  give_text(" a boat");
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["text"], "One day a boat");
+  const json& logprobs = choice["logprobs"];
+  const std::size_t prompt = request.prompt.size();
+  ASSERT_EQ(logprobs["tokens"].size(), prompt + tokens_of(" a boat").size());
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -1.5);
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 3U);
+  EXPECT_EQ(logprobs["token_logprobs"][prompt], -0.5);
+  std::string text;
+  for (std::size_t i = 0; i < logprobs["tokens"].size(); ++i) {
+    EXPECT_EQ(logprobs["text_offset"][i], text.size()) << i;
+    if (i > 0) text += logprobs["tokens"][i].get<std::string>();  // BOS is no text
+  }
+  EXPECT_EQ(text, "One day a boat");
+  EXPECT_FALSE(choice.contains("prompt_logprobs"));
+}
+
+TEST_F(GenerationTest, PromptLogprobsHaveVllmsShape) {
+  start(R"({"model":"demo","prompt":"One day","prompt_logprobs":2,"n":2,"max_tokens":0})");
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  event.finish_reason = FinishReason::kLength;
+  event.num_tokens = 1;
+  const TokenId token = 80;
+  generation_->take(event, std::span(&token, 1), {}, scores_of(request.prompt));
+  event.choice = 1;
+  generation_->take(event, std::span(&token, 1), {});
+  generation_->flush();
+  ASSERT_TRUE(exchange_->ended);
+  EXPECT_EQ(answer()["usage"]["completion_tokens"], 0);
+  for (const json& choice : answer()["choices"]) {
+    EXPECT_EQ(choice["text"], "");
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+    const json& prompt = choice["prompt_logprobs"];
+    ASSERT_EQ(prompt.size(), request.prompt.size());
+    EXPECT_TRUE(prompt[0].is_null());
+    const json& own = prompt[1][std::to_string(request.prompt[1])];
+    EXPECT_EQ(own["logprob"], -1.5);
+    EXPECT_EQ(own["rank"], 7);
+    EXPECT_EQ(own["decoded_token"], demo_model().tokenizer.token_bytes(request.prompt[1]));
+    EXPECT_EQ(prompt[1]["70"]["rank"], 1);
+    EXPECT_EQ(prompt[1].size(), 3U);
+  }
+}
+
+TEST_F(GenerationTest, AChatHasPromptLogprobsBesideItsChoices) {
+  start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}],"prompt_logprobs":2})",
+        ApiKind::kChat);
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  generation_->take(event, {}, {}, scores_of(request.prompt));
+  give_text("a boat");
+  EXPECT_EQ(answer()["prompt_logprobs"].size(), request.prompt.size());
+}
+
+TEST_F(GenerationTest, AStreamEchoesThePromptWithItsLogprobsFirst) {
+  start(R"({"model":"demo","prompt":"One day","echo":true,"logprobs":2,"stream":true})");
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  generation_->take(event, {}, {}, scores_of(request.prompt));
+  generation_->flush();
+  EXPECT_FALSE(exchange_->head) << "the first chunk comes with the first token";
+  give_text(" a boat");
+  EXPECT_EQ(streamed_text(), "One day a boat");
+  const auto all = events();
+  EXPECT_EQ(all[0]["choices"][0]["logprobs"]["tokens"].size(), request.prompt.size() + 1);
+  EXPECT_TRUE(all[0]["choices"][0]["logprobs"]["token_logprobs"][0].is_null());
+  EXPECT_EQ(all[1]["choices"][0]["logprobs"]["tokens"].size(), 1U);
+  EXPECT_FALSE(all[1]["choices"][0]["logprobs"]["token_logprobs"][0].is_null());
+}
+
 TEST_F(GenerationTest, TokenIdsWhenAskedFor) {
   start(R"({"model":"demo","prompt":"One day","return_token_ids":true})");
   EXPECT_EQ(generation_->make_request(0, "").prompt, *demo_model().tokenizer.encode("One day"));

@@ -118,7 +118,8 @@ void Generations::take_batch() {
     if (found == by_request_.end()) continue;  // ended meanwhile
     Generation& generation = *found->second;
     const TokenTiming timing =
-        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event));
+        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event),
+                        batch_.prompt_logprobs_of(event));
     if (timing.ttft) live_.ttft.add(*timing.ttft);
     if (timing.tbt) {
       live_.tbt.add(*timing.tbt);

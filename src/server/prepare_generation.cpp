@@ -71,6 +71,20 @@ PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& 
                           truncation);
 }
 
+ApiResult<void> make_echo(const Tokenizer& tokenizer, const GenerationCall& call,
+                          SkipSpecialTokens skip, PromptPart& part) {
+  if (!call.echo) return {};
+  if (call.sampling.logprobs < 0) {
+    part.echo = tokenizer.decode(part.prompt.ids, skip);
+    return {};
+  }
+  auto stream = TextStream::create(&tokenizer, SamplingParams{}, {}, skip);
+  if (!stream) return tl::unexpected(to_api_error(stream.error(), "echo"));
+  stream->push(part.prompt.ids, part.echo, part.echo_offsets);
+  stream->finish(part.echo);
+  return {};
+}
+
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
                                    std::string_view salt, const StopCheck& stop) {
   const ServedModel& model = worker.model();
@@ -98,7 +112,11 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   const auto n = static_cast<std::size_t>(part.sampling.n);
   part.streams.reserve(n);
   for (std::size_t i = 0; i < n; ++i) part.streams.push_back(*stream);
-  if (call.echo) part.echo = model.tokenizer.decode(part.prompt.ids, skip);
+  if (auto echo = make_echo(model.tokenizer, call, skip, part); !echo) {
+    return tl::unexpected(std::move(echo).error());
+  }
+  // A token whose KV comes from the prefix cache has no logits.
+  if (part.sampling.prompt_logprobs >= 0) part.prompt.block_hashes.clear();
   return part;
 }
 

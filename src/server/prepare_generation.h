@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@ struct PromptPart {
   SamplingParams sampling;
   std::vector<TextStream> streams;  // one per choice
   std::string echo;                 // the prompt's text, when the call wants it back
+  // With echo and logprobs: where each token of the prompt begins in `echo`, in code points.
+  std::vector<std::int64_t> echo_offsets;
 };
 
 struct PreparedGeneration {

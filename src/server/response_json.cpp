@@ -106,6 +106,10 @@ void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
   if (kind == ApiKind::kCompletion && choice.prompt_token_ids) {
     append_ids("prompt_token_ids", *choice.prompt_token_ids, out);
   }
+  if (kind == ApiKind::kCompletion && choice.prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(*choice.prompt_logprobs, out);
+  }
   out += '}';
 }
 
@@ -143,6 +147,10 @@ std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> ch
   if (chat && !choices.empty() && choices.front().prompt_token_ids) {
     append_ids("prompt_token_ids", *choices.front().prompt_token_ids, out);
   }
+  if (chat && !choices.empty() && choices.front().prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(*choices.front().prompt_logprobs, out);
+  }
   out += '}';
   return out;
 }
@@ -157,6 +165,7 @@ std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choice
     if (choice.token_ids) bytes += kInteger * choice.token_ids->size();
     if (choice.prompt_token_ids) bytes += kInteger * choice.prompt_token_ids->size();
     if (choice.logprobs) bytes += logprobs_json_bound(kind, *choice.logprobs);
+    if (choice.prompt_logprobs) bytes += prompt_logprobs_json_bound(*choice.prompt_logprobs);
   }
   return bytes;
 }

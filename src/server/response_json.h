@@ -42,6 +42,7 @@ struct TokenLogprobText {
 };
 struct OutputTokenLogprobs {
   TokenLogprobText chosen;
+  bool has_logprob = true;            // false: null, for the first token of an echoed prompt
   std::vector<TokenLogprobText> top;  // most likely first
   std::int64_t text_offset = 0;       // of the token in the choice's text, for completions
 };
@@ -53,6 +54,18 @@ struct LogprobList {
   std::function<void(std::size_t index, OutputTokenLogprobs& out)> get;
 };
 
+// A token of a prompt as vLLM shows it: itself and the likeliest alternatives, which may include
+// it.
+struct RankedLogprob {
+  TokenLogprobText token;
+  std::int32_t rank = 0;  // 1 = the likeliest
+};
+// The log-probabilities of a prompt's tokens. `get` replaces `out`; empty = null.
+struct PromptLogprobList {
+  std::size_t size = 0;
+  std::function<void(std::size_t index, std::vector<RankedLogprob>& out)> get;
+};
+
 struct ChoiceAnswer {
   std::int32_t index = 0;
   std::string text;
@@ -60,6 +73,7 @@ struct ChoiceAnswer {
   std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
   // Absent: "logprobs": null.
   std::optional<LogprobList> logprobs;
+  std::optional<PromptLogprobList> prompt_logprobs;      // prompt_logprobs
   std::optional<std::vector<TokenId>> token_ids;         // return_token_ids
   std::optional<std::vector<TokenId>> prompt_token_ids;  // return_token_ids
 };

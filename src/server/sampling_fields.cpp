@@ -167,7 +167,6 @@ constexpr RefusedField kRefused[] = {
     {"watermarking", Neutral::kFalse, "outputs carry no watermark"},
     {"spaces_between_special_tokens", Neutral::kTrue,
      "tokens are joined as the tokenizer has them"},
-    {"prompt_logprobs", Neutral::kNull, "only output tokens have logprobs"},
     {"logprob_token_ids", Neutral::kNull, "ask for the most likely tokens instead"},
     {"logits_processors", Neutral::kEmpty, "use logit_bias"},
     {"structured_outputs", Neutral::kNull, "outputs cannot be constrained"},
@@ -234,6 +233,8 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   }
   read_logit_bias(reader, sampling.logit_bias);
   read_allowed_token_ids(reader, sampling.allowed_token_ids);
+  read_int32(reader, "prompt_logprobs", 0, kMaxLogprobs, call.prompt_logprobs);
+  sampling.prompt_logprobs = call.prompt_logprobs;
   read_bad_words(reader, call.bad_words);
   read_truncation(reader, call);
   reader.read_into("ignore_eos", sampling.ignore_eos);
@@ -242,6 +243,9 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   reader.read_into("add_special_tokens", call.add_special_tokens);
   reader.read_into("return_token_ids", call.return_token_ids);
   read_stream_fields(reader, call);
+  if (call.stream && call.prompt_logprobs >= 0) {
+    reader.bad("prompt_logprobs", "is given with \"stream\": true; ask for a whole answer");
+  }
   read_account_fields(reader, call);
   // A hint for routing; the cache finds common prefixes without it.
   reader.string("session_id", kMaxUserBytes);

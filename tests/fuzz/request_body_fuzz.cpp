@@ -67,6 +67,7 @@ void check_sampling(const sluice::GenerationCall& call) {
   CHECK(params.repetition_penalty > 0 && std::isfinite(params.repetition_penalty));
   CHECK(std::fabs(params.presence_penalty) <= 2 && std::fabs(params.frequency_penalty) <= 2);
   CHECK(params.logprobs >= -1 && params.logprobs <= sluice::kMaxLogprobs);
+  CHECK(params.prompt_logprobs >= -1 && params.prompt_logprobs <= sluice::kMaxLogprobs);
   CHECK(params.stop.size() <= sluice::kMaxStopStrings);
   for (const std::string& stop : params.stop) {
     CHECK(!stop.empty() && stop.size() <= sluice::kMaxStopBytes);
@@ -85,7 +86,8 @@ void check_sampling(const sluice::GenerationCall& call) {
 void check_prompts(const sluice::GenerationCall& call) {
   CHECK(!call.prompts.empty() && call.prompts.size() <= sluice::kMaxPrompts);
   CHECK(static_cast<std::int64_t>(call.prompts.size()) * call.sampling.n <= sluice::kMaxChoices);
-  CHECK(!(call.echo && call.sampling.logprobs >= 0));
+  CHECK(!call.prompt_only || call.echo || call.prompt_logprobs >= 0);
+  CHECK(!call.echo || call.sampling.prompt_logprobs >= call.sampling.logprobs);
   CHECK(call.sampling.min_tokens <= call.sampling.max_tokens);
   for (const sluice::CompletionPrompt& prompt : call.prompts) {
     const auto* ids = std::get_if<std::vector<sluice::TokenId>>(&prompt);
