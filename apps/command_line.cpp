@@ -110,6 +110,11 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
                    "threads that parse, render and tokenize (default 2)")
       ->group(group);
   command
+      ->add_option("--tool-call-parser", arguments.tool_call_parser,
+                   "the format of the model's tool calls: auto (from the chat template), none, or "
+                   "a name such as hermes (auto)")
+      ->group(group);
+  command
       ->add_flag("--strict-fields", arguments.strict_fields,
                  "refuse requests with fields that the server does not know (default: ignore them)")
       ->group(group);

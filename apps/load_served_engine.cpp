@@ -1,10 +1,14 @@
 #include "apps/load_served_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "apps/local_engine.h"
+#include "base/log.h"
 #include "base/unix_time.h"
+#include "front/tool_detection.h"
 
 namespace sluice {
 namespace {
@@ -30,12 +34,32 @@ Status warm_up(Engine& engine, const Clock& clock) {
   return {};
 }
 
+// A client that sends tools to a model without a format gets calls as text; the log says so once.
+void choose_tool_format(const std::string& parser, ServedModel& model) {
+  if (parser != "auto") {
+    model.tool_format = find_tool_format(parser);  // nullptr for "none"
+    return;
+  }
+  if (!model.templates) return;
+  model.tool_format = detect_tool_format(*model.templates);
+  const auto with_tools = model.templates->choose(ToolsGiven::kYes);
+  if (model.tool_format != nullptr) {
+    log_info(
+        fmt::format("tool calls are read as {} (--tool-call-parser)", model.tool_format->name));
+  } else if (with_tools && (*with_tools)->reads_tools()) {
+    log_warning(
+        "the chat template shows tools, but its format of tool calls is not known: calls stay part "
+        "of the answer's text; name the format with --tool-call-parser");
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
-                                                   StartupTimeline& timeline) {
+                                                   StartupTimeline& timeline,
+                                                   const std::string& tool_call_parser) {
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, urgent_));
   pool_ = std::move(local.pool);
@@ -44,6 +68,7 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));
+  choose_tool_format(tool_call_parser, *model_);
   timeline.mark("tokenizer");
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");

@@ -25,10 +25,11 @@ class ServedEngine {
   // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
   explicit ServedEngine(const UrgentWork* urgent = nullptr) : urgent_(urgent) {}
 
-  // Once. Errors name file, field or option.
+  // Once. Errors name file, field or option. `tool_call_parser`: auto, none or a format's name.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
-                                       StartupTimeline& timeline);
+                                       StartupTimeline& timeline,
+                                       const std::string& tool_call_parser = "auto");
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 

@@ -30,6 +30,7 @@ struct ServeArguments {
   std::optional<std::string> drain_timeout;
   std::optional<std::string> workers;
   bool strict_fields = false;
+  std::string tool_call_parser = "auto";
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";

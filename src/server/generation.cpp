@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "server/answer_size.h"
+#include "server/answer_text.h"
 #include "server/error_response.h"
 #include "server/logprob_lists.h"
 
@@ -24,7 +25,7 @@ constexpr std::size_t kJsonPerLogprob = 96;  // of an ordinary token
 struct Generation::Choice {
   explicit Choice(TextStream text_stream) : stream(std::move(text_stream)) {}
 
-  TextStream stream;
+  AnswerText stream;
   std::int32_t index = 0;   // in the answer
   std::int32_t number = 0;  // the engine's, of its request
   FinishReason finish_reason = FinishReason::kNone;
@@ -36,6 +37,7 @@ struct Generation::Choice {
   TimePoint last_token;
   // Since the last chunk; of the whole answer when it is not streamed.
   std::string text;
+  std::vector<ToolCallAnswer> calls;
   std::vector<TokenId> tokens;
   std::vector<std::int64_t> offsets;          // of each token's text, of the last step
   std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
@@ -64,6 +66,8 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
                        const GenerationContext& context, RequestId first_id, AccessRecord record)
     : exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
+      tool_format_(prepared.tool_format),
+      tool_parameters_(std::move(prepared.tool_parameters)),
       head_(std::move(head)),
       writer_(head_),
       context_(context),
@@ -83,6 +87,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
     record_.prompt_tokens += prompt.prompt_tokens;
     for (TextStream& stream : part.streams) {
       Choice choice(std::move(stream));
+      if (tool_format_ != nullptr) choice.stream.read_calls(*tool_format_, tool_parameters_);
       choice.index = static_cast<std::int32_t>(unfinished_choices_++);
       choice.number = static_cast<std::int32_t>(prompt.choices.size());
       prompt.choices.push_back(std::move(choice));
@@ -142,7 +147,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
-    choice.stream.finish(choice.text);
+    choice.stream.finish(/*stopped=*/false, choice.text, choice.calls);
     end_choice(choice, call_.prompt_only ? FinishReason::kLength : event.finish_reason);
   }
   if (choice.finish_reason != FinishReason::kNone) {
@@ -192,7 +197,8 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
                              std::span<const TokenLogprob> logprobs, FinishReason finish) {
   choice.offsets.clear();
-  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets, finish);
+  const TextStream::Taken taken =
+      choice.stream.push(tokens, finish, choice.text, choice.calls, choice.offsets);
   record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
   if (call_.return_token_ids) {
     const auto kept = tokens.first(taken.tokens);
@@ -202,6 +208,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   if (!taken.stopped) return;
   const auto which = choice.stream.stopped_by();
   CHECK(which.has_value());
+  choice.stream.finish(/*stopped=*/true, choice.text, choice.calls);
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
   context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);
@@ -257,13 +264,15 @@ PromptLogprobList Generation::prompt_logprob_list(const Prompt& prompt) const {
 // Text that is held back takes its tokens and log-probabilities with it.
 void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed) {
   const bool ended = choice.finish_reason != FinishReason::kNone;
-  if (choice.text.empty() && !ended && choice.started) return;
+  if (choice.text.empty() && choice.calls.empty() && !ended && choice.started) return;
   if (!streaming_) begin_stream();
   ChunkPart part;
   part.index = choice.index;
   part.first = !choice.started;
   if (part.first && call_.echo) add_echo(prompt, choice);
   part.text = choice.text;
+  part.tool_calls = choice.calls;
+  part.called_tools = choice.stream.any_call();
   part.finish_reason = choice.finish_reason;
   part.stop_reason = choice.stop_reason;
   LogprobList logprobs;
@@ -281,6 +290,7 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   pending_commits_.push_back(committed);
   choice.started = true;
   choice.text.clear();
+  choice.calls.clear();
   choice.tokens.clear();
   choice.logprobs.clear();
   choice.logprob_offsets.clear();
@@ -378,6 +388,7 @@ WholeAnswer Generation::whole_answer() {
       ChoiceAnswer answer;
       answer.index = choice.index;
       answer.text = std::move(choice.text);
+      answer.tool_calls = std::move(choice.calls);
       whole.about_bytes += answer.text.size() + kJsonPerLogprob * choice.logprobs.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);

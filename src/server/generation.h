@@ -147,6 +147,8 @@ class Generation {
 
   ExchangePtr exchange_;
   GenerationCall call_;
+  const ToolFormat* const tool_format_;
+  const ToolParameters tool_parameters_;
   AnswerHead head_;
   ChunkWriter writer_;
   const GenerationContext context_;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -28,6 +30,23 @@ const ServedModel& demo_model() {
   return model;
 }
 
+// The same model with a template that reads tools, and calls in the format of Hermes.
+const ServedModel& tool_model() {
+  static const ServedModel model = [] {
+    namespace fs = std::filesystem;
+    const fs::path directory = fs::path(testing::TempDir()) / "generation_test_tools";
+    fs::create_directories(directory);
+    std::ofstream(directory / "chat_template.jinja")
+        << "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    ServedModel with_tools = test::load_demo_model(256);
+    with_tools.templates = *ChatTemplates::load(directory.string());
+    with_tools.tool_format = find_tool_format("hermes");
+    fs::remove_all(directory);
+    return with_tools;
+  }();
+  return model;
+}
+
 std::vector<TokenId> tokens_of(std::string_view text) {
   auto ids = demo_model().tokenizer.encode(text, {AddSpecialTokens::kNo});
   CHECK(ids.has_value());
@@ -41,7 +60,7 @@ class GenerationTest : public testing::Test {
   void start(std::string_view body, ApiKind kind = ApiKind::kCompletion) {
     auto call = kind == ApiKind::kChat ? parse_chat_call(body) : parse_completion_call(body);
     ASSERT_TRUE(call) << call.error().message;
-    PromptWorker worker(demo_model());
+    PromptWorker worker(tool_format_ == nullptr ? demo_model() : tool_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
     ASSERT_TRUE(prepared) << prepared.error().message;
     http::Request request;
@@ -77,11 +96,12 @@ class GenerationTest : public testing::Test {
   }
 
   // A choice's tokens, one per step, and its end with the last.
-  void give_text(std::string_view text, std::int32_t choice = 0, std::size_t prompt = 0) {
-    const auto tokens = tokens_of(text);
+  void give_text(std::string_view text, std::int32_t choice = 0, std::size_t prompt = 0,
+                 FinishReason end = FinishReason::kLength) {
+    auto tokens = tokens_of(text);
+    if (end == FinishReason::kStop) tokens.push_back(5);  // the stop token is no text
     for (std::size_t i = 0; i < tokens.size() && !generation_->finished(); ++i) {
-      give(prompt, choice, {tokens[i]},
-           i + 1 == tokens.size() ? FinishReason::kLength : FinishReason::kNone);
+      give(prompt, choice, {tokens[i]}, i + 1 == tokens.size() ? end : FinishReason::kNone);
     }
   }
 
@@ -112,6 +132,7 @@ class GenerationTest : public testing::Test {
 
   json answer() const { return json::parse(exchange_->body); }
 
+  const ToolFormat* tool_format_ = nullptr;  // of the model; nullptr: it has none
   test::FakeEngineLoop engine_;
   std::shared_ptr<FakeExchange> exchange_;
   std::unique_ptr<Generation> generation_;
@@ -389,6 +410,74 @@ TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
   const auto all = events();
   EXPECT_EQ(all[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_FALSE(all[1]["choices"][0]["delta"].contains("role"));
+}
+
+constexpr std::string_view kToolChat =
+    R"({"model":"demo","messages":[{"role":"user","content":"hi"}],)"
+    R"("tools":[{"type":"function","function":{"name":"f"}}])";
+constexpr std::string_view kToolAnswer =
+    R"(I look. <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>)"
+    R"(<tool_call>{"name": "g", "arguments": {}}</tool_call>)";
+
+TEST_F(GenerationTest, ToolCallsAreReadFromTheText) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "I look.");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"]["name"], "f");
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(calls[1]["function"]["name"], "g");
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+  EXPECT_FALSE(calls[0].contains("index"));
+}
+
+TEST_F(GenerationTest, AnAnswerOfCallsAloneHasNoContent) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(R"(<tool_call>{"name": "f"}</tool_call>)");
+  EXPECT_TRUE(answer()["choices"][0]["message"]["content"].is_null());
+  EXPECT_EQ(answer()["choices"][0]["finish_reason"], "length") << "the limit ended it";
+}
+
+TEST_F(GenerationTest, ToolCallsAreDeltasOfAStream) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + R"(,"stream":true})", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  std::string content;
+  std::vector<json> calls;
+  json finish;
+  for (const json& event : events()) {
+    if (!event.is_object()) continue;
+    const json& choice = event["choices"][0];
+    const json& delta = choice["delta"];
+    if (delta.contains("content") && delta["content"].is_string()) {
+      content += delta["content"].get<std::string>();
+    }
+    if (delta.contains("tool_calls")) {
+      EXPECT_TRUE(finish.is_null());
+      calls.insert(calls.end(), delta["tool_calls"].begin(), delta["tool_calls"].end());
+    }
+    if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
+  }
+  EXPECT_EQ(content, "I look.");
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[1]["index"], 1);
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(finish, "tool_calls");
+}
+
+TEST_F(GenerationTest, WithoutToolsNothingIsReadAsACall) {
+  tool_format_ = find_tool_format("hermes");
+  start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}]})", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  EXPECT_EQ(answer()["choices"][0]["message"]["content"], kToolAnswer);
+  EXPECT_EQ(answer()["choices"][0]["finish_reason"], "stop");
 }
 
 TEST_F(GenerationTest, ChatsGetSpecialTokensOnTopOnlyWhenTheyAsk) {

@@ -71,6 +71,25 @@ PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& 
                           truncation);
 }
 
+bool reads_calls(const ServedModel& model, const GenerationCall& call) {
+  return model.tool_format != nullptr && !call.chat.tools_json.empty();
+}
+
+// Some models mark their calls with special tokens, which must then be part of the text.
+bool needs_special_tokens(const ServedModel& model, const GenerationCall& call) {
+  if (!reads_calls(model, call)) return false;
+  std::vector<std::string_view> markers = {model.tool_format->begin, model.tool_format->end,
+                                           model.tool_format->separator};
+  markers.insert(markers.end(), model.tool_format->dropped.begin(),
+                 model.tool_format->dropped.end());
+  return std::ranges::any_of(markers, [&](std::string_view marker) {
+    // A marker may be a special token and text, as in "<｜tool▁call▁begin｜>function".
+    const auto ids = model.tokenizer.encode(marker, {AddSpecialTokens::kNo});
+    return ids && model.tokenizer.decode(*ids, SkipSpecialTokens::kYes) !=
+                      model.tokenizer.decode(*ids, SkipSpecialTokens::kNo);
+  });
+}
+
 ApiResult<void> make_echo(const Tokenizer& tokenizer, const GenerationCall& call,
                           SkipSpecialTokens skip, PromptPart& part) {
   if (!call.echo) return {};
@@ -102,8 +121,9 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
     return tl::unexpected(to_api_error(status.error(), sampling_field(status.error())));
   }
   if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
-  const SkipSpecialTokens skip =
-      call.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo;
+  const SkipSpecialTokens skip = call.skip_special_tokens && !needs_special_tokens(model, call)
+                                     ? SkipSpecialTokens::kYes
+                                     : SkipSpecialTokens::kNo;
   const bool continues_prompt = call.kind != ApiKind::kChat || call.chat.continue_final_message;
   const std::span<const TokenId> before =
       continues_prompt ? std::span<const TokenId>(part.prompt.ids) : std::span<const TokenId>();
@@ -162,6 +182,10 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
   if (!bad_words) return tl::unexpected(std::move(bad_words).error());
   call.sampling.bad_words = *std::move(bad_words);
   PreparedGeneration prepared;
+  if (reads_calls(worker.model(), call)) {
+    prepared.tool_format = worker.model().tool_format;
+    prepared.tool_parameters = ToolParameters::from_json(call.chat.tools_json);
+  }
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();
   prepared.parts.reserve(count);

@@ -12,6 +12,7 @@
 #include "base/stop_check.h"
 #include "front/prompt_builder.h"
 #include "front/text_stream.h"
+#include "front/tool_format.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "server/generation_call.h"
@@ -30,6 +31,9 @@ struct PromptPart {
 
 struct PreparedGeneration {
   GenerationCall call;  // without its prompts
+  // How calls stand in the answer; nullptr: nothing in it is read as a call.
+  const ToolFormat* tool_format = nullptr;
+  ToolParameters tool_parameters;
   std::vector<PromptPart> parts;
   std::size_t held_bytes = 0;  // of its whole answer, at most (answer_size.h); 0 for a stream
 };

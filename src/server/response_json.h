@@ -66,9 +66,18 @@ struct PromptLogprobList {
   std::function<void(std::size_t index, std::vector<RankedLogprob>& out)> get;
 };
 
+// A call of a tool in a chat's answer.
+struct ToolCallAnswer {
+  std::int32_t index = 0;  // in its choice
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text
+};
+
 struct ChoiceAnswer {
   std::int32_t index = 0;
   std::string text;
+  std::vector<ToolCallAnswer> tool_calls;  // with any, kStop is "tool_calls"
   FinishReason finish_reason = FinishReason::kStop;
   std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
   // Absent: "logprobs": null.
@@ -90,7 +99,9 @@ struct ChunkPart {
   std::int32_t index = 0;
   bool first = false;  // chat: the delta carries the role
   std::string_view text;
+  std::span<const ToolCallAnswer> tool_calls;
   FinishReason finish_reason = FinishReason::kNone;  // kNone: null
+  bool called_tools = false;                         // kStop is "tool_calls"
   std::optional<std::string> stop_reason;
   const LogprobList* logprobs = nullptr;                   // nullptr: null
   std::span<const TokenId> token_ids;                      // empty: absent
