@@ -14,6 +14,8 @@ namespace sluice {
 // As given; absent = not given.
 struct ServeArguments {
   std::string model;
+  std::string revision;
+  std::string api_key;  // empty: none
   std::string host = "127.0.0.1";
   std::optional<std::string> port;
   std::optional<std::string> served_model_name;

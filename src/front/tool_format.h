@@ -54,7 +54,7 @@ struct ToolFormat {
   std::span<const std::string_view> dropped = {};  // markers around calls that are no text
 };
 
-// All formats. Of formats that read the same text the first is preferred.
+// All formats. If several formats read the same text, the first one is preferred.
 std::span<const ToolFormat> tool_formats();
 // nullptr: there is none of that name.
 const ToolFormat* find_tool_format(std::string_view name);
