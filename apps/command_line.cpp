@@ -125,9 +125,13 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
                    "threads that parse, render and tokenize (default 2)")
       ->group(group);
   command
-      ->add_option("--tool-call-parser", arguments.tool_call_parser,
+      ->add_option("--tool-call-parser", arguments.parsers.tool_calls,
                    "the format of the model's tool calls: auto (from the chat template), none, or "
                    "a name such as hermes (auto)")
+      ->group(group);
+  command
+      ->add_option("--reasoning-parser", arguments.parsers.reasoning,
+                   "the format of the model's reasoning, such as qwen3; none: it is text (none)")
       ->group(group);
   command
       ->add_flag("--strict-fields", arguments.strict_fields,

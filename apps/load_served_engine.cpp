@@ -59,7 +59,7 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline,
-                                                   const std::string& tool_call_parser) {
+                                                   const AnswerParsers& parsers) {
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, urgent_));
   pool_ = std::move(local.pool);
@@ -68,7 +68,8 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_, load_served_model(directory, name, unix_seconds(), facts_of(loaded)));
-  choose_tool_format(tool_call_parser, *model_);
+  choose_tool_format(parsers.tool_calls, *model_);
+  model_->reasoning_format = find_reasoning_format(parsers.reasoning);  // nullptr for "none"
   timeline.mark("tokenizer");
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");

@@ -20,16 +20,22 @@
 
 namespace sluice {
 
+// The names of the formats in which the model writes tool calls and reasoning.
+struct AnswerParsers {
+  std::string tool_calls = "auto";  // auto: found from the chat template
+  std::string reasoning = "none";
+};
+
 class ServedEngine {
  public:
   // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
   explicit ServedEngine(const UrgentWork* urgent = nullptr) : urgent_(urgent) {}
 
-  // Once. Errors name file, field or option. `tool_call_parser`: auto, none or a format's name.
+  // Once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
                                        StartupTimeline& timeline,
-                                       const std::string& tool_call_parser = "auto");
+                                       const AnswerParsers& parsers = {});
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 

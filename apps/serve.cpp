@@ -102,7 +102,7 @@ class Server {
   Result<std::unique_ptr<Engine>> load() {
     ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                      loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
-                                  timeline_, arguments_.tool_call_parser));
+                                  timeline_, arguments_.parsers));
     loop_.post([this] {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/engine_arguments.h"
+#include "apps/load_served_engine.h"
 
 namespace sluice {
 
@@ -32,7 +33,7 @@ struct ServeArguments {
   std::optional<std::string> drain_timeout;
   std::optional<std::string> workers;
   bool strict_fields = false;
-  std::string tool_call_parser = "auto";
+  AnswerParsers parsers;
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";

@@ -15,6 +15,7 @@
 #include "chat_template/template_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_loader.h"
+#include "front/reasoning_stream.h"
 #include "front/tool_format.h"
 #include "kv/block_hash.h"
 #include "model/generation_defaults.h"
@@ -39,6 +40,8 @@ struct ServedModel {
   std::string no_templates_reason;  // when there are none
   // How the model writes tool calls; nullptr: calls are part of the answer's text.
   const ToolFormat* tool_format = nullptr;
+  // How it writes reasoning; nullptr: reasoning is part of the answer's text.
+  const ReasoningFormat* reasoning_format = nullptr;
   GenerationDefaults generation;
   std::vector<TokenId> eos_ids;
   EngineLimits limits;

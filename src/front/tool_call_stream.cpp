@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 // The length of the longest suffix of `text` with which `marker` begins.
 std::size_t begun(std::string_view text, std::string_view marker) {
@@ -38,7 +38,8 @@ void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) 
     }
   }
   if (state_ == State::kWhole) {
-    std::string_view body = std::string_view(buffer_).substr(buffer_.find_first_not_of(kSpace));
+    std::string_view body =
+        std::string_view(buffer_).substr(buffer_.find_first_not_of(kWhiteSpace));
     for (const std::string_view marker : format_->dropped) {
       if (body.starts_with(marker)) body.remove_prefix(marker.size());
     }
@@ -55,7 +56,7 @@ void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) 
 // An answer is calls as a whole, or not at all.
 void ToolCallStream::decide_whole(std::string& content) {
   if (state_ == State::kWhole) return;
-  const std::size_t first = buffer_.find_first_not_of(kSpace);
+  const std::size_t first = buffer_.find_first_not_of(kWhiteSpace);
   if (first == std::string::npos) return;
   const std::string_view text = std::string_view(buffer_).substr(first);
   if (text.starts_with('{') || std::ranges::any_of(format_->dropped, [&](std::string_view marker) {
@@ -140,7 +141,7 @@ void ToolCallStream::give_up_call(std::string& content) {
 
 // White space waits until it is known whether a call follows.
 void ToolCallStream::put(std::string_view text, std::string& content) {
-  const std::size_t last = text.find_last_not_of(kSpace);
+  const std::size_t last = text.find_last_not_of(kWhiteSpace);
   if (last == std::string_view::npos) {
     space_ += text;
     return;

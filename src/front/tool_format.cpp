@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 2> kKimiMarkers = {"<|tool_calls_section_
                                                           "<|tool_calls_section_end|>"};
 constexpr std::array<std::string_view, 1> kLlamaMarkers = {"<|python_tag|>"};
 
-constexpr std::array<ToolFormat, 19> kFormats = {{
+constexpr std::array<ToolFormat, 19> kToolFormats = {{
     {"hermes", "<tool_call>", "</tool_call>"},
     {"qwen3_coder", "<tool_call>", "</tool_call>", ToolBody::kFunctionTags},
     {"glm45", "<tool_call>", "</tool_call>", ToolBody::kArgPairs},
@@ -56,7 +56,7 @@ std::optional<Json> parse_json(std::string_view text) {
   if (json_deeper_than(text, kMaxDepth)) return std::nullopt;
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return std::nullopt;
-  return value;
+  return std::optional<Json>(std::move(value));
 }
 
 std::string text_of(const Json& value) {
@@ -279,11 +279,11 @@ std::string_view ToolParameters::type_of(const std::string& tool,
   return found == types_.end() ? std::string_view() : std::string_view(found->second);
 }
 
-std::span<const ToolFormat> tool_formats() { return kFormats; }
+std::span<const ToolFormat> tool_formats() { return kToolFormats; }
 
 const ToolFormat* find_tool_format(std::string_view name) {
-  const auto found = std::ranges::find(kFormats, name, &ToolFormat::name);
-  return found == kFormats.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(kToolFormats, name, &ToolFormat::name);
+  return found == kToolFormats.end() ? nullptr : &*found;
 }
 
 std::optional<std::vector<ToolCall>> parse_tool_body(const ToolFormat& format,

@@ -1,34 +1,40 @@
 #include "server/answer_text.h"
 
-#include <utility>
-
 #include "server/request_id.h"
 
 namespace sluice {
 
 TextStream::Taken AnswerText::push(std::span<const TokenId> tokens, FinishReason finish,
-                                   std::string& content, std::vector<ToolCallAnswer>& calls,
-                                   std::vector<std::int64_t>& offsets) {
-  if (!calls_) return stream_.push(tokens, content, offsets, finish);
+                                   AnswerParts& out, std::vector<std::int64_t>& offsets) {
+  if (!reasoning_ && !calls_) return stream_.push(tokens, out.content, offsets, finish);
   text_.clear();
   const TextStream::Taken taken = stream_.push(tokens, text_, offsets, finish);
-  calls_->push(text_, content, parsed_);
-  add_calls(calls);
+  split(text_, /*ended=*/false, out);
   return taken;
 }
 
-void AnswerText::finish(bool stopped, std::string& content, std::vector<ToolCallAnswer>& calls) {
+void AnswerText::finish(bool stopped, AnswerParts& out) {
   text_.clear();
-  if (!stopped) stream_.finish(calls_ ? text_ : content);
-  if (!calls_) return;
-  calls_->push(text_, content, parsed_);
-  calls_->finish(content, parsed_);
-  add_calls(calls);
+  if (!stopped) stream_.finish(text_);
+  split(text_, /*ended=*/true, out);
 }
 
-void AnswerText::add_calls(std::vector<ToolCallAnswer>& calls) {
+// Text goes through the reasoning first; calls are read from what is left.
+void AnswerText::split(std::string_view text, bool ended, AnswerParts& out) {
+  if (reasoning_) {
+    behind_reasoning_.clear();
+    reasoning_->push(text, out.reasoning, behind_reasoning_);
+    if (ended) reasoning_->finish(out.reasoning, behind_reasoning_);
+    text = behind_reasoning_;
+  }
+  if (!calls_) {
+    out.content += text;
+    return;
+  }
+  calls_->push(text, out.content, parsed_);
+  if (ended) calls_->finish(out.content, parsed_);
   for (ToolCall& call : parsed_) {
-    calls.push_back(
+    out.calls.push_back(
         {num_calls_++, make_request_id("call_"), std::move(call.name), std::move(call.arguments)});
   }
   parsed_.clear();

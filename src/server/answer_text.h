@@ -1,19 +1,34 @@
-// AnswerText: the tokens of one choice as the parts of its answer: content and tool calls. Without
-// a tool format all text is content.
-// Owner: a Generation. Threads: the event loop's. Format and parameters must outlive it.
+// AnswerText: the tokens of one choice as the parts of its answer: reasoning, content and tool
+// calls. Without formats of these all text is content.
+// Owner: a Generation. Threads: the event loop's. Formats and parameters must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "front/reasoning_stream.h"
 #include "front/text_stream.h"
 #include "front/tool_call_stream.h"
 #include "server/response_json.h"
 
 namespace sluice {
+
+struct AnswerParts {
+  std::string content;
+  std::string reasoning;
+  std::vector<ToolCallAnswer> calls;
+
+  bool empty() const { return content.empty() && reasoning.empty() && calls.empty(); }
+  void clear() {
+    content.clear();
+    reasoning.clear();
+    calls.clear();
+  }
+};
 
 class AnswerText {
  public:
@@ -21,23 +36,29 @@ class AnswerText {
   void read_calls(const ToolFormat& format, const ToolParameters& parameters) {
     calls_.emplace(format, parameters);
   }
+  // `inside`: the prompt ends inside the reasoning.
+  void read_reasoning(const ReasoningFormat& format, bool inside) {
+    reasoning_.emplace(format, inside);
+  }
 
-  // As TextStream's. Both append to `content` and `calls`.
-  TextStream::Taken push(std::span<const TokenId> tokens, FinishReason finish, std::string& content,
-                         std::vector<ToolCallAnswer>& calls, std::vector<std::int64_t>& offsets);
+  // As TextStream's. Appends to `out`.
+  TextStream::Taken push(std::span<const TokenId> tokens, FinishReason finish, AnswerParts& out,
+                         std::vector<std::int64_t>& offsets);
   // The tokens have ended, with or without a stop string.
-  void finish(bool stopped, std::string& content, std::vector<ToolCallAnswer>& calls);
+  void finish(bool stopped, AnswerParts& out);
 
   std::optional<std::size_t> stopped_by() const { return stream_.stopped_by(); }
   bool any_call() const { return num_calls_ > 0; }
 
  private:
-  void add_calls(std::vector<ToolCallAnswer>& calls);
+  void split(std::string_view text, bool ended, AnswerParts& out);
 
   TextStream stream_;
+  std::optional<ReasoningStream> reasoning_;
   std::optional<ToolCallStream> calls_;
   std::int32_t num_calls_ = 0;
   std::string text_;              // scratch
+  std::string behind_reasoning_;  // scratch
   std::vector<ToolCall> parsed_;  // scratch
 };
 

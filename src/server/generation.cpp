@@ -36,8 +36,7 @@ struct Generation::Choice {
   TimePoint first_token;
   TimePoint last_token;
   // Since the last chunk; of the whole answer when it is not streamed.
-  std::string text;
-  std::vector<ToolCallAnswer> calls;
+  AnswerParts parts;
   std::vector<TokenId> tokens;
   std::vector<std::int64_t> offsets;          // of each token's text, of the last step
   std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
@@ -87,6 +86,9 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
     record_.prompt_tokens += prompt.prompt_tokens;
     for (TextStream& stream : part.streams) {
       Choice choice(std::move(stream));
+      if (part.reasoning != nullptr) {
+        choice.stream.read_reasoning(*part.reasoning, part.begins_inside_reasoning);
+      }
       if (tool_format_ != nullptr) choice.stream.read_calls(*tool_format_, tool_parameters_);
       choice.index = static_cast<std::int32_t>(unfinished_choices_++);
       choice.number = static_cast<std::int32_t>(prompt.choices.size());
@@ -147,7 +149,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
-    choice.stream.finish(/*stopped=*/false, choice.text, choice.calls);
+    choice.stream.finish(/*stopped=*/false, choice.parts);
     end_choice(choice, call_.prompt_only ? FinishReason::kLength : event.finish_reason);
   }
   if (choice.finish_reason != FinishReason::kNone) {
@@ -197,8 +199,7 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
                              std::span<const TokenLogprob> logprobs, FinishReason finish) {
   choice.offsets.clear();
-  const TextStream::Taken taken =
-      choice.stream.push(tokens, finish, choice.text, choice.calls, choice.offsets);
+  const TextStream::Taken taken = choice.stream.push(tokens, finish, choice.parts, choice.offsets);
   record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
   if (call_.return_token_ids) {
     const auto kept = tokens.first(taken.tokens);
@@ -208,7 +209,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   if (!taken.stopped) return;
   const auto which = choice.stream.stopped_by();
   CHECK(which.has_value());
-  choice.stream.finish(/*stopped=*/true, choice.text, choice.calls);
+  choice.stream.finish(/*stopped=*/true, choice.parts);
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
   context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);
@@ -233,7 +234,7 @@ void Generation::end_choice(Choice& choice, FinishReason reason) {
 
 // Puts the prompt in front of a choice that has not been sent yet.
 void Generation::add_echo(const Prompt& prompt, Choice& choice) const {
-  choice.text.insert(0, prompt.echo);
+  choice.parts.content.insert(0, prompt.echo);
   if (prompt.echo_offsets.empty()) return;
   const std::vector<TokenId>& ids = prompt.prompt.ids;
   const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
@@ -264,14 +265,15 @@ PromptLogprobList Generation::prompt_logprob_list(const Prompt& prompt) const {
 // Text that is held back takes its tokens and log-probabilities with it.
 void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed) {
   const bool ended = choice.finish_reason != FinishReason::kNone;
-  if (choice.text.empty() && choice.calls.empty() && !ended && choice.started) return;
+  if (choice.parts.empty() && !ended && choice.started) return;
   if (!streaming_) begin_stream();
   ChunkPart part;
   part.index = choice.index;
   part.first = !choice.started;
   if (part.first && call_.echo) add_echo(prompt, choice);
-  part.text = choice.text;
-  part.tool_calls = choice.calls;
+  part.text = choice.parts.content;
+  part.reasoning = choice.parts.reasoning;
+  part.tool_calls = choice.parts.calls;
   part.called_tools = choice.stream.any_call();
   part.finish_reason = choice.finish_reason;
   part.stop_reason = choice.stop_reason;
@@ -289,8 +291,7 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   append_sse(chunk_, pending_);
   pending_commits_.push_back(committed);
   choice.started = true;
-  choice.text.clear();
-  choice.calls.clear();
+  choice.parts.clear();
   choice.tokens.clear();
   choice.logprobs.clear();
   choice.logprob_offsets.clear();
@@ -387,9 +388,11 @@ WholeAnswer Generation::whole_answer() {
       if (call_.echo) add_echo(prompt, choice);
       ChoiceAnswer answer;
       answer.index = choice.index;
-      answer.text = std::move(choice.text);
-      answer.tool_calls = std::move(choice.calls);
-      whole.about_bytes += answer.text.size() + kJsonPerLogprob * choice.logprobs.size();
+      answer.text = std::move(choice.parts.content);
+      answer.reasoning = std::move(choice.parts.reasoning);
+      answer.tool_calls = std::move(choice.parts.calls);
+      whole.about_bytes +=
+          answer.text.size() + answer.reasoning.size() + kJsonPerLogprob * choice.logprobs.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);
       if (prompt.sampling.logprobs >= 0) {

@@ -30,7 +30,7 @@ const ServedModel& demo_model() {
   return model;
 }
 
-// The same model with a template that reads tools, and calls in the format of Hermes.
+// The same model with a template that reads tools, and answers as those of Qwen 3.
 const ServedModel& tool_model() {
   static const ServedModel model = [] {
     namespace fs = std::filesystem;
@@ -41,6 +41,7 @@ const ServedModel& tool_model() {
     ServedModel with_tools = test::load_demo_model(256);
     with_tools.templates = *ChatTemplates::load(directory.string());
     with_tools.tool_format = find_tool_format("hermes");
+    with_tools.reasoning_format = find_reasoning_format("qwen3");
     fs::remove_all(directory);
     return with_tools;
   }();
@@ -470,6 +471,39 @@ TEST_F(GenerationTest, ToolCallsAreDeltasOfAStream) {
   EXPECT_EQ(calls[1]["index"], 1);
   EXPECT_EQ(calls[0]["function"]["arguments"], R"({"a":1})");
   EXPECT_EQ(finish, "tool_calls");
+}
+
+TEST_F(GenerationTest, ReasoningIsAPartOfItsOwn) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + R"(})", ApiKind::kChat);
+  const std::string thinking = "<think>I look.</think>";
+  give_text(thinking + std::string(kToolAnswer), 0, 0, FinishReason::kStop);
+  const json message = answer()["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "I look.");
+  EXPECT_EQ(message["content"], "I look.");
+  EXPECT_EQ(message["tool_calls"].size(), 2U);
+}
+
+TEST_F(GenerationTest, ReasoningIsDeltasOfAStream) {
+  tool_format_ = find_tool_format("hermes");
+  start(R"({"model":"demo","messages":[{"role":"user","content":"x <think>"}],"stream":true})",
+        ApiKind::kChat);
+  give_text("I look.</think>Yes.");
+  std::string reasoning;
+  std::string content;
+  for (const json& event : events()) {
+    if (!event.is_object()) continue;
+    const json& delta = event["choices"][0]["delta"];
+    if (delta.contains("reasoning_content")) {
+      reasoning += delta["reasoning_content"].get<std::string>();
+      EXPECT_EQ(content, "");
+    }
+    if (delta.contains("content") && delta["content"].is_string()) {
+      content += delta["content"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(reasoning, "I look.") << "the prompt ended inside";
+  EXPECT_EQ(content, "Yes.");
 }
 
 TEST_F(GenerationTest, WithoutToolsNothingIsReadAsACall) {

@@ -75,13 +75,18 @@ bool reads_calls(const ServedModel& model, const GenerationCall& call) {
   return model.tool_format != nullptr && !call.chat.tools_json.empty();
 }
 
-// Some models mark their calls with special tokens, which must then be part of the text.
+// Some models mark calls and reasoning with special tokens, which must then be part of the text.
 bool needs_special_tokens(const ServedModel& model, const GenerationCall& call) {
-  if (!reads_calls(model, call)) return false;
-  std::vector<std::string_view> markers = {model.tool_format->begin, model.tool_format->end,
-                                           model.tool_format->separator};
-  markers.insert(markers.end(), model.tool_format->dropped.begin(),
-                 model.tool_format->dropped.end());
+  std::vector<std::string_view> markers;
+  if (reads_calls(model, call)) {
+    markers = {model.tool_format->begin, model.tool_format->end, model.tool_format->separator};
+    markers.insert(markers.end(), model.tool_format->dropped.begin(),
+                   model.tool_format->dropped.end());
+  }
+  if (call.kind == ApiKind::kChat && model.reasoning_format != nullptr) {
+    markers.push_back(model.reasoning_format->begin);
+    markers.push_back(model.reasoning_format->end);
+  }
   return std::ranges::any_of(markers, [&](std::string_view marker) {
     // A marker may be a special token and text, as in "<｜tool▁call▁begin｜>function".
     const auto ids = model.tokenizer.encode(marker, {AddSpecialTokens::kNo});
@@ -134,6 +139,14 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   for (std::size_t i = 0; i < n; ++i) part.streams.push_back(*stream);
   if (auto echo = make_echo(model.tokenizer, call, skip, part); !echo) {
     return tl::unexpected(std::move(echo).error());
+  }
+  if (call.kind == ApiKind::kChat && model.reasoning_format != nullptr) {
+    part.reasoning = model.reasoning_format;
+    constexpr std::size_t kTail = 32;  // tokens; more than any marker has
+    const std::span<const TokenId> ids(part.prompt.ids);
+    part.begins_inside_reasoning = begins_inside(
+        *part.reasoning,
+        model.tokenizer.decode(ids.last(std::min(kTail, ids.size())), SkipSpecialTokens::kNo));
   }
   // A token whose KV comes from the prefix cache has no logits.
   if (part.sampling.prompt_logprobs >= 0) part.prompt.block_hashes.clear();

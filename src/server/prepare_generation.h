@@ -11,6 +11,7 @@
 
 #include "base/stop_check.h"
 #include "front/prompt_builder.h"
+#include "front/reasoning_stream.h"
 #include "front/text_stream.h"
 #include "front/tool_format.h"
 #include "request/sampling_params.h"
@@ -27,6 +28,9 @@ struct PromptPart {
   std::string echo;                 // the prompt's text, when the call wants it back
   // With echo and logprobs: where each token of the prompt begins in `echo`, in code points.
   std::vector<std::int64_t> echo_offsets;
+  // How reasoning stands in the answer; nullptr: nothing in it is read as reasoning.
+  const ReasoningFormat* reasoning = nullptr;
+  bool begins_inside_reasoning = false;
 };
 
 struct PreparedGeneration {

@@ -118,6 +118,10 @@ void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
       append_json_string(choice.text, out);
     }
     out += R"(,"refusal":null)";
+    if (!choice.reasoning.empty()) {
+      out += R"(,"reasoning_content":)";
+      append_json_string(choice.reasoning, out);
+    }
     if (!choice.tool_calls.empty()) append_tool_calls(choice.tool_calls, false, out);
     out += '}';
   } else {
@@ -143,16 +147,22 @@ void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
 void append_delta(const ChunkPart& part, std::string& out) {
   out += R"(,"delta":{)";
   if (part.first) out += R"("role":"assistant",)";
-  const bool says_something = !part.text.empty() || !part.tool_calls.empty();
+  const bool says_something =
+      !part.text.empty() || !part.reasoning.empty() || !part.tool_calls.empty();
   if (part.first || !part.text.empty() ||
       (!says_something && part.finish_reason == FinishReason::kNone)) {
     out += R"("content":)";
     append_json_string(part.text, out);
   }
-  if (!part.tool_calls.empty()) {
-    if (!part.first && part.text.empty()) out += R"("content":null)";
-    append_tool_calls(part.tool_calls, true, out);
+  const bool has_content = out.back() != '{' && out.back() != ',';
+  if (!has_content && (!part.reasoning.empty() || !part.tool_calls.empty())) {
+    out += R"("content":null)";
   }
+  if (!part.reasoning.empty()) {
+    out += R"(,"reasoning_content":)";
+    append_json_string(part.reasoning, out);
+  }
+  if (!part.tool_calls.empty()) append_tool_calls(part.tool_calls, true, out);
   out += '}';
 }
 
@@ -194,7 +204,7 @@ std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choice
   constexpr std::size_t kCall = 256;
   std::size_t bytes = kChoice;
   for (const ChoiceAnswer& choice : choices) {
-    bytes += kChoice + kEscaped * choice.text.size();
+    bytes += kChoice + kEscaped * (choice.text.size() + choice.reasoning.size());
     for (const ToolCallAnswer& call : choice.tool_calls) {
       bytes += kCall + kEscaped * (call.name.size() + call.arguments.size());
     }

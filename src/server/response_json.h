@@ -77,6 +77,7 @@ struct ToolCallAnswer {
 struct ChoiceAnswer {
   std::int32_t index = 0;
   std::string text;
+  std::string reasoning;                   // chat; empty: absent
   std::vector<ToolCallAnswer> tool_calls;  // with any, kStop is "tool_calls"
   FinishReason finish_reason = FinishReason::kStop;
   std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
@@ -99,6 +100,7 @@ struct ChunkPart {
   std::int32_t index = 0;
   bool first = false;  // chat: the delta carries the role
   std::string_view text;
+  std::string_view reasoning;
   std::span<const ToolCallAnswer> tool_calls;
   FinishReason finish_reason = FinishReason::kNone;  // kNone: null
   bool called_tools = false;                         // kStop is "tool_calls"
