@@ -15,6 +15,7 @@
 #include "apps/exit_code.h"
 #include "apps/simulate_options.h"
 #include "apps/snapshot_commands.h"
+#include "base/nearest_name.h"
 
 namespace sluice {
 namespace {
@@ -88,18 +89,32 @@ void add_listen_options(CLI::App& command, ServeArguments& a) {
       ->group(group);
 }
 
+void add_model(CLI::App& command, std::string& model, std::string& revision) {
+  command
+      .add_option("MODEL", model,
+                  "checkpoint directory, or the name of a repository in the Hugging Face cache")
+      ->required();
+  command.add_option("--revision", revision, "of the repository: branch, tag or commit (main)");
+}
+
 CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   const std::string group = "Server options";
   CLI::App* command = root.add_subcommand("serve", "The OpenAI-compatible server");
-  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  add_model(*command, arguments.model, arguments.revision);
   command
       ->add_option("--served-model-name", arguments.served_model_name,
-                   "as clients call it (default: the directory's name)")
+                   "as clients call it (default: the directory's or repository's name)")
       ->group(group);
   command
       ->add_option("--api-key-file", arguments.api_key_file,
                    "lines of `NAME KEY [role=admin]` (default: no key is needed)")
       ->group(group);
+  command
+      ->add_option("--api-key", arguments.api_key,
+                   "one key for all clients; other users of this machine can see it, so rather set "
+                   "SLUICE_API_KEY")
+      ->group(group)
+      ->envname("SLUICE_API_KEY");
   add_listen_options(*command, arguments);
   command
       ->add_option("--drain-timeout", arguments.drain_timeout,
@@ -108,6 +123,23 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   command
       ->add_option("--workers", arguments.workers,
                    "threads that parse, render and tokenize (default 2)")
+      ->group(group);
+  command
+      ->add_option("--tool-call-parser", arguments.parsers.tool_calls,
+                   "the format of the model's tool calls: auto (from the chat template), none, or "
+                   "a name such as hermes (auto)")
+      ->group(group);
+  command
+      ->add_option("--reasoning-parser", arguments.parsers.reasoning,
+                   "the format of the model's reasoning, such as qwen3; none: it is text (none)")
+      ->group(group);
+  command
+      ->add_flag("--strict-fields", arguments.strict_fields,
+                 "refuse requests with fields that the server does not know (default: ignore them)")
+      ->group(group);
+  command
+      ->add_option("--stream-keep-alive", arguments.stream_keep_alive,
+                   "seconds of silence after which a stream gets a comment; 0 = never (15)")
       ->group(group);
   command->add_option("--access-log", arguments.access_log, "a file, stderr or off (stderr)")
       ->group(group);
@@ -121,7 +153,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
 
 CLI::App* add_generate(CLI::App& root, GenerateArguments& arguments) {
   CLI::App* command = root.add_subcommand("generate", "Continue one prompt, offline");
-  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  add_model(*command, arguments.model, arguments.revision);
   command->add_option("--prompt", arguments.prompt, "text; BOS is added as the tokenizer does");
   command->add_option("--prompt-ids", arguments.prompt_ids, "token ids as they are: 1,2,3");
   command->add_option("--chat", arguments.chat, "one user message, in the model's chat template");
@@ -186,6 +218,15 @@ std::optional<Error> refuse_command(std::string_view first) {
                                       fmt::join(kCommands, ", ")));
 }
 
+std::string nearest_option(const CLI::App& command, std::string_view given) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return std::string(nearest_name(given.substr(0, given.find('=')), known));
+}
+
 // An unknown option, with its value behind it, or one argument too many. CLI11's own message lists
 // all of them backwards.
 Error leftover(const CLI::App& root) {
@@ -200,7 +241,10 @@ Error leftover(const CLI::App& root) {
     return argument.starts_with('-') && argument != "--";
   });
   if (option != left.end()) {
-    return invalid_argument(fmt::format("there is no option '{}' (see {} --help)", *option, name));
+    const std::string near = nearest_option(*command, *option);
+    return invalid_argument(fmt::format("there is no option '{}'{} (see {} --help)", *option,
+                                        near.empty() ? "" : "; did you mean '" + near + "'?",
+                                        name));
   }
   return invalid_argument(
       fmt::format("'{}' was not expected (see {} --help)", fmt::join(left, " "), name));

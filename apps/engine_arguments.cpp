@@ -36,7 +36,16 @@ Status parse_device(const std::string& text, EngineOptions& options) {
   return invalid_argument(fmt::format("--device must be cpu or cuda:N, got '{}'", text));
 }
 
-Status parse_dtype(const std::string& text, EngineOptions& options) {
+// vLLM's names of the number formats.
+std::string_view short_dtype(std::string_view text) {
+  if (text == "bfloat16") return "bf16";
+  if (text == "float16" || text == "half") return "f16";
+  if (text == "float32" || text == "float") return "f32";
+  return text;
+}
+
+Status parse_dtype(std::string_view given, EngineOptions& options) {
+  const std::string_view text = short_dtype(given);
   if (text.empty() || text == "auto") return {};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     if (text != dtype_name(dtype)) continue;
@@ -154,6 +163,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;
   options.deterministic = texts.deterministic;
   options.snapshot = parse_snapshot_choice(texts.snapshot);
+  options.prefix_caching = texts.prefix_caching ? PrefixCaching::kOn : PrefixCaching::kOff;
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   RETURN_IF_ERROR(parse_budget(texts, options));

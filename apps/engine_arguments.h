@@ -28,6 +28,7 @@ struct EngineOptionTexts {
   std::vector<std::string> adapters;
   std::string snapshot;
   bool enforce_eager = false;
+  bool prefix_caching = true;
   bool deterministic = false;
 };
 

@@ -148,5 +148,25 @@ TEST(EngineArgumentsTest, TheTokenBudgetHasOneSource) {
   }
 }
 
+TEST(EngineArguments, VllmsNamesOfNumberFormatsMeanTheSame) {
+  const auto dtype_of = [](const char* name) {
+    EngineOptionTexts texts;
+    texts.dtype = name;
+    return parse_engine_options(texts)->dtype;
+  };
+  EXPECT_EQ(dtype_of("bfloat16"), DType::kBF16);
+  EXPECT_EQ(dtype_of("float16"), DType::kF16);
+  EXPECT_EQ(dtype_of("half"), DType::kF16);
+  EXPECT_EQ(dtype_of("float32"), DType::kF32);
+  EXPECT_EQ(dtype_of("float"), DType::kF32);
+}
+
+TEST(EngineArguments, ThePrefixCacheCanBeTurnedOff) {
+  EngineOptionTexts texts;
+  EXPECT_EQ(parse_engine_options(texts)->prefix_caching, PrefixCaching::kOn);
+  texts.prefix_caching = false;
+  EXPECT_EQ(parse_engine_options(texts)->prefix_caching, PrefixCaching::kOff);
+}
+
 }  // namespace
 }  // namespace sluice

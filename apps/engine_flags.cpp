@@ -13,7 +13,8 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
   command
-      .add_option("--dtype", texts.dtype, "auto, bf16, f16, f32 or fp8 (default auto: as stored)")
+      .add_option("--dtype", texts.dtype,
+                  "auto, bf16, f16, f32 or fp8; vLLM's names too (default auto: as stored)")
       ->group(group);
   command
       .add_option("--load-format", texts.load_format,
@@ -31,7 +32,7 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
                   fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
       ->group(group);
   command
-      .add_option("--token-budget", texts.token_budget,
+      .add_option("--token-budget,--max-num-batched-tokens", texts.token_budget,
                   "tokens per step, or auto or time: by --tbt-slo-ms (default 512)")
       ->group(group);
   command
@@ -56,6 +57,10 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       .add_option("--kv-idle-release", texts.kv_idle_release,
                   "seconds without a request after which KV memory goes back to the system "
                   "(default 0: never)")
+      ->group(group);
+  command
+      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
+                "reuse the KV blocks of common prefixes (default on)")
       ->group(group);
   command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
   command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);

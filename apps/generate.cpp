@@ -11,6 +11,7 @@
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
 #include "apps/local_engine.h"
+#include "apps/model_place.h"
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "apps/run_request.h"
@@ -219,7 +220,11 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
 
 }  // namespace
 
-int run_generate(const GenerateArguments& arguments) {
+int run_generate(const GenerateArguments& given) {
+  const auto place = find_model(given.model, given.revision);
+  if (!place) return report_error(place.error(), kExitError);
+  GenerateArguments arguments = given;
+  arguments.model = place->directory;
   auto settings = parse_settings(arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
   auto code = generate(arguments, *settings);

@@ -11,6 +11,7 @@ namespace sluice {
 
 struct GenerateArguments {
   std::string model;
+  std::string revision;
   std::optional<std::string> prompt;
   std::optional<std::string> prompt_ids;
   std::optional<std::string> chat;

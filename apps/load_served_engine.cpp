@@ -1,11 +1,15 @@
 #include "apps/load_served_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
+#include "base/log.h"
 #include "base/unix_time.h"
+#include "front/tool_detection.h"
 
 namespace sluice {
 namespace {
@@ -31,12 +35,32 @@ Status warm_up(Engine& engine, const Clock& clock) {
   return {};
 }
 
+// A client that sends tools to a model without a format gets calls as text; the log says so once.
+void choose_tool_format(const std::string& parser, ServedModel& model) {
+  if (parser != "auto") {
+    model.tool_format = find_tool_format(parser);  // nullptr for "none"
+    return;
+  }
+  if (!model.templates) return;
+  model.tool_format = detect_tool_format(*model.templates);
+  const auto with_tools = model.templates->choose(ToolsGiven::kYes);
+  if (model.tool_format != nullptr) {
+    log_info(
+        fmt::format("tool calls are read as {} (--tool-call-parser)", model.tool_format->name));
+  } else if (with_tools && (*with_tools)->reads_tools()) {
+    log_warning(
+        "the chat template shows tools, but its format of tool calls is not known: calls stay part "
+        "of the answer's text; name the format with --tool-call-parser");
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
-                                                   StartupTimeline& timeline) {
+                                                   StartupTimeline& timeline,
+                                                   const AnswerParsers& parsers) {
   ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options.snapshot, clock));
   timeline.mark("snapshot");
   ASSIGN_OR_RETURN(LocalEngine local,
@@ -48,6 +72,8 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_,
                    load_served_model(directory, name, unix_seconds(), facts_of(loaded), snapshot_));
+  choose_tool_format(parsers.tool_calls, *model_);
+  model_->reasoning_format = find_reasoning_format(parsers.reasoning);  // nullptr for "none"
   timeline.mark(span_name(model_->tokenizer_source));
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");

@@ -22,6 +22,12 @@
 
 namespace sluice {
 
+// The names of the formats in which the model writes tool calls and reasoning.
+struct AnswerParsers {
+  std::string tool_calls = "auto";  // auto: found from the chat template
+  std::string reasoning = "none";
+};
+
 class ServedEngine {
  public:
   // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
@@ -33,7 +39,8 @@ class ServedEngine {
   // Once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
-                                       StartupTimeline& timeline);
+                                       StartupTimeline& timeline,
+                                       const AnswerParsers& parsers = {});
   // Everything that the start made and the next one may use goes into the cache folder: the
   // engine's thread encodes it, and a thread of its own writes it. Once; the destructor waits for
   // it.

@@ -12,6 +12,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/load_served_engine.h"
+#include "apps/model_place.h"
 #include "apps/serve_settings.h"
 #include "base/log.h"
 #include "http/event_loop.h"
@@ -85,6 +86,9 @@ class Server {
     options.version = SLUICE_VERSION;
     options.workers = settings_.workers;
     options.origins = settings_.origins;
+    options.unknown_fields =
+        arguments_.strict_fields ? UnknownFields::kRefuse : UnknownFields::kIgnore;
+    options.stream_keep_alive = settings_.stream_keep_alive;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     return options;
@@ -98,9 +102,9 @@ class Server {
 
   // On the engine's thread.
   Result<std::unique_ptr<Engine>> load() {
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<Engine> engine,
-        loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_, timeline_));
+    ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                     loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
+                                  timeline_, arguments_.parsers));
     loop_.post([this] {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});
@@ -206,10 +210,16 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
   // A wrong path is found before clients can connect.
   ASSIGN_OR_RETURN([[maybe_unused]] const ModelConfig config, load_model_config(arguments.model));
   std::optional<ApiKeys> keys;
-  if (!arguments.api_key_file.empty()) {
+  if (!arguments.api_key_file.empty() && !arguments.api_key.empty()) {
+    return invalid_argument(
+        "--api-key-file and --api-key (or SLUICE_API_KEY) are given; give one of them");
+  }
+  if (!arguments.api_key.empty()) {
+    ASSIGN_OR_RETURN(keys, ApiKeys::single(arguments.api_key));
+  } else if (!arguments.api_key_file.empty()) {
     ASSIGN_OR_RETURN(keys, ApiKeys::load(arguments.api_key_file));
   } else if (!is_loopback(arguments.host)) {
-    log_warning(fmt::format("no --api-key-file: every client that reaches {} may use the model",
+    log_warning(fmt::format("no API key is set: every client that reaches {} may use the model",
                             arguments.host));
   }
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
@@ -219,16 +229,26 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
   return server.run();
 }
 
+// MODEL as a directory. Clients call a model from the cache by the name of its repository.
+Result<ServeArguments> find_model_of(ServeArguments arguments) {
+  ASSIGN_OR_RETURN(const ModelPlace place, find_model(arguments.model, arguments.revision));
+  arguments.model = place.directory;
+  if (!arguments.served_model_name) arguments.served_model_name = place.repository;
+  return arguments;
+}
+
 }  // namespace
 
-int run_serve(const ServeArguments& arguments) {
+int run_serve(const ServeArguments& given) {
   signal(SIGPIPE, SIG_IGN);  // a log reader that went away must not end the server
   // Large bodies and answers get mappings of their own, so their memory returns to the system when
   // they are freed. By default glibc raises this threshold to 32 MiB as it sees them.
   mallopt(M_MMAP_THRESHOLD, kMmapThreshold);
-  const auto settings = parse_serve_settings(arguments);
+  const auto arguments = find_model_of(given);
+  if (!arguments) return report_error(arguments.error(), kExitError);
+  const auto settings = parse_serve_settings(*arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
-  if (auto status = serve(arguments, *settings); !status) {
+  if (auto status = serve(*arguments, *settings); !status) {
     return report_error(status.error(), kExitError);
   }
   return kExitSuccess;

@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "apps/engine_arguments.h"
+#include "apps/load_served_engine.h"
 
 namespace sluice {
 
 // As given; absent = not given.
 struct ServeArguments {
   std::string model;
+  std::string revision;
+  std::string api_key;  // empty: none
   std::string host = "127.0.0.1";
   std::optional<std::string> port;
   std::optional<std::string> served_model_name;
@@ -29,6 +32,9 @@ struct ServeArguments {
   std::optional<std::string> write_timeout;
   std::optional<std::string> drain_timeout;
   std::optional<std::string> workers;
+  bool strict_fields = false;
+  AnswerParsers parsers;
+  std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";
   EngineOptionTexts engine;

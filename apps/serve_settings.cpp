@@ -7,6 +7,8 @@
 
 #include "apps/engine_arguments.h"
 #include "apps/option_values.h"
+#include "front/reasoning_stream.h"
+#include "front/tool_format.h"
 
 namespace sluice {
 namespace {
@@ -71,6 +73,23 @@ Status check_namespace(const std::string& name) {
       name));
 }
 
+Status check_tool_call_parser(const std::string& name) {
+  if (name == "auto" || name == "none" || find_tool_format(name) != nullptr) return {};
+  std::string names = "auto, none";
+  for (const ToolFormat& format : tool_formats()) names += fmt::format(", {}", format.name);
+  return invalid_argument(
+      fmt::format("--tool-call-parser must be one of {}; got '{}'", names, name));
+}
+
+Status check_reasoning_parser(const std::string& name) {
+  if (name == "none" || find_reasoning_format(name) != nullptr) return {};
+  std::string names = "none";
+  for (const ReasoningFormat& format : reasoning_formats())
+    names += fmt::format(", {}", format.name);
+  return invalid_argument(
+      fmt::format("--reasoning-parser must be one of {}; got '{}'", names, name));
+}
+
 }  // namespace
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
@@ -87,7 +106,10 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   RETURN_IF_ERROR(read_seconds("--idle-timeout", a.idle_timeout, 1, limits.idle_timeout));
   RETURN_IF_ERROR(read_seconds("--write-timeout", a.write_timeout, 1, limits.write_timeout));
   RETURN_IF_ERROR(read_seconds("--drain-timeout", a.drain_timeout, 0, s.drain_timeout));
+  RETURN_IF_ERROR(read_seconds("--stream-keep-alive", a.stream_keep_alive, 0, s.stream_keep_alive));
   RETURN_IF_ERROR(check_namespace(a.metrics_namespace));
+  RETURN_IF_ERROR(check_tool_call_parser(a.parsers.tool_calls));
+  RETURN_IF_ERROR(check_reasoning_parser(a.parsers.reasoning));
   ASSIGN_OR_RETURN(s.model_name, name_of(a));
   ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, a.allowed_hosts, a.cors_origins}));
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));

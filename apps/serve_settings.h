@@ -22,6 +22,7 @@ struct ServeSettings {
   OriginPolicy origins;
   ThreadedEngineLoop::Options queue;
   Duration drain_timeout = std::chrono::seconds(30);
+  Duration stream_keep_alive = std::chrono::seconds(15);
   int workers = 2;
   EngineOptions engine;
 };

@@ -175,7 +175,7 @@ void BatchInputs::fill_rows(const BatchPlan& plan, std::span<const TokenId> last
           token == kTokenFromLastStep ? last_tokens[static_cast<std::size_t>(row.slot)] : token;
       positions[end + i] = row.context_len + i;
     }
-    for (std::int32_t i = 0; i < row.num_logits; ++i) {
+    for (std::int32_t i = -row.num_scored; i < row.num_logits; ++i) {
       const std::int32_t index = row.first_logit + i;
       logit_indices[index] = end + plan.logit_positions[static_cast<std::size_t>(index)];
     }

@@ -141,15 +141,22 @@ void Engine::report() {
   }
   ended_.clear();
   for (const RowCommit& commit : commits_) {
-    if (commit.sequence != nullptr && (commit.num_tokens > 0 || commit.finished)) {
-      report_row(commit);
-    }
+    if (commit.sequence == nullptr) continue;
+    const bool scored = commit.row >= 0 &&
+                        result_.rows[static_cast<std::size_t>(commit.row)].num_prompt_logprobs > 0;
+    if (commit.num_tokens > 0 || commit.finished || scored) report_row(commit);
   }
 }
 
 void Engine::report_row(const RowCommit& commit) {
   const Sequence& sequence = *commit.sequence;
   ChoiceOutput output = output_of(sequence);
+  if (commit.row >= 0) {
+    const RowResult& row = result_.rows[static_cast<std::size_t>(commit.row)];
+    output.prompt_logprobs = std::span(result_.prompt_logprobs)
+                                 .subspan(static_cast<std::size_t>(row.first_prompt_logprob),
+                                          static_cast<std::size_t>(row.num_prompt_logprobs));
+  }
   if (commit.num_tokens > 0) {
     const auto count = static_cast<std::size_t>(commit.num_tokens);
     output.tokens = std::span(sequence.tokens).last(count);
@@ -190,6 +197,7 @@ Status Engine::check(const Request& request) const {
   if (request.adapter < -1 || request.adapter >= limits_.num_adapters) {
     return Error{ErrorCode::kNotFound, fmt::format("there is no adapter {}", request.adapter)};
   }
+  CHECK(request.sampling.prompt_logprobs < 0 || request.block_hashes.empty());
   return validate(request.sampling, limits_.vocab_size);
 }
 

@@ -43,6 +43,10 @@ struct ChoiceOutput {
   std::span<const TokenId> tokens;  // new ones
   // Per new token 1 + SamplingParams::logprobs entries: the token, then the most likely ones.
   std::span<const TokenLogprob> logprobs;
+  // Per prompt token scored in this step 1 + SamplingParams::prompt_logprobs entries. The second
+  // token of the prompt is the first one scored. Choice 0 has them, at the latest with its first
+  // output token.
+  std::span<const PromptLogprob> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache
   TimePoint first_scheduled;              // zero: it never ran

@@ -21,6 +21,9 @@
 namespace sluice {
 namespace {
 
+// Their logits take 64 rows of the vocabulary, as many as those of the default --max-num-seqs.
+constexpr std::int32_t kMaxScored = 64;
+
 // Where a model's weights come from.
 struct WeightFiles {
   Checkpoint checkpoint;
@@ -181,6 +184,8 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   scheduler.token_budget = options.token_budget;
   scheduler.time_budget = options.time_budget;
   scheduler.max_num_seqs = options.max_num_seqs;
+  scheduler.max_scored = kMaxScored;
+  runner.max_scored = kMaxScored;
   scheduler.max_model_len = runner.max_model_len;
   scheduler.eos_ids = loaded.eos_ids;
   scheduler.kv_idle_release = options.kv_idle_release;

@@ -33,7 +33,7 @@ ModelRunnerOptions with_defaults(ModelRunnerOptions options, const Device& devic
 StepCapacity step_capacity(const ModelRunnerOptions& options) {
   // Decodes are never cut, so a step may have one token per sequence whatever the budget says.
   return {std::max(options.token_budget, options.max_num_seqs), options.max_num_seqs,
-          options.max_num_seqs};
+          options.max_num_seqs + options.max_scored};
 }
 
 BatchInputsOptions inputs_options(const ModelConfig& config, const KvLayout& layout,
@@ -78,6 +78,9 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
   last_tokens_.resize(slots, kTokenFromLastStep);
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
+  const auto scored = static_cast<std::size_t>(options.max_scored);
+  score_rows_.reserve(scored);
+  scored_.resize(scored);
   arena_plan.add(RegionKind::kWorkspace, kSampledTokens, rows * sizeof(std::int32_t));
   if (const std::size_t bytes = device.traits().library_workspace; bytes > 0) {
     arena_plan.add(RegionKind::kWorkspace, kLibraryWorkspace, bytes, kLibraryAlignment);
@@ -87,6 +90,7 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
     step.result.rows.reserve(static_cast<std::size_t>(capacity_.seqs));
     step.result.tokens.reserve(rows);
     step.result.logprobs.reserve(rows * kMaxRowLogprobs);
+    step.result.prompt_logprobs.reserve(scored * kMaxRowLogprobs);
   }
 }
 
@@ -271,6 +275,9 @@ void ModelRunner::choose_sampling(Step& step) const {
   for (const PlanRow& row : step.plan->rows) {
     // Only speculation has several positions per row, and it needs a verifying sampler.
     CHECK(row.num_logits <= 1);
+    // The host scores prompts: these positions have no slot to sample for.
+    step.sampling.resize(step.sampling.size() + static_cast<std::size_t>(row.num_scored));
+    step.needs_host = step.needs_host || row.num_scored > 0;
     if (row.num_logits == 0) continue;
     CHECK(static_cast<std::size_t>(row.first_logit) == step.sampling.size());
     RowSampling sampling;
@@ -324,15 +331,17 @@ Status ModelRunner::finish(Step& step) {
   std::size_t next = 0;
   for (const PlanRow& row : step.plan->rows) {
     const auto logit = static_cast<std::size_t>(row.first_logit);
+    const auto scored = std::span<const SampledRow>(scored_).subspan(
+        static_cast<std::size_t>(row.first_scored), static_cast<std::size_t>(row.num_scored));
     if (row.num_logits == 0) {
-      append_result(nullptr, step.result);
+      append_result(nullptr, scored, step.result);
     } else if (step.sampling[logit].slot < 0) {
-      append_result(&sampled_[next++], step.result);
+      append_result(&sampled_[next++], scored, step.result);
     } else {
       SampledRow sampled;
       sampled.token = tokens[logit];
       sampled.failed = sampled.token < 0;
-      append_result(&sampled, step.result);
+      append_result(&sampled, scored, step.result);
     }
   }
   step.finished = true;
@@ -352,7 +361,14 @@ Status ModelRunner::measure(const Step& step) {
 
 Status ModelRunner::sample_on_host(const Step& step) {
   sample_rows_.clear();
+  score_rows_.clear();
   for (const PlanRow& row : step.plan->rows) {
+    for (std::int32_t i = 0; i < row.num_scored; ++i) {
+      ASSIGN_OR_RETURN(const float* logits, host_logits(row.first_logit - row.num_scored + i));
+      const ScoredPosition& position =
+          step.plan->scored[static_cast<std::size_t>(row.first_scored + i)];
+      score_rows_.push_back({logits, position.token, position.alternatives});
+    }
     if (row.num_logits == 0) continue;
     if (step.sampling[static_cast<std::size_t>(row.first_logit)].slot >= 0) continue;
     ASSIGN_OR_RETURN(const float* logits, host_logits(row.first_logit));
@@ -362,6 +378,7 @@ Status ModelRunner::sample_on_host(const Step& step) {
   RETURN_IF_ERROR(device_.synchronize(Queue::kCompute));
   const std::span<SampledRow> sampled = std::span(sampled_).first(sample_rows_.size());
   sampler_.sample(sample_rows_, sampled);
+  sampler_.score(score_rows_, std::span(scored_).first(score_rows_.size()));
   for (std::size_t i = 0; i < sampled.size(); ++i) {
     // The next step may already have a row of the failed sequence, which needs some valid token.
     last_tokens_[static_cast<std::size_t>(sample_rows_[i].slot)] = std::max(sampled[i].token, 0);
@@ -380,13 +397,24 @@ Result<const float*> ModelRunner::host_logits(std::int32_t row) {
   return copy;
 }
 
-void ModelRunner::append_result(const SampledRow* sampled, StepResult& result) {
+void ModelRunner::append_result(const SampledRow* sampled, std::span<const SampledRow> scored,
+                                StepResult& result) {
   RowResult out;
+  out.first_prompt_logprob = static_cast<std::int32_t>(result.prompt_logprobs.size());
+  bool scores_failed = false;
+  for (const SampledRow& position : scored) {
+    scores_failed = scores_failed || position.failed;
+    out.num_prompt_logprobs += position.num_logprobs;
+    for (std::int32_t i = 0; i < position.num_logprobs; ++i) {
+      const ScoredToken& entry = position.logprobs[i];
+      result.prompt_logprobs.push_back({entry.id, entry.score, i == 0 ? position.rank : i});
+    }
+  }
   out.first_token = static_cast<std::int32_t>(result.tokens.size());
   out.first_logprob = static_cast<std::int32_t>(result.logprobs.size());
   if (sampled != nullptr) {
     out.failed = sampled->failed;
-    if (!sampled->failed) {
+    if (!sampled->failed && !scores_failed) {
       out.num_tokens = 1;
       result.tokens.push_back(sampled->token);
     }
@@ -395,6 +423,7 @@ void ModelRunner::append_result(const SampledRow* sampled, StepResult& result) {
       result.logprobs.push_back({sampled->logprobs[i].id, sampled->logprobs[i].score});
     }
   }
+  out.failed = out.failed || scores_failed;
   result.rows.push_back(out);
 }
 

@@ -47,6 +47,7 @@ namespace sluice {
 struct ModelRunnerOptions {
   std::int32_t token_budget = 0;
   std::int32_t max_num_seqs = 0;
+  std::int32_t max_scored = 0;  // SchedulerOptions::max_scored
   std::int32_t max_model_len = 0;
   std::int32_t table_width = 0;      // blocks of the longest sequence
   std::int32_t steps_in_flight = 0;  // 1 or 2; 0: 2 if the device is asynchronous, else 1
@@ -138,7 +139,8 @@ class ModelRunner final : public Executor, public DeviceMeter {
   Status measure(const Step& step);
   Status sample_on_host(const Step& step);
   Result<const float*> host_logits(std::int32_t row);
-  static void append_result(const SampledRow* sampled, StepResult& result);
+  static void append_result(const SampledRow* sampled, std::span<const SampledRow> scored,
+                            StepResult& result);
 
   std::unique_ptr<ModelConfig> config_;
   KvLayout layout_;
@@ -161,6 +163,8 @@ class ModelRunner final : public Executor, public DeviceMeter {
   std::int32_t* device_tokens_ = nullptr;  // of the step that runs, by logit position
   std::vector<SampleRow> sample_rows_;     // of the host, with what it sampled
   std::vector<SampledRow> sampled_;
+  std::vector<ScoreRow> score_rows_;  // the step's prompt tokens to score, with the results
+  std::vector<SampledRow> scored_;
   std::vector<float> logits_copy_;  // if the host cannot read device memory
 
   std::array<Step, 2> steps_;  // a ring, the oldest first

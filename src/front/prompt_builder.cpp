@@ -51,10 +51,23 @@ PromptResult<std::vector<TokenId>> PromptWorker::encode_chat(const ChatParts& ch
   return ids;
 }
 
-EncodeOptions PromptWorker::prompt_options(AddSpecialTokens add, const StopCheck& stop) const {
-  return {.add_special_tokens = add,
-          .max_tokens = static_cast<std::size_t>(model_.limits.max_model_len) - 1,
-          .stop = &stop};
+EncodeOptions PromptWorker::prompt_options(AddSpecialTokens add, const StopCheck& stop,
+                                           const PromptTruncation& truncation) const {
+  EncodeOptions options{.add_special_tokens = add, .stop = &stop};
+  if (!truncation.max_tokens) {
+    options.max_tokens = static_cast<std::size_t>(model_.limits.max_model_len) - 1;
+  }
+  return options;
+}
+
+void PromptWorker::truncate(AddSpecialTokens add, const PromptTruncation& truncation,
+                            std::vector<TokenId>& ids) const {
+  if (!truncation.max_tokens || ids.size() <= *truncation.max_tokens) return;
+  if (truncation.side == TruncationSide::kRight) return ids.resize(*truncation.max_tokens);
+  const bool has_bos = add == AddSpecialTokens::kYes && model_.tokenizer.bos_id() == ids.front();
+  const auto cut = static_cast<std::ptrdiff_t>(ids.size() - *truncation.max_tokens);
+  const auto first = ids.begin() + (has_bos ? 1 : 0);
+  ids.erase(first, first + cut);
 }
 
 PromptResult<std::vector<TokenId>> PromptWorker::tokenize_text(std::string_view text,
@@ -70,21 +83,26 @@ PromptResult<std::vector<TokenId>> PromptWorker::tokenize_chat(const ChatParts& 
 }
 
 PromptResult<PreparedPrompt> PromptWorker::from_text(std::string_view text, AddSpecialTokens add,
-                                                     std::string_view salt, const StopCheck& stop) {
-  auto ids = encode(text, prompt_options(add, stop));
+                                                     std::string_view salt, const StopCheck& stop,
+                                                     const PromptTruncation& truncation) {
+  auto ids = encode(text, prompt_options(add, stop, truncation));
   if (!ids) return tl::unexpected(std::move(ids).error());
+  truncate(add, truncation, *ids);
   return prepare(*std::move(ids), salt);
 }
 
-PromptResult<PreparedPrompt> PromptWorker::from_ids(std::vector<TokenId> ids,
-                                                    std::string_view salt) {
+PromptResult<PreparedPrompt> PromptWorker::from_ids(std::vector<TokenId> ids, std::string_view salt,
+                                                    const PromptTruncation& truncation) {
+  truncate(AddSpecialTokens::kNo, truncation, ids);
   return prepare(std::move(ids), salt);
 }
 
 PromptResult<PreparedPrompt> PromptWorker::from_chat(const ChatParts& chat, AddSpecialTokens add,
-                                                     std::string_view salt, const StopCheck& stop) {
-  auto ids = encode_chat(chat, prompt_options(add, stop));
+                                                     std::string_view salt, const StopCheck& stop,
+                                                     const PromptTruncation& truncation) {
+  auto ids = encode_chat(chat, prompt_options(add, stop, truncation));
   if (!ids) return tl::unexpected(std::move(ids).error());
+  truncate(add, truncation, *ids);
   return prepare(*std::move(ids), salt);
 }
 

@@ -15,6 +15,7 @@
 #include "base/stop_check.h"
 #include "base/token_id.h"
 #include "front/chat_prompt.h"
+#include "front/prompt_truncation.h"
 #include "front/served_model.h"
 #include "kv/block_hash.h"
 #include "tokenizer/tokenizer.h"
@@ -54,14 +55,19 @@ class PromptWorker {
 
   // A prompt that cannot fit the context is refused as soon as that is certain: by its bytes
   // before any work, or when the tokens pass the limit.
+  // With a truncation no prompt is refused before it is tokenized whole. The first token is kept
+  // when it is the BOS that the tokenizer added.
   // `tenant_salt` as tenant_salt() below makes it; empty = the public domain.
   PromptResult<PreparedPrompt> from_text(std::string_view text, AddSpecialTokens add_special_tokens,
-                                         std::string_view tenant_salt, const StopCheck& stop = {});
+                                         std::string_view tenant_salt, const StopCheck& stop = {},
+                                         const PromptTruncation& truncation = {});
   // The ids are used as they are.
-  PromptResult<PreparedPrompt> from_ids(std::vector<TokenId> ids, std::string_view tenant_salt);
+  PromptResult<PreparedPrompt> from_ids(std::vector<TokenId> ids, std::string_view tenant_salt,
+                                        const PromptTruncation& truncation = {});
   // A template mostly writes the special tokens itself: AddSpecialTokens::kNo.
   PromptResult<PreparedPrompt> from_chat(const ChatParts& chat, AddSpecialTokens add_special_tokens,
-                                         std::string_view tenant_salt, const StopCheck& stop = {});
+                                         std::string_view tenant_salt, const StopCheck& stop = {},
+                                         const PromptTruncation& truncation = {});
 
   // The tokens alone: may be none, or more than the context holds.
   PromptResult<std::vector<TokenId>> tokenize_text(std::string_view text,
@@ -78,7 +84,10 @@ class PromptWorker {
   PromptResult<std::vector<TokenId>> encode_chat(const ChatParts& chat,
                                                  const EncodeOptions& options);
   // Options for a prompt that must fit the context.
-  EncodeOptions prompt_options(AddSpecialTokens add, const StopCheck& stop) const;
+  EncodeOptions prompt_options(AddSpecialTokens add, const StopCheck& stop,
+                               const PromptTruncation& truncation) const;
+  void truncate(AddSpecialTokens add, const PromptTruncation& truncation,
+                std::vector<TokenId>& ids) const;
   PromptError too_long(std::string_view tokens) const;
   PromptResult<PreparedPrompt> prepare(std::vector<TokenId> ids, std::string_view tenant_salt);
 

@@ -97,6 +97,25 @@ TEST(PromptWorker, TextIsEncodedAsTheTokenizerDoes) {
   EXPECT_THAT(broken.error().error.message, HasSubstr("not valid UTF-8 at byte offset 1"));
 }
 
+TEST(PromptWorker, APromptBeyondTheContextMayBeShortened) {
+  PromptWorker worker(demo());
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += " the cat";
+  ASSERT_FALSE(worker.from_text(text, AddSpecialTokens::kNo, ""));
+  const auto whole = *demo().tokenizer.encode(text, {.add_special_tokens = AddSpecialTokens::kNo});
+  const PromptTruncation left{10, TruncationSide::kLeft};
+  const auto last = worker.from_text(text, AddSpecialTokens::kNo, "", {}, left);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->ids, std::vector<TokenId>(whole.end() - 10, whole.end()));
+  EXPECT_THAT(last->block_hashes, SizeIs(2));
+  const PromptTruncation right{10, TruncationSide::kRight};
+  const auto first = worker.from_text(text, AddSpecialTokens::kNo, "", {}, right);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->ids, std::vector<TokenId>(whole.begin(), whole.begin() + 10));
+  // A truncation to more than the context holds does not help.
+  EXPECT_FALSE(worker.from_text(text, AddSpecialTokens::kNo, "", {}, {100, TruncationSide::kLeft}));
+}
+
 TEST(PromptWorker, ChatIsTheTemplatesTextWithItsSpecialTokens) {
   PromptWorker worker(demo());
   const auto prompt = worker.from_chat(

@@ -45,6 +45,8 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
                      .tokenizer_source = loaded.source,
                      .templates = templates ? std::optional(*std::move(templates)) : std::nullopt,
                      .no_templates_reason = std::move(no_templates_reason),
+                     .tool_format = nullptr,
+                     .reasoning_format = nullptr,
                      .generation = std::move(facts.generation),
                      .eos_ids = std::move(facts.eos_ids),
                      .limits = facts.limits,

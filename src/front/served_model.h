@@ -1,6 +1,6 @@
 // ServedModel: everything between text and tokens for one model: tokenizer, chat templates,
-// sampling defaults, and the identity that names the KV blocks of prompts. The command line and the
-// server share it. Immutable after loading: any thread.
+// sampling defaults, the format of tool calls, and the identity that names the KV blocks of
+// prompts. The command line and the server share it. Immutable after loading: any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,9 @@
 #include "chat_template/template_loader.h"
 #include "engine/engine.h"
 #include "engine/engine_loader.h"
+#include "front/reasoning_stream.h"
 #include "front/text_sections.h"
+#include "front/tool_format.h"
 #include "kv/block_hash.h"
 #include "model/generation_defaults.h"
 #include "tokenizer/tokenizer.h"
@@ -38,6 +40,10 @@ struct ServedModel {
   TokenizerSource tokenizer_source = TokenizerSource::kFiles;
   std::optional<ChatTemplates> templates;
   std::string no_templates_reason;  // when there are none
+  // How the model writes tool calls; nullptr: calls are part of the answer's text.
+  const ToolFormat* tool_format = nullptr;
+  // How it writes reasoning; nullptr: reasoning is part of the answer's text.
+  const ReasoningFormat* reasoning_format = nullptr;
   GenerationDefaults generation;
   std::vector<TokenId> eos_ids;
   EngineLimits limits;

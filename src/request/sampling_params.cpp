@@ -47,9 +47,16 @@ Status validate(const SamplingParams& p, std::int32_t vocab_size) {
   RETURN_IF_ERROR(in_range("presence_penalty", p.presence_penalty, -2, 2));
   RETURN_IF_ERROR(in_range("frequency_penalty", p.frequency_penalty, -2, 2));
   RETURN_IF_ERROR(in_range("logprobs", p.logprobs, -1, kMaxLogprobs));
+  RETURN_IF_ERROR(in_range("prompt_logprobs", p.prompt_logprobs, -1, kMaxLogprobs));
   for (const auto& [id, bias] : p.logit_bias) {
     RETURN_IF_ERROR(valid_token("logit_bias", id, vocab_size));
     RETURN_IF_ERROR(in_range("logit_bias", bias, -100, 100));
+  }
+  for (const TokenId id : p.allowed_token_ids) {
+    RETURN_IF_ERROR(valid_token("allowed_token_ids", id, vocab_size));
+  }
+  for (const std::vector<TokenId>& word : p.bad_words) {
+    for (const TokenId id : word) RETURN_IF_ERROR(valid_token("bad_words", id, vocab_size));
   }
   for (const TokenId id : p.stop_token_ids) {
     RETURN_IF_ERROR(valid_token("stop_token_ids", id, vocab_size));

@@ -31,6 +31,8 @@ struct SamplingParams {
   float presence_penalty = 0.0F;    // [-2, 2]; output tokens
   float frequency_penalty = 0.0F;   // [-2, 2]; output tokens
   std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> allowed_token_ids;       // no other token is sampled; empty = all may be
+  std::vector<std::vector<TokenId>> bad_words;  // the output contains none of these sequences
 
   std::vector<std::string> stop;  // matched on text, by the owner of the detokenizer
   std::vector<TokenId> stop_token_ids;
@@ -39,6 +41,10 @@ struct SamplingParams {
 
   // -1 = none; k >= 0: the chosen token's log-probability and those of the k most likely.
   std::int32_t logprobs = -1;
+  // The same for each token of the prompt but the first, given the tokens before it. Choice 0
+  // reports them. REQUIRES, for all of them: the request has no block hashes, since a token whose
+  // KV comes from the prefix cache has no logits.
+  std::int32_t prompt_logprobs = -1;
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };

@@ -36,6 +36,7 @@ struct Sequence {
   std::int32_t max_len = 0;  // prompt + max_tokens, at most the context
   std::int32_t computed = 0;
   std::int32_t in_flight = 0;
+  std::int32_t scored = 0;  // prompt tokens with log-probabilities so far, in plans included
   std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache when first admitted
 
   SequenceState state = SequenceState::kWaiting;

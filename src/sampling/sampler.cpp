@@ -18,8 +18,18 @@ float clamp_finite(float value) {
   return std::clamp(value, -kLargest, kLargest);
 }
 
-bool is_allowed(const std::uint32_t* mask, std::size_t token) {
-  return ((mask[token / 32] >> (token % 32)) & 1U) != 0;
+void apply_mask(const std::uint32_t* mask, std::span<float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (((mask[i / 32] >> (i % 32)) & 1U) == 0) logits[i] = kMinusInfinity;
+  }
+}
+
+void make_mask(std::span<const TokenId> ids, std::int32_t vocab_size,
+               std::vector<std::uint32_t>& mask) {
+  mask.clear();
+  if (ids.empty()) return;
+  mask.resize((static_cast<std::size_t>(vocab_size) + 31) / 32);
+  for (const TokenId id : ids) mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32);
 }
 
 }  // namespace
@@ -54,6 +64,8 @@ void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int3
   slot.logprobs = std::min(params.logprobs, kMaxLogprobs);
   slot.logit_bias = params.logit_bias;
   slot.stop_token_ids = params.stop_token_ids;
+  make_mask(params.allowed_token_ids, options_.vocab_size, slot.allowed);
+  slot.bad_words.assign(params.bad_words, output);
   if (slot.penalizes()) {
     slot.counts.reset(options_.vocab_size, options_.max_model_len, prompt, output);
   }
@@ -70,19 +82,47 @@ double Sampler::uniform_of(const Slot& slot, const SampleRow& row) {
   return sampling_uniform(slot.seed, slot.choice, static_cast<std::uint64_t>(row.output_index));
 }
 
-void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
-  CHECK(rows.size() == out.size());
-  const int tasks = static_cast<int>(std::min(rows.size(), scratch_.size()));
+template <class Work>
+void Sampler::for_each_row(std::size_t rows, Work work) {
+  const int tasks = static_cast<int>(std::min(rows, scratch_.size()));
   pool_.parallel_for(tasks, [&](int task) {
     Scratch& scratch = scratch_[static_cast<std::size_t>(task)];
-    for (auto i = static_cast<std::size_t>(task); i < rows.size();
-         i += static_cast<std::size_t>(tasks)) {
-      sample_row(rows[i], scratch, out[i]);
+    for (auto i = static_cast<std::size_t>(task); i < rows; i += static_cast<std::size_t>(tasks)) {
+      work(i, scratch);
     }
   });
+}
+
+void Sampler::score(std::span<const ScoreRow> rows, std::span<SampledRow> out) {
+  CHECK(rows.size() == out.size());
+  for_each_row(rows.size(),
+               [&](std::size_t i, Scratch& scratch) { score_row(rows[i], scratch, out[i]); });
+}
+
+void Sampler::score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const {
+  const std::span<const float> logits(row.logits, static_cast<std::size_t>(options_.vocab_size));
+  out.token = row.token;
+  out.num_logprobs = 0;
+  const LogitScan scan = scan_logits(logits);
+  out.failed = !scan.finite;
+  if (out.failed) return;
+  const ScoredToken own{logits[static_cast<std::size_t>(row.token)], row.token};
+  out.rank = 1;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    out.rank += ranks_before({logits[i], static_cast<TokenId>(i)}, own) ? 1 : 0;
+  }
+  add_logprobs(logits, scan.best.score, row.alternatives, scratch, out);
+}
+
+void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
+  CHECK(rows.size() == out.size());
+  for_each_row(rows.size(),
+               [&](std::size_t i, Scratch& scratch) { sample_row(rows[i], scratch, out[i]); });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
-    if (!out[i].failed && slot.penalizes()) slot.counts.add_output(out[i].token);
+    if (out[i].failed) continue;
+    if (slot.penalizes()) slot.counts.add_output(out[i].token);
+    slot.bad_words.add_output(out[i].token);
   }
 }
 
@@ -109,11 +149,9 @@ void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out
 }
 
 void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const {
-  if (row.allowed != nullptr) {
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (!is_allowed(row.allowed, i)) logits[i] = kMinusInfinity;
-    }
-  }
+  if (row.allowed != nullptr) apply_mask(row.allowed, logits);
+  if (!slot.allowed.empty()) apply_mask(slot.allowed.data(), logits);
+  slot.bad_words.forbid(logits);
   const auto at = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
   if (row.output_index < slot.min_tokens) {
     for (const TokenId id : options_.eos_ids) at(id) = kMinusInfinity;

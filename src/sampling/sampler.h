@@ -2,7 +2,8 @@
 // semantics follow vLLM:
 //
 //   1  log-probabilities, if requested: log-softmax of the model's logits
-//   2  token mask of the row; ids that min_tokens forbids (eos and stop ids, ignore_eos or not)
+//   2  token mask of the row; allowed ids; bad words; ids that min_tokens forbids (eos and stop
+//      ids, ignore_eos or not)
 //   3  logit bias, added
 //   4  repetition penalty (prompt and output: x > 0 ? x / r : x * r), frequency and presence
 //      penalty (output)
@@ -16,7 +17,8 @@
 // mask leaves no token, fails alone.
 //
 // Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
-// allocate nothing; assign() does on the first use of penalties in a slot.
+// allocate nothing; assign() does on the first use of penalties, allowed ids or bad words in a
+// slot.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,7 @@
 #include "base/thread_pool.h"
 #include "base/token_id.h"
 #include "request/sampling_params.h"
+#include "sampling/bad_words.h"
 #include "sampling/logits.h"
 #include "sampling/token_counts.h"
 
@@ -64,8 +67,16 @@ struct SampledRow {
   TokenId token = -1;  // -1 when failed
   bool failed = false;
   std::int32_t num_logprobs = 0;  // 0, or 1 + SamplingParams::logprobs
+  std::int32_t rank = 0;          // by score(): 1 when the token is the likeliest
   // The chosen token, then the most likely tokens, best first; these may include the chosen one.
   ScoredToken logprobs[kMaxRowLogprobs];
+};
+
+// One position of a prompt to score: `token` is the prompt's own.
+struct ScoreRow {
+  const float* logits = nullptr;  // [vocab_size]
+  TokenId token = 0;
+  std::int32_t alternatives = 0;
 };
 
 class Sampler {
@@ -85,6 +96,10 @@ class Sampler {
   // no slot occurs twice.
   void sample(std::span<const SampleRow> rows, std::span<SampledRow> out);
 
+  // The log-probabilities of given tokens and of the likeliest ones, by the model's logits alone.
+  // REQUIRES: out.size() == rows.size().
+  void score(std::span<const ScoreRow> rows, std::span<SampledRow> out);
+
  private:
   struct Slot {
     float temperature = 1.0F;
@@ -100,6 +115,8 @@ class Sampler {
     std::int32_t logprobs = -1;
     std::vector<std::pair<TokenId, float>> logit_bias;
     std::vector<TokenId> stop_token_ids;
+    std::vector<std::uint32_t> allowed;  // as SampleRow::allowed; empty: all
+    BadWords bad_words;
     TokenCounts counts;
 
     bool greedy() const { return temperature < 1e-5F; }
@@ -107,8 +124,8 @@ class Sampler {
       return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
     }
     bool edits(const SampleRow& row) const {
-      return row.allowed != nullptr || row.output_index < min_tokens || !logit_bias.empty() ||
-             penalizes();
+      return row.allowed != nullptr || !allowed.empty() || !bad_words.empty() ||
+             row.output_index < min_tokens || !logit_bias.empty() || penalizes();
     }
   };
   // One for each task of the pool.
@@ -119,6 +136,10 @@ class Sampler {
   };
 
   void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
+  void score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const;
+  // Runs `work(index, scratch)` for each row, split over the pool.
+  template <class Work>
+  void for_each_row(std::size_t rows, Work work);
   void edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const;
   static double uniform_of(const Slot& slot, const SampleRow& row);
   static TokenId draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch);

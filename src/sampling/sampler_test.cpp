@@ -39,12 +39,29 @@ SampledRow run_sampler(const Case& c) {
   return out;
 }
 
+// Whether the request itself rules the token out.
+bool oracle_forbids(const Case& c, TokenId id) {
+  const auto& allowed = c.params.allowed_token_ids;
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), id) == allowed.end()) {
+    return true;
+  }
+  std::vector<TokenId> next = c.output;
+  next.push_back(id);
+  for (const std::vector<TokenId>& word : c.params.bad_words) {
+    if (word.size() <= next.size() && std::equal(word.rbegin(), word.rend(), next.rbegin())) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Steps 2 to 4 of the order in sampler.h, token by token.
 std::vector<double> oracle_edit(const Case& c) {
   std::vector<double> x(c.logits.begin(), c.logits.end());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (!c.allowed.empty() && ((c.allowed[i / 32] >> (i % 32)) & 1U) == 0) x[i] = kMinusInfinity;
+    if (oracle_forbids(c, id)) x[i] = kMinusInfinity;
     const auto& stops = c.params.stop_token_ids;
     const bool ends = id <= 1 || std::find(stops.begin(), stops.end(), id) != stops.end();
     if (ends && static_cast<int>(c.output.size()) < c.params.min_tokens) x[i] = kMinusInfinity;
@@ -124,6 +141,16 @@ void randomize(Case& c, SplitMix64& random) {
   if (coin()) p.min_tokens = static_cast<std::int32_t>(random.below(40));
   if (coin()) p.stop_token_ids = {2, 5};
   if (coin()) p.logit_bias = {{3, 5.0F}, {4, -100.0F}, {7, 1.5F}};
+  if (random.below(4) == 0) {
+    for (TokenId id = 2; id < static_cast<TokenId>(c.logits.size()); id += 3) {
+      p.allowed_token_ids.push_back(id);
+    }
+  }
+  if (random.below(4) == 0) {
+    const TokenId last = c.output.back();
+    p.bad_words = {
+        {8}, {last, 9}, {c.output[c.output.size() - 2], last, 11}, {last > 0 ? last - 1 : 1, 14}};
+  }
   if (coin()) {
     c.allowed.resize((c.logits.size() + 31) / 32);
     for (auto& word : c.allowed) word = static_cast<std::uint32_t>(random());
@@ -253,12 +280,53 @@ TEST(SamplerTest, ARowThatOnlyDrawsIsNamedByItsDraw) {
   using Change = void (*)(SamplingParams&);
   for (const Change change : {Change([](SamplingParams& p) { p.logprobs = 0; }),
                               Change([](SamplingParams& p) { p.logit_bias = {{1, 0.5F}}; }),
+                              Change([](SamplingParams& p) { p.allowed_token_ids = {1, 2}; }),
+                              Change([](SamplingParams& p) { p.bad_words = {{1, 2}}; }),
                               Change([](SamplingParams& p) { p.repetition_penalty = 1.1F; }),
                               Change([](SamplingParams& p) { p.presence_penalty = 0.1F; }),
                               Change([](SamplingParams& p) { p.frequency_penalty = -0.1F; })}) {
     SamplingParams more = params;
     change(more);
     EXPECT_FALSE(draw_of(more, 2));
+  }
+}
+
+TEST(SamplerTest, ScoresAreLogProbabilitiesAndRanksOfGivenTokens) {
+  SplitMix64 random(11);
+  ThreadPool pool(2);
+  constexpr int kVocab = 333;
+  Sampler sampler(options_for(kVocab), pool);
+  std::vector<std::vector<float>> logits(9, std::vector<float>(kVocab));
+  std::vector<ScoreRow> rows;
+  for (std::vector<float>& row : logits) {
+    for (float& x : row) x = static_cast<float>(std::floor(random.uniform() * 40) / 4);  // ties
+    rows.push_back({row.data(), static_cast<TokenId>(random.below(kVocab)),
+                    static_cast<std::int32_t>(random.below(21))});
+  }
+  logits[4][7] = std::nanf("");
+  std::vector<SampledRow> out(rows.size());
+  sampler.score(rows, out);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    EXPECT_EQ(out[r].failed, r == 4);
+    if (r == 4) continue;
+    double sum = 0;
+    std::vector<ScoredToken> order;
+    for (int i = 0; i < kVocab; ++i) {
+      sum += std::exp(static_cast<double>(logits[r][static_cast<std::size_t>(i)]));
+      order.push_back({logits[r][static_cast<std::size_t>(i)], i});
+    }
+    std::sort(order.begin(), order.end(), ranks_before);
+    ASSERT_EQ(out[r].num_logprobs, 1 + rows[r].alternatives);
+    EXPECT_EQ(out[r].logprobs[0].id, rows[r].token);
+    EXPECT_EQ(order[static_cast<std::size_t>(out[r].rank) - 1].id, rows[r].token);
+    for (std::int32_t k = 0; k < out[r].num_logprobs; ++k) {
+      const ScoredToken& entry = out[r].logprobs[k];
+      if (k > 0) {
+        EXPECT_EQ(entry.id, order[static_cast<std::size_t>(k) - 1].id);
+      }
+      const auto logit = static_cast<double>(logits[r][static_cast<std::size_t>(entry.id)]);
+      EXPECT_NEAR(entry.score, logit - std::log(sum), 1e-5);
+    }
   }
 }
 

@@ -5,8 +5,9 @@
 //
 // A row is one sequence's share of the step: `query_len` tokens that follow `context_len` tokens,
 // which are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ
-// only
-// in these numbers. Logits are wanted at listed positions; commit takes 0 to query_len tokens.
+// only in these numbers. Logits are wanted at listed positions: some to sample from, and at most
+// SchedulerOptions::max_scored of a plan to score the tokens of prompts. Commit takes 0 to
+// query_len tokens.
 //
 // Order within a plan: table updates, then copies, then rows. Plans run in the order in which they
 // are submitted.
@@ -54,6 +55,16 @@ struct PlanRow {
   std::int32_t num_logits = 0;   // 0 for a prefill chunk that is not the prompt's last
   // Output index of the token that the row's first logits sample: the random counter.
   std::int32_t output_index = 0;
+  // The logits just before first_logit score tokens of the prompt: BatchPlan::scored, from
+  // first_scored on. They sample nothing.
+  std::int32_t num_scored = 0;
+  std::int32_t first_scored = 0;
+};
+
+// A token of a prompt whose log-probability is wanted, with those of the likeliest alternatives.
+struct ScoredPosition {
+  TokenId token = 0;
+  std::int32_t alternatives = 0;
 };
 
 // A sequence that gets its slot in this plan: newly admitted, or admitted again after preemption.
@@ -71,6 +82,7 @@ struct BatchPlan {
   std::vector<PlanRow> rows;
   std::vector<TokenId> token_ids;             // all rows' tokens, in row order
   std::vector<std::int32_t> logit_positions;  // relative to the row's first token
+  std::vector<ScoredPosition> scored;         // of all rows
   std::vector<SlotAssignment> assignments;
   std::vector<BlockTableUpdate> table_updates;
   std::vector<std::int32_t> block_ids;
@@ -97,6 +109,7 @@ struct BatchPlan {
     rows.clear();
     token_ids.clear();
     logit_positions.clear();
+    scored.clear();
     assignments.clear();
     table_updates.clear();
     block_ids.clear();

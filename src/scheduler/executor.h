@@ -24,6 +24,13 @@ struct TokenLogprob {
   float logprob = 0.0F;
 };
 
+// `rank`: 1 = the likeliest token of the vocabulary.
+struct PromptLogprob {
+  TokenId token = 0;
+  float logprob = 0.0F;
+  std::int32_t rank = 0;
+};
+
 // The result of one row, in the plan's order.
 struct RowResult {
   std::int32_t first_token = 0;  // index in StepResult::tokens
@@ -31,6 +38,9 @@ struct RowResult {
   // Per committed token: the chosen one, then the alternatives, most likely first.
   std::int32_t first_logprob = 0;
   std::int32_t num_logprobs = 0;
+  // In StepResult::prompt_logprobs: per scored position the prompt's token, then the alternatives.
+  std::int32_t first_prompt_logprob = 0;
+  std::int32_t num_prompt_logprobs = 0;
   bool failed = false;  // logits were not finite; the sequence ends with FinishReason::kError
 };
 
@@ -38,11 +48,13 @@ struct StepResult {
   std::vector<RowResult> rows;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
+  std::vector<PromptLogprob> prompt_logprobs;
 
   void clear() {
     rows.clear();
     tokens.clear();
     logprobs.clear();
+    prompt_logprobs.clear();
   }
 };
 

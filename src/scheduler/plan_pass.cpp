@@ -10,6 +10,11 @@ std::size_t share(std::size_t sequences, std::int32_t micro_batches) {
   return (sequences + batches - 1) / batches;
 }
 
+// Choice 0 scores the prompt for all choices of its request.
+bool scores_prompt(const Sequence& sequence) {
+  return sequence.request->sampling.prompt_logprobs >= 0 && sequence.choice == 0;
+}
+
 }  // namespace
 
 PlanPass::PlanPass(SchedulerState& state, TimePoint now, BatchPlan& plan)
@@ -31,10 +36,38 @@ void PlanPass::append_chunk(std::int32_t slot, std::int32_t count) {
   PlanRow& row = append_row(slot, count);
   const auto tokens = set().sequence[s]->tokens.begin() + row.context_len;
   plan_.token_ids.insert(plan_.token_ids.end(), tokens, tokens + count);
+  append_scored(slot, count, row);
   if (set().next[s] < set().prefill_end[s]) return;
   row.num_logits = 1;
   row.output_index = row.context_len + count - set().prompt_len[s];
   plan_.logit_positions.push_back(count - 1);
+}
+
+// A position scores the token behind it. Tokens that were scored before a preemption are computed
+// again and not scored again.
+void PlanPass::append_scored(std::int32_t slot, std::int32_t count, PlanRow& row) {
+  Sequence& owner = *set().sequence[at(slot)];
+  if (!scores_prompt(owner)) return;
+  row.first_scored = static_cast<std::int32_t>(plan_.scored.size());
+  const std::int32_t end = std::min(row.context_len + count, owner.prompt_len - 1);
+  for (std::int32_t i = std::max(row.context_len, owner.scored); i < end; ++i) {
+    plan_.logit_positions.push_back(i - row.context_len);
+    plan_.scored.push_back({owner.tokens[at(i + 1)], owner.request->sampling.prompt_logprobs});
+    ++row.num_scored;
+  }
+  owner.scored = std::max(owner.scored, end);
+  row.first_logit += row.num_scored;
+}
+
+// The tokens of a chunk of `count` whose positions the plan has room to score.
+std::int32_t PlanPass::within_scored(std::int32_t slot, std::int32_t count) const {
+  const Sequence& owner = *set().sequence[at(slot)];
+  if (!scores_prompt(owner)) return count;
+  const std::int32_t first = set().next[at(slot)];
+  const std::int32_t unscored_end = std::max(first, owner.scored) + score_room();
+  // The last token of the prompt has none behind it.
+  if (unscored_end >= owner.prompt_len - 1) return count;
+  return std::min(count, unscored_end - first);
 }
 
 RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> guesses) {
@@ -62,8 +95,9 @@ RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> 
 RowOutcome PlanPass::prefill(std::int32_t slot, std::int32_t max_tokens) {
   const std::int32_t first = set().next[at(slot)];
   const std::int32_t end = set().prefill_end[at(slot)];
-  std::int32_t count = std::min(max_tokens, end - first);
-  CHECK(count > 0);
+  CHECK(max_tokens > 0 && first < end);
+  std::int32_t count = within_scored(slot, std::min(max_tokens, end - first));
+  if (count == 0) return RowOutcome::kWaits;
   if (time_ != nullptr) {
     count = chunk_within_time(first, count, first + count == end);
     if (count == 0) return RowOutcome::kWaits;
@@ -325,6 +359,7 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (entry.order.ticket >= how.before_ticket) return false;
   Sequence& sequence = *entry.sequence;
   if (how.rows == PromptRows::kWhole && tokens_to_compute(sequence) > tokens_left()) return false;
+  if (scores_prompt(sequence) && score_room() == 0) return false;
   if (time_ != nullptr && !time_for(entry)) return false;
   if (!try_admit(position, how.reservation)) return false;
   // Its blocks are promised, so the first chunk cannot fail.

@@ -183,6 +183,12 @@ class PlanPass {
   void note_end();
   void append_decode(std::int32_t slot, std::int32_t position);
   void append_chunk(std::int32_t slot, std::int32_t count);
+  void append_scored(std::int32_t slot, std::int32_t count, PlanRow& row);
+  std::int32_t within_scored(std::int32_t slot, std::int32_t count) const;
+  // Positions of prompts that the plan may yet score.
+  std::int32_t score_room() const {
+    return state_.options.max_scored - static_cast<std::int32_t>(plan_.scored.size());
+  }
   TimePoint step_start() const;
   void sum_up_decodes();
   void begin_chunks();

@@ -23,6 +23,9 @@ class Policy {
   // than options.token_budget. A step has at most max(token_budget(), max_num_seqs) tokens, a row
   // at most min(token_budget(), max_model_len).
   virtual std::int32_t token_budget(const SchedulerOptions& options) const;
+  // Whether a prompt may take several rows. Prompts with log-probabilities do: a step has room for
+  // the logits of SchedulerOptions::max_scored positions.
+  virtual bool splits_prompts() const { return true; }
   // Whether the policy supports SchedulerOptions::time_budget: it plans all decodes of a step
   // before the chunks, so that the time left for chunks is known.
   virtual bool plans_by_time() const { return false; }

@@ -21,7 +21,9 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   const auto blocks = static_cast<std::size_t>(kv.options().max_blocks);
   plan.rows.reserve(seqs);
   plan.token_ids.reserve(seqs + static_cast<std::size_t>(options.token_budget));
-  plan.logit_positions.reserve(seqs);
+  const auto scored = static_cast<std::size_t>(options.max_scored);
+  plan.logit_positions.reserve(seqs + scored);
+  plan.scored.reserve(scored);
   plan.assignments.reserve(seqs);
   // One update each for: hits, blocks that left the window, copied, appended, moved down.
   plan.table_updates.reserve(seqs * groups * 5);
@@ -63,6 +65,12 @@ Status Scheduler::add(Sequence& sequence) {
   if (sampling.max_tokens < 1) {
     return invalid_argument(
         fmt::format("max_tokens must be at least 1, got {}", sampling.max_tokens));
+  }
+  if (sampling.prompt_logprobs >= 0 && (options.max_scored == 0 || !policy_->splits_prompts())) {
+    return unsupported(fmt::format(
+        "prompt_logprobs: the policy {} never splits a prompt, which log-probabilities of prompts "
+        "need; use --scheduler stall-free",
+        policy_->name()));
   }
   const std::int64_t wanted = std::int64_t{sequence.prompt_len} + sampling.max_tokens;
   const auto max_len =

@@ -36,6 +36,9 @@ struct SchedulerOptions {
   std::int32_t max_num_seqs = 64;  // running sequences, and slots
   std::int32_t max_model_len = 0;  // context: prompt + output of one sequence
   std::vector<TokenId> eos_ids;    // end-of-sequence ids of the model
+  // Positions of prompts whose log-probabilities one step computes. 0: requests for them are
+  // refused.
+  std::int32_t max_scored = 0;
   // The number of micro-batches in flight in a pipeline with that many stages. With more than one,
   // no sequence decodes in two micro-batches at once. Each has at most ceil(running /
   // micro_batches) rows of running sequences, and at most ceil(max_num_seqs / micro_batches) rows
@@ -74,9 +77,9 @@ class Scheduler {
 
   // Queues a new sequence, which must not move in memory until it is finished. Sets its max_len
   // from max_tokens and the context. Errors: kInvalidArgument when the prompt is empty or leaves no
-  // room in the context; kNotFound when there is no such adapter; kResourceExhausted when the
-  // sequence could not run even alone in the maximum of KV memory (the message says how much it
-  // needs).
+  // room in the context; kUnsupported when prompt_logprobs are wanted and the policy never splits
+  // prompts; kNotFound when there is no such adapter; kResourceExhausted when the sequence could
+  // not run even alone in the maximum of KV memory (the message says how much it needs).
   Status add(Sequence& sequence);
 
   // Ends a sequence: before return when it is not in flight, else when its last step in flight is

@@ -45,6 +45,7 @@ class HybridPolicy final : public Policy {
 
   std::string_view name() const override;
   std::int32_t token_budget(const SchedulerOptions& options) const override;
+  bool splits_prompts() const override { return false; }
   void plan(PlanPass& pass) override;
 
  private:
@@ -57,6 +58,7 @@ class PrefillFirstPolicy final : public Policy {
  public:
   std::string_view name() const override { return "prefill-first"; }
   std::int32_t token_budget(const SchedulerOptions& options) const override;
+  bool splits_prompts() const override { return false; }
   void plan(PlanPass& pass) override;
 };
 
@@ -67,6 +69,7 @@ class RequestLevelPolicy final : public Policy {
  public:
   std::string_view name() const override { return "request-level"; }
   std::int32_t token_budget(const SchedulerOptions& options) const override;
+  bool splits_prompts() const override { return false; }
   void plan(PlanPass& pass) override;
 
  private:

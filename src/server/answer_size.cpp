@@ -10,11 +10,13 @@ constexpr std::size_t kTextJson = 8;
 constexpr std::size_t kIdJson = 8;
 constexpr std::size_t kChatEntryJson = 96;
 constexpr std::size_t kCompletionEntryJson = 48;
+constexpr std::size_t kPromptEntryJson = 72;
 // Bytes of memory for each token.
 constexpr std::size_t kTextHeld = 8;
 constexpr std::size_t kIdHeld = 4;
 constexpr std::size_t kEntryHeld = 8;
 constexpr std::size_t kOffsetHeld = 8;
+constexpr std::size_t kPromptEntryHeld = 20;  // the prompt's own, and a choice's
 
 }  // namespace
 
@@ -26,6 +28,12 @@ AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& s
     const auto entries = static_cast<std::size_t>(1 + sampling.logprobs);
     token.json += entries * (call.kind == ApiKind::kChat ? kChatEntryJson : kCompletionEntryJson);
     token.held += entries * kEntryHeld + kOffsetHeld;
+  }
+  if (sampling.prompt_logprobs >= 0) {
+    const auto entries = static_cast<std::size_t>(1 + sampling.prompt_logprobs) * prompt_tokens;
+    const bool shown_twice = call.echo && call.prompt_logprobs >= 0;
+    choice.json += entries * kPromptEntryJson * (shown_twice ? 2 : 1);
+    choice.held += entries * kPromptEntryHeld;
   }
   if (call.return_token_ids) {
     token.json += kIdJson;
@@ -39,7 +47,7 @@ AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& s
 
 ApiResult<void> check_answer_size(const GenerationCall& call, const AnswerSize& size) {
   if (call.stream || size.json <= kMaxAnswerBytes) return {};
-  const bool has_logprobs = call.sampling.logprobs >= 0;
+  const bool has_logprobs = call.sampling.logprobs >= 0 || call.sampling.prompt_logprobs >= 0;
   return tl::unexpected(bad_field(
       has_logprobs ? "logprobs" : "max_tokens",
       fmt::format("the answer could have {} MiB, and at most {} MiB are answered at once; lower {}"

@@ -116,6 +116,16 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view path) {
   return keys;
 }
 
+Result<ApiKeys> ApiKeys::single(std::string_view key) {
+  if (!is_key(key)) {
+    return invalid_argument(
+        "--api-key (or SLUICE_API_KEY): the key must be 8 to 512 visible ASCII characters");
+  }
+  ApiKeys keys;
+  keys.keys_.push_back({"default", false, sha256(key)});
+  return keys;
+}
+
 const ApiKey* ApiKeys::find(const std::string* authorization) const {
   if (authorization == nullptr) return nullptr;
   std::string_view value = *authorization;

@@ -28,6 +28,8 @@ class ApiKeys {
   static Result<ApiKeys> load(const std::string& path);
   // The same from the file's text; `path` is for messages.
   static Result<ApiKeys> parse(std::string_view text, std::string_view path);
+  // One key, whose tenant is "default". Errors do not repeat the key.
+  static Result<ApiKeys> single(std::string_view key);
 
   // The key in an Authorization header ("Bearer KEY"); nullptr: missing or unknown.
   const ApiKey* find(const std::string* authorization) const;

@@ -76,5 +76,19 @@ TEST(ApiKeys, AMissingFileIsNamed) {
   EXPECT_NE(keys.error().message.find("/nonexistent/keys.txt"), std::string::npos);
 }
 
+TEST(ApiKeys, OneKeyForAllClients) {
+  const auto keys = ApiKeys::single("token-abc123");
+  ASSERT_TRUE(keys) << keys.error().message;
+  const std::string right = "Bearer token-abc123";
+  const std::string wrong = "Bearer token-abc124";
+  ASSERT_NE(keys->find(&right), nullptr);
+  EXPECT_EQ(keys->find(&right)->name, "default");
+  EXPECT_FALSE(keys->find(&right)->is_admin);
+  EXPECT_EQ(keys->find(&wrong), nullptr);
+  const auto refused = ApiKeys::single("short");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message.find("short"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice

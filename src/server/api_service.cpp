@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/sha256.h"
 #include "base/unix_time.h"
 #include "server/error_response.h"
 #include "server/page.h"
 #include "server/prepare_generation.h"
 #include "server/request_id.h"
 #include "server/response_json.h"
-#include "server/tokenize_answer.h"
 
 namespace sluice {
 namespace {
@@ -24,6 +25,8 @@ constexpr int kRetryWhileLoading = 1;   // seconds
 constexpr int kRetryWhileDraining = 5;  // until another instance has taken over
 // A longer body is long work: tens of milliseconds of tokenization.
 constexpr std::size_t kShortBody = 256 << 10;
+// How often silent streams are looked for.
+constexpr Duration kStreamWatch = std::chrono::seconds(1);
 constexpr std::string_view kRequestIdHeader = "X-Request-Id";
 
 ApiError make_error(int status, std::string message, std::string code) {
@@ -33,6 +36,13 @@ ApiError make_error(int status, std::string message, std::string code) {
   error.message = std::move(message);
   error.code = std::move(code);
   return error;
+}
+
+// The same for every answer of servers of one version, one model and one set of number formats.
+std::string system_fingerprint(std::string_view version, const ServedModel& model) {
+  const Hash128 root = block_hash_root(model.kv_identity);
+  const std::string text = fmt::format("{} {:016x}{:016x}", version, root.high, root.low);
+  return "fp_" + to_hex(sha256(text)).substr(0, 12);
 }
 
 ApiError shutting_down() { return make_error(503, "the server is shutting down", "unavailable"); }
@@ -54,7 +64,7 @@ ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& lo
           [this](std::size_t bytes, std::function<void()> work, std::function<void()> done) {
             run_on_worker(bytes, std::move(work), std::move(done));
           },
-          clock, log, metrics),
+          clock, log, metrics, options_.stream_keep_alive),
       started_(clock.now()),
       prompt_workers_(static_cast<std::size_t>(options_.workers)),
       pool_(options_.workers, options_.max_waiting_calls, options_.urgent) {}
@@ -65,6 +75,7 @@ ApiService::~ApiService() {
 
 void ApiService::set_model(const ServedModel& model, std::vector<StatusSpan> startup) {
   model_ = &model;
+  system_fingerprint_ = system_fingerprint(options_.version, model);
   startup_ = std::move(startup);
 }
 
@@ -433,10 +444,10 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
   const std::string key_name(call.record.client);
   on_worker<Prepared>(
       std::move(call),
-      [endpoint, key_name](PromptWorker& worker, std::string_view body,
-                           const StopCheck& stop) -> Prepared {
-        auto parsed =
-            endpoint == Endpoint::kChat ? parse_chat_call(body) : parse_completion_call(body);
+      [endpoint, key_name, unknown = options_.unknown_fields](
+          PromptWorker& worker, std::string_view body, const StopCheck& stop) -> Prepared {
+        auto parsed = endpoint == Endpoint::kChat ? parse_chat_call(body, unknown)
+                                                  : parse_completion_call(body, unknown);
         if (!parsed) return tl::unexpected(std::move(parsed).error());
         if (auto known = check_model(parsed->model, worker.model().name); !known) {
           return tl::unexpected(std::move(known).error());
@@ -453,25 +464,47 @@ void ApiService::prepared(Call call, Prepared result) {
   head.id = make_request_id(head.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-");
   head.created = unix_seconds();
   head.model = model_->name;
+  head.system_fingerprint = system_fingerprint_;
   call.record.model = model_->name;
   if (call.record.client.empty()) call.record.client = result->call.user;
+  note_ignored(*call.exchange, result->call.ignored_fields);
   generations_.start(std::move(call.exchange), *std::move(result), std::move(head),
                      model_->tokenizer, std::move(call.record));
+  watch_streams();
+}
+
+void ApiService::note_ignored(http::Exchange& exchange, std::span<const IgnoredField> fields) {
+  if (fields.empty()) return;
+  exchange.add_header({std::string(kIgnoredFieldsHeader), ignored_fields_value(fields)});
+  for (const std::string& line : ignored_fields_.new_lines(fields)) log_warning(line);
+}
+
+void ApiService::watch_streams() {
+  if (watches_streams_ || options_.stream_keep_alive == Duration{0}) return;
+  if (generations_.active() == 0) return;
+  watches_streams_ = true;
+  loop_.after(std::min(options_.stream_keep_alive, kStreamWatch), [this] {
+    watches_streams_ = false;
+    generations_.keep_streams_alive();
+    watch_streams();
+  });
 }
 
 void ApiService::tokenize(Call call, Endpoint endpoint) {
   on_worker<Text>(
       std::move(call),
-      [endpoint](PromptWorker& worker, std::string_view body, const StopCheck& stop) {
-        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, stop)
-                                               : detokenize_answer(worker.model(), body);
+      [endpoint, unknown = options_.unknown_fields](PromptWorker& worker, std::string_view body,
+                                                    const StopCheck& stop) {
+        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, unknown, stop)
+                                               : detokenize_answer(worker.model(), body, unknown);
       },
       &ApiService::text_ready);
 }
 
 void ApiService::text_ready(Call call, Text result) {
   if (!result) return answer(std::move(call), error_response(result.error(), {}));
-  answer_json(std::move(call), 200, *std::move(result));
+  note_ignored(*call.exchange, result->ignored_fields);
+  answer_json(std::move(call), 200, std::move(result->json));
 }
 
 }  // namespace sluice

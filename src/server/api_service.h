@@ -3,6 +3,7 @@
 // Owner: the command. Threads: the event loop's; work for the workers runs on theirs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,10 +23,12 @@
 #include "server/api_keys.h"
 #include "server/engine_loop.h"
 #include "server/generations.h"
+#include "server/ignored_fields.h"
 #include "server/origin_policy.h"
 #include "server/routes.h"
 #include "server/server_metrics.h"
 #include "server/status_json.h"
+#include "server/tokenize_answer.h"
 #include "server/worker_call.h"
 #include "server/worker_pool.h"
 
@@ -40,6 +43,8 @@ class ApiService final : public http::Handler {
     // Calls that may wait to be parsed and tokenized; one more is answered 429.
     std::size_t max_waiting_calls = 1024;
     OriginPolicy origins;
+    UnknownFields unknown_fields = UnknownFields::kIgnore;
+    Duration stream_keep_alive = std::chrono::seconds(15);  // 0: no comments in silent streams
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
@@ -76,7 +81,7 @@ class ApiService final : public http::Handler {
     AccessRecord record;
   };
   using Prepared = ApiResult<PreparedGeneration>;
-  using Text = ApiResult<std::string>;
+  using Text = ApiResult<TokenizeReply>;
 
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
   std::optional<ApiError> refuse_state() const;
@@ -111,6 +116,10 @@ class ApiService final : public http::Handler {
   void note_abandoned(WorkerCall& work, http::CloseReason reason);
   void run_on_worker(std::size_t bytes, std::function<void()> work, std::function<void()> done);
   void text_ready(Call call, Text result);
+  // Names the fields in the answer's header, and new ones in the log.
+  void note_ignored(http::Exchange& exchange, std::span<const IgnoredField> fields);
+  // Runs while calls are active.
+  void watch_streams();
   PromptWorker& worker(int index);
 
   const Options options_;
@@ -123,9 +132,12 @@ class ApiService final : public http::Handler {
   Generations generations_;
   const TimePoint started_;
   const ServedModel* model_ = nullptr;
+  std::string system_fingerprint_;
   std::vector<StatusSpan> startup_;
   bool draining_ = false;
   bool cancelled_ = false;
+  bool watches_streams_ = false;
+  IgnoredFieldLog ignored_fields_;
   std::unordered_set<std::shared_ptr<WorkerCall>> preparing_;  // calls that the workers have
   std::vector<Call> status_calls_;                             // wait for the engine's answer
   std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's

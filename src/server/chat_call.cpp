@@ -142,11 +142,11 @@ void read_hints(FieldReader& reader) {
 
 }  // namespace
 
-ApiResult<GenerationCall> parse_chat_call(std::string_view body) {
+ApiResult<GenerationCall> parse_chat_call(std::string_view body, UnknownFields unknown) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
-  FieldReader reader(*object, "");
   GenerationCall call;
+  FieldReader reader(*object, "", ignored_of(call, unknown));
   call.kind = ApiKind::kChat;
   call.add_special_tokens = false;  // the template has them
   std::string_view max_tokens_name = "max_tokens";
@@ -160,7 +160,7 @@ ApiResult<GenerationCall> parse_chat_call(std::string_view body) {
   read_hints(reader);
   reader.refuse_unless_neutral(kRefused);
   check_sampling(reader, call, max_tokens_name, "top_logprobs");
-  reader.refuse_unknown();
+  reader.check_unknown();
   if (reader.failed()) return tl::unexpected(*reader.error());
   return call;
 }

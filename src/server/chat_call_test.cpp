@@ -202,11 +202,8 @@ TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
       {R"("echo":true)", "echo", "continue_final_message", true},
       {R"("use_beam_search":true)", "use_beam_search", "use", true},
       {R"("length_penalty":0.5)", "length_penalty", "accepts only 1", true},
-      {R"("bad_words":["x"])", "bad_words", "logit_bias", true},
       {R"("guided_json":{})", "guided_json", "constrained", true},
       {R"("structured_outputs":{"regex":"a"})", "structured_outputs", "constrained", true},
-      {R"("prompt_logprobs":1)", "prompt_logprobs", "only output tokens", true},
-      {R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens", "shorten", true},
       {R"("chat_template":"{{ x }}")", "chat_template", "own template", true},
       {R"("documents":[{"text":"x"}])", "documents", "chat_template_kwargs", true},
       {R"("stream":true,"stream_options":{"include_obfuscation":true})",
@@ -298,6 +295,62 @@ TEST(ParseChatCall, UnknownFieldsAreRefusedWithTheNearestName) {
   expect_fault(chat(R"("colour":1)"), {"", "colour", "see docs/api.md"});
   expect_fault(chat(R"("x":1)"), {"", "x", "see docs/api.md"});
   expect_fault(chat('"' + std::string(5000, 'a') + "\":1"), {"", "", "... (5000 bytes)"});
+}
+
+TEST(ParseChatCall, UnknownFieldsAreListedWhenTheyAreIgnored) {
+  const std::string long_name(5000, 'a');
+  const auto call = parse_chat_call(
+      chat(R"("temprature":1,"colour":{"a":[1]},"stream":true,"stream_options":{"x y":1},)"
+           R"("colour":2,"user":"u",")" +
+           long_name + "\":1"),
+      UnknownFields::kIgnore);
+  ASSERT_TRUE(call) << call.error().message;
+  EXPECT_EQ(call->user, "u");
+  EXPECT_EQ(call->sampling.temperature, 1.0F) << "the misspelt field has no effect";
+  EXPECT_THAT(call->ignored_fields,
+              ElementsAre(IgnoredField{"stream_options.x%20y", ""},
+                          IgnoredField{"temprature", "temperature"}, IgnoredField{"colour", ""},
+                          IgnoredField{std::string(64, 'a'), ""}));
+}
+
+TEST(ParseChatCall, ListsOfIgnoredFieldsAreBounded) {
+  std::string fields;
+  for (int i = 0; i < 900; ++i) fields += (i > 0 ? ",\"z" : "\"z") + std::to_string(i) + "\":0";
+  const auto call = parse_chat_call(chat(fields), UnknownFields::kIgnore);
+  ASSERT_TRUE(call) << call.error().message;
+  EXPECT_EQ(call->ignored_fields.size(), kMaxIgnoredFields);
+}
+
+TEST(ParseChatCall, KnownFieldsThatAreNotServedAreNeverIgnored) {
+  const auto call =
+      parse_chat_call(chat(R"("guided_json":{"type":"object"})"), UnknownFields::kIgnore);
+  ASSERT_FALSE(call);
+  EXPECT_EQ(call.error().param, "guided_json");
+}
+
+TEST(ParseChatCall, TokensAndTruncationNameTheirFaults) {
+  const Fault faults[] = {
+      {R"("allowed_token_ids":[])", "allowed_token_ids", "is empty"},
+      {R"("allowed_token_ids":[1,-1])", "allowed_token_ids[1]", "token id"},
+      {R"("bad_words":"x")", "bad_words", "expected an array"},
+      {R"("bad_words":["x",""])", "bad_words[1]", "string of 1 to 256 bytes"},
+      {R"("truncate_prompt_tokens":0)", "truncate_prompt_tokens", "is 0; expected at least 1"},
+      {R"("truncate_prompt_tokens":-2)", "truncate_prompt_tokens", "from -1 to"},
+      {R"("truncation_side":"middle")", "truncation_side", "expected \"left\" or \"right\""},
+  };
+  for (const Fault& fault : faults) expect_fault(chat(fault.fields), fault);
+}
+
+TEST(ParseChatCall, TokensMayBeRuledOutAndPromptsShortened) {
+  const GenerationCall call =
+      parsed(chat(R"("allowed_token_ids":[5,3],"bad_words":["a","b c"],)"
+                  R"("truncate_prompt_tokens":-1,"truncation_side":"right")"));
+  EXPECT_THAT(call.sampling.allowed_token_ids, ElementsAre(5, 3));
+  EXPECT_THAT(call.bad_words, ElementsAre("a", "b c"));
+  EXPECT_EQ(call.truncate_prompt_tokens, -1);
+  EXPECT_EQ(call.truncation_side, TruncationSide::kRight);
+  EXPECT_EQ(parsed(chat("")).truncate_prompt_tokens, std::nullopt);
+  EXPECT_EQ(parsed(chat(R"("truncation_side":"left")")).truncation_side, TruncationSide::kLeft);
 }
 
 TEST(ParseChatCall, ModelAndMessagesAreRequired) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -71,18 +72,28 @@ void read_prompt(FieldReader& reader, std::vector<CompletionPrompt>& out) {
 
 void read_completion_fields(FieldReader& reader, GenerationCall& call) {
   constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-  if (const auto limit = reader.integer("max_tokens", 1, kMaxInt32)) {
-    call.sampling.max_tokens = static_cast<std::int32_t>(*limit);
+  if (const auto limit = reader.integer("max_tokens", 0, kMaxInt32)) {
+    call.prompt_only = *limit == 0;
+    call.sampling.max_tokens = std::max(1, static_cast<std::int32_t>(*limit));
     call.given.max_tokens = true;
   }
   if (const auto logprobs = reader.integer("logprobs", 0, kMaxLogprobs)) {
     call.sampling.logprobs = static_cast<std::int32_t>(*logprobs);
   }
   reader.read_into("echo", call.echo);
+  if (call.prompt_only && !call.echo && call.prompt_logprobs < 0) {
+    reader.bad("max_tokens",
+               "is 0, so nothing would be answered; set echo or prompt_logprobs, or "
+               "ask for at least 1 token");
+  }
   if (call.echo && call.sampling.logprobs >= 0) {
-    reader.unsupported("echo",
-                       "is true together with logprobs; prompts have no logprobs here, ask "
-                       "for one of the two");
+    // The echo's log-probabilities are those of the prompt.
+    call.sampling.prompt_logprobs = std::max(call.sampling.prompt_logprobs, call.sampling.logprobs);
+    if (call.stream && call.sampling.n > 1) {
+      reader.unsupported("n",
+                         "is above 1 in a stream with echo and logprobs; ask for a whole "
+                         "answer, or for one choice");
+    }
   }
   if (const auto best_of = reader.integer("best_of", 1, kMaxInt32)) {
     if (*best_of != call.sampling.n) {
@@ -101,18 +112,18 @@ void read_completion_fields(FieldReader& reader, GenerationCall& call) {
 
 }  // namespace
 
-ApiResult<GenerationCall> parse_completion_call(std::string_view body) {
+ApiResult<GenerationCall> parse_completion_call(std::string_view body, UnknownFields unknown) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
-  FieldReader reader(*object, "");
   GenerationCall call;
+  FieldReader reader(*object, "", ignored_of(call, unknown));
   call.kind = ApiKind::kCompletion;
   read_common_fields(reader, call);
   read_prompt(reader, call.prompts);
   read_completion_fields(reader, call);
   reader.refuse_unless_neutral(kRefused);
   check_sampling(reader, call, "max_tokens", "logprobs");
-  reader.refuse_unknown();
+  reader.check_unknown();
   if (reader.failed()) return tl::unexpected(*reader.error());
   return call;
 }

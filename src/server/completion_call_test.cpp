@@ -79,11 +79,14 @@ TEST(ParseCompletionCall, FaultsNameTheField) {
       {R"("prompt":[2147483647])", "prompt[0]", "token id from 0 to 2147483646"},
       {R"("prompt":[)" + many + "]", "prompt", "got 257 prompts; at most 256"},
       {R"("prompt":["a","b","c","d","e","f","g","h","i"],"n":128)", "n", "at most 1024"},
-      {R"("prompt":"a","max_tokens":0)", "max_tokens", "from 1"},
+      {R"("prompt":"a","max_tokens":0)", "max_tokens", "nothing would be answered"},
+      {R"("prompt":"a","max_tokens":-1)", "max_tokens", "from 0"},
+      {R"("prompt":"a","prompt_logprobs":21)", "prompt_logprobs", "from 0 to 20"},
+      {R"("prompt":"a","prompt_logprobs":1,"stream":true)", "prompt_logprobs", "whole answer"},
+      {R"("prompt":"a","echo":true,"logprobs":1,"stream":true,"n":2)", "n", "in a stream", true},
       {R"("prompt":"a","min_tokens":17)", "min_tokens", "max_tokens (16)"},
       {R"("prompt":"a","logprobs":true)", "logprobs", "expected a whole number from 0 to 20"},
       {R"("prompt":"a","logprobs":21)", "logprobs", "from 0 to 20"},
-      {R"("prompt":"a","echo":true,"logprobs":1)", "echo", "together with logprobs", true},
       {R"("prompt":"a","best_of":3)", "best_of", "got 3 with n 1", true},
       {R"("prompt":"a","suffix":"b")", "suffix", "inserted", true},
       {R"("prompt":"a","prompt_embeds":"b")", "prompt_embeds", "token ids", true},
@@ -99,6 +102,22 @@ TEST(ParseCompletionCall, FaultsNameTheField) {
     EXPECT_THAT(call.error().message, HasSubstr(fault.message)) << fault.fields;
     EXPECT_EQ(call.error().code, fault.unsupported ? "unsupported" : "") << fault.fields;
   }
+}
+
+TEST(ParseCompletionCall, AnEchoWithLogprobsScoresThePrompt) {
+  const auto call =
+      parse_completion_call(completion(R"("prompt":"a","echo":true,"logprobs":2,"max_tokens":0)"));
+  ASSERT_TRUE(call) << call.error().message;
+  EXPECT_TRUE(call->prompt_only);
+  EXPECT_EQ(call->sampling.max_tokens, 1);
+  EXPECT_EQ(call->sampling.prompt_logprobs, 2);
+  EXPECT_EQ(call->prompt_logprobs, -1) << "the answer has no field of that name";
+  const auto both = parse_completion_call(
+      completion(R"("prompt":"a","echo":true,"logprobs":2,"prompt_logprobs":5)"));
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_FALSE(both->prompt_only);
+  EXPECT_EQ(both->sampling.prompt_logprobs, 5);
+  EXPECT_EQ(both->prompt_logprobs, 5);
 }
 
 TEST(ParseCompletionCall, ABrokenBodyHasNoField) {

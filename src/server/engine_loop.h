@@ -32,6 +32,8 @@ struct OutputEvent {
   std::uint32_t num_tokens = 0;
   std::uint32_t first_logprob = 0;
   std::uint32_t num_logprobs = 0;
+  std::uint32_t first_prompt_logprob = 0;
+  std::uint32_t num_prompt_logprobs = 0;
   TimePoint time;             // when the step was committed
   TimePoint first_scheduled;  // when the choice first ran; zero: never
 };
@@ -65,6 +67,7 @@ struct OutputBatch {
   std::vector<OutputEvent> events;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
+  std::vector<PromptLogprob> prompt_logprobs;
   std::vector<RefusedRequest> refused;
   std::vector<StepRecord> steps;
   std::vector<RequestProgress> progress;  // when has_progress: it was asked for
@@ -76,6 +79,10 @@ struct OutputBatch {
   }
   std::span<const TokenLogprob> logprobs_of(const OutputEvent& event) const {
     return std::span(logprobs).subspan(event.first_logprob, event.num_logprobs);
+  }
+  std::span<const PromptLogprob> prompt_logprobs_of(const OutputEvent& event) const {
+    return std::span(prompt_logprobs)
+        .subspan(event.first_prompt_logprob, event.num_prompt_logprobs);
   }
   void clear();  // keeps capacity
 };

@@ -3,48 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cfloat>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "base/nearest_name.h"
+
 namespace sluice {
 namespace {
-
-// How many single-character edits apart two names are; anything above 2 is 3.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  constexpr std::size_t kLongest = 40;
-  constexpr std::size_t kFar = 3;
-  if (a.size() > kLongest || b.size() > kLongest) return kFar;
-  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= kFar) return kFar;
-  std::array<std::size_t, kLongest + 1> row{};
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0U : 1U)});
-      diagonal = above;
-    }
-  }
-  return std::min(row[b.size()], kFar);
-}
-
-std::string_view nearest(std::string_view name, std::span<const std::string_view> known) {
-  std::string_view best;
-  std::size_t best_distance = 3;
-  for (const std::string_view candidate : known) {
-    const std::size_t distance = edit_distance(name, candidate);
-    // Two edits turn any name of two letters into any other.
-    if (distance < best_distance && distance < name.size() / 2 + 1) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
 
 bool is_empty(const JsonValue& value) {
   if (const auto* text = value.string()) return text->empty();
@@ -231,23 +198,32 @@ void FieldReader::fail(ApiError error) {
   if (!error_) error_ = std::move(error);
 }
 
-void FieldReader::refuse_unknown() {
+void FieldReader::check_unknown() {
   if (failed()) return;
   for (const JsonMember& member : *object_) {
     if (std::ranges::find(known_, member.name) != known_.end()) continue;
-    const std::string_view near = nearest(member.name, known_);
-    // A name may be as long as a body; shown_value cuts it.
-    const std::string shown = shown_value(JsonValue{member.name});
-    constexpr std::size_t kLongestParam = 64;
-    const bool short_name = member.name.size() <= kLongestParam;
-    const std::string param = short_name ? prefix_ + member.name : std::string();
-    const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
-                                          : fmt::format("did you mean \"{}\"?", near);
-    fail(bad_field(param,
-                   fmt::format("unknown field {}{}{}; {}", shown, prefix_.empty() ? "" : " in ",
-                               prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
-    return;
+    if (ignored_ != nullptr && ignored_->size() >= kMaxIgnoredFields) return;
+    const std::string_view near = nearest_name(member.name, known_);
+    if (ignored_ == nullptr) return refuse_unknown(member.name, near);
+    ignore(member.name, near);
   }
+}
+
+void FieldReader::refuse_unknown(const std::string& name, std::string_view near) {
+  // A name may be as long as a body; shown_value cuts it.
+  const std::string shown = shown_value(JsonValue{name});
+  const std::string param = name.size() <= kMaxShownFieldBytes ? prefix_ + name : std::string();
+  const std::string hint = near.empty() ? "see docs/api.md for the fields that are served"
+                                        : fmt::format("did you mean \"{}\"?", near);
+  fail(
+      bad_field(param, fmt::format("unknown field {}{}{}; {}", shown, prefix_.empty() ? "" : " in ",
+                                   prefix_.substr(0, prefix_.size() - !prefix_.empty()), hint)));
+}
+
+void FieldReader::ignore(const std::string& name, std::string_view near) {
+  IgnoredField field{shown_field_name(prefix_ + name), std::string(near)};
+  const auto has_name = [&](const IgnoredField& one) { return one.name == field.name; };
+  if (std::ranges::none_of(*ignored_, has_name)) ignored_->push_back(std::move(field));
 }
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 
 #include "base/token_id.h"
 #include "server/api_error.h"
+#include "server/ignored_fields.h"
 #include "server/request_json.h"
 
 namespace sluice {
@@ -29,9 +30,11 @@ struct RefusedField {
 
 class FieldReader {
  public:
-  // `prefix` goes before names in errors: "" or "stream_options.".
-  FieldReader(const JsonValue::Object& object, std::string prefix)
-      : object_(&object), prefix_(std::move(prefix)) {}
+  // `prefix` goes before names in errors: "" or "stream_options.". Unknown fields are appended to
+  // `ignored`, which must outlive the reader; nullptr: they are errors.
+  FieldReader(const JsonValue::Object& object, std::string prefix,
+              std::vector<IgnoredField>* ignored)
+      : object_(&object), prefix_(std::move(prefix)), ignored_(ignored) {}
 
   // Names must be literals: the reader keeps them as the known names.
   const JsonValue* find(std::string_view name);
@@ -62,13 +65,18 @@ class FieldReader {
   void fail(ApiError error);
   bool failed() const { return error_.has_value(); }
 
-  // A member whose name no call has asked for is an error.
-  void refuse_unknown();
+  // Finds the members whose names no call has asked for: each is ignored or an error.
+  void check_unknown();
+  std::vector<IgnoredField>* ignored() const { return ignored_; }
   const std::optional<ApiError>& error() const { return error_; }
 
  private:
+  void refuse_unknown(const std::string& name, std::string_view near);
+  void ignore(const std::string& name, std::string_view near);
+
   const JsonValue::Object* object_;
   std::string prefix_;
+  std::vector<IgnoredField>* ignored_;
   std::vector<std::string_view> known_;
   std::optional<ApiError> error_;
 };

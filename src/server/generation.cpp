@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "server/answer_size.h"
+#include "server/answer_text.h"
 #include "server/error_response.h"
+#include "server/logprob_lists.h"
 
 namespace sluice {
 namespace {
@@ -23,7 +25,7 @@ constexpr std::size_t kJsonPerLogprob = 96;  // of an ordinary token
 struct Generation::Choice {
   explicit Choice(TextStream text_stream) : stream(std::move(text_stream)) {}
 
-  TextStream stream;
+  AnswerText stream;
   std::int32_t index = 0;   // in the answer
   std::int32_t number = 0;  // the engine's, of its request
   FinishReason finish_reason = FinishReason::kNone;
@@ -34,11 +36,13 @@ struct Generation::Choice {
   TimePoint first_token;
   TimePoint last_token;
   // Since the last chunk; of the whole answer when it is not streamed.
-  std::string text;
+  AnswerParts parts;
   std::vector<TokenId> tokens;
   std::vector<std::int64_t> offsets;          // of each token's text, of the last step
   std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
   std::vector<std::int64_t> logprob_offsets;  // of the tokens that `logprobs` holds
+  // `logprobs` begins with the echoed prompt, whose first token has no log-probability.
+  bool begins_with_prompt = false;
 };
 
 struct Generation::Prompt {
@@ -47,6 +51,9 @@ struct Generation::Prompt {
   RequestId id = 0;
   std::string echo;
   std::int64_t echo_length = 0;  // code points
+  std::vector<std::int64_t> echo_offsets;
+  // 1 + SamplingParams::prompt_logprobs for each token but the first.
+  std::vector<PromptLogprob> scores;
   std::int64_t prompt_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int32_t unfinished = 0;
@@ -58,11 +65,14 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
                        const GenerationContext& context, RequestId first_id, AccessRecord record)
     : exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
+      tool_format_(prepared.tool_format),
+      tool_parameters_(std::move(prepared.tool_parameters)),
       head_(std::move(head)),
       writer_(head_),
       context_(context),
       first_id_(first_id),
       record_(std::move(record)),
+      last_write_(context.clock.now()),
       held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {
     Prompt prompt;
@@ -70,11 +80,16 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
     prompt.prompt = std::move(part.prompt);
     prompt.sampling = std::move(part.sampling);
     prompt.echo = std::move(part.echo);
+    prompt.echo_offsets = std::move(part.echo_offsets);
     prompt.echo_length = utf8::count_code_points(prompt.echo);
     prompt.prompt_tokens = static_cast<std::int64_t>(prompt.prompt.ids.size());
     record_.prompt_tokens += prompt.prompt_tokens;
     for (TextStream& stream : part.streams) {
       Choice choice(std::move(stream));
+      if (part.reasoning != nullptr) {
+        choice.stream.read_reasoning(*part.reasoning, part.begins_inside_reasoning);
+      }
+      if (tool_format_ != nullptr) choice.stream.read_calls(*tool_format_, tool_parameters_);
       choice.index = static_cast<std::int32_t>(unfinished_choices_++);
       choice.number = static_cast<std::int32_t>(prompt.choices.size());
       prompt.choices.push_back(std::move(choice));
@@ -92,7 +107,8 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   Prompt& prompt = prompts_[index];
   Request request;
   request.id = prompt.id;
-  if (call_.return_token_ids) {
+  const bool scored = prompt.sampling.prompt_logprobs >= 0;
+  if (call_.return_token_ids || scored) {
     request.prompt = prompt.prompt.ids;
   } else {
     request.prompt = std::move(prompt.prompt.ids);
@@ -102,12 +118,13 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   request.priority = call_.priority;
   request.client_key = std::move(client_key);
   request.block_hashes = std::move(prompt.prompt.block_hashes);
-  request.block_hash_root = prompt.prompt.block_hash_root;
+  if (!scored) request.block_hash_root = prompt.prompt.block_hash_root;
   return request;
 }
 
 TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
-                             std::span<const TokenLogprob> logprobs) {
+                             std::span<const TokenLogprob> logprobs,
+                             std::span<const PromptLogprob> prompt_logprobs) {
   TokenTiming timing;
   if (finished_) return timing;
   Prompt& prompt = prompts_[event.request - first_id_];
@@ -122,6 +139,9 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     fail(to_api_error(unavailable("the engine is stopping")));
     return timing;
   }
+  prompt.scores.insert(prompt.scores.end(), prompt_logprobs.begin(), prompt_logprobs.end());
+  if (tokens.empty() && event.finish_reason == FinishReason::kNone) return timing;
+  if (call_.prompt_only) tokens = {};
   // The other choices find the first choice's blocks, which is no cache hit of the prompt.
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
@@ -129,8 +149,8 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
     take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {
-    choice.stream.finish(choice.text);
-    end_choice(choice, event.finish_reason);
+    choice.stream.finish(/*stopped=*/false, choice.parts);
+    end_choice(choice, call_.prompt_only ? FinishReason::kLength : event.finish_reason);
   }
   if (choice.finish_reason != FinishReason::kNone) {
     --prompt.unfinished;
@@ -179,7 +199,7 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
 void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
                              std::span<const TokenLogprob> logprobs, FinishReason finish) {
   choice.offsets.clear();
-  const TextStream::Taken taken = choice.stream.push(tokens, choice.text, choice.offsets, finish);
+  const TextStream::Taken taken = choice.stream.push(tokens, finish, choice.parts, choice.offsets);
   record_.completion_tokens += static_cast<std::int64_t>(taken.tokens);
   if (call_.return_token_ids) {
     const auto kept = tokens.first(taken.tokens);
@@ -189,6 +209,7 @@ void Generation::take_tokens(Prompt& prompt, Choice& choice, std::span<const Tok
   if (!taken.stopped) return;
   const auto which = choice.stream.stopped_by();
   CHECK(which.has_value());
+  choice.stream.finish(/*stopped=*/true, choice.parts);
   choice.stop_reason = prompt.sampling.stop[*which];
   end_choice(choice, FinishReason::kStop);
   context_.engine.end_choice(prompt.id, choice.number, FinishReason::kStop);
@@ -205,60 +226,55 @@ void Generation::append_logprobs(const Prompt& prompt, Choice& choice, std::size
   }
 }
 
-namespace {
-
-// Tokens as text. `entries` has `per_token` for each of `offsets`: the chosen one, then the top
-// ones.
-LogprobList make_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
-                              std::span<const TokenLogprob> entries,
-                              std::span<const std::int64_t> offsets) {
-  const auto get = [&tokenizer, per_token, entries, offsets](std::size_t index,
-                                                             OutputTokenLogprobs& out) {
-    const auto text_of = [&](const TokenLogprob& entry) {
-      return TokenLogprobText{entry.token, tokenizer.token_bytes(entry.token), entry.logprob};
-    };
-    const auto own = entries.subspan(index * per_token, per_token);
-    out.chosen = text_of(own.front());
-    out.top.clear();
-    for (const TokenLogprob& entry : own.subspan(1)) out.top.push_back(text_of(entry));
-    out.text_offset = offsets[index];
-  };
-  return {offsets.size(), get};
-}
-
-// The same with the data, so that it outlives the choice.
-LogprobList owning_logprob_list(const Tokenizer& tokenizer, std::size_t per_token,
-                                std::vector<TokenLogprob> entries,
-                                std::vector<std::int64_t> offsets) {
-  struct Data {
-    std::vector<TokenLogprob> entries;
-    std::vector<std::int64_t> offsets;
-  };
-  // Shared because std::function copies its captures.
-  const auto data = std::make_shared<const Data>(Data{std::move(entries), std::move(offsets)});
-  LogprobList list = make_logprob_list(tokenizer, per_token, data->entries, data->offsets);
-  return {list.size, [data, get = std::move(list.get)](
-                         std::size_t index, OutputTokenLogprobs& out) { get(index, out); }};
-}
-
-}  // namespace
-
 void Generation::end_choice(Choice& choice, FinishReason reason) {
   choice.finish_reason = reason;
   --unfinished_choices_;
   if (record_.finish_reason.empty()) record_.finish_reason = finish_reason_name(reason);
 }
 
+// Puts the prompt in front of a choice that has not been sent yet.
+void Generation::add_echo(const Prompt& prompt, Choice& choice) const {
+  choice.parts.content.insert(0, prompt.echo);
+  if (prompt.echo_offsets.empty()) return;
+  const std::vector<TokenId>& ids = prompt.prompt.ids;
+  const auto per_token = static_cast<std::size_t>(1 + prompt.sampling.logprobs);
+  const auto per_score = static_cast<std::size_t>(1 + prompt.sampling.prompt_logprobs);
+  CHECK(per_score >= per_token && prompt.scores.size() == (ids.size() - 1) * per_score);
+  std::vector<TokenLogprob> entries(per_token, TokenLogprob{ids.front(), 0.0F});
+  entries.reserve(ids.size() * per_token + choice.logprobs.size());
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+    for (std::size_t k = 0; k < per_token; ++k) {
+      const PromptLogprob& score = prompt.scores[i * per_score + k];
+      entries.push_back({score.token, score.logprob});
+    }
+  }
+  choice.logprobs.insert(choice.logprobs.begin(), entries.begin(), entries.end());
+  choice.logprob_offsets.insert(choice.logprob_offsets.begin(), prompt.echo_offsets.begin(),
+                                prompt.echo_offsets.end());
+  choice.begins_with_prompt = true;
+}
+
+PromptLogprobList Generation::prompt_logprob_list(const Prompt& prompt) const {
+  const auto per_score = static_cast<std::size_t>(1 + prompt.sampling.prompt_logprobs);
+  const auto shown = static_cast<std::size_t>(1 + call_.prompt_logprobs);
+  CHECK(prompt.scores.size() == (prompt.prompt.ids.size() - 1) * per_score);
+  return make_prompt_logprob_list(context_.tokenizer, prompt.scores, per_score, shown,
+                                  prompt.prompt.ids.size());
+}
+
 // Text that is held back takes its tokens and log-probabilities with it.
 void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed) {
   const bool ended = choice.finish_reason != FinishReason::kNone;
-  if (choice.text.empty() && !ended && choice.started) return;
+  if (choice.parts.empty() && !ended && choice.started) return;
   if (!streaming_) begin_stream();
   ChunkPart part;
   part.index = choice.index;
   part.first = !choice.started;
-  if (part.first && !prompt.echo.empty()) choice.text.insert(0, prompt.echo);
-  part.text = choice.text;
+  if (part.first && call_.echo) add_echo(prompt, choice);
+  part.text = choice.parts.content;
+  part.reasoning = choice.parts.reasoning;
+  part.tool_calls = choice.parts.calls;
+  part.called_tools = choice.stream.any_call();
   part.finish_reason = choice.finish_reason;
   part.stop_reason = choice.stop_reason;
   LogprobList logprobs;
@@ -275,16 +291,17 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   append_sse(chunk_, pending_);
   pending_commits_.push_back(committed);
   choice.started = true;
-  choice.text.clear();
+  choice.parts.clear();
   choice.tokens.clear();
   choice.logprobs.clear();
   choice.logprob_offsets.clear();
+  choice.begins_with_prompt = false;
 }
 
 LogprobList Generation::logprob_list(const Prompt& prompt, const Choice& choice) const {
-  return make_logprob_list(context_.tokenizer,
-                           static_cast<std::size_t>(1 + prompt.sampling.logprobs), choice.logprobs,
-                           choice.logprob_offsets);
+  const LogprobShape shape{static_cast<std::size_t>(1 + prompt.sampling.logprobs),
+                           choice.begins_with_prompt};
+  return make_logprob_list(context_.tokenizer, shape, choice.logprobs, choice.logprob_offsets);
 }
 
 void Generation::begin_stream() {
@@ -314,10 +331,23 @@ void Generation::flush() {
   long_answer_ = std::move(answer);
 }
 
+void Generation::write(std::string_view bytes) {
+  record_.bytes += static_cast<std::int64_t>(bytes.size());
+  last_write_ = context_.clock.now();
+  exchange_->write(bytes);
+}
+
+void Generation::keep_alive(TimePoint now, Duration silence) {
+  if (!call_.stream || finished_ || now - last_write_ < silence) return;
+  // A client that does not read has bytes to come anyway.
+  if (streaming_ && exchange_->unsent_bytes() > 0) return;
+  if (!streaming_) begin_stream();
+  write(": keep-alive\n\n");
+}
+
 void Generation::write_pending() {
   if (pending_.empty()) return;
-  record_.bytes += static_cast<std::int64_t>(pending_.size());
-  exchange_->write(pending_);
+  write(pending_);
   measure_delivery();
   pending_.clear();
   if (exchange_->unsent_bytes() <= kMaxUnsentBytes) return;
@@ -336,8 +366,7 @@ void Generation::finish_stream() {
     append_sse(chunk_, pending_);
   }
   append_sse("[DONE]", pending_);
-  record_.bytes += static_cast<std::int64_t>(pending_.size());
-  exchange_->write(pending_);
+  write(pending_);
   exchange_->end_stream();
   measure_delivery();
 }
@@ -356,17 +385,26 @@ WholeAnswer Generation::whole_answer() {
   whole.usage = usage();
   for (Prompt& prompt : prompts_) {
     for (Choice& choice : prompt.choices) {
+      if (call_.echo) add_echo(prompt, choice);
       ChoiceAnswer answer;
       answer.index = choice.index;
-      answer.text = std::move(choice.text);
-      if (!prompt.echo.empty()) answer.text.insert(0, prompt.echo);
-      whole.about_bytes += answer.text.size() + kJsonPerLogprob * choice.logprobs.size();
+      answer.text = std::move(choice.parts.content);
+      answer.reasoning = std::move(choice.parts.reasoning);
+      answer.tool_calls = std::move(choice.parts.calls);
+      whole.about_bytes +=
+          answer.text.size() + answer.reasoning.size() + kJsonPerLogprob * choice.logprobs.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);
       if (prompt.sampling.logprobs >= 0) {
-        answer.logprobs = owning_logprob_list(
-            context_.tokenizer, static_cast<std::size_t>(1 + prompt.sampling.logprobs),
-            std::exchange(choice.logprobs, {}), std::exchange(choice.logprob_offsets, {}));
+        const LogprobShape shape{static_cast<std::size_t>(1 + prompt.sampling.logprobs),
+                                 choice.begins_with_prompt};
+        answer.logprobs =
+            owning_logprob_list(context_.tokenizer, shape, std::exchange(choice.logprobs, {}),
+                                std::exchange(choice.logprob_offsets, {}));
+      }
+      if (call_.prompt_logprobs >= 0) {
+        answer.prompt_logprobs = prompt_logprob_list(prompt);
+        whole.about_bytes += kJsonPerLogprob * prompt.scores.size();
       }
       if (call_.return_token_ids) {
         answer.token_ids = std::move(choice.tokens);
@@ -405,9 +443,8 @@ void Generation::fail(const ApiError& error) {
   cancel_requests(FinishReason::kError);
   if (streaming_) {
     append_sse(to_json(error), pending_);
-    record_.bytes += static_cast<std::int64_t>(pending_.size());
     record_.close_reason = "error";
-    exchange_->write(pending_);
+    write(pending_);
     exchange_->end_stream();
   } else {
     http::Response response = error_response(error, record_.request_id);

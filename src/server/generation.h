@@ -2,8 +2,9 @@
 // per prompt. It turns the results of steps into text and answers, in chunks (SSE) or whole.
 //
 // A stream's status and headers go out with its first token, so an error before it has a status of
-// its own. A later error ends the stream with an error event instead of [DONE]. A client that does
-// not read may leave kMaxUnsentBytes; beyond that the connection is closed and the request
+// its own; a stream that has been silent for long before that begins with a comment, which needs
+// the headers. A later error ends the stream with an error event instead of [DONE]. A client that
+// does not read may leave kMaxUnsentBytes; beyond that the connection is closed and the request
 // cancelled.
 //
 // Owner: Generations. Threads: the event loop's.
@@ -89,7 +90,8 @@ class Generation {
 
   // One event of the engine; flush() follows when the batch is through.
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
-                   std::span<const TokenLogprob> logprobs);
+                   std::span<const TokenLogprob> logprobs,
+                   std::span<const PromptLogprob> prompt_logprobs = {});
   void flush();
   // After flush(): an answer that is too long to become JSON on the event loop. The caller makes
   // the JSON on a worker and then calls answer().
@@ -100,6 +102,10 @@ class Generation {
   // True once the call is finished.
   // Shared with a worker that makes the answer, which may end after the generation.
   std::shared_ptr<const std::atomic<bool>> finished_flag() const { return finished_flag_; }
+
+  // Writes a comment into the stream if it has sent nothing for `silence`, so that proxies between
+  // server and client keep the connection. Answers that are not streams get none.
+  void keep_alive(TimePoint now, Duration silence);
 
   // Ends the call with an error, unless it is finished.
   void fail(const ApiError& error);
@@ -124,11 +130,14 @@ class Generation {
   void append_logprobs(const Prompt& prompt, Choice& choice, std::size_t tokens,
                        std::span<const TokenLogprob> logprobs);
   void end_choice(Choice& choice, FinishReason reason);
+  void add_echo(const Prompt& prompt, Choice& choice) const;
+  PromptLogprobList prompt_logprob_list(const Prompt& prompt) const;
   void append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed);
   void begin_stream();
   void finish_stream();
   WholeAnswer whole_answer();
   LogprobList logprob_list(const Prompt& prompt, const Choice& choice) const;
+  void write(std::string_view bytes);
   void write_pending();
   void measure_delivery();
   void finish();
@@ -138,6 +147,8 @@ class Generation {
 
   ExchangePtr exchange_;
   GenerationCall call_;
+  const ToolFormat* const tool_format_;
+  const ToolParameters tool_parameters_;
   AnswerHead head_;
   ChunkWriter writer_;
   const GenerationContext context_;
@@ -147,6 +158,7 @@ class Generation {
   std::vector<Prompt> prompts_;
   std::size_t unfinished_choices_ = 0;
   bool streaming_ = false;  // headers are out
+  TimePoint last_write_;    // to the stream; before its first: when the call began
   bool finished_ = false;
   bool answering_ = false;  // a worker makes the answer
   // Shared, see finished_flag().

@@ -1,6 +1,6 @@
 // GenerationCall: one HTTP request to generate, in native types, parsed and checked as far as that
-// needs no model. Every known field is either used or refused by name; an unknown field is refused
-// by name too. Values: plain; any thread.
+// needs no model. Every known field is either used or refused by name. Unknown fields are listed in
+// the call, or refused by name with UnknownFields::kRefuse. Values: plain; any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "base/token_id.h"
+#include "front/prompt_truncation.h"
 #include "front/sampling_defaults.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
+#include "server/ignored_fields.h"
 
 namespace sluice {
 
@@ -46,6 +48,12 @@ struct GenerationCall {
   SamplingParams sampling;
   GivenSampling given;  // the model's generation_config.json fills in the others
   bool echo = false;    // kCompletion: the prompt's text in front of each choice
+  // max_tokens was 0: the answer is about the prompt alone. The engine still samples one token,
+  // which the answer leaves out: sampling.max_tokens is 1.
+  bool prompt_only = false;
+  // vLLM: the answer has the log-probabilities of the prompt's tokens, with so many alternatives;
+  // -1: it has none. sampling.prompt_logprobs is at least this.
+  std::int32_t prompt_logprobs = -1;
 
   bool stream = false;
   bool include_usage = false;           // stream_options: a last chunk with usage
@@ -54,13 +62,21 @@ struct GenerationCall {
   bool add_special_tokens = true;       // kCompletion: BOS as the tokenizer says; kChat: false
   bool skip_special_tokens = true;
 
+  // vLLM: the prompt keeps so many tokens; -1: as many as the context has room for.
+  std::optional<std::int32_t> truncate_prompt_tokens;
+  TruncationSide truncation_side = TruncationSide::kLeft;
+  std::vector<std::string> bad_words;  // become SamplingParams::bad_words with the tokenizer
+
   std::string user;        // the client that fair scheduling charges without an API key
   std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own
   std::int32_t priority = 0;
+  std::vector<IgnoredField> ignored_fields;
 };
 
-ApiResult<GenerationCall> parse_chat_call(std::string_view body);
-ApiResult<GenerationCall> parse_completion_call(std::string_view body);
+ApiResult<GenerationCall> parse_chat_call(std::string_view body,
+                                          UnknownFields unknown = UnknownFields::kRefuse);
+ApiResult<GenerationCall> parse_completion_call(std::string_view body,
+                                                UnknownFields unknown = UnknownFields::kRefuse);
 
 // /tokenize: text or chat to ids; /detokenize: ids to text (vLLM's shapes).
 struct TokenizeCall {
@@ -69,12 +85,22 @@ struct TokenizeCall {
   std::optional<ChatPart> chat;
   bool add_special_tokens = true;
   bool return_token_strs = false;
+  std::vector<IgnoredField> ignored_fields;
 };
 struct DetokenizeCall {
   std::optional<std::string> model;
   std::vector<TokenId> tokens;
+  std::vector<IgnoredField> ignored_fields;
 };
-ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body);
-ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body);
+ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body,
+                                            UnknownFields unknown = UnknownFields::kRefuse);
+ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body,
+                                                UnknownFields unknown = UnknownFields::kRefuse);
+
+// The list for FieldReader: of the call, or none when unknown fields are refused.
+template <class Call>
+std::vector<IgnoredField>* ignored_of(Call& call, UnknownFields unknown) {
+  return unknown == UnknownFields::kIgnore ? &call.ignored_fields : nullptr;
+}
 
 }  // namespace sluice

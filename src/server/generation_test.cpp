@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -28,6 +30,24 @@ const ServedModel& demo_model() {
   return model;
 }
 
+// The same model with a template that reads tools, and answers as those of Qwen 3.
+const ServedModel& tool_model() {
+  static const ServedModel model = [] {
+    namespace fs = std::filesystem;
+    const fs::path directory = fs::path(testing::TempDir()) / "generation_test_tools";
+    fs::create_directories(directory);
+    std::ofstream(directory / "chat_template.jinja")
+        << "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    ServedModel with_tools = test::load_demo_model(256);
+    with_tools.templates = *ChatTemplates::load(directory.string());
+    with_tools.tool_format = find_tool_format("hermes");
+    with_tools.reasoning_format = find_reasoning_format("qwen3");
+    fs::remove_all(directory);
+    return with_tools;
+  }();
+  return model;
+}
+
 std::vector<TokenId> tokens_of(std::string_view text) {
   auto ids = demo_model().tokenizer.encode(text, {AddSpecialTokens::kNo});
   CHECK(ids.has_value());
@@ -41,7 +61,7 @@ class GenerationTest : public testing::Test {
   void start(std::string_view body, ApiKind kind = ApiKind::kCompletion) {
     auto call = kind == ApiKind::kChat ? parse_chat_call(body) : parse_completion_call(body);
     ASSERT_TRUE(call) << call.error().message;
-    PromptWorker worker(demo_model());
+    PromptWorker worker(tool_format_ == nullptr ? demo_model() : tool_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
     ASSERT_TRUE(prepared) << prepared.error().message;
     http::Request request;
@@ -49,7 +69,7 @@ class GenerationTest : public testing::Test {
     exchange_ = std::make_shared<FakeExchange>(std::move(request));
     AccessRecord record;
     record.request_id = "req-1";
-    AnswerHead head{kind, "cmpl-1", 7, "demo"};
+    AnswerHead head{kind, "cmpl-1", 7, "demo", ""};
     generation_ = std::make_unique<Generation>(exchange_, *std::move(prepared), head, context_,
                                                kFirstId, record);
   }
@@ -77,11 +97,12 @@ class GenerationTest : public testing::Test {
   }
 
   // A choice's tokens, one per step, and its end with the last.
-  void give_text(std::string_view text, std::int32_t choice = 0, std::size_t prompt = 0) {
-    const auto tokens = tokens_of(text);
+  void give_text(std::string_view text, std::int32_t choice = 0, std::size_t prompt = 0,
+                 FinishReason end = FinishReason::kLength) {
+    auto tokens = tokens_of(text);
+    if (end == FinishReason::kStop) tokens.push_back(5);  // the stop token is no text
     for (std::size_t i = 0; i < tokens.size() && !generation_->finished(); ++i) {
-      give(prompt, choice, {tokens[i]},
-           i + 1 == tokens.size() ? FinishReason::kLength : FinishReason::kNone);
+      give(prompt, choice, {tokens[i]}, i + 1 == tokens.size() ? end : FinishReason::kNone);
     }
   }
 
@@ -112,6 +133,7 @@ class GenerationTest : public testing::Test {
 
   json answer() const { return json::parse(exchange_->body); }
 
+  const ToolFormat* tool_format_ = nullptr;  // of the model; nullptr: it has none
   test::FakeEngineLoop engine_;
   std::shared_ptr<FakeExchange> exchange_;
   std::unique_ptr<Generation> generation_;
@@ -157,6 +179,46 @@ TEST_F(GenerationTest, AStreamBeginsWithTheFirstTokenAndEndsWithDone) {
   EXPECT_THAT(usage["choices"], IsEmpty());
   EXPECT_EQ(usage["usage"]["completion_tokens"], tokens_of(" a boat went out.").size());
   EXPECT_EQ(all[all.size() - 3]["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(GenerationTest, ASilentStreamGetsComments) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  const Duration silence = std::chrono::seconds(15);
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_FALSE(exchange_->head) << "not silent for long";
+  clock_.advance(silence);
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_EQ(exchange_->head->status, 200);
+  EXPECT_EQ(exchange_->body, ": keep-alive\n\n");
+  generation_->keep_alive(clock_.now(), silence);
+  EXPECT_EQ(exchange_->writes, 1) << "the comment broke the silence";
+  exchange_->body.clear();
+  give_text(" a boat");
+  EXPECT_EQ(streamed_text(), " a boat");
+  EXPECT_TRUE(exchange_->ended);
+}
+
+TEST_F(GenerationTest, AnErrorBehindACommentIsAnEvent) {
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  clock_.advance(std::chrono::seconds(15));
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  exchange_->body.clear();
+  generation_->fail(to_api_error(unavailable("the engine has failed: oops")));
+  EXPECT_EQ(events().back()["error"]["message"], "the engine has failed: oops");
+}
+
+TEST_F(GenerationTest, NoCommentsForWholeAnswersAndForClientsThatDoNotRead) {
+  start(R"({"model":"demo","prompt":"One day"})");
+  clock_.advance(std::chrono::hours(1));
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  EXPECT_FALSE(exchange_->head);
+  start(R"({"model":"demo","prompt":"One day","stream":true})");
+  give(0, 0, {tokens_of(" a boat")[0]});
+  exchange_->reads = false;
+  clock_.advance(std::chrono::hours(1));
+  const int writes = exchange_->writes;
+  generation_->keep_alive(clock_.now(), std::chrono::seconds(15));
+  EXPECT_EQ(exchange_->writes, writes);
 }
 
 TEST_F(GenerationTest, OneWritePerStep) {
@@ -230,6 +292,108 @@ TEST_F(GenerationTest, LogprobsHaveOffsetsBehindTheEcho) {
   EXPECT_GT(logprobs["text_offset"][1], 0);
 }
 
+// Scores of `count` prompt tokens with two alternatives each, as the engine reports them.
+std::vector<PromptLogprob> scores_of(std::span<const TokenId> ids) {
+  std::vector<PromptLogprob> scores;
+  for (const TokenId id : ids.subspan(1)) {
+    scores.push_back({id, -1.5F, 7});
+    scores.push_back({70, -0.25F, 1});
+    scores.push_back({71, -0.5F, 2});
+  }
+  return scores;
+}
+
+TEST_F(GenerationTest, AnEchoWithLogprobsHasThoseOfThePrompt) {
+  start(R"({"model":"demo","prompt":"One day","echo":true,"logprobs":2})");
+  const Request request = generation_->make_request(0, "");
+  EXPECT_EQ(request.sampling.prompt_logprobs, 2);
+  EXPECT_TRUE(request.block_hashes.empty() && !request.block_hash_root);
+  const auto scores = scores_of(request.prompt);
+  OutputEvent event;
+  event.request = kFirstId;
+  // The prompt takes two steps.
+  generation_->take(event, {}, {}, std::span(scores).first(3));
+  generation_->flush();
+  EXPECT_FALSE(exchange_->head);
+  generation_->take(event, {}, {}, std::span(scores).subspan(3));
+  give_text(" a boat");
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["text"], "One day a boat");
+  const json& logprobs = choice["logprobs"];
+  const std::size_t prompt = request.prompt.size();
+  ASSERT_EQ(logprobs["tokens"].size(), prompt + tokens_of(" a boat").size());
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -1.5);
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 3U);
+  EXPECT_EQ(logprobs["token_logprobs"][prompt], -0.5);
+  std::string text;
+  for (std::size_t i = 0; i < logprobs["tokens"].size(); ++i) {
+    EXPECT_EQ(logprobs["text_offset"][i], text.size()) << i;
+    if (i > 0) text += logprobs["tokens"][i].get<std::string>();  // BOS is no text
+  }
+  EXPECT_EQ(text, "One day a boat");
+  EXPECT_FALSE(choice.contains("prompt_logprobs"));
+}
+
+TEST_F(GenerationTest, PromptLogprobsHaveVllmsShape) {
+  start(R"({"model":"demo","prompt":"One day","prompt_logprobs":2,"n":2,"max_tokens":0})");
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  event.finish_reason = FinishReason::kLength;
+  event.num_tokens = 1;
+  const TokenId token = 80;
+  generation_->take(event, std::span(&token, 1), {}, scores_of(request.prompt));
+  event.choice = 1;
+  generation_->take(event, std::span(&token, 1), {});
+  generation_->flush();
+  ASSERT_TRUE(exchange_->ended);
+  EXPECT_EQ(answer()["usage"]["completion_tokens"], 0);
+  for (const json& choice : answer()["choices"]) {
+    EXPECT_EQ(choice["text"], "");
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_TRUE(choice["logprobs"].is_null());
+    const json& prompt = choice["prompt_logprobs"];
+    ASSERT_EQ(prompt.size(), request.prompt.size());
+    EXPECT_TRUE(prompt[0].is_null());
+    const json& own = prompt[1][std::to_string(request.prompt[1])];
+    EXPECT_EQ(own["logprob"], -1.5);
+    EXPECT_EQ(own["rank"], 7);
+    EXPECT_EQ(own["decoded_token"], demo_model().tokenizer.token_bytes(request.prompt[1]));
+    EXPECT_EQ(prompt[1]["70"]["rank"], 1);
+    EXPECT_EQ(prompt[1].size(), 3U);
+  }
+}
+
+TEST_F(GenerationTest, AChatHasPromptLogprobsBesideItsChoices) {
+  start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}],"prompt_logprobs":2})",
+        ApiKind::kChat);
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  generation_->take(event, {}, {}, scores_of(request.prompt));
+  give_text("a boat");
+  EXPECT_EQ(answer()["prompt_logprobs"].size(), request.prompt.size());
+}
+
+TEST_F(GenerationTest, AStreamEchoesThePromptWithItsLogprobsFirst) {
+  start(R"({"model":"demo","prompt":"One day","echo":true,"logprobs":2,"stream":true})");
+  const Request request = generation_->make_request(0, "");
+  OutputEvent event;
+  event.request = kFirstId;
+  generation_->take(event, {}, {}, scores_of(request.prompt));
+  generation_->flush();
+  EXPECT_FALSE(exchange_->head) << "the first chunk comes with the first token";
+  give_text(" a boat");
+  EXPECT_EQ(streamed_text(), "One day a boat");
+  const auto all = events();
+  EXPECT_EQ(all[0]["choices"][0]["logprobs"]["tokens"].size(), request.prompt.size() + 1);
+  EXPECT_TRUE(all[0]["choices"][0]["logprobs"]["token_logprobs"][0].is_null());
+  EXPECT_EQ(all[1]["choices"][0]["logprobs"]["tokens"].size(), 1U);
+  EXPECT_FALSE(all[1]["choices"][0]["logprobs"]["token_logprobs"][0].is_null());
+}
+
 TEST_F(GenerationTest, TokenIdsWhenAskedFor) {
   start(R"({"model":"demo","prompt":"One day","return_token_ids":true})");
   EXPECT_EQ(generation_->make_request(0, "").prompt, *demo_model().tokenizer.encode("One day"));
@@ -247,6 +411,107 @@ TEST_F(GenerationTest, ChatChunksBeginWithTheRole) {
   const auto all = events();
   EXPECT_EQ(all[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_FALSE(all[1]["choices"][0]["delta"].contains("role"));
+}
+
+constexpr std::string_view kToolChat =
+    R"({"model":"demo","messages":[{"role":"user","content":"hi"}],)"
+    R"("tools":[{"type":"function","function":{"name":"f"}}])";
+constexpr std::string_view kToolAnswer =
+    R"(I look. <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>)"
+    R"(<tool_call>{"name": "g", "arguments": {}}</tool_call>)";
+
+TEST_F(GenerationTest, ToolCallsAreReadFromTheText) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  const json choice = answer()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "I look.");
+  const json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["function"]["name"], "f");
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(calls[1]["function"]["name"], "g");
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+  EXPECT_FALSE(calls[0].contains("index"));
+}
+
+TEST_F(GenerationTest, AnAnswerOfCallsAloneHasNoContent) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + "}", ApiKind::kChat);
+  give_text(R"(<tool_call>{"name": "f"}</tool_call>)");
+  EXPECT_TRUE(answer()["choices"][0]["message"]["content"].is_null());
+  EXPECT_EQ(answer()["choices"][0]["finish_reason"], "length") << "the limit ended it";
+}
+
+TEST_F(GenerationTest, ToolCallsAreDeltasOfAStream) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + R"(,"stream":true})", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  std::string content;
+  std::vector<json> calls;
+  json finish;
+  for (const json& event : events()) {
+    if (!event.is_object()) continue;
+    const json& choice = event["choices"][0];
+    const json& delta = choice["delta"];
+    if (delta.contains("content") && delta["content"].is_string()) {
+      content += delta["content"].get<std::string>();
+    }
+    if (delta.contains("tool_calls")) {
+      EXPECT_TRUE(finish.is_null());
+      calls.insert(calls.end(), delta["tool_calls"].begin(), delta["tool_calls"].end());
+    }
+    if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
+  }
+  EXPECT_EQ(content, "I look.");
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[1]["index"], 1);
+  EXPECT_EQ(calls[0]["function"]["arguments"], R"({"a":1})");
+  EXPECT_EQ(finish, "tool_calls");
+}
+
+TEST_F(GenerationTest, ReasoningIsAPartOfItsOwn) {
+  tool_format_ = find_tool_format("hermes");
+  start(std::string(kToolChat) + R"(})", ApiKind::kChat);
+  const std::string thinking = "<think>I look.</think>";
+  give_text(thinking + std::string(kToolAnswer), 0, 0, FinishReason::kStop);
+  const json message = answer()["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "I look.");
+  EXPECT_EQ(message["content"], "I look.");
+  EXPECT_EQ(message["tool_calls"].size(), 2U);
+}
+
+TEST_F(GenerationTest, ReasoningIsDeltasOfAStream) {
+  tool_format_ = find_tool_format("hermes");
+  start(R"({"model":"demo","messages":[{"role":"user","content":"x <think>"}],"stream":true})",
+        ApiKind::kChat);
+  give_text("I look.</think>Yes.");
+  std::string reasoning;
+  std::string content;
+  for (const json& event : events()) {
+    if (!event.is_object()) continue;
+    const json& delta = event["choices"][0]["delta"];
+    if (delta.contains("reasoning_content")) {
+      reasoning += delta["reasoning_content"].get<std::string>();
+      EXPECT_EQ(content, "");
+    }
+    if (delta.contains("content") && delta["content"].is_string()) {
+      content += delta["content"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(reasoning, "I look.") << "the prompt ended inside";
+  EXPECT_EQ(content, "Yes.");
+}
+
+TEST_F(GenerationTest, WithoutToolsNothingIsReadAsACall) {
+  tool_format_ = find_tool_format("hermes");
+  start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}]})", ApiKind::kChat);
+  give_text(kToolAnswer, 0, 0, FinishReason::kStop);
+  EXPECT_EQ(answer()["choices"][0]["message"]["content"], kToolAnswer);
+  EXPECT_EQ(answer()["choices"][0]["finish_reason"], "stop");
 }
 
 TEST_F(GenerationTest, ChatsGetSpecialTokensOnTopOnlyWhenTheyAsk) {

@@ -20,12 +20,13 @@ std::size_t counted_bytes(const Generation& generation) {
 }  // namespace
 
 Generations::Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Clock& clock,
-                         AccessLog& log, ServerMetrics& metrics)
+                         AccessLog& log, ServerMetrics& metrics, Duration keep_alive)
     : engine_(engine),
       run_on_worker_(std::move(run_on_worker)),
       clock_(clock),
       log_(log),
-      metrics_(metrics) {}
+      metrics_(metrics),
+      keep_alive_(keep_alive) {}
 
 Generations::~Generations() = default;
 
@@ -99,6 +100,11 @@ void Generations::take_outputs() {
   give_progress({});  // nothing will come any more
 }
 
+void Generations::keep_streams_alive() {
+  const TimePoint now = clock_.now();
+  for (const auto& [id, generation] : generations_) generation->keep_alive(now, keep_alive_);
+}
+
 void Generations::measure_engine() {
   metrics_.engine(engine_.state(), batch_.gauges, engine_.unfinished_requests());
 }
@@ -112,7 +118,8 @@ void Generations::take_batch() {
     if (found == by_request_.end()) continue;  // ended meanwhile
     Generation& generation = *found->second;
     const TokenTiming timing =
-        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event));
+        generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event),
+                        batch_.prompt_logprobs_of(event));
     if (timing.ttft) live_.ttft.add(*timing.ttft);
     if (timing.tbt) {
       live_.tbt.add(*timing.tbt);

@@ -29,9 +29,9 @@ class Generations {
   using RunOnWorker = std::function<void(std::size_t bytes, std::function<void()> work,
                                          std::function<void()> done)>;
 
-  // REQUIRES: all outlive it.
+  // `keep_alive`: the silence after which a stream gets a comment. REQUIRES: all outlive it.
   Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Clock& clock, AccessLog& log,
-              ServerMetrics& metrics);
+              ServerMetrics& metrics, Duration keep_alive);
   ~Generations();
   Generations(const Generations&) = delete;
   Generations& operator=(const Generations&) = delete;
@@ -42,6 +42,8 @@ class Generations {
 
   // Takes what the engine has reported: after each of its wake-ups.
   void take_outputs();
+  // Writes a comment into each stream that has been silent for `keep_alive`.
+  void keep_streams_alive();
   // Also on its own, so that gauges are right between wake-ups.
   void measure_engine();
   // Ends every call.
@@ -73,6 +75,7 @@ class Generations {
   const Clock& clock_;
   AccessLog& log_;
   ServerMetrics& metrics_;
+  const Duration keep_alive_;
   RetryAfter retry_after_;
   LiveStats live_;
   RequestId next_id_ = 1;

@@ -38,7 +38,8 @@ class GenerationsTest : public testing::Test {
     auto prepared = prepare_generation(worker, *std::move(call), "");
     CHECK(prepared.has_value());
     auto exchange = std::make_shared<FakeExchange>(http::Request{});
-    generations_.start(exchange, *std::move(prepared), {ApiKind::kCompletion, "cmpl-1", 7, "demo"},
+    generations_.start(exchange, *std::move(prepared),
+                       {ApiKind::kCompletion, "cmpl-1", 7, "demo", ""},
                        long_context_model().tokenizer, {});
     return exchange;
   }
@@ -67,7 +68,10 @@ class GenerationsTest : public testing::Test {
       [this](std::size_t, std::function<void()> work, std::function<void()> done) {
         jobs_.push_back({std::move(work), std::move(done)});
       },
-      clock_, *log_, metrics_};
+      clock_,
+      *log_,
+      metrics_,
+      std::chrono::seconds(15)};
 };
 
 const json kLong = {{"model", "demo"}, {"prompt", "x"}, {"max_tokens", 5000}, {"logprobs", 20}};

@@ -81,12 +81,16 @@ void append_completion_logprobs(const LogprobList& tokens, std::string& out) {
   append_each(tokens, out,
               [&](const Token& token) { append_json_integer(token.text_offset, out); });
   out += R"(,"token_logprobs":)";
-  append_each(tokens, out, [&](const Token& token) { append_logprob(token.chosen.logprob, out); });
+  append_each(tokens, out, [&](const Token& token) {
+    token.has_logprob ? append_logprob(token.chosen.logprob, out) : void(out += "null");
+  });
   out += R"(,"tokens":)";
   append_each(tokens, out,
               [&](const Token& token) { append_json_string(token.chosen.bytes, out); });
   out += R"(,"top_logprobs":)";
-  append_each(tokens, out, [&](const Token& token) { append_top_by_text(token, out); });
+  append_each(tokens, out, [&](const Token& token) {
+    token.has_logprob ? append_top_by_text(token, out) : void(out += "null");
+  });
   out += '}';
 }
 
@@ -103,6 +107,50 @@ std::size_t logprobs_json_bound(ApiKind kind, const LogprobList& tokens) {
     tokens.get(i, token);
     bytes += 2 * entry(token.chosen);  // completions repeat it among the top ones
     for (const TokenLogprobText& item : token.top) bytes += entry(item);
+  }
+  return bytes;
+}
+
+void append_prompt_logprobs(const PromptLogprobList& tokens, std::string& out) {
+  std::vector<RankedLogprob> entries;
+  const auto append_entry = [&](const RankedLogprob& entry) {
+    out += '"';
+    append_json_integer(entry.token.id, out);
+    out += R"(":{"logprob":)";
+    append_logprob(entry.token.logprob, out);
+    out += R"(,"rank":)";
+    append_json_integer(entry.rank, out);
+    out += R"(,"decoded_token":)";
+    append_json_string(entry.token.bytes, out);
+    out += '}';
+  };
+  append_json_list(std::views::iota(std::size_t{0}, tokens.size), out, [&](std::size_t i) {
+    tokens.get(i, entries);
+    if (entries.empty()) {
+      out += "null";
+      return;
+    }
+    out += '{';
+    for (const RankedLogprob& entry : entries) {
+      const bool first = &entry == entries.data();
+      if (!first && entry.token.id == entries.front().token.id) continue;
+      if (!first) out += ',';
+      append_entry(entry);
+    }
+    out += '}';
+  });
+}
+
+std::size_t prompt_logprobs_json_bound(const PromptLogprobList& tokens) {
+  constexpr std::size_t kEscaped = 6;
+  constexpr std::size_t kFields = 96;  // names, brackets, three numbers
+  std::size_t bytes = kFields;
+  std::vector<RankedLogprob> entries;
+  for (std::size_t i = 0; i < tokens.size; ++i) {
+    tokens.get(i, entries);
+    bytes += kFields;
+    for (const RankedLogprob& entry : entries)
+      bytes += kFields + kEscaped * entry.token.bytes.size();
   }
   return bytes;
 }

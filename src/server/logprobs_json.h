@@ -1,4 +1,4 @@
-// Log-probabilities of output tokens in the two shapes of the OpenAI API.
+// Log-probabilities in the two shapes of the OpenAI API, and of prompts as vLLM shows them.
 // Pure functions; any thread.
 #pragma once
 
@@ -18,5 +18,10 @@ void append_chat_logprobs(const LogprobList& tokens, std::string& out);
 void append_completion_logprobs(const LogprobList& tokens, std::string& out);
 // An upper bound of the bytes that either function appends.
 std::size_t logprobs_json_bound(ApiKind kind, const LogprobList& tokens);
+
+// vLLM's prompt_logprobs: [null, {"ID": {"logprob", "rank", "decoded_token"}, ..}, ..], an object
+// for each token, with itself first.
+void append_prompt_logprobs(const PromptLogprobList& tokens, std::string& out);
+std::size_t prompt_logprobs_json_bound(const PromptLogprobList& tokens);
 
 }  // namespace sluice

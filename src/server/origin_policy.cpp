@@ -161,7 +161,7 @@ bool OriginPolicy::allows(std::string_view origin) const {
 
 std::vector<http::Header> cors_headers(std::string_view origin) {
   return {{"Access-Control-Allow-Origin", std::string(origin)},
-          {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"},
+          {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After, X-Sluice-Ignored-Fields"},
           {"Vary", "Origin"}};
 }
 

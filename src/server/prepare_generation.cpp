@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -19,19 +20,93 @@ std::string prompt_param(const GenerationCall& call, std::size_t index) {
   return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
 }
 
+// -1 leaves room for the tokens that the call asks for.
+PromptTruncation truncation_of(const GenerationCall& call, const EngineLimits& limits) {
+  PromptTruncation truncation;
+  truncation.side = call.truncation_side;
+  if (!call.truncate_prompt_tokens) return truncation;
+  const bool asks_for_length = call.given.max_tokens || call.kind == ApiKind::kCompletion;
+  const std::int32_t output = asks_for_length ? call.sampling.max_tokens : 1;
+  const std::int32_t room = limits.max_model_len - std::min(output, limits.max_model_len - 1);
+  truncation.max_tokens = static_cast<std::size_t>(
+      *call.truncate_prompt_tokens < 0 ? room : *call.truncate_prompt_tokens);
+  return truncation;
+}
+
+// Each word as it stands at the beginning of a text, and behind a space. vLLM takes the second only
+// if it has as many tokens, which with many tokenizers lets the word through inside of a text.
+ApiResult<std::vector<std::vector<TokenId>>> tokenize_bad_words(
+    const Tokenizer& tokenizer, const std::vector<std::string>& words) {
+  std::vector<std::vector<TokenId>> sequences;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t text = words[i].find_first_not_of(" \t\r\n");
+    const std::string bare = text == std::string::npos ? words[i] : words[i].substr(text);
+    auto first = tokenizer.encode(bare, {AddSpecialTokens::kNo});
+    auto later = tokenizer.encode(" " + bare, {AddSpecialTokens::kNo});
+    if (!first || !later) {
+      const Error& error = first ? later.error() : first.error();
+      return tl::unexpected(to_api_error(error, fmt::format("bad_words[{}]", i)));
+    }
+    const bool differs = *first != *later;
+    sequences.push_back(*std::move(first));
+    if (differs) sequences.push_back(*std::move(later));
+  }
+  return sequences;
+}
+
 PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& call,
                                           std::size_t index, std::string_view salt,
                                           const StopCheck& stop) {
   const AddSpecialTokens add_special_tokens =
       call.add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
+  const PromptTruncation truncation = truncation_of(call, worker.model().limits);
   if (call.kind == ApiKind::kChat) {
-    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt, stop);
+    return worker.from_chat(chat_parts(call.chat), add_special_tokens, salt, stop, truncation);
   }
   CompletionPrompt& prompt = call.prompts[index];
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
-    return worker.from_ids(std::move(*ids), salt);
+    return worker.from_ids(std::move(*ids), salt, truncation);
   }
-  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt, stop);
+  return worker.from_text(std::get<std::string>(prompt), add_special_tokens, salt, stop,
+                          truncation);
+}
+
+bool reads_calls(const ServedModel& model, const GenerationCall& call) {
+  return model.tool_format != nullptr && !call.chat.tools_json.empty();
+}
+
+// Some models mark calls and reasoning with special tokens, which must then be part of the text.
+bool needs_special_tokens(const ServedModel& model, const GenerationCall& call) {
+  std::vector<std::string_view> markers;
+  if (reads_calls(model, call)) {
+    markers = {model.tool_format->begin, model.tool_format->end, model.tool_format->separator};
+    markers.insert(markers.end(), model.tool_format->dropped.begin(),
+                   model.tool_format->dropped.end());
+  }
+  if (call.kind == ApiKind::kChat && model.reasoning_format != nullptr) {
+    markers.push_back(model.reasoning_format->begin);
+    markers.push_back(model.reasoning_format->end);
+  }
+  return std::ranges::any_of(markers, [&](std::string_view marker) {
+    // A marker may be a special token and text, as in "<｜tool▁call▁begin｜>function".
+    const auto ids = model.tokenizer.encode(marker, {AddSpecialTokens::kNo});
+    return ids && model.tokenizer.decode(*ids, SkipSpecialTokens::kYes) !=
+                      model.tokenizer.decode(*ids, SkipSpecialTokens::kNo);
+  });
+}
+
+ApiResult<void> make_echo(const Tokenizer& tokenizer, const GenerationCall& call,
+                          SkipSpecialTokens skip, PromptPart& part) {
+  if (!call.echo) return {};
+  if (call.sampling.logprobs < 0) {
+    part.echo = tokenizer.decode(part.prompt.ids, skip);
+    return {};
+  }
+  auto stream = TextStream::create(&tokenizer, SamplingParams{}, {}, skip);
+  if (!stream) return tl::unexpected(to_api_error(stream.error(), "echo"));
+  stream->push(part.prompt.ids, part.echo, part.echo_offsets);
+  stream->finish(part.echo);
+  return {};
 }
 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
@@ -51,8 +126,9 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
     return tl::unexpected(to_api_error(status.error(), sampling_field(status.error())));
   }
   if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
-  const SkipSpecialTokens skip =
-      call.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo;
+  const SkipSpecialTokens skip = call.skip_special_tokens && !needs_special_tokens(model, call)
+                                     ? SkipSpecialTokens::kYes
+                                     : SkipSpecialTokens::kNo;
   const bool continues_prompt = call.kind != ApiKind::kChat || call.chat.continue_final_message;
   const std::span<const TokenId> before =
       continues_prompt ? std::span<const TokenId>(part.prompt.ids) : std::span<const TokenId>();
@@ -61,7 +137,19 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   const auto n = static_cast<std::size_t>(part.sampling.n);
   part.streams.reserve(n);
   for (std::size_t i = 0; i < n; ++i) part.streams.push_back(*stream);
-  if (call.echo) part.echo = model.tokenizer.decode(part.prompt.ids, skip);
+  if (auto echo = make_echo(model.tokenizer, call, skip, part); !echo) {
+    return tl::unexpected(std::move(echo).error());
+  }
+  if (call.kind == ApiKind::kChat && model.reasoning_format != nullptr) {
+    part.reasoning = model.reasoning_format;
+    constexpr std::size_t kTail = 32;  // tokens; more than any marker has
+    const std::span<const TokenId> ids(part.prompt.ids);
+    part.begins_inside_reasoning = begins_inside(
+        *part.reasoning,
+        model.tokenizer.decode(ids.last(std::min(kTail, ids.size())), SkipSpecialTokens::kNo));
+  }
+  // A token whose KV comes from the prefix cache has no logits.
+  if (part.sampling.prompt_logprobs >= 0) part.prompt.block_hashes.clear();
   return part;
 }
 
@@ -103,7 +191,14 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
   if (auto read = check_tools(worker.model(), call.chat); !read) {
     return tl::unexpected(std::move(read).error());
   }
+  auto bad_words = tokenize_bad_words(worker.model().tokenizer, call.bad_words);
+  if (!bad_words) return tl::unexpected(std::move(bad_words).error());
+  call.sampling.bad_words = *std::move(bad_words);
   PreparedGeneration prepared;
+  if (reads_calls(worker.model(), call)) {
+    prepared.tool_format = worker.model().tool_format;
+    prepared.tool_parameters = ToolParameters::from_json(call.chat.tools_json);
+  }
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();
   prepared.parts.reserve(count);

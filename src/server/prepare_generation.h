@@ -4,13 +4,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/stop_check.h"
 #include "front/prompt_builder.h"
+#include "front/reasoning_stream.h"
 #include "front/text_stream.h"
+#include "front/tool_format.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "server/generation_call.h"
@@ -23,10 +26,18 @@ struct PromptPart {
   SamplingParams sampling;
   std::vector<TextStream> streams;  // one per choice
   std::string echo;                 // the prompt's text, when the call wants it back
+  // With echo and logprobs: where each token of the prompt begins in `echo`, in code points.
+  std::vector<std::int64_t> echo_offsets;
+  // How reasoning stands in the answer; nullptr: nothing in it is read as reasoning.
+  const ReasoningFormat* reasoning = nullptr;
+  bool begins_inside_reasoning = false;
 };
 
 struct PreparedGeneration {
   GenerationCall call;  // without its prompts
+  // How calls stand in the answer; nullptr: nothing in it is read as a call.
+  const ToolFormat* tool_format = nullptr;
+  ToolParameters tool_parameters;
   std::vector<PromptPart> parts;
   std::size_t held_bytes = 0;  // of its whole answer, at most (answer_size.h); 0 for a stream
 };

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/demo_model.h"
+
 namespace sluice {
 namespace {
 
@@ -57,6 +59,52 @@ TEST(PrepareGeneration, ChatAnswersDoNotBeginWithASpace) {
   EXPECT_EQ(answer_to(parse_chat_call("{" + messages + R"(,"continue_final_message":true})")),
             " Hello you");
   EXPECT_EQ(answer_to(parse_completion_call(R"({"model":"m","prompt":"a"})")), " Hello you");
+}
+
+TEST(PrepareGeneration, BadWordsAreForbiddenAtTheBeginningAndBehindASpace) {
+  const ServedModel model = test::load_demo_model(256);
+  PromptWorker worker(model);
+  const auto ids = [&](std::string_view text) {
+    return *model.tokenizer.encode(text, {AddSpecialTokens::kNo});
+  };
+  const auto prepared = prepare_generation(
+      worker, *parse_completion_call(R"({"model":"m","prompt":"a","bad_words":["boat"," fox"]})"),
+      "");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const auto& words = prepared->parts.front().sampling.bad_words;
+  ASSERT_EQ(words.size(), 4U);
+  EXPECT_EQ(words[0], ids("boat"));
+  EXPECT_EQ(words[1], ids(" boat"));
+  EXPECT_EQ(words[2], ids("fox"));
+  EXPECT_EQ(words[3], ids(" fox"));
+}
+
+TEST(PrepareGeneration, APromptIsShortenedToTheTokensAskedFor) {
+  const ServedModel model = test::load_demo_model(64);
+  PromptWorker worker(model);
+  const auto prompt_of = [&](const std::string& fields) {
+    const auto call = parse_completion_call(R"({"model":"m","max_tokens":10,)" + fields + "}");
+    auto prepared = prepare_generation(worker, *call, "");
+    EXPECT_TRUE(prepared) << prepared.error().message;
+    return prepared->parts.front().prompt.ids;
+  };
+  const std::string many = R"("prompt":[5,6,7,8,9])";
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(prompt_of(many + R"(,"truncate_prompt_tokens":2)"), (Ids{8, 9}));
+  EXPECT_EQ(prompt_of(many + R"(,"truncate_prompt_tokens":2,"truncation_side":"right")"),
+            (Ids{5, 6}));
+  EXPECT_EQ(prompt_of(many + R"(,"truncate_prompt_tokens":5)"), (Ids{5, 6, 7, 8, 9}));
+
+  // A text longer than the context is cut to the room beside max_tokens, behind its BOS.
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += " boat";
+  const Ids whole = *model.tokenizer.encode(text, {AddSpecialTokens::kYes});
+  ASSERT_GT(whole.size(), 64U);
+  ASSERT_EQ(whole.front(), *model.tokenizer.bos_id());
+  const Ids cut = prompt_of(R"("prompt":")" + text + R"(","truncate_prompt_tokens":-1)");
+  ASSERT_EQ(cut.size(), 54U);
+  EXPECT_EQ(cut.front(), whole.front());
+  EXPECT_EQ(Ids(cut.begin() + 1, cut.end()), Ids(whole.end() - 53, whole.end()));
 }
 
 }  // namespace

@@ -20,13 +20,13 @@ std::string_view api_finish_reason(FinishReason reason) {
   return "error";
 }
 
-void append_finish_reason(FinishReason reason, std::string& out) {
+void append_finish_reason(FinishReason reason, bool called_tools, std::string& out) {
   if (reason == FinishReason::kNone) {
     out += "null";
     return;
   }
   out += '"';
-  out += api_finish_reason(reason);
+  out += called_tools && reason == FinishReason::kStop ? "tool_calls" : api_finish_reason(reason);
   out += '"';
 }
 
@@ -79,8 +79,32 @@ std::string head_json(const AnswerHead& head, std::string_view object) {
   append_json_integer(head.created, out);
   out += R"(,"model":)";
   append_json_string(head.model, out);
+  if (!head.system_fingerprint.empty()) {
+    out += R"(,"system_fingerprint":)";
+    append_json_string(head.system_fingerprint, out);
+  }
   out += R"(,"choices":)";
   return out;
+}
+
+// ,"tool_calls":[..]; the deltas of a stream have the index of the call.
+void append_tool_calls(std::span<const ToolCallAnswer> calls, bool with_index, std::string& out) {
+  out += R"(,"tool_calls":)";
+  append_json_list(calls, out, [&](const ToolCallAnswer& call) {
+    out += '{';
+    if (with_index) {
+      out += R"("index":)";
+      append_json_integer(call.index, out);
+      out += ',';
+    }
+    out += R"("id":)";
+    append_json_string(call.id, out);
+    out += R"(,"type":"function","function":{"name":)";
+    append_json_string(call.name, out);
+    out += R"(,"arguments":)";
+    append_json_string(call.arguments, out);
+    out += "}}";
+  });
 }
 
 void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
@@ -88,19 +112,33 @@ void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
   append_json_integer(choice.index, out);
   if (kind == ApiKind::kChat) {
     out += R"(,"message":{"role":"assistant","content":)";
-    append_json_string(choice.text, out);
-    out += R"(,"refusal":null})";
+    if (choice.text.empty() && !choice.tool_calls.empty()) {
+      out += "null";
+    } else {
+      append_json_string(choice.text, out);
+    }
+    out += R"(,"refusal":null)";
+    if (!choice.reasoning.empty()) {
+      out += R"(,"reasoning_content":)";
+      append_json_string(choice.reasoning, out);
+    }
+    if (!choice.tool_calls.empty()) append_tool_calls(choice.tool_calls, false, out);
+    out += '}';
   } else {
     out += R"(,"text":)";
     append_json_string(choice.text, out);
   }
   append_logprobs(kind, choice.logprobs ? &*choice.logprobs : nullptr, out);
   out += R"(,"finish_reason":)";
-  append_finish_reason(choice.finish_reason, out);
+  append_finish_reason(choice.finish_reason, !choice.tool_calls.empty(), out);
   append_stop_reason(choice.stop_reason, out);
   if (choice.token_ids) append_ids("token_ids", *choice.token_ids, out);
   if (kind == ApiKind::kCompletion && choice.prompt_token_ids) {
     append_ids("prompt_token_ids", *choice.prompt_token_ids, out);
+  }
+  if (kind == ApiKind::kCompletion && choice.prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(*choice.prompt_logprobs, out);
   }
   out += '}';
 }
@@ -109,10 +147,22 @@ void append_choice(ApiKind kind, const ChoiceAnswer& choice, std::string& out) {
 void append_delta(const ChunkPart& part, std::string& out) {
   out += R"(,"delta":{)";
   if (part.first) out += R"("role":"assistant",)";
-  if (part.first || !part.text.empty() || part.finish_reason == FinishReason::kNone) {
+  const bool says_something =
+      !part.text.empty() || !part.reasoning.empty() || !part.tool_calls.empty();
+  if (part.first || !part.text.empty() ||
+      (!says_something && part.finish_reason == FinishReason::kNone)) {
     out += R"("content":)";
     append_json_string(part.text, out);
   }
+  const bool has_content = out.back() != '{' && out.back() != ',';
+  if (!has_content && (!part.reasoning.empty() || !part.tool_calls.empty())) {
+    out += R"("content":null)";
+  }
+  if (!part.reasoning.empty()) {
+    out += R"(,"reasoning_content":)";
+    append_json_string(part.reasoning, out);
+  }
+  if (!part.tool_calls.empty()) append_tool_calls(part.tool_calls, true, out);
   out += '}';
 }
 
@@ -139,6 +189,10 @@ std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> ch
   if (chat && !choices.empty() && choices.front().prompt_token_ids) {
     append_ids("prompt_token_ids", *choices.front().prompt_token_ids, out);
   }
+  if (chat && !choices.empty() && choices.front().prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(*choices.front().prompt_logprobs, out);
+  }
   out += '}';
   return out;
 }
@@ -147,12 +201,17 @@ std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choice
   constexpr std::size_t kEscaped = 6;  // \u0001 for one byte
   constexpr std::size_t kInteger = 12;
   constexpr std::size_t kChoice = 4096;  // names, stop reason, usage
+  constexpr std::size_t kCall = 256;
   std::size_t bytes = kChoice;
   for (const ChoiceAnswer& choice : choices) {
-    bytes += kChoice + kEscaped * choice.text.size();
+    bytes += kChoice + kEscaped * (choice.text.size() + choice.reasoning.size());
+    for (const ToolCallAnswer& call : choice.tool_calls) {
+      bytes += kCall + kEscaped * (call.name.size() + call.arguments.size());
+    }
     if (choice.token_ids) bytes += kInteger * choice.token_ids->size();
     if (choice.prompt_token_ids) bytes += kInteger * choice.prompt_token_ids->size();
     if (choice.logprobs) bytes += logprobs_json_bound(kind, *choice.logprobs);
+    if (choice.prompt_logprobs) bytes += prompt_logprobs_json_bound(*choice.prompt_logprobs);
   }
   return bytes;
 }
@@ -175,7 +234,7 @@ void ChunkWriter::append_chunk(const ChunkPart& part, std::string& out) const {
   }
   append_logprobs(head_.kind, part.logprobs, out);
   out += R"(,"finish_reason":)";
-  append_finish_reason(part.finish_reason, out);
+  append_finish_reason(part.finish_reason, part.called_tools, out);
   if (part.finish_reason != FinishReason::kNone) append_stop_reason(part.stop_reason, out);
   if (!part.token_ids.empty()) append_ids("token_ids", part.token_ids, out);
   if (!chat && part.prompt_token_ids != nullptr) {

@@ -31,6 +31,7 @@ struct AnswerHead {
   std::string id;            // "chatcmpl-..." or "cmpl-..."
   std::int64_t created = 0;  // Unix seconds
   std::string model;
+  std::string system_fingerprint;  // empty: absent
 };
 
 // One token with its alternatives, as text.
@@ -41,6 +42,7 @@ struct TokenLogprobText {
 };
 struct OutputTokenLogprobs {
   TokenLogprobText chosen;
+  bool has_logprob = true;            // false: null, for the first token of an echoed prompt
   std::vector<TokenLogprobText> top;  // most likely first
   std::int64_t text_offset = 0;       // of the token in the choice's text, for completions
 };
@@ -52,13 +54,36 @@ struct LogprobList {
   std::function<void(std::size_t index, OutputTokenLogprobs& out)> get;
 };
 
+// A token of a prompt as vLLM shows it: itself and the likeliest alternatives, which may include
+// it.
+struct RankedLogprob {
+  TokenLogprobText token;
+  std::int32_t rank = 0;  // 1 = the likeliest
+};
+// The log-probabilities of a prompt's tokens. `get` replaces `out`; empty = null.
+struct PromptLogprobList {
+  std::size_t size = 0;
+  std::function<void(std::size_t index, std::vector<RankedLogprob>& out)> get;
+};
+
+// A call of a tool in a chat's answer.
+struct ToolCallAnswer {
+  std::int32_t index = 0;  // in its choice
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text
+};
+
 struct ChoiceAnswer {
   std::int32_t index = 0;
   std::string text;
+  std::string reasoning;                   // chat; empty: absent
+  std::vector<ToolCallAnswer> tool_calls;  // with any, kStop is "tool_calls"
   FinishReason finish_reason = FinishReason::kStop;
   std::optional<std::string> stop_reason;  // vLLM: which stop string; null else
   // Absent: "logprobs": null.
   std::optional<LogprobList> logprobs;
+  std::optional<PromptLogprobList> prompt_logprobs;      // prompt_logprobs
   std::optional<std::vector<TokenId>> token_ids;         // return_token_ids
   std::optional<std::vector<TokenId>> prompt_token_ids;  // return_token_ids
 };
@@ -75,7 +100,10 @@ struct ChunkPart {
   std::int32_t index = 0;
   bool first = false;  // chat: the delta carries the role
   std::string_view text;
+  std::string_view reasoning;
+  std::span<const ToolCallAnswer> tool_calls;
   FinishReason finish_reason = FinishReason::kNone;  // kNone: null
+  bool called_tools = false;                         // kStop is "tool_calls"
   std::optional<std::string> stop_reason;
   const LogprobList* logprobs = nullptr;                   // nullptr: null
   std::span<const TokenId> token_ids;                      // empty: absent

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const AnswerHead kChatHead{ApiKind::kChat, "chatcmpl-1", 1700000000, "de\"mo"};
-const AnswerHead kCompletionHead{ApiKind::kCompletion, "cmpl-1", 1700000000, "demo"};
+const AnswerHead kChatHead{ApiKind::kChat, "chatcmpl-1", 1700000000, "de\"mo", ""};
+const AnswerHead kCompletionHead{ApiKind::kCompletion, "cmpl-1", 1700000000, "demo", ""};
 const std::string kChatChunk =
     R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,)"
     R"("model":"de\"mo","choices":[)";
@@ -249,6 +249,15 @@ TEST(TokenizeJson, HasVllmsShape) {
   EXPECT_EQ(tokenize_json(answer),
             R"({"count":2,"max_model_len":100,"tokens":[1,2],"token_strs":["a","�"]})");
   EXPECT_EQ(detokenize_json("a\"\n"), R"({"prompt":"a\"\n"})");
+}
+
+TEST(ResponseJson, ObjectsAndChunksCarryTheFingerprint) {
+  for (AnswerHead head : {kChatHead, kCompletionHead}) {
+    EXPECT_FALSE(Json::parse(answer_json(head, {}, {})).contains("system_fingerprint"));
+    head.system_fingerprint = "fp_12";
+    EXPECT_EQ(Json::parse(answer_json(head, {}, {}))["system_fingerprint"], "fp_12");
+    EXPECT_EQ(Json::parse(chunk(head, {}))["system_fingerprint"], "fp_12");
+  }
 }
 
 }  // namespace

@@ -87,6 +87,48 @@ void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>
   out.assign(biases.begin(), biases.end());
 }
 
+void read_allowed_token_ids(FieldReader& reader, std::vector<TokenId>& out) {
+  auto ids = reader.token_ids("allowed_token_ids", kMaxAllowedTokenIds);
+  if (!ids) return;
+  if (ids->empty()) reader.bad("allowed_token_ids", "is empty; give at least one token id");
+  out = *std::move(ids);
+}
+
+void read_bad_words(FieldReader& reader, std::vector<std::string>& out) {
+  const JsonValue::Array* words = reader.array("bad_words");
+  if (words == nullptr) return;
+  if (words->size() > kMaxBadWords) {
+    reader.bad("bad_words",
+               fmt::format("got {} words; at most {} are served", words->size(), kMaxBadWords));
+    return;
+  }
+  for (std::size_t i = 0; i < words->size() && !reader.failed(); ++i) {
+    const std::string* word = (*words)[i].string();
+    if (word != nullptr && !word->empty() && word->size() <= kMaxBadWordBytes) {
+      out.push_back(*word);
+    } else {
+      reader.mistyped(fmt::format("bad_words[{}]", i), (*words)[i],
+                      fmt::format("a string of 1 to {} bytes", kMaxBadWordBytes));
+    }
+  }
+}
+
+void read_truncation(FieldReader& reader, GenerationCall& call) {
+  const auto tokens = reader.integer("truncate_prompt_tokens", -1, kMaxInt32);
+  const std::string* side = reader.string("truncation_side", 16);
+  if (tokens && *tokens == 0) {
+    reader.bad("truncate_prompt_tokens", "is 0; expected at least 1, or -1 for the whole context");
+  }
+  if (tokens) call.truncate_prompt_tokens = static_cast<std::int32_t>(*tokens);
+  if (side == nullptr || *side == "left") return;
+  if (*side == "right") {
+    call.truncation_side = TruncationSide::kRight;
+  } else {
+    reader.bad("truncation_side", fmt::format("got {}; expected \"left\" or \"right\"",
+                                              shown_value(JsonValue{*side})));
+  }
+}
+
 void read_stream_fields(FieldReader& reader, GenerationCall& call) {
   reader.read_into("stream", call.stream);
   const JsonValue::Object* options = reader.object("stream_options");
@@ -97,11 +139,11 @@ void read_stream_fields(FieldReader& reader, GenerationCall& call) {
   }
   constexpr RefusedField kRefused[] = {
       {"include_obfuscation", Neutral::kFalse, "chunks carry no padding"}};
-  FieldReader fields(*options, "stream_options.");
+  FieldReader fields(*options, "stream_options.", reader.ignored());
   fields.read_into("include_usage", call.include_usage);
   fields.read_into("continuous_usage_stats", call.continuous_usage_stats);
   fields.refuse_unless_neutral(kRefused);
-  fields.refuse_unknown();
+  fields.check_unknown();
   if (fields.failed()) reader.fail(*fields.error());
 }
 
@@ -125,12 +167,7 @@ constexpr RefusedField kRefused[] = {
     {"watermarking", Neutral::kFalse, "outputs carry no watermark"},
     {"spaces_between_special_tokens", Neutral::kTrue,
      "tokens are joined as the tokenizer has them"},
-    {"truncate_prompt_tokens", Neutral::kNull, "shorten the prompt before sending it"},
-    {"truncation_side", Neutral::kNull, "shorten the prompt before sending it"},
-    {"prompt_logprobs", Neutral::kNull, "only output tokens have logprobs"},
     {"logprob_token_ids", Neutral::kNull, "ask for the most likely tokens instead"},
-    {"allowed_token_ids", Neutral::kNull, "use logit_bias"},
-    {"bad_words", Neutral::kEmpty, "use logit_bias"},
     {"logits_processors", Neutral::kEmpty, "use logit_bias"},
     {"structured_outputs", Neutral::kNull, "outputs cannot be constrained"},
     {"guided_json", Neutral::kNull, "outputs cannot be constrained"},
@@ -195,12 +232,20 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
     sampling.stop_token_ids = *std::move(ids);
   }
   read_logit_bias(reader, sampling.logit_bias);
+  read_allowed_token_ids(reader, sampling.allowed_token_ids);
+  read_int32(reader, "prompt_logprobs", 0, kMaxLogprobs, call.prompt_logprobs);
+  sampling.prompt_logprobs = call.prompt_logprobs;
+  read_bad_words(reader, call.bad_words);
+  read_truncation(reader, call);
   reader.read_into("ignore_eos", sampling.ignore_eos);
   reader.read_into("include_stop_str_in_output", sampling.include_stop_str_in_output);
   reader.read_into("skip_special_tokens", call.skip_special_tokens);
   reader.read_into("add_special_tokens", call.add_special_tokens);
   reader.read_into("return_token_ids", call.return_token_ids);
   read_stream_fields(reader, call);
+  if (call.stream && call.prompt_logprobs >= 0) {
+    reader.bad("prompt_logprobs", "is given with \"stream\": true; ask for a whole answer");
+  }
   read_account_fields(reader, call);
   // A hint for routing; the cache finds common prefixes without it.
   reader.string("session_id", kMaxUserBytes);

@@ -42,10 +42,14 @@ void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch
   event.num_tokens = static_cast<std::uint32_t>(output.tokens.size());
   event.first_logprob = static_cast<std::uint32_t>(batch.logprobs.size());
   event.num_logprobs = static_cast<std::uint32_t>(output.logprobs.size());
+  event.first_prompt_logprob = static_cast<std::uint32_t>(batch.prompt_logprobs.size());
+  event.num_prompt_logprobs = static_cast<std::uint32_t>(output.prompt_logprobs.size());
   event.time = now;
   event.first_scheduled = output.first_scheduled;
   batch.tokens.insert(batch.tokens.end(), output.tokens.begin(), output.tokens.end());
   batch.logprobs.insert(batch.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+  batch.prompt_logprobs.insert(batch.prompt_logprobs.end(), output.prompt_logprobs.begin(),
+                               output.prompt_logprobs.end());
   batch.events.push_back(event);
 }
 
@@ -81,6 +85,7 @@ void OutputBatch::clear() {
   events.clear();
   tokens.clear();
   logprobs.clear();
+  prompt_logprobs.clear();
   refused.clear();
   steps.clear();
   progress.clear();

@@ -20,9 +20,9 @@ ApiResult<void> check_model(std::string_view asked, std::string_view served) {
   return tl::unexpected(std::move(error));
 }
 
-ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view body,
-                                       const StopCheck& stop) {
-  auto call = parse_tokenize_call(body);
+ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
+                                         UnknownFields unknown, const StopCheck& stop) {
+  auto call = parse_tokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
   const ServedModel& model = worker.model();
   if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
@@ -49,11 +49,12 @@ ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view bo
       answer.token_strs->emplace_back(model.tokenizer.token_text(id));
     }
   }
-  return tokenize_json(answer);
+  return TokenizeReply{tokenize_json(answer), std::move(call->ignored_fields)};
 }
 
-ApiResult<std::string> detokenize_answer(const ServedModel& model, std::string_view body) {
-  auto call = parse_detokenize_call(body);
+ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
+                                           UnknownFields unknown) {
+  auto call = parse_detokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
   if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
     return tl::unexpected(std::move(known).error());
@@ -65,7 +66,9 @@ ApiResult<std::string> detokenize_answer(const ServedModel& model, std::string_v
                                     fmt::format("{} is no token id of this model; ids are 0 to {}",
                                                 id, model.limits.vocab_size - 1)));
   }
-  return detokenize_json(model.tokenizer.decode(call->tokens, SkipSpecialTokens::kNo));
+  return TokenizeReply{
+      detokenize_json(model.tokenizer.decode(call->tokens, SkipSpecialTokens::kNo)),
+      std::move(call->ignored_fields)};
 }
 
 }  // namespace sluice

@@ -4,17 +4,25 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/stop_check.h"
 #include "front/prompt_builder.h"
 #include "server/api_error.h"
+#include "server/ignored_fields.h"
 
 namespace sluice {
 
+struct TokenizeReply {
+  std::string json;
+  std::vector<IgnoredField> ignored_fields;
+};
+
 // Ends with the error of `stop` when that says so.
-ApiResult<std::string> tokenize_answer(PromptWorker& worker, std::string_view body,
-                                       const StopCheck& stop = {});
-ApiResult<std::string> detokenize_answer(const ServedModel& model, std::string_view body);
+ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
+                                         UnknownFields unknown, const StopCheck& stop = {});
+ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
+                                           UnknownFields unknown);
 
 // 404 unless `asked` is the model that is served.
 ApiResult<void> check_model(std::string_view asked, std::string_view served);

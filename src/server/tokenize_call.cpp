@@ -16,11 +16,11 @@ void read_model(FieldReader& reader, std::optional<std::string>& out) {
 
 }  // namespace
 
-ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body) {
+ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields unknown) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
-  FieldReader reader(*object, "");
   TokenizeCall call;
+  FieldReader reader(*object, "", ignored_of(call, unknown));
   read_model(reader, call.model);
   const std::string* prompt = reader.string("prompt", kAnyLength);
   const bool has_messages = reader.find("messages") != nullptr;
@@ -39,23 +39,23 @@ ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body) {
   }
   reader.read_into("add_special_tokens", call.add_special_tokens);
   reader.read_into("return_token_strs", call.return_token_strs);
-  reader.refuse_unknown();
+  reader.check_unknown();
   if (reader.failed()) return tl::unexpected(*reader.error());
   return call;
 }
 
-ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body) {
+ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body, UnknownFields unknown) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
-  FieldReader reader(*object, "");
   DetokenizeCall call;
+  FieldReader reader(*object, "", ignored_of(call, unknown));
   read_model(reader, call.model);
   if (auto tokens = reader.token_ids("tokens", kAnyLength)) {
     call.tokens = *std::move(tokens);
   } else if (!reader.failed()) {
     reader.missing("tokens", "an array of token ids");
   }
-  reader.refuse_unknown();
+  reader.check_unknown();
   if (reader.failed()) return tl::unexpected(*reader.error());
   return call;
 }

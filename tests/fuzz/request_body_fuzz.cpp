@@ -67,6 +67,7 @@ void check_sampling(const sluice::GenerationCall& call) {
   CHECK(params.repetition_penalty > 0 && std::isfinite(params.repetition_penalty));
   CHECK(std::fabs(params.presence_penalty) <= 2 && std::fabs(params.frequency_penalty) <= 2);
   CHECK(params.logprobs >= -1 && params.logprobs <= sluice::kMaxLogprobs);
+  CHECK(params.prompt_logprobs >= -1 && params.prompt_logprobs <= sluice::kMaxLogprobs);
   CHECK(params.stop.size() <= sluice::kMaxStopStrings);
   for (const std::string& stop : params.stop) {
     CHECK(!stop.empty() && stop.size() <= sluice::kMaxStopBytes);
@@ -75,6 +76,9 @@ void check_sampling(const sluice::GenerationCall& call) {
   for (const auto& [id, bias] : params.logit_bias) CHECK(id >= 0 && std::fabs(bias) <= 100);
   CHECK(params.stop_token_ids.size() <= sluice::kMaxStopTokenIds);
   for (const sluice::TokenId id : params.stop_token_ids) CHECK(id >= 0);
+  for (const sluice::TokenId id : params.allowed_token_ids) CHECK(id >= 0);
+  CHECK(call.bad_words.size() <= sluice::kMaxBadWords);
+  CHECK(call.truncate_prompt_tokens != 0);
   CHECK(call.stream || !(call.include_usage || call.continuous_usage_stats));
   CHECK(call.user.size() <= sluice::kMaxUserBytes);
 }
@@ -82,7 +86,8 @@ void check_sampling(const sluice::GenerationCall& call) {
 void check_prompts(const sluice::GenerationCall& call) {
   CHECK(!call.prompts.empty() && call.prompts.size() <= sluice::kMaxPrompts);
   CHECK(static_cast<std::int64_t>(call.prompts.size()) * call.sampling.n <= sluice::kMaxChoices);
-  CHECK(!(call.echo && call.sampling.logprobs >= 0));
+  CHECK(!call.prompt_only || call.echo || call.prompt_logprobs >= 0);
+  CHECK(!call.echo || call.sampling.prompt_logprobs >= call.sampling.logprobs);
   CHECK(call.sampling.min_tokens <= call.sampling.max_tokens);
   for (const sluice::CompletionPrompt& prompt : call.prompts) {
     const auto* ids = std::get_if<std::vector<sluice::TokenId>>(&prompt);
@@ -106,11 +111,28 @@ void check_tree(std::string_view body) {
   CHECK(parsed(once) == parsed(body));  // what the fast parser accepts is JSON, and is equal
 }
 
+// Whatever is read strictly is read the same way when unknown fields are ignored, and their names
+// are safe in a header.
+void check_ignored(std::string_view body) {
+  using sluice::UnknownFields;
+  const auto strict = sluice::parse_chat_call(body, UnknownFields::kRefuse);
+  const auto lenient = sluice::parse_chat_call(body, UnknownFields::kIgnore);
+  if (strict) CHECK(lenient && lenient->ignored_fields.empty());
+  if (!lenient) return;
+  CHECK(strict.has_value() == lenient->ignored_fields.empty());
+  CHECK(lenient->ignored_fields.size() <= sluice::kMaxIgnoredFields);
+  for (const sluice::IgnoredField& field : lenient->ignored_fields) {
+    CHECK(field.name.size() <= 3 * sluice::kMaxShownFieldBytes);
+    for (const char c : field.name) CHECK(c > ' ' && c < 0x7F && c != ',' && c != '"');
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   check_tree(body);
+  check_ignored(body);
   if (const auto chat = sluice::parse_chat_call(body)) {
     check_chat(chat->chat);
     check_sampling(*chat);

@@ -242,14 +242,16 @@ TEST_F(CliTest, WrongValuesAreWrongUsage) {
 }
 
 TEST_F(CliTest, UnknownOptionsAreNamed) {
-  expect_error(generate(kDemo, {"--promt", "x"}), 2,
-               "there is no option '--promt' (see sluice generate --help)");
+  expect_error(
+      generate(kDemo, {"--promt", "x"}), 2,
+      "there is no option '--promt'; did you mean '--prompt'? (see sluice generate --help)");
   expect_error(generate(kDemo, {"x", "--prompt", "y", "--seed=7", "--temprature=0"}), 2,
-               "there is no option '--temprature=0' (see sluice generate --help)");
+               "there is no option '--temprature=0'; did you mean '--temperature'? (see sluice "
+               "generate --help)");
   expect_error(generate(kDemo, {"more", "words", "--prompt", "x"}), 2,
                "'more words' was not expected (see sluice generate --help)");
   expect_error(sluice_run({"bench", "serve", "--prompts", "9"}), 2,
-               "there is no option '--prompts' (see sluice bench serve --help)");
+               "there is no option '--prompts'");
   expect_error(sluice_run({"--verbose", "doctor"}), 2, "'--verbose' (see sluice --help)");
 }
 

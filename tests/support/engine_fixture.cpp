@@ -30,9 +30,11 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
 }
 
 void EngineFixture::add(Request request) {
-  request.block_hash_root = block_hash_root(loaded_.kv_identity);
-  request.block_hashes =
-      BlockHasher(*request.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
+  if (request.sampling.prompt_logprobs < 0) {
+    request.block_hash_root = block_hash_root(loaded_.kv_identity);
+    request.block_hashes =
+        BlockHasher(*request.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
+  }
   const auto status = engine().add_request(std::move(request));
   if (!status) std::fprintf(stderr, "%s\n", status.error().message.c_str());
   CHECK(status.has_value());
@@ -43,6 +45,8 @@ void EngineFixture::step(Results& results) {
     ChoiceResult& result = results[{output.request, output.choice}];
     result.tokens.insert(result.tokens.end(), output.tokens.begin(), output.tokens.end());
     result.logprobs.insert(result.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+    result.prompt_logprobs.insert(result.prompt_logprobs.end(), output.prompt_logprobs.begin(),
+                                  output.prompt_logprobs.end());
     result.finish_reason = output.finish_reason;
   }
   engine().check_integrity();

@@ -20,6 +20,7 @@ namespace sluice::test {
 struct ChoiceResult {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
+  std::vector<PromptLogprob> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
 };
 
@@ -37,7 +38,8 @@ class EngineFixture {
   Device& device() { return *device_; }
   ThreadPool& pool() { return pool_; }
 
-  // Fills in the digests of the prompt's blocks and queues it; CHECKs success.
+  // Queues a request; CHECKs success. Fills in the digests of the prompt's blocks, unless
+  // prompt_logprobs are wanted.
   void add(Request request);
   // Runs steps and adds outputs to `results`; CHECKs success, and the integrity after each step.
   void step(Results& results);

@@ -1,0 +1,45 @@
+// ToolCallStream: splits the text of one answer into content and tool calls, as it comes. Text that
+// may be part of a call is held back until that is decided; text between two markers that is no
+// call comes out as content, unchanged. White space beside a call is dropped.
+// Owner: a choice. One thread. Format and parameters must outlive it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "front/tool_format.h"
+
+namespace sluice {
+
+class ToolCallStream {
+ public:
+  ToolCallStream(const ToolFormat& format, const ToolParameters& parameters)
+      : format_(&format), parameters_(&parameters) {}
+
+  // Both append to `content` and `calls` what is decided; finish() decides everything.
+  void push(std::string_view text, std::string& content, std::vector<ToolCall>& calls);
+  void finish(std::string& content, std::vector<ToolCall>& calls);
+
+  bool any_call() const { return any_call_; }
+
+ private:
+  enum class State : unsigned char { kText, kCall, kWhole, kPassThrough };
+
+  void decide_whole(std::string& content);
+  bool next_marker(std::string& content);
+  bool next_end(std::vector<ToolCall>& calls);
+  bool take_body(std::string_view body, std::vector<ToolCall>& calls);
+  void give_up_call(std::string& content);
+  void put(std::string_view text, std::string& content);
+
+  const ToolFormat* format_;
+  const ToolParameters* parameters_;
+  State state_ = State::kText;
+  bool any_call_ = false;
+  std::string buffer_;        // not decided; in kCall the text behind `begin`
+  std::string space_;         // white space that a call would drop
+  std::size_t searched_ = 0;  // in kCall: no end marker that completes a call before this
+};
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+#include "front/tool_call_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+struct Split {
+  std::string content;
+  std::vector<ToolCall> calls;
+};
+
+// The answer in pieces of random length.
+Split split(std::string_view format, std::string_view answer, std::uint64_t seed) {
+  static const ToolParameters kNone;
+  ToolCallStream stream(*find_tool_format(format), kNone);
+  SplitMix64 random(seed);
+  Split out;
+  while (!answer.empty()) {
+    const std::size_t length = seed == 0 ? answer.size() : 1 + random.below(7);
+    stream.push(answer.substr(0, length), out.content, out.calls);
+    answer.remove_prefix(std::min(length, answer.size()));
+  }
+  stream.finish(out.content, out.calls);
+  EXPECT_EQ(stream.any_call(), !out.calls.empty());
+  return out;
+}
+
+struct Case {
+  std::string_view format;
+  std::string_view answer;
+  std::string_view content;
+  std::vector<ToolCall> calls;
+};
+
+const ToolCall kCall{"f", R"({"a":1})"};
+
+std::vector<Case> cases() {
+  constexpr std::string_view kText = " No call here: { } <tool_cal [TOOL_CALL ";
+  return {
+      {"hermes", kText, kText, {}},
+      {"hermes", "", "", {}},
+      {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}</tool_call>", "", {kCall}},
+      {"hermes",
+       "Let me see.\n<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_call>\n"
+       "<tool_call>{\"name\":\"g\"}</tool_call>\n",
+       "Let me see.",
+       {kCall, {"g", "{}"}}},
+      {"hermes",
+       "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"</tool_call>\"}}</tool_call> done ",
+       " done",
+       {{"f", R"({"a":"</tool_call>"})"}}},
+      {"hermes", "a <tool_call>nonsense</tool_call> b", "a <tool_call>nonsense</tool_call> b", {}},
+      {"hermes", "a <tool_call>{\"name\":", "a <tool_call>{\"name\":", {}},
+      {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\":1}[TOOL_CALLS]g[ARGS]{}", "", {kCall, {"g", "{}"}}},
+      {"mistral", "Well [TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{\"a\":1}}]", "Well", {kCall}},
+      {"kimi_k2",
+       "x<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+       "{\"a\":1}<|tool_call_end|><|tool_calls_section_end|>",
+       "x",
+       {kCall}},
+      {"llama3_json", " {\"name\":\"f\",\"parameters\":{\"a\":1}}\n", "", {kCall}},
+      {"llama3_json", "<|python_tag|>{\"name\":\"f\",\"parameters\":{\"a\":1}}", "", {kCall}},
+      {"llama3_json", " {\"colour\":\"red\"}\n", " {\"colour\":\"red\"}\n", {}},
+      {"llama3_json", kText, kText, {}},
+      {"llama3_json",
+       "say {\"name\":\"f\",\"parameters\":{}}",
+       "say {\"name\":\"f\",\"parameters\":{}}",
+       {}},
+  };
+}
+
+TEST(ToolCallStream, SplitsAnswersHoweverTheyCome) {
+  for (const Case& c : cases()) {
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+      const Split got = split(c.format, c.answer, seed);
+      EXPECT_EQ(got.content, c.content) << c.format << ": " << c.answer << ", seed " << seed;
+      EXPECT_EQ(got.calls, c.calls) << c.format << ": " << c.answer << ", seed " << seed;
+    }
+  }
+}
+
+TEST(ToolCallStream, TextIsHeldBackOnlyWhileItMayBeACall) {
+  const ToolParameters none;
+  ToolCallStream stream(*find_tool_format("hermes"), none);
+  std::string content;
+  std::vector<ToolCall> calls;
+  stream.push("Hello <too", content, calls);
+  EXPECT_EQ(content, "Hello");
+  stream.push("th", content, calls);
+  EXPECT_EQ(content, "Hello <tooth");
+  stream.push("<tool_call>{\"name\":\"f\"}</tool_call", content, calls);
+  EXPECT_THAT(calls, IsEmpty());
+  stream.push(">", content, calls);
+  EXPECT_THAT(calls, ElementsAre(ToolCall{"f", "{}"})) << "not only at the end of the answer";
+}
+
+}  // namespace
+}  // namespace sluice

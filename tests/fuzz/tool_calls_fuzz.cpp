@@ -1,0 +1,57 @@
+// Answers with tool calls, in any format and in any pieces. The calls do not depend on the pieces,
+// their arguments are JSON objects, and text without a call comes out unchanged.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "front/tool_call_stream.h"
+#include "front/tool_format.h"
+
+namespace {
+
+struct Split {
+  std::string content;
+  std::vector<sluice::ToolCall> calls;
+};
+
+Split split(const sluice::ToolFormat& format, std::string_view answer, std::size_t piece) {
+  static const sluice::ToolParameters kParameters = sluice::ToolParameters::from_json(
+      R"([{"function":{"name":"f","parameters":{"properties":{"a":{"type":"string"}}}}}])");
+  sluice::ToolCallStream stream(format, kParameters);
+  Split out;
+  for (std::size_t at = 0; at < answer.size(); at += piece) {
+    stream.push(answer.substr(at, piece), out.content, out.calls);
+  }
+  stream.finish(out.content, out.calls);
+  return out;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const auto formats = sluice::tool_formats();
+  const sluice::ToolFormat& format = formats[data[0] % formats.size()];
+  const std::size_t piece = 1 + data[1] % 16;
+  const std::string_view answer(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const Split whole = split(format, answer, std::max<std::size_t>(answer.size(), 1));
+  const Split pieces = split(format, answer, piece);
+  CHECK(whole.calls == pieces.calls);
+  CHECK(whole.content == pieces.content);
+  for (const sluice::ToolCall& call : whole.calls) {
+    CHECK(!call.name.empty());
+    CHECK(nlohmann::json::parse(call.arguments, nullptr, false).is_object());
+  }
+  const bool has_marker = format.begin.empty() ||
+                          answer.find(format.begin) != std::string_view::npos ||
+                          std::ranges::any_of(format.dropped, [&](std::string_view marker) {
+                            return answer.find(marker) != std::string_view::npos;
+                          });
+  if (!has_marker) CHECK(whole.content == answer);
+  return 0;
+}
