@@ -82,7 +82,7 @@ Result<ChatPrompt> chat_prompt_from_json(const std::string& model_directory,
 
 Result<ChatPrompt> chat_prompt_for_message(const std::string& model_directory,
                                            std::string_view message, const Tokenizer& tokenizer) {
-  // dump() below refuses what is not UTF-8, by an exception; say so first.
+  // dump() throws an exception for text that is not UTF-8.
   Json messages = Json::array({{{"role", "user"}, {"content", std::string(message)}}});
   ChatTexts parts;
   try {
