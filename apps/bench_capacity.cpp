@@ -135,7 +135,7 @@ Result<int> bench_capacity(const BenchArguments& arguments) {
   progress.end();
   Outcomes& outcomes = prober.outcomes();
   if (!found) {
-    // The probes so far are printed all the same.
+    // The probes so far are printed nevertheless.
     if (!outcomes.empty()) std::fputs(probes_text(outcomes).c_str(), stderr);
     return found.error();
   }

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// CLI::Range lets nan pass.
+// CLI::Range accepts nan.
 CLI::Validator between(double least, double most) {
   const auto check = [=](const std::string& text) -> std::string {
     double value = 0;
@@ -25,7 +25,7 @@ CLI::Validator between(double least, double most) {
   return {check, "NUMBER", "bounded number"};
 }
 
-// The sensible range of seconds, milliseconds and requests per second.
+// The valid range of seconds, milliseconds and requests per second.
 CLI::Validator above_zero() { return between(1e-6, 1e9); }
 
 void add_server_options(CLI::App& command, BenchArguments& a) {

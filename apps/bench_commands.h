@@ -1,5 +1,5 @@
-// The options of `sluice bench`'s commands, as CLI11 sees them: apps/command_line.cpp's part for
-// them. One thread.
+// Declares the options of `sluice bench`'s commands to CLI11, for apps/command_line.cpp. One
+// thread.
 #pragma once
 
 #include "apps/bench_offline.h"

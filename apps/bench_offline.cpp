@@ -43,7 +43,7 @@ Result<OfflineSettings> parse_offline_settings(const OfflineArguments& arguments
   ASSIGN_OR_RETURN(spec.lengths, lengths_option(bench));
   spec.count = bench.num_prompts.value_or(0);
   spec.seed = bench.seed;
-  // Before gigabytes are loaded: lengths that cannot be read are wrong usage.
+  // Reads the lengths before gigabytes are loaded, because an error in them is wrong usage.
   ASSIGN_OR_RETURN(MadeWorkload made, make_workload(spec));
   settings.workload = std::move(made.workload);
   settings.workload.source = fmt::format("{} lengths", spec.lengths);
@@ -57,8 +57,8 @@ Result<OfflineSettings> parse_offline_settings(const OfflineArguments& arguments
   return settings;
 }
 
-// As many requests as run at once, or as asked: the graphs of the run's sizes are captured, and
-// every buffer has been touched.
+// Runs as many requests as run at once, or the requested number, so that the graphs of the run's
+// sizes are captured and every buffer has been written.
 Status warm_up_engine(Engine& engine, const OfflineArguments& arguments,
                       const OfflineSettings& settings, const Workload& workload,
                       const PromptMaker& prompts, const Clock& clock) {

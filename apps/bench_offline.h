@@ -1,5 +1,5 @@
-// `sluice bench offline`: what an engine can do without a server: throughput of a workload, latency
-// of batches, and prefill and decode by themselves. One thread, and the engine's pool.
+// `sluice bench offline`: measures an engine without a server: throughput of a workload, latency of
+// batches, and prefill and decode separately. One thread, and the engine's pool.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace sluice {
 // As given; absent = not given.
 struct OfflineArguments {
   std::string model;
-  BenchArguments bench;  // of it the requests, and what comes out
+  BenchArguments bench;  // uses its requests and outputs
   std::optional<std::int32_t> batch_size;
   std::optional<std::int32_t> num_warmups;
   std::string output_json;

@@ -124,7 +124,7 @@ Result<WorkloadSpec> workload_of(const BenchArguments& arguments) {
   return spec;
 }
 
-// ---------------------------------------------------------------- what comes out
+// ---------------------------------------------------------------- the output
 
 Result<Goodput> goodput_of(const std::vector<std::string>& objectives) {
   Goodput goodput;

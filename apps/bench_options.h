@@ -1,5 +1,5 @@
-// `sluice bench serve` and `sluice bench capacity` as data, and what the two have in common: from
-// arguments to a run against a server. One thread.
+// The arguments of `sluice bench serve` and `sluice bench capacity` as data, and their common path
+// from arguments to a run against a server. One thread.
 #pragma once
 
 #include <cstdint>
@@ -82,16 +82,16 @@ struct BenchPlan {
   std::vector<std::string> metrics;
 };
 
-// --lengths, or what --random-input-len and --random-output-len say instead.
+// The value of --lengths, or its equivalent from --random-input-len and --random-output-len.
 Result<std::string> lengths_option(const BenchArguments& arguments);
 
-// Asks the server what it must know. Errors name the option.
+// Queries the server for the facts that it needs. Errors name the option.
 Result<BenchPlan> make_bench_plan(const BenchArguments& arguments);
 
 // "20261121-205640", UTC.
 std::string timestamp_text();
 
-// The page of --report, and in the log where it is and what it lacks.
+// Writes the page of --report, and logs where it is and what it lacks.
 Status write_bench_report(const std::string& folder, const ReportInput& input);
 
 }  // namespace sluice

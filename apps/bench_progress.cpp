@@ -34,7 +34,7 @@ Duration BenchProgress::every() const {
 }
 
 void BenchProgress::show(const LoadProgress& progress) {
-  // Without a terminal the first one says nothing yet.
+  // Without a terminal, the first line would have no information yet.
   if (!terminal_ && progress.elapsed < kRedraw && progress.completed + progress.failed == 0) return;
   std::string line = progress_line(progress, terminal_);
   if (terminal_) line.resize(std::min(line.size(), terminal_columns()));

@@ -1,5 +1,5 @@
-// BenchProgress: a run's progress on stderr: one line that is drawn again and again on a terminal,
-// a plain line every ten seconds elsewhere. One thread.
+// BenchProgress: shows a run's progress on stderr: on a terminal one line that is redrawn,
+// elsewhere a plain line every ten seconds. One thread.
 #pragma once
 
 #include "loadgen/load_run.h"
@@ -10,7 +10,7 @@ class BenchProgress {
  public:
   explicit BenchProgress(bool enabled);
 
-  // Makes the run tell it. REQUIRES: this outlives the run.
+  // Makes the run report to this object. REQUIRES: this outlives the run.
   template <class Options>
   void attach(Options& options) {
     options.progress_every = every();

@@ -36,7 +36,7 @@ std::string json_of(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// vLLM's names for what was asked, and ours.
+// The run's settings by vLLM's names, then our own.
 std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,
                                                           const Workload& workload,
                                                           const LoadResult& result) {
@@ -63,7 +63,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,
           {"error_counts", json_of(errors)}};
 }
 
-// vLLM's lists of what each request did, in the order in which they were sent; times in seconds.
+// vLLM's lists of each request's results, in the order in which the requests were sent; times in
+// seconds.
 std::string with_details(const std::string& json, const LoadResult& result) {
   std::vector<std::size_t> order(result.records.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -118,7 +119,7 @@ Result<std::string> save_result(const BenchArguments& arguments, const BenchPlan
     name = fmt::format("sluice-{}qps-{}-{}.json", plan.workload.rate, model, timestamp_text());
   }
   const std::filesystem::path path = std::filesystem::path(arguments.result_dir) / name;
-  std::error_code ignored;  // writing tells
+  std::error_code ignored;  // writing reports the error
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   auto status = write_file(path, json + '\n');
   if (!status) return with_context("--save-result", std::move(status).error());

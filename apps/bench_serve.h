@@ -1,4 +1,4 @@
-// `sluice bench serve`: load on a server, and what its clients saw. One thread.
+// `sluice bench serve`: sends load to a server and measures it as its clients see it. One thread.
 #pragma once
 
 #include "apps/bench_options.h"

@@ -79,7 +79,7 @@ Result<ChatPrompt> chat_prompt_from_json(const ChatTemplates& templates, std::st
 
 Result<ChatPrompt> chat_prompt_for_message(const ChatTemplates& templates, std::string_view message,
                                            const Tokenizer& tokenizer) {
-  // dump() below refuses what is not UTF-8, by an exception; say so first.
+  // dump() throws an exception for text that is not UTF-8.
   Json messages = Json::array({{{"role", "user"}, {"content", std::string(message)}}});
   ChatTexts parts;
   try {

@@ -18,12 +18,12 @@ struct ChatPrompt {
 };
 
 // `chat_json`: an object with `messages` and, optional, `tools`, `add_generation_prompt` (default
-// true, as in the API); everything else in it is a variable of the template. `name` stands
-// for it in errors.
+// true, as in the API); every other member is a variable of the template. `name` names the chat in
+// errors.
 Result<ChatPrompt> chat_prompt_from_json(const ChatTemplates& templates, std::string_view chat_json,
                                          std::string_view name, const Tokenizer& tokenizer);
 
-// One user message, with the generation prompt behind it.
+// One user message, followed by the generation prompt.
 Result<ChatPrompt> chat_prompt_for_message(const ChatTemplates& templates, std::string_view message,
                                            const Tokenizer& tokenizer);
 

@@ -1,5 +1,5 @@
-// The command line as data: which command, with which arguments. The one place that knows CLI11.
-// One thread.
+// The command line as data: the command and its arguments. Only this file's implementation and the
+// files that declare options use CLI11. One thread.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct CommandLine {
   DoctorArguments doctor;
 };
 
-// Fills in `line`. An exit code when there is nothing left to do: help was printed, or the usage
-// was wrong (then one line on stderr says how), or the command is not built yet.
+// Fills in `line`. Returns an exit code when there is nothing left to do: help was printed, the
+// usage was wrong (one line on stderr says how), or the command is not built yet.
 std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line);
 
 }  // namespace sluice

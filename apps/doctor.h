@@ -1,4 +1,5 @@
-// `sluice doctor`: what this machine offers a model, what is missing, and what to do. One thread.
+// `sluice doctor`: checks whether this machine can run models, and says what is missing and what to
+// do. One thread.
 #pragma once
 
 namespace sluice {

@@ -1,5 +1,5 @@
-// The engine options of every command that runs a model, from texts to EngineOptions, checked.
-// Errors: kUnsupported names an option that is not built yet; it is never ignored.
+// Parses and checks the engine options of every command that runs a model: from texts to
+// EngineOptions. Errors: kUnsupported names an option that is not built yet; it is never ignored.
 // kInvalidArgument names the option and the right form. Plain data; any thread.
 #pragma once
 

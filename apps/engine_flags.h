@@ -1,4 +1,4 @@
-// The engine options as CLI11 sees them: the same for every command that runs a model.
+// Declares the engine options to CLI11, the same for every command that runs a model.
 // One thread.
 #pragma once
 

@@ -8,16 +8,16 @@ namespace sluice {
 inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;          // wrong or unbuilt commands, options and values
-inline constexpr int kExitInterrupted = 130;  // by SIGINT: 128 + 2, as shells have it
+inline constexpr int kExitInterrupted = 130;  // by SIGINT: 128 + 2, as in shells
 
-// The code of a command that ended with this error: kExitUsage for an error that the user can
-// correct on the command line, kExitInterrupted for SIGINT.
+// The exit code for an error: kExitUsage if the user can correct it on the command line,
+// kExitInterrupted for SIGINT.
 int exit_code_for(const Error& error);
 
 // Prints "sluice: message" as one line on stderr; returns `code`.
 int report_error(const Error& error, int code);
 
-// The same for what went wrong while the command ran, where options are no longer to blame: returns
+// The same for an error while the command ran, which the options did not cause: returns
 // kExitInterrupted for SIGINT, else kExitError.
 int report_failure(const Error& error);
 

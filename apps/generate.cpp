@@ -114,7 +114,7 @@ ordered_json choice_json(const ChoiceRecord& choice) {
           {"logprobs", logprobs_json(choice)}};
 }
 
-// Choice 0 at the top; with several choices, all of them under "choices" as well.
+// Choice 0 is at the top level; if there are several choices, all are also in "choices".
 void print_json(const std::vector<TokenId>& prompt, const GenerationRecord& record) {
   ordered_json object = {{"prompt_tokens", prompt}};
   object.update(choice_json(record.choices.front()));

@@ -1,4 +1,4 @@
-// `sluice generate MODEL`: one prompt, offline; text on stdout as it comes. One thread.
+// `sluice generate MODEL`: runs one prompt offline and streams the text to stdout. One thread.
 #pragma once
 
 #include <optional>

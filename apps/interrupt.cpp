@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// A signal handler can reach nothing but a global.
+// A signal handler can only use globals.
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 

@@ -1,5 +1,5 @@
-// SIGINT as a flag: the first one asks for a clean end, the second one ends the process.
-// Install once, in main's thread; interrupted() may be asked from any thread.
+// SIGINT as a flag: the first SIGINT requests a clean end, the second one ends the process. Install
+// once, in main's thread; any thread may call interrupted().
 #pragma once
 
 namespace sluice {

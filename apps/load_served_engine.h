@@ -1,7 +1,6 @@
-// ServedEngine: what a server's engine stands on (threads, device) and the text side of its model,
-// loaded together and warmed up.
-// Owner: the command; outlives the engine that load() gives. Threads: load() on the engine's;
-// the rest from any once load() has succeeded.
+// ServedEngine: the thread pool and device of a server's engine and the text side of its model,
+// loaded together and warmed up. Owner: the command; it outlives the engine that load() returns.
+// Threads: load() on the engine's; the rest from any once load() has succeeded.
 #pragma once
 
 #include <memory>
@@ -36,7 +35,7 @@ class ServedEngine {
   ServedEngine(const ServedEngine&) = delete;
   ServedEngine& operator=(const ServedEngine&) = delete;
 
-  // Once. Errors name file, field or option.
+  // Call once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
                                        StartupTimeline& timeline,

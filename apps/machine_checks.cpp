@@ -62,7 +62,7 @@ MachineCheck check_memory(const Device& device) {
   return check;
 }
 
-// Address ranges are what arenas are made of. Small models need less than what is tried here.
+// Arenas need large address ranges. Small models need less than this check tries to reserve.
 MachineCheck check_address_space(Device& device) {
   constexpr std::size_t kProbe = std::size_t{64} << 30;
   const auto range = device.reserve(kProbe);

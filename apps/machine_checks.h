@@ -1,4 +1,4 @@
-// The checks of `sluice doctor`: each looks at one thing of this machine. Any thread.
+// The checks of `sluice doctor`: each tests one property of this machine. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The device and the threads that engine options ask for: the place that names concrete devices.
-// Owner: a command. One thread.
+// Makes the thread pool and the device that engine options request. Only this file names concrete
+// devices. Owner: a command. One thread.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// The pool that owns the cores: as many threads as asked for, or one per CPU. They yield to
+// The pool that owns the cores, with the requested number of threads or one per CPU. They yield to
 // `urgent` work; null = none. REQUIRES: it outlives the pool.
 std::unique_ptr<ThreadPool> make_pool(const EngineOptions& options,
                                       const UrgentWork* urgent = nullptr);

@@ -53,7 +53,7 @@ std::int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
   return bytes;
 }
 
-// Room for the reference load and one whole context, as far as memory goes.
+// Bytes for the reference load and one whole context, limited by the free memory.
 Result<std::int64_t> choose_kv_bytes(const ModelConfig& config, const ModelIdentity& model,
                                      const EngineOptions& options, const Device& device,
                                      std::int64_t most) {

@@ -1,4 +1,4 @@
-// Measures a machine profile of a model: loads an executor as the engine options say, but with room
+// Measures a machine profile of a model: loads an executor with the engine options, but with memory
 // for the grid of steps, and runs the profiler on it.
 // Owner: a command. Threads: the engine's.
 #pragma once

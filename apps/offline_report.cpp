@@ -25,7 +25,7 @@ struct BatchLatencies {
     for (const double s : sorted) squares += (s - mean) * (s - mean);
     deviation = sorted.empty() ? 0 : std::sqrt(squares / static_cast<double>(sorted.size()));
   }
-  // Between two neighbours in proportion, as numpy.percentile has it.
+  // Interpolates linearly between two neighbours, as numpy.percentile does.
   double percentile(double percent) const {
     if (sorted.empty()) return 0;
     const double at = percent / 100 * static_cast<double>(sorted.size() - 1);
@@ -68,7 +68,7 @@ ordered_json steps_json(const StepTotals& totals) {
   return json;
 }
 
-// The share of the computed work that had no use.
+// The share of `part` in `whole`, in percent.
 double percent_of(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
 }

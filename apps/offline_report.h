@@ -1,5 +1,5 @@
-// The output of `sluice bench offline`: the keys of `vllm bench throughput` and, of runs in
-// batches, of `vllm bench latency`; then steps by kind, then what `bench serve` says of requests.
+// The output of `sluice bench offline`: the keys of `vllm bench throughput` and, for runs in
+// batches, of `vllm bench latency`; then steps by kind, then the request figures of `bench serve`.
 // Pure; any thread.
 #pragma once
 
@@ -20,7 +20,7 @@ struct OfflineReport {
 // One JSON object.
 std::string offline_json(const OfflineResult& result, const OfflineReport& report);
 
-// For people.
+// Text for the terminal.
 std::string offline_text(const OfflineResult& result, const OfflineReport& report);
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// `sluice profile`: measures what steps cost on this machine with a model, tells what TBT goals and
-// token budgets follow, and keeps the profile for `--token-budget auto` and `time`. One thread.
+// `sluice profile`: measures the cost of steps on this machine with a model, reports the TBT goals
+// and token budgets that follow, and stores the profile for `--token-budget auto` and `time`. One
+// thread.
 #pragma once
 
 #include <string>

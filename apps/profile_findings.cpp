@@ -126,7 +126,7 @@ std::string findings_text(const Findings& f) {
     add(out, "budget       {:<12} {:>8.5g} ms: {}\n", r.name, to_milliseconds(r.goal),
         r.token_budget ? fmt::format("--token-budget {}", *r.token_budget) : r.problem);
   }
-  add(out, "             with {} decodes behind contexts of {} and a chunk behind as many\n",
+  add(out, "             with {} decodes after contexts of {} tokens and a chunk after as many\n",
       f.load.decode_rows, f.load.context);
   add(out, "free memory  {:.1f} GiB at the highest load measured\n",
       static_cast<double>(p.free_bytes) / 0x1p30);

@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// A goal and what can be done for it.
+// A goal and the budgets that meet it.
 struct Recommendation {
   std::string name;
   Duration goal{0};
@@ -28,7 +28,7 @@ struct Findings {
   std::vector<Recommendation> recommendations;
 };
 
-// `tbt_slo`: a goal of the user's, beside the paper's two.
+// `tbt_slo`: the user's goal, in addition to the paper's two.
 Findings conclude(MachineProfile profile, std::int32_t max_num_seqs,
                   std::optional<Duration> tbt_slo);
 

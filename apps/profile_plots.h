@@ -1,6 +1,6 @@
-// The plots of `sluice profile --report`: what batching gains, what steps are made of, and what a
-// prompt that joins costs the decodes (figures 3, 4 and 9 of the Sarathi-Serve paper, for this
-// machine). Points are measured, lines are the predictor's.
+// The plots of `sluice profile --report`: the gain of batching, the parts of a step's time, and the
+// delay that a joining prompt causes for decodes (figures 3, 4 and 9 of the Sarathi-Serve paper,
+// for this machine). Points are measured, lines are predicted.
 // Pure functions; any thread.
 #pragma once
 

@@ -33,7 +33,7 @@ class Recorder {
     const auto index = static_cast<std::size_t>(output.choice);
     ChoiceRecord& choice = record.choices[index];
     std::string text;
-    // Tokens that were computed behind the end of a stop string are dropped.
+    // Tokens that were computed after the end of a stop string are dropped.
     if (!stopped_[index]) {
       const TextStream::Taken taken =
           streams_[index].push(output.tokens, text, output.finish_reason);

@@ -1,4 +1,4 @@
-// Runs one request on an engine to its end: steps, text as it comes, stop strings, SIGINT.
+// Runs one request on an engine to its end: steps, streamed text, stop strings, SIGINT.
 // Owner: a command. Threads: the engine's thread.
 #pragma once
 
@@ -25,13 +25,13 @@ struct ChoiceRecord {
 
 struct GenerationRecord {
   std::vector<ChoiceRecord> choices;
-  Duration first_token{0};  // since the request was given to the engine
+  Duration first_token{0};  // since the engine received the request
   Duration total{0};
   bool interrupted = false;
 };
 
-// `on_text` gets choice and new text. `tokenizer` may be null: then there is no text. With
-// `report_progress`, a prompt that takes long is reported on stderr each second.
+// `on_text` gets choice and new text. If `tokenizer` is null there is no text. With
+// Progress::kReport, the progress of a long prompt is written to stderr each second.
 enum class Progress : std::uint8_t { kQuiet, kReport };
 // How the text of the output relates to the prompt (TextStream::create()).
 enum class OutputText : std::uint8_t { kContinuesPrompt, kStandsAlone };

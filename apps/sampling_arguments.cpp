@@ -16,7 +16,8 @@ constexpr std::int32_t kDefaultMaxTokens = 256;
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
 
-// Leaves `value` alone when the option was not given; what is beyond 32 bits becomes the largest.
+// Does not change `value` if the option was not given. Clamps a number beyond 32 bits to the
+// largest.
 Status read_count(const char* option, const std::optional<std::string>& text, std::int64_t low,
                   std::int32_t& value) {
   if (!text) return {};

@@ -1,5 +1,5 @@
-// Sampling parameters on the command line: what is not given comes from the model's
-// generation_config.json, and else from SamplingParams. Owner: a command. One thread.
+// Sampling parameters on the command line. Parameters that are not given come from the model's
+// generation_config.json, else from SamplingParams. Owner: a command. One thread.
 #pragma once
 
 #include <optional>
@@ -33,10 +33,10 @@ struct SamplingArguments {
   bool include_stop = false;
 };
 
-// The parameters by the arguments alone. Checks the ranges that need no model.
+// Parses the arguments alone. Checks the ranges that need no model.
 Result<SamplingParams> parse_sampling(const SamplingArguments& arguments);
 
-// Fills in the model's defaults where the arguments are silent.
+// Fills in the model's defaults for arguments that are not given.
 void apply_defaults(const SamplingArguments& arguments, const GenerationDefaults& defaults,
                     SamplingParams& params);
 

@@ -19,7 +19,7 @@ constexpr std::int64_t kMaxQueue = 1 << 20;
 constexpr std::int64_t kMaxWorkers = 64;
 constexpr std::int64_t kMaxBodyBytes = std::int64_t{1} << 30;
 
-// These leave `value` alone when the option was not given.
+// These functions do not change `value` if the option was not given.
 template <class T>
 Status read_count(const char* option, const std::optional<std::string>& text, std::int64_t low,
                   std::int64_t high, T& value) {
@@ -48,7 +48,7 @@ Status read_body_size(const std::optional<std::string>& text, http::HttpLimits& 
   return {};
 }
 
-// Clients name the model by its directory unless told otherwise.
+// The model's name for clients: by default the name of its directory.
 Result<std::string> name_of(const ServeArguments& arguments) {
   if (arguments.served_model_name) {
     if (!arguments.served_model_name->empty()) return *arguments.served_model_name;

@@ -54,7 +54,7 @@ class Progress {
   std::string label_ = "simulating";
 };
 
-// ---------------------------------------------------------------- what is known
+// ---------------------------------------------------------------- known models and hardware
 
 void print_known_json() {
   SimulateJson gpus = SimulateJson::array();
@@ -104,7 +104,7 @@ void print_known(bool json) {
 
 std::string json_text(std::string_view text) { return SimulateJson(text).dump(); }
 
-// The run's settings, in front of its results.
+// The run's settings, printed before its results.
 std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
   std::vector<std::pair<std::string, std::string>> extra = {
       {"gpu", json_text(m.gpu)},

@@ -1,5 +1,6 @@
-// `sluice simulate`: the scheduler that serves, on virtual time and a model of the hardware. A run,
-// a capacity search, a search for the best deployment, or the list of what is known. One thread.
+// `sluice simulate`: runs the production scheduler on virtual time and a model of the hardware: one
+// run, a capacity search, a search for the best deployment, or the list of known models and GPUs.
+// One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// The options of `sluice simulate`, as CLI11 sees them: apps/command_line.cpp's part for it. One
-// thread.
+// Declares the options of `sluice simulate` to CLI11, for apps/command_line.cpp. One thread.
 #pragma once
 
 #include "apps/simulate.h"

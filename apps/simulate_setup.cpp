@@ -12,9 +12,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::int32_t kContext = 8192;        // as the paper cuts its chats
-constexpr std::int32_t kArxivContext = 16384;  // and its papers
-constexpr std::int32_t kSeqs = 128;            // as it runs at once
+constexpr std::int32_t kContext = 8192;        // the paper's limit for chats
+constexpr std::int32_t kArxivContext = 16384;  // the paper's limit for arxiv documents
+constexpr std::int32_t kSeqs = 128;            // the paper's batch limit
 constexpr std::int32_t kMaxContext = 1 << 24;
 constexpr std::int32_t kMaxTokens = 1 << 24;
 constexpr std::int32_t kMaxSeqs = 1 << 16;

@@ -1,5 +1,5 @@
-// From the arguments of `sluice simulate` to the options of the simulator. Errors name the option.
-// Values: one thread.
+// Converts the arguments of `sluice simulate` to the options of the simulator. Errors name the
+// option. Values: one thread.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ struct SimulateSettings {
 // `profile`: the one that --profile names, or null.
 Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& arguments,
                                                  const MachineProfile* profile);
-// As given: make_machine() checks whether it fits.
+// Does not check whether the deployment fits; make_machine() does.
 Result<Deployment> parse_deployment(const SimulateArguments& arguments);
 
 }  // namespace sluice

@@ -16,7 +16,8 @@
 namespace sluice {
 namespace {
 
-// A start should not take long, nor much memory: fewer, shorter steps than `sluice profile`.
+// A start should take little time and memory, so this measures fewer and shorter steps than `sluice
+// profile`.
 constexpr Duration kQuickTime = std::chrono::seconds(10);
 constexpr std::int32_t kQuickTokens = 512;
 constexpr std::int64_t kQuickKvBytes = std::int64_t{512} << 20;

@@ -1,4 +1,5 @@
-// `sluice tokenize MODEL`: text on stdin to token ids on stdout, or a chat from a file. One thread.
+// `sluice tokenize MODEL`: converts text on stdin, or a chat in a file, to token ids on stdout. One
+// thread.
 #pragma once
 
 #include <optional>

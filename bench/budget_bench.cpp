@@ -1,8 +1,8 @@
 // Token budgets against time budgets, on the real engine:
 //   budget_bench MODEL [--streams 8] [--prompts 4] [--shortest 1000] [--longest 6000]
 //                [--profile FILE] [--rounds 1] [BUDGET | time:GOAL_MS]...
-// While so many streams decode, long prompts come one behind the other, so that there is always one
-// to run. Shown are the gaps between tokens of the streams and how fast prompts and streams went.
+// While the streams decode, long prompts arrive one after another, so that there is always one to
+// run. Shown are the gaps between tokens of the streams and how fast prompts and streams went.
 // Configurations take turns, `rounds` times, and their gaps are pooled.
 //
 // One thread, and time is that thread's CPU time: on a machine with other work the gaps are then

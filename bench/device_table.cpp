@@ -238,9 +238,9 @@ std::vector<Step> steps_of_a_server(std::int32_t by) {
           {"decode 63 x 500 and 1 x 64k", {row(63, 499, 1), row(1, 65535, 1)}},
           {"prefill 512", {row(1, 0, 512)}},
           {"prefill 2048", {row(1, 0, 2048)}},
-          {"prefill 512 behind 8k", {row(1, 8192, 512)}},
-          {"prefill 512 behind 32k", {row(1, 32768, 512)}},
-          {"decode 64 x 1k, prefill 448 behind 2k", {row(64, 1023, 1), row(1, 2048, 448)}}};
+          {"prefill 512 after 8k", {row(1, 8192, 512)}},
+          {"prefill 512 after 32k", {row(1, 32768, 512)}},
+          {"decode 64 x 1k, prefill 448 after 2k", {row(64, 1023, 1), row(1, 2048, 448)}}};
 }
 
 void print_attention(Device& device, const Table& table, std::int32_t by) {

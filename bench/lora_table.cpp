@@ -145,7 +145,7 @@ class LoraRun {
               memory_->put(segments),
               {memory_->put<std::int32_t>({count}), static_cast<std::int32_t>(segments.size())}};
   }
-  // Adapters one behind the other, each with all its layers.
+  // Adapters one after another, each with all its layers.
   void put_entries(const std::vector<Product>& products, const LoraStep& step,
                    std::int64_t entries) {
     std::vector<LoraEntry> table;

@@ -1,5 +1,5 @@
-// The cost of adapters: all matrix products of some layers, with LoRA behind them and without,
-// timed by turns on one device. Owner: ops_bench. Threads: one.
+// The cost of adapters: all matrix products of some layers, followed by LoRA and without, timed by
+// turns on one device. Owner: ops_bench. Threads: one.
 #pragma once
 
 #include <string>

@@ -117,7 +117,8 @@ Result<std::int64_t> ServerProcess::resident_bytes() const {
 Result<double> ServerProcess::cpu_seconds() const {
   ASSIGN_OR_RETURN(const std::string stat,
                    read_file(fmt::format("/proc/{}/stat", pid_), kMaxProcFile));
-  // Behind the name, which may hold anything: state, then eleven fields before utime and stime.
+  // After the name, which may contain any characters: state, then eleven fields before utime and
+  // stime.
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string skipped;
   for (int i = 0; i < 12; ++i) fields >> skipped;

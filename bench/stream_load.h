@@ -51,7 +51,7 @@ class StreamLoad {
   Status send_request(Stream& stream);
   Status receive(Stream& stream);
   Status take_end(Stream& stream, std::string_view text);
-  // Waits for bytes, at most so long, and takes them.
+  // Waits for bytes up to the given time, and takes them.
   Status poll(int timeout_ms);
 
   NextRequest next_;

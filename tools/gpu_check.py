@@ -184,7 +184,7 @@ def names_of_tests(runner, program, test_filter, limit):
 
 
 def run_each_alone(runner, program, names, deadline):
-    """A fault ends all that comes behind it in the same process, so what did not pass is run again,
+    """A fault ends all later tests in the same process, so what did not pass is run again,
     a process for each test."""
     results = {}
     for name in names:

@@ -30,7 +30,7 @@ TEST_PROGRAM = """\
 PASSED = {"name": "a/cuda", "status": "RUN", "result": "COMPLETED"}
 SKIPPED = {**PASSED, "result": "SKIPPED", "skipped": [{"message": "no NVIDIA driver here"}]}
 FAILED = {**PASSED, "failures": [{"failure": "x is 2"}]}
-# Dies when it comes to its second test, as one that shares a broken GPU with those behind it.
+# Dies at its second test, like a test that shares a broken GPU with the tests after it.
 CRASHING_PROGRAM = """\
     #!/usr/bin/env python3
     import json, sys

@@ -150,7 +150,7 @@ def special_tokens(kind, vocab_size):
         return {i: named.get(i, f"<|reserved_special_token_{i - 128000}|>")
                 for i in range(128000, vocab_size)}
     names = SPECIAL_TOKENS[kind]
-    # As Qwen's, when there is room: the rows behind the last token belong to none.
+    # As Qwen's, when there is room: the rows after the last token belong to none.
     first = 151643 if vocab_size > 151643 + len(names) else vocab_size - len(names)
     return {first + i: name for i, name in enumerate(names)}
 

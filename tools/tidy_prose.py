@@ -76,7 +76,7 @@ def cpp_blocks(text, with_strings):
         if match.group("comment"):
             alone = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
             if not alone:
-                comments.append((number, ""))  # a comment behind code is a block of its own
+                comments.append((number, ""))  # a comment after code is its own block
             comments.append((number, match.group("comment").lstrip("/!<").strip()))
             if not alone:
                 comments.append((number, ""))

@@ -16,7 +16,7 @@ constexpr bool equals_ignoring_case(std::string_view a, std::string_view b) {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Without spaces and tabs at both ends.
+// `text` without spaces and tabs at both ends.
 constexpr std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);

@@ -1,6 +1,6 @@
-// CHECK aborts the program when one of its own invariants is broken, in every build. Errors from
-// outside (clients, files, drivers, memory) return a Result instead. DCHECK is for costly checks;
-// NDEBUG compiles it out.
+// CHECK aborts the program in every build when one of the program's own invariants is broken.
+// Errors from outside (clients, files, drivers, memory) return a Result instead. DCHECK is for
+// costly checks; NDEBUG compiles it out.
 #pragma once
 
 namespace sluice {

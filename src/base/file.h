@@ -27,7 +27,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  // Gives up ownership.
+  // Releases ownership to the caller.
   int release() { return std::exchange(fd_, -1); }
   void close();
 

@@ -1,6 +1,6 @@
-// FunctionRef<R(Args...)>: a reference to a callable, two words, never allocates. For parameters
-// that the callee calls before it returns. It does not own the callable, so never store one.
-// Threads: those that the callable allows.
+// FunctionRef<R(Args...)>: a reference to a callable, two words, never allocates. Use it for
+// parameters that the callee calls before it returns. It does not own the callable, so never store
+// one. Threads: as the callable.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class FunctionRef;
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
-  // From any callable object, such as a lambda. Wrap a plain function in a lambda.
+  // Refers to any callable object, such as a lambda. Wrap a plain function in a lambda.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
              std::is_object_v<std::remove_reference_t<F>> && std::is_invocable_r_v<R, F&, Args...>)

@@ -1,4 +1,4 @@
-// A 128-bit digest: names blocks in the prefix cache, models and adapters.
+// Hash128: a 128-bit digest that names blocks of the prefix cache, models and adapters.
 // Values: plain, trivially copyable; any thread.
 #pragma once
 

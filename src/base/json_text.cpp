@@ -15,12 +15,12 @@ constexpr std::string_view kLargest = "1.7976931348623157e308";
 constexpr std::size_t kLargestExponent = 308;
 // Every integer with fewer digits fits 64 bits.
 constexpr std::size_t kSafeDigits = 18;
-// Digits that are enough to say a double.
+// Digits that determine a double.
 constexpr std::size_t kDoubleDigits = 17;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Behind the string that starts at text[at] with a quote.
+// The offset after the string that starts at text[at] with a quote.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   for (++at; at < text.size(); ++at) {
     if (text[at] == '\\') {
@@ -49,14 +49,14 @@ bool fits_64_bits(std::string_view integer) {
   return parsed.ec == std::errc();
 }
 
-// Whether a number with a fraction or an exponent, without its sign, is above every double.
+// Whether a number with a fraction or an exponent, without its sign, exceeds the largest double.
 bool overflows(std::string_view number) {
   const std::size_t exponent_at = number.find_first_of("eE");
   if (exponent_at == std::string_view::npos && number.size() <= kLargestExponent) return false;
   double value = 0;
   const char* const end = number.data() + number.size();
   if (std::from_chars(number.data(), end, value).ec != std::errc::result_out_of_range) return false;
-  // Too small is out of range as well; parsers read that as 0. Above 1 means too large.
+  // Out of range can also mean too small, which parsers read as 0. A number above 1 is too large.
   const std::string_view mantissa = number.substr(0, exponent_at);
   const std::size_t point = std::min(mantissa.find('.'), mantissa.size());
   const std::size_t first = mantissa.find_first_not_of("0.");
@@ -71,8 +71,8 @@ bool overflows(std::string_view number) {
   return magnitude + shift > 0;
 }
 
-// Appends the form of a number (without its sign) that parsers take; false when it is fine as it
-// is.
+// Appends a form of the number (given without its sign) that parsers accept. Returns false if the
+// number needs no change.
 bool append_readable(std::string_view digits, std::string_view with_sign, std::string& out) {
   if (!std::all_of(digits.begin(), digits.end(), is_digit)) {
     if (!overflows(digits)) return false;
@@ -94,7 +94,8 @@ bool append_readable(std::string_view digits, std::string_view with_sign, std::s
   return true;
 }
 
-// Copies a document, with changes, as late as possible: most documents have none.
+// Copies a document with changes. It copies nothing before the first change, because most documents
+// need none.
 class Rewriter {
  public:
   Rewriter(std::string_view text, std::string& storage) : text_(text), storage_(storage) {
@@ -125,7 +126,7 @@ class Rewriter {
   }
 
  private:
-  // Handles the number, NaN or Infinity at `at`; returns where to go on.
+  // Handles the number, NaN or Infinity at `at`; returns the offset after it.
   std::size_t number(std::size_t at) {
     const std::size_t digits = text_[at] == '-' ? at + 1 : at;
     const std::string_view rest = text_.substr(digits);
@@ -150,7 +151,7 @@ class Rewriter {
 
   std::string_view text_;
   std::string& storage_;
-  std::size_t copied_ = 0;  // how much of the text is in storage_, as it is or replaced
+  std::size_t copied_ = 0;  // bytes of the text that are in storage_, copied or replaced
   std::string readable_;
 };
 

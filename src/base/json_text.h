@@ -1,7 +1,7 @@
-// JSON files that come with a model, as strict JSON. Python writes and reads more than the standard
-// allows: integers of any size, NaN and Infinity; some editors add a byte-order mark. The parsers
-// of this project refuse all of these, so every reader of such a file calls strict_json() first.
-// Pure functions; any thread.
+// Converts JSON files that come with a model to strict JSON. Python writes and reads more than the
+// standard allows: integers of any size, NaN and Infinity. Some editors add a byte-order mark. The
+// parsers of this project refuse all of these, so code that reads such a file calls strict_json()
+// first. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace sluice {
 
-// The same document in which every number fits 64 bits or a finite double: larger integers become
-// doubles, numbers beyond the largest double become that double with their sign, NaN becomes null.
-// A byte-order mark is left out. Returns a part of `text`, or of `storage` when something changed.
-// Text that is not JSON stays as it is, for the parser to report.
+// Returns the document with numbers that fit 64 bits or a finite double: larger integers become
+// doubles, numbers beyond the largest double become the largest double with their sign, NaN becomes
+// null. A byte-order mark is removed. The result is a part of `text`, or of `storage` if something
+// changed. Text that is not JSON is unchanged; the parser reports it.
 // Errors: kInvalidArgument: nested deeper than kMaxJsonDepth (base/json_depth.h).
 Result<std::string_view> strict_json(std::string_view text, std::string& storage);
 

@@ -1,6 +1,6 @@
 // A hash of bytes for tables whose keys clients choose: SipHash-1-3 with a key that each process
 // draws at its first use, so that no client can find keys that collide. The values differ from run
-// to run: nothing that is stored or shown may depend on them.
+// to run, so nothing that is stored or shown may depend on them.
 // Threads: any.
 #pragma once
 

@@ -27,12 +27,11 @@ spdlog::logger& logger() {
 }  // namespace
 
 void set_log_level(LogLevel level) {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err};
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                          spdlog::level::err};
   logger().set_level(kLevels[static_cast<int>(level)]);
 }
 
-void log_debug(std::string_view message) { logger().debug("{}", message); }
 void log_info(std::string_view message) { logger().info("{}", message); }
 void log_warning(std::string_view message) { logger().warn("{}", message); }
 void log_error(std::string_view message) { logger().error("{}", message); }

@@ -1,4 +1,4 @@
-// Logging to stderr: one line a message, levels debug to error. stdout is for results only.
+// Logging to stderr: one line a message, levels info to error. stdout is for results only.
 // Threads: any. Never called from inside a step of the engine in steady state.
 // The formatting library stays out of this header; callers format with fmt::format or pass text.
 #pragma once
@@ -7,12 +7,11 @@
 
 namespace sluice {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kInfo, kWarning, kError };
 
-// Messages below `level` are dropped. Default: kInfo, or SLUICE_LOG=debug|info|warning|error.
+// Messages below `level` are dropped. Default: kInfo, or SLUICE_LOG=info|warning|error.
 void set_log_level(LogLevel level);
 
-void log_debug(std::string_view message);
 void log_info(std::string_view message);
 void log_warning(std::string_view message);
 void log_error(std::string_view message);

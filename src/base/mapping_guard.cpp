@@ -28,7 +28,7 @@ std::array<Range, MappingGuard::kMaxRanges> ranges;
 std::mutex ranges_mutex;  // held to add or remove a range
 struct sigaction previous_action{};
 
-// Maps zeros from the missing page to the end of the range, because the pages behind it are missing
+// Maps zeros from the missing page to the end of the range, because the pages after it are missing
 // too.
 bool fill_with_zeros(std::uintptr_t address) {
   for (Range& range : ranges) {
@@ -45,7 +45,8 @@ bool fill_with_zeros(std::uintptr_t address) {
   return false;
 }
 
-// A previous action that is not a function takes effect when the instruction faults again.
+// Calls the previous action. If that is not a function, it is restored and takes effect when the
+// instruction faults again.
 void pass_on(int signal, siginfo_t* info, void* context) {
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);
@@ -64,7 +65,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = saved;
 }
 
-// With `ranges_mutex` held.
+// REQUIRES: the caller holds `ranges_mutex`.
 void install_handler() {
   static bool installed = false;
   if (installed) return;

@@ -2,7 +2,7 @@
 // the end of its file raises SIGBUS, which would end the process. While a range is guarded, a
 // signal handler maps zero pages there instead, and faulted() returns true from then on. The owner
 // must not use anything that it read from the range since the last check. Every other SIGBUS goes
-// to the action that was set before.
+// to the previously installed action.
 // Owner: the owner of the mapping. Threads: any thread may call faulted().
 #pragma once
 
@@ -13,7 +13,7 @@ namespace sluice {
 
 class MappingGuard {
  public:
-  // Any further range is left unguarded, with a warning.
+  // Ranges beyond this number are not guarded; a warning says so.
   static constexpr std::size_t kMaxRanges = 4096;
 
   MappingGuard() = default;

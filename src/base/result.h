@@ -1,6 +1,6 @@
 // Result<T>: a value or an Error, for everything whose failure has a cause outside the program.
-// Errors name the file or field and say what would be right. Codes map 1:1 to HTTP statuses.
-// Values: plain, copyable; any thread.
+// Errors name the file or field and say what value or action is expected. Codes map 1:1 to HTTP
+// statuses. Values: plain, copyable; any thread.
 #pragma once
 
 #include <string>
@@ -60,7 +60,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 
 using Status = Result<void>;
 
-// The same error with "context: " in front, for callers that know the file or field.
+// The same error with "context: " before its message, for callers that know the file or field.
 inline Error with_context(std::string_view context, Error error) {
   error.message.insert(0, std::string(context) + ": ");
   return error;

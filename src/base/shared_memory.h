@@ -1,5 +1,5 @@
-// Shared memory: a memfd of a fixed size, which processes share by passing its descriptor. It can
-// neither shrink nor grow, so a process that maps it never loses pages.
+// Shared memory: a memfd of fixed size that processes share by passing its descriptor. It cannot
+// shrink, so a process that maps it never loses pages.
 // Threads: any.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace sluice {
 Result<FileDescriptor> create_shared_memory(const std::string& name, std::size_t bytes);
 
 // Opens a read-only descriptor of the same memory, whose mappings can never become writable.
-// kUnavailable without /proc.
+// kUnavailable if /proc is not mounted.
 Result<FileDescriptor> read_only_descriptor(int fd);
 
 }  // namespace sluice

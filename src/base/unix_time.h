@@ -1,5 +1,5 @@
-// Wall-clock time, for responses and logs that people compare with those of other machines. Code
-// that measures or decides uses clock.h instead.
+// Wall-clock time, for responses and logs that people compare across machines. Code that measures
+// or decides uses clock.h instead.
 // Threads: any.
 #pragma once
 

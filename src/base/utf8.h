@@ -36,7 +36,8 @@ inline std::size_t previous(std::string_view text, std::size_t at) {
   return at;
 }
 
-// Characters of valid text; of other text, the bytes that continue none.
+// The number of characters of valid text; for other text, the number of bytes that are not
+// continuation bytes.
 inline std::int64_t count_code_points(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
@@ -45,12 +46,12 @@ inline std::int64_t count_code_points(std::string_view text) {
 // Appends the UTF-8 form of a code point (below 0x110000, no surrogate).
 void append(std::uint32_t code_point, std::string& out);
 
-// The offset of the first byte that is not part of a valid character; nothing when all are.
+// The offset of the first byte that is not part of a valid character; nothing if the text is valid.
 std::optional<std::size_t> find_invalid(std::string_view text);
 
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// How the bytes at the start of `text` (not empty) begin.
+// The kind of a text's first bytes: a valid character, an invalid part, or an incomplete character.
 enum class Lead { kValid, kInvalid, kIncomplete };
 struct Scanned {
   Lead lead;

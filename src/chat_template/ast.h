@@ -136,7 +136,7 @@ struct Stmt {
   std::vector<int> else_hidden;
 };
 
-// Names that the interpreter itself binds have fixed symbols.
+// Fixed symbols of the names that the interpreter itself binds.
 inline constexpr int kSymbolLoop = 0;
 inline constexpr int kSymbolCaller = 1;
 inline constexpr int kSymbolKwargs = 2;

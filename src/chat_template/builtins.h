@@ -14,8 +14,8 @@ namespace sluice::jinja {
 
 class Interpreter;
 
-// Arguments bound to parameters: `bound[i]` is kMissing where parameter i was not given. With
-// "*" parameters the function looks at `raw` instead.
+// Arguments bound to parameters: `bound[i]` is kMissing where parameter i was not given. With "*"
+// parameters the function reads `raw` instead.
 struct BuiltinArgs {
   std::span<const Value> bound;
   const CallArgs& raw;

@@ -25,6 +25,14 @@ std::unique_ptr<Heap> make_heap(const StopCheck* stop = nullptr) {
 
 Value key(std::string_view name) { return Value::string(name); }
 
+Result<Value> to_value(const ChatJson& json, Heap& heap, std::string_view what) {
+  if (const auto* text = std::get_if<std::string_view>(&json)) {
+    return jinja::parse_json(*text, heap, what);
+  }
+  const JsonValue* tree = std::get<const JsonValue*>(json);
+  return tree == nullptr ? Value::none() : jinja::from_tree(*tree, heap, what);
+}
+
 // Returns the message with its reasoning under every name that templates read.
 Value with_reasoning_names(Heap& heap, Value message) {
   for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -78,7 +86,7 @@ Result<Value> with_parsed_calls(Heap& heap, Value message, const std::string& wh
 }
 
 Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view* final_text) {
-  ASSIGN_OR_RETURN(const Value messages, jinja::parse_json(input.messages_json, heap, "messages"));
+  ASSIGN_OR_RETURN(const Value messages, to_value(input.messages_json, heap, "messages"));
   if (!messages.is_sequence()) return invalid_argument("messages: must be an array of objects");
   std::vector<Value> prepared;
   for (std::size_t i = 0; i < messages.items().size(); ++i) {
@@ -108,6 +116,11 @@ Result<Value> read_messages(Heap& heap, const ChatInput& input, std::string_view
 
 }  // namespace
 
+bool is_given(const ChatJson& json) {
+  const auto* text = std::get_if<std::string_view>(&json);
+  return text != nullptr ? !text->empty() : std::get<const JsonValue*>(json) != nullptr;
+}
+
 ChatContext::ChatContext(std::unique_ptr<Heap> heap, Value variables,
                          std::chrono::local_seconds now)
     : heap_(std::move(heap)), variables_(variables), now_(now) {}
@@ -125,8 +138,8 @@ Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
   ASSIGN_OR_RETURN(const Value messages, read_messages(*heap, input, &final_text));
   entries.push_back({key("messages"), messages});
   Value tools = Value::none();
-  if (!input.tools_json.empty()) {
-    ASSIGN_OR_RETURN(tools, jinja::parse_json(input.tools_json, *heap, "tools"));
+  if (is_given(input.tools_json)) {
+    ASSIGN_OR_RETURN(tools, to_value(input.tools_json, *heap, "tools"));
     if (!tools.is_sequence() && !tools.is_none()) {
       return invalid_argument("tools: must be an array of objects");
     }
@@ -134,14 +147,13 @@ Result<ChatContext> ChatContext::from_chat(const ChatInput& input) {
   entries.push_back({key("tools"), tools});
   entries.push_back({key("documents"), Value::none()});
   entries.push_back({key("add_generation_prompt"), Value::boolean(input.add_generation_prompt)});
-  if (!input.extra_json.empty()) {
-    ASSIGN_OR_RETURN(const Value extra,
-                     jinja::parse_json(input.extra_json, *heap, "chat_template_kwargs"));
+  if (is_given(input.extra_json)) {
+    ASSIGN_OR_RETURN(const Value extra, to_value(input.extra_json, *heap, "chat_template_kwargs"));
     if (!extra.is_dict()) return invalid_argument("chat_template_kwargs: must be an object");
     for (const std::string_view name : {"messages", "tools"}) {
       if (find(extra.as_dict(), name) == nullptr) continue;
       return invalid_argument("chat_template_kwargs: '" + std::string(name) +
-                              "' has a place of its own in the request");
+                              "' is a field of the request itself");
     }
     const auto given = extra.as_dict().entries;
     entries.insert(entries.end(), given.begin(), given.end());

@@ -1,6 +1,6 @@
-// A chat template: Jinja as transformers runs it (jinja2 3.1, immutable sandbox, trim_blocks,
-// lstrip_blocks, loop controls, raise_exception, strftime_now, tojson without HTML escapes).
-// Immutable after parse; any thread may render. See docs/chat-templates.md.
+// ChatTemplate: a Jinja template with the rules of transformers (jinja2 3.1, immutable sandbox,
+// trim_blocks, lstrip_blocks, loop controls, raise_exception, strftime_now, tojson without HTML
+// escapes). Immutable after parse; any thread may render. See docs/chat-templates.md.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,9 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // invalid_argument when the template refuses the context (raise_exception), uses it in a way
-  // Python would not allow, or passes a limit. The error of `stop`, which may be null, unchanged.
+  // invalid_argument when the template refuses the context (raise_exception), uses it in a way that
+  // Python does not allow, or exceeds a limit. Returns the error of `stop`, which may be null,
+  // unchanged.
   Result<std::string> render(const ChatContext& context, const RenderLimits& limits = {},
                              const StopCheck* stop = nullptr) const;
 

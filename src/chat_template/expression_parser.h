@@ -22,7 +22,7 @@ class ExpressionParser {
   ExpressionParser(std::vector<Token> tokens, Template& result);
 
  protected:
-  // Where a tuple without parentheses ends, besides at the end of the tag.
+  // The places, besides the end of the tag, at which a tuple without parentheses ends.
   struct TupleRules {
     Conditional conditional = Conditional::kAllowed;
     std::string_view end_word = "";
@@ -34,7 +34,8 @@ class ExpressionParser {
   Result<ExprPtr> parse_expression(Conditional conditional = Conditional::kAllowed);
   Result<ExprPtr> parse_tuple(const TupleRules& rules);
   Result<ExprPtr> parse_assign_target(std::string_view end_word, TupleRules::Items items);
-  // Filters behind `value`, which is null in filter blocks; there the first has no "|" before it.
+  // Parses the filters after `value`, which is null in filter blocks; there the first filter has no
+  // "|" before it.
   enum class FirstPipe : std::uint8_t { kNeeded, kAbsent };
   Result<ExprPtr> parse_filters(ExprPtr value, FirstPipe first);
 

@@ -30,7 +30,7 @@ Result<Value> text_filter(Interpreter& in, Args args) {
   return in.heap().make_string(function(text.text()), text.flavor());
 }
 
-// jinja2's title: words begin behind blanks, hyphens and opening brackets only.
+// jinja2's title: a word begins only after blanks, hyphens and opening brackets.
 std::string title_filter(std::string_view text) {
   std::string out;
   const auto separates = [](char32_t c) {

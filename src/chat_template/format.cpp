@@ -86,7 +86,7 @@ std::string float_digits(double d, const Spec& spec) {
   char buffer[800];
   std::snprintf(buffer, sizeof(buffer), pattern, precision, value);
   std::string text = buffer;
-  // A float without a type keeps a digit behind the point.
+  // A float without a type keeps a digit after the point.
   if (spec.type == '\0' && text.find_first_of(".e") == std::string::npos) text += ".0";
   return text + (spec.type == '%' ? "%" : "");
 }

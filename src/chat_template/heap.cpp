@@ -89,7 +89,7 @@ Value Heap::make_dict(std::span<const DictEntry> entries) {
       std::size_t slot = hash_value(entry.key) & (slots - 1);
       while (index[slot] != 0 && !keys_equal(copy[index[slot] - 1].key, entry.key)) {
         slot = (slot + 1) & (slots - 1);
-        step();  // so that keys made to collide cost what they take
+        step();  // so that the budget covers keys that collide
       }
       if (index[slot] != 0) {
         found = index[slot] - 1;

@@ -1,4 +1,4 @@
-// The memory and the budget of one rendering, of one parsed template or of one JSON text. All
+// Heap: the memory and the budget of one rendering, one parsed template or one JSON text. All
 // memory is freed with the heap, so values need no reference counts and cycles cannot leak. The
 // budget is cumulative and sticky: once `exceeded()` is set, every builder stops growing, and the
 // interpreter reports the error at its next step. Owned by one thread while it grows.
@@ -23,7 +23,7 @@ namespace sluice::jinja {
 class Heap {
  public:
   // max_bytes: text and containers created in all; max_steps: units of work in all.
-  // `stop` is asked as steps are spent; may be null.
+  // `stop` is called as steps are spent; may be null.
   Heap(std::size_t max_bytes, std::uint64_t max_steps, const StopCheck* stop = nullptr)
       : bytes_left_(max_bytes), steps_left_(max_steps), meter_(stop) {}
   Heap(const Heap&) = delete;

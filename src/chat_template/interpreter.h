@@ -1,6 +1,6 @@
-// Runs a parsed template once. Not reusable; one thread. Names are looked up through a chain of
-// scopes as in jinja2: bodies of loops, macros, set blocks and `with` have a scope of their own,
-// `if` has none; macros see the scope they were defined in.
+// Interpreter: runs a parsed template once. Not reusable; one thread. Names are looked up through a
+// chain of scopes as in jinja2: bodies of loops, macros, set blocks and `with` have a scope of
+// their own, `if` has none; macros see the scope they were defined in.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class Scope final : public Object {
  public:
   explicit Scope(Scope* parent) : Object(ObjectType::kScope), parent_(parent) {}
   std::string_view type_name() const override { return "Scope"; }
-  // The value bound to a symbol here or around; null when there is none, kMissing when the name
-  // belongs to a scope that has not set it yet.
+  // The value bound to a symbol in this scope or an enclosing one; null when there is none,
+  // kMissing when the name belongs to a scope that has not set it yet.
   const Value* find(int symbol) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
       for (const auto& [key, value] : scope->values_) {

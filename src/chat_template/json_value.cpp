@@ -105,7 +105,46 @@ class Builder {
   std::string error_;
 };
 
+Value number_of(const JsonDecimal& decimal) {
+  return decimal.is_big_integer() ? Value::big_integer(decimal.text) : Value::real(decimal.value());
+}
+
+// Stops early once the heap's budget is exceeded.
+Value value_of(const JsonValue& tree, Heap& heap) {
+  heap.step();
+  if (const bool* flag = tree.boolean()) return Value::boolean(*flag);
+  if (const auto* integer = tree.integer()) return Value::integer(*integer);
+  if (const auto* decimal = tree.decimal()) return number_of(*decimal);
+  if (const auto* text = tree.string()) return Value::string(*text);
+  if (const auto* array = tree.array()) {
+    std::vector<Value> items;
+    items.reserve(array->size());
+    for (const JsonValue& item : *array) {
+      if (!heap.exceeded().empty()) break;
+      items.push_back(value_of(item, heap));
+    }
+    return heap.make_list(items);
+  }
+  if (const auto* object = tree.object()) {
+    std::vector<DictEntry> entries;
+    entries.reserve(object->size());
+    for (const JsonMember& member : *object) {
+      if (!heap.exceeded().empty()) break;
+      entries.push_back({Value::string(member.name), value_of(member.value, heap)});
+    }
+    return heap.make_dict(entries);
+  }
+  return Value::none();
+}
+
 }  // namespace
+
+Result<Value> from_tree(const JsonValue& tree, Heap& heap, std::string_view what) {
+  const Value value = value_of(tree, heap);
+  if (heap.stopped()) return *heap.stopped();
+  if (heap.exceeded().empty()) return value;
+  return invalid_argument(std::string(what) + ": it passes " + std::string(heap.exceeded()));
+}
 
 Result<Value> parse_json(std::string_view text, Heap& heap, std::string_view what) {
   Builder builder(heap);

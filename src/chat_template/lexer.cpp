@@ -68,7 +68,7 @@ class Lexer {
     if (!kept.empty()) emit(TokenType::kData, kept);
   }
 
-  // Where the raw block's begin tag at `tag` ends, if it is one.
+  // The end of the raw block's begin tag at `tag`; nothing if the tag is another one.
   std::optional<std::size_t> raw_tag_end(std::size_t tag, std::string_view word) const {
     std::size_t i = tag + 2;
     if (at(i) == '-' || at(i) == '+') ++i;
@@ -136,7 +136,7 @@ class Lexer {
     return {};
   }
 
-  // Where the tag ends if its end is at the position.
+  // The end of the current tag, if it ends at the position.
   std::optional<std::size_t> tag_end(bool is_block) const {
     const std::string_view close = is_block ? "%}" : "}}";
     const char sign = at(position_);
@@ -268,7 +268,7 @@ class Lexer {
     return {};
   }
 
-  // One escape of Python's unicode-escape; `i` is behind the backslash.
+  // One escape of Python's unicode-escape; `i` is after the backslash.
   Status append_escape(std::string_view body, std::size_t* i, std::string* out) const {
     static constexpr std::string_view kLetters = "\\'\"abfnrtv";
     static constexpr std::string_view kMeanings = "\\'\"\a\b\f\n\r\t\v";
@@ -301,7 +301,7 @@ class Lexer {
       return {};
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-      return fail("a string escape is no Unicode character");
+      return fail("a string escape is not a Unicode character");
     }
     utf8::append(code, *out);
     return {};

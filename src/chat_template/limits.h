@@ -1,5 +1,6 @@
-// The limits of one rendering. A template is untrusted code from a checkpoint: a rendering that
-// passes a limit ends with an error that names the limit, the template and the line.
+// RenderLimits: the limits of one rendering. A template is untrusted code from a checkpoint. A
+// rendering that exceeds a limit ends with an error that names the limit, the template and the
+// line.
 #pragma once
 
 #include <cstddef>

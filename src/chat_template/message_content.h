@@ -23,7 +23,7 @@ Value with_no_content_as(Heap& heap, Value message, NoContent no_content);
 Result<Value> with_content_as(Heap& heap, Value message, ContentParts parts,
                               const std::string& where);
 
-// The message with `suffix` behind the text of its content, or behind the last part that has text.
+// The message with `suffix` appended to the text of its content, or to the last part that has text.
 struct FinalMessage {
   Value message;
   std::string_view text;  // before the suffix

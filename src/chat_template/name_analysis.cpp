@@ -44,7 +44,7 @@ class UnknownNames {
     for (const Parameter& parameter : s.parameters) {
       check(parameter.fallback, Condition::kAlways);
     }
-    // A body with its own scope is compiled as if it stood under no condition.
+    // A body with its own scope is compiled as if it were not inside a condition.
     const Condition inner = s.kind == StmtKind::kIf ? Condition::kMaybe : Condition::kAlways;
     for (const Block& branch : s.branches) check_block(branch, inner);
     check_block(s.body, inner);

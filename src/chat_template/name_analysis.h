@@ -1,5 +1,5 @@
-// Finds before a template runs what jinja2's compiler finds: filters and tests that do not exist
-// (an error, unless they stand under a condition), and the macros that read `caller`, `kwargs` and
+// Finds, before a template runs, the same as jinja2's compiler: filters and tests that do not exist
+// (an error unless they are inside a condition), and the macros that read `caller`, `kwargs` and
 // `varargs`.
 #pragma once
 

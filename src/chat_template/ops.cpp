@@ -392,8 +392,6 @@ void append_text(Heap& heap, TextBuilder& out, Value value) {
   }
 }
 
-void append_repr(Heap& heap, TextBuilder& out, Value value) { append_value(heap, out, value, 0); }
-
 std::string_view to_text(Heap& heap, Value value) {
   if (value.is_string()) return value.text();
   TextBuilder out(heap);

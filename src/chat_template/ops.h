@@ -40,9 +40,8 @@ Result<bool> compare(Heap& heap, Order order, Value a, Value b);
 const Value* find(const Dict& dict, Value key);
 const Value* find(const Dict& dict, std::string_view key);
 
-// str(value) and repr(value).
+// Appends str(value).
 void append_text(Heap& heap, TextBuilder& out, Value value);
-void append_repr(Heap& heap, TextBuilder& out, Value value);
 // str(value) as a string in the heap; a string is returned as it is.
 std::string_view to_text(Heap& heap, Value value);
 std::string to_repr(Heap& heap, Value value);

@@ -59,7 +59,7 @@ class Parser : public ExpressionParser {
         next();
         body.push_back(std::move(output));
       } else {
-        next();  // a block begins: every other token lies inside of tags
+        next();  // a block begins: all other tokens are inside of tags
         if (at_any_word(end_words)) return body;
         ASSIGN_OR_RETURN(StmtPtr statement, parse_statement(end_words));
         body.push_back(std::move(statement));
@@ -76,7 +76,7 @@ class Parser : public ExpressionParser {
     return {};
   }
 
-  // The body behind the current tag, whose end word is consumed.
+  // The body after the current tag, whose end word is consumed.
   Result<Block> parse_block_until(const Words& end_words) {
     skip_operator(":");
     RETURN_IF_ERROR(expect_block_end());

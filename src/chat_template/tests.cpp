@@ -1,4 +1,4 @@
-// The tests: names that may stand behind `is`.
+// The tests: the names that may follow `is`.
 #include <algorithm>
 #include <string>
 

@@ -17,7 +17,7 @@ namespace sluice::jinja {
 bool is_ascii(std::string_view text);
 // The byte position of code point `index`; text.size() when there are fewer.
 std::size_t byte_offset(std::string_view text, std::size_t index);
-// The code point at byte `*position`, which moves behind it.
+// The code point at byte `*position`; advances `*position` past it.
 inline char32_t next_code_point(std::string_view text, std::size_t* position) {
   const utf8::CodePoint c = utf8::decode(text, *position);
   *position += c.bytes;

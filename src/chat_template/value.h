@@ -150,7 +150,7 @@ struct Dict {
   std::span<const std::uint32_t> index;
 };
 
-// Why a value is undefined; the message is made only when it is needed (undefined_message).
+// The reason why a value is undefined; undefined_message() formats it only when it is needed.
 struct UndefinedInfo {
   std::string_view hint;  // the whole message, or empty
   Value object;           // kMissing when a name could not be resolved

@@ -1,7 +1,7 @@
-// A Hugging Face checkpoint directory: its weights in one safetensors file or in shards named by
-// model.safetensors.index.json. Files are mapped, not read; a file's descriptor and size let the
-// engine map it into the weights region of an arena.
-// With an index, exactly the tensors it lists are visible, each in the shard it names.
+// Checkpoint: a Hugging Face checkpoint directory, whose weights are in one safetensors file or in
+// the shards that model.safetensors.index.json names. Files are mapped, not read; the engine maps
+// them into the weights region of an arena by descriptor and size. With an index, only the tensors
+// that it lists are visible, each in the shard that it names.
 // Errors name the file, and the tensor where there is one.
 // Threads: immutable after open(); any thread may read.
 #pragma once

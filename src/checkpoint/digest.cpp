@@ -48,8 +48,8 @@ void update_part(Sha256& hash, std::string_view part) {
 
 Status update_config(Sha256& hash, const std::string& directory) {
   auto config = read_file(directory + "/config.json", kMaxConfigBytes);
-  // A bare directory of weights (an adapter's backbone in a test) has none; it is another model
-  // than one with an empty config.json all the same.
+  // A directory with only weights has no config.json. Its digest still differs from that of an
+  // empty config.json.
   if (!config && config.error().code != ErrorCode::kNotFound) return config.error();
   update_part(hash, config ? "config" : "no config");
   update_part(hash, config ? *config : std::string());

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-// As the reference implementation's limit.
+// The reference implementation's limit.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 std::uint64_t little_endian_u64(const std::byte* bytes) {
@@ -26,7 +26,7 @@ Result<std::uint64_t> header_length(const MappedFile& mapping) {
         "{} bytes are too short for a safetensors file, which begins with an 8-byte length",
         mapping.size()));
   }
-  // A clone without Git LFS has such a pointer in place of a large file.
+  // A clone without Git LFS has a pointer file in place of a large file.
   if (mapping.text().starts_with("version https://git-lfs")) {
     return invalid_argument(
         "is a Git LFS pointer, not the file itself; fetch that with 'git lfs pull' or 'hf "

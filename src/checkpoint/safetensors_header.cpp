@@ -42,12 +42,12 @@ const DTypeEntry& entry_of(StoredDType dtype) {
                        [&](const DTypeEntry& e) { return e.dtype == dtype; });
 }
 
-// The bytes shape x dtype takes, or none when that is beyond 63 bits.
+// The number of bytes of shape x dtype; nothing if it exceeds 63 bits.
 std::optional<std::uint64_t> byte_count(const TensorInfo& tensor) {
   std::int64_t bytes = static_cast<std::int64_t>(entry_of(tensor.dtype).bytes);
   bool zero = false;
   for (const std::int64_t dim : tensor.shape) {
-    // A zero may follow dimensions whose product overflows; the tensor is empty all the same.
+    // A zero may follow dimensions whose product overflows; the tensor is empty nevertheless.
     if (dim == 0) zero = true;
   }
   if (zero) return 0;
@@ -313,7 +313,7 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header
                                                          std::int32_t file_index) {
   const std::uint64_t data_start = kLengthBytes + header.size();
   if (data_start > file_size) return invalid_argument("header reaches beyond the end of the file");
-  // The JSON reader takes a NUL for the end and would not look at what follows.
+  // The JSON reader takes a NUL as the end and would ignore the rest.
   if (header.find('\0') != std::string_view::npos) {
     return invalid_argument("header holds a NUL byte; expected JSON");
   }

@@ -132,12 +132,12 @@ std::optional<ArenaPlace> Arena::find(const void* address) const {
     const RegionPlan& region = plan_.region(static_cast<RegionKind>(i));
     if (offset < region.offset || offset - region.offset >= region.reserved) continue;
     const std::size_t in_region = offset - region.offset;
-    // Buffers lie in the order of their offsets.
-    const auto behind = std::upper_bound(
+    // Buffers are sorted by offset.
+    const auto after = std::upper_bound(
         region.buffers.begin(), region.buffers.end(), in_region,
         [](std::size_t wanted, const BufferPlan& buffer) { return wanted < buffer.offset; });
-    if (behind == region.buffers.begin()) return std::nullopt;
-    const BufferPlan& buffer = *std::prev(behind);
+    if (after == region.buffers.begin()) return std::nullopt;
+    const BufferPlan& buffer = *std::prev(after);
     if (in_region - buffer.offset >= buffer.bytes) return std::nullopt;
     return ArenaPlace{region.kind, buffer.name, in_region - buffer.offset};
   }
@@ -157,7 +157,7 @@ Status Arena::grow(RegionKind kind, std::size_t bytes) {
   const std::size_t reserved = plan_.region(kind).reserved;
   std::size_t& backed = backed_[index_of(kind)];
   if (bytes > reserved) {
-    return resource_exhausted(fmt::format("arena region {}: {} bytes asked for, {} reserved",
+    return resource_exhausted(fmt::format("arena region {}: {} bytes requested, {} reserved",
                                           region_name(kind), bytes, reserved));
   }
   const std::size_t target = round_up(bytes, device_->traits().granularity);

@@ -4,10 +4,10 @@
 //
 //   weights | adapters | inputs | workspace | kv        in this order; KV last, free to grow
 //
-// A region has a reserved size. A prefix of it is backed with memory and grows and shrinks while
-// addresses stay; behind the prefix, pieces may be backed with files, shared memory or imported
-// chunks. Buffers are named pieces of a region, `model/buffer` by convention, so that several
-// models can live in one process.
+// A region has a reserved size. A prefix of it is backed with memory; the prefix grows and shrinks
+// while addresses stay the same. After the prefix, pieces may be backed with files, shared memory
+// or imported chunks. Buffers are named pieces of a region, `model/buffer` by convention, so that
+// several models can live in one process.
 // Owner: the engine. Threads: the engine's thread; addresses may be read by any.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace sluice {
 enum class RegionKind : std::uint8_t { kWeights, kAdapters, kInputs, kWorkspace, kKv };
 inline constexpr std::size_t kNumRegions = 5;
 
-// "weights", "adapters", ...: as in messages and snapshot files.
+// "weights", "adapters", ...: the names in messages and snapshot files.
 std::string_view region_name(RegionKind kind);
 
 struct BufferPlan {
@@ -55,7 +55,7 @@ class ArenaPlan {
                   std::size_t alignment = 64);
   // Reserves at least `bytes` of address space for a region, even when its buffers need less.
   void reserve(RegionKind region, std::size_t bytes);
-  // Lays the regions out one after the other, each at a multiple of `granularity`.
+  // Lays out the regions one after another, each at a multiple of `granularity`.
   void finish(std::size_t granularity);
 
   const RegionPlan& region(RegionKind kind) const;
@@ -69,7 +69,7 @@ class ArenaPlan {
   bool finished_ = false;
 };
 
-// An address by names, which does not change when the arena lies elsewhere.
+// An address by names, which stays valid when the arena has another base.
 struct ArenaPlace {
   RegionKind region = RegionKind::kWeights;
   std::string_view buffer;  // valid as long as the arena
@@ -90,26 +90,26 @@ class Arena {
   std::byte* region_base(RegionKind kind) const;
   // CHECKs that the buffer exists.
   std::byte* address(RegionKind kind, std::string_view buffer) const;
-  // The buffer that an address lies in; nothing for an address outside of every buffer.
+  // The buffer that contains an address; nothing if no buffer does.
   std::optional<ArenaPlace> find(const void* address) const;
-  // The other way round; null if this arena has no such buffer or the buffer is shorter.
+  // The inverse; null if this arena has no such buffer or the buffer is shorter.
   std::byte* address(const ArenaPlace& place) const;
 
-  // Backs the region's first `bytes` (rounded up to the granularity) with memory, and keeps what is
-  // backed. kResourceExhausted beyond the reserved size or when the device has no memory; then what
-  // was backed before stays as it was.
+  // Backs the region's first `bytes` (rounded up to the granularity) with memory; pieces that are
+  // already backed stay. kResourceExhausted beyond the reserved size or when the device has no
+  // memory; the backing is then unchanged.
   Status grow(RegionKind kind, std::size_t bytes);
-  // Gives back what lies behind the first `bytes`. REQUIRES: as Device::unback.
+  // Returns the memory after the first `bytes` to the system. REQUIRES: as Device::unback.
   void shrink(RegionKind kind, std::size_t bytes);
   std::size_t backed_bytes(RegionKind kind) const;
 
-  // Backs `bytes` at `offset` (a multiple of the granularity) of a region with anything that the
-  // device can: see Backing. Afterwards unmap() with the same offset gives the piece back.
-  // REQUIRES: the piece is reserved, neither backed nor mapped.
+  // Backs `bytes` at `offset` (a multiple of the granularity) of a region with any Backing that the
+  // device supports. unmap() with the same offset returns the piece. REQUIRES: the piece is
+  // reserved, neither backed nor mapped.
   Status map(RegionKind kind, std::size_t offset, std::size_t bytes, const Backing& backing);
   void unmap(RegionKind kind, std::size_t offset);
 
-  // Protects what grow() backed.
+  // Sets the protection of the memory that grow() backed.
   Status protect(RegionKind kind, Protection protection);
 
  private:

@@ -127,7 +127,7 @@ TEST(Arena, FindsTheBufferOfAnAddress) {
   const std::byte* b = arena->address(RegionKind::kWeights, "m/b");
   EXPECT_EQ(arena->find(b), (ArenaPlace{RegionKind::kWeights, "m/b", 0}));
   EXPECT_EQ(arena->find(b + 4999), (ArenaPlace{RegionKind::kWeights, "m/b", 4999}));
-  EXPECT_EQ(arena->find(b + 5000), std::nullopt) << "behind the last buffer of its region";
+  EXPECT_EQ(arena->find(b + 5000), std::nullopt) << "after the last buffer of its region";
   const std::byte* a = arena->address(RegionKind::kWeights, "m/a");
   EXPECT_EQ(arena->find(a + 99), (ArenaPlace{RegionKind::kWeights, "m/a", 99}));
   EXPECT_EQ(arena->find(a + 100), std::nullopt) << "between two buffers";

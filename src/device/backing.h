@@ -1,4 +1,4 @@
-// Backing: the memory that lies behind a piece of a device's address range.
+// Backing: the memory that backs a piece of a device's address range.
 // Values: plain. Descriptors are borrowed for the call that backs the piece; the piece stays valid
 // when they are closed.
 #pragma once

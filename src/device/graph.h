@@ -1,5 +1,5 @@
-// Graph: a list of ops that a device runs as one unit. A CPU graph is the list itself; other
-// devices derive a class that holds what they made of the list (a CUDA graph holds a driver graph).
+// Graph: a list of ops that a device runs as one unit. A CPU graph is the list itself. Other
+// devices derive a class that also holds their own form of it (a CUDA graph holds a driver graph).
 // Owner: the engine's graph cache. Threads: the engine's thread only.
 #pragma once
 

@@ -1,6 +1,6 @@
-// HostBuffer: host memory that copies to and from a device may use while the host goes on (pinned,
-// for a GPU). The owner waits for a copy from the buffer before it writes the buffer again, and for
-// a copy into the buffer before it reads it: see Device::copy.
+// HostBuffer: host memory for asynchronous copies to and from a device (pinned, for a GPU). The
+// owner waits for a copy from the buffer before it writes the buffer again, and for a copy into the
+// buffer before it reads the buffer: see Device::copy.
 // Owner: the code that fills or reads it; the device must outlive it. Threads: the engine's thread.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace sluice {
 
 class HostBuffer {
  public:
-  // `bytes` of memory, aligned to 64; kResourceExhausted when there is none.
+  // `bytes` of memory, aligned to 64; kResourceExhausted when there is no memory.
   static Result<HostBuffer> create(Device& device, std::size_t bytes);
   HostBuffer() = default;
   ~HostBuffer();

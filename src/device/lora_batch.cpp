@@ -25,7 +25,7 @@ std::int32_t LoraGrouping::write(std::span<const std::int32_t> slots,
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < ends_.size(); ++slot) {
     const std::int32_t end = listed + ends_[slot];
-    ends_[slot] = listed;  // until tokens are placed: where the slot's next token goes
+    ends_[slot] = listed;  // while tokens are placed: the index of the slot's next token
     for (; listed < end; listed += segments[count++].count) {
       CHECK(count < segments.size());
       segments[count] = {listed, std::min(end - listed, LoraSegment::kMaxTokens),

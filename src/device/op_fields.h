@@ -1,6 +1,6 @@
 // The fields of every op's parameters, flattened to simple values. Lists of ops are compared,
 // hashed, printed and moved field by field, so padding never counts and no pointer is missed.
-// The tables that name the fields: op_tables.h.
+// op_tables.h has the tables that name the fields.
 // Values: made once, then constant; any thread.
 #pragma once
 
@@ -14,8 +14,8 @@
 namespace sluice {
 
 // kPointer is an address on the device. kExtent is a count, a size or a stride: pointers and
-// extents together say which memory the op touches. kScalar is the rest. kPart is a struct with
-// fields of its own and appears in op_tables.h only.
+// extents together say which memory the op touches. kScalar is any other value. kPart is a struct
+// with fields of its own and appears in op_tables.h only.
 enum class FieldKind : std::uint8_t { kPart, kPointer, kExtent, kScalar };
 enum class FieldType : std::uint8_t { kAddress, kInt32, kInt64, kFloat, kEnum };
 

@@ -1,8 +1,8 @@
-// OpList: ops with their parameters, in order. A device that captures records one, and a graph is
-// made of one (Device::make_graph), captured or not.
+// OpList: ops with their parameters, in order. A capture records a list, and Device::make_graph
+// makes a graph of any list.
 //
 // A list keeps a copy of each op's parameters in which padding is zero. Every op of a list is known
-// and has all its parameters: append_bytes(), for lists that were read from a file, refuses others.
+// and has all its parameters: append_bytes(), for lists that are read from a file, refuses others.
 // Owner: a value. Threads: one at a time.
 #pragma once
 

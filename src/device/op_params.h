@@ -1,6 +1,6 @@
 // Parameters of every op: one trivially copyable struct each, with the op's id and name, and a
-// shape beside each field. This header is C++17-clean and includes nothing of ours but tensor/:
-// device code includes it.
+// shape beside each field. This header is valid C++17 and includes only tensor/ of this project,
+// because device code includes it.
 //
 // To add an op: declare its struct here, list it in op_types.h, name its fields in op_tables.h, and
 // write a kernel for each backend.
@@ -22,7 +22,7 @@
 namespace sluice {
 
 // Names an op in graphs and in snapshot files. Each struct of parameters has its own id, which
-// never changes and is never used again: a new op takes the next number.
+// never changes and is never reused: a new op takes the next number.
 enum class OpId : std::uint16_t {};
 
 // The number of rows of a capacity that are in use. The op reads `value` on the device when it
@@ -33,7 +33,7 @@ struct RowCount {
 };
 
 // out[t] = table[id], widened to out's dtype. The id is token_ids[t]; if that is negative, the id
-// is last_tokens[-1 - token_ids[t]], the token that was sampled last in that slot.
+// is last_tokens[-1 - token_ids[t]], the last token sampled for that slot.
 struct EmbedParams {
   static constexpr OpId kOp{1};
   static constexpr const char* kName = "embed";
@@ -42,7 +42,7 @@ struct EmbedParams {
   const std::int32_t* token_ids = nullptr;  // [T]
   TensorView out;                           // [T, hidden]
   RowCount rows;
-  const std::int32_t* last_tokens = nullptr;  // [slots]; null where no id is negative
+  const std::int32_t* last_tokens = nullptr;  // [slots]; null if no id is negative
 };
 
 // residual += add (when add is not empty); out = residual / rms(residual) * weight.
@@ -117,7 +117,7 @@ struct MatmulParams {
 // segment and cost nothing. A result's bits depend neither on the order of the list nor on where
 // segments are cut.
 //
-// Adapters lie in slots of a memory region. Tables and lists hold offsets and indices, not
+// Adapters are stored in slots of a memory region. Tables and lists hold offsets and indices, not
 // addresses: if the region moves, only parameters change.
 
 // One module of one adapter in one layer. Offsets are in bytes from LoraTable::base and are

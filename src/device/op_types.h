@@ -15,11 +15,38 @@ namespace sluice {
 template <class... Params>
 struct TypeList {};
 
-// Append only, so that the order of ids is the order of the list.
-using OpTypes =
-    TypeList<EmbedParams, RmsNormParams, MatmulParams, RopeWriteKvParams, AttentionParams,
-             GatedActivationParams, GatherRowsParams, AllReduceParams, CopyBlocksParams,
-             SampleParams, GatedMatmulParams, LoraShrinkParams, LoraExpandParams, LayerNormParams>;
+// OP(Params) for each op, in the order of ids: append only. A macro, because a TypeList cannot
+// declare functions (SLUICE_DECLARE_EXECUTE in ops.h).
+#define SLUICE_OPS(OP)      \
+  OP(EmbedParams)           \
+  OP(RmsNormParams)         \
+  OP(MatmulParams)          \
+  OP(RopeWriteKvParams)     \
+  OP(AttentionParams)       \
+  OP(GatedActivationParams) \
+  OP(GatherRowsParams)      \
+  OP(AllReduceParams)       \
+  OP(CopyBlocksParams)      \
+  OP(SampleParams)          \
+  OP(GatedMatmulParams)     \
+  OP(LoraShrinkParams)      \
+  OP(LoraExpandParams)      \
+  OP(LayerNormParams)
+
+namespace op_types {
+
+template <class First, class... Params>
+struct AllButFirst {
+  using Types = TypeList<Params...>;
+};
+#define SLUICE_NEXT_TYPE(Params) , Params
+using Types = AllButFirst<void SLUICE_OPS(SLUICE_NEXT_TYPE)>::Types;
+#undef SLUICE_NEXT_TYPE
+
+}  // namespace op_types
+
+// The ops as a list of types.
+using OpTypes = op_types::Types;
 
 // An op's id, name and size at run time. For an unknown id the name is null and the size 0.
 struct OpInfo {

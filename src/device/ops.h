@@ -1,9 +1,9 @@
 // Ops: the fused operations that a decoder is made of. Each op is one pure virtual run() for its
 // struct of parameters (op_params.h), so an unfinished backend does not build.
 //
-// Execution: ops run in call order on the device's compute stream; while the device captures, they
-// are recorded instead. None allocates. On the CPU each row's result is bitwise independent of the
-// other rows in the call (fixed order along K and along KV).
+// Ops run in call order on the device's compute queue; during a capture they are recorded instead.
+// No op allocates. On the CPU each row's result is bitwise independent of the other rows in the
+// call (fixed order along K and along KV).
 // Threads: the engine's thread only.
 #pragma once
 
@@ -33,14 +33,14 @@ class OpInterface<TypeList<First, Rest...>> : public OpInterface<TypeList<Rest..
 
 class Ops : public OpInterface<OpTypes> {
  public:
-  // Host work, never captured. plan_attention returns how many bytes it wrote: those must be on
-  // the device when attention runs.
+  // Host work, never captured. plan_attention returns the number of bytes that it wrote; they must
+  // be on the device when attention runs.
   virtual AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const = 0;
   virtual std::int64_t plan_attention(const AttentionPlanParams& p) = 0;
 
-  // The work of attention of one layer in such a step: used, and computed with padding.
+  // The work of one layer's attention in such a step: useful work, and computed work with padding.
   virtual Work attention_work(const AttentionPlanParams& p) const = 0;
-  // The matrix products that were called since this was cleared, in captures too.
+  // The matrix products that were called since it was cleared, including calls in captures.
   ProductRows& products() { return products_; }
 
   // Device memory of DeviceTraits::library_workspace bytes, or null. It must stay backed while ops
@@ -53,9 +53,11 @@ class Ops : public OpInterface<OpTypes> {
   std::byte* library_workspace_ = nullptr;
 };
 
-// Implements run() of every op by a member template of Self: Self::execute(const Params&). A
-// backend whose ops differ specializes execute() for each op, beside its kernels; an op without one
-// does not link. A backend that treats all ops alike has one definition.
+// Implements run() of every op by calling Self::execute(const Params&). A backend whose ops differ
+// declares an execute() for each op with SLUICE_OPS(SLUICE_DECLARE_EXECUTE) and defines them next
+// to its kernels; an op without a definition does not link. A backend that treats all ops alike
+// defines one template.
+#define SLUICE_DECLARE_EXECUTE(Params) void execute(const Params& p);
 template <class Self, class List = OpTypes>
 class OpsBase;
 template <class Self>

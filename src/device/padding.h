@@ -1,6 +1,6 @@
-// How much of a step's computation is padding: kernels work in tiles, and a graph for more rows
-// than a step has may compute all of them. Counted on the host, in integers, from shapes alone.
-// Values; any thread.
+// Counts how much of a step's computation is padding: kernels work in tiles, and a graph may
+// compute all rows of its capacity. The host counts, in integers, from shapes alone. Values; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Work {
 // that the query sees.
 std::int64_t attention_pairs(const AttentionPlanParams& p);
 
-// The matrix products of a forward, by how they round up their rows.
+// The matrix products of a forward pass, grouped by how they round up their rows.
 class ProductRows {
  public:
   void clear() { kinds_.clear(); }

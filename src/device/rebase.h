@@ -1,6 +1,6 @@
 // Moves a list of ops from one arena to another: each pointer is translated to the same offset of
 // the same buffer there. So a list that was captured at one base can run at another
-// (Device::make_graph), in this process or in the next.
+// (Device::make_graph), in this process or another one.
 // Pure function; any thread.
 #pragma once
 

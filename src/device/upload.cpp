@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kTaskBytes = std::size_t{1} << 20;  // of a thread at a time
+constexpr std::size_t kTaskBytes = std::size_t{1} << 20;  // filled by one thread at a time
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// Upload: fills device memory with bytes that the host makes on all threads of a pool. Where the
-// host cannot reach the device's memory, a few buffers take turns: one is filled while others are
-// being copied.
+// Upload: fills device memory with bytes that the host produces on all threads of a pool. If the
+// host cannot write device memory, Upload uses a few buffers in rotation: it fills one while others
+// are copied.
 // Uses the compute queue's marks [0, kBuffers); no other code may use them meanwhile.
 // Owner: the loader. Threads: the caller's and the pool's; both call fill().
 #pragma once
@@ -26,8 +26,9 @@ class Upload {
   static Result<Upload> create(Device& device, ThreadPool& pool,
                                std::size_t buffer_bytes = kBufferBytes);
 
-  // Writes `bytes` to `target` in pieces: fill(offset, bytes, to) makes the piece from `offset`, a
-  // multiple of 64, in host memory. Returns when all pieces are made; copies may still run.
+  // Writes `bytes` to `target` in pieces: fill(offset, bytes, to) writes the piece that starts at
+  // `offset`, a multiple of 64, to host memory `to`. Returns when all pieces are written; copies
+  // may still run.
   using Fill = FunctionRef<void(std::size_t offset, std::size_t bytes, std::byte* to)>;
   Status write(std::byte* target, std::size_t bytes, Fill fill);
 
@@ -39,15 +40,15 @@ class Upload {
  private:
   Upload(Device& device, ThreadPool& pool, std::size_t buffer_bytes)
       : device_(&device), pool_(&pool), buffer_bytes_(buffer_bytes) {}
-  // Makes the `bytes` from `offset` on, at `to`.
+  // Fills the `bytes` that start at `offset`, at `to`.
   void fill_in_parallel(std::size_t offset, std::size_t bytes, std::byte* to, Fill fill);
-  // Goes on to the next buffer, once its copies are done.
+  // Switches to the next buffer, once its copies are done.
   Status advance();
 
   Device* device_;
   ThreadPool* pool_;
   std::size_t buffer_bytes_;
-  std::array<HostBuffer, kBuffers> buffers_;  // empty where the host reaches the memory itself
+  std::array<HostBuffer, kBuffers> buffers_;  // empty if the host can write device memory
   std::array<bool, kBuffers> in_flight_ = {};
   std::size_t current_ = 0;
   std::size_t used_ = 0;  // of the current buffer

@@ -66,7 +66,7 @@ TEST_F(BatchInputsTest, APlanBecomesTheInputsOfEveryOp) {
   plan.rows = {decode, chunk};
   plan.token_ids = {kTokenFromLastStep, 11, 12, 13};
   plan.logit_positions = {0, 2};
-  // Slot 2 has blocks 7, 8 in group 0 and 0 (behind the window), 9 in group 1; slot 0 has 1, 2, 3
+  // Slot 2 has blocks 7, 8 in group 0 and 0 (out of the window), 9 in group 1; slot 0 has 1, 2, 3
   // and 4, 5, 6.
   plan.block_ids = {7, 8, 0, 9, 1, 2, 3, 4, 5, 6};
   plan.table_updates = {{2, 0, 0, 2, 0}, {2, 1, 0, 2, 2}, {0, 0, 0, 3, 4}, {0, 1, 0, 3, 7}};

@@ -340,7 +340,7 @@ TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
   EXPECT_EQ(first, again);
   EXPECT_EQ(engine_->kv().prefix_stats().queried_tokens, 3 * 37);
   EXPECT_EQ(engine_->kv().prefix_stats().hit_tokens, 36);
-  // A second turn behind the output: the last token of 57 was never computed.
+  // A second turn after the output: the last token of 57 was never computed.
   first.resize(58, 7);
   EXPECT_EQ(run_one(salted(4, "tenant-c", first), again), 0);
   EXPECT_EQ(run_one(salted(5, "tenant-a", first), again), 56);

@@ -50,7 +50,7 @@ Status KvMemory::check_free(std::size_t bytes) const {
   const auto info = device_->memory_info();
   if (!info || info->free_bytes >= static_cast<std::int64_t>(bytes) + kKeptFreeBytes) return {};
   return resource_exhausted(
-      fmt::format("{} MiB asked for, {} MiB are free and {} MiB of them are kept free", bytes >> 20,
+      fmt::format("{} MiB requested, {} MiB are free, of which {} MiB are kept free", bytes >> 20,
                   info->free_bytes >> 20, kKeptFreeBytes >> 20));
 }
 

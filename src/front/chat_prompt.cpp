@@ -7,12 +7,12 @@
 namespace sluice {
 namespace {
 
-// Stands behind the final message's text while the template runs, and shows where it came out:
-// the text alone might occur again behind it. The space tells whether the template trims.
+// Appended to the final message's text while the template runs. It shows where the text is in the
+// output; the text alone might occur again later. The space shows whether the template trims.
 constexpr std::string_view kEndMark = "\uFDD0end-of-final-message\uFDD1 ";
 
-// The prompt up to the end of the final message. Where the template trims it, so does this.
-Result<std::string> cut_behind_final_text(std::string text, std::string_view final_text) {
+// The prompt up to the end of the final message, trimmed if the template trims it.
+Result<std::string> cut_after_final_text(std::string text, std::string_view final_text) {
   const std::string_view word = kEndMark.substr(0, kEndMark.size() - 1);
   const std::size_t mark = text.rfind(word);
   const std::string_view trimmed = jinja::strip_space(final_text, jinja::Side::kBoth);
@@ -34,10 +34,11 @@ Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts&
   if (parts.continue_final_message && parts.add_generation_prompt) {
     return invalid_argument(
         "continue_final_message and add_generation_prompt exclude each other: the prompt either "
-        "ends inside the final message or behind it");
+        "ends inside the final message or after it");
   }
-  ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
-                   templates.choose(parts.tools_json.empty() ? ToolsGiven::kNo : ToolsGiven::kYes));
+  ASSIGN_OR_RETURN(
+      const ChatTemplate* chat_template,
+      templates.choose(is_given(parts.tools_json) ? ToolsGiven::kYes : ToolsGiven::kNo));
   ChatInput input;
   input.messages_json = parts.messages_json;
   input.tools_json = parts.tools_json;
@@ -59,7 +60,7 @@ Result<std::string> render_chat(const ChatTemplates& templates, const ChatParts&
   ASSIGN_OR_RETURN(const ChatContext context, ChatContext::from_chat(input));
   auto text = chat_template->render(context, {}, stop);
   if (!text || !parts.continue_final_message) return text;
-  return cut_behind_final_text(*std::move(text), context.final_text());
+  return cut_after_final_text(*std::move(text), context.final_text());
 }
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Renders a chat as text with the model's chat template, as transformers does (docs/api.md: special
-// tokens in messages). The result is tokenized with special tokens parsed, since the template
-// writes them, and none added.
+// tokens in messages). Tokenize the result with special tokens parsed, because the template writes
+// them, and none added.
 // Threads: any.
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace sluice {
 
-// The parts of a chat as JSON texts.
+// The parts of a chat as JSON. Parsed JSON is borrowed for the call.
 struct ChatParts {
-  std::string_view messages_json = {};  // an array of objects
-  std::string_view tools_json = {};     // an array; empty = none
-  std::string_view extra_json = {};     // an object: chat_template_kwargs; empty = none
+  ChatJson messages_json = {};  // an array of objects
+  ChatJson tools_json = {};     // an array; not given = none
+  ChatJson extra_json = {};     // an object: chat_template_kwargs; not given = none
   bool add_generation_prompt = true;
   // The final message's content is the end of the prompt, for the model to continue.
   bool continue_final_message = false;

@@ -149,7 +149,7 @@ std::string continued(const ChatTemplates& templates, std::string_view messages)
 }
 
 TEST(ChatPrompt, FinalMessageIsTheEndOfThePrompt) {
-  // Its text occurs again in what the template writes behind it.
+  // Its text occurs again in the template's text after it.
   const std::string messages =
       R"([{"role": "user", "content": "Say end"}, {"role": "assistant", "content": "end"}])";
   EXPECT_EQ(continued(demo(), messages), "<|bos|><|user|>Say end<|end|><|assistant|>end");

@@ -46,9 +46,9 @@ struct PreparedPrompt {
   Hash128 block_hash_root;
 };
 
-// The functions ask a StopCheck (base/stop_check.h) while they render and tokenize; by default the
-// work is never stopped. The server's check knows whether the client is still connected and whether
-// the time of the request is over.
+// The functions call a StopCheck (base/stop_check.h) while they render and tokenize; by default the
+// work is never stopped. The server's check returns an error if the client has left or the
+// request's time is over.
 class PromptWorker {
  public:
   explicit PromptWorker(const ServedModel& model);
@@ -69,7 +69,7 @@ class PromptWorker {
                                          std::string_view tenant_salt, const StopCheck& stop = {},
                                          const PromptTruncation& truncation = {});
 
-  // The tokens alone: may be none, or more than the context holds.
+  // Only the tokens: there may be none, or more than the context holds.
   PromptResult<std::vector<TokenId>> tokenize_text(std::string_view text,
                                                    AddSpecialTokens add_special_tokens,
                                                    const StopCheck& stop = {});

@@ -27,7 +27,7 @@ void apply_generation_defaults(const GivenSampling& given, const GenerationDefau
   if (given.max_tokens || missing == MissingMaxTokens::kKeep) return;
   if (missing == MissingMaxTokens::kModelOrContext) params.max_tokens = room;
   fill(/*given=*/false, defaults.max_new_tokens, params.max_tokens);
-  // A default must not contradict what the request does say.
+  // A default must not contradict a field that the request gives.
   params.max_tokens = std::max(params.max_tokens, params.min_tokens);
 }
 

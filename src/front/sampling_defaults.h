@@ -31,13 +31,13 @@ enum class MissingMaxTokens : std::uint8_t {
   kModelOrContext  // the model's max_new_tokens, else all that the context leaves
 };
 
-// Fills in the model's defaults where the request is silent. `room`: what the context leaves behind
-// the prompt, used by kModelOrContext alone.
+// Fills in the model's defaults for fields that the request leaves out. `room`: the tokens that the
+// context has left after the prompt, used by kModelOrContext only.
 void apply_generation_defaults(const GivenSampling& given, const GenerationDefaults& defaults,
                                MissingMaxTokens missing, std::int32_t room, SamplingParams& params);
 
-// For a server: the defaults, a check of all parameters (errors name the field), and max_tokens cut
-// to what the context leaves, as the engine would do.
+// For a server: the defaults, a check of all parameters (errors name the field), and max_tokens
+// clamped to the room in the context, as the engine would do.
 // REQUIRES: 0 < prompt_tokens < limits.max_model_len.
 Status complete_sampling(const GivenSampling& given, const GenerationDefaults& defaults,
                          MissingMaxTokens missing, const EngineLimits& limits,

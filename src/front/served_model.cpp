@@ -8,7 +8,7 @@ namespace sluice {
 
 namespace {
 
-// The operator learns of a template that does not work at start, not from the first client.
+// Warns the operator of a broken template at start, before the first client needs it.
 void warn_about_templates(const ChatTemplates* templates, const std::string& no_templates_reason) {
   std::string reason = no_templates_reason;
   if (templates != nullptr) {

@@ -25,16 +25,16 @@ namespace sluice {
 
 class TextStream {
  public:
-  // The text continues `prompt`: decode(prompt + output) is decode(prompt) and what comes out. With
-  // an empty prompt the text stands on its own: what comes out is decode(output). An answer in a
-  // chat does: models of the SentencePiece kind begin it with a space that is not part of it.
+  // The text continues `prompt`: decode(prompt + output) equals decode(prompt) followed by the
+  // stream's text. With an empty prompt the stream's text is decode(output). Use an empty prompt
+  // for a chat's answer: SentencePiece models begin an answer with a space that is not part of it.
   // `tokenizer` may be null.
   static Result<TextStream> create(const Tokenizer* tokenizer, const SamplingParams& sampling,
                                    std::span<const TokenId> prompt,
                                    SkipSpecialTokens skip = SkipSpecialTokens::kYes);
 
   struct Taken {
-    std::size_t tokens = 0;  // without tokens behind the end of a stop string
+    std::size_t tokens = 0;  // without tokens after the end of a stop string
     bool stopped = false;    // a stop string is complete: the stream is over
   };
   // Appends to `out` the text that is certain after these tokens. `finish`: how the sequence ended

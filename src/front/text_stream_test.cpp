@@ -57,7 +57,7 @@ TEST(TextStream, StopStringEndsItAndIsNamed) {
   EXPECT_TRUE(taken.stopped);
   EXPECT_EQ(text, "the dog and the ");
   EXPECT_EQ(stream.stopped_by(), std::optional<std::size_t>(1));
-  // Tokens behind the stop string do not count.
+  // Tokens after the stop string do not count.
   EXPECT_LT(taken.tokens, tokens.size());
   EXPECT_EQ(
       demo().decode(std::span(tokens).first(taken.tokens), SkipSpecialTokens::kYes).find("cat"),
@@ -130,7 +130,7 @@ TEST(TextStream, OffsetsCountCodePoints) {
   stream.push(std::span(tokens).first(2), text, offsets);
   stream.push(std::span(tokens).subspan(2), text, offsets);
   ASSERT_EQ(offsets.size(), tokens.size());
-  // Each token starts behind the whole characters of the tokens before it.
+  // Each token starts after the whole characters of the tokens before it.
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     std::string before;
     TextStream prefix = stream_of({});

@@ -43,7 +43,7 @@ Status parse_port(std::string_view text, std::string_view digits, BaseUrl& url) 
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, url.port);
   if (digits.empty() || error != std::errc() || stop != end || url.port == 0) {
-    return bad_url(text, fmt::format("'{}' is no port (1 to 65535)", digits));
+    return bad_url(text, fmt::format("'{}' is not a port (1 to 65535)", digits));
   }
   return {};
 }
@@ -68,7 +68,7 @@ Status parse_authority(std::string_view text, std::string_view authority, BaseUr
   if (!is_host(url.host, numeric_v6)) return bad_url(text, "the host is missing or not valid");
   url.authority = authority;
   if (rest.empty()) return {};
-  if (rest.front() != ':') return bad_url(text, "behind the host comes ':PORT'");
+  if (rest.front() != ':') return bad_url(text, "expected ':PORT' after the host");
   return parse_port(text, rest.substr(1), url);
 }
 

@@ -68,10 +68,10 @@ TEST(BaseUrl, SaysWhatIsWrong) {
   EXPECT_THAT(url_error("127.0.0.1:8000"), HasSubstr("does not begin with http://"));
   EXPECT_THAT(url_error("http://"), HasSubstr("host is missing"));
   EXPECT_THAT(url_error("http://:80"), HasSubstr("host is missing"));
-  EXPECT_THAT(url_error("http://h:0"), HasSubstr("'0' is no port"));
-  EXPECT_THAT(url_error("http://h:65536"), HasSubstr("'65536' is no port"));
-  EXPECT_THAT(url_error("http://h:8x"), HasSubstr("'8x' is no port"));
-  EXPECT_THAT(url_error("http://h:"), HasSubstr("'' is no port"));
+  EXPECT_THAT(url_error("http://h:0"), HasSubstr("'0' is not a port"));
+  EXPECT_THAT(url_error("http://h:65536"), HasSubstr("'65536' is not a port"));
+  EXPECT_THAT(url_error("http://h:8x"), HasSubstr("'8x' is not a port"));
+  EXPECT_THAT(url_error("http://h:"), HasSubstr("'' is not a port"));
   EXPECT_THAT(url_error("http://[::1"), HasSubstr("']' is missing"));
   EXPECT_THAT(url_error("http://[::1]8000"), HasSubstr("':PORT'"));
   EXPECT_THAT(url_error("http://me:secret@h:1"), HasSubstr("--api-key"));

@@ -37,7 +37,7 @@ void Connection::start() {
   keep_reading();
 }
 
-void Connection::turn_away() {
+void Connection::reject() {
   last_read_ = server_.clock.now();
   refuse(503, "too many connections; try again later");
 }
@@ -48,7 +48,7 @@ void Connection::keep_reading() {
   if (phase_ != Phase::kClosed && input_room() > 0) socket_.await_readable();
 }
 
-// The bytes that may be read now. While a request is being parsed, only a piece of it waits.
+// The number of bytes that may be read now. While a request is parsed, only a piece of it waits.
 std::size_t Connection::input_room() const {
   const std::size_t most = server_.scratch.size();
   if (phase_ == Phase::kHead || phase_ == Phase::kBody) return most;
@@ -57,7 +57,7 @@ std::size_t Connection::input_room() const {
 
 void Connection::on_readable() {
   const std::size_t room = input_room();
-  if (room == 0) return;  // keep_reading() comes when there is some
+  if (room == 0) return;  // keep_reading() is called when there is room
   const IoResult result = socket_.receive(std::span(server_.scratch).first(room));
   if (result.state == IoState::kClosed) return peer_ended();
   if (result.state == IoState::kDone) {
@@ -76,17 +76,17 @@ void Connection::on_readable() {
 }
 
 // A client that ends its sending direction counts as gone: almost always it is, and computing an
-// answer without a reader is expensive.
+// unread answer is expensive.
 void Connection::peer_ended() {
   if (phase_ == Phase::kAnswering) {
     if (!ended_) return shut(CloseReason::kPeerGone, false);
-    keep_alive_ = false;  // the answer is made; sending the rest of it costs nothing
+    keep_alive_ = false;  // the answer is complete; sending the rest of it costs nothing
     return;
   }
   shut({}, false);
 }
 
-// Takes `bytes` off the input. With 0, also erases the bytes taken before.
+// Removes `bytes` from the front of the input. With 0, also erases the bytes removed before.
 void Connection::drop_input(std::size_t bytes) {
   input_begin_ += bytes;
   if (bytes == 0 && input_begin_ > 0) {
@@ -98,8 +98,8 @@ void Connection::drop_input(std::size_t bytes) {
   }
 }
 
-// Some clients send a blank line behind a body (RFC 9112, 2.2). A second one is the slow beginning
-// of a request, and its time runs. False: no request has begun.
+// Some clients send a blank line after a body (RFC 9112, 2.2). A second blank line counts as the
+// slow beginning of a request, for which the timeout runs. False: no request has begun.
 bool Connection::skip_blank_lines() {
   while (waiting().starts_with("\r\n")) {
     drop_input(2);
@@ -153,8 +153,8 @@ void Connection::take_head() {
   if (parser_->expects_continue() && waiting().empty()) send(kContinue);
 }
 
-// Whether a body of `size` bytes, `more` of which are not counted yet, may be in memory. Short ones
-// always may: a few clients with long ones must not shut out all others.
+// Whether a body of `size` bytes, `more` of which are not counted yet, may be in memory. Short
+// bodies always may, so that a few clients with long bodies cannot shut out all others.
 bool Connection::has_room_for(std::uint64_t size, std::uint64_t more) const {
   const HttpLimits& limits = server_.limits;
   return size <= limits.fair_body_bytes || server_.budget->used + more <= limits.total_body_bytes;
@@ -183,7 +183,7 @@ void Connection::dispatch() {
   request.received = last_read_;
   head_only_ = request.method == "HEAD";
   parser_.reset();
-  // Shared with the handler, whose life is its own: see exchange.h.
+  // Shared with the handler, which may outlive the connection: see exchange.h.
   auto exchange = std::make_shared<ConnectionExchange>(*this, server_, std::move(request),
                                                        std::exchange(charged_, 0));
   exchange_ = exchange.get();
@@ -289,7 +289,7 @@ void Connection::send_body(std::string body) {
   await_unsent();
 }
 
-// How much the socket takes at once; nothing while something waits in front of it.
+// Sends as much as the socket takes at once; nothing while earlier bytes are unsent.
 std::size_t Connection::send_now(std::string_view bytes) {
   if (phase_ == Phase::kClosed || unsent_bytes() > 0) return 0;
   const IoResult result = socket_.send(bytes);
@@ -350,7 +350,7 @@ void Connection::finish_if_sent() {
   if (phase_ != Phase::kAnswering || !ended_ || unsent_bytes() > 0) return;
   ended_ = false;
   if (exchange_ != nullptr) std::exchange(exchange_, nullptr)->sent_whole();
-  // Destroyed at the end of this call: it may hold what the handler keeps for the request.
+  // Destroyed at the end of this call, because it may own the handler's state of the request.
   const auto task = std::exchange(on_close_, nullptr);
   if (keep_alive_ && !server_.draining) return become_idle();
   if (refused_ || !waiting().empty()) return linger();
@@ -406,7 +406,7 @@ void Connection::release_buffers() {
   count_unsent();
 }
 
-// `reason`: for the handler; none when the handler knows. `hard`: discards unsent bytes.
+// `reason`: for the handler; none if the handler knows already. `hard`: discards unsent bytes.
 void Connection::shut(std::optional<CloseReason> reason, bool hard) {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;

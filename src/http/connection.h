@@ -1,6 +1,7 @@
-// Connection: one client's socket and its current request. It reads one request after another, asks
-// the Handler, and sends the answers. While the handler answers, the connection still reads the
-// socket, to notice a client that leaves and to keep pipelined requests up to a limit.
+// Connection: one client's socket and its current request. It reads one request after another,
+// passes each to the Handler, and sends the answers. While the handler answers, the connection
+// still reads the socket, to detect a client that leaves and to keep pipelined requests up to a
+// limit.
 //
 // Between requests it holds no buffer and no parser: a thousand idle clients cost a few megabytes.
 // Owner: the server (ServerState), which destroys it after retire(). Threads: the event loop's.
@@ -59,9 +60,9 @@ class Connection final : private SocketEvents {
  public:
   static constexpr std::size_t kMaxPipelined = 64 << 10;
   static constexpr std::size_t kFairUnsent = 1 << 20;
-  // After an answer to a request that was not read whole, the connection reads and drops further
-  // bytes for this long. Closing with unread bytes would make the client's system discard the
-  // answer.
+  // After an answer to a request that was not completely read, the connection reads and drops
+  // further bytes for this long. Closing with unread bytes would make the client's system discard
+  // the answer.
   static constexpr Duration kLingerTime = std::chrono::seconds(2);
 
   Connection(ServerState& server, Socket socket, std::string peer);
@@ -69,13 +70,13 @@ class Connection final : private SocketEvents {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Waits for the first request.
+  // Starts to wait for the first request.
   void start();
   // Answers 503 without reading a request, and closes.
-  void turn_away();
-  // No request is being read or answered.
+  void reject();
+  // Whether no request is being read or answered.
   bool idle() const { return phase_ == Phase::kIdle; }
-  // Read and not parsed.
+  // Bytes that are read and not parsed.
   std::size_t waiting_bytes() const { return waiting().size(); }
   void close(CloseReason reason);
 

@@ -21,7 +21,7 @@ ConnectionExchange::~ConnectionExchange() {
   budget_->used -= charged_;
   if (connection_ == nullptr) return;
   connection_->exchange_gone();
-  if (progress_ == Progress::kEnded) return;  // its last bytes are still on their way
+  if (progress_ == Progress::kEnded) return;  // its last bytes are still being sent
   log_error(
       fmt::format("{} {} was dropped without a complete answer", request_.method, request_.path));
   connection_->fail_unanswered(progress_ == Progress::kNothing);
@@ -75,7 +75,7 @@ void ConnectionExchange::on_close(std::function<void(CloseReason)> task) {
 }
 
 void ConnectionExchange::abort() {
-  // A handler that aborts owes no answer.
+  // A handler that aborts need not answer.
   progress_ = Progress::kEnded;
   if (connection_ == nullptr) return;
   const auto self = shared_from_this();

@@ -1,6 +1,6 @@
-// ConnectionExchange: the Exchange that a Connection hands out. It outlives the connection when the
-// handler keeps it, and then does nothing; when the handler drops it without an answer, the client
-// gets a 500 instead of silence.
+// ConnectionExchange: the Exchange that a Connection hands out. If the handler keeps it, it
+// outlives the connection and then does nothing. If the handler drops it without an answer, the
+// client gets a 500.
 // Owner: the handler. Threads: the event loop's.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace sluice::http {
 class ConnectionExchange final : public Exchange,
                                  public std::enable_shared_from_this<ConnectionExchange> {
  public:
-  // `charged`: what the request's body takes of the budget, given back with the body.
+  // `charged`: the body's bytes that count against the budget until the body is dropped.
   ConnectionExchange(Connection& connection, ServerState& server, Request request,
                      std::size_t charged);
   ~ConnectionExchange() override;
@@ -38,7 +38,7 @@ class ConnectionExchange final : public Exchange,
   bool closed() const override { return state_ == State::kClosed || state_ == State::kAborted; }
   void abort() override;
 
-  // From the connection.
+  // Called by the connection.
   void count_sent(std::size_t bytes) { bytes_sent_ += static_cast<std::int64_t>(bytes); }
   void sent_whole();
   void connection_closed(CloseReason reason);
@@ -47,7 +47,7 @@ class ConnectionExchange final : public Exchange,
   enum class State : std::uint8_t { kOpen, kSentWhole, kClosed, kAborted };
   enum class Progress : std::uint8_t { kNothing, kStreaming, kEnded };
 
-  Connection* connection_;  // nullptr once sent whole or closed
+  Connection* connection_;  // nullptr once the answer is sent or the connection closed
   EventLoop& loop_;
   Request request_;
   std::vector<Header> headers_;         // added ones

@@ -16,8 +16,8 @@ using ErrorCodeOfAsio = boost::system::error_code;
 
 }  // namespace
 
-// Without the hint that one thread runs it: with it, Asio lets tasks of other threads overtake
-// those that the loop's own thread has posted.
+// Created without the concurrency hint for one thread: with it, Asio lets tasks of other threads
+// overtake tasks that the loop's own thread has posted.
 EventLoop::Impl::Impl() : context(std::make_unique<boost::asio::io_context>()) {}
 EventLoop::Impl::~Impl() = default;
 
@@ -25,7 +25,7 @@ EventLoop::EventLoop(UrgentWork* urgent) : impl_(std::make_unique<Impl>()), urge
 EventLoop::~EventLoop() = default;
 
 void EventLoop::run() {
-  // Without the guard run() would return as soon as nothing is awaited.
+  // Without the guard, run() would return as soon as no operation is pending.
   const auto guard = boost::asio::make_work_guard(*impl_->context);
   impl_->context->run();
 }

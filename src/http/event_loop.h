@@ -18,7 +18,7 @@ class SignalWatch;
 
 class EventLoop {
  public:
-  // `urgent`: where posted tasks are marked until they have run; null = nowhere. REQUIRES: it
+  // `urgent` counts posted tasks until they have run; null = they are not counted. REQUIRES: it
   // outlives the loop.
   explicit EventLoop(UrgentWork* urgent = nullptr);
   ~EventLoop();
@@ -27,17 +27,17 @@ class EventLoop {
 
   // Runs tasks on the calling thread until stop().
   void run();
-  // run() returns after the task it is in; tasks that wait are dropped with the loop.
+  // Makes run() return after the current task. Waiting tasks are dropped with the loop.
   void stop();
 
-  // Queues a task behind those already queued.
+  // Queues a task after those already queued.
   void post(std::function<void()> task);
   // Runs a task once, `delay` from now.
   void after(Duration delay, std::function<void()> task);
   // Runs `task` once, with the signal's number, when the process gets the first of these signals. A
   // second one ends the process at once with exit status 128 plus its number: the signal handler
   // does that itself, so it works while the loop is blocked, stopped or never ran. The destructor
-  // puts the former handlers back. REQUIRES: no other loop of the process watches signals.
+  // restores the former handlers. REQUIRES: no other loop of the process watches signals.
   void on_first_signal(std::initializer_list<int> signals, std::function<void(int)> task);
 
   // For the other files of src/http.

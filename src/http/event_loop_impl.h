@@ -1,5 +1,5 @@
-// The part of EventLoop that only the .cpp files of src/http see: Asio's io_context, by name alone,
-// so that this header costs nothing to include.
+// EventLoop::Impl: the part of EventLoop that only the .cpp files of src/http use. It only names
+// Asio's io_context, so that including this header is cheap.
 // Owner: EventLoop. Threads: as EventLoop.
 #pragma once
 

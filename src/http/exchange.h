@@ -20,7 +20,7 @@
 namespace sluice::http {
 
 enum class CloseReason : unsigned char {
-  kPeerGone,      // closed or reset by the client, also when it only ended its own direction
+  kPeerGone,      // closed or reset by the client, or its sending direction ended
   kWriteTimeout,  // the client took no byte for HttpLimits::write_timeout, or left too many
   kServerStop,
 };
@@ -42,11 +42,11 @@ class Exchange {
   // Moves the body out of the request, so that another thread may read and free it. It counts
   // against HttpLimits::total_body_bytes until drop_body().
   virtual std::string take_body() = 0;
-  // The handler has read request().body and needs it no more: it becomes empty, and no longer
-  // counts against HttpLimits::total_body_bytes, however long the answer takes.
+  // Frees request().body, which the handler no longer needs. It then no longer counts against
+  // HttpLimits::total_body_bytes, however long the answer takes.
   virtual void drop_body() = 0;
 
-  // Adds a header to the response, whichever way that is given later.
+  // Adds a header to the later response, whole or streamed.
   virtual void add_header(Header header) = 0;
 
   // The whole response. Exactly one of respond() and begin_stream() is called, once.

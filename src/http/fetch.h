@@ -14,8 +14,8 @@ struct Answer {
   std::string body;
 };
 
-// kUnavailable or kDeadlineExceeded when there is no answer; any status is an answer. A body of
-// more than 64 MiB is refused.
+// kUnavailable or kDeadlineExceeded when there is no answer; an answer with any status is a result.
+// A body of more than 64 MiB is refused.
 Result<Answer> fetch(const HttpClientOptions& options, const ClientRequest& request);
 
 }  // namespace sluice::http

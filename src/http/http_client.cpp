@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 
-// One request on its way.
+// One request and its state.
 struct Call {
   ResponseSink* sink = nullptr;
   std::string bytes;
@@ -28,8 +28,8 @@ class ClientConnection;
 class Pool {
  public:
   virtual ~Pool() = default;
-  virtual void keep(ClientConnection& connection) = 0;  // it waits for another call
-  virtual void drop(ClientConnection& connection) = 0;  // it is closed; deleted later
+  virtual void keep(ClientConnection& connection) = 0;  // the connection may carry another call
+  virtual void drop(ClientConnection& connection) = 0;  // the connection is closed; deleted later
   virtual void repeat(Call call) = 0;
   virtual std::span<char> scratch() = 0;
   virtual const std::string& name() const = 0;  // of the server, for messages
@@ -83,13 +83,13 @@ class ClientConnection final : private SocketEvents {
   void on_readable() override {
     const IoResult result = socket_.receive(pool_.scratch());
     if (!call_) {
-      // Kept and idle: the server closes it, or sends bytes without a request.
+      // The connection is idle: the server has closed it, or has sent bytes without a request.
       if (result.state != IoState::kWouldBlock) return close();
       return socket_.await_readable();
     }
     if (result.state == IoState::kClosed) return peer_ended();
     if (result.state == IoState::kDone) {
-      // A prompt may be long, and its answer slow.
+      // Frees the request's bytes early: a prompt may be long and its answer slow.
       if (!std::exchange(answered_, true) && sent_all_) std::string().swap(call_->bytes);
       socket_.set_deadline(pool_.silence_timeout());
       take(std::string_view(pool_.scratch().data(), result.bytes));
@@ -98,7 +98,8 @@ class ClientConnection final : private SocketEvents {
   }
 
   void on_deadline() override {
-    if (call_) fail(ErrorCode::kDeadlineExceeded, "no byte came for too long (--request-timeout)");
+    if (call_)
+      fail(ErrorCode::kDeadlineExceeded, "no byte arrived for too long (--request-timeout)");
   }
   void on_wake() override {}
 
@@ -132,7 +133,7 @@ class ClientConnection final : private SocketEvents {
     } else {
       close();
     }
-    sink->on_end({});  // may begin the next call on this very connection
+    sink->on_end({});  // may begin the next call on this connection
   }
 
   void peer_ended() {
@@ -188,7 +189,7 @@ struct HttpClient::Impl final : Pool {
     const auto found = std::find_if(all.begin(), all.end(),
                                     [&](const auto& one) { return one.get() == &connection; });
     CHECK(found != all.end());
-    // It may be in the middle of a call of its own.
+    // Deleted later, because one of its functions may be running.
     if (dropped.empty()) loop->post([this] { dropped.clear(); });
     dropped.push_back(std::move(*found));
     *found = std::move(all.back());

@@ -1,6 +1,6 @@
 // HttpClient: HTTP/1.1 requests to one server over a pool of kept connections, on the event loop.
-// A request that finds its kept connection closed before any byte of an answer is sent once more on
-// a new one; nothing else is ever repeated.
+// If a kept connection is closed before any byte of an answer, the request is sent once more on a
+// new connection; nothing else is ever repeated.
 // Owner: the run. Threads: the event loop's. REQUIRES: the loop outlives the client, and does not
 // run once the client has ended.
 #pragma once
@@ -29,7 +29,7 @@ struct HttpClientOptions {
 
 struct ClientRequest {
   std::string method = "GET";
-  std::string path;  // behind the address's prefix: "/v1/models"
+  std::string path;  // after the address's prefix: "/v1/models"
   std::string body;  // JSON, or nothing
 };
 
@@ -51,12 +51,13 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // `sink` lives until its on_end(), or until it is cancelled. One request for each sink at once.
+  // REQUIRES: `sink` lives until its on_end() or until it is cancelled, and has one request at a
+  // time.
   void start(const ClientRequest& request, ResponseSink& sink);
-  // Closes the request's connection; its sink is not called again. Allowed within its calls.
+  // Closes the request's connection; its sink is not called again. The sink may call it.
   void cancel(ResponseSink& sink);
 
-  // Ever opened.
+  // The number of connections opened so far.
   std::int64_t connections() const;
 
  private:

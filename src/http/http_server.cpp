@@ -47,14 +47,14 @@ struct HttpServer::Impl {
     Connection& connection = *made;
     (full ? turned_away : connections).emplace(&connection, std::move(made));
     if (full) {
-      connection.turn_away();
+      connection.reject();
       if (turned_away.size() >= kMaxTurnedAway) listener->pause();
     } else {
       connection.start();
     }
   }
 
-  // The connection is in one of its own functions now, so it is destroyed from the loop.
+  // One of the connection's own functions is running, so it is destroyed from the loop.
   void retire(Connection& connection) {
     auto node = connections.extract(&connection);
     if (node.empty()) node = turned_away.extract(&connection);
@@ -81,7 +81,8 @@ struct HttpServer::Impl {
 
   void close_all() {
     if (listener != nullptr) listener->close();
-    // Closing one cannot close another: the handler is told later, from the loop.
+    // Closing one connection cannot close another, because the handler is called later, from the
+    // loop.
     for (Connection* connection : all()) connection->close(CloseReason::kServerStop);
   }
 

@@ -19,7 +19,7 @@
 namespace sluice::http {
 
 struct HttpLimits {
-  std::int32_t max_connections = 4096;       // one more is answered 503 and closed
+  std::int32_t max_connections = 4096;       // a further one is answered 503 and closed
   std::size_t header_bytes = 16 << 10;       // request line and headers: 431
   std::size_t body_bytes = 8 << 20;          // one body: 413
   std::size_t total_body_bytes = 256 << 20;  // all bodies that are not dropped yet: 503
@@ -31,10 +31,11 @@ struct HttpLimits {
   Duration header_timeout = std::chrono::seconds(10);  // first byte to end of headers: 408
   Duration body_timeout = std::chrono::seconds(60);    // end of headers to end of body: 408
   Duration idle_timeout = std::chrono::seconds(75);    // between requests, and before the first
-  Duration write_timeout = std::chrono::seconds(30);  // the client takes no byte although some wait
+  Duration write_timeout =
+      std::chrono::seconds(30);  // the client takes no byte although bytes are unsent
 };
 
-// The application behind the server. Called on the event loop's thread; must not block.
+// The application. Called on the event loop's thread; must not block.
 class Handler {
  public:
   virtual ~Handler() = default;
@@ -59,8 +60,8 @@ struct HttpServerStats {
 
 class HttpServer {
  public:
-  // Binds and listens; connections are taken once the loop runs. Port 0: any free one. Errors name
-  // host and port and the cause (in use, no permission, no such address).
+  // Binds and listens; connections are accepted once the loop runs. Port 0: any free port. Errors
+  // name host and port and the cause (in use, no permission, no such address).
   // REQUIRES: loop, handler and clock outlive the server.
   static Result<std::unique_ptr<HttpServer>> listen(EventLoop& loop, const std::string& host,
                                                     std::uint16_t port, const HttpLimits& limits,
@@ -74,8 +75,8 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   std::uint16_t port() const;  // 0 on a Unix-domain socket
-  // Draining: takes no more connections, closes idle ones, and every other one after the response
-  // it is in (Connection: close).
+  // Drains: accepts no more connections, closes idle connections, and closes every other connection
+  // after its current response (Connection: close).
   void drain();
   // Closes all connections at once (CloseReason::kServerStop).
   void close_all();

@@ -239,7 +239,7 @@ TEST(HttpServerHostile, ADripOfBlankLinesDoesNotOutliveTheHeaderTimeout) {
   }
   EXPECT_EQ(drip.answer()->status, 408);
   EXPECT_EQ(half_line.answer()->status, 408);
-  // Some clients send one behind a body and then nothing for long.
+  // Some clients send one after a body and then nothing for long.
   EXPECT_TRUE(one_line.send(get("/echo")));
   EXPECT_EQ(one_line.answer()->status, 200);
 }

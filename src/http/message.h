@@ -1,5 +1,5 @@
-// HTTP messages as plain data, in our own types, so that nothing but src/http's .cpp files sees the
-// library underneath. Values: plain; any thread.
+// HTTP messages as plain data, in our own types, so that only src/http's .cpp files use the
+// library. Values: plain; any thread.
 #pragma once
 
 #include <string>
@@ -18,11 +18,11 @@ struct Header {
 struct Request {
   std::string method;           // "GET"
   std::string path;             // "/v1/models", as sent, without the query
-  std::string query;            // behind the '?'
+  std::string query;            // after the '?'
   std::vector<Header> headers;  // as sent, in order
   std::string body;             // whole, chunked coding removed; at most HttpLimits::body_bytes
-  // The host and port that the client asked for: of an absolute target, else the Host header. Empty
-  // when an HTTP/1.0 client sends neither.
+  // The requested host and port: of an absolute target, else of the Host header. Empty if an
+  // HTTP/1.0 client sends neither.
   std::string authority;
   std::string peer;    // "127.0.0.1:51234"
   std::string local;   // the server's address of the connection, without port: "127.0.0.1", "::1"

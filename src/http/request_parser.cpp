@@ -12,8 +12,8 @@
 namespace sluice::http {
 namespace {
 
-// Bodies up to this length get their memory at once. Longer ones grow as they come, so that a
-// promised length alone costs nothing.
+// Bodies up to this length get their memory at once. Longer bodies grow as they arrive, so that a
+// declared length alone costs nothing.
 constexpr std::uint64_t kReserveAtOnce = 64 << 10;
 
 bool is_visible(std::string_view text) {

@@ -40,7 +40,8 @@ class RequestParser {
 
   explicit RequestParser(const Limits& limits) : limits_(limits) {}
 
-  // Takes what it can of `bytes`. After kHead call it again with the rest, which may be empty.
+  // Consumes as much of `bytes` as it can. After kHead, call it again with the rest, which may be
+  // empty.
   Step put(std::string_view bytes);
 
   Request& request() { return request_; }

@@ -1,4 +1,4 @@
-// The bytes in front of and around a response's body: status line, headers, chunk framing.
+// The bytes before and around a response's body: status line, headers, chunk framing.
 // Threads: ResponseHeads belongs to the event loop's.
 #pragma once
 
@@ -32,7 +32,7 @@ class ResponseHeads {
  private:
   std::string_view date(TimePoint now);
 
-  std::string date_;  // as of date_at_, good for a second
+  std::string date_;  // the text for date_at_, valid for a second
   std::optional<TimePoint> date_at_;
 };
 

@@ -140,7 +140,7 @@ bool ResponseParser::known_field(std::string_view name, std::string_view value) 
     chunked_ = true;
   } else if (ascii::equals_ignoring_case(name, "content-encoding")) {
     if (!value.empty() && !ascii::equals_ignoring_case(value, "identity")) {
-      return refuse(fmt::format("Content-Encoding '{}', though none was asked for", value));
+      return refuse(fmt::format("Content-Encoding '{}', although none was requested", value));
     }
   } else if (ascii::equals_ignoring_case(name, "connection")) {
     keep_alive_ = keep_alive_ && !list_has(value, "close");
@@ -162,7 +162,7 @@ bool ResponseParser::length_field(std::string_view value) {
 bool ResponseParser::end_of_head() {
   if (head_.status < 200) {
     if (head_.status == 101)
-      return refuse("101: the server changes to a protocol that was not asked for");
+      return refuse("101: the server changes to a protocol that was not requested");
     // An interim answer; the real one follows. The sum of the heads stays bounded.
     const std::size_t bytes = head_bytes_;
     *this = {};

@@ -1,7 +1,7 @@
-// ResponseParser: bytes of a connection to one HTTP/1.1 response, as they come; the counterpart of
-// http/request_parser.h and as strict: bare line feeds, folded fields, a length beside chunks and
-// codings other than chunked are refused. The body is handed on in pieces and not kept. Interim
-// responses (1xx) are passed over, trailers checked and dropped.
+// ResponseParser: turns the bytes of a connection into one HTTP/1.1 response as they arrive. It is
+// as strict as http/request_parser.h: it refuses bare line feeds, folded fields, a length beside
+// chunks and codings other than chunked. It passes on the body in pieces and keeps none. It skips
+// interim responses (1xx), and checks and drops trailers.
 // Owner: the connection, for one response. Threads: the event loop's.
 // Limits: head 64 KiB, 128 fields, a chunk's size line 4 KiB; the caller passes unconsumed bytes
 // again.
@@ -46,9 +46,11 @@ class ResponseParser {
     std::string_view body;  // kBody: within the bytes given
   };
 
-  // Takes what it can of `bytes`, up to the next event. REQUIRES: neither done nor refused.
+  // Consumes as much of `bytes` as it can, up to the next event. REQUIRES: neither done nor
+  // refused.
   Step put(std::string_view bytes);
-  // The connection has ended: true when that is how this response ends; else refused.
+  // Called when the connection has ended. True if that ends this response; else the response is
+  // refused.
   bool end_of_input();
 
   const ResponseHead& head() const { return head_; }

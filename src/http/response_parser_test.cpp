@@ -136,7 +136,7 @@ TEST(ResponseParser, RefusesWhatTwoReadersCouldReadDifferently) {
   EXPECT_THAT(refusal("HTTP/1.1 20 OK\r\n"), HasSubstr("three digits"));
   EXPECT_THAT(refusal("HTTP/1.1 2000\r\n"), HasSubstr("three digits"));
   EXPECT_THAT(refusal("HTTP/1.1 101 Switching\r\n\r\n"),
-              HasSubstr("protocol that was not asked for"));
+              HasSubstr("protocol that was not requested"));
   EXPECT_THAT(refusal("HTTP/1.1 200 OK\nA: b\r\n"), HasSubstr("carriage return"));
   EXPECT_THAT(refusal(ok + " folded: 1\r\n"), HasSubstr("'name: value'"));
   EXPECT_THAT(refusal(ok + "A b: 1\r\n"), HasSubstr("'name: value'"));
@@ -144,7 +144,7 @@ TEST(ResponseParser, RefusesWhatTwoReadersCouldReadDifferently) {
   EXPECT_THAT(refusal(ok + "Content-Length: -1\r\n"), HasSubstr("not a number"));
   EXPECT_THAT(refusal(ok + "Content-Length: 1\r\nContent-Length: 2\r\n"), HasSubstr("twice"));
   EXPECT_THAT(refusal(ok + "Transfer-Encoding: gzip, chunked\r\n"), HasSubstr("only 'chunked'"));
-  EXPECT_THAT(refusal(ok + "Content-Encoding: gzip\r\n"), HasSubstr("none was asked for"));
+  EXPECT_THAT(refusal(ok + "Content-Encoding: gzip\r\n"), HasSubstr("none was requested"));
   EXPECT_THAT(refusal(ok + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),

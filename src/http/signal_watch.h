@@ -1,5 +1,5 @@
-// SignalWatch: the first of some signals becomes a task on an event loop; the second one ends the
-// process. The signal handler counts them itself and needs no thread of ours to run.
+// SignalWatch: the first of the watched signals becomes a task on an event loop; the second one
+// ends the process. The signal handler counts them itself and needs no running thread.
 // Owner: EventLoop, one in the process at a time. Threads: the loop's; the handler runs on any.
 // Limits: the system merges equal signals that are pending at the same time into one.
 #pragma once
@@ -22,7 +22,7 @@ class SignalWatch {
  public:
   SignalWatch(boost::asio::io_context& context, std::initializer_list<int> signals,
               std::function<void(int)> task);
-  ~SignalWatch();  // puts the former handlers back
+  ~SignalWatch();  // restores the former handlers
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 

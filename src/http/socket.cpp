@@ -37,7 +37,7 @@ using KeepCount = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_K
 // How long accepting pauses when the process may open no more files.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
-// A client of IPv4 on a socket of both is shown as what it is: 127.0.0.1:51234, not
+// An IPv4 client of a dual-stack socket is shown as 127.0.0.1:51234, not as
 // [::ffff:127.0.0.1]:51234.
 boost::asio::ip::address plain_address(const tcp::endpoint& endpoint) {
   const boost::asio::ip::address address = endpoint.address();
@@ -343,8 +343,8 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
     // Shared with pending accepts.
     const auto acceptor = std::make_shared<Acceptor<tcp>>(context, shared_accept);
     error = open_tcp(acceptor->socket(), endpoint, endpoints.size() > 1, options);
-    // A name may have addresses that this machine lacks, typically IPv6 ones; being in use, or
-    // forbidden, is an error.
+    // A name may have addresses that this machine lacks, typically of IPv6; these are skipped. An
+    // address that is in use or forbidden is an error.
     const bool lacking =
         error == boost::asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL;
     if (error && !(lacking && endpoints.size() > 1)) {
@@ -409,10 +409,10 @@ struct Connector::Impl {
 
 namespace {
 
-// One connect(): the addresses in turn. Pending waits keep it alive.
+// One connect(): tries the addresses in turn. Pending waits keep it alive.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-  // Shared: may be the last to hold it, when the connector is gone.
+  // Shared, because an attempt may outlive its connector.
   Attempt(std::shared_ptr<Connector::Impl> target, Duration timeout, Connector::Done done)
       : target_(std::move(target)),
         timeout_(timeout),

@@ -1,7 +1,6 @@
-// Socket, Listener and Connector: non-blocking TCP and Unix-domain sockets on the
-// event loop. A socket that waits holds no
-// buffer, so an idle connection costs little. Only the .cpp files of this header and of the loop
-// use Asio's sockets.
+// Socket, Listener and Connector: non-blocking TCP and Unix-domain sockets on the event loop. A
+// waiting socket holds no buffer, so an idle connection costs little. Only the .cpp files of this
+// header and of the loop use Asio's sockets.
 // Owner: a Socket belongs to its connection, a Listener to the server, a Connector to the client.
 // The loop outlives all three. Threads: the event loop's. No callback runs inside a call or after
 // close().
@@ -24,7 +23,7 @@ namespace sluice::http {
 class SocketEvents {
  public:
   virtual ~SocketEvents() = default;
-  virtual void on_readable() = 0;  // bytes, the end, or an error: receive() tells
+  virtual void on_readable() = 0;  // bytes, the end, or an error: receive() returns which
   virtual void on_writable() = 0;
   virtual void on_deadline() = 0;
   virtual void on_wake() = 0;
@@ -48,25 +47,25 @@ class Socket {
   // The receiver of events; it outlives the socket or closes it.
   void set_events(SocketEvents& events);
 
-  // One call each time; asking again while waiting does nothing.
+  // Each request causes one event; a further request while one is pending does nothing.
   void await_readable();
   void await_writable();
-  // on_deadline() once, `delay` from now; replaces the deadline before. Moving it is cheap.
+  // Calls on_deadline() once, `delay` from now. Replaces an earlier deadline, which is cheap.
   void set_deadline(Duration delay);
   void clear_deadline();
-  // on_wake() soon, from the loop.
+  // Calls on_wake() soon, from the loop.
   void wake();
 
-  // Our address of the connection without its port, "127.0.0.1" or "::1"; empty when it is closed
-  // and for a Unix-domain socket.
+  // The local address of the connection without its port, "127.0.0.1" or "::1"; empty if it is
+  // closed and for a Unix-domain socket.
   std::string local_address() const;
 
   IoResult receive(std::span<char> into);
   IoResult send(std::string_view bytes);
-  // Ends our direction: the peer reads what was sent and then the end.
+  // Ends the sending direction: the peer reads the sent bytes and then the end.
   void shutdown_send();
   void close();
-  // Closes and drops what the peer has not taken.
+  // Closes and discards unsent bytes.
   void reset();
 
  private:
@@ -77,12 +76,12 @@ class Socket {
 class Listener {
  public:
   struct Options {
-    // Bytes the system keeps for a reader that is slow, before they count as unsent.
+    // Bytes that the system buffers for a slow reader; further bytes count as unsent.
     std::int32_t send_buffer_bytes = 128 << 10;
-    // A peer that acknowledges nothing for so long is gone.
+    // A peer that acknowledges nothing for this long is considered gone.
     Duration user_timeout = std::chrono::seconds(60);
   };
-  // Takes each new connection and its peer's address, "127.0.0.1:51234" or "[::1]:51234".
+  // Receives each new connection and its peer's address, "127.0.0.1:51234" or "[::1]:51234".
   using Accept = std::function<void(Socket, std::string)>;
 
   // Listens on every address of `host`. Errors name host, port and cause.
@@ -99,11 +98,11 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   std::uint16_t port() const;  // 0 of a Unix-domain socket
-  // Leaves new connections in the system's queue until resume(). A connection whose acceptance has
-  // begun still comes.
+  // Leaves new connections in the system's queue until resume(). One whose acceptance has begun is
+  // still delivered.
   void pause();
   void resume();
-  // Takes no more connections. A second call does nothing.
+  // Accepts no more connections. A second call does nothing.
   void close();
 
  private:
@@ -124,11 +123,11 @@ class Connector {
                                                  std::uint16_t port);
   // To a Unix-domain socket. Errors name the path.
   static Result<std::unique_ptr<Connector>> open_unix(EventLoop& loop, const std::string& path);
-  ~Connector();  // gives up what is being connected
+  ~Connector();  // abandons pending attempts
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
-  // Tries one address after the other, each for at most `timeout`.
+  // Tries one address after another, each for at most `timeout`.
   void connect(Duration timeout, Done done);
 
  private:

@@ -1,5 +1,5 @@
-// The file of a Unix-domain socket: which paths can be one, what an earlier process left there, and
-// its removal.
+// The file of a Unix-domain socket: checks its path, removes a stale file of an earlier process,
+// and removes the file at the end.
 // Errors name the path and the cause. Threads: the event loop's.
 #pragma once
 
@@ -15,11 +15,11 @@ namespace sluice::http {
 // kInvalidArgument for a path that is empty or longer than the system allows.
 Status check_socket_path(const std::string& path);
 
-// Removes a socket at `path` that no process listens on. An error when a process does, or when the
-// file is no socket. Nothing there: does nothing.
+// Removes a socket at `path` that no process listens on. An error if a process listens or the file
+// is not a socket. Does nothing if there is no file.
 Status remove_stale_socket(const std::string& path);
 
-// Before bind(): the file that it makes is for this user alone.
+// Call before bind(): makes the socket file accessible to this user only.
 std::error_code restrict_to_user(int socket);
 
 // Removes the file at its end, unless another process has replaced it.

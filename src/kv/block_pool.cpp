@@ -11,19 +11,19 @@ BlockPool::BlockPool(std::int32_t num_blocks, std::int32_t max_blocks) {
 }
 
 void BlockPool::link_after(BlockId position, BlockId id) {
-  const BlockId behind = next_[index(position)];
+  const BlockId after = next_[index(position)];
   next_[index(position)] = id;
   previous_[index(id)] = position;
-  next_[index(id)] = behind;
-  previous_[index(behind)] = id;
+  next_[index(id)] = after;
+  previous_[index(after)] = id;
   ++num_free_;
 }
 
 void BlockPool::unlink(BlockId id) {
   const BlockId before = previous_[index(id)];
-  const BlockId behind = next_[index(id)];
-  next_[index(before)] = behind;
-  previous_[index(behind)] = before;
+  const BlockId after = next_[index(id)];
+  next_[index(before)] = after;
+  previous_[index(after)] = before;
   --num_free_;
 }
 

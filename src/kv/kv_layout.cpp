@@ -58,11 +58,6 @@ std::vector<KvGroup> group_layers(std::span<const std::int32_t> layer_windows,
   return split;
 }
 
-double KvLayout::bytes_per_token() const {
-  return static_cast<double>(block_bytes) * static_cast<double>(groups.size()) /
-         static_cast<double>(block_size);
-}
-
 Result<KvLayout> make_kv_layout(const KvLayoutOptions& options) {
   RETURN_IF_ERROR(validate(options));
   KvLayout layout;

@@ -64,8 +64,6 @@ struct KvLayout {
 
   // Whole blocks that fit in `bytes`, the null block included.
   std::int64_t blocks_for_bytes(std::int64_t bytes) const { return bytes / block_bytes; }
-  // Memory that one more token takes in a long full-attention context: all groups, waste included.
-  double bytes_per_token() const;
 };
 
 // kInvalidArgument naming the field when a number is out of range.

@@ -39,7 +39,6 @@ TEST(KvLayout, Strides) {
   EXPECT_EQ(layout.layers[1].group, 1);
   EXPECT_EQ(layout.layers[1].k_offset, 0);  // another group: another block
   EXPECT_EQ(layout.blocks_for_bytes(10 * layout.block_bytes + 1), 10);
-  EXPECT_DOUBLE_EQ(layout.bytes_per_token(), 2.0 * 512 / 4);
 }
 
 // No two elements of a block share a byte, and all lie within it.

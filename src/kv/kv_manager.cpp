@@ -186,7 +186,7 @@ bool KvManager::fork(std::int32_t parent, std::int32_t child, std::int32_t token
   return true;
 }
 
-void KvManager::drop_behind_window(std::int32_t slot, std::int32_t first, BlockChanges& changes) {
+void KvManager::free_outside_window(std::int32_t slot, std::int32_t first, BlockChanges& changes) {
   const std::int32_t allocated = allocated_[index(slot)];
   const std::int32_t missing = std::max(0, target_[index(slot)] - allocated);
   for (std::int32_t g = 0; g < num_groups_; ++g) {
@@ -223,7 +223,7 @@ std::int32_t KvManager::blocks_to_take(std::int32_t slot, std::int32_t group,
 bool KvManager::extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
                               BlockChanges& changes) {
   DCHECK(count > 0 && first + count <= options_.max_model_len);
-  drop_behind_window(slot, first, changes);
+  free_outside_window(slot, first, changes);
   const std::int32_t first_block = first / options_.block_size;
   const std::int32_t end_block = blocks_for(first + count);
   std::int32_t unpromised = 0;

@@ -176,7 +176,7 @@ class KvManager {
   bool may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom);
   bool extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
                      BlockChanges& changes);
-  void drop_behind_window(std::int32_t slot, std::int32_t first, BlockChanges& changes);
+  void free_outside_window(std::int32_t slot, std::int32_t first, BlockChanges& changes);
   std::int32_t blocks_to_take(std::int32_t slot, std::int32_t group, std::int32_t first_block,
                               std::int32_t end_block) const;
   void copy_shared(std::int32_t slot, std::int32_t group, std::int32_t first_block,

@@ -53,7 +53,7 @@ TEST(PrefixCache, SlidingGroupsNeedOnlyTheWindow) {
   const std::vector<Hash128> prompt = names(6);
   cache.insert(4, prompt[3], 0);
   cache.insert(5, prompt[4], 0);
-  // Behind 5 blocks of 4 tokens a window of 8 sees positions 13 to 19: blocks 3 and 4.
+  // After 5 blocks of 4 tokens a window of 8 sees positions 13 to 19: blocks 3 and 4.
   EXPECT_EQ(cache.match(prompt, 0, 8, 4, 6), 5);
   // A window of 10 sees position 11 too, in block 2, which is missing. Nothing shorter fits.
   EXPECT_EQ(cache.match(prompt, 0, 10, 4, 6), 0);

@@ -14,7 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kUnloadedRequests = 8;
-// After its last arrival a probe has half the time of its arrivals, and this, to end.
+// After its last arrival, a probe may run for half the duration of its arrivals plus this time.
 constexpr Duration kGrace = std::chrono::seconds(30);
 constexpr int kIdlePatienceSeconds = 60;
 
@@ -50,7 +50,7 @@ Status CapacityProber::prepare() {
   return {};
 }
 
-// The run's prompts have numbers that no run before had.
+// The run's prompts have numbers that no earlier run used.
 Result<LoadResult> CapacityProber::run(LoadOptions load, const Workload& workload) {
   load.keep_details = false;
   load.first_number = next_number_;
@@ -78,7 +78,8 @@ Status CapacityProber::measure_unloaded() {
   return {};
 }
 
-// The requests that an overloaded probe leaves behind must not run beside those of the next one.
+// Waits until the server is idle, so that unfinished requests of an overloaded probe do not run
+// beside those of the next probe.
 void CapacityProber::await_idle() const {
   for (int turn = 0; turn < 10 * kIdlePatienceSeconds; ++turn) {
     const auto answer = http::fetch(options_.load.client, kMetricsRequest);
@@ -106,7 +107,8 @@ Result<Duration> CapacityProber::median_delay(const LoadResult& run,
         recorded, ours));
   }
   const auto median = median_queue_time(before, after, std::max<std::int64_t>(0, ours - recorded));
-  // Half of them never ran: their median is at least what their clients have waited.
+  // Half of the requests never ran, so the median is at least the time that their clients have
+  // waited.
   return median.value_or(ttft);
 }
 

@@ -1,5 +1,5 @@
-// CapacityProber: runs the workload at one rate after the other and measures each run: P99 TBT as
-// the clients see it, and the median scheduling delay. The delay comes from the histogram of queue
+// CapacityProber: runs the workload at one rate after another and measures each run: P99 TBT as the
+// clients see it, and the median scheduling delay. The delay comes from the histogram of queue
 // times in the server's /metrics. Without one it is estimated: the median TTFT less the median TTFT
 // of requests sent one at a time. One thread; blocks it for each run.
 #pragma once
@@ -24,7 +24,7 @@ struct CapacityProberOptions {
   WorkloadSpec workload;  // the rate is set by each probe, and so is a count that is too small
   std::vector<TokenId> token_ids;  // that prompts are made of; empty: texts
   std::vector<double> percentiles;
-  double probe_seconds = 30;        // a probe's arrivals last at least so long
+  double probe_seconds = 30;        // least duration of a probe's arrivals
   std::function<void()> run_ended;  // after each probe's run; may be empty
 };
 

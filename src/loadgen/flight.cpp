@@ -69,8 +69,8 @@ void Flight::on_chunk(const StreamChunk& chunk) {
     if (chunk.prompt_tokens > 0) record_.prompt_tokens = chunk.prompt_tokens;
   }
   if (!chunk.has_choice) return;
-  // A chat begins with the role alone and ends with a reason alone: no tokens. But an answer whose
-  // tokens are no text at all has its first token by its end.
+  // A chat begins with a chunk that has only the role and ends with one that has only the reason;
+  // neither is a token. But if no token of an answer has text, its end counts as the first token.
   if (chunk.has_token || (chunk.ended && chunks_ == 0)) take_token(events_.now(), chunk.text);
   ended_ = ended_ || chunk.ended;
 }
@@ -97,7 +97,7 @@ std::string Flight::what_is_wrong(const Status& status) {
   if (status_ != 200) {
     return fmt::format("HTTP {}: {}", status_, events_.reader().error_message(refusal_));
   }
-  if (!streamed_) return "HTTP 200, but the answer is no stream of events (Content-Type)";
+  if (!streamed_) return "HTTP 200, but the answer is not an event stream (Content-Type)";
   if (!ended_) return "the stream ended without a finish_reason and without [DONE]";
   return {};
 }

@@ -25,7 +25,7 @@ struct AnswerDetail {
 
 class Flight;
 
-// The run, to its flights.
+// The run's interface for its flights.
 class FlightEvents {
  public:
   virtual ~FlightEvents() = default;
@@ -42,13 +42,13 @@ class Flight final : public http::ResponseSink {
  public:
   explicit Flight(FlightEvents& events) : events_(events) {}
 
-  // Before HttpClient::start().
+  // Call before HttpClient::start().
   void begin(Duration arrival, Duration sent, std::int32_t prompt_tokens);
-  // The run ends with this one unfinished.
+  // Called when the run ends and this request is unfinished.
   void give_up(Duration now);
 
   const RequestRecord& record() const { return record_; }
-  // Whether any byte of an answer has come.
+  // Whether any byte of an answer has arrived.
   bool answered() const { return status_ != 0; }
   std::int32_t chunks() const { return chunks_; }
   // Empty unless FlightEvents::keeps_answers().

@@ -18,7 +18,7 @@ namespace sluice {
 namespace {
 
 constexpr const char* kLog = "gnuplot.log";
-constexpr int kNotFoundStatus = 127;  // what a child that cannot begin the program ends with
+constexpr int kNotFoundStatus = 127;  // exit status of a child that cannot start the program
 
 class FileActions {
  public:
@@ -39,7 +39,7 @@ Error missing(const std::string& program) {
       program));
 }
 
-// The first line that gnuplot said.
+// The first line of gnuplot's output.
 std::string complaint(const std::string& folder) {
   const auto text = read_file(folder + "/" + kLog, 1 << 20);
   if (!text) return "it said nothing";
@@ -61,7 +61,7 @@ Status run_gnuplot(const std::string& folder, const std::string& script,
   posix_spawn_file_actions_addopen(actions.get(), 1, kLog, O_WRONLY | O_CREAT | O_TRUNC, 0644);
   posix_spawn_file_actions_adddup2(actions.get(), 1, 2);
   std::string name = program;
-  std::string no_settings = "-d";  // not those of the user, which could change what is drawn
+  std::string no_settings = "-d";  // ignore the user's settings, which could change the plots
   std::string file = script;
   const std::array<char*, 4> arguments = {name.data(), no_settings.data(), file.data(), nullptr};
   pid_t child = 0;

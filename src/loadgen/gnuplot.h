@@ -1,5 +1,5 @@
-// Runs the program gnuplot over scripts and data that lie in a folder. No shell: the folder is the
-// program's working directory and the script a name in it.
+// Runs the program gnuplot on scripts and data in a folder. It uses no shell: the folder is the
+// program's working directory, and the script is a file name in it.
 // Blocks its thread until gnuplot has ended.
 #pragma once
 

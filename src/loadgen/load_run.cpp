@@ -16,12 +16,12 @@ namespace {
 
 using std::chrono::seconds;
 
-// Requests that are written in one turn of the loop; then what has come is read.
+// Requests that are written in one turn of the loop before it reads answers.
 constexpr int kStartsPerTurn = 32;
 constexpr std::size_t kMaxMetricsBytes = 16 << 20;
 constexpr std::size_t kMaxDifferentErrors = 100;
 
-// Reads /metrics once a second, until the server has none.
+// Reads /metrics once a second, until a read fails.
 class MetricsWatch final : private http::ResponseSink {
  public:
   MetricsWatch(http::EventLoop& loop, http::HttpClient& client, const FlightEvents& time,
@@ -99,7 +99,7 @@ class LoadRun final : public FlightEvents {
     while (arrived_ < requests.size() && requests[arrived_].arrival <= time) ++arrived_;
   }
 
-  // Takes in who has arrived, and sends what has a place.
+  // Queues the requests that have arrived, and sends those that have a place.
   void advance() {
     if (ended_) return;
     take_arrivals(now());
@@ -114,7 +114,7 @@ class LoadRun final : public FlightEvents {
     if (landed_ == workload_.requests.size()) end(LoadEnd::kAllEnded);
   }
 
-  // When no answer comes, the last requests in flight decide whether the server is gone.
+  // While no answer arrives, only the requests in flight decide whether the server is gone.
   bool has_place() const {
     if (unanswered_ >= kGoneAfter) return false;
     return options_.max_concurrency == 0 ||
@@ -182,7 +182,7 @@ class LoadRun final : public FlightEvents {
     ++errors_[known ? record.error : "other errors"];
   }
 
-  // Once: the first reason counts.
+  // Only the first call has an effect: the first reason counts.
   void end(LoadEnd reason) {
     if (std::exchange(ended_, true)) return;
     if (options_.progress_every > Duration(0)) options_.progress(progress());
@@ -238,7 +238,7 @@ class LoadRun final : public FlightEvents {
   std::size_t arrived_ = 0;
   std::size_t sent_ = 0;
   std::size_t landed_ = 0;
-  std::size_t timed_ = 0;  // one behind the arrival that a timer waits for
+  std::size_t timed_ = 0;  // one past the arrival that a timer waits for
   int unanswered_ = 0;     // in a row
   std::int64_t chunks_ = 0;
   std::int64_t landed_chunks_ = 0;

@@ -41,11 +41,11 @@ struct LoadOptions {
   http::HttpClientOptions client;
   RequestForm form;
   std::int32_t max_concurrency = 0;  // 0: no limit; others wait at the client
-  // Arrivals are when a place becomes free, not the workload's times; needs max_concurrency.
+  // A request arrives when a place becomes free, not at the workload's time; needs max_concurrency.
   bool closed_loop = false;
   Duration time_limit{0};  // 0: until all have ended
   Goodput goodput;
-  // Also: each chunk's moment, and once a second what the server's /metrics says.
+  // Also records the time of each chunk and, once a second, the server's /metrics.
   bool keep_details = false;
   bool keep_answers = false;      // each request's text and gaps
   std::int64_t first_number = 0;  // of the first request's prompt: runs that differ share none
@@ -60,7 +60,7 @@ enum class LoadEnd : std::uint8_t {
   kServerGone,   // see kGoneAfter
 };
 
-// A chunk: a token, or a few that came together.
+// A chunk: one token, or a few tokens that arrived together.
 struct ChunkMark {
   float at_s = 0;     // since the run's start
   float gap_ms = -1;  // since the one before of its request; negative: the first

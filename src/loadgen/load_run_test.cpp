@@ -151,10 +151,10 @@ TEST(LoadRun, AFailedRequestFailsAloneAndSaysWhy) {
   }
   EXPECT_THAT(all, HasSubstr("HTTP 429: full"));
   EXPECT_THAT(all, HasSubstr("HTTP 500: oops"));
-  EXPECT_THAT(all, HasSubstr("no stream of events"));
+  EXPECT_THAT(all, HasSubstr("not an event stream"));
   EXPECT_THAT(all, HasSubstr("engine failed"));
   EXPECT_THAT(all, HasSubstr("without a finish_reason"));
-  EXPECT_THAT(all, HasSubstr("no JSON object: nonsense"));
+  EXPECT_THAT(all, HasSubstr("not a JSON object: nonsense"));
   EXPECT_THAT(all, HasSubstr("closed the connection"));
 }
 

@@ -36,7 +36,8 @@ std::optional<Sample> parse_sample(std::string_view line) {
   if (colon != std::string_view::npos) sample.name.remove_prefix(colon + 1);
   std::string_view rest = line.substr(name_end);
   if (rest.front() == '{') {
-    // Label values may hold braces, never a brace and a blank behind an unescaped quote.
+    // Label values may contain braces, but an unescaped quote, a brace and a blank only end the
+    // labels.
     const std::size_t end = rest.rfind("} ");
     if (end == std::string_view::npos) return std::nullopt;
     sample.labels = rest.substr(1, end - 1);
@@ -73,7 +74,7 @@ void add_bucket(std::vector<QueueTimeBucket>& buckets, double upper, double coun
   }
 }
 
-// Requests in each bucket between two readings; a server that was started anew counts from zero.
+// Requests in each bucket between two readings. A server that was restarted counts from zero.
 std::vector<QueueTimeBucket> difference(const std::vector<QueueTimeBucket>& before,
                                         const std::vector<QueueTimeBucket>& after) {
   const bool comparable =
@@ -127,7 +128,7 @@ std::optional<Duration> median_queue_time(const std::vector<QueueTimeBucket>& be
   double below = 0;
   for (const QueueTimeBucket& bucket : buckets) {
     if (bucket.count >= rank && bucket.count > below) {
-      // Within a bucket as if evenly spread, as Prometheus does; the last one has no upper end.
+      // Interpolates within a bucket as Prometheus does; the last bucket has no upper bound.
       const double upper = std::isinf(bucket.upper) ? lower : bucket.upper;
       const double seconds = lower + (upper - lower) * (rank - below) / (bucket.count - below);
       return from_seconds(seconds);

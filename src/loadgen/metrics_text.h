@@ -1,6 +1,6 @@
 // The part of a server's /metrics (Prometheus text) that a run reads: the numbers of running and
 // waiting requests, the use of the KV cache, and the waiting times until the first step. Names are
-// vLLM's behind any namespace ("vllm:", "sluice:"). Pure; any thread.
+// vLLM's after any namespace ("vllm:", "sluice:"). Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct ScrapedMetrics {
   std::vector<QueueTimeBucket> queue_time;  // in ascending order; empty: not there
 };
 
-// Lines it does not understand are passed over. Values of several engines or models are added (KV
-// usage: the greatest).
+// Skips lines that it does not understand. Adds the values of several engines or models (KV usage:
+// the largest).
 ScrapedMetrics parse_metrics(std::string_view text);
 
-// The median of the queue times recorded between two readings. `unknown` more requests belong to
-// the run and were never recorded, because they had not run: they count as longer than all others.
-// Nothing: the median is one of them, or there are no requests.
+// The median of the queue times recorded between two readings. `unknown` further requests of the
+// run were never recorded, because they had not run; they count as longer than all others. Nothing
+// if the median is one of them or if there are no requests.
 std::optional<Duration> median_queue_time(const std::vector<QueueTimeBucket>& before,
                                           const std::vector<QueueTimeBucket>& after,
                                           std::int64_t unknown);

@@ -41,7 +41,7 @@ class OfflineRun {
  private:
   Duration now() const { return clock_.now() - start_; }
 
-  // Requests up to `last`, to the end of all of them.
+  // Runs the requests up to `last` until all of them have ended.
   Status run_batch(std::size_t last) {
     Duration step_start = batch_start_;
     while (next_ < last || engine_.has_work()) {

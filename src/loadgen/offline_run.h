@@ -19,15 +19,16 @@
 namespace sluice {
 
 struct OfflineOptions {
-  std::int64_t batch_size = 0;    // requests; the next batch waits for the last of it; 0: all
+  std::int64_t batch_size =
+      0;  // requests; a batch starts when the previous one has ended; 0: one batch
   std::int64_t max_waiting = 64;  // requests in the engine's queue: prompts are made as needed
   double temperature = 0;
   std::uint64_t seed = 0;
   std::int64_t first_number = 0;  // of the first request's prompt
   Duration progress_every{0};     // 0: never
   std::function<void(const LoadProgress&)> progress;
-  // Asked before each step; true ends the run, and requests that were running stay in the summary
-  // as unfinished. Empty: never.
+  // Called before each step; true ends the run, and running requests stay in the summary as
+  // unfinished. Empty: the run is never interrupted.
   std::function<bool()> interrupted;
 };
 

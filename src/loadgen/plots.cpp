@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr int kCdfPoints = 500;
-// A run's time is cut into so many pieces, or fewer.
+// A run's time is divided into at most this many bins.
 constexpr double kBins = 300;
 constexpr double kShortestBin = 0.25;  // seconds
 
@@ -18,7 +18,7 @@ void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-// The pieces of a run.
+// The time bins of a run.
 struct Bins {
   explicit Bins(Duration run) {
     width = std::max(to_seconds(run) / kBins, kShortestBin);
@@ -45,11 +45,11 @@ Plot latency_cdf(const ServingSummary& summary) {
   Plot plot{"latency_cdf",
             "Latencies",
             "Share of requests (TTFT, TPOT) and of gaps between "
-            "tokens (TBT) that took at most so long.",
+            "tokens (TBT) that took at most this long.",
             {},
             {}};
   plot.commands =
-      "set logscale x\nset xlabel 'milliseconds'\nset ylabel 'share at most so long'\n"
+      "set logscale x\nset xlabel 'milliseconds'\nset ylabel 'share at most this long'\n"
       "set yrange [0:1]\nplot ";
   const auto line = [&](const char* file, const char* title, int style, const LatencyPool& pool) {
     if (pool.count() == 0) return;
@@ -98,8 +98,8 @@ Plot tbt_over_time(const std::vector<ChunkMark>& chunks, Duration run) {
   return plot;
 }
 
-// How many requests wait for their first token and how many are being streamed, at the end of each
-// piece, and how many tokens came in it.
+// The number of requests that wait for their first token and that are being streamed at the end of
+// each bin, and the number of tokens in the bin.
 Plot requests_over_time(const LoadResult& result) {
   const Bins bins(result.summary.duration);
   std::vector<std::int64_t> waiting(bins.count + 1);
@@ -127,7 +127,7 @@ Plot requests_over_time(const LoadResult& result) {
   Plot plot{"requests_over_time",
             "Requests over time",
             "As the clients see them: waiting for their first token (queue and prefill), and "
-            "receiving tokens (decode); and how many chunks of tokens came.",
+            "receiving tokens (decode); and the number of token chunks.",
             {},
             {}};
   if (result.records.empty()) return plot;

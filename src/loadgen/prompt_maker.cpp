@@ -48,8 +48,8 @@ constexpr auto kWords = std::to_array<std::string_view>(
      "often",    "letter", "until",   "mile",     "river",   "car",    "feet",    "care",
      "second",   "book",   "carry",   "took",     "science", "eat",    "room"});
 
-// Calls `take` with a uniform number below `bound` for each position of the prompt. Pieces that
-// have a name depend on that alone.
+// Calls `take` with a uniform number below `bound` for each position of the prompt. A named piece
+// depends on its name alone.
 template <class Take>
 void draw(const WorkloadRequest& request, std::int64_t number, std::uint64_t seed,
           std::uint64_t bound, Take take) {

@@ -20,7 +20,7 @@ class PromptMaker {
 
   // The `number`-th request's prompt: request.prompt_tokens ids.
   void make_ids(const WorkloadRequest& request, std::int64_t number, std::vector<TokenId>& out);
-  // As many English words, which is about as many tokens.
+  // The same number of English words, which is about the same number of tokens.
   void make_text(const WorkloadRequest& request, std::int64_t number, std::string& out);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFigureBytes = 16 << 20;
 
-// Colours that stand out on white and on black.
+// Colours that are visible on white and on black.
 constexpr std::string_view kStyle =
     "set border 3 linecolor rgb '#808080'\n"
     "set tics nomirror textcolor rgb '#808080'\n"
@@ -72,7 +72,7 @@ std::string script(const std::vector<Plot>& plots, std::string_view terminal,
   return out;
 }
 
-// Leaves data, commands and figures in the folder.
+// Writes data, commands and figures to the folder.
 Status draw(const std::string& folder, const std::vector<Plot>& plots) {
   for (const Plot& plot : plots) {
     for (const auto& [file, content] : plot.data) {

@@ -19,7 +19,7 @@ struct ReportInput {
   std::string table;                                       // as on the terminal
   const LoadResult* run = nullptr;                         // of bench serve
   std::vector<CapacityPoint> probes;                       // of bench capacity
-  std::vector<Plot> plots;                                 // others, as they are
+  std::vector<Plot> plots;                                 // further plots, drawn unchanged
   double tbt_slo_ms = 0;
 };
 
@@ -28,7 +28,7 @@ struct ReportFiles {
   std::string plot_problem;  // not empty: why there are tables only
 };
 
-// Makes the folder before a long run, so that what stands in the way is known at once.
+// Creates the folder before a long run, so that an error is known at once.
 Status prepare_report(const std::string& folder);
 
 // REQUIRES: prepare_report(). Errors name the file.

@@ -32,8 +32,8 @@ http::ClientRequest RequestWriter::write(const WorkloadRequest& request, std::in
   out.body +=
       fmt::format(R"(,"max_tokens":{},"temperature":{})", request.output_tokens, form_.temperature);
   out.body += R"(,"stream":true,"stream_options":{"include_usage":true})";
-  // An end token that is passed over has no text otherwise, and what has no text may not be sent:
-  // the gap that its client sees would be that of two steps.
+  // With skip_special_tokens, an ignored end token has no text, so a server may send no chunk for
+  // it. The client would then see the gap of two steps.
   if (form_.ignore_eos) out.body += R"(,"ignore_eos":true,"skip_special_tokens":false)";
   out.body += '}';
   return out;

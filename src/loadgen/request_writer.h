@@ -1,4 +1,4 @@
-// RequestWriter: a workload's request as the HTTP request that asks a server for it.
+// RequestWriter: turns a workload's request into an HTTP request.
 // Owner: the run. One thread.
 #pragma once
 

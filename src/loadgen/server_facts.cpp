@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFewestIds = 16;
-// Between two questions whether a server is ready.
+// The pause between two checks whether a server is ready.
 constexpr Duration kReadyPause = std::chrono::milliseconds(250);
 
 // The error for an answer that is not the expected one.
@@ -40,14 +40,15 @@ Result<json> ask_json(const http::HttpClientOptions& options, const http::Client
     object = json::parse(answer.body, nullptr, false);
   }
   if (!object.is_object()) {
-    return unavailable(fmt::format("{} {}: the answer is no JSON object; is this an OpenAI server?",
-                                   request.method, request.path));
+    return unavailable(
+        fmt::format("{} {}: the answer is not a JSON object; is this an OpenAI server?",
+                    request.method, request.path));
   }
   return object;
 }
 
-// An error while it is not ready. Other problems, such as a wrong key,
-// are found by later requests.
+// Returns an error while the server is not ready. Later requests find other problems, such as a
+// wrong key.
 Status ask_ready(const http::HttpClientOptions& options) {
   const http::ClientRequest ready{"GET", "/ready", {}};
   ASSIGN_OR_RETURN(const http::Answer answer, http::fetch(options, ready));
@@ -96,7 +97,7 @@ Result<ServerFacts> ask_models(const http::HttpClientOptions& options, const std
           std::clamp<std::int64_t>(length->get<std::int64_t>(), 0, 1 << 30));
     }
   }
-  if (names.empty()) return unavailable("GET /v1/models: the server names no model");
+  if (names.empty()) return unavailable("GET /v1/models: the server lists no model");
   if (facts.model.empty()) {
     return not_found(fmt::format("--model '{}': the server has {}", model, fmt::join(names, ", ")));
   }

@@ -15,19 +15,20 @@ namespace sluice {
 
 struct ServerFacts {
   std::string model;
-  std::int32_t max_model_len = 0;  // 0: it does not say
+  std::int32_t max_model_len = 0;  // 0: unknown
 };
 
-// /v1/models: `model` must be there; empty: the first one. Errors say what the server answered.
+// Reads /v1/models: `model` must be listed; empty: the first model. Errors contain the server's
+// answer.
 Result<ServerFacts> ask_models(const http::HttpClientOptions& options, const std::string& model);
 
-// Waits until the server can answer: GET /ready says so, or, of a server without that path,
-// /v1/models is there. kDeadlineExceeded, with what it said last, when it does not within
-// `timeout`.
+// Waits until GET /ready succeeds, or /v1/models on a server without that path. kDeadlineExceeded,
+// with the last answer, after `timeout`.
 Status await_ready(const http::HttpClientOptions& options, Duration timeout, const Clock& clock);
 
-// Ids that prompts may be made of: what /tokenize (of vLLM and Sluice) makes of ordinary words, so
-// that every id is a plain one. An error says to give --vocab-size where there is no such endpoint.
+// The token ids of which prompts are made: /tokenize (of vLLM and Sluice) is applied to ordinary
+// words, so that every id is an ordinary token. If there is no such endpoint, the error says to
+// give --vocab-size.
 Result<std::vector<TokenId>> ask_token_ids(const http::HttpClientOptions& options,
                                            const std::string& model);
 

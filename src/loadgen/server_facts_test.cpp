@@ -31,9 +31,9 @@ TEST(ServerFacts, AnotherKindOfServerIsNamedAsSuch) {
   TestOpenAiServer server;
   const auto options = server.client_options();
   server.models.body = "<html>";
-  EXPECT_THAT(ask_models(options, "").error().message, HasSubstr("no JSON object"));
+  EXPECT_THAT(ask_models(options, "").error().message, HasSubstr("not a JSON object"));
   server.models.body = R"({"data":[{"name":"a"},7]})";
-  EXPECT_THAT(ask_models(options, "").error().message, HasSubstr("names no model"));
+  EXPECT_THAT(ask_models(options, "").error().message, HasSubstr("lists no model"));
   server.models = {401, "application/json", {}, R"({"error":{"message":"no key"}})"};
   EXPECT_THAT(ask_models(options, "").error().message,
               testing::AllOf(HasSubstr("401: no key"), HasSubstr("--api-key")));

@@ -1,6 +1,6 @@
-// SseParser: a stream of server-sent events (the HTML standard, 9.2.6) to the data of each, in
-// pieces as they come. Names, ids and retry times are passed over, as OpenAI's streams have none.
-// Owner: the request. One thread.
+// SseParser: extracts the data of each event from a stream of server-sent events (the HTML
+// standard, 9.2.6), as pieces arrive. It skips names, ids and retry times, which OpenAI's streams
+// do not use. Owner: the request. One thread.
 // Limits: an event's data and a line are at most 4 MiB each.
 #pragma once
 
@@ -27,7 +27,7 @@ class SseParser {
   std::string data_;
   bool has_data_ = false;
   bool after_return_ = false;  // a line feed now belongs to the line end before it
-  bool at_start_ = true;       // of the stream, where a byte order mark may stand
+  bool at_start_ = true;       // of the stream, where a byte-order mark is allowed
 };
 
 }  // namespace sluice

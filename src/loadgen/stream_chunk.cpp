@@ -38,7 +38,7 @@ bool has_token(const dom::object& choice, bool ended) {
          (delta["tool_calls"].get(calls) == SUCCESS && calls.size() > 0);
 }
 
-// The text of the choice for a reader.
+// The readable text of the choice.
 std::string_view text_of(const dom::object& choice) {
   std::string_view text;
   if (choice["text"].get(text) == SUCCESS) return text;
@@ -86,7 +86,7 @@ ChunkReader::~ChunkReader() = default;
 Result<StreamChunk> ChunkReader::read(std::string_view json) {
   dom::object object;
   if (impl_->parser.parse(json.data(), json.size()).get(object) != SUCCESS) {
-    return invalid_argument(fmt::format("an event is no JSON object: {}", shown(json)));
+    return invalid_argument(fmt::format("an event is not a JSON object: {}", shown(json)));
   }
   StreamChunk chunk;
   chunk.error = message_in(object);

@@ -14,9 +14,9 @@ namespace sluice {
 
 struct StreamChunk {
   bool has_choice = false;
-  // A token came: a chat's content, reasoning or tool call, not empty; any piece of a completion,
-  // since some servers send one for each token, also when its text is held back, but an empty last
-  // one, which others send besides.
+  // Whether the chunk carries a token. For a chat: its content, reasoning or tool call is not
+  // empty. For a completion: always, because some servers send a chunk for each token even if its
+  // text is held back; except for an empty last chunk, which other servers add.
   bool has_token = false;
   std::string_view text;  // of the token; until the next read()
   bool ended = false;     // a finish_reason
@@ -33,10 +33,10 @@ class ChunkReader {
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // An event's data but "[DONE]". kInvalidArgument when it is not such an object.
+  // Parses an event's data other than "[DONE]". kInvalidArgument if it is not a chunk object.
   Result<StreamChunk> read(std::string_view json);
-  // The message of an answer that is an error: {"error": {"message": ...}}, also as vLLM once had
-  // it; else the text itself, cut short.
+  // The message of an error answer: {"error": {"message": ...}} or an older form of vLLM; else the
+  // text itself, truncated.
   std::string error_message(std::string_view body);
 
  private:

@@ -41,7 +41,7 @@ class TestOpenAiServer final : private http::Handler {
 
   http::HttpClientOptions client_options() const;
   void on_loop(const std::function<void()>& task);
-  // Takes no more connections and closes those there are; from the loop.
+  // Accepts no more connections and closes the existing ones; call from the loop.
   void die();
   // Bodies of the completions that came.
   std::vector<std::string> bodies();

@@ -1,5 +1,5 @@
-// WorkloadSpec: the options of a workload, and make_workload(), which makes it: a trace file with
-// its own times, or lengths and an arrival process. Reads files; any thread.
+// WorkloadSpec: the options of a workload. make_workload() makes the workload: from a trace file
+// with its own times, or from lengths and an arrival process. Reads files; any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,9 @@ Result<MadeWorkload> make_workload(const WorkloadSpec& spec);
 // Shortens requests beyond `context` tokens, in proportion, and logs a warning.
 void shorten_to_context(Workload& workload, std::int32_t context);
 
-// Times of the unit rate (one a second on average) to those of a rate that goes from `start` to
-// `end`: by equal steps or by equal factors from request to request, as vllm bench serve has it.
+// Converts arrival times of the unit rate (one a second on average) to a rate that goes from
+// `start` to `end`, by equal steps or by equal factors from request to request, as in vllm bench
+// serve.
 void ramp_arrivals(RampUp kind, double start, double end, std::vector<Duration>& arrivals);
 
 }  // namespace sluice

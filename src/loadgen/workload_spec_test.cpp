@@ -26,7 +26,7 @@ TEST(WorkloadSpec, JoinsLengthsAndArrivals) {
   EXPECT_EQ(requests.front().arrival, Duration(0));
   EXPECT_EQ(requests.back().prompt_tokens, 100);
   EXPECT_EQ(requests.back().output_tokens, 10);
-  EXPECT_NEAR(realised_rate(made->workload), 10, 4);
+  EXPECT_NEAR(49 / to_seconds(requests.back().arrival), 10, 4);  // gaps per second
   EXPECT_EQ(made->shortened, 0);
   EXPECT_THAT(made->workload.source, HasSubstr("Poisson at 10 requests/s"));
 }

@@ -16,7 +16,7 @@ class Histogram {
   // REQUIRES: finite bounds in ascending order, at least one.
   explicit Histogram(std::vector<double> bounds);
 
-  // REQUIRES: not NaN. `times`: so many equal values at once.
+  // Records `times` equal values. REQUIRES: the value is not NaN.
   void record(double value, std::int64_t times = 1);
 
   std::span<const double> bounds() const { return bounds_; }

@@ -35,7 +35,7 @@ TEST(HistogramTest, QuantilesAreLinearWithinABucket) {
   h.record(5, 4);  // the lowest bucket begins at 0
   EXPECT_EQ(h.quantile(0.25), 5);
   EXPECT_EQ(h.quantile(0.5), 10);
-  h.record(1000, 8);  // behind the last bound
+  h.record(1000, 8);  // above the last bound
   EXPECT_EQ(h.quantile(0.5), 20);
   EXPECT_EQ(h.quantile(0.99), 40);
 }

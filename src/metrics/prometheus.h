@@ -27,7 +27,7 @@ struct MetricLabel {
 
 class PrometheusWriter {
  public:
-  // Appends to `out`, which outlives this. `prefix` goes in front of every name.
+  // Appends to `out`, which outlives this. `prefix` precedes every name.
   PrometheusWriter(std::string_view prefix, std::string& out);
 
   // Begins a family. A name is used once, without prefix: [a-zA-Z_:][a-zA-Z0-9_:]*. Counters end
@@ -36,7 +36,7 @@ class PrometheusWriter {
   void gauge(std::string_view name, std::string_view help);
   void histogram(std::string_view name, std::string_view help);
 
-  // Samples of the family begun last.
+  // Adds a sample to the family begun last.
   void value(std::span<const MetricLabel> labels, double value);
   void value(std::initializer_list<MetricLabel> labels, double number) {
     value(std::span(labels.begin(), labels.size()), number);

@@ -47,7 +47,7 @@ Decoder::Widths Decoder::max_widths() const {
   return widths;
 }
 
-// Shapes are noted now, addresses come with bind().
+// Sets shapes only; bind() sets addresses.
 void Decoder::plan_buffers(ArenaPlan& arena) {
   const Widths widths = max_widths();
   const StepCapacity& most = options_.capacity;
@@ -135,8 +135,8 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
     norm(ops, capacity, pending, weights_.final_norm);
     project_logits(ops, capacity);
   } else {
-    // Only for its addition to the residual stream, as the next stage's first norm adds nothing;
-    // so that a model in stages computes bit for bit what it computes whole.
+    // Called only for its addition to the residual stream, because the next stage's first norm adds
+    // nothing. So a model in stages computes the same bits as a whole model.
     norm(ops, capacity, pending, weights_.layers.back().input_norm);
   }
 }

@@ -1,12 +1,12 @@
-// Decoder: the one forward pass, driven by per-layer configuration, over layers [first, last) of a
-// model. Reads persistent inputs (addresses that never change), works in named buffers of the
-// workspace, and leaves logits in one of them. Everything that differs from step to step is read
-// from device memory when ops run, so that a captured forward replays with any batch up to its
-// capacity.
+// Decoder: the forward pass of all model families, driven by per-layer configuration, over layers
+// [first, last) of a model. It reads persistent inputs (addresses that never change), works in
+// named buffers of the workspace, and writes logits to one of them. Ops read everything that
+// differs from step to step from device memory, so a captured forward pass replays with any batch
+// up to its capacity.
 //
-// Stages of a pipeline: the stage with layer 0 embeds tokens; the last one norms and projects to
-// logits; in between hidden states pass through hidden(): written by the caller before a stage
-// with first > 0, read after one with last < num_layers.
+// Stages of a pipeline: the stage with layer 0 embeds tokens; the last stage applies the final norm
+// and projects to logits. Hidden states pass through hidden(): the caller writes it before a stage
+// with first > 0 and reads it after a stage with last < num_layers.
 //
 // Owner: the model runner. Threads: the engine's thread. Allocates nothing in forward().
 #pragma once
@@ -25,7 +25,7 @@
 
 namespace sluice {
 
-// Most tokens, sequences and logit positions of a step; or of a captured graph.
+// The maximum of tokens, sequences and logit positions of a step or a captured graph.
 struct StepCapacity {
   std::int32_t tokens = 0;
   std::int32_t seqs = 0;
@@ -68,7 +68,7 @@ class Decoder {
     std::int32_t last_layer = 0;     // exclusive
     StepCapacity capacity;           // the largest step
     std::int32_t max_positions = 0;  // context: rows of the rotary tables
-    std::string model_id = "model";  // in front of buffer names
+    std::string model_id = "model";  // prefix of buffer names
   };
 
   // Adds the decoder's buffers to `arena`. `config` must outlive the decoder.
@@ -79,7 +79,7 @@ class Decoder {
   // tables. REQUIRES: views of `weights` and `inputs` stay valid.
   Status bind(const Arena& arena, Device& device, DecoderWeights weights, DecoderInputs inputs);
 
-  // Runs the batch that the inputs describe; or records it while the device captures.
+  // Runs the batch that the inputs describe. During a capture the device records the ops instead.
   // REQUIRES: bound; capacity is at most the largest step.
   void forward(Ops& ops, const StepCapacity& capacity) const;
 
@@ -119,8 +119,8 @@ class Decoder {
 
   const ModelConfig& config_;
   Options options_;
-  DType wide_;   // of the residual stream and of what matmuls write
-  DType input_;  // of what matmuls read
+  DType wide_;   // dtype of the residual stream and of matmul outputs
+  DType input_;  // dtype of matmul inputs
   Buffers buffers_;
   DecoderWeights weights_;
   DecoderInputs inputs_;

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// A prime, and above every width of a model: no row begins where another of its matrix does.
+// A prime above every width of a model, so that no two rows of a matrix begin at the same value.
 constexpr std::size_t kValues = 4'194'301;
 // The standard deviation of the usual initialisation, 0.02, as a uniform distribution. Logits then
 // stay finite in F16.
@@ -39,7 +39,7 @@ WeightSource dummy_weight(const ModelConfig& config, WeightRole role, std::int32
   return source;
 }
 
-// Where in the values a tensor begins (FNV-1a).
+// The index in the values at which a tensor begins (FNV-1a).
 std::size_t start_of(std::string_view tensor) {
   std::uint64_t hash = 0xCBF29CE484222325ULL;
   for (const char c : tensor) {

@@ -17,8 +17,8 @@
 
 namespace sluice {
 
-// The plan that resolve_weights() would make of a checkpoint of `dtype` that has every weight
-// config.json asks for; its tensors lie in no file. REQUIRES: dtype is F32, F16 or BF16.
+// The plan that resolve_weights() would make for a checkpoint of `dtype` with every weight that
+// config.json requires; its tensors are in no file. REQUIRES: dtype is F32, F16 or BF16.
 ModelWeightsPlan plan_dummy_weights(const ModelConfig& config, DType dtype);
 
 // Whether the weight is a dummy.
@@ -29,7 +29,7 @@ class DummyValues {
   // The scale of FP8 codes: the largest value divided by the largest code.
   static constexpr float kFp8Scale = 0.035F / 448.0F;
 
-  // Calls `take` with the values of a tensor, in order, piece by piece; a piece stays as long as
+  // Calls `take` with the values of a tensor, in order, piece by piece. A piece is valid as long as
   // this object. `count`: elements.
   void for_each_piece(std::string_view tensor, DType dtype, std::size_t count,
                       FunctionRef<void(std::span<const std::byte>)> take);

@@ -29,8 +29,8 @@ struct WeightSpec {
 using enum Dim;
 using enum Sharding;
 
-// Families of the Llama line differ in which weights they have (LayerConfig says), not in their
-// names. In the order of WeightRole.
+// Families derived from Llama have the same names of weights; LayerConfig says which weights a
+// model has. In the order of WeightRole.
 using WeightTable = std::array<WeightSpec, kNumWeightRoles>;
 constexpr WeightTable kLlamaTable = {{
     {WeightRole::kEmbedding, "model.embed_tokens.weight", kVocab, kHidden, kVocabulary,
@@ -84,7 +84,7 @@ constexpr bool in_role_order(const WeightTable& table) {
 }
 static_assert(in_role_order(kLlamaTable));
 
-// A family whose checkpoints use other names gets a table of its own.
+// A family whose checkpoints use other names needs its own table.
 const WeightTable& table_of(Family family) {
   switch (family) {
     case Family::kLlama:
@@ -125,7 +125,7 @@ std::int64_t size_of_dim(const ModelConfig& config, const LayerConfig& layer, Di
   return 0;
 }
 
-// Finds weights one by one and keeps to one dtype for all matrices.
+// Finds weights one by one and checks that all matrices have one dtype.
 class Resolver {
  public:
   Resolver(const ModelConfig& config, const Checkpoint& checkpoint)
@@ -166,7 +166,7 @@ class Resolver {
   }
 
   Result<DType> common_dtype() const {
-    // A stage in the middle may have matrices in FP8 alone.
+    // A middle stage may have only matrices in FP8.
     if (!matrix_dtype_) return config_.dtype.value_or(DType::kBF16);
     for (const WeightSource& vector : vectors_) {
       if (vector.dtype != *matrix_dtype_) {
@@ -245,11 +245,11 @@ class Resolver {
   const Checkpoint& checkpoint_;
   std::optional<DType> matrix_dtype_;
   std::string matrix_name_;            // the matrix that set it
-  std::vector<WeightSource> vectors_;  // that are not F32
+  std::vector<WeightSource> vectors_;  // those that are not F32
 };
 
-// Embedding and output projection. A checkpoint may hold one of them for both; when it holds both,
-// both are used, which is right whether their values agree or not.
+// Embedding and output projection. A checkpoint may hold one matrix for both. If it holds both,
+// both are used, which is correct whether their values agree or not.
 Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, bool first, bool last,
                     Resolver& resolver, ModelWeightsPlan& plan) {
   const std::string head_name = weight_name(config.family, WeightRole::kLmHead, 0);
@@ -278,8 +278,8 @@ Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, boo
   return {};
 }
 
-// Biases and norms that the file has and the configuration does not ask for: transformers leaves
-// them out too, but the model was most likely trained with them.
+// Warns about biases and norms that the file has and the configuration does not use. transformers
+// ignores them too, but the model was probably trained with them.
 void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) {
   for (const WeightSpec& spec : table_of(config.family)) {
     if (spec.present == Present::kAlways || has_weight(config.layers.front(), spec.present)) {
@@ -293,7 +293,7 @@ void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) 
   }
 }
 
-// A model cut short by its config.json runs, and answers nonsense.
+// Warns about layers that config.json leaves out: such a model runs but produces nonsense.
 void warn_about_unused_layers(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::int32_t layers = config.num_layers;
   while (layers < ModelLimits::kLayers &&

@@ -53,7 +53,8 @@ enum class Sharding : std::uint8_t {
   kVocabulary,  // rows of [V, hidden]
 };
 
-// A logical weight and its place in the files. `tensor.name` is empty when the model has none.
+// A logical weight and its place in the files. `tensor.name` is empty if the model does not have
+// the weight.
 struct WeightSource {
   TensorInfo tensor;
   DType dtype = DType::kF32;
@@ -72,7 +73,7 @@ struct LayerWeightSources {
   }
 };
 
-// Pure data: which bytes of which file are which weight.
+// Pure data: the place of each weight in the files.
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
   std::int32_t last_layer = 0;  // exclusive
@@ -100,9 +101,8 @@ std::vector<std::int64_t> weight_shape(const ModelConfig& config, WeightRole rol
 Sharding weight_sharding(Family family, WeightRole role);
 
 // Finds and checks every weight of layers [first, last). kNotFound for a missing tensor,
-// kInvalidArgument for a wrong shape, kUnsupported for dtypes. Tensors that the configuration
-// leaves out, whole layers among them, are named in a warning. REQUIRES: 0 <= first < last <=
-// config.num_layers.
+// kInvalidArgument for a wrong shape, kUnsupported for dtypes. A warning names tensors and layers
+// that the configuration leaves out. REQUIRES: 0 <= first < last <= config.num_layers.
 Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkpoint& checkpoint,
                                          std::int32_t first, std::int32_t last);
 

@@ -74,7 +74,7 @@ Result<std::vector<float>> choose_scales(const std::byte* matrix, DType dtype,
   if (!finite) return invalid_argument("holds NaN or infinity, which cannot be quantized to FP8");
   for (float& value : largest) {
     value /= kLargestE4M3;
-    if (value == 0.0F) value = 1.0F;  // what is left of elements too small for a scale is zero
+    if (value == 0.0F) value = 1.0F;  // the elements are too small for a scale and become zero
   }
   return largest;
 }

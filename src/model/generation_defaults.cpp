@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
 constexpr double kLarge = 1e6;
 
-// Fields that are read, or that say nothing about which tokens come.
+// Fields that are read, or that do not affect the choice of tokens.
 constexpr std::array<std::string_view, 29> kKnown = {
     "bos_token_id", "eos_token_id", "do_sample", "temperature", "top_p", "top_k", "min_p",
     "repetition_penalty", "max_new_tokens",
@@ -28,13 +28,13 @@ constexpr std::array<std::string_view, 29> kKnown = {
     // About the file.
     "transformers_version", "_from_model_config", "_commit_hash", "_name_or_path",
     "generation_kwargs",
-    // How transformers computes and what its generate() returns.
+    // Options of transformers' computation and of the result of its generate().
     "use_cache", "cache_implementation", "cache_config", "return_legacy_cache",
     "return_dict_in_generate", "output_scores", "output_logits", "output_attentions",
     "output_hidden_states", "low_memory", "remove_invalid_values", "compile_config",
     "disable_compile"};
 
-// Fields that choose something Sluice does not have, with the number that means "off".
+// Fields for features that Sluice does not have, with the number that means "off".
 struct NumberOff {
   std::string_view name;
   double off;
@@ -104,7 +104,7 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view text,
   }
   ASSIGN_OR_RETURN(result.temperature, fields.number("temperature", 0, kLarge));
   ASSIGN_OR_RETURN(result.top_p, fields.number("top_p", 0, 1));
-  // transformers writes 0 for "no top-p", which as a probability would leave no token.
+  // transformers writes 0 for "no top-p"; as a probability it would leave no token.
   if (result.top_p && *result.top_p == 0) result.top_p.reset();
   ASSIGN_OR_RETURN(const auto top_k, fields.integer("top_k", -1, kMaxInt));
   result.top_k = narrow(top_k);

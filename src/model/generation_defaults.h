@@ -1,6 +1,6 @@
 // Sampling defaults of a model, from generation_config.json, for fields that a request leaves out.
-// Absent file: everything empty. Fields that have no effect here (beams and the like) are
-// ignored, as they are defaults and not requests; one warning in the log names them all.
+// If the file is absent, all fields are empty. Fields without effect here (such as beams) are
+// ignored, because they are defaults and not requests; one warning in the log names them all.
 // Values: plain; any thread.
 #pragma once
 

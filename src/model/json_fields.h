@@ -24,7 +24,7 @@ class JsonFields {
   // Null when the field is absent or null.
   const nlohmann::json* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // The field is there, with the value null.
+  // Whether the field is present with the value null.
   bool is_null(std::string_view name) const;
   std::vector<std::string> names() const;
 
@@ -38,8 +38,8 @@ class JsonFields {
   Result<bool> boolean(std::string_view name, bool absent) const;
   Result<std::optional<std::string>> string(std::string_view name) const;
   Result<std::optional<std::vector<std::string>>> strings(std::string_view name) const;
-  // One id or a list. Real checkpoints have ids outside of the vocabulary, which can never occur:
-  // they are left out with a warning in the log.
+  // One id or a list. Some real checkpoints have ids outside of the vocabulary, which can never
+  // occur; those are dropped with a warning in the log.
   Result<std::vector<TokenId>> token_ids(std::string_view name, std::int32_t vocab_size) const;
 
   Error error(std::string_view name, std::string_view message) const;

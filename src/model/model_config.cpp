@@ -184,8 +184,8 @@ Result<std::optional<std::vector<bool>>> read_sliding_layers(const JsonFields& f
   return std::optional(std::move(sliding));
 }
 
-// Llama has no window and Mistral one for every layer; a file that says otherwise is of another
-// architecture.
+// Llama has no window, and Mistral has one for every layer; a file that says otherwise describes
+// another architecture.
 Status check_layer_types(const JsonFields& fields, const std::optional<std::vector<bool>>& given,
                          bool sliding) {
   if (given && std::find(given->begin(), given->end(), !sliding) != given->end()) {
@@ -228,7 +228,7 @@ Status apply_windows(const JsonFields& fields, const FamilyRules& rules,
     }
     return check_layer_types(fields, given, false);
   }
-  // Absent is not null: transformers then takes 4096.
+  // An absent field is not null: transformers then uses 4096.
   const std::int32_t window = value                              ? static_cast<std::int32_t>(*value)
                               : fields.is_null("sliding_window") ? 0
                                                                  : 4096;
@@ -295,7 +295,7 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
   return config;
 }
 
-// A repository's name and a single file of weights are what is given most often instead of a
+// The most frequent mistakes are a repository's name and a single weight file instead of a
 // directory.
 Error no_checkpoint(const std::string& directory) {
   std::error_code ignored;

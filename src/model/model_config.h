@@ -1,8 +1,8 @@
-// The content of config.json, checked and resolved, as pure data: it drives the one decoder layer
-// by layer. load_model_config() reads the directory's config.json in the form transformers 4 wrote
-// (rope_theta, rope_scaling, torch_dtype) and that of transformers 5 (rope_parameters, dtype). A
-// field that changes the mathematics and is not supported is refused with an error naming it; a
-// field that does not is ignored. Values: plain; any thread.
+// ModelConfig: the content of config.json, checked and resolved, as pure data. It drives the
+// decoder layer by layer. load_model_config() reads the directory's config.json in the form of
+// transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype). An
+// unsupported field that changes the mathematics is refused with an error that names it; other
+// unsupported fields are ignored. Values: plain; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class Family : std::uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
 
-// One rotary embedding. Fields of other types than `type` are unused and keep their defaults.
+// One rotary embedding. Fields that belong to another `type` are unused and keep their defaults.
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
@@ -45,7 +45,7 @@ struct LayerConfig {
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;  // divides num_heads
   std::int32_t head_dim = 0;      // need not be hidden_size / num_heads
-  std::int32_t window = 0;        // positions seen, the own one included; 0 = all
+  std::int32_t window = 0;        // positions that a query sees, its own included; 0 = all
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;  // gate, up and down
@@ -63,7 +63,7 @@ struct LayerConfig {
 };
 
 // The scaling of a checkpoint's FP8 matrices: one factor for block_rows by block_cols codes; 0
-// means all rows or columns. The files say which matrices are in FP8.
+// means all rows or columns. The dtypes in the files determine which matrices are in FP8.
 struct Fp8Scaling {
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;
@@ -80,8 +80,9 @@ struct ModelConfig {
   bool tie_embeddings = false;  // the output projection is the embedding table
   float norm_epsilon = 0.0F;
   std::optional<TokenId> bos_token;
-  std::vector<TokenId> eos_tokens;  // of config.json; GenerationDefaults' go first when present
-  std::optional<DType> dtype;       // as config.json states; the files have the last word
+  std::vector<TokenId>
+      eos_tokens;  // of config.json; GenerationDefaults::eos_tokens replace them if present
+  std::optional<DType> dtype;       // as config.json states; the files override it
   std::optional<Fp8Scaling> fp8;    // a checkpoint with FP8 matrices
   std::vector<LayerConfig> layers;  // num_layers
   std::vector<RopeConfig> ropes;    // at least one
@@ -89,7 +90,7 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// Limits on sizes, beyond which a config.json is refused as absurd.
+// Upper limits of sizes; a config.json with a larger size is refused.
 struct ModelLimits {
   static constexpr std::int64_t kVocabSize = std::int64_t{1} << 24;
   static constexpr std::int64_t kHiddenSize = std::int64_t{1} << 17;

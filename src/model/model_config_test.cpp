@@ -222,7 +222,7 @@ TEST(ModelConfig, RefusesRopesByName) {
   EXPECT_THAT(with_rope({{"rope_type", "linear"}}), HasSubstr("rope_scaling.factor: is missing"));
   EXPECT_THAT(with_rope({{"rope_type", "linear"}, {"factor", 0.5}}), HasSubstr("factor: 0.5"));
   EXPECT_THAT(with_rope({{"rope_type", "default"}, {"mrope_section", {1, 2}}}),
-              HasSubstr("\"mrope_section\": is not known and may change the mathematics"));
+              HasSubstr("\"mrope_section\": is unknown and may change the result"));
   EXPECT_THAT(with_rope({{"full_attention", json::object()}}), HasSubstr("per layer type"));
   EXPECT_THAT(with_rope({{"rope_type", "llama3"},
                          {"factor", 8.0},

@@ -36,7 +36,7 @@ Status check_known(const JsonFields& fields, std::span<const std::string_view> k
     const nlohmann::json* value = fields.find(name);
     if (value == nullptr || ((value->is_object() || value->is_array()) && value->empty())) continue;
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return fields.refusal(quote_text(name), "is not known and may change the mathematics");
+      return fields.refusal(quote_text(name), "is unknown and may change the result");
     }
   }
   return {};

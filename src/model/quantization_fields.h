@@ -1,7 +1,7 @@
 // Reads quantization_config of config.json, in the two forms of published FP8 weights: quant_method
 // "fp8" (transformers and vLLM) and "compressed-tensors" (llm-compressor). Activations stay in 16
-// or 32 bits whatever the file says (the engine's loader logs this). Every other quantization is
-// refused by name. Pure; any thread.
+// or 32 bits even if the file says otherwise (the engine's loader logs this). Every other kind of
+// quantization is refused by name. Pure; any thread.
 #pragma once
 
 #include <optional>

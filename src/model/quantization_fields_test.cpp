@@ -87,7 +87,7 @@ TEST(QuantizationFields, RefusesOthersByName) {
   EXPECT_THAT(with(fp8(), "/activation_scheme"_json_pointer, "odd"),
               HasSubstr("activation_scheme"));
   EXPECT_THAT(with(fp8(), "/kv_cache_scheme"_json_pointer, "static"),
-              HasSubstr("\"kv_cache_scheme\": is not known"));
+              HasSubstr("\"kv_cache_scheme\": is unknown"));
   for (const json& block : {json(128), json({128}), json({0, 128}), json({128, 1.5}),
                             json({1, std::int64_t{1} << 40})}) {
     EXPECT_THAT(with(fp8(), "/weight_block_size"_json_pointer, block),
@@ -102,7 +102,7 @@ TEST(QuantizationFields, RefusesOthersByName) {
   EXPECT_THAT(in_group("/weights/type", "int"), HasSubstr("weights.type: \"int\""));
   EXPECT_THAT(in_group("/weights/strategy", "group"), HasSubstr("strategy: \"group\""));
   EXPECT_THAT(in_group("/weights/symmetric", false), HasSubstr("symmetric"));
-  EXPECT_THAT(in_group("/weights/new_thing", 1), HasSubstr("\"new_thing\": is not known"));
+  EXPECT_THAT(in_group("/weights/new_thing", 1), HasSubstr("\"new_thing\": is unknown"));
   EXPECT_THAT(in_group("/output_activations", {{"num_bits", 8}}), HasSubstr("output_activations"));
   EXPECT_THAT(with(compressed("tensor"), "/format"_json_pointer, "pack-quantized"),
               HasSubstr("format: \"pack-quantized\""));

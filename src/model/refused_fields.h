@@ -1,5 +1,5 @@
-// Fields of config.json that change what a model computes and that no family here implements: any
-// of them set to more than its neutral value is refused by name. Pure; any thread.
+// Refuses fields of config.json that change the computation and that no family here implements,
+// unless they have their neutral value. The error names the field. Pure; any thread.
 #pragma once
 
 #include "base/result.h"

@@ -1,6 +1,6 @@
-// Where transformers rounds to float32, so do we; a power or a cosine is taken in double and then
-// rounded, which gives the float nearest to the true value, at most one unit in the last place
-// from what any float32 library returns.
+// This code rounds to float32 where transformers does. It computes powers and cosines in double and
+// then rounds, which gives the float nearest to the true value, at most one unit in the last place
+// from the result of any float32 library.
 #include "model/rope.h"
 
 #include <algorithm>

@@ -19,8 +19,8 @@ namespace {
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 1e6;
 
-// Every field of a rope dictionary is either one of these or refused: what is left is made of
-// variants (mrope_section, long_factor, ...) that change the mathematics.
+// Any other field of a rope dictionary is refused, because it belongs to a variant (mrope_section,
+// long_factor, ...) that changes the mathematics.
 constexpr std::array<std::string_view, 16> kKnownFields = {
     "rope_type", "type",           "rope_theta",       "factor",
     "truncate",  "beta_fast",      "low_freq_factor",  "original_max_position_embeddings",
@@ -42,7 +42,7 @@ Status check_known(const JsonFields& fields) {
       continue;
     }
     if (std::find(kKnownFields.begin(), kKnownFields.end(), name) == kKnownFields.end()) {
-      return fields.refusal(quote_text(name), "is not known and may change the mathematics");
+      return fields.refusal(quote_text(name), "is unknown and may change the result");
     }
   }
   return {};

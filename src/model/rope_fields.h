@@ -1,4 +1,4 @@
-// Reads the rotary embedding out of config.json, in the form of transformers 4 (rope_theta,
+// Reads the rotary embedding from config.json, in the form of transformers 4 (rope_theta,
 // rope_scaling with type or rope_type) or 5 (rope_parameters). Pure; any thread.
 #pragma once
 

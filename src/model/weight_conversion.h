@@ -1,5 +1,5 @@
 // Conversion between the element types of weights: widening is exact, narrowing rounds to nearest
-// even. Pure; any thread. Source and target may be unaligned (files align as they like).
+// even. Pure; any thread. Source and target may be unaligned, because files need not align weights.
 #pragma once
 
 #include <cstddef>

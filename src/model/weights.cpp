@@ -68,13 +68,13 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
     const bool to_fp8 = of_layer && source.tensor.shape.size() == 2;
     const bool as_stored = !dtype || (*dtype == DType::kF8E4M3 && !to_fp8);
     DType placed = as_stored ? source.dtype : *dtype;
-    // A layer's norms and biases, where they are copied anyway: libraries add biases of the type of
-    // their results only. Nothing is rounded by it.
+    // If a layer's norms and biases are copied anyway, they become F32, which is exact: libraries
+    // only add biases of the type of their results.
     const bool vector = of_layer && source.tensor.shape.size() == 1;
     if (vector && !traits.maps_files && placed == source.dtype) placed = DType::kF32;
     layout.place(source, placed, traits, model_id, arena);
   });
-  // Files come last: what is copied is backed as a prefix of the region.
+  // Files come last, because the copied weights are backed as a prefix of the region.
   for (std::size_t i = 0; i < layout.file_offsets_.size(); ++i) {
     if (!layout.file_mapped_[i]) continue;
     const auto bytes = static_cast<std::size_t>(checkpoint.files()[i].size());
@@ -128,7 +128,7 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   for (const Placement* placement : copied_placements()) {
     auto written = write(*placement, arena, pool, values, upload);
     if (!written) {
-      static_cast<void>(upload.finish());  // its buffers may be on their way to the device
+      static_cast<void>(upload.finish());  // copies of its buffers may be running
       return with_context(placement->source->tensor.name, std::move(written).error());
     }
   }
@@ -172,7 +172,7 @@ std::vector<const WeightsLayout::Placement*> WeightsLayout::copied_placements() 
   return copied;
 }
 
-// A matrix that is mapped has scales to be copied.
+// Also handles a mapped matrix whose scales must be copied.
 Status WeightsLayout::write(const Placement& placement, const Arena& arena, ThreadPool& pool,
                             DummyValues& values, Upload& upload) const {
   std::byte* const region = arena.region_base(RegionKind::kWeights);

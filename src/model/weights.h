@@ -1,17 +1,17 @@
 // Weights in the arena. Planning decides for each weight whether it is used in place in its mapped
 // file (the normal case) or copied and converted: when another dtype is wanted, the device maps no
-// files, or the file aligns the weight badly. Loading then maps and copies. Nothing is held twice.
-// If the device maps no files, the norms and biases of layers become F32, which is exact.
+// files, or the file aligns the weight badly. Loading then maps and copies. No weight is held
+// twice. If the device maps no files, the norms and biases of layers become F32, which is exact.
 // Dummy weights (dummy_weights.h) are copied from generated values.
 //
 // If FP8 is wanted, the matrices of layers are quantized while they are copied (fp8_weights.h). If
-// another dtype is wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, behind
-// their matrix.
+// another dtype is wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, to the
+// place after their matrix.
 //
 // Weights region: [ copied weights and scales, one named buffer each | mapped files, whole ]
 //
-// Owner: the engine's loader; the views it gets point into the arena and live as long as it.
-// Threads: the engine's thread; conversion splits over the pool.
+// Owner: the engine's loader; the views that it gets point into the arena and are valid as long as
+// the arena. Threads: the engine's thread; conversion splits over the pool.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,8 @@ struct WeightDTypes {
   DType matrices = DType::kF32;
   DType others = DType::kF32;  // embedding and lm_head; norms and biases may be F32 instead
 };
-// `wanted`: FP8, for the layers' matrices; another, for all weights; nothing, all as stored.
+// `wanted`: FP8 applies to the layers' matrices, any other dtype to all weights; nothing keeps all
+// as stored.
 WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType> wanted);
 
 struct DecoderWeights {
@@ -72,7 +73,8 @@ struct DecoderWeights {
 class WeightsLayout {
  public:
   // Adds the weights' buffers to `arena`. `dtype`: see weight_dtypes().
-  // `model_id` goes in front of buffer names. `sources` and `checkpoint` must stay until load().
+  // `model_id` is the prefix of buffer names. `sources` and `checkpoint` must stay valid until
+  // load().
   static WeightsLayout plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
                             std::optional<DType> dtype, const DeviceTraits& traits,
                             std::string_view model_id, ArenaPlan& arena);
@@ -80,7 +82,7 @@ class WeightsLayout {
   // Maps and copies the weights. The checkpoint is not needed afterwards.
   Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
 
-  // The files that the arena maps after load(), whole. Descriptors are the checkpoint's.
+  // The files that the arena maps as a whole after load(). The checkpoint owns the descriptors.
   struct MappedFilePlace {
     std::string path;
     int fd = -1;
@@ -107,7 +109,7 @@ class WeightsLayout {
   WeightsLayout() = default;
   void place(const WeightSource& source, DType dtype, const DeviceTraits& traits,
              std::string_view model_id, ArenaPlan& arena);
-  // In the order of the arena: layers one after the other.
+  // In the order of the arena: layer by layer.
   std::vector<const Placement*> copied_placements() const;
   Status write(const Placement& placement, const Arena& arena, ThreadPool& pool,
                DummyValues& values, Upload& upload) const;
@@ -123,9 +125,10 @@ class WeightsLayout {
 
   const Checkpoint* checkpoint_ = nullptr;
   const ModelWeightsPlan* sources_ = nullptr;
-  std::optional<DType> dtype_;                                // that was asked for
-  std::map<std::string, Placement, std::less<>> placements_;  // by tensor; a tied one is once
-  std::vector<std::size_t> file_offsets_;                     // in the region; by file
+  std::optional<DType> dtype_;  // the requested dtype
+  std::map<std::string, Placement, std::less<>>
+      placements_;                         // by tensor; a tied tensor appears once
+  std::vector<std::size_t> file_offsets_;  // in the region; by file
   std::vector<bool> file_mapped_;
   std::size_t copied_end_ = 0;
   std::uint64_t copied_bytes_ = 0;

@@ -9,13 +9,13 @@
 namespace sluice {
 namespace {
 
-// Where the curve over tokens may bend.
+// The token counts at which the curve may bend.
 constexpr std::array<std::int32_t, 14> kBends = {4,   8,   16,  32,   64,   128,  192,
                                                  256, 384, 512, 1024, 2048, 4096, 8192};
 constexpr std::array<std::int32_t, 6> kTiles = {8, 16, 32, 64, 128, 256};
 
-// Knots from 0 to the largest step measured, with a point between any two, so that no piece of the
-// curve is made up.
+// Knots from 0 to the largest step measured, with a point between any two, so that every piece of
+// the curve is supported by measurements.
 std::vector<std::int32_t> choose_knots(const std::vector<ProfilePoint>& points) {
   std::int32_t largest = 0;
   for (const ProfilePoint& point : points) {
@@ -90,8 +90,8 @@ const ProfilePoint* find_prompt_step(const std::vector<ProfilePoint>& points, st
   return found == points.end() ? nullptr : &*found;
 }
 
-// By more than this two points' medians hardly differ by chance: 2.5 standard errors, were their
-// runs distributed normally.
+// A difference of two points' medians above this value is hardly due to chance: 2.5 standard
+// errors, if the runs were normally distributed.
 double noise_between(const ProfilePoint& a, const ProfilePoint& b) {
   const auto error = [](const ProfilePoint& point) {
     return 1.86 * point.spread_ns / std::sqrt(std::max(point.repeats, 1));
@@ -99,7 +99,7 @@ double noise_between(const ProfilePoint& a, const ProfilePoint& b) {
   return 2.5 * std::hypot(error(a), error(b));
 }
 
-// None when the points for it are missing, or when what looks like a jump may be noise.
+// kNone if the points for a decision are missing, or if an apparent jump may be noise.
 enum class TileSign : std::uint8_t { kNone, kJump, kSmooth };
 
 TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t full,
@@ -111,7 +111,7 @@ TileSign look_for_jump(const std::vector<ProfilePoint>& points, std::int32_t ful
   const double jump = over->median_ns - at->median_ns;
   const double whole = next->median_ns - at->median_ns;
   if (jump < 0.25 * whole) return TileSign::kSmooth;
-  // One token of a tile costs no more than all of them; where it does, a point is odd.
+  // One token of a tile cannot cost more than the whole tile; if it does, a point is an outlier.
   const bool odd = jump - whole > noise_between(*over, *next);
   return !odd && jump > noise_between(*at, *over) ? TileSign::kJump : TileSign::kNone;
 }
@@ -151,7 +151,7 @@ PredictionError prediction_error(const MachineProfile& profile) {
 
 std::int32_t find_tile(const std::vector<ProfilePoint>& points) {
   for (const std::int32_t tile : kTiles) {
-    // Where a step is short, memory may hide its tiles, so the longer one decides.
+    // In a short step, memory time may hide the tiles, so the longer step decides.
     TileSign sign = look_for_jump(points, 3 * tile, tile);
     if (sign == TileSign::kNone) sign = look_for_jump(points, tile, tile);
     if (sign == TileSign::kJump) return tile;
@@ -172,7 +172,7 @@ Status fit_profile(MachineProfile& profile) {
     chunks = chunks || point.shape.chunk_tokens > 1;
     std::vector<double> row = columns_of(point.shape.features(window), knots, tile);
     problem.columns = row.size();
-    // Relative errors count, not those of the longest steps.
+    // Minimizes relative errors, so that the longest steps do not dominate.
     for (double& value : row) value /= point.median_ns;
     problem.add(row, 1);
   }

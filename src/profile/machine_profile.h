@@ -1,7 +1,7 @@
 // MachineProfile: the cost of a step on this machine with one model: the measured points, the
-// predictor fitted to them, the tile, and the identity of both. Kept in a JSON file
-// (docs/token-budget.md has the format); a file is data from outside: every field is checked, and
-// errors name file and field.
+// predictor fitted to them, the tile, and the identity of both. Stored in a JSON file
+// (docs/token-budget.md has the format). Every field of a file is checked; errors name file and
+// field.
 // Values: plain; any thread.
 #pragma once
 
@@ -35,7 +35,8 @@ struct ProfilePoint {
   bool held_out = false;  // not used to fit: the error is measured on these
 };
 
-// The model and machine that the figures hold for. They must be measured again when either changes.
+// The model and machine for which the figures are valid. When either changes, they must be measured
+// again.
 struct ProfileIdentity {
   std::string model_digest;  // hex
   std::string dtype;         // of the weights
@@ -56,26 +57,27 @@ struct PredictionError {
 
 struct MachineProfile {
   ProfileIdentity identity;
-  std::string model_name;          // for people
+  std::string model_name;          // for display
   std::int32_t max_num_seqs = 0;   // the limits of the measurement: rows of a step,
   std::int32_t max_model_len = 0;  // its contexts
   std::int32_t max_tokens = 0;     // and its tokens
-  double seconds = 0;              // that measuring took
+  double seconds = 0;              // duration of the measurement
   std::int64_t free_bytes = 0;     // of the device's memory at the highest load measured
   std::vector<ProfilePoint> points;
   StepTimePredictor predictor;
   PredictionError error;
 };
 
-// Fits the predictor to the points that are not held out, and its error on those that are (on all
-// when none is). kInvalidArgument when there are too few points.
+// Fits the predictor to the points that are not held out, and computes its error on the held-out
+// points (on all points if none is held out). kInvalidArgument when there are too few points.
 Status fit_profile(MachineProfile& profile);
 
-// The predictor's error on the points that were held out (on all when none is).
+// The predictor's error on the held-out points (on all points if none is held out).
 PredictionError prediction_error(const MachineProfile& profile);
 
-// The tile that the points show: the least candidate at three times which (or at which, when that
-// was not measured) one token more costs a quarter of a whole tile or more; 1 when there is none.
+// The tile size in the points, or 1 if there is none. It is the smallest candidate size t for which
+// one token more than 3 t (or than t, if 3 t was not measured) costs at least a quarter of a whole
+// tile.
 std::int32_t find_tile(const std::vector<ProfilePoint>& points);
 
 std::string profile_to_json(const MachineProfile& profile);
@@ -83,11 +85,11 @@ std::string profile_to_json(const MachineProfile& profile);
 Result<MachineProfile> parse_profile(std::string_view json, std::string_view file);
 
 Result<MachineProfile> load_profile(const std::string& path);
-// Creates folders as needed; the file appears whole or not at all.
+// Creates folders as needed. The file is written atomically.
 Status save_profile(const MachineProfile& profile, const std::string& path);
 
-// Where a profile is kept unless the user names a file: in $XDG_CACHE_HOME/sluice/profiles or
-// ~/.cache/sluice/profiles, named by its identity. Empty when neither variable is set.
+// The path of a profile unless the user names a file: in $XDG_CACHE_HOME/sluice/profiles or
+// ~/.cache/sluice/profiles, named by its identity. Empty if neither XDG_CACHE_HOME nor HOME is set.
 std::string default_profile_path(const ProfileIdentity& identity);
 
 }  // namespace sluice

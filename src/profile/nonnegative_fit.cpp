@@ -44,8 +44,8 @@ NormalEquations normal_equations(const LeastSquares& problem) {
   return e;
 }
 
-// The unconstrained solution over the columns in `active`, by Cholesky. The ridge keeps collinear
-// columns from blowing up.
+// The unconstrained solution over the columns in `active`, by Cholesky. The ridge keeps the
+// solution for collinear columns bounded.
 std::vector<double> solve(const NormalEquations& e, const std::vector<std::size_t>& active) {
   constexpr double kRidge = 1e-10;
   const std::size_t n = active.size();
@@ -87,7 +87,7 @@ class ActiveSet {
   }
 
  private:
-  // The passive column with the steepest descent, or n when none would help.
+  // The passive column with the steepest descent, or n if none reduces the error.
   std::size_t most_helpful() const {
     constexpr double kTolerance = 1e-9;
     double norm = 0;
@@ -108,7 +108,7 @@ class ActiveSet {
     return best;
   }
 
-  // Goes towards the solution over the active columns and drops those that reach zero on the way.
+  // Moves towards the solution over the active columns and drops the columns that reach zero.
   void move_to_solution() {
     while (!active_.empty()) {
       const std::vector<double> wanted = solve(e_, active_);

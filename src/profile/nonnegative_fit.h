@@ -1,5 +1,5 @@
 // Non-negative least squares (Lawson and Hanson's active set): the x >= 0 for which A x is nearest
-// to b. For small problems: some dozen columns. Columns may be collinear or zero.
+// to b. For small problems with a few dozen columns. Columns may be collinear or zero.
 // Pure functions; any thread.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// Rows of A one after the other, each of `columns` values.
+// A in row-major order, with `columns` values a row.
 struct LeastSquares {
   std::size_t columns = 0;
   std::vector<double> a;

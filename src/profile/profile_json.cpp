@@ -1,4 +1,4 @@
-// The file format of a machine profile, both ways.
+// Reads and writes the file format of a machine profile.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -83,7 +83,7 @@ class Fields {
   void fail(std::string_view name, std::string_view message) {
     if (!error_) error_ = invalid_argument(fmt::format("{}{} {}", where_, name, message));
   }
-  // Takes over the error of an object inside this one.
+  // Adopts the error of a nested object.
   void join(const Fields& inner) {
     if (!error_) error_ = inner.error_;
   }

@@ -39,7 +39,7 @@ void add_prompts(Grid& grid, std::int32_t most) {
     if (tokens >= 64) grid.add({0, 0, tokens + tokens / 2, 0}, false);
   }
   grid.add({0, 0, most, 0}, false);
-  // find_tile asks for these.
+  // find_tile() needs these.
   for (const std::int32_t tile : {8, 16, 32, 64, 128, 256}) {
     for (const std::int32_t multiple : {1, 3}) {
       grid.add({0, 0, multiple * tile, 0}, false);
@@ -49,7 +49,7 @@ void add_prompts(Grid& grid, std::int32_t most) {
   }
 }
 
-// Contexts from near nothing to the longest, each four times the one before.
+// Contexts from very short to the longest, each four times as long as the previous one.
 std::vector<std::int32_t> contexts(std::int32_t longest) {
   std::vector<std::int32_t> result;
   for (std::int32_t context = 64; context < longest / 2; context *= 4) result.push_back(context);
@@ -87,7 +87,7 @@ std::vector<GridPoint> profile_grid(const StepRunner& runner, const StepLimits& 
 
 namespace {
 
-// One measuring: what was seen of each point, and what a step may be expected to take.
+// One measurement: the samples of each point, and the expected time of a step.
 class Measuring {
  public:
   Measuring(StepRunner& runner, const std::vector<GridPoint>& grid, const ProfilerOptions& options,
@@ -137,8 +137,8 @@ class Measuring {
   Duration elapsed() const { return clock_.now() - start_; }
   bool out_of_time() const { return elapsed() >= options_.time_limit; }
 
-  // Prompts four times as long as the one before, thrown away: they warm caches and graphs and
-  // tell what longer steps may be expected to take.
+  // Runs prompts, each four times as long as the previous one, and discards the times. They warm
+  // caches and graphs and give the expected time of longer steps.
   Status probe() {
     const double enough = longest_step_ns(true);
     for (std::int32_t tokens = 1; tokens <= 1024; tokens *= 4) {
@@ -179,16 +179,16 @@ class Measuring {
     return {};
   }
 
-  // One point must not eat the time of all the others.
+  // One point must not use up the time of all others.
   double longest_step_ns(bool essential) const {
     return as_ns(options_.time_limit) / (essential ? 8 : 40);
   }
 
-  // A guess: the shortest step, tokens as in the longest prompt so far, and more for a context as
-  // the chunks so far took more. 0 before the first.
+  // A rough estimate: the shortest step, plus the time per token of the longest prompt so far,
+  // increased for the context as in the chunks so far. 0 before the first step.
   double expected_ns(const StepShape& shape) const {
-    const double behind = 1 + context_share_ * shape.chunk_context;
-    return shortest_ns_ + token_ns_ * shape.tokens() * behind;
+    const double context_factor = 1 + context_share_ * shape.chunk_context;
+    return shortest_ns_ + token_ns_ * shape.tokens() * context_factor;
   }
   void learn(const StepShape& shape, double ns) {
     if (shortest_ns_ == 0 || ns < shortest_ns_) shortest_ns_ = ns;
@@ -223,7 +223,7 @@ class Measuring {
   double shortest_ns_ = 0;
   std::int32_t longest_prompt_ = 0;
   double token_ns_ = 0;
-  double context_share_ = 0;  // of what a chunk takes alone, per token of its context
+  double context_share_ = 0;  // added share of a chunk's time per token of its context
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ namespace sluice {
 
 struct ProfilerOptions {
   Duration time_limit = std::chrono::seconds(120);
-  std::int32_t repeats = 9;  // of each point, at most
-  std::uint64_t seed = 1;    // of the order and of which points are held out
+  std::int32_t repeats = 9;  // at most, of each point
+  std::uint64_t seed = 1;    // of the order of points and the choice of held-out points
 };
 
 struct ProfilerProgress {
@@ -29,23 +29,22 @@ struct ProfilerProgress {
   std::int32_t all_runs = 0;  // without a time limit
 };
 
-// A shape of the grid; the essential ones are measured first, since without them nothing can be
-// fitted.
+// A shape of the grid. Essential shapes are measured first, because the fit needs them.
 struct GridPoint {
   StepShape shape;
   bool essential = false;
 };
 
-// Prompts alone (with the neighbours that show tiles), decodes alone over batch and context,
-// chunks behind contexts, and both together, as far as the runner can run them.
+// The grid has prompts alone (with neighbours that reveal tiles), decodes alone over batch and
+// context, chunks after contexts, and chunks with decodes, as far as the runner can run them.
 std::vector<GridPoint> profile_grid(const StepRunner& runner, const StepLimits& limits);
 
-// Called before each run; false ends measuring with kCancelled.
+// Called before each run; false ends the measurement with kCancelled.
 using ProfilerObserver = FunctionRef<bool(const ProfilerProgress&)>;
 
-// The measured points: those of the grid that the time sufficed for, and none that is expected to
-// take more than a fortieth of it (an essential one: an eighth). The limit is exceeded by at most
-// the step that is running, which is not begun when it is expected to.
+// Measures the points of the grid for which the time limit suffices. Skips a point that is expected
+// to take more than a fortieth of the limit (an essential point: an eighth). Does not start a step
+// that is expected to pass the limit, so at most the running step passes it.
 Result<std::vector<ProfilePoint>> measure_points(StepRunner& runner,
                                                  const std::vector<GridPoint>& grid,
                                                  const ProfilerOptions& options, const Clock& clock,

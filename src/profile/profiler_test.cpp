@@ -146,7 +146,7 @@ TEST(ProfilerTest, StaysWithinItsTimeAndKeepsWhatMatters) {
 TEST(ProfilerTest, OneLongStepDoesNotEndMeasuring) {
   ManualClock clock;
   LawExecutor executor(clock, nullptr);
-  executor.law.chunk_work_ns = 600;  // 512 tokens behind 4,000: 1.3 s
+  executor.law.chunk_work_ns = 600;  // 512 tokens after 4,000: 1.3 s
   const StepLimits l = limits(8, 8192, 512);
   StepRunner runner(l, executor, clock);
   const auto grid = profile_grid(runner, l);

@@ -38,7 +38,7 @@ bool StepRunner::can_run(const StepShape& shape) const {
   return blocks <= kv_.num_usable_blocks();
 }
 
-// As a prompt that came in chunks: blocks behind a window are given back on the way.
+// Takes blocks as a prompt in chunks does: blocks that leave the window are freed on the way.
 void StepRunner::take_blocks(std::int32_t slot, std::int32_t context, std::int32_t count) {
   BlockChanges changes = plan_.block_changes();
   CHECK(kv_.admit(slot, {}, context + count, {}, changes));
@@ -111,8 +111,8 @@ Status StepRunner::fill_kv() {
   while (next < end) {
     add_row(0, 0, filled, false);
     const BlockId source = kv_.table(0, 0).front();
-    // The first step computes the block, the later ones copy it before they compute it again: a
-    // block that was given back is the first to be taken.
+    // The first step computes the block; later steps copy it before they compute it again, because
+    // a freed block is taken first.
     if (plan_.step > 0) {
       const auto mine = [&](BlockId id) {
         const auto& ids = plan_.block_ids;

@@ -1,8 +1,8 @@
 // StepRunner: runs steps of a given shape on an Executor and times them. It makes the plans itself,
-// without scheduler and requests. So it measures the code that serves, on any device; in tests, an
-// executor with a known law.
-// Owner: the caller that measures. Threads: the executor's. Its slots and blocks are the runner's
-// alone.
+// without scheduler and requests. So it measures the production executor on any device, or in tests
+// an executor with a known cost formula.
+// Owner: the caller that measures. Threads: the executor's. The runner has exclusive use of the
+// executor's slots and blocks.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace sluice {
 
 // The limits of the executor.
 struct StepLimits {
-  KvOptions kv;                 // its max_num_seqs and max_model_len hold for steps too
+  KvOptions kv;                 // max_num_seqs and max_model_len limit steps too
   std::int32_t max_tokens = 0;  // per step
   std::int32_t vocab_size = 0;
 };
@@ -32,11 +32,11 @@ class StepRunner {
   // REQUIRES: executor and clock outlive the runner; the executor has run nothing yet.
   StepRunner(const StepLimits& limits, Executor& executor, const Clock& clock);
 
-  // Writes every KV block once, so that contexts are read from memory and not from the one page
-  // of zeros that untouched memory is.
+  // Writes every KV block once, so that contexts are read from memory and not from the shared zero
+  // page.
   Status fill_kv();
 
-  // Rows, tokens, contexts and blocks suffice for the shape.
+  // Whether rows, tokens, contexts and blocks suffice for the shape.
   bool can_run(const StepShape& shape) const;
 
   // The time from submit to the result. REQUIRES: can_run. An executor's error is final.

@@ -1,5 +1,5 @@
-// A made-up machine for tests: a law in the predictor's own form, and a profile measured on it
-// with noise. Values: plain; any thread.
+// A fictional machine for tests: a cost formula of the predictor's own form, and a profile measured
+// on it with noise. Values: plain; any thread.
 #pragma once
 
 #include <vector>

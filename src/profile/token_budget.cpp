@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kPaperRows = 32;
 constexpr std::int32_t kPaperContext = 4096;
-// Where the machine shows no tiles, budgets are whole numbers of it all the same.
+// If the machine has no tiles, budgets are multiples of this number instead.
 constexpr std::int32_t kLeastChunk = 16;
 constexpr double kLargestMargin = 1.5;
 
@@ -27,8 +27,8 @@ StepFeatures decodes_of(const MachineProfile& profile, const ReferenceLoad& load
   return StepShape{load.decode_rows, load.context, 0, 0}.features(profile.predictor.window);
 }
 
-// The largest step for the goal whose chunk stands behind `context`; whole tiles if the decodes
-// leave room for one.
+// The largest step that meets the goal with a chunk after `context` tokens; whole tiles if the
+// decodes leave room for one.
 std::int32_t largest_step(const MachineProfile& profile, const ReferenceLoad& load,
                           std::int32_t context, Duration goal) {
   const StepFeatures decodes = decodes_of(profile, load);
@@ -47,7 +47,7 @@ Error no_budget(const MachineProfile& profile, const ReferenceLoad& load, Durati
   const double least = profile.predictor.with_chunk_ns(decodes_of(profile, load), load.context,
                                                        least_chunk(profile), false) *
                        prediction_margin(profile);
-  // Rounded up, so that what is named can be asked for.
+  // Rounded up, so that the named goal can be met.
   const double reachable = std::ceil(least / 1e5) / 10;
   return invalid_argument(fmt::format(
       "--tbt-slo-ms {:g}: no token budget keeps it on this machine; the smallest that can be kept "
@@ -60,7 +60,7 @@ Error no_budget(const MachineProfile& profile, const ReferenceLoad& load, Durati
 
 ReferenceLoad reference_load(std::int32_t max_num_seqs, std::int32_t max_model_len) {
   CHECK(max_num_seqs > 0 && max_model_len > 1);
-  // One slot is the prompt's.
+  // One slot is for the prompt.
   return {std::clamp(max_num_seqs - 1, 1, kPaperRows), std::min(kPaperContext, max_model_len - 1)};
 }
 
@@ -85,7 +85,7 @@ std::int32_t least_chunk(const MachineProfile& profile) {
 Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const ReferenceLoad& load,
                                          Duration goal) {
   const std::int32_t tokens = largest_step(profile, load, load.context, goal);
-  // A budget of whole tiles may be a little less than decodes and a least chunk.
+  // A budget of whole tiles may be slightly below decodes plus the least chunk.
   if (tokens > load.decode_rows) return tokens;
   const double least = profile.predictor.with_chunk_ns(decodes_of(profile, load), load.context,
                                                        least_chunk(profile), false);

@@ -1,6 +1,6 @@
-// From a machine profile and a TBT goal (SLO) to a token budget or a time budget. The goal is met
-// for a reference load: 32 decodes as in the paper (at most the engine's) with contexts of 4,096
-// tokens (at most the engine's), and a chunk behind a context of the same length.
+// Chooses a token budget or a time budget from a machine profile and a TBT goal (SLO). The goal is
+// met for a reference load: 32 decodes as in the Sarathi-Serve paper with contexts of 4,096 tokens,
+// and a chunk after a context of the same length. The engine's limits apply to all three.
 // Pure functions; any thread.
 #pragma once
 
@@ -30,20 +30,20 @@ struct PaperGoals {
 };
 PaperGoals paper_goals(const MachineProfile& profile);
 
-// The factor on predictions before they are compared with a goal: nine in ten steps then take less
-// time.
+// Predictions are multiplied by it before they are compared with a goal, so that nine in ten steps
+// take less time.
 double prediction_margin(const MachineProfile& profile);
 
-// Tokens that a prompt's first chunk has at least: a tile, or 16.
+// The least number of tokens of a prompt's first chunk: a tile, or 16.
 std::int32_t least_chunk(const MachineProfile& profile);
 
 // The largest budget, a whole number of tiles, with which a full step meets the goal.
-// kInvalidArgument when none does; the message has the smallest goal that could be met.
+// kInvalidArgument if there is none; the message has the smallest goal that could be met.
 Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const ReferenceLoad& load,
                                          Duration goal);
 
-// Chunks by time for the goal; `token_budget` is the most tokens that a step may then have: what
-// the goal allows without any contexts on a machine that is a quarter faster than predicted.
+// A time budget for the goal. `token_budget` limits the tokens of a step: the largest step that
+// meets the goal without contexts on a machine a quarter faster than predicted.
 struct TimeBudgetChoice {
   TimeBudget time;
   std::int32_t token_budget = 0;

@@ -31,8 +31,9 @@ void select_with_heap(std::span<const float> logits, std::size_t count,
   }
 }
 
-// Buckets by the leading bits of the weight, largest weights first. There are 16 to the octave, so
-// each holds few tokens. The mapping is monotone, exact and cheap. REQUIRES: 0 <= weight <= 1.
+// Buckets by the leading bits of the weight, largest weights first. There are 16 buckets per power
+// of two, so each holds few tokens. The mapping is monotone, exact and cheap. REQUIRES: 0 <= weight
+// <= 1.
 constexpr std::uint32_t kOneBits = 0x3F800000U;  // of 1.0F
 constexpr std::uint32_t kBucketShift = 19;       // keeps sign, exponent and 4 bits of mantissa
 constexpr std::size_t kBuckets = (kOneBits >> kBucketShift) + 1;
@@ -105,7 +106,7 @@ ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> we
     if (bucket_of(weights[i]) != bucket) continue;
     scratch.push_back({logits[i], static_cast<TokenId>(i)});
   }
-  // Empty only if rounding carried the search past the last weight: every token stays.
+  // Empty only if rounding moved the search past the last weight; then every token stays.
   if (scratch.empty()) return {kMinusInfinity, std::numeric_limits<TokenId>::max()};
   std::sort(scratch.begin(), scratch.end(), ranks_before);
   std::size_t last = 0;
@@ -116,7 +117,7 @@ ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> we
   return scratch[last];
 }
 
-void drop_behind(ScoredToken last, std::span<float> logits, std::span<float> weights) {
+void drop_below(ScoredToken last, std::span<float> logits, std::span<float> weights) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!ranks_before(last, {logits[i], static_cast<TokenId>(i)})) continue;
     logits[i] = kMinusInfinity;

@@ -48,8 +48,8 @@ void select_best(std::span<const float> logits, std::int32_t count, std::vector<
 ScoredToken nucleus_end(std::span<const float> logits, std::span<const float> weights, float top_p,
                         std::vector<ScoredToken>& scratch);
 
-// Sets weight 0 and logit -infinity for every token that ranks behind `last`.
-void drop_behind(ScoredToken last, std::span<float> logits, std::span<float> weights);
+// Sets weight 0 and logit -infinity for every token that ranks below `last`.
+void drop_below(ScoredToken last, std::span<float> logits, std::span<float> weights);
 
 // The smallest i for which the sum of weights[0..i] is above u * total, for u in [0, 1): inverse
 // transform sampling in the order of token ids. REQUIRES: some weight is positive.

@@ -85,7 +85,7 @@ TEST(LogitsTest, NucleusEndSkipsTokensWithoutWeight) {
 TEST(LogitsTest, DropBehindKeepsTiesOfLowerId) {
   std::vector<float> logits = {1, 2, 2, 2, 0};
   std::vector<float> weights = {0.1F, 0.3F, 0.3F, 0.3F, 0.05F};
-  drop_behind({2, 2}, logits, weights);
+  drop_below({2, 2}, logits, weights);
   EXPECT_EQ(weights, (std::vector<float>{0, 0.3F, 0.3F, 0, 0}));
   EXPECT_EQ(logits, (std::vector<float>{-kInfinity, 2, 2, -kInfinity, -kInfinity}));
 }

@@ -187,10 +187,10 @@ TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, 
   }
   if (slot.top_k > 0 && static_cast<std::size_t>(slot.top_k) < logits.size()) {
     select_best(logits, slot.top_k, scratch.tokens);
-    drop_behind(scratch.tokens.back(), logits, weights);
+    drop_below(scratch.tokens.back(), logits, weights);
   }
   if (slot.top_p < 1.0F) {
-    drop_behind(nucleus_end(logits, weights, slot.top_p, scratch.tokens), logits, weights);
+    drop_below(nucleus_end(logits, weights, slot.top_p, scratch.tokens), logits, weights);
   }
   return draw(weights, uniform_of(slot, row));
 }

@@ -89,7 +89,7 @@ class Sampler {
   void assign(std::int32_t slot, const SamplingParams& params, std::int32_t choice,
               std::span<const TokenId> prompt, std::span<const TokenId> output);
 
-  // Returns nothing if the row needs other steps too. Does not read the row's logits.
+  // Returns nothing if the row also needs other steps. Does not read the row's logits.
   std::optional<DrawParams> draw_params(const SampleRow& row) const;
 
   // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();

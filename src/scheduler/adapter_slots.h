@@ -73,7 +73,6 @@ class AdapterSlots {
   void plan_loads(TimePoint now, std::int32_t first, TransferId& next_id,
                   std::vector<PlanTransfer>& out);
 
-  std::int32_t num_loading() const { return num_loading_; }
   // The slot that an adapter is in or being loaded into; -1: none.
   std::int32_t slot_of(std::int32_t adapter) const { return adapters_[index(adapter)].slot; }
 

@@ -11,7 +11,7 @@ std::int32_t ClientLedger::arrive(std::string_view key) {
   const auto found = clients_.find(key);
   const std::int32_t client = found == clients_.end() ? open(key) : found->second;
   Account& account = accounts_[index(client)];
-  if (account.queued == 0) account.served = lifted(account.served);
+  if (account.queued == 0) account.served = raised(account.served);
   ++account.queued;
   if (account.alive++ == 0) --num_idle_;
   return client;
@@ -33,7 +33,7 @@ std::int32_t ClientLedger::open(std::string_view key) {
 
 // Stops at the first client that is not ahead; at once under policies that charge nothing (all but
 // `vtc`).
-std::int64_t ClientLedger::lifted(std::int64_t own) const {
+std::int64_t ClientLedger::raised(std::int64_t own) const {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::int64_t least = kNone;
   for (const Account& account : accounts_) {
@@ -62,7 +62,7 @@ void ClientLedger::finish(std::int32_t client) {
 // If those are too few, forgets the smallest counters down to half of the limit, so that the cost
 // is spread over many arrivals.
 void ClientLedger::forget_idle() {
-  const std::int64_t floor = lifted(0);
+  const std::int64_t floor = raised(0);
   std::vector<std::int32_t> idle;
   for (std::size_t i = 0; i < accounts_.size(); ++i) {
     if (accounts_[i].used && accounts_[i].alive == 0) idle.push_back(static_cast<std::int32_t>(i));

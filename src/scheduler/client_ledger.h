@@ -52,7 +52,7 @@ class ClientLedger {
   };
   static std::size_t index(std::int32_t client) { return static_cast<std::size_t>(client); }
   std::int32_t open(std::string_view key);
-  std::int64_t lifted(std::int64_t own) const;  // the counter of a client that returns
+  std::int64_t raised(std::int64_t own) const;  // the counter of a client that returns
   void forget_idle();
   void forget(std::int32_t client);
 

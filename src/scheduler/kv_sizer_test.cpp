@@ -111,7 +111,7 @@ TEST(KvSizer, ASequenceThatIsAloneEndsWhenGrowthIsRefused) {
   Sequence& b = h.add(4, 4);
   h.run_to_end();
   EXPECT_EQ(a.finish_reason, FinishReason::kNoMemory);
-  EXPECT_EQ(a.length(), 13);  // 3 blocks, and the token behind them
+  EXPECT_EQ(a.length(), 13);  // 3 blocks, and the token after them
   EXPECT_EQ(b.tokens, h.expected(b).tokens);
 }
 
@@ -128,7 +128,7 @@ TEST(KvSizer, GoldenIdleReleaseWithOneStreamAlive) {
   EXPECT_THAT(steps_with_kv(h, 4), ElementsAre("1:1@9 2:1@40", "1:1@10", "1:1@11", "1:1@12"));
   EXPECT_EQ(h.kv.num_cached_blocks(), 12);
   EXPECT_THAT(h.kv.table(1 - 1, 0), ::testing::SizeIs(4));
-  EXPECT_GE(h.kv.table(0, 0)[3], 8);  // behind those of the request
+  EXPECT_GE(h.kv.table(0, 0)[3], 8);  // after those of the request
   h.now = h.now + milliseconds(9);
   EXPECT_EQ(step_with_kv(h), "1:1@13");
   h.now = h.now + milliseconds(1);
@@ -237,7 +237,7 @@ TEST(KvSizer, ALimitEndsOnlyTheSequenceThatNeedsMore) {
   EXPECT_EQ(h.kv.num_usable_blocks(), 20);
 }
 
-// A prompt that no longer fits at all ends without holding up those behind it.
+// A prompt that no longer fits at all ends without holding up those after it.
 TEST(KvSizer, AWaitingPromptBeyondTheLimitEndsAtOnce) {
   for (const std::string_view policy : policy_names()) {
     SchedulerHarness h({.policy = std::string(policy), .max_num_seqs = 1, .num_blocks = 40});

@@ -21,10 +21,10 @@ void VtcPolicy::plan(PlanPass& pass) {
 // Builds the lines of the priority class that starts at `begin`, back to front. Returns its end.
 std::size_t VtcPolicy::line_up(std::span<const WaitingEntry> waiting, std::size_t begin) {
   const std::int32_t priority = waiting[begin].order.priority;
-  const auto behind = std::partition_point(
+  const auto past = std::partition_point(
       waiting.begin() + static_cast<std::ptrdiff_t>(begin), waiting.end(),
       [&](const WaitingEntry& entry) { return entry.order.priority == priority; });
-  const auto end = static_cast<std::size_t>(behind - waiting.begin());
+  const auto end = static_cast<std::size_t>(past - waiting.begin());
   next_.resize(waiting.size());
   for (std::size_t i = end; i > begin; --i) {
     const WaitingEntry& entry = waiting[i - 1];

@@ -1,4 +1,4 @@
-// Whole schedules, written out. "1:4@0" is sequence 1 computing 4 tokens behind 0.
+// Whole schedules, written out. "1:4@0" is sequence 1 computing 4 tokens after 0 tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,7 +99,7 @@ TEST(GoldenSchedule, ChunkedOnlyTakesTurns) {
                                        "1:1@7 2:1@7 3:1@13 4:1@12"));
 }
 
-// One budget in one order: a decode behind a long prompt may have to wait, which `stall-free` never
+// One budget in one order: a decode after a long prompt may have to wait, which `stall-free` never
 // lets happen: here the prompt is more urgent than the streams.
 TEST(GoldenSchedule, UnifiedCutsDecodes) {
   SchedulerHarness h({.policy = "unified", .token_budget = 3});
@@ -110,7 +110,7 @@ TEST(GoldenSchedule, UnifiedCutsDecodes) {
   Request& urgent = h.request(8, 2);
   urgent.priority = -1;
   ASSERT_TRUE(h.scheduler.add(h.sequence(urgent)));
-  // It is admitted behind the decodes; from then on it stands in front of them.
+  // It is admitted after the decodes; from then on it is before them in the order.
   EXPECT_THAT(steps(h, 4), ElementsAre("4:1@1 5:1@1 6:1@0", "6:3@1", "6:3@4", "6:1@7 4:1@2 5:1@2"));
 }
 
@@ -215,7 +215,8 @@ TEST(GoldenSchedule, DecodesBeyondTheBudget) {
   EXPECT_EQ(SchedulerHarness::describe(wide.plan()), "1:1@1 2:1@1 3:1@1");
 }
 
-// Two steps in flight: a prompt's next chunk and the first decode go behind what still runs.
+// Two steps in flight: a prompt's next chunk and the first decode are planned while the step before
+// still runs.
 TEST(GoldenSchedule, ChunksAndDecodesBehindStepsInFlight) {
   SchedulerHarness h({.token_budget = 4, .max_in_flight = 2});
   const Sequence& s = h.add(6, 4);

@@ -131,11 +131,11 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.adapter[s] = entry.adapter;
   running.held[s] = 0;
   running.undecided[s] = 0;
-  const auto behind = std::upper_bound(running.order.begin(), running.order.end(), place,
-                                       [&](ServiceOrder a, std::int32_t b) {
-                                         return a < running.service_order[RunningSet::index(b)];
-                                       });
-  running.order.insert(behind, slot);
+  const auto after = std::upper_bound(running.order.begin(), running.order.end(), place,
+                                      [&](ServiceOrder a, std::int32_t b) {
+                                        return a < running.service_order[RunningSet::index(b)];
+                                      });
+  running.order.insert(after, slot);
   sequence.state = SequenceState::kRunning;
   sequence.slot = slot;
   sequence.computed = cached;

@@ -134,7 +134,7 @@ TEST(Scheduler, CancelInFlightEndsWithTheLastStep) {
   EXPECT_EQ(h.kv.num_used_blocks(), 0);
 }
 
-// A sequence that ends while a step behind is in flight is reported at once; its slot and blocks
+// A sequence that ends while a later step is in flight is reported at once; its slot and blocks
 // come back when that step is done, and the row there is discarded.
 TEST(Scheduler, OvershootIsDiscarded) {
   SchedulerHarness h({.max_in_flight = 2});
@@ -218,8 +218,8 @@ TEST(Scheduler, AVictimInFlightIsHeldBackFirst) {
   EXPECT_EQ(b.tokens, h.expected(b).tokens);
 }
 
-// The same with a long prompt behind it, whose chunks overlap: a stream must not wait for the end
-// of the prompt under any policy.
+// The same with a long prompt after it, whose chunks overlap: a stream must not wait for the end of
+// the prompt under any policy.
 TEST(Scheduler, AStreamDoesNotWaitForThePromptThatHasItsMemory) {
   for (const char* const policy : {"stall-free", "chunked-only", "unified", "vtc"}) {
     SchedulerHarness h({.policy = policy,

@@ -87,10 +87,10 @@ void StepTimeCorrection::learn_factors(const StepFeatures& f, double error_ns) {
   const double chunks = p.chunk_attention_ns(f);
   // The linear part has two factors, its own and that of the range, which learns half as fast.
   const Place place = place_of(f.tokens);
-  const double here = 0.5 * (1 - place.next) * linear;
-  const double behind = 0.5 * place.next * linear;
+  const double range_part = 0.5 * (1 - place.next) * linear;
+  const double next_part = 0.5 * place.next * linear;
   const double share = kRate * error_ns /
-                       (linear * (linear + (1 - place.next) * here + place.next * behind) +
+                       (linear * (linear + (1 - place.next) * range_part + place.next * next_part) +
                         decodes * decodes + chunks * chunks);
   const auto learn = [](double& factor, double change, double least) {
     factor = std::max(least, factor + change);
@@ -99,8 +99,8 @@ void StepTimeCorrection::learn_factors(const StepFeatures& f, double error_ns) {
   learn(factors_.decodes, share * decodes, kLeastFactor);
   learn(factors_.chunks, share * chunks, kLeastFactor);
   const double least = kLeastFactor - factors_.linear;
-  learn(ranges_[place.range], share * here, least);
-  learn(ranges_[place.range + 1], share * behind, least);
+  learn(ranges_[place.range], share * range_part, least);
+  learn(ranges_[place.range + 1], share * next_part, least);
 }
 
 void StepTimeCorrection::learn_margin(double error, bool too_long) {

@@ -188,12 +188,12 @@ TEST(TimeBudgetTest, StepsInFlightTakeTheirTimeFirst) {
   h.step();
   h.add(3000, 1);
   const std::int32_t first = chunk_of(h.plan());
-  // Planned at the same moment behind it. The stream's next token is due 10 ms later, and the step
+  // Planned at the same moment after it. The stream's next token is due 10 ms later, and the step
   // before takes all the time until then.
-  const BatchPlan& behind = h.plan();
+  const BatchPlan& next = h.plan();
   EXPECT_GT(first, 150);
-  EXPECT_LT(chunk_of(behind), 90);
-  EXPECT_LE(time.predictor.time_ns(step_features(behind)), 10e6);
+  EXPECT_LT(chunk_of(next), 90);
+  EXPECT_LE(time.predictor.time_ns(step_features(next)), 10e6);
 }
 
 // A machine that is slower or faster than its profile, and than the margin allows for: chunks are

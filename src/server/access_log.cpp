@@ -77,7 +77,7 @@ AccessLog::~AccessLog() {
 
 Result<std::unique_ptr<AccessLog>> AccessLog::open(const std::string& target) {
   if (target == "off") return std::unique_ptr<AccessLog>(new AccessLog(nullptr));
-  // The library would make missing folders, which hides a typing error.
+  // The library would create missing folders, which would hide a typing error.
   const auto folder = std::filesystem::path(target).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {

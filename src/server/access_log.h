@@ -1,4 +1,4 @@
-// AccessLog: one line of JSON per request, to stderr or a file. A thread of its own writes it: the
+// AccessLog: one line of JSON per request, to stderr or a file. A separate thread writes it; the
 // event loop only formats the line and puts it into a bounded queue. If the disk is slower than
 // the requests, the oldest lines are lost, and a warning counts them.
 // It holds ids, counts and times only, never prompts or answers.
@@ -35,7 +35,7 @@ struct AccessRecord {
   Duration total{0};             // from the request's last byte to the end of the answer
   std::string finish_reason;     // of the first choice; empty: nothing was generated
   std::int64_t bytes = 0;        // of the body, given to the connection
-  std::string close_reason;      // why it was not delivered whole; empty: it was
+  std::string close_reason;      // why the answer was not fully delivered; empty: it was
 };
 
 // One line, without its end. `unix_ms`: milliseconds since 1970.
@@ -45,7 +45,7 @@ class AccessLog {
  public:
   // `target`: "stderr", "off" or a file, which is appended to. Errors name the file.
   static Result<std::unique_ptr<AccessLog>> open(const std::string& target);
-  ~AccessLog();  // writes what waits
+  ~AccessLog();  // writes the waiting lines
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 

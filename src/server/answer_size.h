@@ -1,5 +1,5 @@
-// Bounds of answers that come whole, so that calls with many choices or log-probabilities cannot
-// fill the memory. A stream holds almost nothing and is not bounded here.
+// Bounds the size of answers that are not streamed, so that calls with many choices or
+// log-probabilities cannot exhaust memory. A stream holds almost nothing and is not bounded here.
 // Pure functions; any thread.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace sluice {
 
 // The JSON of one answer. A call whose answer could be longer is refused.
 inline constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
-// The memory that unfinished whole answers of all calls may come to hold. A call above that total
-// is answered 429; a call that holds at most kFairAnswerBytes is always taken.
+// The memory that the unfinished non-streamed answers of all calls may reach. A call beyond that
+// total is answered 429; a call that holds at most kFairAnswerBytes is always accepted.
 inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kFairAnswerBytes = std::size_t{1} << 20;
 
@@ -26,7 +26,7 @@ struct AnswerSize {
 AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& sampling,
                              std::size_t prompt_tokens, std::size_t echo_bytes);
 
-// 400, when the call is not streamed and its answer could be longer than kMaxAnswerBytes.
+// 400 if the call is not streamed and its answer could be longer than kMaxAnswerBytes.
 ApiResult<void> check_answer_size(const GenerationCall& call, const AnswerSize& size);
 
 }  // namespace sluice

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// Seconds after which a full server is worth another try.
+// Seconds after which a client should retry a full server.
 constexpr int kRetryAfterSeconds = 1;
 
 std::string type_of(ErrorCode code) {

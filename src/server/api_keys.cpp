@@ -37,7 +37,7 @@ bool is_name(std::string_view name) {
          });
 }
 
-// A header can carry it.
+// Whether a header can contain the key.
 bool is_key(std::string_view key) {
   return key.size() >= kMinKeyBytes && key.size() <= kMaxKeyBytes &&
          std::all_of(key.begin(), key.end(), [](char c) { return c > 0x20 && c < 0x7F; });
@@ -61,7 +61,7 @@ Status read_setting(std::string_view word, ApiKey& key) {
   }
   if (name == "role") return invalid_argument("the only role is admin; write role=admin");
   // The word may be a misplaced key, so the message does not repeat it.
-  return invalid_argument("unknown setting behind the key; the only one is role=admin");
+  return invalid_argument("unknown setting after the key; the only one is role=admin");
 }
 
 // A message must not carry the key itself.
@@ -139,7 +139,7 @@ const ApiKey* ApiKeys::find(const std::string* authorization) const {
   if (begin == std::string_view::npos) return nullptr;
   value.remove_prefix(begin);
   const Sha256Digest digest = sha256(value);
-  // No early end: the time must not depend on which key it is, nor on how much of one is right.
+  // The loop has no early end: the time must not depend on which key matches or how much of it.
   const ApiKey* found = nullptr;
   for (const ApiKey& key : keys_) {
     if (equal_in_constant_time(key.digest, digest)) found = &key;

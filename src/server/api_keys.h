@@ -1,9 +1,9 @@
 // ApiKeys: the keys that may call, from a file with one key a line:
 //   NAME KEY [SETTING=VALUE ...]
 // '#' begins a comment; blank lines are skipped. The only setting is role=admin: such a key sees
-// the requests of every tenant. Several keys may have one name, which allows a change of keys
-// without a gap: the name is the tenant. Only SHA-256 digests are kept, and a look-up takes the
-// same time for every key.
+// the requests of every tenant. The name is the tenant. Several keys may have the same name, so
+// that a tenant can change keys without an interruption. Only SHA-256 digests are kept, and a
+// look-up takes the same time for every key.
 // Immutable after loading: any thread. Limit: files up to 4 MiB.
 #pragma once
 

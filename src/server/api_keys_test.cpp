@@ -59,7 +59,7 @@ TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
   EXPECT_EQ(error_of("\n\nbob short\n"),
             "keys.txt:3: the key must be 8 to 512 visible ASCII characters");
   EXPECT_EQ(error_of("a sk-secret-1 weight=2"),
-            "keys.txt:1: unknown setting behind the key; the only one is role=admin");
+            "keys.txt:1: unknown setting after the key; the only one is role=admin");
   EXPECT_EQ(error_of("a sk-secret-1 role=king"),
             "keys.txt:1: the only role is admin; write role=admin");
   EXPECT_EQ(error_of("a sk-secret-1 role=admin role=admin"), "keys.txt:1: role is given twice");

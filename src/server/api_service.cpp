@@ -22,7 +22,7 @@ namespace sluice {
 namespace {
 
 constexpr int kRetryWhileLoading = 1;   // seconds
-constexpr int kRetryWhileDraining = 5;  // until another instance has taken over
+constexpr int kRetryWhileDraining = 5;  // time for another instance to take over
 // A longer body is long work: tens of milliseconds of tokenization.
 constexpr std::size_t kShortBody = 256 << 10;
 // How often silent streams are looked for.
@@ -96,7 +96,7 @@ std::string_view ApiService::state() const {
   return engine == EngineState::kReady && model_ != nullptr ? "ready" : "loading";
 }
 
-// ---------------------------------------------------------------- who may call what
+// ---------------------------------------------------------------- access control
 
 std::optional<ApiError> ApiService::refuse_state() const {
   const std::string_view now = state();
@@ -195,7 +195,7 @@ AccessRecord ApiService::record_of(const http::Request& request) const {
 void ApiService::handle(ExchangePtr exchange) {
   const http::Request& request = exchange->request();
   const RouteMatch match = find_route(request.method, request.path);
-  CHECK(match.route != nullptr);  // admit() has seen it
+  CHECK(match.route != nullptr);  // admit() has checked it
   Call call{std::move(exchange), record_of(request)};
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {
@@ -219,7 +219,7 @@ void ApiService::handle(ExchangePtr exchange) {
   }
 }
 
-// The metric has the route: the client's path could be anything.
+// The metric is labelled with the route, because the client's path could be anything.
 void ApiService::note(const AccessRecord& record) {
   const RouteMatch match = find_route(record.method, record.path);
   metrics_.http_request(match.route == nullptr ? "other" : match.route->path, record.status);
@@ -254,7 +254,7 @@ void ApiService::answer_page(Call call) {
   answer(std::move(call), std::move(response));
 }
 
-// The process is alive if it answers; a failed engine needs the supervisor.
+// A process that answers is alive; a failed engine is reported to the supervisor.
 void ApiService::answer_health(Call call) {
   const bool failed = state() == "failed";
   answer_json(std::move(call), failed ? 503 : 200,
@@ -328,7 +328,7 @@ std::string ApiService::status_body(std::span<const StatusRequest> requests) con
   return status_json(status);
 }
 
-// The tenant whose requests the caller may see; empty: those of all.
+// The tenant whose requests the caller may see; empty: all tenants.
 std::string_view ApiService::visible_tenant(const http::Request& head) const {
   if (keys_ == nullptr) return {};
   const ApiKey* key = key_of(head);
@@ -387,7 +387,7 @@ void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Cal
           if (auto status = stop(); !status) return tl::unexpected(to_api_error(status.error()));
           return work(worker(index), shared->body, stop);
         }());
-        std::string().swap(shared->body);  // to free a long one takes milliseconds
+        std::string().swap(shared->body);  // freeing a long body takes milliseconds
         loop_.post([this, shared, result, done] { worked(*shared, std::move(*result), done); });
       },
       bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
@@ -415,7 +415,7 @@ void ApiService::worked(WorkerCall& work, T result, void (ApiService::*done)(Cal
 
 void ApiService::abandon(WorkerCall& work, http::CloseReason reason) {
   work.abandoned = true;
-  // A job that runs ends soon and comes to worked(); one that waits never starts.
+  // A running job ends soon and calls worked(); a waiting job never starts.
   if (!work.ticket || !pool_.drop(*work.ticket)) return;
   if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
   work.exchange->drop_body();
@@ -429,7 +429,7 @@ void ApiService::note_abandoned(WorkerCall& work, http::CloseReason reason) {
   note(work.record);
 }
 
-// The pool always takes these jobs: the calls that the engine takes bound their number.
+// The pool always accepts these jobs; the number of calls in the engine bounds their number.
 void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
                                std::function<void()> done) {
   pool_.submit(

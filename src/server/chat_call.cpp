@@ -6,7 +6,6 @@
 
 #include "server/chat_fields.h"
 #include "server/generation_call.h"
-#include "server/json_writer.h"
 #include "server/sampling_fields.h"
 
 namespace sluice {
@@ -57,13 +56,13 @@ void read_logprobs(FieldReader& reader, SamplingParams& sampling) {
   }
 }
 
-void read_tool_fields(FieldReader& reader, ChatPart& chat) {
-  read_tools(reader, chat.tools_json);
+void read_tool_fields(FieldReader& reader, JsonValue::Object& body, ChatPart& chat) {
+  read_tools(reader, body, chat.tools);
   const JsonValue* choice = reader.find("tool_choice");
   if (choice != nullptr) {
     const std::string* text = choice->string();
     if (text != nullptr && *text == "none") {
-      chat.tools_json.clear();
+      chat.tools = {};
     } else if (text == nullptr || *text != "auto") {
       reader.unsupported("tool_choice",
                          fmt::format("got {}; only \"auto\" and \"none\" are served: a call cannot "
@@ -72,7 +71,7 @@ void read_tool_fields(FieldReader& reader, ChatPart& chat) {
     }
   }
   const bool parallel = reader.boolean("parallel_tool_calls").value_or(true);
-  if (!parallel && !chat.tools_json.empty()) {
+  if (!parallel && !chat.tools.is_null()) {
     reader.unsupported("parallel_tool_calls",
                        "got false; the number of calls cannot be limited, leave it out");
   }
@@ -95,11 +94,10 @@ void read_modalities(FieldReader& reader) {
 }
 
 // Templates of reasoning models read these variables; others do not see them, as in vLLM.
-void read_reasoning_effort(FieldReader& reader, std::string& extra_json) {
+void read_reasoning_effort(FieldReader& reader, JsonValue& variables) {
   constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
                                                         "high", "xhigh",   "max"};
   const std::string* effort = reader.string("reasoning_effort", 16);
-  const JsonValue* given = reader.find("chat_template_kwargs");
   if (effort == nullptr) return;
   if (std::ranges::find(kEfforts, *effort) == kEfforts.end()) {
     reader.bad("reasoning_effort",
@@ -108,16 +106,15 @@ void read_reasoning_effort(FieldReader& reader, std::string& extra_json) {
                            shown_value(JsonValue{*effort})));
     return;
   }
-  JsonValue::Object variables;
-  if (given != nullptr && given->object() != nullptr) variables = *given->object();
+  if (variables.is_null()) variables.data = JsonValue::Object();
+  JsonValue::Object& object = *variables.object();
   const auto add = [&](std::string_view name, JsonValue value) {
-    if (find_member(variables, name) != nullptr) return;
-    variables.push_back({std::string(name), std::move(value)});
+    if (find_member(object, name) == nullptr) {
+      object.push_back({std::string(name), std::move(value)});
+    }
   };
   add("reasoning_effort", JsonValue{*effort});
   add("enable_thinking", JsonValue{*effort != "none"});
-  extra_json.clear();
-  append_json(JsonValue{std::move(variables)}, extra_json);
 }
 
 // Fields that do not change the answer. They are checked, so that a mistake is found.
@@ -143,7 +140,7 @@ void read_hints(FieldReader& reader) {
 }  // namespace
 
 ApiResult<GenerationCall> parse_chat_call(std::string_view body, UnknownFields unknown) {
-  const auto object = parse_request_json(body);
+  auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   GenerationCall call;
   FieldReader reader(*object, "", ignored_of(call, unknown));
@@ -151,12 +148,12 @@ ApiResult<GenerationCall> parse_chat_call(std::string_view body, UnknownFields u
   call.add_special_tokens = false;  // the template has them
   std::string_view max_tokens_name = "max_tokens";
   read_common_fields(reader, call);
-  read_chat_fields(reader, call.chat);
+  read_chat_fields(reader, *object, call.chat);
   read_length(reader, call, max_tokens_name);
   read_logprobs(reader, call.sampling);
-  read_tool_fields(reader, call.chat);
+  read_tool_fields(reader, *object, call.chat);
   read_modalities(reader);
-  read_reasoning_effort(reader, call.chat.extra_json);
+  read_reasoning_effort(reader, call.chat.variables);
   read_hints(reader);
   reader.refuse_unless_neutral(kRefused);
   check_sampling(reader, call, max_tokens_name, "top_logprobs");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/generation_call.h"
+#include "server/request_json.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +17,13 @@ using testing::Pair;
 
 constexpr std::string_view kUser = R"([{"role":"user","content":"hi"}])";
 
-// A chat with `fields` behind model and messages.
+std::string json_of(const JsonValue& value) {
+  std::string out;
+  append_json(value, out);
+  return out;
+}
+
+// A chat with `fields` after model and messages.
 std::string chat(std::string_view fields, std::string_view messages = kUser) {
   std::string body = R"({"model":"demo","messages":)";
   body += messages;
@@ -52,9 +59,9 @@ TEST(ParseChatCall, DefaultsAreThoseOfTheApi) {
   const GenerationCall call = parsed(chat(""));
   EXPECT_EQ(call.kind, ApiKind::kChat);
   EXPECT_EQ(call.model, "demo");
-  EXPECT_EQ(call.chat.messages_json, kUser);
-  EXPECT_EQ(call.chat.tools_json, "");
-  EXPECT_EQ(call.chat.extra_json, "");
+  EXPECT_EQ(json_of(call.chat.messages), kUser);
+  EXPECT_TRUE(call.chat.tools.is_null());
+  EXPECT_TRUE(call.chat.variables.is_null());
   EXPECT_TRUE(call.chat.add_generation_prompt);
   EXPECT_FALSE(call.chat.continue_final_message);
   EXPECT_EQ(call.sampling, SamplingParams{});
@@ -102,8 +109,8 @@ TEST(ParseChatCall, ReadsEveryServedField) {
   EXPECT_EQ(call.priority, -2);
   EXPECT_FALSE(call.chat.add_generation_prompt);
   EXPECT_TRUE(call.chat.continue_final_message);
-  EXPECT_EQ(call.chat.extra_json, R"({"b":1,"a":[2.0]})");
-  EXPECT_EQ(call.chat.tools_json,
+  EXPECT_EQ(json_of(call.chat.variables), R"({"b":1,"a":[2.0]})");
+  EXPECT_EQ(json_of(call.chat.tools),
             R"([{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2}}}])");
 }
 
@@ -397,7 +404,7 @@ TEST(ParseChatCall, MessagesNameTheirFaults) {
 
 TEST(ParseChatCall, MessagesReachTheTemplateAsTheyAre) {
   const auto messages = [](std::string_view text) {
-    return parsed(chat("", text)).chat.messages_json;
+    return json_of(parsed(chat("", text)).chat.messages);
   };
   EXPECT_EQ(messages(R"([{"content":"a\nb","role":"system","name":"n","plan":{"z":1,"a":2}}])"),
             R"([{"content":"a\nb","role":"system","name":"n","plan":{"z":1,"a":2}}])");
@@ -421,20 +428,20 @@ TEST(ParseChatCall, MessagesReachTheTemplateAsTheyAre) {
 
 TEST(ParseChatCall, ToolsAreHiddenWhenNoneMayBeCalled) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
-  EXPECT_NE(parsed(chat(tools)).chat.tools_json, "");
-  EXPECT_EQ(parsed(chat(tools + R"(,"tool_choice":"none")")).chat.tools_json, "");
-  EXPECT_EQ(parsed(chat(R"("tools":[])")).chat.tools_json, "");
+  EXPECT_FALSE(parsed(chat(tools)).chat.tools.is_null());
+  EXPECT_TRUE(parsed(chat(tools + R"(,"tool_choice":"none")")).chat.tools.is_null());
+  EXPECT_TRUE(parsed(chat(R"("tools":[])")).chat.tools.is_null());
 }
 
 TEST(ParseChatCall, ReasoningEffortReachesTheTemplate) {
-  EXPECT_EQ(parsed(chat(R"("reasoning_effort":"low")")).chat.extra_json,
+  EXPECT_EQ(json_of(parsed(chat(R"("reasoning_effort":"low")")).chat.variables),
             R"({"reasoning_effort":"low","enable_thinking":true})");
-  EXPECT_EQ(
-      parsed(chat(R"("reasoning_effort":"none","chat_template_kwargs":{"a":1})")).chat.extra_json,
-      R"({"a":1,"reasoning_effort":"none","enable_thinking":false})");
-  EXPECT_EQ(parsed(chat(R"("reasoning_effort":"none","chat_template_kwargs":
+  EXPECT_EQ(json_of(parsed(chat(R"("reasoning_effort":"none","chat_template_kwargs":{"a":1})"))
+                        .chat.variables),
+            R"({"a":1,"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(json_of(parsed(chat(R"("reasoning_effort":"none","chat_template_kwargs":
                 {"enable_thinking":true})"))
-                .chat.extra_json,
+                        .chat.variables),
             R"({"enable_thinking":true,"reasoning_effort":"none"})");
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace sluice {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr RefusedField kRefused[] = {
     {"mm_processor_kwargs", Neutral::kEmpty, "this model reads text only"},
 };
 
-void read_template_variables(FieldReader& reader, std::string& out) {
+void read_template_variables(FieldReader& reader, JsonValue::Object& body, JsonValue& out) {
   const JsonValue* value = reader.find("chat_template_kwargs");
   if (value == nullptr) return;
   if (value->object() == nullptr) {
@@ -25,7 +27,7 @@ void read_template_variables(FieldReader& reader, std::string& out) {
     reader.bad(fmt::format("chat_template_kwargs.{}", own),
                "is a field of the request itself; give it there");
   }
-  if (!value->object()->empty()) append_json(*value, out);
+  if (!value->object()->empty()) out = std::move(*find_member(body, "chat_template_kwargs"));
 }
 
 void check_tool(FieldReader& reader, const JsonValue& value, const std::string& where) {
@@ -57,9 +59,9 @@ void check_tool(FieldReader& reader, const JsonValue& value, const std::string& 
 
 }  // namespace
 
-void read_chat_fields(FieldReader& reader, ChatPart& chat) {
-  read_messages(reader, chat.messages_json);
-  read_template_variables(reader, chat.extra_json);
+void read_chat_fields(FieldReader& reader, JsonValue::Object& body, ChatPart& chat) {
+  read_messages(reader, body, chat.messages);
+  read_template_variables(reader, body, chat.variables);
   const auto add_generation_prompt = reader.boolean("add_generation_prompt");
   reader.read_into("continue_final_message", chat.continue_final_message);
   chat.add_generation_prompt = add_generation_prompt.value_or(!chat.continue_final_message);
@@ -71,7 +73,7 @@ void read_chat_fields(FieldReader& reader, ChatPart& chat) {
   reader.refuse_unless_neutral(kRefused);
 }
 
-void read_tools(FieldReader& reader, std::string& out) {
+void read_tools(FieldReader& reader, JsonValue::Object& body, JsonValue& out) {
   const JsonValue* value = reader.find("tools");
   if (value == nullptr) return;
   const JsonValue::Array* tools = value->array();
@@ -85,7 +87,7 @@ void read_tools(FieldReader& reader, std::string& out) {
   for (std::size_t i = 0; i < tools->size() && !reader.failed(); ++i) {
     check_tool(reader, (*tools)[i], fmt::format("tools[{}]", i));
   }
-  if (!tools->empty()) append_json(*value, out);
+  if (!tools->empty()) out = std::move(*find_member(body, "tools"));
 }
 
 }  // namespace sluice

@@ -5,35 +5,30 @@
 #include <utility>
 
 #include "server/chat_fields.h"
-#include "server/json_writer.h"
 
 namespace sluice {
 namespace {
 
-// One message on its way: where it is, for errors, and the reader that keeps the first fault.
-class MessageWriter {
+// Checks one message: `where` names it in errors, and the reader keeps the first error.
+class MessageReader {
  public:
-  MessageWriter(FieldReader& reader, std::string where, const JsonValue::Object& message)
+  MessageReader(FieldReader& reader, std::string where, JsonValue::Object& message)
       : reader_(reader), where_(std::move(where)), message_(message) {}
 
-  void write(std::string& out) {
+  // Moves the fields that the template sees out of the message.
+  JsonValue::Object take() {
     check_role();
     check_content();
     check_tool_calls();
     refuse_parts_that_are_not_text();
-    if (reader_.failed()) return;
-    out += '{';
-    bool first = true;
-    for (const JsonMember& member : message_) {
+    JsonValue::Object kept;
+    if (reader_.failed()) return kept;
+    for (JsonMember& member : message_) {
       // If a name appears twice, the last value is used.
       if (find_member(message_, member.name) != &member.value || left_out(member)) continue;
-      if (!first) out += ',';
-      first = false;
-      append_json_string(member.name, out);
-      out += ':';
-      append_json(member.value, out);
+      kept.push_back(std::move(member));
     }
-    out += '}';
+    return kept;
   }
 
  private:
@@ -171,29 +166,30 @@ class MessageWriter {
 
   FieldReader& reader_;
   std::string where_;
-  const JsonValue::Object& message_;
+  JsonValue::Object& message_;
   std::string role_;
 };
 
-// find_member is a walk; this keeps a hostile message from making it a square.
+// find_member is a linear search; the limit keeps a hostile message from making the check
+// quadratic.
 constexpr std::size_t kMaxMessageFields = 64;
 
 }  // namespace
 
-void read_messages(FieldReader& reader, std::string& out) {
-  const JsonValue::Array* messages = reader.array("messages");
-  if (messages == nullptr) {
+void read_messages(FieldReader& reader, JsonValue::Object& body, JsonValue& out) {
+  if (reader.array("messages") == nullptr) {
     if (!reader.failed()) reader.missing("messages", "a non-empty array of messages");
     return;
   }
+  JsonValue* value = find_member(body, "messages");
+  JsonValue::Array* messages = value->array();
   if (messages->empty()) {
     reader.bad("messages", "is empty; expected at least one message");
     return;
   }
-  out.assign(1, '[');  // from a literal g++ 12 at -O2 warns falsely of an overlap
   for (std::size_t i = 0; i < messages->size() && !reader.failed(); ++i) {
     const std::string where = fmt::format("messages[{}]", i);
-    const JsonValue::Object* message = (*messages)[i].object();
+    JsonValue::Object* message = (*messages)[i].object();
     if (message == nullptr || message->size() > kMaxMessageFields) {
       const std::string got = message == nullptr ? shown_value((*messages)[i])
                                                  : fmt::format("{} fields", message->size());
@@ -202,10 +198,9 @@ void read_messages(FieldReader& reader, std::string& out) {
                                     got, kMaxMessageFields));
       return;
     }
-    if (i > 0) out += ',';
-    MessageWriter(reader, where, *message).write(out);
+    *message = MessageReader(reader, where, *message).take();
   }
-  out += ']';
+  out = std::move(*value);
 }
 
 }  // namespace sluice

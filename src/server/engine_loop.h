@@ -1,7 +1,7 @@
-// EngineLoop: the border between the server's event loop and an engine that runs elsewhere.
+// EngineLoop: the interface between the server's event loop and an engine that runs elsewhere.
 // Requests, cancellations and ended choices go in through a bounded inbox; the results of each step
 // come out in batches. The engine may run on a thread (ThreadedEngineLoop) or, later, in another
-// process: callers see no difference, and everything that crosses the border is plain data.
+// process: callers see no difference, and all data that crosses the interface is plain.
 //
 // Each implementation is made with a `wake` function. It calls `wake`, on any thread, once for each
 // batch that is ready to take and at each change of state.
@@ -70,7 +70,7 @@ struct OutputBatch {
   std::vector<PromptLogprob> prompt_logprobs;
   std::vector<RefusedRequest> refused;
   std::vector<StepRecord> steps;
-  std::vector<RequestProgress> progress;  // when has_progress: it was asked for
+  std::vector<RequestProgress> progress;  // if has_progress: the answer to ask_progress()
   bool has_progress = false;
   EngineGauges gauges;
 
@@ -96,17 +96,17 @@ class EngineLoop {
   // Errors: kResourceExhausted (the inbox is full; the message has the numbers), kUnavailable
   // (loading, failed or stopped). REQUIRES: the id was never used before.
   virtual Status submit(Request request) = 0;
-  // A request that no step has seen yet runs in none. Its choices are reported kCancelled. Ignores
-  // requests that are unknown or finished.
+  // Cancels a request. If no step has planned it yet, none will. Its choices are reported as
+  // kCancelled. Unknown and finished requests are ignored.
   virtual void cancel(RequestId id) = 0;
   // REQUIRES: the choice has reported a token.
   virtual void end_choice(RequestId id, std::int32_t choice, FinishReason reason) = 0;
-  // The next batch carries the progress of all unfinished requests. Nothing comes before the state
-  // is kReady. An engine that fails or stops first answers with none.
+  // The next batch has the progress of all unfinished requests. There is no answer before the state
+  // is kReady. If the engine fails or stops first, the progress is empty.
   virtual void ask_progress() = 0;
 
-  // Clears `batch` and swaps everything reported since the last call into it. If that is nothing,
-  // `wake` is called again when there is something.
+  // Clears `batch` and swaps everything reported since the last call into it. If there is nothing,
+  // `wake` is called when there is something.
   virtual void take(OutputBatch& batch) = 0;
 
   virtual std::int32_t max_requests() const = 0;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/json_document.h"
 #include "base/token_id.h"
 #include "front/prompt_truncation.h"
 #include "front/sampling_defaults.h"
@@ -29,11 +30,11 @@ enum class ApiKind : std::uint8_t { kChat, kCompletion };
 // A prompt of /v1/completions: text, or token ids used as they are.
 using CompletionPrompt = std::variant<std::string, std::vector<TokenId>>;
 
-// The parts of a chat as JSON texts, which is how templates take them.
+// The parts of a chat as checked JSON, moved out of the request's body.
 struct ChatPart {
-  std::string messages_json;
-  std::string tools_json;  // empty = none
-  std::string extra_json;  // chat_template_kwargs; empty = none
+  JsonValue messages;   // an array of objects
+  JsonValue tools;      // an array; null = none
+  JsonValue variables;  // an object: chat_template_kwargs; null = none
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 };

@@ -75,7 +75,7 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
 std::optional<ApiError> Generations::refuse(const Generation& generation) const {
   const std::size_t prompts = generation.num_prompts();
   if (prompts > static_cast<std::size_t>(engine_.max_requests())) {
-    // Not even an empty queue has room for the call, so there is no use in trying again.
+    // Even an empty queue has no room for the call, so a retry is useless.
     return bad_field("prompt", fmt::format("prompt: got {} prompts; this server holds {} requests "
                                            "at once (--max-queue), send fewer in one call",
                                            prompts, engine_.max_requests()));
@@ -150,7 +150,7 @@ void Generations::take_batch() {
 }
 
 void Generations::make_answer(RequestId first_id, WholeAnswer answer) {
-  // The worker also destroys the data of the answer, which takes time; the loop gets the text.
+  // The worker also destroys the answer's data, which takes time; the loop gets the text only.
   // Shared because std::function copies its captures.
   const auto data = std::make_shared<std::optional<WholeAnswer>>(std::move(answer));
   // Shared for the same reason.
@@ -172,7 +172,7 @@ void Generations::make_answer(RequestId first_id, WholeAnswer answer) {
       });
 }
 
-// A step computes prompt tokens, and one token for each one it makes but the first of a choice.
+// A step computes prompt tokens, and one token for each output token except the first of a choice.
 void Generations::note_throughput(TimePoint now, std::int64_t later_tokens) {
   std::int64_t computed = 0;
   for (const StepRecord& step : batch_.steps) computed += step.tokens;

@@ -1,4 +1,4 @@
-// Pieces of JSON text, appended to a string without a tree in between.
+// Appends pieces of JSON text to a string, without a tree.
 // Pure functions; any thread.
 #pragma once
 

@@ -1,5 +1,4 @@
-// LiveStats: tokens per second and latencies of the last seconds, for the page. /metrics has the
-// exact figures.
+// LiveStats: recent tokens per second and latencies, for the page. /metrics has the exact figures.
 // Owner: Generations. Threads: the event loop's. Cost: constant memory; percentiles sort a copy.
 #pragma once
 

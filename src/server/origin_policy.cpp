@@ -25,8 +25,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// One spelling for a host: addresses as inet_ntop writes them, names in lower case without the dot
-// of the root.
+// The canonical spelling of a host: addresses as inet_ntop writes them, names in lower case without
+// a final dot.
 std::string canonical_host(std::string_view host) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const std::string text = lower(host.substr(0, host.find('%')));  // without an IPv6 zone
@@ -173,7 +173,7 @@ std::optional<http::Response> preflight_response(const http::Request& head) {
   response.status = 204;
   response.headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST"},
                       {"Access-Control-Max-Age", "600"}};
-  // Clients send headers of their own, so the answer allows what the browser asks for.
+  // Clients send custom headers, so the answer allows the headers that the browser requests.
   if (const std::string* asked = head.header("Access-Control-Request-Headers")) {
     response.headers.push_back({"Access-Control-Allow-Headers", *asked});
   }

@@ -1,13 +1,13 @@
-// OriginPolicy: which names a request may call this server by, and which web pages may call it. A
-// browser runs pages of any site. Without these checks such a page could call a server on the
-// user's machine: by a DNS name that it points at 127.0.0.1 (DNS rebinding), or by a plain form
-// (CSRF).
+// OriginPolicy: the host names by which a request may address this server, and the web pages that
+// may call it. A browser runs pages of any site. Without these checks such a page could call a
+// server on the user's machine: by a DNS name that it points at 127.0.0.1 (DNS rebinding), or by a
+// plain form (CSRF).
 //
 // Host: loopback names and addresses, the address that the connection came in on, the host that
 // `--host` names, and `--allowed-host`. Ports are not compared. A request without a host passes: no
 // browser sends one.
-// Origin: the server's own, that is the request's host and port, and `--cors-origin`. A request
-// without the header passes: browsers send it with every POST.
+// Origin: the server's own (the request's host and port) and `--cors-origin`. A request without the
+// header passes, because browsers send it with every POST.
 // Immutable: any thread.
 #pragma once
 
@@ -51,8 +51,8 @@ class OriginPolicy {
 
 // The headers by which a browser lets a page of `origin` read an answer.
 std::vector<http::Header> cors_headers(std::string_view origin);
-// The answer to a browser that asks beforehand (OPTIONS with Access-Control-Request-Method);
-// nullopt: the request is something else. REQUIRES: the origin is allowed.
+// The answer to a preflight request (OPTIONS with Access-Control-Request-Method); nullopt for any
+// other request. REQUIRES: the origin is allowed.
 std::optional<http::Response> preflight_response(const http::Request& head);
 
 }  // namespace sluice

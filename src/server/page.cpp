@@ -28,7 +28,7 @@ std::string base64(const Sha256Digest& digest) {
   return out;
 }
 
-// The digests of what stands between <tag> and </tag>, as sources of a policy.
+// The digests of the text between <tag> and </tag>, as sources of a policy.
 std::string sources_of(std::string_view html, std::string_view tag) {
   const std::string open = fmt::format("<{}>", tag);
   const std::string close = fmt::format("</{}>", tag);

@@ -117,7 +117,7 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
   PromptPart part;
   part.prompt = *std::move(prompt);
   part.sampling = call.sampling;
-  // Completions have OpenAI's default of 16 tokens, chats all that the context leaves.
+  // The default of completions is OpenAI's 16 tokens, of chats all the room in the context.
   const MissingMaxTokens missing =
       call.kind == ApiKind::kChat ? MissingMaxTokens::kModelOrContext : MissingMaxTokens::kKeep;
   if (auto status = complete_sampling(call.given, model.generation, missing, model.limits,
@@ -157,22 +157,22 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
 
 ChatParts chat_parts(const ChatPart& chat) {
   ChatParts parts;
-  parts.messages_json = chat.messages_json;
-  parts.tools_json = chat.tools_json;
-  parts.extra_json = chat.extra_json;
+  parts.messages_json = &chat.messages;
+  if (!chat.tools.is_null()) parts.tools_json = &chat.tools;
+  if (!chat.variables.is_null()) parts.extra_json = &chat.variables;
   parts.add_generation_prompt = chat.add_generation_prompt;
   parts.continue_final_message = chat.continue_final_message;
-  // Clients send a call's arguments as a JSON string; templates mostly want the object in it.
+  // Clients send a call's arguments as a JSON string; most templates need the object in it.
   parts.tool_arguments = ToolArguments::kParsed;
   parts.content_parts = ContentParts::kJoinedText;
   return parts;
 }
 
-// The model never sees tools that the template leaves out.
+// Without this check, a template that ignores tools would hide them from the model.
 ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat) {
-  if (chat.tools_json.empty() || !model.templates) return {};
+  if (chat.tools.is_null() || !model.templates) return {};
   const auto chosen = model.templates->choose(ToolsGiven::kYes);
-  if (!chosen || (*chosen)->reads_tools()) return {};  // rendering says what is wrong
+  if (!chosen || (*chosen)->reads_tools()) return {};  // rendering reports the problem
   return tl::unexpected(unsupported_field(
       "tools", fmt::format("tools: the chat template of {} does not show tools to the model; "
                            "describe them in a message, or leave them out",

@@ -20,7 +20,7 @@ bool is_sane_request_id(std::string_view id) {
 
 std::uint64_t random_bits() {
   std::uint64_t bits = 0;
-  // So few bytes come whole, once the system is up.
+  // getrandom() returns this few bytes in one call, once the system is up.
   CHECK(getrandom(&bits, sizeof(bits), 0) == sizeof(bits));
   return bits;
 }

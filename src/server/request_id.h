@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// 1 to 128 letters, digits and any of - _ . : so that it can stand in headers and logs.
+// 1 to 128 letters, digits and any of - _ . : which are safe in headers and logs.
 bool is_sane_request_id(std::string_view id);
 
-// 64 bits from the system's generator: for ids, and for seeds of requests that bring none.
+// 64 bits from the system's generator: for ids, and for seeds of requests without one.
 std::uint64_t random_bits();
 
 // `prefix` and 24 hexadecimal digits.

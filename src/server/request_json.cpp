@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -91,7 +90,7 @@ tl::unexpected<ApiError> bad_body(std::string message) {
   return tl::unexpected(bad_field("", std::move(message)));
 }
 
-// At least as many as there are values; every value but the first follows a comma, a bracket or a
+// Counts an upper bound of the values: every value but the first follows a comma, a bracket or a
 // colon.
 bool more_values_than(std::string_view text, std::size_t limit) {
   std::size_t count = 1;
@@ -139,19 +138,6 @@ std::string shown_text(std::string_view text) {
 }
 
 }  // namespace
-
-double JsonDecimal::value() const {
-  double result = 0;
-  std::from_chars(text.data(), text.data() + text.size(), result);
-  return result;
-}
-
-const JsonValue* find_member(const JsonValue::Object& object, std::string_view name) {
-  for (auto it = object.rbegin(); it != object.rend(); ++it) {
-    if (it->name == name) return &it->value;
-  }
-  return nullptr;
-}
 
 ApiResult<JsonValue> read_json_or_explain(std::string_view body) {
   TreeBuilder builder;

@@ -54,7 +54,7 @@ TEST(ParseRequestJson, SaysWhereABodyIsNotUtf8) {
 }
 
 TEST(ParseRequestJson, AnErrorNeverQuotesHalfACharacter) {
-  // The parser stops behind the first byte of the letter.
+  // The parser stops after the first byte of the letter.
   EXPECT_EQ(fault("{\"a\"\xC3\xA4:1}"),
             "the body is not valid JSON at byte offset 4: syntax error while parsing object "
             "separator - invalid literal; expected ':'");

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// vLLM's names where OpenAI has none: a request of an OpenAI client never ends like this.
+// vLLM's names for reasons that OpenAI does not have.
 std::string_view api_finish_reason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone: return "";

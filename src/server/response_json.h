@@ -1,5 +1,5 @@
-// The JSON that answers carry: whole objects, and the chunks of a stream (without SSE framing),
-// exactly as the `openai` client and vLLM have them. Pure functions; the hot one, a chunk with a
+// Writes the JSON of answers: whole objects, and the chunks of a stream (without SSE framing),
+// exactly as the `openai` client and vLLM expect them. Pure functions; the hot one, a chunk with a
 // piece of text, is built without a JSON tree.
 // Threads: any.
 #pragma once
@@ -37,7 +37,7 @@ struct AnswerHead {
 // One token with its alternatives, as text.
 struct TokenLogprobText {
   TokenId id = 0;
-  std::string bytes;  // what it stands for; maybe half a character
+  std::string bytes;  // the token's bytes; possibly a part of a character
   float logprob = 0.0F;
 };
 struct OutputTokenLogprobs {
@@ -47,8 +47,8 @@ struct OutputTokenLogprobs {
   std::int64_t text_offset = 0;       // of the token in the choice's text, for completions
 };
 
-// The log-probabilities of a choice's tokens. `get` replaces `out` with those of one token: a long
-// answer is never held as text and as JSON at the same time.
+// The log-probabilities of a choice's tokens. `get` replaces `out` with those of one token, so that
+// a long answer is never in memory as text and as JSON at the same time.
 struct LogprobList {
   std::size_t size = 0;
   std::function<void(std::size_t index, OutputTokenLogprobs& out)> get;
@@ -111,7 +111,7 @@ struct ChunkPart {
   const Usage* usage = nullptr;                            // nullptr: absent
 };
 
-// Appends chunks for one stream; keeps the parts that repeat.
+// Appends the chunks of one stream; caches the parts that repeat.
 class ChunkWriter {
  public:
   explicit ChunkWriter(const AnswerHead& head);

@@ -18,7 +18,7 @@ int RetryAfter::refused(TimePoint now) {
   const TimePoint oldest = finished_[(count_ - kept) % kHistory];
   const double seconds = std::max(1e-3, to_seconds(now - oldest));
   const double per_second = static_cast<double>(kept) / seconds;
-  // Refusals beyond the longest wait do not count: a client that asks again and again must not
+  // Refusals beyond the longest wait do not count, so that a client that retries often does not
   // cause long waits for others.
   const double most = std::ceil(kMaxSeconds * per_second);
   refused_since_ = std::min(refused_since_, static_cast<int>(std::min(most, 1e9)));

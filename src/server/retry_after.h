@@ -1,4 +1,4 @@
-// RetryAfter: estimates when a client that found the queue full may find a place, from the rate at
+// RetryAfter: estimates when a client that found the queue full should retry, from the rate at
 // which requests finish.
 // Owner: the API service. Threads: the event loop's.
 #pragma once
@@ -16,7 +16,7 @@ class RetryAfter {
   static constexpr int kMaxSeconds = 60;
 
   void finished(TimePoint now);
-  // Each refused client waits behind those refused since the last place became free.
+  // Each refused client waits after those refused since the last place became free.
   int refused(TimePoint now);
 
  private:

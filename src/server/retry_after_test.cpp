@@ -18,7 +18,7 @@ TEST(RetryAfter, FollowsTheRateAtWhichRequestsFinish) {
   for (int i = 0; i < 10; ++i) retry.finished(TimePoint{seconds(5 * i)});
   const TimePoint now{seconds(50)};
   EXPECT_EQ(retry.refused(now), 5);
-  EXPECT_EQ(retry.refused(now), 10);  // behind the first
+  EXPECT_EQ(retry.refused(now), 10);  // after the first
   retry.finished(now);
   EXPECT_EQ(retry.refused(TimePoint{seconds(55)}), 10);
 }

@@ -39,7 +39,7 @@ struct RouteMatch {
 };
 RouteMatch find_route(std::string_view method, std::string_view path);
 
-// The id behind /v1/models/, with %XX decoded. An invalid %XX stays as it is.
+// The id after /v1/models/, with %XX decoded. An invalid %XX is kept unchanged.
 std::string model_id_of(std::string_view path);
 
 }  // namespace sluice

@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxChoicesPerPrompt = 128;  // as validate() has it
+constexpr std::int64_t kMaxChoicesPerPrompt = 128;  // the limit of validate()
 constexpr std::int64_t kMinInt32 = std::numeric_limits<std::int32_t>::min();
 
 void read_int32(FieldReader& reader, std::string_view name, std::int64_t min, std::int64_t max,
@@ -67,7 +67,8 @@ void read_logit_bias(FieldReader& reader, std::vector<std::pair<TokenId, float>>
                                          kMaxLogitBiases));
     return;
   }
-  std::map<TokenId, float> biases;  // in order of ids; of one given twice the last counts
+  std::map<TokenId, float>
+      biases;  // in order of ids; if an id is given twice, the last bias is used
   for (const JsonMember& member : *object) {
     TokenId id = -1;
     const char* end = member.name.data() + member.name.size();
@@ -159,7 +160,7 @@ void read_account_fields(FieldReader& reader, GenerationCall& call) {
   read_int32(reader, "priority", kMinInt32, kMaxInt32, call.priority);
 }
 
-// Known to vLLM or the OpenAI API, and not served; in both calls.
+// Fields of vLLM or the OpenAI API that are not served, in both calls.
 constexpr RefusedField kRefused[] = {
     {"use_beam_search", Neutral::kFalse, "ask for several choices with n"},
     {"length_penalty", Neutral::kOne, "it belongs to beam search"},

@@ -24,14 +24,15 @@ inline constexpr std::size_t kMaxUserBytes = 512;
 inline constexpr std::size_t kMaxCacheSaltBytes = 1024;
 
 // Reads model, sampling, streaming and vLLM's extras, and refuses known fields that are not served.
-// The fields for length and logprobs are not read here: the two calls name them differently.
+// The fields for length and logprobs are not read here, because the two calls name them
+// differently.
 void read_common_fields(FieldReader& reader, GenerationCall& call);
 
-// The field that an error of validate() is about: its messages begin with the name.
+// The field that an error of validate() names at the start of its message.
 std::string sampling_field(const Error& error);
 
-// The ranges of SamplingParams. `max_tokens_name` and `logprobs_name` are what the call names those
-// fields; where max_tokens was not given and no default holds, it is not looked at.
+// Checks the ranges of SamplingParams. `max_tokens_name` and `logprobs_name` are the call's names
+// of those fields. max_tokens is not checked if it was not given and has no default.
 void check_sampling(FieldReader& reader, const GenerationCall& call,
                     std::string_view max_tokens_name, std::string_view logprobs_name);
 

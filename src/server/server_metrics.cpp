@@ -17,7 +17,7 @@ std::vector<double> token_bounds() {
   return decade_bounds(std::array{1.0, 2.0, 5.0}, 1, 1'000'000);
 }
 
-// As vLLM has it in the label finished_reason.
+// The value of vLLM's label finished_reason.
 constexpr std::string_view vllm_reason(FinishReason reason) {
   return reason == FinishReason::kCancelled ? "abort" : finish_reason_name(reason);
 }
@@ -240,7 +240,8 @@ void ServerMetrics::write_parameters(PrometheusWriter& writer) const {
 void ServerMetrics::write_server(PrometheusWriter& writer) const {
   writer.gauge("unfinished_requests", "Requests running, waiting or on their way to the engine.");
   write_number(writer, unfinished_requests_);
-  writer.gauge("max_unfinished_requests", "Requests beyond so many unfinished ones are refused.");
+  writer.gauge("max_unfinished_requests",
+               "The largest number of unfinished requests; further requests are refused.");
   write_number(writer, options_.max_requests);
   writer.counter("requests_refused_total", "Requests for the model that were refused, by reason.");
   for (const Labelled& refused : refused_) {

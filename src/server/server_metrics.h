@@ -1,6 +1,6 @@
-// ServerMetrics: all metrics of /metrics, under our prefix and vLLM's names where vLLM has one;
-// docs/metrics.md explains each. Callers record plain structs; the class knows no sockets and no
-// engine.
+// ServerMetrics: all metrics of /metrics, with our prefix and, if there is one, vLLM's name;
+// docs/metrics.md explains each. Callers record plain structs; the class depends on neither sockets
+// nor engine.
 // Owner: the command. Threads: one, the event loop's. Recording allocates only when a label value
 // is new.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace sluice {
 
-// A request that the engine's inbox has taken.
+// A request that the engine's inbox has accepted.
 struct AdmittedRequest {
   std::int32_t n = 1;
   std::int32_t max_tokens = 0;
@@ -37,7 +37,7 @@ struct FirstToken {
   TimePoint time;
 };
 
-// One choice's life, once it has ended. A time is zero when it did not come that far.
+// The times of an ended choice. A time is zero if the choice did not reach that point.
 struct RequestTimes {
   FinishReason reason = FinishReason::kNone;
   std::int32_t prompt_tokens = 0;
@@ -49,7 +49,7 @@ struct RequestTimes {
   TimePoint end;
 };
 
-// The KV cache as it was set up when the model was loaded.
+// The KV cache's configuration at the load of the model.
 struct CacheConfig {
   std::int32_t block_size = 0;  // tokens
   std::int32_t num_blocks = 0;
@@ -72,7 +72,7 @@ class ServerMetrics {
   // `reason`: a fixed word, "queue_full", "draining", ...
   void request_refused(std::string_view reason);
   void first_token(const FirstToken& first);
-  // Output tokens of one choice from one step; `gap`: since that choice's tokens before them.
+  // Output tokens of one choice from one step; `gap`: since that choice's previous tokens.
   void tokens(std::int64_t count, std::optional<Duration> gap);
   // From the commit of the step that gave a chunk until the chunk was given to the socket.
   void tokens_delivered(Duration delay) { token_delivery_.record(to_seconds(delay)); }
@@ -92,7 +92,7 @@ class ServerMetrics {
   void write(std::string& out) const;
 
  private:
-  // Counters of one family, by two label values. They are few, so a search is linear.
+  // Counters of one family, by two label values. There are few, so the search is linear.
   struct Labelled {
     std::string first;
     std::string second;

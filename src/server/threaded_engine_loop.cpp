@@ -17,8 +17,8 @@
 namespace sluice {
 namespace {
 
-// Between two steps the engine takes at least one new request and about this many prompt tokens, so
-// that a burst of long prompts does not stall running streams.
+// Between two steps the engine accepts at least one new request and at most about this many prompt
+// tokens, so that a burst of long prompts does not stall running streams.
 constexpr std::int64_t kTokensTakenPerStep = 65536;
 
 struct Submission {
@@ -53,7 +53,7 @@ void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch
   batch.events.push_back(event);
 }
 
-// The end of a request that never reached the engine.
+// Appends the end of a request that never reached the engine.
 void append_cancelled(const Request& request, TimePoint now, OutputBatch& batch) {
   for (std::int32_t choice = 0; choice < request.sampling.n; ++choice) {
     OutputEvent event;
@@ -69,7 +69,7 @@ EngineGauges gauges_of(const Engine& engine) {
   EngineGauges gauges;
   gauges.running = engine.scheduler().num_running();
   gauges.waiting = engine.scheduler().num_waiting();
-  // The most there may be: memory by need is nearly full at any size.
+  // The maximum, because KV memory that grows by need is nearly full at any size.
   gauges.kv_blocks = engine.kv().options().max_blocks - 1;
   gauges.kv_blocks_used = engine.kv().num_used_blocks();
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
@@ -103,7 +103,7 @@ struct ThreadedEngineLoop::Impl {
         wake(std::move(loop_wake)),
         when_idle(std::move(loop_when_idle)) {}
 
-  // Any thread, with `mutex` held.
+  // Any thread; REQUIRES: the caller holds `mutex`.
   std::size_t num_unfinished() const { return inbox.size() + num_taken; }
   bool has_mail() const {
     return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty();
@@ -132,13 +132,13 @@ struct ThreadedEngineLoop::Impl {
 
   mutable std::mutex mutex;
   std::condition_variable mail;
-  // Guarded by `mutex`: what goes in...
+  // Guarded by `mutex`: the input...
   std::deque<Submission> inbox;
   std::vector<RequestId> cancels;
   std::vector<EndedChoice> ended;
   bool progress_wanted = false;
   bool stopping = false;
-  // ... and what comes out.
+  // ... and the output.
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
   std::size_t num_taken = 0;  // requests taken out of the inbox and not finished
@@ -148,7 +148,7 @@ struct ThreadedEngineLoop::Impl {
 
   // A step is being committed, and `wake` was called for it.
   std::atomic<bool> announced = false;
-  // On a single core a thread that spins for the commit delays it.
+  // On a single core, a thread that spins until the commit would delay it.
   const bool may_announce = available_cpus() > 1;
 
   // The engine's thread only.
@@ -295,7 +295,7 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
   if (news) wake();
 }
 
-// With `mutex` held. True when progress was wanted.
+// True when progress was requested. REQUIRES: the caller holds `mutex`.
 bool ThreadedEngineLoop::Impl::answer_progress() {
   if (!progress_wanted) return false;
   progress_wanted = false;
@@ -336,7 +336,7 @@ void ThreadedEngineLoop::Impl::fail(Error error) {
   wake();
 }
 
-// Ends everything; at most the steps in flight still run.
+// Ends all requests; only the steps in flight still run.
 void ThreadedEngineLoop::Impl::shut_down() {
   {
     const std::lock_guard lock(mutex);

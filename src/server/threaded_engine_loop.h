@@ -1,7 +1,7 @@
 // ThreadedEngineLoop: an EngineLoop whose engine runs on a thread of its own in this process. The
-// thread never parses, renders, writes to disk or waits for a client. It appends results to the
-// pending batch and calls `wake` as soon as a step's tokens are there, before it commits the step:
-// the consumer's thread takes about as long to wake up as the engine takes to commit.
+// thread never parses, renders, writes to disk or waits for a client. It calls `wake` as soon as a
+// step's tokens are computed, then commits the step and appends the results to the pending batch.
+// The consumer's thread takes about as long to wake up as the engine takes to commit.
 //
 // Owner: the command. Threads: start() and stop() from the owner's; the rest as EngineLoop says.
 // `wake` is called on the engine's thread. Limits: Options::max_requests; take() spins for a step
@@ -27,7 +27,7 @@ class ThreadedEngineLoop final : public EngineLoop {
 
   struct Options {
     std::int32_t max_requests =
-        1024;  // unfinished at once, running or waiting; one more is refused
+        1024;  // unfinished requests, running or waiting; a further one is refused
   };
 
   // The time without a request after which `when_idle` is called.

@@ -62,9 +62,10 @@ ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string
   for (std::size_t i = 0; i < call->tokens.size(); ++i) {
     const TokenId id = call->tokens[i];
     if (id >= 0 && id < model.limits.vocab_size) continue;
-    return tl::unexpected(bad_field(fmt::format("tokens[{}]", i),
-                                    fmt::format("{} is no token id of this model; ids are 0 to {}",
-                                                id, model.limits.vocab_size - 1)));
+    return tl::unexpected(
+        bad_field(fmt::format("tokens[{}]", i),
+                  fmt::format("{} is not a token id of this model; ids are 0 to {}", id,
+                              model.limits.vocab_size - 1)));
   }
   return TokenizeReply{
       detokenize_json(model.tokenizer.decode(call->tokens, SkipSpecialTokens::kNo)),

@@ -17,7 +17,7 @@ void read_model(FieldReader& reader, std::optional<std::string>& out) {
 }  // namespace
 
 ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields unknown) {
-  const auto object = parse_request_json(body);
+  auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   TokenizeCall call;
   FieldReader reader(*object, "", ignored_of(call, unknown));
@@ -30,8 +30,8 @@ ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields
     call.prompt = *prompt;
   } else if (has_messages) {
     ChatPart chat;
-    read_chat_fields(reader, chat);
-    read_tools(reader, chat.tools_json);
+    read_chat_fields(reader, *object, chat);
+    read_tools(reader, *object, chat.tools);
     call.chat = std::move(chat);
     call.add_special_tokens = false;  // the template has them
   } else if (!reader.failed()) {

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "server/generation_call.h"
+#include "server/request_json.h"
 
 namespace sluice {
 namespace {
@@ -25,9 +28,16 @@ TEST(ParseTokenizeCall, ReadsATextOrAChat) {
   EXPECT_EQ(chat->model, "m");
   EXPECT_FALSE(chat->prompt);
   ASSERT_TRUE(chat->chat);
-  EXPECT_EQ(chat->chat->messages_json, R"([{"role":"user","content":"hi"}])");
-  EXPECT_EQ(chat->chat->tools_json, R"([{"type":"function","function":{"name":"f"}}])");
-  EXPECT_EQ(chat->chat->extra_json, R"({"a":1})");
+  std::string parts;
+  for (const JsonValue* part :
+       {&chat->chat->messages, &chat->chat->tools, &chat->chat->variables}) {
+    append_json(*part, parts);
+    parts += '\n';
+  }
+  EXPECT_EQ(parts,
+            "[{\"role\":\"user\",\"content\":\"hi\"}]\n"
+            "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]\n"
+            "{\"a\":1}\n");
   EXPECT_FALSE(chat->chat->add_generation_prompt);
   EXPECT_FALSE(chat->add_special_tokens);
 }

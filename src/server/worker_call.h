@@ -1,5 +1,5 @@
 // WorkerCall: one HTTP call while the workers have it. The loop keeps the exchange; the worker has
-// the body and asks stop() from inside its work.
+// the body and calls stop() during its work.
 // Owner: shared by the loop and the worker's job, whichever ends last. Threads: `exchange` and
 // `record` the loop's; `body` the worker's while the job runs; the rest any.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// The work of one call on a worker may take this long.
+// The time limit of one call's work on a worker.
 inline constexpr Duration kMaxWorkTime = std::chrono::seconds(30);
 
 struct WorkerCall {

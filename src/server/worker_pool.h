@@ -1,7 +1,7 @@
 // WorkerPool: a few threads for work that is too long for the event loop: parsing bodies, rendering
-// templates, tokenizing, writing long answers. Jobs start in the order in which they came, except
-// that long jobs leave one thread free for short ones: many long jobs do not hold up short ones. A
-// job learns which worker runs it (0 to threads - 1), so that working memory can be kept per
+// templates, tokenizing, writing long answers. Jobs start in order of submission, except that long
+// jobs leave one thread free for short jobs, so that long jobs do not hold up short ones. A job
+// gets the index of its worker (0 to threads - 1), so that callers can keep working memory per
 // worker. Jobs must not throw.
 // Owner: the command. Threads: submit(), try_submit(), drop() and pending() from any; the rest from
 // the owner's.
@@ -27,8 +27,8 @@ class WorkerPool {
  public:
   using Job = std::function<void(int worker)>;
 
-  // `max_pending`: jobs that may wait. `urgent`: where short jobs are marked until they have run;
-  // null = nowhere. REQUIRES: it outlives the pool.
+  // `max_pending`: jobs that may wait. `urgent` counts short jobs until they have run; null = they
+  // are not counted. REQUIRES: it outlives the pool.
   WorkerPool(int threads, std::size_t max_pending, UrgentWork* urgent = nullptr);
   ~WorkerPool();  // stops
   WorkerPool(const WorkerPool&) = delete;
@@ -36,7 +36,7 @@ class WorkerPool {
 
   using Ticket = std::uint64_t;  // never 0
 
-  // Does nothing, and returns nothing, when max_pending jobs wait, and after stop().
+  // Queues a job. Returns nothing and does nothing if max_pending jobs wait, and after stop().
   std::optional<Ticket> try_submit(Job job, JobLength length = JobLength::kShort);
   // The same without the limit, for work that an accepted call still needs.
   std::optional<Ticket> submit(Job job, JobLength length = JobLength::kShort);
@@ -58,7 +58,7 @@ class WorkerPool {
 
   std::optional<Ticket> enqueue(Job job, JobLength length, std::size_t most);
   void run(int worker);
-  // With `mutex_` held.
+  // REQUIRES: the caller holds `mutex_`.
   Jobs::iterator first_that_may_run();
 
   const std::size_t max_pending_;

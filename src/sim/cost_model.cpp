@@ -21,12 +21,13 @@ Duration rounded(double seconds) {
   return Duration(static_cast<Duration::rep>(std::llround(seconds * 1e9)));
 }
 
-// Pairs of a query and a position that it sees: query i of `count` behind `context` tokens sees
-// min(context + i + 1, window).
+// The number of query-key pairs: query i of `count` after `context` tokens sees min(context + i +
+// 1, window) keys.
 double visible_pairs(double context, double count, double window) {
   const double full = count * context + count * (count + 1) / 2;
   if (window <= 0 || context + count <= window) return full;
-  const double growing = std::max(0.0, window - context);  // the first queries, below the window
+  const double growing =
+      std::max(0.0, window - context);  // the first queries, which see less than a window
   return growing * context + growing * (growing + 1) / 2 + (count - growing) * window;
 }
 
@@ -84,7 +85,8 @@ double CostModel::layer_matmul_time(std::int64_t tokens) {
   return sum;
 }
 
-// Chunks are bound by their operations or by the KV that each of them reads; decodes read theirs.
+// The time of chunks is bound by their operations or by the KV that each chunk reads, the time of
+// decodes by the KV that they read.
 double CostModel::attention_time(const BatchPlan& plan) const {
   const Deployment& d = deployment_;
   const std::int32_t window = d.model.window;
@@ -112,8 +114,8 @@ double CostModel::attention_time(const BatchPlan& plan) const {
   return time;
 }
 
-// A tree for the latency and a ring for the bytes, whose slowest link counts. Ranks of one node are
-// joined by NVLink or PCIe, nodes by the network.
+// Latency as of a tree, bytes as of a ring whose slowest link counts. NVLink or PCIe joins the
+// ranks of one node, the network joins nodes.
 double CostModel::all_reduce_time(double bytes) const {
   const Deployment& d = deployment_;
   if (d.tp == 1) return 0;
@@ -140,7 +142,7 @@ LayerTime CostModel::layer_time(const BatchPlan& plan) {
   time.matmul = layer_matmul_time(static_cast<std::int64_t>(plan.token_ids.size()));
   time.attention = attention_time(plan);
   // Two norms read and write the residual stream and their result; rotary positions and the KV
-  // write touch queries, keys and values twice; the activation reads what the MLP is wide.
+  // write touch queries, keys and values twice; the activation reads the MLP's width.
   const double qkv = layer_ops_[0].n;
   const double inner = (m.gated ? 3.0 : 2.0) * m.mlp / d.tp;
   const double bytes = (8.0 * m.hidden + 2.0 * qkv + inner) * kNumberBytes;

@@ -1,13 +1,16 @@
-// CostModel: a step's time on a deployment by a roofline of each operation. A GEMM takes the longer
-// of its bytes and its tiles of 128 x 128, whole waves of which run on the SMs; attention its
-// operations or the KV it reads; everything else its bytes. Between kernels pass microseconds, the
-// ranks of a layer sum their results over NVLink, PCIe or a network, and the host has costs of its
-// own (hardware.h). docs/simulator.md derives every term.
+// CostModel: predicts a step's time on a deployment with a roofline for each operation.
+// - A GEMM takes the longer of two times: for its bytes, and for its tiles of 128 x 128, which run
+//   on the SMs in whole waves.
+// - Attention takes the longer of the times for its operations and for the KV that it reads.
+// - Other kernels take the time for their bytes. A few microseconds pass between kernels.
+// - The ranks of a layer sum their results over NVLink, PCIe or a network. The host adds its own
+//   costs (hardware.h).
+// docs/simulator.md derives every term.
 //
-// Nothing here is fitted, and the form differs from the scheduler's linear predictor, so that a
-// predictor tried in simulation is wrong in the ways that a real one is.
+// No term is fitted, and the form differs from the scheduler's linear predictor. So a predictor
+// tested in simulation has errors like those on a real machine.
 //
-// Threads: one at a time: a table grows with the largest step seen. O(rows) per step.
+// Threads: one at a time, because a table grows with the largest step seen. O(rows) per step.
 #pragma once
 
 #include <array>
@@ -57,12 +60,12 @@ class CostModel final : public StepCost {
   double head_time(double rows) const;
 
   Deployment deployment_;
-  double flops_ = 0;            // achievable, of GEMMs
-  double attention_flops_ = 0;  // and of attention
+  double flops_ = 0;            // achievable in GEMMs
+  double attention_flops_ = 0;  // achievable in attention
   double bandwidth_ = 0;        // achievable
   std::array<Matmul, 4> layer_ops_;
   Matmul head_;
-  // By tiles of 128 tokens: the time of the tiles of each of a layer's GEMMs.
+  // By number of 128-token tiles: the compute time of each of a layer's GEMMs.
   std::vector<std::array<double, 4>> tile_times_;
 };
 

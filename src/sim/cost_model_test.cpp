@@ -47,7 +47,7 @@ TEST(CostModel, MoreOfAnythingTakesNoLess) {
     last = Duration(0);
     for (std::int32_t context = 0; context < 16000; context += 1000) {
       const Duration time = step_latency(cost, sample_step(32, context, 0, 0));
-      EXPECT_GE(time, last) << model.name << " behind " << context;
+      EXPECT_GE(time, last) << model.name << " after " << context;
       last = time;
     }
   }

@@ -20,8 +20,8 @@ double weight_bytes(const Deployment& d, std::int32_t stage) {
   return parameters * kNumberBytes / d.tp;
 }
 
-// A layer's buffers hold at once: the residual stream, a normalised copy and two results of
-// the hidden width, the queries, keys and values, and the MLP's inner results.
+// A layer's buffers hold at the same time: the residual stream, a normalised copy and two results
+// of the hidden width, the queries, keys and values, and the MLP's inner results.
 double activation_bytes_per_token(const Deployment& d) {
   const ModelShape& m = d.model;
   const double qkv = (static_cast<double>(m.heads) / d.tp + 2.0 * d.rank_kv_heads()) * m.head_dim;

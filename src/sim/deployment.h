@@ -1,5 +1,5 @@
-// Deployment: a model on some GPUs, split by tensor and pipeline parallelism, and how their memory
-// is spent. Plain data; any thread.
+// Deployment: a model on GPUs, split by tensor and pipeline parallelism, and the use of their
+// memory. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Deployment {
   ModelShape model;
   std::int32_t tp = 1;                // ranks that share each layer
   std::int32_t pp = 1;                // stages, each with a share of the layers
-  std::int32_t gpus_per_node = 8;     // beyond, the network is between them
+  std::int32_t gpus_per_node = 8;     // more GPUs communicate over the network
   double network_bandwidth = 12.5e9;  // of a node, bytes per second and direction: 100 Gbit/s
   HostStack host;
 
@@ -35,7 +35,7 @@ struct Deployment {
 // kInvalidArgument when the model cannot be split that way.
 Status check_deployment(const Deployment& deployment);
 
-// Bytes on the GPU with the least left.
+// Bytes on the GPU with the least free memory.
 struct MemoryPlan {
   double usable = 0;
   double weights = 0;
@@ -45,8 +45,8 @@ struct MemoryPlan {
   std::int32_t num_blocks = 0;  // the null block included
 };
 
-// `max_step_tokens` in a step, `context` tokens of one sequence. kResourceExhausted when not even
-// one context fits: says how much is missing.
+// `max_step_tokens` in a step, `context` tokens of one sequence. kResourceExhausted, with the
+// missing amount, if not even one context fits.
 Result<MemoryPlan> plan_memory(const Deployment& deployment, std::int64_t max_step_tokens,
                                std::int32_t context, std::int32_t block_size);
 

@@ -1,6 +1,6 @@
-// Hardware of the simulator: named GPUs by their data sheets, links between them, and what the
-// software above them costs the host. Numbers only; they were written down before the first
-// simulated figure and are not fitted to any (docs/simulator.md gives every source).
+// Hardware of the simulator: named GPUs by their data sheets, the links between them, and the host
+// costs of serving software. The numbers were fixed before the first simulated figure and are not
+// fitted (docs/simulator.md gives every source).
 // Constants; any thread. Units: bytes, seconds, operations.
 #pragma once
 
@@ -17,7 +17,7 @@ struct GpuSpec {
   double flops = 0;          // dense BF16/FP16 tensor operations per second, FP32 accumulation
   double bandwidth = 0;      // of the device memory, bytes per second
   double memory_bytes = 0;   // of the device
-  std::int32_t num_sms = 0;  // streaming multiprocessors: thread blocks of a GEMM run on them
+  std::int32_t num_sms = 0;  // streaming multiprocessors, which run the thread blocks of a GEMM
   // GPUs that NVLink joins: all of a node (8), pairs by a bridge (2), none (1).
   std::int32_t nvlink_group = 1;
   double nvlink_bandwidth = 0;  // bytes per second and direction
@@ -29,15 +29,15 @@ struct GpuSpec {
 // `native` is this engine: captured graphs, a scheduler of nanoseconds per sequence.
 struct HostStack {
   std::string_view name;
-  // The host launches a layer's kernels one by one in this time. Launches run ahead of the GPU, so
-  // a step takes at least as long as its launches. 0: a graph is replayed.
+  // The time to launch a layer's kernels one by one. Launches run ahead of the GPU, so a step takes
+  // at least as long as its launches. 0: a graph is replayed.
   double launch_per_layer = 0;
   double step = 0;     // between two steps, when the GPU waits
   double per_row = 0;  // and in addition for each sequence of the step
 };
 
-// How much of a data sheet's number well-written kernels reach, and fixed costs. One set for all
-// GPUs and models.
+// The share of a data sheet's number that well-written kernels reach, and fixed costs. One set for
+// all GPUs and models.
 struct Achievable {
   double matmul_flops = 0.70;
   double attention_flops = 0.50;
@@ -54,7 +54,7 @@ struct Achievable {
 
 inline constexpr Achievable kAchievable;
 
-// The cost of transfers beside compute: one after the other over one link.
+// The cost of transfers beside compute, which run one after another over one link.
 struct TransferCost {
   double latency = 0;  // seconds before the first byte
   double bytes_per_second = 1;

@@ -1,5 +1,5 @@
-// Shapes of published models, as far as a step's time and memory depend on them. Constants from
-// their config.json; any thread.
+// ModelShape: the properties of published models on which a step's time and memory depend.
+// Constants from their config.json; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ModelShape {
   bool gated = true;             // the MLP has a gate beside its up projection
   bool parallel = false;         // attention and MLP share one all-reduce (Falcon)
   bool tied_embeddings = false;  // the head is the embedding
-  std::int32_t window = 0;       // last positions a query sees; 0: all
+  std::int32_t window = 0;       // number of last positions that a query sees; 0: all
 
   // Parameters of matrices; norms do not count.
   double layer_parameters() const;

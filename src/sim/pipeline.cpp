@@ -35,7 +35,7 @@ const Pipeline::Batch& Pipeline::oldest() const {
   return batches_[(newest_ + size + 1 - static_cast<std::size_t>(in_flight_)) % size];
 }
 
-// Idle time that the link does not explain is caused by the difference of the two.
+// Idle time beyond the link's is caused by the difference between the two micro-batches.
 void Pipeline::count_bubble(const Batch& a, const Batch& b, Duration idle, Duration send) {
   const Duration link = std::min(idle, send);
   times_.link += link;
@@ -49,7 +49,7 @@ void Pipeline::count_bubble(const Batch& a, const Batch& b, Duration idle, Durat
   }
 }
 
-// The first stage waited for the pipeline to let a micro-batch in, or for something to run.
+// The first stage waited until the pipeline accepted a micro-batch or until there was work.
 void Pipeline::count_idle_first(Duration now) {
   const Duration idle = now - free_.front();
   const Duration waited =
@@ -69,7 +69,7 @@ Duration Pipeline::start(const BatchPlan& plan, Duration now, std::span<const Du
     const Duration previous_begin = begin;
     if (s > 0) {
       begin = std::max(free_[s - 1] + send, free_[s]);
-      // A stage that was idle before the one in front of it began had nothing to wait for.
+      // A stage that was idle before the previous stage began was not waiting for it.
       const Duration idle = begin - free_[s];
       const bool followed = started_ && previous_begin < free_[s];
       if (followed) {

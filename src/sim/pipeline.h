@@ -1,9 +1,9 @@
-// Pipeline: when each stage runs each micro-batch, and why stages stand idle between them.
+// Pipeline: computes when each stage runs each micro-batch, and why stages are idle between them.
 // Micro-batches pass the stages in order; none overtakes another. Owner: the simulated executor.
 // Threads: one. Allocates nothing after construction.
 //
-// The causes of idle time are those of the Sarathi-Serve paper (section 3.3), and two more: the
-// link between stages, and pipelines that are not full because too little is asked of them.
+// The causes of idle time are those of the Sarathi-Serve paper (section 3.3) and two more: the link
+// between stages, and a pipeline that is not full because there is too little load.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct PipelineTimes {
   Duration busy{0};
   Duration prefill_lengths{0};  // PB1: micro-batches of prompts, of different length
   Duration prefill_decode{0};   // PB2: one with prompts, one without
-  Duration context{0};          // PB3: like ones that differ in the context they attend to
-  Duration link{0};             // hidden states travel
-  Duration unfilled{0};         // fewer micro-batches than stages: nothing to run
+  Duration context{0};          // PB3: of the same kind, but with different context lengths
+  Duration link{0};             // transfer of hidden states
+  Duration unfilled{0};         // fewer micro-batches than stages
 
   Duration bubbles() const { return prefill_lengths + prefill_decode + context; }
   PipelineTimes& operator+=(const PipelineTimes& other);

@@ -1,5 +1,5 @@
-// ProfileCost: step times of a machine as its measured profile predicts them (src/profile), in
-// place of a hardware model. One stage. Owner: the simulation. Threads: one.
+// ProfileCost: the step times that a machine's measured profile predicts (src/profile), used
+// instead of a hardware model. One stage. Owner: the simulation. Threads: one.
 #pragma once
 
 #include "scheduler/step_time_predictor.h"

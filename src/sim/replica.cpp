@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
-// Room for plans that cannot be made while all that could run are in flight; more empty plans in a
-// row with nothing in flight would be a policy that has stopped.
+// A plan may be empty while all sequences that could run are in flight. More empty plans in a row,
+// with nothing in flight, mean that the policy is stuck.
 constexpr int kMaxEmptyPlans = 4;
 
 SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t stages) {
@@ -26,7 +26,8 @@ SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t s
           .adapters = options.adapters};
 }
 
-// Names for the full blocks of shared prefixes: equal when all pieces up to them are.
+// Names the full blocks of shared prefixes: two names are equal if all pieces up to the block's end
+// are.
 void name_blocks(const WorkloadRequest& request, std::int32_t block_size,
                  std::vector<Hash128>& out) {
   out.clear();
@@ -45,7 +46,7 @@ void name_blocks(const WorkloadRequest& request, std::int32_t block_size,
 
 }  // namespace
 
-// A request with its one sequence, and what its client has seen.
+// A request with its one sequence, and the client's view of it.
 struct Replica::LiveRequest : Sequence {
   Request asked;
   Duration arrival{0};
@@ -120,7 +121,7 @@ Replica::LiveRequest& Replica::take_request(const WorkloadRequest& request) {
   }
   LiveRequest& live = *free_.back();
   free_.pop_back();
-  std::vector<TokenId> tokens = std::move(live.tokens);  // its memory
+  std::vector<TokenId> tokens = std::move(live.tokens);  // reuse its memory
   static_cast<Sequence&>(live) = Sequence{};
   live.tokens = std::move(tokens);
   live.tokens.assign(static_cast<std::size_t>(request.prompt_tokens), kSimulatedToken);
@@ -151,7 +152,7 @@ bool Replica::may_plan() const {
          executor_.ready_at() <= now_ && scheduler_.has_work();
 }
 
-// When something can happen next by itself.
+// The time of the next event that needs no new request.
 std::optional<Duration> Replica::next_event() const {
   std::optional<Duration> next;
   const auto add = [&](Duration time) { next = next ? std::min(*next, time) : time; };
@@ -196,7 +197,7 @@ void Replica::make_plan(BatchPlan& plan) {
   if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
 }
 
-// False when no sequence can run now: all that could are in flight or wait for transfers.
+// False when no sequence can run now: all are in flight or wait for transfers.
 bool Replica::plan_step() {
   BatchPlan& plan = plans_[next_plan_];
   for (int attempt = 0; attempt < kMaxEmptyPlans && scheduler_.has_work(); ++attempt) {
@@ -237,7 +238,7 @@ void Replica::record(const RowCommit& commit) {
 }
 
 void Replica::record_tokens(LiveRequest& live, std::int32_t count) {
-  CHECK(count == 1);  // no policy here guesses
+  CHECK(count == 1);  // no policy here uses guesses
   if (live.output_len() == 1) {
     live.first = last_commit_;
     recorder_.add_first_token(last_commit_);

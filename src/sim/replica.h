@@ -1,7 +1,8 @@
-// Replica: one simulated engine on virtual time: the scheduler, policy and KV bookkeeping that
-// serve, driven as the engine drives them (plan, submit, later commit), with an executor that only
-// tells how long a step takes. Owner: the simulation. Threads: one.
-// Allocation: none per token; requests come from a pool that grows to the most alive at once.
+// Replica: one simulated engine on virtual time. It runs the production scheduler, policy and KV
+// bookkeeping in the engine's order (plan, submit, later commit), with an executor that only
+// computes the time of a step. Owner: the simulation. Threads: one.
+// Allocation: none per token; requests come from a pool that grows to the largest number of
+// unfinished requests.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,12 @@ struct ReplicaOptions {
   std::int32_t block_size = 16;
   std::int32_t num_blocks = 0;  // the null block included
   std::int32_t window = 0;      // of the model's attention; 0: all
-  // Chunks by time, within token_budget; for policies that can (Policy::plans_by_time).
+  // Limits chunks by time, within token_budget. REQUIRES: Policy::plans_by_time().
   std::optional<TimeBudget> time_budget = std::nullopt;
-  // Each step takes up to so much more or less than it costs, relative, at random.
+  // The largest random relative deviation of a step's time from its cost.
   double step_jitter = 0;
   std::uint64_t seed = 0;  // of the jitter
-  // Adapters that requests may name, and what their loads take.
+  // Adapters that requests may name, and the cost of their loads.
   AdapterOptions adapters = {};
   TransferCost transfers = {};
 };
@@ -60,17 +61,17 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // Lives up to an arrival, then queues it. Arrivals come in order of time. A request that can
-  // never run is recorded as failed.
+  // Advances to the arrival, then queues the request. Arrivals are in order of time. A request that
+  // can never run is recorded as failed.
   void add(const WorkloadRequest& request);
-  // Lives up to `limit`, what happens at it not included.
+  // Advances to `limit`, without the events at `limit`.
   void run_until(Duration limit);
-  // Lives until nothing is left to do.
+  // Advances until nothing is left to do.
   void finish();
 
-  // Requests that wait or run.
+  // The number of requests that wait or run.
   std::int32_t load() const { return load_; }
-  // When its last request ended.
+  // The time at which its last request ended.
   Duration last_end() const { return last_end_; }
   ReplicaStats stats() const;
   void check_integrity() const { scheduler_.check_integrity(); }
@@ -96,8 +97,9 @@ class Replica {
   Duration now_{0};
   Duration last_commit_{0};
   Duration previous_commit_{0};
-  std::int64_t even_gaps_ = 0;  // tokens of this commit whose predecessors came with the one before
-  bool blocked_ = false;        // the last plan was empty, and nothing has changed since
+  std::int64_t even_gaps_ =
+      0;                  // tokens of this commit whose predecessors were in the previous commit
+  bool blocked_ = false;  // the last plan was empty, and nothing has changed since
   Duration last_end_{0};
   std::int32_t load_ = 0;
   ReplicaStats stats_;

@@ -1,6 +1,6 @@
-// Capacity searches in the simulator: the largest rate of one machine, and the deployments of a
-// number of GPUs by their capacity.
-// One thread; a search simulates once for every probe.
+// Capacity searches in the simulator: finds the largest rate of one machine, and ranks the
+// deployments of a number of GPUs by capacity. One thread; a search runs one simulation for every
+// probe.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,7 @@
 
 namespace sluice {
 
-// REQUIRES: the load has no times of its own. Errors are those of a run: kCancelled from
-// `progress`.
+// REQUIRES: the load has no arrival times. Errors are those of a run: kCancelled from `progress`.
 Result<CapacityResult> find_simulated_capacity(const SimulatedMachine& machine,
                                                const SimulatedLoad& load,
                                                const CapacityOptions& options,
@@ -31,18 +30,18 @@ struct DeploymentChoice {
   double capacity = 0;  // of all replicas, requests per second
 };
 
-// Every power of two of tp and pp that the GPUs hold, with each of the token budgets that the
-// search knows; capacities are not set.
+// All powers of two of tp and pp that fit the GPUs, with each token budget of the search.
+// Capacities are not set.
 std::vector<DeploymentChoice> deployment_choices(std::int32_t gpus);
 
 struct DeploymentSearch {
   std::vector<DeploymentChoice> found;  // the highest capacity first
-  std::size_t tried = 0;                // with those that do not fit in memory
+  std::size_t tried = 0;                // including choices that do not fit in memory
 };
 
-// The capacity of a choice is its replica's capacity times its replicas: their arrivals are
-// independent. REQUIRES: options.tbt_slo_ms, which is the objective of all of them. The error of
-// the last choice when none fits in memory.
+// The capacity of a choice is one replica's capacity times the number of replicas, because their
+// arrivals are independent. REQUIRES: options.tbt_slo_ms, the objective of all choices. If no
+// choice fits in memory, returns the error of the last one.
 using ChoiceProgress = std::function<bool(const DeploymentChoice&, double)>;
 Result<DeploymentSearch> search_deployments(const Deployment& deployment, std::int32_t gpus,
                                             const SimulatedMachineOptions& options,

@@ -44,7 +44,7 @@ Status SimulatedExecutor::submit(const BatchPlan& plan) {
   return {};
 }
 
-// Over one link, and behind the rows of all plans before this one.
+// Transfers share one link and start after the rows of all earlier plans.
 void SimulatedExecutor::start_transfers(const BatchPlan& plan) {
   for (const PlanTransfer& transfer : plan.transfers) {
     Duration start = std::max(now_, link_free_);

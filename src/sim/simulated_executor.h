@@ -1,5 +1,5 @@
-// SimulatedExecutor: the Executor of the simulator. A step takes as long as StepCost says, on a
-// clock that its owner moves; every row that wants logits gets a token, always the same one.
+// SimulatedExecutor: the Executor of the simulator. A step takes the time of StepCost, on a clock
+// that its owner advances. Every row with logits gets the same token.
 // Owner: a replica. Threads: one. A step allocates nothing after warm-up.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// The token of every row: one that ends no sequence. Lengths are the workload's.
+// The token of every row. It ends no sequence; the workload sets the lengths.
 inline constexpr TokenId kSimulatedToken = 1;
 
 // The result of a step: one token for each row that wants logits. `out` is cleared first.
@@ -23,25 +23,25 @@ void answer_step(const BatchPlan& plan, StepResult& out);
 
 class SimulatedExecutor final : public Executor {
  public:
-  // `transfers`: the time of adapter loads. `jitter`: each step takes up to so much more or less,
-  // relative. REQUIRES: cost outlives it.
+  // `transfers`: the time of adapter loads. `jitter`: the largest relative deviation of a step's
+  // time. REQUIRES: cost outlives it.
   explicit SimulatedExecutor(StepCost& cost, double jitter = 0, std::uint64_t seed = 0,
                              const TransferCost& transfers = {});
 
-  // As many as there are stages.
+  // The number of stages.
   int max_in_flight() const override;
   Status submit(const BatchPlan& plan) override;
   Status collect(StepResult& out) override;
   // The transfers that are over at the time of set_now().
   Status poll(std::vector<TransferResult>& completed) override;
 
-  // When the next submit() or poll() happens. REQUIRES: never goes back, and is at or behind
+  // Sets the time of the next submit() or poll(). REQUIRES: `now` never decreases and is not before
   // ready_at().
   void set_now(Duration now) { now_ = now; }
   Duration ready_at() const { return pipeline_.ready_at(); }
-  // When the oldest submitted step is over. REQUIRES: one waits.
+  // The end of the oldest submitted step. REQUIRES: a step waits for collect().
   Duration done_at() const { return flights_[oldest_].done; }
-  // When the oldest transfer that is not reported is over; nothing when there is none.
+  // The end of the oldest transfer that is not reported; nothing when there is none.
   std::optional<Duration> transfer_done_at() const;
   std::int32_t in_flight() const { return pipeline_.in_flight(); }
   const PipelineTimes& times() const { return pipeline_.times(); }

@@ -1,6 +1,6 @@
-// SimulatedLoad: the requests of a simulation: a trace with its own times, or lengths that arrive
-// at any rate. Errors name the option of `sluice simulate`, or file, line and column. Plain data;
-// any thread.
+// SimulatedLoad: the requests of a simulation: a trace with its own arrival times, or lengths that
+// can arrive at any rate. Errors name the option of `sluice simulate`, or file, line and column.
+// Plain data; any thread.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ Status fit_token_budget(SimulatedMachine& machine) {
       to_milliseconds(step_latency(*machine.cost, least))));
 }
 
-// Chunks by time, as the predictor of `profile` has it.
+// Limits chunks by the time that the predictor of `profile` gives.
 Status plan_by_time(const MachineProfile& profile, bool learn, SimulatedMachine& machine) {
   ReplicaOptions& replica = machine.options.replica;
   const ReferenceLoad load = reference_load(replica.max_num_seqs, replica.max_model_len);
@@ -93,7 +93,7 @@ void set_slo(const SimulatedMachineOptions& options, SimulatedMachine& machine) 
   CHECK(machine.tbt_slo || options.budget == Budget::kTokens);
 }
 
-// The numbers are in range; the policy may not suit them.
+// Checks the combination of numbers and policy; the numbers themselves are in range.
 Status check_replica_policy(ReplicaOptions replica) {
   replica.num_blocks = 2;  // not known yet
   auto checked = check_replica_options(replica);

@@ -1,5 +1,5 @@
-// SimulatedMachine: a deployment or a profiled machine, ready for simulate(): the KV memory is
-// sized, the token budget is chosen, the cost of a step is known.
+// SimulatedMachine: a deployment or a profiled machine that is ready for simulate(), with its KV
+// size, token budget and step cost.
 // Errors: kInvalidArgument and kResourceExhausted name the option of `sluice simulate`.
 // Plain data; one thread.
 #pragma once
@@ -21,7 +21,7 @@ struct PredictorOptions {
   double noise = 0.05;
   double scale = 1;
   double skew = 0;
-  bool learns = true;  // measured steps correct it
+  bool learns = true;  // measured step times correct the predictor
   std::uint64_t seed = 0;
 };
 
@@ -34,7 +34,8 @@ struct SimulatedMachineOptions {
   std::optional<double> tbt_slo_ms;
   std::optional<double> tbt_slo_factor;
   PredictorOptions predictor;
-  std::optional<std::int64_t> kv_tokens;  // of a profiled machine; absent: all that may run
+  std::optional<std::int64_t>
+      kv_tokens;  // of a profiled machine; absent: enough for max_num_seqs contexts
 };
 
 struct SimulatedMachine {

@@ -14,9 +14,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::int32_t kVocab = 32000;  // of the token ids that the profiler makes up
+constexpr std::int32_t kVocab = 32000;  // of the token ids that the profiler generates
 
-// Runs a step in no time and moves the clock by as long as it would have taken.
+// Runs a step without waiting and advances the clock by the step's cost.
 class NoisyMachine final : public Executor {
  public:
   NoisyMachine(StepCost& cost, ManualClock& clock, double noise, std::uint64_t seed)

@@ -75,8 +75,9 @@ std::optional<std::int32_t> budget_within(StepCost& cost, Duration slo, std::int
   std::optional<std::int32_t> best;
   for (const std::int32_t budget : candidates) {
     const std::int32_t chunk = std::max(1, budget - decodes);
-    const std::int32_t behind = std::max(0, context - chunk);
-    if (step_latency(cost, sample_step(decodes, context, chunk, behind)) <= slo) best = budget;
+    const std::int32_t chunk_context = std::max(0, context - chunk);
+    if (step_latency(cost, sample_step(decodes, context, chunk, chunk_context)) <= slo)
+      best = budget;
   }
   return best;
 }

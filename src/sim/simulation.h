@@ -20,7 +20,7 @@ namespace sluice {
 
 enum class Dispatch : std::uint8_t {
   kRoundRobin,
-  kLeastLoaded,  // the fewest requests that wait or run; the first of several
+  kLeastLoaded,  // the fewest waiting and running requests; ties go to the first replica
 };
 
 // kInvalidArgument listing the known names: "round-robin", "least-loaded".
@@ -38,20 +38,20 @@ struct SimulationResult {
   ReplicaStats stats;  // of all replicas
 };
 
-// Told the share of the arrivals that are behind; false ends the run with kCancelled.
+// Called with the share of the arrivals that are simulated; false ends the run with kCancelled.
 using ProgressReport = std::function<bool(double)>;
 
 // REQUIRES: check_replica_options(options.replica).
 Result<SimulationResult> simulate(const Workload& workload, const SimulationOptions& options,
                                   StepCost& cost, const ProgressReport& progress = {});
 
-// The time that the paper's SLOs are multiples of (5 strict, 25 relaxed): a decode step of 32
-// sequences with 4,096 tokens of context each.
+// The unit of the paper's SLOs (strict: 5, relaxed: 25): the time of a decode step of 32 sequences
+// with 4,096 tokens of context each.
 Duration reference_decode(StepCost& cost);
 
-// The largest token budget, of `candidates` in ascending order, whose steps take at most `slo`:
-// `decodes` sequences with `context` tokens of context, and one chunk at the end of a prompt of
-// that length with what the budget leaves. Nothing when none does.
+// The largest of `candidates` (token budgets in ascending order) whose steps take at most `slo`;
+// nothing if there is none. A step has `decodes` sequences with `context` tokens in KV, and the
+// rest of the budget is a chunk at the end of a prompt of that length.
 std::optional<std::int32_t> budget_within(StepCost& cost, Duration slo, std::int32_t decodes,
                                           std::int32_t context,
                                           const std::vector<std::int32_t>& candidates);

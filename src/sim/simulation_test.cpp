@@ -273,7 +273,7 @@ TEST(Simulation, SharedPrefixesAreComputedOnce) {
   EvenCost cost;
   const SimulationResult r = simulate(workload, options, cost).value();
   EXPECT_EQ(r.stats.cached_tokens, 3 * 1024);
-  workload.requests[1].prefix_pieces = {6, 8, 7};  // the same names behind another beginning
+  workload.requests[1].prefix_pieces = {6, 8, 7};  // the same names after another beginning
   EXPECT_EQ(simulate(workload, options, cost).value().stats.cached_tokens, 2 * 1024);
 }
 

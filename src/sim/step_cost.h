@@ -1,5 +1,5 @@
-// StepCost: how long a planned step takes in each stage of a pipeline. Two implementations: the
-// hardware model (cost_model.h) and a measured profile. Pure: the same plan costs the same.
+// StepCost: the time that a planned step takes in each stage of a pipeline. Two implementations:
+// the hardware model (cost_model.h) and a measured profile. Pure: the same plan costs the same.
 // Threads: one at a time (implementations keep tables).
 #pragma once
 
@@ -17,15 +17,15 @@ class StepCost {
   virtual std::int32_t num_stages() const = 0;
   // Writes the time of each stage. REQUIRES: stages.size() == num_stages().
   virtual void stage_times(const BatchPlan& plan, std::span<Duration> stages) = 0;
-  // From the end of a stage to where the next one can start. 0 with one stage.
+  // The time from the end of a stage until the next one can start. 0 with one stage.
   virtual Duration send_time(const BatchPlan& plan) const = 0;
 };
 
-// A whole step with an idle pipeline: from its start to its tokens.
+// The time of a whole step in an idle pipeline, from its start to its tokens.
 Duration step_latency(StepCost& cost, const BatchPlan& plan);
 
-// A step for asking what it would cost: `decodes` sequences that have `decode_context` tokens in KV
-// and one chunk of `chunk` tokens behind `chunk_context` (none when chunk is 0).
+// A plan whose cost can be computed: `decodes` sequences with `decode_context` tokens in KV and one
+// chunk of `chunk` tokens after `chunk_context` (no chunk if `chunk` is 0).
 BatchPlan sample_step(std::int32_t decodes, std::int32_t decode_context, std::int32_t chunk,
                       std::int32_t chunk_context);
 

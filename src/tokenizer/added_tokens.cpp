@@ -77,7 +77,7 @@ std::uint32_t flags_of(const AddedToken& token) {
   return flags;
 }
 
-// Whether each node hangs below exactly one other or is one root, so that the nodes are trees.
+// Whether each node is a root or has exactly one parent, so that the nodes form trees.
 bool are_trees(const std::int32_t* roots, std::span<const TrieNode> nodes) {
   std::vector<bool> seen(nodes.size());
   const auto visit = [&](std::int32_t node) {
@@ -241,7 +241,7 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokenText special,
     const AddedTokenRecord& token = records_[static_cast<std::size_t>(found.token)];
     std::size_t begin = at;
     std::size_t end = at + found.bytes;
-    at = end;  // also behind a match that is rejected below, as in the reference
+    at = end;  // also after a match that is rejected below, as in the reference
     if (token.has(Flag::kSpecial) && special == SpecialTokenText::kIsText) continue;
     if (token.has(Flag::kSingleWord) && !is_single_word(text, begin, end)) continue;
     while (token.has(Flag::kLstrip) && begin > covered) {
@@ -249,7 +249,7 @@ void AddedTokenMatcher::split(std::string_view text, SpecialTokenText special,
       if (!is_at(text, previous, unicode::kSpace)) break;
       begin = previous;
     }
-    // Inside of what an earlier token's rstrip took there are spaces only: not looked at again.
+    // The text that an earlier token's rstrip absorbed has only spaces and is not searched again.
     if (token.has(Flag::kRstrip) && begin < covered) end = std::max(end, covered);
     while (token.has(Flag::kRstrip) && end < text.size() && is_at(text, end, unicode::kSpace)) {
       end += utf8::decode(text, end).bytes;

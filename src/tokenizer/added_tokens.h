@@ -1,6 +1,6 @@
-// Finds added tokens in text: the longest one at the leftmost place, then the next, with the flags
-// of Hugging Face's AddedToken. AddedTokens and AddedTokenMatcher look at tables that lie in an
-// image, which must outlive them. Immutable; any thread.
+// AddedTokenMatcher: finds added tokens in text: the longest one at the leftmost place, then the
+// next, with the flags of Hugging Face's AddedToken. AddedTokens and AddedTokenMatcher read tables
+// in an image, which must outlive them. Immutable; any thread.
 // Cost: the length of the text times, at worst, the length of the longest token.
 #pragma once
 
@@ -19,10 +19,10 @@ namespace sluice {
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  bool special = false;      // skipped when decoding, if asked
-  bool normalized = false;   // looked for in normalized text
-  bool lstrip = false;       // takes the spaces before it along
-  bool rstrip = false;       // and those after it
+  bool special = false;      // decode() can skip it
+  bool normalized = false;   // searched in normalized text
+  bool lstrip = false;       // absorbs the spaces before it
+  bool rstrip = false;       // absorbs the spaces after it
   bool single_word = false;  // never part of a word
 };
 
@@ -51,8 +51,8 @@ class AddedTokens {
  public:
   AddedTokens() = default;
 
-  // Errors: ids that do not ascend or are not below `ids`, texts outside of `texts`, empty ones, or
-  // ones that are not valid UTF-8.
+  // Errors: ids that do not ascend or are not below `ids`; token texts that are empty, outside of
+  // `texts` or not valid UTF-8.
   static Result<AddedTokens> open(std::span<const AddedTokenRecord> records, std::string_view texts,
                                   std::size_t ids);
 
@@ -71,13 +71,13 @@ class AddedTokens {
   const char* texts_ = nullptr;
 };
 
-// Whether the text of special tokens stands for the tokens, or is text like any other.
+// Whether the text of a special token is the token or ordinary text.
 enum class SpecialTokenText { kIsToken, kIsText };
 
-// The text in which a token is looked for.
+// The text in which a token is searched.
 enum class SearchedText { kRaw, kNormalized };
 
-// A node of a trie of texts. A node's children are a linked list, behind the node in the table.
+// A node of a trie of texts. A node's children are a linked list, after the node in the table.
 struct TrieNode {
   static constexpr std::int32_t kNone = -1;
   std::int32_t token = kNone;  // index of the record whose text ends here
@@ -97,7 +97,7 @@ class AddedTokenMatcher {
 
   AddedTokenMatcher() = default;
 
-  // The matcher in these bytes. Error: they are no trie of exactly the tokens that are searched
+  // The matcher in these bytes. Error: they are not a trie of exactly the tokens that are searched
   // in such text.
   static Result<AddedTokenMatcher> open(std::span<const std::byte> trie, const AddedTokens& tokens,
                                         SearchedText searched);
@@ -128,7 +128,7 @@ struct AddedTokenTables {
   std::vector<std::byte> normalized_trie;
 };
 
-// `searched`: the text that is looked for of each token. Error: more than 4 GiB of texts.
+// `searched`: the text to search for each token. Error: more than 4 GiB of texts.
 // REQUIRES: ids ascend; no text is empty, none occurs twice in the same trie.
 Result<AddedTokenTables> make_added_token_tables(const std::vector<AddedToken>& tokens,
                                                  const std::vector<std::string>& searched);

@@ -1,9 +1,8 @@
-// Byte-pair encoding of one piece of text: characters (or bytes) become tokens, and neighbours are
-// merged, lowest rank first and leftmost among equals, until nothing merges.
-// Cost: n log n in the length of a piece, whatever the text; repeated short pieces come from a
-// cache. A model looks at tables that lie in an image, which must outlive it. Immutable after it is
-// built; any thread, each with its own scratch (a scratch serves one model only: its cache holds
-// that model's tokens).
+// BpeModel: byte-pair encoding of one piece of text. Characters (or bytes) become tokens, and
+// neighbours are merged, lowest rank first and leftmost among equals, until no pair merges.
+// Cost: n log n in the length of a piece, for any text; a cache holds repeated short pieces. A
+// model reads tables in an image, which must outlive it. Immutable after it is built; any thread,
+// each with its own scratch (a scratch serves one model only: its cache holds that model's tokens).
 #pragma once
 
 #include <array>
@@ -49,7 +48,7 @@ class WordCache {
   };
 
   // Makes room for the pieces of a text of this many bytes; short texts get none. Entries of
-  // earlier texts stay when the room is enough.
+  // earlier texts are kept if the room suffices.
   void prepare(std::size_t text_bytes);
   // The entry of a piece, or null when the piece is too long to be kept. REQUIRES: prepared.
   Entry* place(std::string_view piece);
@@ -60,7 +59,7 @@ class WordCache {
 
 struct BpeScratch {
   struct Symbol {
-    TokenId id;              // -1: merged into the one before
+    TokenId id;              // -1: merged into the previous token
     std::uint32_t next;      // index; kEnd: none
     std::uint32_t previous;  // index; kEnd: none
   };
@@ -108,17 +107,18 @@ class BpeModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const BpeRecord& record() const { return record_; }
 
-  // Pieces will be raw bytes instead of their letters (behind a ByteLevel step). Possible when
-  // every byte's letter has a token: then nothing is unknown, and nothing falls back.
+  // Whether pieces can be raw bytes instead of their letters (after a ByteLevel step): every byte's
+  // letter has a token, so no character is unknown and none needs the byte fallback.
   bool has_byte_alphabet() const;
   void use_byte_alphabet();  // REQUIRES: has_byte_alphabet()
   PieceAlphabet alphabet() const { return record_.alphabet; }
 
-  // Every character becomes at least one token: none is dropped, and unknown ones are not fused.
+  // Whether every character becomes at least one token: none is dropped, and unknown ones are not
+  // fused.
   bool covers_all_text() const;
 
-  // No merge and no unknown token crosses the place before a U+2581 that follows any other
-  // character: a text without pieces may be cut there, with the same tokens.
+  // Whether no merge and no unknown token crosses the place before a U+2581 that follows another
+  // character. Then a text without pieces may be cut there, with the same tokens.
   bool can_cut_before_metaspace() const { return record_.can_cut_before_metaspace != 0; }
 
   // Appends the tokens of one piece. Errors: a piece of 2^32 - 1 bytes or more, the stop check's.

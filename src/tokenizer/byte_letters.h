@@ -1,5 +1,5 @@
-// GPT-2's alphabet of bytes: each of the 256 bytes is written as one printable letter, so that any
-// bytes can be handled as text. Constant tables; any thread.
+// GPT-2's byte letters: each of the 256 bytes is written as one printable letter, so that any bytes
+// can be handled as text. Constant tables; any thread.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ inline void append_byte_letters(std::string_view bytes, std::string& out) {
   for (const char c : bytes) utf8::append(kByteLetters[static_cast<unsigned char>(c)], out);
 }
 
-// Appends the bytes that the letters of `text` stand for, and `text` itself when it has any
-// character that is no such letter. REQUIRES: valid UTF-8.
+// Appends the bytes of the letters of `text`; appends `text` itself if any of its characters is not
+// a byte letter. REQUIRES: valid UTF-8.
 inline void append_letter_bytes(std::string_view text, std::string& out) {
   const std::size_t before = out.size();
   for (std::size_t at = 0; at < text.size();) {

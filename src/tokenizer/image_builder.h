@@ -1,5 +1,5 @@
 // ImageBuilder: puts the sections of an image into one block of memory, so that large tables are
-// filled where they will lie. OwnedImage: the finished block.
+// filled in their final place. OwnedImage: the finished block.
 // Owner: the reader of the files. One thread at a time; a finished image does not change.
 #pragma once
 

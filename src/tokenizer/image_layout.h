@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kImageVersion = 1;
 inline constexpr std::size_t kImageAlignment = 64;
 
 enum class ImageSection : std::uint32_t {
-  kTexts,           // the texts of the vocabulary's tokens, one behind the other
+  kTexts,           // the texts of the vocabulary's tokens, one after another
   kSpans,           // TokenSpan of each id
   kSlots,           // TokenSlot: a hash table from text to id
   kMerges,          // MergeSlot: a hash table from a pair of ids to its merge
@@ -53,14 +53,14 @@ inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 // An image whose header and section bounds are checked; the sections themselves are not.
 class ImageView {
  public:
-  // Errors: kInvalidArgument (no image, cut off, another byte order), kUnsupported (another
+  // Errors: kInvalidArgument (not an image, truncated, another byte order), kUnsupported (another
   // version). REQUIRES: `bytes` starts at a multiple of kImageAlignment and outlives the view.
   static Result<ImageView> open(std::span<const std::byte> bytes);
 
   std::span<const std::byte> section(ImageSection section) const;
   std::string_view text(ImageSection section) const;
 
-  // The section as a table. Error: its length is no multiple of a row's.
+  // The section as a table. Error: its length is not a multiple of a row's.
   template <class Row>
   Result<std::span<const Row>> table(ImageSection section) const {
     static_assert(std::is_trivially_copyable_v<Row> && alignof(Row) <= kImageAlignment);

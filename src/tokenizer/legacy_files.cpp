@@ -27,7 +27,7 @@ Result<json> parse_object(std::string_view text, std::string_view file) {
   return value;
 }
 
-// "left right" a line; a first line "#version" is no merge.
+// One merge "left right" a line; a first line "#version" is skipped.
 Result<json> read_merges(std::string_view text) {
   if (const auto invalid = utf8::find_invalid(text)) {
     return invalid_argument("merges.txt: not valid UTF-8 at byte offset " +
@@ -119,8 +119,8 @@ Status append_added_tokens(std::string_view text, const std::vector<json>& speci
   return {};
 }
 
-// Special tokens that are in the vocabulary: without added_tokens_decoder nothing else says that
-// "<|endoftext|>" is one token.
+// Appends special tokens that are in the vocabulary: without added_tokens_decoder, no other field
+// says that "<|endoftext|>" is one token.
 void append_special_tokens(const std::vector<json>& special, const json& vocab, json& added) {
   for (const json& content : special) {
     const auto known = vocab.find(content.get_ref<const std::string&>());
@@ -129,7 +129,8 @@ void append_special_tokens(const std::vector<json>& special, const json& vocab, 
   }
 }
 
-// Fills in what `config` does not say: from special_tokens_map.json, then the class's defaults.
+// Fills in the fields that `config` lacks: from special_tokens_map.json, then from the class's
+// defaults.
 Status complete_config(std::string_view special_tokens_map, bool is_qwen, const json& vocab,
                        json& config) {
   if (!special_tokens_map.empty()) {
@@ -162,7 +163,7 @@ std::string special_token_config(const json& config) {
 
 Result<ConvertedTokenizer> convert_legacy_files(const LegacyFiles& files) {
   ASSIGN_OR_RETURN(const json tokens, parse_object(files.vocab, "vocab.json"));
-  // Checked here, so that nothing nested is ever written out again: that would recurse.
+  // Checked here, so that nested values are never written: writing them would recurse.
   for (const auto& [text, id] : tokens.items()) {
     if (!id.is_number_unsigned()) {
       return invalid_argument("vocab.json: '" + text.substr(0, 100) + "' must have a token id");

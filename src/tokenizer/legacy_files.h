@@ -1,7 +1,7 @@
 // The older form of byte-level tokenizers: vocab.json and merges.txt, without a tokenizer.json. The
 // optional files beside them name special tokens and further ones. The config's tokenizer_class
-// decides what the files do not say: GPT2Tokenizer (also when there is none) or
-// Qwen2Tokenizer; others are refused by name. Pure function.
+// determines everything else: GPT2Tokenizer (the default) or Qwen2Tokenizer; other classes are
+// refused by name. Pure function.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// The texts of the files; those below `merges` may be empty: there is no such file.
+// The texts of the files. The members after `merges` are empty if there is no such file.
 struct LegacyFiles {
   std::string_view vocab;
   std::string_view merges;
@@ -25,8 +25,8 @@ struct ConvertedTokenizer {
   std::string tokenizer_config_json;  // the special tokens, the class's own defaults included
 };
 
-// The texts of the tokenizer.json and the tokenizer_config.json that say the same.
-// Errors name the file and what is wrong in it.
+// The texts of an equivalent tokenizer.json and tokenizer_config.json. Errors name the file and the
+// problem.
 Result<ConvertedTokenizer> convert_legacy_files(const LegacyFiles& files);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The merges of a BPE model: (left id, right id) -> rank and merged id, in one flat hash table.
-// MergeTableBuilder fills a table that lies in an image; MergeTable reads it there. A MergeTable
+// MergeTable: the merges of a BPE model, (left id, right id) -> rank and merged id, in one flat
+// hash table. MergeTableBuilder fills a table in an image; MergeTable reads it there. A MergeTable
 // owns nothing and does not change: any thread.
 #pragma once
 
@@ -33,8 +33,8 @@ class MergeTable {
   MergeTable() = default;
 
   // The merges in this table, of a model with ids below `ids`. Error: a table without an empty slot
-  // (a search would not end). The ids are checked where they are used: an id that is not below
-  // `ids` reads as the last one below.
+  // (a search would not end). Ids are checked at their use: an id that is not below `ids` reads as
+  // `ids` - 1.
   static Result<MergeTable> open(std::span<const MergeSlot> slots, std::size_t ids) {
     if (!std::has_single_bit(slots.size()) || slots.size() < 2 ||
         std::ranges::none_of(slots, [](const MergeSlot& s) { return s.rank_plus_one == 0; })) {
@@ -49,7 +49,7 @@ class MergeTable {
 
   Merge find(TokenId left, TokenId right) const {
     const MergeSlot& slot = slots_[place(key(left, right))];
-    // Without a branch: whether a pair merges is hard to predict.
+    // No branch here, because it is hard to predict whether a pair merges.
     return {slot.rank_plus_one - 1, static_cast<TokenId>(std::min(slot.merged, last_id_))};
   }
 

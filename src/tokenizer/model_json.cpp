@@ -50,8 +50,8 @@ Result<BpeOptions> read_options(const Element& node) {
   return options;
 }
 
-// The id of a token of model.vocab. The limit keeps one huge id from taking gigabytes: what is
-// known of tokens lies in arrays by id.
+// The id of a token of model.vocab. Token data is stored in arrays by id, so a limit keeps one huge
+// id from taking gigabytes.
 Result<std::size_t> read_id(std::string_view text, const Element& value) {
   std::uint64_t id = 0;
   const auto name = [&] { return "model.vocab['" + std::string(text.substr(0, 100)) + "']"; };
@@ -131,7 +131,7 @@ Result<MergePair> read_merge(const Element& node, std::size_t index) {
   return merge;
 }
 
-// Looks the three tokens of each merge up, a group of merges at a time.
+// Looks up the three tokens of each merge, a group of merges at a time.
 class MergeReader {
  public:
   MergeReader(const Vocabulary& vocabulary, MergeTableBuilder& table)
@@ -204,8 +204,8 @@ class MergeReader {
 // An added token must not have two ids, nor the id of another token.
 Status check_ids(const VocabularyBuilder& read, const std::vector<AddedToken>& added) {
   const Vocabulary& vocabulary = read.view();
-  // The reference numbers added tokens that its model does not have from the number of tokens on,
-  // whatever the file says; the files that it saves itself agree with that.
+  // The reference ignores the file's ids of added tokens that its model does not have, and numbers
+  // them from the number of tokens on. The files that it saves agree with that.
   std::size_t reference_id = read.count();
   bool differs = false;
   for (const AddedToken& token : added) {

@@ -15,12 +15,12 @@ namespace sluice {
 Result<std::vector<AddedToken>> read_added_tokens(const json::Element& node);
 
 struct ModelInImage {
-  ImageBuilder image;  // has the tables that `model` looks at, and room for the other sections
+  ImageBuilder image;  // has the tables that `model` reads, and room for the other sections
   BpeModel model;
 };
 
-// `added`: tokens that may use ids that the model's vocabulary leaves free. Ids may have holes: an
-// id without a token is never encoded to and decodes to nothing.
+// `added`: tokens that may use free ids of the model's vocabulary. Ids may have holes: encoding
+// never produces an id without a token, and decoding skips it.
 Result<ModelInImage> read_model(const json::Element& node, const std::vector<AddedToken>& added);
 
 }  // namespace sluice

@@ -13,7 +13,8 @@
 namespace sluice {
 namespace {
 
-// Below these code points a form changes nothing and nothing combines: plain text is not touched.
+// Below this code point the form changes nothing and no character combines, so plain text is not
+// processed.
 std::uint32_t first_affected(NormalForm form) {
   switch (form) {
     case NormalForm::kNfc: return 0x300;
@@ -120,8 +121,8 @@ class Normalizer {
 
 }  // namespace
 
-// The text is cut into stretches: runs that the form cannot change are copied; the rest, with the
-// character before it, which may combine with it, is normalized.
+// Copies runs that the form cannot change. Normalizes every other run together with the character
+// before it, which may combine with the run.
 Status normalize(NormalForm form, std::string& text, NormalFormScratch& scratch, StopMeter& meter) {
   const std::uint32_t limit = first_affected(form);
   const auto plain = [&](std::uint32_t c) { return c < limit; };

@@ -1,7 +1,7 @@
 // Unicode normal forms NFC, NFD, NFKC and NFKD, with the data of utf8proc. Linear in the length of
-// the text whatever it holds: utf8proc's own utf8proc_map() sorts a run of combining marks in
-// quadratic time. Code points newer than the reference's Unicode are barriers: they are copied, and
-// nothing combines across them.
+// any text, unlike utf8proc_map(), which sorts a run of combining marks in quadratic time. Code
+// points newer than the reference's Unicode version are barriers: they are copied, and no
+// characters combine across them.
 // Threads: any, each with its own scratch.
 #pragma once
 

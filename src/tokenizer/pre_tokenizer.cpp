@@ -28,7 +28,7 @@ struct PartFinder {
 
   Status operator()(KnownPattern pattern) const {
     const std::string_view inside = text.substr(0, piece.end);
-    // The scanners look at what follows, so they must not see past the piece.
+    // The scanners read ahead, so they must not see past the piece.
     std::size_t unmatched = piece.begin;
     const auto flush = [&](std::size_t end) {
       if (unmatched != end) scratch.parts.push_back({{unmatched, end}, false});
@@ -79,8 +79,8 @@ struct PartFinder {
   }
 };
 
-// The behaviours fold the parts as the reference does, its treatment of the very first part
-// included. `out` has pieces of earlier texts before index `start`; those are never extended.
+// The behaviours combine the parts as the reference does, including its treatment of the first
+// part. `out` has pieces of earlier texts before index `start`; those are never extended.
 void append_pieces(Parts& parts, SplitBehavior behavior, std::vector<TextRange>& out) {
   const std::size_t start = out.size();
   bool previous = false;
@@ -120,7 +120,7 @@ struct StepRunner {
 
   Result<std::string_view> split(const SplitStep& step) const {
     scratch.next.clear();
-    // The common case straight away: a scanner's matches are the pieces.
+    // The common case: a scanner's matches are the pieces.
     const auto* known = std::get_if<KnownPattern>(&step.pattern);
     if (known != nullptr && *known != KnownPattern::kThreeDigits &&
         step.behavior == SplitBehavior::kIsolated) {

@@ -1,5 +1,5 @@
-// The `pre_tokenizer` of a tokenizer.json: a list of steps that cut text into pieces (and may
-// rewrite the pieces' text). Merges never cross pieces.
+// PreTokenizer: the `pre_tokenizer` of a tokenizer.json, a list of steps that cut text into pieces
+// and may rewrite the pieces' text. Merges never cross pieces.
 // Immutable after it is built; any thread, each with its own scratch.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// How the text that a pattern matches (the delimiter) and the text between are split.
+// The treatment of the text that a pattern matches (the delimiter) and of the text between matches.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 enum class MatchSense { kMatches, kInverted };
 
@@ -29,7 +29,7 @@ struct SplitStep {
   MatchSense sense = MatchSense::kMatches;
 };
 struct PrefixSpaceStep {};  // a space before pieces that do not start with one
-struct ByteLettersStep {};  // bytes to the letters that stand for them
+struct ByteLettersStep {};  // replaces bytes by their letters
 struct WordsStep {};        // Whitespace: \w+|[^\w\s]+, the rest removed
 struct FixedLengthStep {
   std::size_t characters = 5;
@@ -47,8 +47,8 @@ enum class TextStart { kOfInput, kInside };
 
 struct PreTokenizerScratch {
   StopMeter meter;
-  std::string text;               // the text the pieces point into, when any step rewrote it
-  std::vector<TextRange> pieces;  // never empty ranges
+  std::string text;               // the text that the pieces refer to, if a step rewrote it
+  std::vector<TextRange> pieces;  // the ranges are never empty
   RegexScratch regex;
   std::string spare;
   std::vector<TextRange> next;
@@ -63,11 +63,11 @@ class PreTokenizer {
 
   const std::vector<PreTokenizerStep>& steps() const { return steps_; }
 
-  // Drops a final ByteLettersStep, for a model that looks at bytes itself. True if there was one.
+  // Removes a final ByteLettersStep, for a model that reads bytes itself. True if there was one.
   bool take_final_byte_letters();
 
   // Cuts `text` into scratch.pieces and returns the text they are ranges of: `text` itself or
-  // scratch.text. Errors: a regular expression that passed its limit, the stop check's.
+  // scratch.text. Errors: a regular expression that exceeds its limit, the stop check's.
   // REQUIRES: valid UTF-8.
   Result<std::string_view> run(std::string_view text, TextStart start,
                                PreTokenizerScratch& scratch) const;

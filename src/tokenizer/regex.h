@@ -1,7 +1,7 @@
-// A regular expression of a tokenizer.json (regex_syntax.h says which syntax). It is compiled at
-// its first use, if not before. A Regex may be used from any thread; each thread brings its own
-// RegexScratch. Limits: a match that needs more than 2,000,000 backtracking steps is an error, so
-// no pattern and no text can hold a thread permanently.
+// Regex: a regular expression of a tokenizer.json (regex_syntax.h defines the syntax). It is
+// compiled at its first use or earlier. A Regex may be used from any thread; each thread brings its
+// own RegexScratch. Limits: a match that needs more than 2,000,000 backtracking steps is an error,
+// so no pattern and no text can hold a thread permanently.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class RegexScratch {
   RegexScratch(RegexScratch&&) noexcept;
   RegexScratch& operator=(RegexScratch&&) noexcept;
 
-  StopMeter meter;  // asked by find_all
+  StopMeter meter;  // used by find_all
 
  private:
   friend class Regex;
@@ -38,15 +38,15 @@ class Regex {
  public:
   // Errors: a pattern that is not supported or broken.
   static Result<Regex> compile(std::string_view pattern);
-  // A pattern that compile() has accepted before, here or elsewhere. If it is none, find_all()
-  // returns compile()'s error.
+  // A pattern that compile() has accepted before, in this process or another one. If compile()
+  // refuses it, find_all() returns compile()'s error.
   static Regex deferred(std::string_view pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
   // Replaces `out` by all non-overlapping matches, leftmost first. An empty match directly after
-  // another match does not count, as in the reference. Errors: a match that passes the limit, the
+  // another match does not count, as in the reference. Errors: a match that exceeds the limit, the
   // stop check's, a deferred pattern's. REQUIRES: text is valid UTF-8.
   Status find_all(std::string_view text, RegexScratch& scratch, std::vector<TextRange>& out) const;
 

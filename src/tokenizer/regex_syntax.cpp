@@ -59,7 +59,7 @@ class Translator {
       case '$': break;
       default:
         atom_ = out_.size();
-        // All bytes of a character at once, so that an atom never starts inside one.
+        // Copies all bytes of a character at once, so that an atom never starts inside a character.
         while ((static_cast<unsigned char>(peek(1)) & 0xC0) == 0x80) out_ += in_[at_++];
         break;
     }

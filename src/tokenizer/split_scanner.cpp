@@ -70,8 +70,8 @@ class Scanner {
   const unicode::Classes& classes_ = unicode::classes();
 };
 
-// The length of 's, 't, 're, 've, 'm, 'll, 'd at an apostrophe, or 0. Letter case is folded as
-// asked; U+017F folds to s, so it counts in the case-insensitive form (two bytes).
+// The length of 's, 't, 're, 've, 'm, 'll, 'd at an apostrophe, or 0. With kFolded, letter case is
+// folded; U+017F (two bytes) then counts as s.
 enum class LetterCase { kExact, kFolded };
 std::size_t contraction(const Scanner& scanner, std::size_t at, LetterCase letter_case) {
   const auto letter = [&](std::size_t position) {

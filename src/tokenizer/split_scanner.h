@@ -1,6 +1,6 @@
-// Hand-written scanners for the pre-tokenizer patterns that real models use: several times as fast
-// as a regular expression, and with exactly the reference's version of Unicode. Each scanner covers
-// its whole text with matches, as the pattern does. Pure; any thread.
+// Hand-written scanners for the pre-tokenizer patterns of real models: several times as fast as a
+// regular expression, with exactly the reference's version of Unicode. Like its pattern, each
+// scanner covers its whole text with matches. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ enum class KnownPattern {
   kThreeDigits,   // Falcon's [0-9][0-9][0-9]; the only one that leaves text unmatched
 };
 
-// The pattern's scanner when the text of the pattern is exactly a known one.
+// The scanner for a pattern whose text is exactly a known one.
 std::optional<KnownPattern> recognize_pattern(std::string_view regex);
 
 // The end of the match that starts at text[at], at < text.size(). `at` means no match (kThreeDigits

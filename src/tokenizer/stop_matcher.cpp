@@ -66,7 +66,7 @@ void StopMatcher::pass(std::string_view text, std::string& out) {
   release(text, out);
 }
 
-// Appends what can be no part of a stop string any more.
+// Appends the text that can no longer be part of a stop string.
 void StopMatcher::release(std::string_view text, std::string& out) {
   std::size_t undecided = 0;
   for (const std::size_t matched : matched_) undecided = std::max(undecided, matched);

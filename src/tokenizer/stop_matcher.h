@@ -1,7 +1,7 @@
-// Finds stop strings in a stream of text. Text that may be the start of a stop string is held back;
-// all other text passes at once. The stop string that is complete first ends the stream. If several
-// are complete at the same byte, the longest one counts. So the result does not
-// depend on how the text is cut into pushes.
+// StopMatcher: finds stop strings in a stream of text. It holds back text that may be the start of
+// a stop string; all other text passes at once. The stop string that is complete first ends the
+// stream. If several are complete at the same byte, the longest one counts. So the result does not
+// depend on how the text is split into pushes.
 // Owned by one stream; one thread at a time. Copies share the stop strings, so a call with many
 // choices holds them once. Cost: bytes times stop strings.
 #pragma once
@@ -41,17 +41,18 @@ class StopMatcher {
  private:
   struct Stop {
     std::string text;
-    std::vector<std::size_t> border;  // of each prefix: its longest proper prefix that ends it
+    std::vector<std::size_t>
+        border;  // of each prefix: the length of its longest proper prefix that is also its suffix
   };
 
   StopMatcher() = default;
-  // One byte more of the stream; true: the stop string is complete.
+  // Adds a byte of the stream; true if the stop string is complete.
   bool advance(std::size_t stop, char byte);
   void release(std::string_view text, std::string& out);
 
   // Shared by the matcher's copies; they may outlive it.
   std::shared_ptr<const std::vector<Stop>> stops_;
-  std::vector<std::size_t> matched_;  // of each stop string: bytes that the stream ends with
+  std::vector<std::size_t> matched_;  // of each stop string: bytes matched at the end of the stream
   StopText stop_text_ = StopText::kExclude;
   std::string held_;
   std::optional<std::size_t> stopped_by_;

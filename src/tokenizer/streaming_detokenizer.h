@@ -1,6 +1,6 @@
-// Turns token ids into text as they come. Each push appends the text that is certain, in whole
-// characters. All pushes and finish() together give exactly Tokenizer::decode of the same ids.
-// Owned by one stream; one thread at a time. The Tokenizer must outlive it.
+// StreamingDetokenizer: turns token ids into text as they arrive. Each push appends the text that
+// is certain, in whole characters. All pushes and finish() together give exactly Tokenizer::decode
+// of the same ids. Owned by one stream; one thread at a time. The Tokenizer must outlive it.
 #pragma once
 
 #include <span>
@@ -17,8 +17,8 @@ class StreamingDetokenizer {
   StreamingDetokenizer(const Tokenizer& tokenizer, SkipSpecialTokens skip)
       : tokenizer_(tokenizer), skip_(skip) {}
 
-  // The text continues `prompt`: it is what decode() adds after the prompt. Without this call,
-  // models of the SentencePiece kind drop the space before the very first word. REQUIRES: no push
+  // Makes the text continue `prompt`: it is then the text that decode() adds after the prompt.
+  // Without this call, SentencePiece models drop the space before the first word. REQUIRES: no push
   // yet.
   void start_after(std::span<const TokenId> prompt);
 

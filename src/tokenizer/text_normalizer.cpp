@@ -34,7 +34,7 @@ void lowercase(std::string& text, std::string& spare) {
     const utf8::CodePoint c = utf8::decode(text, at);
     at += c.bytes;
     if (c.value == 0x130) {
-      spare += "i\xCC\x87";  // the one lowercase of two characters: i, U+0307
+      spare += "i\xCC\x87";  // the only lowercase form of two characters: i, U+0307
     } else {
       utf8::append(unicode::to_lowercase(c.value), spare);
     }

@@ -1,5 +1,5 @@
-// The `normalizer` of a tokenizer.json: a list of steps from text to text, run before anything is
-// split. Immutable after it is built; any thread, each with its own scratch.
+// TextNormalizer: the `normalizer` of a tokenizer.json, a list of steps from text to text, run
+// before the text is split. Immutable after it is built; any thread, each with its own scratch.
 #pragma once
 
 #include <string>
@@ -47,8 +47,8 @@ class TextNormalizer {
   bool empty() const { return steps_.empty(); }
   const std::vector<NormalizerStep>& steps() const { return steps_; }
 
-  // Normalizes `text` in place. Errors: a regular expression that passed its limit, text that grew
-  // past 1 GiB, the stop check's. REQUIRES: valid UTF-8.
+  // Normalizes `text` in place. Errors: a regular expression that exceeds its limit, text that
+  // grows beyond 1 GiB, the stop check's. REQUIRES: valid UTF-8.
   Status run(std::string& text, NormalizerScratch& scratch) const;
 
   // True when a Strip removes something at the start of this text.

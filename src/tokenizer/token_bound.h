@@ -1,6 +1,6 @@
-// The basis of a lower bound of the number of tokens: the bytes of a text divided by the most bytes
-// that one token can stand for. Prompts that are far too long are refused by it before any work.
-// Pure function.
+// Computes a lower bound of the number of tokens: the bytes of a text divided by the most bytes
+// that one token can cover. The bound refuses prompts that are far too long before any work. Pure
+// function.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// The most bytes of input that one token stands for; 0 when there is no such limit, because some
-// text becomes no token at all (a normalizer that strips, spaces that an added token absorbs,
-// unknown characters that are dropped or fused).
+// The most bytes of input that one token can cover. 0 if there is no limit, because some text
+// becomes no token at all (a normalizer that strips, spaces that an added token absorbs, unknown
+// characters that are dropped or fused).
 std::size_t max_bytes_per_token(const TokenizerDefinition& definition);
 
 }  // namespace sluice

@@ -67,7 +67,7 @@ std::optional<char> byte_token(std::string_view text) {
   return static_cast<char>(value);
 }
 
-// How much of an invalid part one U+FFFD stands for.
+// Whether one U+FFFD replaces a whole invalid part or one byte of it.
 enum class Damage { kPerPart, kPerByte };
 
 void append_damage(std::size_t bytes, Damage damage, std::string& out) {
@@ -75,7 +75,7 @@ void append_damage(std::size_t bytes, Damage damage, std::string& out) {
   for (std::size_t i = 0; i < count; ++i) out += utf8::kReplacement;
 }
 
-// Moves all characters that are complete, and all bytes that can be part of none, to `out`.
+// Moves all complete characters, and all bytes that cannot be part of a character, to `out`.
 void take_characters(std::string& bytes, Damage damage, std::string& out) {
   std::string_view rest = bytes;
   while (!rest.empty()) {
@@ -91,7 +91,7 @@ void take_characters(std::string& bytes, Damage damage, std::string& out) {
   bytes.erase(0, bytes.size() - rest.size());
 }
 
-// Takes the rest when no more bytes come: the start of one character.
+// Handles the rest at the end of the input: the start of one character.
 void take_rest(std::string& bytes, Damage damage, std::string& out) {
   if (!bytes.empty()) append_damage(bytes.size(), damage, out);
   bytes.clear();
@@ -152,7 +152,7 @@ void TokenDecoder::emit(End end, State& state, std::string& out) const {
     }
     const auto& replace = std::get<ReplacePieceStep>(text_steps_[i]);
     text.insert(0, memory.held);
-    // Only what follows the last whole match can still become one.
+    // Only the text after the last whole match can still become a match.
     std::size_t tail = 0;
     for (std::size_t at = text.find(replace.from); at != std::string::npos;
          at = text.find(replace.from, tail)) {

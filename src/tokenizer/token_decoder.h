@@ -1,11 +1,11 @@
-// The `decoder` of a tokenizer.json: turns the texts of tokens into text, one token at a time. Text
-// comes out as soon as no later token can change it, in whole characters.
+// TokenDecoder: the `decoder` of a tokenizer.json. It turns the texts of tokens into text, one
+// token at a time. It outputs text in whole characters as soon as no later token can change it.
 // Three stages: steps on each token's text, one way to join the tokens, steps on the joined text.
 // Immutable after it is built; any thread, each with its own State.
 //
 // One difference from the reference: in a run of byte tokens that is not valid UTF-8, each byte
 // that cannot be part of a character becomes U+FFFD. In the reference every byte of the run does,
-// but a stream would then hold back good text until the run ends.
+// but then a stream would hold back valid text until the run ends.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ using PieceStep = std::variant<ReplacePieceStep, MetaspacePieceStep, StripPieceS
 
 enum class TokenJoin {
   kPlain,
-  kWithSpaces,    // what no decoder at all means
-  kByteLevel,     // letters stand for bytes
-  kByteFallback,  // <0x41> stands for a byte
+  kWithSpaces,    // the default without a decoder
+  kByteLevel,     // byte letters become bytes
+  kByteFallback,  // <0x41> becomes a byte
 };
 
 struct StripTextStep {
@@ -69,13 +69,14 @@ class TokenDecoder {
   TokenJoin token_join() const { return join_; }
   const std::vector<TextStep>& text_steps() const { return text_steps_; }
 
-  // Appends to `out` what the token adds. REQUIRES: the token's text is valid UTF-8.
+  // Appends to `out` the text that the token makes certain. REQUIRES: the token's text is valid
+  // UTF-8.
   void push(std::string_view token, State& state, std::string& out) const;
 
   // Appends the text that was held back; an incomplete character becomes U+FFFD. Resets the state.
   void finish(State& state, std::string& out) const;
 
-  // The bytes one token stands for in the middle of a text; maybe not whole characters.
+  // The bytes of one token in the middle of a text; possibly not whole characters.
   std::string bytes_of(std::string_view token) const;
 
  private:

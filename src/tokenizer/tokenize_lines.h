@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Reads to the end of `in`. Errors name the line, or say that `in` could not be read; the lines
-// before it are answered.
+// Reads to the end of `in`. Errors name the line, or say that `in` could not be read. The lines
+// before the error are answered.
 Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, std::istream& in,
                       std::ostream& out);
 Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std::istream& in,

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{512} << 20;
 
-// Ends of stretches without pieces: before each U+2581 that follows another character.
+// A text without pieces may be cut before each U+2581 that follows another character.
 constexpr std::string_view kMetaspace = "\u2581";
 
 Error no_tokenizer(const std::filesystem::path& directory) {
@@ -105,7 +105,7 @@ struct Tokenizer::Impl {
     return {};
   }
 
-  // Text between added tokens that are looked for as they are written.
+  // Encodes text between the added tokens that are searched in the original text.
   Status encode_stretch(std::string_view text, TextStart start, SpecialTokenText special,
                         EncodeScratch::State& scratch, std::vector<TokenId>& out) const {
     std::string_view normalized = text;
@@ -130,7 +130,7 @@ struct Tokenizer::Impl {
     return {};
   }
 
-  // Text without added tokens.
+  // Encodes text without added tokens.
   Status encode_plain(std::string_view text, TextStart start, EncodeScratch::State& scratch,
                       std::vector<TokenId>& out) const {
     if (!parts.steps.has_pre_tokenizer && parts.model.can_cut_before_metaspace()) {
@@ -185,7 +185,7 @@ Result<Tokenizer> Tokenizer::from_files(const std::string& name, std::string_vie
       return with_context("tokenizer_config.json", status.error());
     }
   }
-  // Behind a final ByteLevel step the model can look at bytes instead of their letters.
+  // After a final ByteLevel step the model can read bytes instead of their letters.
   if (definition->model.has_byte_alphabet() &&
       definition->steps.pre_tokenizer.take_final_byte_letters()) {
     definition->model.use_byte_alphabet();

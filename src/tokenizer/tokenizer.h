@@ -1,5 +1,5 @@
-// Turns text into token ids and back, exactly as the `tokenizers` package does with the same
-// tokenizer.json (docs/tokenizers.md lists supported parts and differences).
+// Tokenizer: turns text into token ids and back, exactly as the `tokenizers` package does with the
+// same tokenizer.json (docs/tokenizers.md lists supported parts and differences).
 // A tokenizer reads an image: one block of bytes without pointers (image_layout.h). Loading the
 // files makes the image in memory; an image that was stored can be used where it is mapped.
 // Immutable after loading: any number of threads may encode and decode at once, each with its own
@@ -30,9 +30,9 @@ enum class SkipSpecialTokens { kNo, kYes };
 struct EncodeOptions {
   AddSpecialTokens add_special_tokens = AddSpecialTokens::kYes;
   ParseSpecialTokens parse_special_tokens = ParseSpecialTokens::kYes;
-  // A text with more tokens is refused, without work where its bytes alone say so.
+  // A text with more tokens is refused, without work if its number of bytes already implies it.
   std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
-  // Asked during the work; may be null. It must outlive the call.
+  // Called during the work; may be null. It must outlive the call.
   const StopCheck* stop = nullptr;
 };
 
@@ -64,17 +64,17 @@ class Tokenizer {
   static Result<Tokenizer> from_json(std::string_view tokenizer_json,
                                      std::string_view tokenizer_config_json = {});
 
-  // The tokenizer with this image, which image() gave here or in another process; it equals the
-  // tokenizer that was loaded from the files. `owner` keeps the bytes alive; it may be null when
+  // The tokenizer with this image, which image() returned in this process or another one. It equals
+  // the tokenizer that was loaded from the files. `owner` keeps the bytes alive; it may be null if
   // they outlive the tokenizer. No table is copied, and patterns are compiled when a text first
-  // needs them. Whatever the bytes are, nothing outside of them is read, and all work ends. Errors:
+  // needs them. Damaged bytes never cause a read outside of them or endless work. Errors:
   // kInvalidArgument (damaged, or of a machine with another byte order), kUnsupported (another
   // version). REQUIRES: the bytes begin at a multiple of kImageAlignment and do not change.
   static Result<Tokenizer> from_image(std::span<const std::byte> image,
                                       // Shared: a mapped file may hold other parts as well.
                                       std::shared_ptr<const void> owner);
 
-  // The same files give the same bytes. They live as long as the tokenizer.
+  // The image, valid as long as the tokenizer. The same files give the same bytes.
   std::span<const std::byte> image() const;
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -82,9 +82,9 @@ class Tokenizer {
   ~Tokenizer();
 
   // Replaces `out` by the tokens of `text`. Cost: n log n in the bytes of the text; it ends early
-  // at options.max_tokens. After an error `out` means nothing. Errors:
+  // at options.max_tokens. After an error the contents of `out` are unspecified. Errors:
   // kInvalidArgument: the text is not valid UTF-8 (names the byte offset), or a match of one of the
-  //   tokenizer's regular expressions passed its limit;
+  //   tokenizer's regular expressions exceeded its limit;
   // kResourceExhausted: more than options.max_tokens tokens;
   // the error of options.stop.
   Status encode(std::string_view text, const EncodeOptions& options, EncodeScratch& scratch,
@@ -99,7 +99,7 @@ class Tokenizer {
   // The text of the tokens: always valid UTF-8; ids outside of the vocabulary add nothing.
   std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
 
-  // The bytes that one token stands for inside a text; they may be half a character.
+  // The bytes of one token inside a text; they may be a part of a character.
   std::string token_bytes(TokenId id) const;
 
   // The largest id plus one. A model's own vocabulary size may be larger (padding).

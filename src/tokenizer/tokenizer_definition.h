@@ -16,14 +16,14 @@
 namespace sluice {
 
 struct TokenizerDefinition {
-  ImageBuilder image;  // has the tables that `model` looks at
+  ImageBuilder image;  // has the tables that `model` reads
   BpeModel model;
   TokenizerSteps steps;
   std::vector<AddedToken> added_tokens;       // ascending ids
   std::vector<std::string> searched_texts{};  // of each added token: normalized if flagged so
 };
 
-// The bytes of sections beside the model that these added tokens need in an image, about.
+// The approximate bytes of the image's other sections that these added tokens need.
 std::size_t image_room(const std::vector<AddedToken>& added_tokens);
 
 // Errors: texts of added tokens above 4 GiB.

@@ -20,7 +20,8 @@ namespace {
 using json::Element;
 
 // The document lives as long as the parser that parsed it. The text is made strict only when the
-// parser refuses it: a look at every character would double the time of a large tokenizer.json.
+// parser refuses it, because checking every character would double the time for a large
+// tokenizer.json.
 Result<Element> parse(simdjson::dom::parser& parser, std::string_view text) {
   Element root;
   auto error = parser.allocate(text.size(), kMaxJsonDepth);
@@ -37,8 +38,8 @@ Result<Element> parse(simdjson::dom::parser& parser, std::string_view text) {
   return root;
 }
 
-// Fills in the texts that are searched. Tokens flagged `normalized` are looked for in normalized
-// text, so as normalized text.
+// Fills in the texts that are searched. Tokens flagged `normalized` are searched in normalized
+// text, so their text is normalized too.
 Status find_searched_texts(TokenizerDefinition& definition) {
   NormalizerScratch scratch;
   std::array<std::vector<std::string_view>, 2> searched;  // in the original and in normalized text

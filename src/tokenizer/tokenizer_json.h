@@ -14,7 +14,7 @@ namespace sluice {
 Result<TokenizerDefinition> read_tokenizer_json(std::string_view text);
 
 // bos_token, eos_token, add_bos_token, add_eos_token. An explicit add_bos_token or add_eos_token
-// wins over the post-processor. All other fields are ignored.
+// overrides the post-processor. All other fields are ignored.
 Status apply_tokenizer_config(std::string_view text, TokenizerDefinition& definition);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
-// All parts of a running tokenizer. They look at an image, or were made of a section of it.
+// TokenizerParts: all parts of a running tokenizer. They read an image or were made from one of its
+// sections.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +21,10 @@ struct TokenizerParts {
   std::size_t vocab_size = 0;  // one more than the largest id
 };
 
-// The parts of the tokenizer in `image`. Cost: the texts of the tokens are looked at once, other
-// tables are not touched. Whatever the bytes are, what is made of them reads nothing outside of
-// them and ends every search. Errors: those of ImageView::open(), kInvalidArgument (damaged).
-// REQUIRES: `image` starts at a multiple of kImageAlignment, outlives the parts and does not
-// change.
+// The parts of the tokenizer in `image`. Cost: reads the texts of the tokens once and no other
+// table. Damaged bytes never cause a read outside of them or an endless search. Errors: those of
+// ImageView::open(), kInvalidArgument (damaged). REQUIRES: `image` starts at a multiple of
+// kImageAlignment, outlives the parts and does not change.
 Result<TokenizerParts> open_tokenizer_image(std::span<const std::byte> image);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The parts of a tokenizer around its model and its added tokens: the steps of normalizer,
-// pre-tokenizer and decoder, and a few numbers. Immutable once it is made; any thread.
+// TokenizerSteps: the parts of a tokenizer around its model and its added tokens: the steps of
+// normalizer, pre-tokenizer and decoder, and a few numbers. Immutable once it is made; any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// Put around the tokens of a text when special tokens are wanted.
+// The special tokens that encode() puts around the tokens of a text on request.
 struct SpecialsTemplate {
   std::vector<TokenId> prefix;
   std::vector<TokenId> suffix;

@@ -1,5 +1,5 @@
-// Which classes a code point belongs to, in one table look-up. Built once on first use (about a
-// millisecond), immutable afterwards; any thread.
+// unicode::Classes: the classes of a code point, in one table look-up. Built once on first use
+// (about a millisecond), immutable afterwards; any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The tokens of a model: text by id and id by text, both in constant time. Ids and texts are
-// unique; ids without a token are allowed (added tokens may have them, or none).
-// VocabularyBuilder fills tables that lie in an image; Vocabulary reads them there. A Vocabulary
-// owns nothing and does not change: any thread.
+// Vocabulary: the tokens of a model, text by id and id by text, both in constant time. Ids and
+// texts are unique; ids without a token are allowed (added tokens may have them, or none).
+// VocabularyBuilder fills tables in an image; Vocabulary reads them there. A Vocabulary owns
+// nothing and does not change: any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace sluice {
 
 std::uint64_t hash_bytes(std::string_view bytes);
 
-// Where the text of an id lies. All zero: the id has no token.
+// The place of an id's text. All zero: the id has no token.
 struct TokenSpan {
   std::uint32_t begin = 0;
   std::uint32_t size_plus_one = 0;
@@ -33,9 +33,9 @@ class Vocabulary {
 
   Vocabulary() = default;
 
-  // The vocabulary in these tables. Errors: spans that are no whole characters of `texts`, texts
+  // The vocabulary in these tables. Errors: spans that are not whole characters of `texts`, texts
   // that are not valid UTF-8, a hash table without an empty slot (a search would not end). The
-  // entries of the hash table are checked where they are used: one that names no id does not count.
+  // entries of the hash table are checked at their use: an entry without a valid id is ignored.
   static Result<Vocabulary> open(std::string_view texts, std::span<const TokenSpan> spans,
                                  std::span<const TokenSlot> slots);
 

@@ -12,7 +12,7 @@ namespace sluice {
 
 namespace {
 
-// Marsaglia's polar method: both numbers of a pair are made, one is used, which keeps no state.
+// Marsaglia's polar method. It uses one number of each pair, so it needs no state.
 double standard_normal(SplitMix64& random) {
   while (true) {
     const double x = 2 * random.uniform() - 1;
@@ -47,7 +47,7 @@ double gap(SplitMix64& random, double shape) {
   return power < -700 ? 0 : g * portable_exp(power) / shape;
 }
 
-// Below 0.01 nearly all requests come at once, above a million the gaps are equal.
+// Below 0.01 nearly all requests arrive at once; above a million the gaps are equal.
 constexpr double kLeastBurstiness = 0.01;
 constexpr double kMostBurstiness = 1e6;
 

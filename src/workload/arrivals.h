@@ -20,9 +20,9 @@ struct ArrivalOptions {
   std::uint64_t seed = 0;
 };
 
-// `count` times in ascending order from 0 on. The gaps are not clipped, and not rescaled to the
-// nominal rate: the realised rate is reported instead (workload.h). kInvalidArgument names the
-// option that is not a positive number, or out of its range.
+// `count` times in ascending order from 0 on. The gaps are neither clipped nor rescaled to the
+// nominal rate; summaries report the realised rate instead (serving_summary.h). kInvalidArgument
+// names the option that is not a positive number, or out of its range.
 Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::int64_t count);
 
 }  // namespace sluice

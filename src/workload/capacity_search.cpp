@@ -37,8 +37,7 @@ Status check_options(const CapacityOptions& options) {
 
 // The rate to probe next; 0: the search is over.
 double next_rate(const CapacityOptions& options, const CapacityResult& so_far) {
-  // Halving once is enough for a start that was a little too high; what is far off is reached by
-  // quarters.
+  // Halving once is enough if the start was slightly too high; after that the rate is quartered.
   constexpr double kLeastShare = 1.0 / 1024;
   const double met = so_far.rate;
   const double failed = so_far.failing_rate;

@@ -56,7 +56,7 @@ Status CsvReader::split(std::string_view line) {
         line.remove_prefix(1);
       }
       if (!line.empty() && line.front() != ',') {
-        return at_line(fmt::format("field {}: got {} behind the closing quote, expected a comma",
+        return at_line(fmt::format("field {}: got {} after the closing quote, expected a comma",
                                    count, quote_field(line.substr(0, 1))));
       }
     } else {

@@ -69,7 +69,7 @@ TEST(CsvReader, ErrorsNameTheLine) {
   EXPECT_EQ(error_of_csv("a,b\n1,\"2\n"),
             "file:2: field 2 begins with a quote and has no closing one on this line");
   EXPECT_EQ(error_of_csv("a,b\n\"1\"x,2\n"),
-            "file:2: field 1: got \"x\" behind the closing quote, expected a comma");
+            "file:2: field 1: got \"x\" after the closing quote, expected a comma");
 }
 
 TEST(CsvReader, LengthsAreWholeAndPositive) {

@@ -29,13 +29,13 @@ struct NamedLengths {
   std::string_view name;
   std::span<const Quantile> prompt;
   std::span<const Quantile> output;
-  std::int32_t max_total;  // what is longer was removed as an outlier
+  std::int32_t max_total;  // longer requests were removed as outliers
 };
 
 // Medians and P90 are those of Sarathi-Serve's table 2. The other points of the ShareGPT
-// distribution are quantiles of the lengths that the paper's authors publish beside their code; of
-// the arxiv one, whose 16k form is not public, they are chosen so that the deviations come out as
-// the table's (with the two output deviations, which look swapped there, exchanged).
+// distribution are quantiles of the lengths that the paper's authors publish beside their code; for
+// the arxiv distribution, whose 16k form is not public, they are chosen to give the table's
+// deviations (with its two output deviations, which look swapped, exchanged).
 constexpr Quantile kShareGptPrompt[] = {
     {0, 4},      {0.1, 74},   {0.2, 382},  {0.3, 777},   {0.4, 1203},  {0.5, 1730}, {0.6, 2401},
     {0.7, 3235}, {0.8, 4278}, {0.9, 5696}, {0.95, 6563}, {0.99, 7434}, {1, 8100}};
@@ -64,7 +64,8 @@ std::int32_t draw(std::span<const Quantile> quantiles, SplitMix64& random) {
 
 RequestLengths draw(const NamedLengths& named, SplitMix64& random) {
   const std::int32_t prompt = draw(named.prompt, random);
-  // An output that would make an outlier is drawn again, so that the prompts stay as they are.
+  // An output that would make the request an outlier is drawn again, so that the prompts are
+  // unchanged.
   std::int32_t output = draw(named.output, random);
   while (prompt + output > named.max_total) output = draw(named.output, random);
   return {prompt, output};
@@ -147,7 +148,7 @@ Result<std::vector<RequestLengths>> read_length_csv(const std::string& path) {
   return rows;
 }
 
-// The rows in an order of the seed's, as often as it takes.
+// The rows in an order that the seed determines, repeated as needed.
 Result<std::vector<RequestLengths>> from_csv(const std::string& path, std::size_t count,
                                              std::uint64_t seed) {
   ASSIGN_OR_RETURN(std::vector<RequestLengths> rows, read_length_csv(path));
@@ -172,7 +173,8 @@ RequestLengths shorten(RequestLengths lengths, std::int32_t max_total) {
   const std::int64_t total = std::int64_t{lengths.prompt_tokens} + lengths.output_tokens;
   if (total <= max_total) return lengths;
   const auto in_proportion = [&](std::int32_t tokens) {
-    // Below max_total, since the other one has a token; so one more for that one fits.
+    // Below max_total, because the other length is positive; so one token for the other length
+    // fits.
     const std::int64_t part = std::int64_t{tokens} * max_total / total;
     return static_cast<std::int32_t>(std::max<std::int64_t>(part, 1));
   };

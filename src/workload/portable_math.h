@@ -1,6 +1,7 @@
 // Logarithm and exponential from additions, multiplications and divisions only, which IEEE 754
-// rounds equally everywhere. C libraries' functions differ in the last bit between versions and
-// processors, and so would workloads. Within a few units in the last place. Pure; any thread.
+// rounds equally everywhere. The functions of C libraries differ in the last bit between versions
+// and processors, which would change workloads. Within a few units in the last place. Pure; any
+// thread.
 #pragma once
 
 namespace sluice {

@@ -1,5 +1,5 @@
-// The random numbers of a part of a workload: a user gives one seed, and arrivals and lengths must
-// not be drawn from the same stream. Pure; any thread.
+// The random streams of the parts of a workload: a user gives one seed, but arrivals and lengths
+// must not be drawn from the same stream. Pure; any thread.
 #pragma once
 
 #include <cstdint>

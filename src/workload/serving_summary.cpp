@@ -35,7 +35,7 @@ ServingRecorder::ServingRecorder(const Goodput& goodput) : goodput_(goodput) {
 void ServingRecorder::close_second() {
   if (second_tokens_ == 0) return;
   const std::int64_t second = second_start_ / std::chrono::seconds(1);
-  // Tokens nearly always come in order of time, so the place is at the end or just before it.
+  // Tokens nearly always arrive in order of time, so the place is at the end or just before it.
   auto place = seconds_.end();
   while (place != seconds_.begin() && std::prev(place)->second >= second) --place;
   if (place != seconds_.end() && place->second == second) {
@@ -55,7 +55,7 @@ void ServingRecorder::change_second(Duration now) {
 
 void ServingRecorder::add_request(const RequestRecord& record) {
   sent_.push_back(record.sent);
-  // One that ended at once was there, too: its end may not come before its start.
+  // A request that ended at once counts too: its end must not be before its start.
   ended_.push_back(std::max(record.ended, record.sent + Duration(1)));
   first_arrival_ = std::min(first_arrival_, record.arrival);
   last_arrival_ = std::max(last_arrival_, record.arrival);
@@ -71,7 +71,7 @@ void ServingRecorder::add_request(const RequestRecord& record) {
     add_answered(record);
     return;
   }
-  // Nothing came. An answer of no token that ended by itself has no time to first token.
+  // No token arrived. A finished answer without tokens has no time to first token.
   const Duration waited = record.ended - record.arrival;
   if (!record.finished) summary_.ttft.add(waited);
   summary_.e2el.add(waited);
@@ -111,7 +111,7 @@ std::int64_t ServingRecorder::most_concurrent() {
   std::int64_t most = 0;
   std::size_t ends = 0;
   for (const Duration sent : sent_) {
-    // One that ends in the moment in which the next is sent makes room for it.
+    // A request that ends at the moment the next one is sent does not overlap with it.
     while (ends < ended_.size() && ended_[ends] <= sent) {
       ++ends;
       --now;

@@ -2,9 +2,10 @@
 // for requests to a server and simulated ones.
 //
 // TTFT is counted from the intended arrival when the loop is open, so that a stalled server or a
-// slow client cannot hide requests (coordinated omission). A request that has not ended when
-// the run ends stays in: its TTFT or its open gap counts with the waiting time so far. Owner: the
-// run. Threads: one at a time. docs/workloads.md defines every figure.
+// slow client cannot hide requests (coordinated omission). A request that is unfinished when the
+// run ends is included: its TTFT or its open gap counts with the waiting time so far.
+// docs/workloads.md defines every figure.
+// Owner: the run. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@
 
 namespace sluice {
 
-// One request's end, or the run's while it was unfinished. Times since the run's start.
+// The record of one request at its end, or at the end of the run if it is unfinished. Times since
+// the run's start.
 struct RequestRecord {
   Duration arrival{0};  // intended; in a closed loop: the time of sending
   Duration sent{0};
@@ -34,7 +36,7 @@ struct RequestRecord {
   std::optional<Duration> scheduling_delay;
 };
 
-// A request is good when it meets all that are given.
+// A request is good if it meets all given limits.
 struct Goodput {
   std::optional<Duration> ttft;
   std::optional<Duration> tpot;
@@ -47,7 +49,7 @@ struct ServingSummary {
   std::int64_t failed = 0;
   std::int64_t unfinished = 0;
   // Sums over completed and unfinished requests. A prompt counts once a token of the answer has
-  // come.
+  // arrived.
   std::int64_t total_input_tokens = 0;
   std::int64_t total_output_tokens = 0;
   std::int64_t good = 0;
@@ -69,8 +71,8 @@ class ServingRecorder {
  public:
   explicit ServingRecorder(const Goodput& goodput = {});
 
-  // A token came at `now`, `gap` after the one before it of its request; or `times` such tokens,
-  // each of another request.
+  // Records a token at `now`, `gap` after the previous token of its request; or `times` such
+  // tokens, each of another request.
   void add_first_token(Duration now) { count_tokens(now, 1); }
   void add_token(Duration now, Duration gap, std::int64_t times = 1) {
     summary_.tbt.add(gap, times);
@@ -104,7 +106,7 @@ class ServingRecorder {
 
   Goodput goodput_;
   ServingSummary summary_;
-  // The second that tokens come in now, and those before it.
+  // The current second, and the earlier ones.
   Duration second_start_{0};
   Duration second_end_{0};
   std::int64_t second_tokens_ = 0;
@@ -115,10 +117,9 @@ class ServingRecorder {
   Duration last_arrival_{0};
 };
 
-// One JSON object with vLLM's keys (duration, completed, ..., mean_ttft_ms, p99_tpot_ms) and ours
-// behind them (unfinished, realised_request_rate, *_scheduling_delay_ms where it is known).
-// `percentiles` in percent, p99 always among them. Members of `extra`, JSON values as text, come
-// first.
+// One JSON object with vLLM's keys (duration, completed, ..., mean_ttft_ms, p99_tpot_ms) followed
+// by our own (unfinished, realised_request_rate, *_scheduling_delay_ms if known). `percentiles` in
+// percent, p99 always among them. Members of `extra`, JSON values as text, come first.
 std::string summary_json(const ServingSummary& summary, const std::vector<double>& percentiles,
                          const std::vector<std::pair<std::string, std::string>>& extra);
 

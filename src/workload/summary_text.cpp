@@ -1,4 +1,4 @@
-// The two forms in which a ServingSummary leaves the program: JSON and a table.
+// Writes a ServingSummary as JSON and as a table.
 #include <fmt/format.h>
 
 #include <algorithm>

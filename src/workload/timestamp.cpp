@@ -9,7 +9,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes parts of the text from the front; after the first that is not there, ok is false.
+// Takes parts from the front of the text. After the first missing part, ok is false.
 class Taker {
  public:
   explicit Taker(std::string_view text) : rest(text) {}
@@ -50,7 +50,7 @@ class Taker {
   bool ok = true;
 };
 
-// How far local time is ahead of UTC.
+// The offset of local time from UTC.
 std::chrono::minutes take_zone(Taker& taker) {
   if (taker.rest.empty() || !taker.ok) return {};
   const char sign = taker.one_of("Z+-");

@@ -1,5 +1,5 @@
-// Times of day as trace files write them: "2023-11-16 18:15:46.6805900", a T in the middle, up to
-// nine digits behind the point, and a zone ("Z", "+00:00") allowed. Pure; any thread.
+// Parses the times of trace files: "2023-11-16 18:15:46.6805900". A T in the middle, up to nine
+// decimal digits and a zone ("Z", "+00:00") are allowed. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Since 1970 in UTC (without a zone: taken as UTC); nothing if it is no such time, or one before
-// 1970 or after 2199.
+// The time since 1970 in UTC (a time without a zone is taken as UTC); nothing if the text is not
+// such a time, or is before 1970 or after 2199.
 std::optional<Duration> parse_timestamp(std::string_view text);
 
 }  // namespace sluice

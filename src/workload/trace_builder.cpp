@@ -83,7 +83,7 @@ Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
   const double seconds = to_seconds(since_first) / options_.rate_scale;
   if (seconds > kLongestWorkloadSeconds) {
     return at_line(request.line,
-                   fmt::format("{}: {} comes more than thirty years after the first request{}",
+                   fmt::format("{}: {} is more than thirty years after the first request{}",
                                quote_field(request.time_field), quote_field(request.time_text),
                                options_.rate_scale < 1 ? "; use a larger rate scale" : ""));
   }
@@ -91,9 +91,9 @@ Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
                                   : Duration(static_cast<std::int64_t>(seconds * 1e9 + 0.5));
 }
 
-// A scaled prompt is cut into pieces of the same size, and so each stands for more or fewer pieces
-// of the file. Two prompts share one when they share the last piece of the file in it, since a
-// name stands for all that is before it, too.
+// A scaled prompt is cut into pieces of the same size, so each piece covers more or fewer pieces of
+// the file. Two prompts share a piece if they share the last file piece in it, because a name also
+// stands for everything before it.
 std::vector<std::uint64_t> TraceBuilder::scaled_pieces(const TraceRequest& request,
                                                        std::int32_t prompt_tokens) const {
   std::vector<std::uint64_t> pieces = request.prefix_pieces;

@@ -1,5 +1,5 @@
-// TraceBuilder: makes a Workload of a trace's requests one by one, from any kind of
-// file: checks the order of times, scales, handles requests beyond the context. One thread.
+// TraceBuilder: builds a Workload from a trace's requests one by one, for any kind of file. It
+// checks the order of times, scales, and handles requests beyond the context. One thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TraceRequest {
   std::int64_t line = 0;        // of the file, from 1
   std::string_view time_field;  // name of the column or member, and its text
   std::string_view time_text;
-  Duration time{0};  // since any moment, the same for all
+  Duration time{0};  // since a moment that is the same for all requests
   RequestLengths lengths;
   std::vector<std::uint64_t> prefix_pieces;
 };
@@ -52,7 +52,7 @@ class TraceBuilder {
   std::int64_t shortened_ = 0;
   std::int64_t skipped_ = 0;
   std::optional<Duration> first_time_;
-  // The time of the request before.
+  // The time of the previous request.
   Duration time_{0};
   std::string time_text_;
   std::int64_t line_ = 0;

@@ -28,7 +28,7 @@ struct TraceOptions {
 // are not positive numbers, times that go back, lengths over the context.
 Result<Workload> read_trace(const std::string& path, const TraceOptions& options);
 
-// The same of a text, `name` standing for the file in messages.
+// The same for a text; `name` is the file's name in messages.
 Result<Workload> parse_trace(std::string_view text, std::string_view name,
                              const TraceOptions& options);
 

@@ -23,19 +23,16 @@ struct WorkloadRequest {
 };
 
 inline constexpr std::int32_t kPrefixPieceTokens = 512;  // as in Mooncake's traces
-// A prompt's or an output's; so the sum of both fits into 32 bits.
+// The limit of a prompt and of an output, so that their sum fits into 32 bits.
 inline constexpr std::int32_t kMaxRequestTokens = 1'000'000'000;
 // Thirty years: arrivals beyond it are refused, far from the end of Duration.
 inline constexpr double kLongestWorkloadSeconds = 1e9;
-// More would be 4 GB of requests, and are refused.
+// More requests, which would take 4 GB, are refused.
 inline constexpr std::int64_t kMaxWorkloadRequests = 100'000'000;
 
 struct Workload {
   std::string source;  // for people: "sharegpt lengths, Poisson 2.0/s", "FILE"
   std::vector<WorkloadRequest> requests;
 };
-
-// Requests per second that the arrivals really have: (n - 1) / (last - first); 0 for fewer than 2.
-double realised_rate(const Workload& workload);
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ struct Parsed {
   bool keep_alive = false;
   bool expects_continue = false;
   bool has_body = false;
-  std::size_t end = 0;  // behind its last byte, in the connection's bytes
+  std::size_t end = 0;  // after its last byte, in the connection's bytes
 };
 
 struct Outcome {

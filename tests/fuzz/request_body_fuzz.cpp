@@ -1,5 +1,5 @@
 // The bodies of the four calls that have one. Any input gives a call within its limits, or a 400
-// that is valid JSON. Texts for chat templates are valid JSON too.
+// that is valid JSON. Chat templates see the same values as from the JSON text.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "chat_template/heap.h"
+#include "chat_template/json_text.h"
+#include "chat_template/json_value.h"
 #include "server/chat_fields.h"
 #include "server/generation_call.h"
 #include "server/request_json.h"
@@ -41,18 +44,36 @@ void check_content(const json& content) {
   }
 }
 
+// Renders a value as JSON, as the filter `tojson` does.
+std::string dumped(sluice::jinja::Heap& heap, const sluice::Result<sluice::jinja::Value>& value) {
+  CHECK(value);
+  const auto text = sluice::jinja::dump_json(heap, *value, {});
+  CHECK(text);
+  return std::string(text->text());
+}
+
+// A chat template sees the tree as it would see its text. Returns the text, parsed.
+json checked_tree(const sluice::JsonValue& tree) {
+  std::string text;
+  append_json(tree, text);
+  sluice::jinja::Heap heap(std::size_t{1} << 30, std::uint64_t{1} << 40);
+  CHECK(dumped(heap, sluice::jinja::from_tree(tree, heap, "tree")) ==
+        dumped(heap, sluice::jinja::parse_json(text, heap, "text")));
+  return parsed(text);
+}
+
 void check_chat(const sluice::ChatPart& chat) {
-  const json messages = parsed(chat.messages_json);
+  const json messages = checked_tree(chat.messages);
   CHECK(messages.is_array() && !messages.empty());
   for (const json& message : messages) {
     CHECK(message.is_object() && message["role"].is_string());
     if (message.contains("content")) check_content(message["content"]);
   }
-  if (!chat.tools_json.empty()) {
-    const json tools = parsed(chat.tools_json);
+  if (!chat.tools.is_null()) {
+    const json tools = checked_tree(chat.tools);
     CHECK(tools.is_array() && !tools.empty() && tools.size() <= sluice::kMaxTools);
   }
-  if (!chat.extra_json.empty()) CHECK(parsed(chat.extra_json).is_object());
+  if (!chat.variables.is_null()) CHECK(checked_tree(chat.variables).is_object());
   CHECK(!(chat.add_generation_prompt && chat.continue_final_message));
 }
 

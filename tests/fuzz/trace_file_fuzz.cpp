@@ -42,6 +42,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                         request.prompt_tokens));
     last = request.arrival;
   }
-  CHECK(realised_rate(*workload) >= 0);
   return 0;
 }

@@ -1,5 +1,5 @@
 // The whole server in one process: sockets, API, workers, engine thread. Tests of answers use the
-// demo model; tests of timing use a fake executor behind a gate.
+// demo model; tests of timing use a fake executor with a gate.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -362,7 +362,7 @@ struct RopeCase {
     const auto slots = random_slots(order.size(), rng);
     std::vector<std::int32_t> positions;
     for (const std::size_t row : order) positions.push_back(static_cast<std::int32_t>(row + 7));
-    const std::int64_t values = std::int64_t{kBlocks} * kBlockSize * dim;  // behind the keys
+    const std::int64_t values = std::int64_t{kBlocks} * kBlockSize * dim;  // after the keys
     const TensorView cache = memory.take_matrix(2 * kBlocks * kBlockSize, dim, DType::kBF16);
     RopeWriteKvParams p;
     p.qkv = memory.put_matrix(pick_rows(qkv, width, order), count, 4 * dim, DType::kF32);

@@ -16,7 +16,7 @@ struct GatedShape {
   std::int64_t rows;
   std::int64_t depth;
   std::int64_t width;
-  std::int64_t stride = 0;       // elements between rows of x; 0: three behind the end of a row
+  std::int64_t stride = 0;       // elements between rows of x; 0: three beyond the end of a row
   std::int32_t spare_rows = 5;   // of the capacity, of which buffers have none
   std::size_t misalignment = 0;  // of the weights
   DType out = DType::kBF16;
@@ -177,7 +177,7 @@ TEST_P(GatedMatmulTest, RowsNotInUseAreLeftAlone) {
     ops().run(p);
     const auto after = result(p.out);
     const auto used = static_cast<std::size_t>(rows * 40);
-    expect_same(std::span(after).subspan(used), std::span(before).subspan(used), "rows behind");
+    expect_same(std::span(after).subspan(used), std::span(before).subspan(used), "rows after them");
   }
 }
 

@@ -16,7 +16,7 @@ struct Shape {
   std::int64_t rows;
   std::int64_t depth;
   std::vector<std::int64_t> cols;  // of each segment
-  std::int64_t x_stride = 0;       // elements; 0: three behind the end of a row
+  std::int64_t x_stride = 0;       // elements; 0: three beyond the end of a row
   std::int32_t spare_rows = 7;     // of the capacity, of which x and out have none
 };
 
@@ -147,7 +147,8 @@ TEST_P(MatmulTest, ManyLargeTiles) {
   }
 }
 
-// Whatever lies behind the rows in use, in x and in out: capacities are larger than counts.
+// The contents of x and out beyond the rows in use do not matter: capacities are larger than
+// counts.
 TEST_P(MatmulTest, RowsBehindTheCountChangeNothing) {
   SplitMix64 rng(8);
   const auto w = random_floats(rng, 40 * 64);

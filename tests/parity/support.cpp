@@ -151,7 +151,7 @@ std::vector<float> DeviceMemory::read_matrix(const TensorView& view) {
 void DeviceMemory::check_guards() {
   for (const std::size_t offset : guards_) {
     for (const std::byte byte : download(range_.base + offset, kGuardBytes)) {
-      ASSERT_EQ(byte, std::byte{0xFF}) << "written behind the buffer that ends at " << offset;
+      ASSERT_EQ(byte, std::byte{0xFF}) << "written beyond the buffer that ends at " << offset;
     }
   }
 }

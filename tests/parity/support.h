@@ -44,7 +44,7 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // `misalignment` bytes behind a multiple of 64.
+  // `misalignment` bytes after a multiple of 64.
   void* take(std::size_t bytes, std::size_t misalignment = 0);
   template <class T>
   T* put(std::span<const T> values) {

@@ -68,7 +68,7 @@ DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOption
   const std::size_t library_bytes = device_->traits().library_workspace;
   if (library_bytes > 0) plan.add(RegionKind::kWorkspace, "library_workspace", library_bytes, 256);
 
-  // Every slot and group has blocks of its own behind the null block.
+  // Every slot and group has its own blocks after the null block.
   const auto groups = static_cast<std::int64_t>(layout_.groups.size());
   const std::int64_t blocks = 1 + groups * options.max_slots * table_width_;
   plan.add(RegionKind::kKv, "model/kv_blocks",

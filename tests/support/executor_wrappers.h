@@ -104,7 +104,7 @@ class GatedExecutor final : public ForwardingExecutor {
 
 class CommitHookExecutor final : public ForwardingExecutor, public DeviceMeter {
  public:
-  // `hook` runs on the engine's thread, behind each collect() and before its tokens are reported:
+  // `hook` runs on the engine's thread, after each collect() and before its tokens are reported:
   // when the engine reads the counters. REQUIRES: `meter` lives as long as `inner`.
   CommitHookExecutor(std::unique_ptr<Executor> inner, const DeviceMeter& meter,
                      std::function<void()> hook)

@@ -55,7 +55,7 @@ TEST_F(LateDeviceTest, AMarkOrdersTheQueues) {
   copy(Queue::kTransfer, 2, 0);
   ASSERT_TRUE(device_->synchronize(Queue::kTransfer));
   EXPECT_EQ(words_[2], 1);
-  EXPECT_EQ(words_[4], 4) << "behind the mark nothing had to run";
+  EXPECT_EQ(words_[4], 4) << "nothing after the mark had to run";
 }
 
 TEST_F(LateDeviceTest, APollSaysNoForAWhile) {

@@ -16,8 +16,8 @@
 namespace sluice {
 namespace {
 
-// Tools that shadow memory (valgrind) take very long for one huge commit; pieces also keep a
-// failure from being all or nothing inside the kernel.
+// Tools that shadow memory (valgrind) take very long for one huge commit. With pieces, the kernel
+// can also fail in the middle instead of as a whole.
 constexpr std::size_t kCommitPiece = std::size_t{64} << 20;
 constexpr std::size_t kPageBytes = 4096;
 
@@ -29,7 +29,7 @@ void* map_without_access(std::byte* at, std::size_t bytes, int placement) {
   return mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | placement, -1, 0);
 }
 
-// Puts the reservation back.
+// Restores the reservation without access.
 void remove_access(std::byte* at, std::size_t bytes) {
   CHECK(map_without_access(at, bytes, MAP_FIXED) == at);
 }
@@ -65,7 +65,7 @@ Status back_with_memory(std::byte* base, std::size_t bytes) {
   return {};
 }
 
-// Reading a mapping behind the end of its file raises a signal: refuse it here.
+// Reading a mapping beyond the end of its file raises a signal, so such a mapping is refused here.
 Status check_size(const Backing& backing, std::size_t bytes) {
   CHECK(backing.fd_offset % kPageBytes == 0);
   struct stat info{};
@@ -73,7 +73,7 @@ Status check_size(const Backing& backing, std::size_t bytes) {
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (backing.fd_offset <= size && bytes <= size - backing.fd_offset) return {};
   return invalid_argument(
-      fmt::format("mapping a file: {} bytes from byte {} asked for, the file has {}; was it "
+      fmt::format("mapping a file: {} bytes from byte {} requested, the file has {}; was it "
                   "truncated?",
                   bytes, backing.fd_offset, info.st_size));
 }
@@ -104,7 +104,7 @@ Status map_descriptor(std::byte* at, std::size_t bytes, const Backing& backing, 
            static_cast<off_t>(backing.fd_offset)) == at) {
     return {};
   }
-  // A failed MAP_FIXED may have removed what was there.
+  // A failed MAP_FIXED may have removed the previous mapping.
   auto error = unavailable(fmt::format("mapping {} bytes of a file: {}", bytes, reason()));
   remove_access(at, round_up(bytes, kPageBytes));
   return error;
@@ -113,7 +113,7 @@ Status map_descriptor(std::byte* at, std::size_t bytes, const Backing& backing, 
 }  // namespace
 
 Result<AddressRange> AddressSpace::reserve(std::size_t bytes) const {
-  if (bytes == 0) return invalid_argument("reserving address space: 0 bytes asked for");
+  if (bytes == 0) return invalid_argument("reserving address space: 0 bytes requested");
   if (bytes > kSlotBytes * kNumSlots) {
     return unavailable(
         fmt::format("reserving address space: {} bytes do not fit into {} slots of "

@@ -2,11 +2,11 @@
 // not backed has no access (PROT_NONE), so a touch of it faults.
 //
 // Bases are slots of 256 GiB from 0x550000000000 on, clear of the shadow and heap areas of the
-// address, thread and memory sanitizers. The first slot lies below where the kernel loads
-// executables; one or two of the other five hold this process's executable. reserve() skips a slot
-// in which the range does not fit.
+// address, thread and memory sanitizers. The first slot is below the addresses at which the kernel
+// loads executables; one or two of the other five contain this process's executable. reserve()
+// skips a slot in which the range does not fit.
 // The series is the same in every process, so that captured pointers stay valid.
-// Threads: not synchronised; the device's owner calls.
+// Threads: not synchronised; only the device's owner calls.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class AddressSpace {
   static constexpr std::size_t kFirstBase = 0x550000000000;
   static constexpr std::size_t kSlotBytes = std::size_t{256} << 30;
   static constexpr int kNumSlots = 6;  // up to 0x568000000000: more would leave tsan's range
-  // A transparent huge page, so that regions may be made of them.
+  // The size of a transparent huge page, so that regions can use them.
   static constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
   // Rounds `bytes` up to the granularity. kInvalidArgument for 0 bytes, kUnavailable when no slot

@@ -153,7 +153,7 @@ TEST_F(AddressSpaceTest, MapsAPartOfAFile) {
   space_.unback(range, 0, kGranule);
   const auto beyond = space_.back(range, 0, 4097, Backing::file(file.fd(), 4096));
   ASSERT_FALSE(beyond);
-  EXPECT_THAT(beyond.error().message, testing::HasSubstr("4097 bytes from byte 4096 asked for"));
+  EXPECT_THAT(beyond.error().message, testing::HasSubstr("4097 bytes from byte 4096 requested"));
   space_.release(range);
 }
 

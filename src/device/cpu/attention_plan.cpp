@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kItemsOffset = static_cast<std::int64_t>(offsetof(AttentionPlan, items));
 
-// Larger for what takes longer; ties go by place, so that the plan is the same everywhere.
+// Longer items go first; ties are broken by position, so that the plan is the same everywhere.
 bool goes_first(const AttentionItem& a, const AttentionItem& b) {
   const std::int64_t cost_a = std::int64_t{a.num_queries} * a.num_keys;
   const std::int64_t cost_b = std::int64_t{b.num_queries} * b.num_keys;

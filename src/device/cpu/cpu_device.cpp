@@ -138,7 +138,7 @@ Status CpuDevice::wait_in(Queue waiter, Queue marked, std::size_t number) {
   return {};
 }
 
-// The kernel promises memory that it does not have, and kills processes later. So ask first.
+// The kernel overcommits memory and may kill the process later, so check the free memory first.
 Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes,
                        const Backing& backing) {
   if (backing.kind != Backing::Kind::kMemory) return space_.back(range, offset, bytes, backing);
@@ -146,7 +146,7 @@ Status CpuDevice::back(AddressRange range, std::size_t offset, std::size_t bytes
   if (!info) {
     log_warning("cpu: free memory is unknown: " + info.error().message);
   } else if (bytes > static_cast<std::size_t>(std::max<std::int64_t>(info->free_bytes, 0))) {
-    return resource_exhausted(fmt::format("cpu: {} bytes of memory asked for, {} are free of {}",
+    return resource_exhausted(fmt::format("cpu: {} bytes of memory requested, {} are free of {}",
                                           bytes, info->free_bytes, info->total_bytes));
   }
   return space_.back(range, offset, bytes, backing);
@@ -176,7 +176,7 @@ std::unique_ptr<Ops> make_ops(CpuIsa isa, ThreadPool& pool) {
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options) {
   if (options.threads < 0) {
     return invalid_argument(
-        fmt::format("cpu: {} threads asked for, expected 1 or more, or 0 for "
+        fmt::format("cpu: {} threads requested, expected 1 or more, or 0 for "
                     "one per CPU",
                     options.threads));
   }

@@ -11,7 +11,7 @@ namespace {
 // Columns of one task of lora_expand: a few memory pages of a rank's row of B.
 constexpr std::int64_t kExpandColumns = 4096;
 
-// The adapters of a step: sizes that decide how the work is split.
+// The sizes of a step's adapters, which decide how the work is split.
 struct LoraWork {
   std::int64_t ranks = 0;  // sum over all segments and modules
   std::int32_t max_rank = 0;
@@ -31,7 +31,6 @@ LoraWork work_of(const LoraTable& table, const LoraBatch& batch, std::int32_t se
 
 }  // namespace
 
-template <>
 void FastOps::execute(const LoraShrinkParams& p) {
   const std::int64_t depth = p.x.dims[1];
   CHECK(p.h.parts == LoraHidden::parts_of(depth));
@@ -77,13 +76,12 @@ void FastOps::execute(const LoraShrinkParams& p) {
               work.ranks * depth * element >= kMinParallelBytes, run);
 }
 
-template <>
 void FastOps::execute(const LoraExpandParams& p) {
   CHECK(p.out.dtype == DType::kF32);
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.out.dims[0]);
   const LoraWork work = work_of(p.table, p.batch, segments);
   if (work.ranks == 0) return;
-  std::int64_t columns[LoraTable::kMaxModules + 1] = {};  // where each module's columns begin
+  std::int64_t columns[LoraTable::kMaxModules + 1] = {};  // first column of each module
   std::int64_t widest = 0;
   for (std::int32_t m = 0; m < p.table.num_modules; ++m) {
     columns[m + 1] = columns[m] + p.widths[m];

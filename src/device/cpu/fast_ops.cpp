@@ -66,7 +66,6 @@ void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task
   });
 }
 
-template <>
 void FastOps::execute(const EmbedParams& p) {
   CHECK(is_float(p.table.dtype) && is_float(p.out.dtype) && p.table.dims[1] == p.out.dims[1]);
   const std::int32_t rows = rows_in_use(p.rows);
@@ -78,7 +77,6 @@ void FastOps::execute(const EmbedParams& p) {
              [&](std::int32_t begin, std::int32_t end) { kernels_.embed(p, begin, end); });
 }
 
-template <>
 void FastOps::execute(const RmsNormParams& p) {
   CHECK(p.residual.dtype == DType::kF32 && is_float(p.weight.dtype) && is_float(p.out.dtype));
   CHECK(p.add.empty() || (p.add.dtype == DType::kF32 && p.add.dims[1] == p.residual.dims[1]));
@@ -88,7 +86,6 @@ void FastOps::execute(const RmsNormParams& p) {
              [&](std::int32_t begin, std::int32_t end) { kernels_.rms_norm(p, begin, end); });
 }
 
-template <>
 void FastOps::execute(const LayerNormParams& p) {
   CHECK(p.residual.dtype == DType::kF32 && is_float(p.weight.dtype) && is_float(p.out.dtype));
   CHECK(p.bias.empty() || p.bias.dtype == p.weight.dtype);
@@ -99,7 +96,6 @@ void FastOps::execute(const LayerNormParams& p) {
              [&](std::int32_t begin, std::int32_t end) { kernels_.layer_norm(p, begin, end); });
 }
 
-template <>
 void FastOps::execute(const MatmulParams& p) {
   CHECK(p.out.dtype == DType::kF32);
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
@@ -186,7 +182,6 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
   return result;
 }
 
-template <>
 void FastOps::execute(const RopeWriteKvParams& p) {
   CHECK(p.qkv.dtype == DType::kF32 && is_float(p.kv.dtype));
   CHECK(p.rotary_dim % 2 == 0 && p.rotary_dim <= p.head_dim);
@@ -195,7 +190,6 @@ void FastOps::execute(const RopeWriteKvParams& p) {
              [&](std::int32_t begin, std::int32_t end) { kernels_.rope_write_kv(p, begin, end); });
 }
 
-template <>
 void FastOps::execute(const AttentionParams& p) {
   CHECK(p.q.dtype == DType::kF32 && is_float(p.out.dtype) && is_float(p.kv.dtype));
   CHECK(p.head_dim > 0 && p.head_dim <= kernels::kMaxHeadDim);
@@ -224,7 +218,6 @@ void FastOps::execute(const AttentionParams& p) {
       });
 }
 
-template <>
 void FastOps::execute(const GatedActivationParams& p) {
   CHECK(p.gate_up.dtype == DType::kF32 && is_float(p.out.dtype));
   CHECK(p.gate_up.dims[1] == 2 * p.out.dims[1]);
@@ -237,13 +230,11 @@ void FastOps::execute(const GatedActivationParams& p) {
 
 // A fused kernel is no faster: it took 0.98 to 1.00 of the time for 1, 16 and 512 rows of a 1B
 // model. The products are in a cache, or small next to the weights.
-template <>
 void FastOps::execute(const GatedMatmulParams& p) {
   run(p.product());
   run(p.activated());
 }
 
-template <>
 void FastOps::execute(const GatherRowsParams& p) {
   CHECK(is_float(p.in.dtype) && is_float(p.out.dtype) && p.in.dims[1] == p.out.dims[1]);
   const std::int32_t rows = rows_in_use(p.rows);
@@ -254,13 +245,11 @@ void FastOps::execute(const GatherRowsParams& p) {
              [&](std::int32_t begin, std::int32_t end) { kernels_.gather_rows(p, begin, end); });
 }
 
-template <>
 void FastOps::execute(const AllReduceParams& p) {
   // With one rank the buffer holds the sum already.
   CHECK(p.world_size == 1);
 }
 
-template <>
 void FastOps::execute(const CopyBlocksParams& p) {
   auto* base = static_cast<std::byte*>(p.kv_base);
   const std::int32_t rows = rows_in_use(p.rows);
@@ -276,10 +265,7 @@ void FastOps::execute(const CopyBlocksParams& p) {
 }
 
 // On the CPU the engine samples on the host (Sampler); only tests run this op.
-template <>
-void FastOps::execute(const SampleParams& p) {
-  ReferenceOps().run(p);
-}
+void FastOps::execute(const SampleParams& p) { ReferenceOps().run(p); }
 
 AttentionPlanSize FastOps::attention_plan_size(const AttentionPlanLimits& limits) const {
   const std::int64_t bytes = attention_plan_bytes(limits.max_tokens);

@@ -20,9 +20,8 @@ class FastOps final : public OpsBase<FastOps> {
   // Both must outlive the object.
   FastOps(ThreadPool& pool, const kernels::KernelTable& kernels);
 
-  // Specialized for each op beside its kernels.
-  template <class Params>
-  void execute(const Params& p);
+  // Declares execute(const Params&) for each op; the definitions are next to the ops' helpers.
+  SLUICE_OPS(SLUICE_DECLARE_EXECUTE)
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
   Work attention_work(const AttentionPlanParams& p) const override;

@@ -41,7 +41,7 @@ struct ControlGroupFiles {
   std::string mount;  // below root
   std::string_view limit;
   std::string_view usage;
-  std::string_view inactive_key;  // page cache the kernel gives back first
+  std::string_view inactive_key;  // page cache that the kernel reclaims first
 };
 
 void apply_limits(const std::string& root, const ControlGroupFiles& files, std::string group,

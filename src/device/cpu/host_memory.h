@@ -1,5 +1,5 @@
-// Memory this process may still take: what the kernel reports as available, or what the process's
-// control groups (v1 or v2, every level up to the root) leave, whichever is smaller.
+// The memory that this process may still take: the available memory that the kernel reports, or the
+// rest of its control groups' limits (v1 or v2, every level up to the root), whichever is smaller.
 // Threads: any.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Reads proc/meminfo, proc/self/cgroup and sys/fs/cgroup under `root` ("/" but in tests).
+// Reads proc/meminfo, proc/self/cgroup and sys/fs/cgroup under `root` ("/" outside tests).
 Result<MemoryInfo> read_host_memory(const std::string& root);
 
 }  // namespace sluice

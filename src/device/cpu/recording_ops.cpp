@@ -3,7 +3,8 @@
 namespace sluice {
 
 Status RecordingOps::begin_capture() {
-  if (capturing()) return internal_error("capture: one is on already, and captures do not nest");
+  if (capturing())
+    return internal_error("capture: a capture is in progress already, and captures do not nest");
   list_.emplace();
   return {};
 }

@@ -1,7 +1,7 @@
-// RecordingOps: the Ops that callers of a CPU device see. It runs each op at once on another Ops
-// or, while a capture is on, appends the op to a list. Running a graph is calling the ops of its
-// list again, with the same parameters and the batch that memory holds now.
-// The CPU computes rows of matrix products one by one, so none is padding.
+// RecordingOps: the Ops that a CPU device gives to its callers. It runs each op at once on another
+// Ops or, during a capture, appends the op to a list. Replaying a graph calls the ops of its list
+// again, with the same parameters and the batch that is in memory now. The CPU computes rows of
+// matrix products one by one, so there is no padding.
 // Owner: the CPU device. Threads: the engine's thread only.
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// The whole capacity if no count is given.
+// `rows.capacity` if no count is given.
 inline std::int32_t rows_in_use(const RowCount& rows) {
   if (rows.value == nullptr) return rows.capacity;
   CHECK(*rows.value >= 0 && *rows.value <= rows.capacity);

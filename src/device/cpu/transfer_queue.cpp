@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kTaskBytes = std::size_t{256} << 10;  // of a thread at a time
+constexpr std::size_t kTaskBytes = std::size_t{256} << 10;  // copied by one thread at a time
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 // TransferQueue: the CPU device's queue for transfers. The CPU has no copy engine and the cores
-// belong to one pool, so copies wait in a list until the owner moves them: one bounded slice at a
-// time between steps (advance), or to a mark at once (finish_until). The pool's threads share the
-// bytes of a slice.
-// Owner: the CPU device. Threads: the engine's thread. Copies run in order of submission. Once the
-// list has been as long as it gets, nothing allocates.
+// belong to one pool, so copies wait in a list until the owner runs them: one bounded slice at a
+// time between steps (advance), or all up to a mark (finish_until). The pool's threads share the
+// bytes of a slice. Copies run in order of submission.
+// Owner: the CPU device. Threads: the engine's thread. Allocates only when the list becomes longer
+// than ever before.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace sluice {
 
 class TransferQueue {
  public:
-  // About a millisecond of one core.
+  // About a millisecond's work for one core.
   static constexpr std::size_t kSliceBytes = std::size_t{4} << 20;
 
   explicit TransferQueue(ThreadPool& pool) : pool_(&pool) {}

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kMaxHeadDim = 256;
 
-// A kernel takes heads of this head_dim or less.
+// A kernel variant for heads of up to head_dim elements.
 struct Variant {
   std::int32_t head_dim;
   std::int32_t blocks;  // of a multiprocessor, as in the kernel's __launch_bounds__
@@ -36,22 +36,22 @@ bool is_multiple(const void* address, std::uintptr_t of) {
   return reinterpret_cast<std::uintptr_t>(address) % of == 0;
 }
 
-// The reason why tensor cores cannot do it; empty where they can.
+// The reason why the kernel on tensor cores cannot run the op; empty if it can.
 std::string obstacle(const AttentionParams& p, const GpuInfo& gpu) {
   const KvLayerView& kv = p.kv;
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16) {
     return fmt::format("keys and values are {}, not bf16 or f16", dtype_name(kv.dtype));
   }
-  if (p.head_dim % 8 != 0) return fmt::format("head_dim {} is no multiple of 8", p.head_dim);
+  if (p.head_dim % 8 != 0) return fmt::format("head_dim {} is not a multiple of 8", p.head_dim);
   for (const std::int64_t stride : {kv.block_stride, kv.head_stride, kv.token_stride}) {
-    if (stride % 8 != 0) return fmt::format("a KV stride of {} is no multiple of 8", stride);
+    if (stride % 8 != 0) return fmt::format("a KV stride of {} is not a multiple of 8", stride);
   }
   if (!is_multiple(kv.k_base, 16) || !is_multiple(kv.v_base, 16)) {
-    return "keys or values lie at no multiple of 16 bytes";
+    return "keys or values are not at multiples of 16 bytes";
   }
   for (const TensorView& view : {p.q, p.out}) {
     if (view.strides[0] % 2 != 0 || !is_multiple(view.data, 8)) {
-      return "rows of queries or of the output lie at odd places";
+      return "rows of queries or of the output are at unaligned addresses";
     }
   }
   const int shared = kernel_info(variant_for(p.head_dim).bf16).shared_bytes;

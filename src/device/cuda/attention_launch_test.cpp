@@ -62,16 +62,16 @@ void expect_plain(const AttentionParams& p, const char* why, const GpuInfo& gpu 
 
 TEST(AttentionLaunch, ThePlainKernelTakesTheRestAndSaysWhy) {
   expect_plain(attention_of(128, DType::kF32), "keys and values are f32");
-  expect_plain(attention_of(20, DType::kBF16), "head_dim 20 is no multiple of 8");
+  expect_plain(attention_of(20, DType::kBF16), "head_dim 20 is not a multiple of 8");
   AttentionParams p = attention_of(64, DType::kBF16);
   p.kv.head_stride += 4;
   expect_plain(p, "a KV stride of 1028");
   p = attention_of(64, DType::kBF16);
   p.kv.v_base = somewhere + 8;
-  expect_plain(p, "no multiple of 16 bytes");
+  expect_plain(p, "not at multiples of 16 bytes");
   p = attention_of(64, DType::kBF16);
   p.q.strides[0] += 1;
-  expect_plain(p, "odd places");
+  expect_plain(p, "unaligned addresses");
 }
 
 TEST(AttentionLaunch, AGpuOfLittleSharedMemory) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kTaskCost = 4;  // of taking a task: some dependent reads
+constexpr std::int64_t kTaskCost = 4;  // of starting a task: several dependent reads
 constexpr std::size_t kCosts = 1024;   // longer tasks count as equal
 
 std::int64_t round_up(std::int64_t n) { return divide_up(n, kAlignment) * kAlignment; }
@@ -73,18 +73,19 @@ Places places_for(std::int64_t tasks, std::int64_t counters) {
 
 // A tile of the step, before it is cut.
 struct Tile {
-  AttentionTask task;      // over all its spans
+  AttentionTask task;      // covers all its spans
   std::int64_t steps = 0;  // of keys
   std::int64_t cost = 0;   // estimated time, in steps of a wide tile
   bool is_cut(std::int64_t limit) const { return task.tile_spans > 1 && cost > limit; }
 };
 
-// Reading keys for a few rows takes about twice as long as multiplying them by many.
+// A step of a narrow tile, which only reads keys, takes about twice as long as a step's products in
+// a wide one.
 std::int64_t cost_of(const AttentionTask& task, std::int64_t steps) {
   return task.num_pairs <= kWarpRows ? 2 * steps : steps;
 }
 
-// The number of steps of a tile in some of its spans.
+// The number of steps in `spans` of a tile's spans.
 std::int64_t steps_within(const Tile& tile, std::int32_t first_step, std::int32_t span) {
   constexpr std::int32_t kSteps = kSpanKeys / kStepKeys;
   const std::int64_t end = std::min<std::int64_t>(first_step + tile.steps, (span + 1) * kSteps);
@@ -153,8 +154,8 @@ void for_each_task(const AttentionPlanParams& p, std::int64_t limit, Function f)
   });
 }
 
-// A lower bound of the time that blocks need, in costs: the whole work, and for each length of task
-// the work of the block that gets most tasks of that length and longer.
+// A lower bound of the time, in units of cost. It is the largest of an even share of all work and,
+// for each task length, the work of the block that gets the most tasks of at least that length.
 std::int64_t estimated_time(const AttentionPlanParams& p, std::int64_t limit, std::int32_t blocks) {
   Buckets buckets = {};
   std::int64_t total = 0;
@@ -184,7 +185,7 @@ std::int64_t partial_rows_of(const AttentionPlanParams& p, std::int64_t limit) {
 }
 
 // Chooses the cost above which tiles are cut. The candidates are: no cuts, a block's share of the
-// step, half and a quarter of it. The one that ends first wins, if its partial results have room.
+// step, half and a quarter of that share. Chooses the fastest one whose partial results fit.
 std::int64_t cut_limit(const AttentionPlanParams& p, std::int32_t blocks, const Room& room) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::int64_t total = 0;

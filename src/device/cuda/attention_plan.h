@@ -13,8 +13,8 @@
 
 namespace sluice::cuda {
 
-// Enough for every step within the limits. Partial results follow plan_bytes, at most 64 MiB of
-// them; where that is too little, only the longest tiles are cut.
+// The size that suffices for every step within the limits. Partial results follow plan_bytes, at
+// most 64 MiB of them; if that is too little, only the longest tiles are cut.
 AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits);
 
 // Writes the plan of a step for a grid of `blocks` and returns the number of bytes used.

@@ -117,9 +117,9 @@ void expect_places(const Plan& plan) {
     }
   }
   std::int64_t end = 0;
-  for (const auto& [first, behind] : end_of_partials) {
+  for (const auto& [first, past] : end_of_partials) {
     ASSERT_GE(first, end) << "partial results overlap";
-    end = behind;
+    end = past;
   }
   for (const AttentionTask& task : plan.tasks) {
     if (task.first_counter < 0) continue;

@@ -1,5 +1,6 @@
-// cuBLASLt as a table of functions. Like the driver it is opened with dlopen: the binary starts
-// without it, and tests replace it by a fake. Types are those of the toolkit's header.
+// CublasLtApi: cuBLASLt as a table of functions. Like the driver it is opened with dlopen: the
+// binary starts without it, and tests replace it with a fake. Types are those of the toolkit's
+// header.
 // Values: plain, immutable after loading; any thread.
 #pragma once
 
@@ -31,11 +32,11 @@ struct CublasLtApi {
 };
 // NOLINTEND(readability-identifier-naming)
 
-// kUnsupported, with the function's name, where the library lacks one.
+// kUnsupported, with the function's name, if the library lacks one.
 Result<CublasLtApi> load_cublas_lt(SymbolLookup lookup, void* library);
 
 // The same from libcublasLt.so.13, which stays open until the process ends. kUnsupported, with the
-// reason, where it cannot be opened.
+// reason, if it cannot be opened.
 Result<CublasLtApi> open_cublas_lt();
 
 // The file that the functions come from: "/usr/local/cuda/lib64/libcublasLt.so.13".

@@ -25,7 +25,7 @@ void CudaGraph::destroy() {
 }
 
 CudaGraph::~CudaGraph() {
-  gpu_.drain();  // a launch of it may still run
+  gpu_.drain();  // a launch of this graph may still run
   destroy();
 }
 

@@ -1,5 +1,5 @@
 // CudaGraph: a list of ops and the driver's graph of them, ready to launch. If the driver could not
-// make one, there is only the list.
+// make a graph, it holds only the list.
 // Owner: the engine's graph cache; the device must outlive it. Threads: the engine's thread.
 #pragma once
 
@@ -15,21 +15,21 @@ class CudaGraph final : public Graph {
   CudaGraph(Gpu& gpu, OpList ops) : Graph(std::move(ops)), gpu_(gpu) {}
   ~CudaGraph() override;
 
-  // Makes the driver's graph launchable and takes it over, also when this fails: then there is only
-  // the list. REQUIRES: there is only the list.
+  // Takes ownership of the driver's graph and instantiates it. On an error only the list remains.
+  // REQUIRES: there is no graph yet.
   Status set_graph(CUgraph graph);
 
   const Gpu& gpu() const { return gpu_; }
-  // Null where there is only the list.
+  // Null if there is only the list.
   CUgraphExec executable() const { return executable_; }
-  // True at the first call: a launch that failed is reported once a graph.
+  // True at the first call, so that a failed launch is logged once per graph.
   bool first_failure() const { return !std::exchange(failed_, true); }
 
  private:
   void destroy();
 
   Gpu& gpu_;
-  CUgraph graph_ = nullptr;  // kept: snapshots read its nodes
+  CUgraph graph_ = nullptr;  // kept, because snapshots read its nodes
   CUgraphExec executable_ = nullptr;
   mutable bool failed_ = false;
 };

@@ -31,7 +31,7 @@ bool CudaOps::suits_library(const MatmulPlan& plan, const MatmulParams& p) {
   if (!plan.many_rows || library_ == nullptr || !library_allowed_) return false;
   if (library_workspace() == nullptr) return false;
   if (p.segments[0].weight.dtype == DType::kF8E4M3) {
-    if (!std::exchange(told_fp8_, true)) {
+    if (!std::exchange(logged_fp8_, true)) {
       log_info(
           gpu_.name() +
           ": using built-in kernels for products with FP8 weights: cuBLASLt takes them with FP8 "
@@ -54,7 +54,7 @@ void CudaOps::choose_algorithm(const Params& p, const MatmulParams& product) {
   if (plan && suits_library(*plan, product)) library_->prepare(product, library_workspace());
 }
 
-// A wrong op is reported when it runs.
+// An invalid op is reported when it runs.
 void CudaOps::prepare(const OpList& list) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list[i].op == MatmulParams::kOp) {
@@ -89,7 +89,7 @@ void CudaOps::submit(const GatedMatmulParams& p) {
 void CudaOps::submit(const AttentionParams& p) {
   auto planned = launch_attention(p, gpu_.info());
   if (!planned) return gpu_.refuse(std::move(planned).error());
-  if (!planned->why_plain.empty() && !std::exchange(told_plain_, true)) {
+  if (!planned->why_plain.empty() && !std::exchange(logged_plain_, true)) {
     log_warning(gpu_.name() + ": attention runs without tensor cores: " + planned->why_plain);
   }
   launch(KernelLaunch{planned->kernel, planned->shape}, &p, sizeof(p));

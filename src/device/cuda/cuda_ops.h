@@ -1,6 +1,6 @@
-// CudaOps: submits the kernel of each op to the GPU's stream. While the device captures, ops are
-// only listed; graph_capture.h makes a graph of the list.
-// An op that cannot be submitted leaves an error that the GPU keeps (Gpu::take_error).
+// CudaOps: submits the kernel of each op to the GPU's compute stream. During a capture it only
+// lists the ops; graph_capture.h makes a graph of the list. If an op cannot be submitted, the Gpu
+// keeps the error (Gpu::take_error).
 // Owner: the CUDA device. Threads: the engine's thread only.
 #pragma once
 
@@ -25,19 +25,20 @@ class CudaOps final : public OpsBase<CudaOps> {
   CudaOps(Gpu& gpu, KernelSet& kernels, bool deterministic)
       : gpu_(gpu), kernels_(kernels), matmul_{deterministic, gpu.info().multiprocessors} {}
 
-  // From now on `library` does matrix products of many rows, while there is a workspace for it. It
-  // must outlive this.
+  // Uses `library` for matrix products of many rows from now on, if it has a workspace. It must
+  // outlive this.
   void use_library(LibraryMatmul& library) { library_ = &library; }
   bool has_library() const { return library_ != nullptr; }
-  // Whether the library is used, where there is one.
+  // Whether the library, if there is one, may be used.
   void allow_library(bool allowed) { library_allowed_ = allowed; }
 
   bool recording() const { return list_.has_value(); }
   void start_recording() { list_.emplace(); }
   // REQUIRES: recording.
   OpList end_recording();
-  // Does what the ops of a list need and a capture of the driver forbids: the library chooses its
-  // algorithms, and runs each once, so that its code is loaded. Writes `out` of these products.
+  // Prepares the ops of a list for a capture: lets the library choose its algorithms and runs each
+  // once, which loads its code. The driver forbids both during a capture. Writes `out` of these
+  // products.
   void prepare(const OpList& list);
 
   template <class Params>
@@ -47,7 +48,7 @@ class CudaOps final : public OpsBase<CudaOps> {
   }
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;
-  // The work of the kernel on tensor cores, also where the plain one runs.
+  // Counts the work of the kernel on tensor cores, even if the plain kernel runs.
   Work attention_work(const AttentionPlanParams& p) const override;
 
  private:
@@ -65,9 +66,9 @@ class CudaOps final : public OpsBase<CudaOps> {
 
   void launch(Result<KernelLaunch> planned, const void* params, std::size_t bytes);
 
-  // Whether the library may do it.
+  // Whether the library supports the product and may be used.
   bool suits_library(const MatmulPlan& plan, const MatmulParams& p);
-  // Whether it does.
+  // Whether the library is used for the product. Logs the reason once if it is not.
   bool use_library_for(const MatmulPlan& plan, const MatmulParams& p);
   template <class Params>
   void choose_algorithm(const Params& p, const MatmulParams& product);
@@ -79,8 +80,8 @@ class CudaOps final : public OpsBase<CudaOps> {
   LibraryMatmul* library_ = nullptr;
   bool library_allowed_ = true;
   MatmulChoice matmul_;
-  bool told_fp8_ = false;       // that the library is not used
-  bool told_plain_ = false;     // that attention is slow, and why
+  bool logged_fp8_ = false;     // logged that the library is not used
+  bool logged_plain_ = false;   // logged that attention is slow, and why
   std::optional<OpList> list_;  // while capturing
 };
 

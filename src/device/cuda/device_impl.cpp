@@ -30,7 +30,7 @@ class CudaDevice final : public Device {
  public:
   CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory, std::unique_ptr<KernelSet> kernels,
              const CudaOptions& options);
-  // Built-in kernels do the library's work where it does not start.
+  // If the library does not start, built-in kernels do its work.
   void start_library(const CublasLtApi& api);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
@@ -72,11 +72,11 @@ class CudaDevice final : public Device {
   Status replay(const Graph& graph) override;
 
  private:
-  // Called before anything is submitted: no capture is on, no error was kept, the context is
-  // current.
+  // Called before any submission. Checks that no capture is in progress and no error is kept, and
+  // makes the context current.
   Status prepare(std::string_view what);
   bool is_pinned(const void* memory, std::size_t bytes) const;
-  // Behind the submission of a copy from or to host memory.
+  // Called after the submission of a copy from or to host memory.
   Status copied(Queue queue, const void* memory, std::size_t bytes);
 
   std::unique_ptr<Gpu> gpu_;
@@ -85,7 +85,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<LibraryMatmul> library_;  // or null
   CudaOps ops_;
   DeviceTraits traits_;
-  std::map<const std::byte*, std::size_t> pinned_;  // what take_host_memory gave: bytes
+  std::map<const std::byte*, std::size_t> pinned_;  // memory of take_host_memory: its size in bytes
 };
 
 CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
@@ -153,14 +153,14 @@ void CudaDevice::give_host_memory(std::byte* memory) {
 
 bool CudaDevice::is_pinned(const void* memory, std::size_t bytes) const {
   const auto* begin = static_cast<const std::byte*>(memory);
-  const auto behind = pinned_.upper_bound(begin);
-  if (behind == pinned_.begin()) return false;
-  const auto& [base, size] = *std::prev(behind);
+  const auto after = pinned_.upper_bound(begin);
+  if (after == pinned_.begin()) return false;
+  const auto& [base, size] = *std::prev(after);
   return begin + bytes <= base + size;
 }
 
-// The driver copies memory that is not pinned by way of its own buffers, and may do so after the
-// call. Waiting makes the memory the caller's again.
+// The driver copies pageable memory through its own buffers, possibly after the call. After the
+// wait the caller may use the memory again.
 Status CudaDevice::copied(Queue queue, const void* memory, std::size_t bytes) {
   return is_pinned(memory, bytes) ? gpu_->take_error() : synchronize(queue);
 }
@@ -220,7 +220,7 @@ Status CudaDevice::synchronize(Queue queue) {
 
 Status CudaDevice::begin_capture() {
   if (ops_.recording()) {
-    return internal_error("capture: one is on already, and captures do not nest");
+    return internal_error("capture: a capture is in progress already, and captures do not nest");
   }
   RETURN_IF_ERROR(prepare("capture"));
   ops_.start_recording();

@@ -1,5 +1,5 @@
-// CudaDevice: Device on one GPU, over a driver table. make_cuda_device (device/cuda_device.h) gives
-// it the real driver, tests a fake one.
+// CudaDevice: the Device of one GPU. make_cuda_device (device/cuda_device.h) passes the real
+// driver's function table, tests pass a fake one.
 // Owner: the caller. Threads: as device.h.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace sluice::cuda {
 
 struct CublasLtApi;  // cublas_lt.h
 
-// `library`: for matrix products of many rows, unless they are to be deterministic; null: none.
+// `library`: used for matrix products of many rows, unless they must be deterministic; null: none.
 Result<std::unique_ptr<Device>> make_device(const DriverApi& api, int index,
                                             const CudaOptions& options = {},
                                             const CublasLtApi* library = nullptr);

@@ -129,7 +129,7 @@ TEST_F(CudaDeviceTest, CopiesOfHostMemoryRunWhileTheHostGoesOn) {
   EXPECT_EQ(*number(*target), -1) << "nothing has been waited for";
   ASSERT_TRUE(device_->wait(Queue::kCompute, 0));
   EXPECT_EQ(*number(*target), 1);
-  EXPECT_FALSE((fake_.outstanding() == 0)) << "what was submitted behind the mark still runs";
+  EXPECT_FALSE((fake_.outstanding() == 0)) << "work submitted after the mark still runs";
   EXPECT_EQ(fake_.calls["cuStreamSynchronize"], 0);
   EXPECT_FALSE(device_->time_between(0, 1)) << "the second mark has not been reached";
   fake_.milliseconds = 2.5F;
@@ -395,7 +395,7 @@ TEST_F(CudaDeviceTest, ALaunchThatFailsEndsOneStepAndNotTheDevice) {
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   device_->ops().run(params);
   device_->ops().run(params);
-  EXPECT_EQ(fake_.calls["cuLaunchKernel"], 3) << "behind an error nothing is submitted";
+  EXPECT_EQ(fake_.calls["cuLaunchKernel"], 3) << "after an error nothing is submitted";
   EXPECT_FALSE(device_->mark(Queue::kCompute, 0));
   fake_.fails.clear();
   EXPECT_TRUE(device_->mark(Queue::kCompute, 0)) << "an error is returned once";

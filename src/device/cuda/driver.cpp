@@ -33,8 +33,8 @@ const char* fill(DriverApi& api, SymbolLookup lookup, void* library) {
 
 Error no_gpu(const DriverApi& api, CUresult result) {
   return unsupported(
-      fmt::format("the NVIDIA driver finds no GPU: {}; see what nvidia-smi says, and that "
-                  "CUDA_VISIBLE_DEVICES hides none; or use --device cpu",
+      fmt::format("the NVIDIA driver finds no GPU: {}; check nvidia-smi, and that "
+                  "CUDA_VISIBLE_DEVICES hides no GPU; or use --device cpu",
                   error_text(api, result)));
 }
 

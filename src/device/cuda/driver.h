@@ -1,7 +1,7 @@
 // The CUDA driver as a table of functions. It is opened with dlopen at first use: the binary starts
-// on machines without a driver, and tests replace it by a fake. Errors carry the driver's name for
-// them. Fields are named as in cuda.h, which gives some names a version (cuMemGetInfo is
-// cuMemGetInfo_v2); so do the field and the symbol that is looked up.
+// on machines without a driver, and tests replace it with a fake. Errors carry the driver's name
+// for them. Fields have the names of cuda.h. It defines some names as versioned ones (cuMemGetInfo
+// is cuMemGetInfo_v2); the field and the symbol then have the versioned name too.
 // Values: plain, immutable after loading; any thread.
 #pragma once
 

@@ -30,7 +30,7 @@ Result<CUdevice> find_device(const DriverApi& api, int index) {
   return device;
 }
 
-// A fault shows late: at any call after the launch of the kernel that caused it.
+// A fault is reported late: by any call after the launch of the kernel that caused it.
 std::string blame(std::string_view call, std::string_view submitted) {
   return fmt::format(
       "{}, or something submitted before it, {} last (run with CUDA_LAUNCH_BLOCKING=1 and "

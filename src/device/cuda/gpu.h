@@ -1,14 +1,14 @@
-// Gpu: one GPU's primary context, a stream for each queue, and the errors of what is submitted to
-// them. Everything else of the backend (memory, kernels, ops) borrows it.
+// Gpu: one GPU's primary context, a stream for each queue, and the errors of submitted work. The
+// rest of the backend (memory, kernels, ops) borrows it.
 //
-// Errors are of two kinds. A fault (is_sticky: a kernel's bad address, a memory error) ends the
-// context: it is kept, and every later call returns it. Any other failure leaves the context whole
-// (a launch that the driver refused, no memory for a graph): take_error() returns it once, and what
-// is submitted until then is dropped, since it would compute from results that are not there.
+// Errors are of two kinds. A fault (is_sticky: a kernel's bad address, a memory error) destroys the
+// context: every later call returns it. Any other failure leaves the context intact (a launch that
+// the driver refused, no memory for a graph): take_error() returns it once. Work submitted before
+// that call is dropped, because its inputs may be missing.
 //
 // Owner: the CUDA device. Threads: one at a time; memory_info() may be called from any thread.
-// Every entry point makes the context current first, since that is a property of the calling
-// thread.
+// Every entry point makes the context current first, because the current context belongs to the
+// calling thread.
 #pragma once
 
 #include <array>
@@ -27,19 +27,19 @@ struct GpuInfo {
   int major = 0;     // compute capability
   int minor = 0;
   int multiprocessors = 0;
-  int shared_bytes = 0;  // of a block of threads at most
+  int shared_bytes = 0;  // at most, for a block of threads
   std::int64_t memory_bytes = 0;
 };
 
 // "NVIDIA H200, capability 9.0, 132 multiprocessors, 139.8 GiB".
 std::string describe(const GpuInfo& info);
 
-// kInvalidArgument, with how many there are, for an index beyond them.
+// kInvalidArgument, with the number of GPUs, for an index beyond the last one.
 Result<GpuInfo> inspect_gpu(const DriverApi& api, int index);
 
 class Gpu {
  public:
-  // kUnsupported where the GPU cannot do what the backend needs (virtual memory).
+  // kUnsupported if the GPU lacks virtual memory management.
   static Result<std::unique_ptr<Gpu>> open(const DriverApi& api, int index);
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -54,13 +54,14 @@ class Gpu {
   Status make_current() const;
   Result<MemoryInfo> memory_info() const;
 
-  // Names the error of a call that its caller handles (taking memory, say). Keeps faults.
+  // Converts the result of a call whose error the caller handles (such as an allocation). Keeps
+  // faults.
   Status check(CUresult result, std::string_view what);
-  // Takes the result of submitting something to a stream. Errors are kept for take_error().
+  // Records the result of a submission to a stream. Keeps an error for take_error().
   void submitted(CUresult result, std::string_view what);
-  // Keeps an error for take_error(): an op that cannot be submitted at all.
+  // Keeps the error of an op that cannot be submitted at all for take_error().
   void refuse(Error error);
-  // Whether what is submitted now runs: there is no fault and no error that was not taken.
+  // Whether new submissions run: there is no fault and no error that was not taken.
   bool ready() const { return fault_.has_value() && failure_.has_value(); }
   // Whether the error that take_error() will return comes from refuse(): a second attempt would
   // fail in the same way.
@@ -80,8 +81,8 @@ class Gpu {
   // Work submitted to the transfer queue from now on runs after the compute queue's work so far.
   void order_transfers_after_compute();
 
-  // Waits for a stream, or for both, also after an error. Names an error of what ran by what was
-  // submitted last. drain() waits for both and leaves errors to the next call that returns them.
+  // Waits for a stream, or for both, also after an error. The error of earlier work names the last
+  // submission. drain() waits for both; the next call that returns a Status reports errors.
   Status synchronize(Queue queue);
   Status synchronize();
   void drain();
@@ -96,7 +97,7 @@ class Gpu {
   const Lane& of(Queue queue) const { return lanes_[static_cast<std::size_t>(queue)]; }
   Status open_lane(Lane& lane);
   void keep(CUresult result, Error error);
-  // Takes the result of a call that waits: an error is one of what ran.
+  // Records the result of a call that waits; its error comes from earlier work.
   void waited(CUresult result);
 
   DriverApi api_;

@@ -11,11 +11,11 @@ namespace {
 
 enum class Products { kWithLibrary, kBuiltIn };
 
-// Captures the list and makes the graph launchable. The capture is ended in any case. An op that
-// could not be captured leaves its error with the GPU; that one says more than the broken capture.
+// Captures the list and makes the graph launchable. Always ends the capture. If an op could not be
+// captured, the Gpu keeps its error, which is more specific than the error of the broken capture.
 Status attempt(Gpu& gpu, CudaOps& ops, CudaGraph& made, Products products) {
   const DriverApi& api = gpu.api();
-  // cuBLASLt may load more of its code, which the driver calls unsafe in the stricter modes.
+  // cuBLASLt may load more code, which the stricter modes forbid.
   const CUstreamCaptureMode mode = products == Products::kWithLibrary
                                        ? CU_STREAM_CAPTURE_MODE_RELAXED
                                        : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

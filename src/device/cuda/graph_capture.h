@@ -1,6 +1,6 @@
-// Makes a list of ops a graph of the driver.
+// Captures a list of ops as a driver graph.
 //
-// A failure that leaves the context whole must not end the device. So there are three attempts:
+// A failure that leaves the context intact must not end the device, so there are three attempts:
 //   1. with cuBLASLt, where the device has it;
 //   2. with the built-in kernels alone;
 //   3. no graph: the ops of the list are submitted one by one at each replay.
@@ -17,13 +17,13 @@
 
 namespace sluice::cuda {
 
-// Nothing of the list runs except cuBLASLt's products of shapes that it has not run yet
-// (CudaOps::prepare). Fails for a fault of the GPU and for an op that the backend refuses.
-// REQUIRES: the GPU is ready, its context current.
+// Runs no op of the list, except cuBLASLt products of new shapes (CudaOps::prepare). Fails after a
+// fault of the GPU and for an op that the backend refuses. REQUIRES: the GPU is ready, its context
+// current.
 Result<std::unique_ptr<CudaGraph>> capture_graph(Gpu& gpu, CudaOps& ops, OpList list);
 
-// Runs the graph; its ops one by one where there is no launchable graph, or where the launch fails
-// and leaves the context whole.
+// Runs the graph. Runs its ops one by one if there is no launchable graph, or if the launch fails
+// and leaves the context intact.
 Status run_graph(Gpu& gpu, CudaOps& ops, const CudaGraph& graph);
 
 }  // namespace sluice::cuda

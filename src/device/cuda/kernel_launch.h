@@ -1,5 +1,5 @@
-// KernelId: the kernels of this build, and KernelLaunch: how one runs. Ids are for this process
-// only; graphs and files name ops.
+// KernelId: the kernels of this build. KernelLaunch: a kernel with its launch shape. Ids are valid
+// in this process only; graphs and files name ops.
 // Values: plain; any thread.
 #pragma once
 
@@ -22,9 +22,9 @@ struct LaunchShape {
   std::uint32_t grid_x = 0;
   std::uint32_t grid_y = 1;
   std::uint32_t block = 0;         // threads of a block, in x
-  std::uint32_t shared_bytes = 0;  // dynamic, beside what the kernel declares
+  std::uint32_t shared_bytes = 0;  // dynamic, in addition to the kernel's static shared memory
 
-  // For a capacity of nothing. The driver refuses such grids, and there is nothing to do.
+  // True for a capacity of 0. The driver refuses such grids, and there is nothing to do.
   bool empty() const { return grid_x == 0 || grid_y == 0; }
   friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
 };

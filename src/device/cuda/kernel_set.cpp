@@ -7,7 +7,7 @@
 #include "device/cuda/kernels/attention_work.h"
 #include "device/cuda/kernels/matmul_tiles.h"
 
-// Where the build put the device code (cmake/cuda.cmake).
+// The device code that the build embeds (cmake/cuda.cmake).
 // NOLINTBEGIN(readability-identifier-naming): symbols of the linker
 extern "C" {
 #define SLUICE_DECLARE_CODE(file)                     \
@@ -91,15 +91,16 @@ Status KernelSet::load_function(const KernelInfo& info, CUfunction& function) {
   const DriverApi& api = gpu_.api();
   RETURN_IF_ERROR(gpu_.check(api.cuModuleGetFunction(&function, modules_[info.code], info.symbol),
                              info.symbol));
-  // Now, and not at the first launch, which may be part of a capture.
+  // Load now, because the first launch may be part of a capture.
   RETURN_IF_ERROR(gpu_.check(api.cuFuncLoad(function), info.symbol));
-  // A kernel that the GPU has too little for is not chosen.
+  // A kernel that needs more shared memory than the GPU has is never chosen.
   if (info.shared_bytes > kSharedWithoutAsking && info.shared_bytes <= gpu_.info().shared_bytes) {
     RETURN_IF_ERROR(gpu_.check(
         api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                info.shared_bytes),
         fmt::format("{}, {} KiB of shared memory", info.symbol, info.shared_bytes / 1024)));
-    // The plans count on blocks that share a multiprocessor: shared memory comes before the cache.
+    // The plans rely on several blocks per multiprocessor, so shared memory has priority over the
+    // cache.
     RETURN_IF_ERROR(gpu_.check(
         api.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),

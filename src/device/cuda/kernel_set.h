@@ -1,8 +1,9 @@
-// KernelSet: the device code of this build, loaded into a GPU's context, and the one way to run it.
+// KernelSet: the device code of this build, loaded into a GPU's context. All kernels are launched
+// through it.
 //
-// Every kernel takes one parameter: a copy of its op's params struct. When code is loaded, the
-// driver is asked how large each kernel's parameter is: a struct that the device compiler lays out
-// otherwise than the host's is found then, and not by a wrong result.
+// Every kernel takes one parameter: a copy of its op's params struct. load() compares the size of
+// each kernel's parameter with the host's struct. So a layout difference between the two compilers
+// is an error at load, not a wrong result.
 // Owner: the CUDA device. Threads: the engine's thread.
 #pragma once
 
@@ -32,13 +33,13 @@ struct KernelInfo {
   const char* symbol;           // "sluice_embed"
   std::size_t code;             // index into device_codes()
   std::size_t parameter_bytes;  // of the params struct
-  int shared_bytes = 0;         // dynamic, at most: asked for where it is more than 48 KiB
+  int shared_bytes = 0;         // dynamic, at most; more than 48 KiB must be requested
 };
 const KernelInfo& kernel_info(KernelId id);
 
 class KernelSet {
  public:
-  // kUnsupported, naming the GPU's capability and the build option, where no code fits the GPU.
+  // kUnsupported, with the GPU's capability and the build option, if no code fits the GPU.
   // REQUIRES: the GPU's context is current, here and for launches, and it outlives the set.
   static Result<std::unique_ptr<KernelSet>> load(Gpu& gpu);
   ~KernelSet();
@@ -49,7 +50,7 @@ class KernelSet {
   // with all the shared memory that the kernel may use. The host splits work for `wanted` blocks.
   Status expect_blocks(KernelId id, int threads, int wanted) const;
 
-  // Submits a kernel with a copy of `params`. A failure is kept by the GPU. An empty shape submits
+  // Submits a kernel with a copy of `params`. The Gpu keeps an error. An empty shape submits
   // nothing. REQUIRES: `bytes` is the size of the kernel's struct.
   void launch(const KernelLaunch& launch, const void* params, std::size_t bytes);
 
@@ -59,7 +60,7 @@ class KernelSet {
   Status load_function(const KernelInfo& info, CUfunction& function);
 
   Gpu& gpu_;
-  std::vector<CUmodule> modules_;  // as device_codes()
+  std::vector<CUmodule> modules_;  // in the order of device_codes()
   std::array<CUfunction, kNumKernels> functions_ = {};
 };
 

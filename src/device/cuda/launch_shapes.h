@@ -1,5 +1,5 @@
-// Which kernel an op runs and with how many threads, from the op's capacities alone: kernels read
-// the real sizes on the device. Ops that the kernels cannot do are found here, before anything is
+// Chooses the kernel of an op and its number of threads from the op's capacities alone; kernels
+// read the real sizes on the device. Unsupported ops are refused here, before anything is
 // submitted.
 // Pure functions; any thread.
 #pragma once
@@ -16,8 +16,8 @@ inline constexpr std::int64_t kMaxGridY = 65535;  // the driver's
 
 constexpr std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
-// The launch of an op that is one kernel. kUnsupported for a head_dim over 256, a dtype that is no
-// float, or more blocks than a grid has; kInternal for shapes that contradict each other.
+// The launch of an op that is one kernel. kUnsupported for a head_dim above 256, a dtype that is
+// not a float, or more blocks than a grid may have; kInternal for inconsistent shapes.
 Result<KernelLaunch> plan_launch(const EmbedParams& p);
 Result<KernelLaunch> plan_launch(const RmsNormParams& p);
 Result<KernelLaunch> plan_launch(const LayerNormParams& p);

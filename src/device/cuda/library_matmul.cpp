@@ -33,7 +33,7 @@ const std::byte* element(const TensorView& matrix, std::int64_t index) {
          index * static_cast<std::int64_t>(size_of(matrix.dtype));
 }
 
-// Whether the rows of `next` follow those of `first` in memory, or neither has any.
+// Whether the rows of `next` directly follow those of `first` in memory, or both are empty.
 bool continues(const TensorView& first, const TensorView& next) {
   if (first.empty() || next.empty()) return first.empty() && next.empty();
   return next.dtype == first.dtype && next.strides[0] == first.strides[0] &&
@@ -102,7 +102,7 @@ LibraryMatmul::Algorithm LibraryMatmul::describe(const Shape& shape) const {
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const std::uint32_t epilogue =
       shape.bias_alignment == 0 ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
-  // The library takes biases of the type of out, one for each of its rows, which are our columns.
+  // The library requires biases of out's type, one for each of its rows, which are our columns.
   algorithm.usable =
       (shape.bias_alignment == 0 || shape.bias == shape.out) &&
       ok(api_.cublasLtMatmulDescCreate(&algorithm.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
@@ -135,7 +135,7 @@ void LibraryMatmul::choose(const Shape& shape, Algorithm& algorithm) const {
     return api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value,
                                                      sizeof(value)) == CUBLAS_STATUS_SUCCESS;
   };
-  // The library assumes an alignment of 256 where it is not told.
+  // The library assumes an alignment of 256 unless the preference says otherwise.
   const bool told = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
                     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment) &&
                     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment) &&
@@ -206,7 +206,7 @@ LibraryMatmul::Calls LibraryMatmul::plan(const MatmulParams& p) {
   return calls;
 }
 
-// A fault of the GPU shows at the driver's next call; any other failure is the library's own.
+// The driver's next call reports a fault of the GPU; any other failure comes from the library.
 bool LibraryMatmul::run(const Call& call, std::byte* workspace) {
   Algorithm& algorithm = *call.algorithm;
   const float one = 1.0F;

@@ -1,13 +1,14 @@
-// LibraryMatmul: matrix products of many rows by cuBLASLt, with a workspace of the caller's.
-// Segments whose weights lie one behind the other, as the arena places those of a matmul, are one
-// call. The library chooses an algorithm once for each shape, so a shape that it knows allocates
-// nothing, and its calls may be captured. A shape for which a call has failed is not tried again:
-// the caller uses a built-in kernel.
+// LibraryMatmul: computes matrix products of many rows with cuBLASLt, in a workspace that the
+// caller provides. Segments whose weights are adjacent in memory (the arena places the weights of a
+// matmul so) become one call.
+// The library chooses an algorithm once for each shape. Calls of a known shape allocate nothing and
+// may be captured. A shape for which a call has failed is not tried again; the caller then uses a
+// built-in kernel.
 //
-// The library is told the number of rows when a call is made, so it takes the whole capacity: rows
-// behind the real count are computed from whatever x holds, and written to rows of out that are not
-// read. No value traps in a matrix product, and both buffers have rows for the capacity. Owner: the
-// CUDA device. Threads: the engine's thread.
+// A call fixes the number of rows on the host, so the library computes the whole capacity. Rows
+// beyond the real count are computed from any bits in x and written to rows of out that are not
+// read. No value traps in a matrix product, and both buffers have rows for the capacity.
+// Owner: the CUDA device. Threads: the engine's thread.
 #pragma once
 
 #include <array>
@@ -35,19 +36,19 @@ class LibraryMatmul {
   LibraryMatmul(const LibraryMatmul&) = delete;
   LibraryMatmul& operator=(const LibraryMatmul&) = delete;
 
-  // Submits the product. False where the library cannot do all of it: it has no algorithm for a
-  // segment (biases of another type than out are such), a call fails, or the buffers have fewer
-  // rows than the capacity; `out` may then be written in part. REQUIRES: x and weights of one
-  // 16-bit type; `workspace` has kWorkspaceBytes, at a multiple of 256.
+  // Submits the product. Returns false if the library cannot compute all of it: it has no algorithm
+  // for a segment (for example because the biases have another type than out), a call fails, or the
+  // buffers have fewer rows than the capacity. `out` may then be partly written. REQUIRES: x and
+  // weights of one 16-bit type; `workspace` has kWorkspaceBytes, at a multiple of 256.
   bool submit(const MatmulParams& p, std::byte* workspace);
 
-  // Chooses the algorithms of a product that is to be captured, and runs those that have not run
-  // yet, which writes `out`. A capture forbids both: from CUDA 13.3 on the choice looks at the
+  // Prepares a product for a capture: chooses its algorithms and runs those that have not run yet,
+  // which writes `out`. Both are forbidden during a capture: since CUDA 13.3 the choice reads the
   // stream's context, and the first run of an algorithm may load code.
   void prepare(const MatmulParams& p, std::byte* workspace);
 
  private:
-  // One call, as the library sees it: columns first, out transposed = W x^T + bias.
+  // The shape of one call in the library's column-major terms: out^T = W x^T + bias.
   struct Shape {
     DType in = DType::kBF16;
     DType out = DType::kF32;
@@ -64,14 +65,14 @@ class LibraryMatmul {
     std::uint32_t out_alignment = 0;
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
-  // How the library computes a shape.
+  // The library's choice for a shape.
   struct Algorithm {
     cublasLtMatmulDesc_t product = nullptr;
     cublasLtMatrixLayout_t weight = nullptr;
     cublasLtMatrixLayout_t x = nullptr;
     cublasLtMatrixLayout_t out = nullptr;
     cublasLtMatmulAlgo_t choice = {};
-    cublasStatus_t answer = CUBLAS_STATUS_NOT_SUPPORTED;  // of choosing
+    cublasStatus_t answer = CUBLAS_STATUS_NOT_SUPPORTED;  // the result of the choice
     bool usable = false;                                  // chosen, and no call has failed
     bool has_run = false;
   };

@@ -78,14 +78,14 @@ class LibraryMatmulTest : public testing::Test {
     return p;
   }
 
-  // The second weight, of the same values, right behind the first.
+  // The second weight, of the same values, right after the first.
   void join_weights(MatmulParams& p) {
     TensorView& second = p.segments[1].weight;
     second.data = range_.base + kPlace + kColumns[0] * kDepth * 2;
     EXPECT_TRUE(device_->copy_to_device(second.data, halves_[2].data(), halves_[2].size() * 2));
   }
 
-  // F32 biases, of the second segment `gap` elements behind those of the first.
+  // F32 biases, of the second segment `gap` elements after those of the first.
   void add_biases(MatmulParams& p, std::int64_t gap) {
     for (std::size_t i = 0; i < biases_.size(); ++i) biases_[i] = static_cast<float>(i) * 0.25F;
     auto* to = reinterpret_cast<float*>(range_.base + 5 * kPlace);
@@ -174,7 +174,7 @@ TEST_F(LibraryMatmulTest, BiasesGoWithTheProduct) {
   join_weights(p);
   add_biases(p, 0);
   device_->ops().run(p);
-  EXPECT_EQ(products(), 1) << "biases one behind the other";
+  EXPECT_EQ(products(), 1) << "adjacent biases";
   expect_product(33);
   add_biases(p, 3);
   device_->ops().run(p);

@@ -1,5 +1,5 @@
-// Which kernels make LoRA's two ops, and in how many threads, from capacities alone; what they
-// cannot do is found before anything is submitted.
+// Chooses the kernels of LoRA's two ops and their number of threads from capacities alone.
+// Unsupported ops are refused before anything is submitted.
 // Pure functions; any thread.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace sluice::cuda {
 
-// kUnsupported for a dtype that is no float or more segments than a grid has rows; kInternal for
-// sizes that contradict each other.
+// kUnsupported for a dtype that is not a float or more segments than a grid has rows; kInternal for
+// inconsistent sizes.
 Result<KernelLaunch> plan_launch(const LoraShrinkParams& p);
 Result<KernelLaunch> plan_launch(const LoraExpandParams& p);
 

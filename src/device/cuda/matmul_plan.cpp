@@ -30,8 +30,8 @@ bool suits_tensor_cores(const MatmulParams& p) {
   return true;
 }
 
-// Whether all weights are in FP8 with blocks of scales that end between two pieces of K: blocks of
-// a power of two of pieces, or as long as K.
+// Whether all weights are in FP8 with blocks of scales that end at a boundary of pieces of K: a
+// block is a power of two of pieces long, or as long as K.
 bool suits_fp8_kernels(const MatmulParams& p) {
   constexpr std::int32_t kPiece = StreamShape::kSlabBytes;  // codes
   static_assert(kPiece == TileShape::kDepth);
@@ -93,8 +93,8 @@ constexpr Kernels kGatedFp8 = {KernelId::kGatedMatmul,
                                KernelId::kGatedMatmulFp8By128,
                                kFp8};
 
-// The number of blocks, each of which takes `columns` rows of weights. Each segment starts a new
-// one.
+// The number of blocks of threads if each takes `columns` rows of weights. Each segment starts a
+// new block.
 std::int64_t column_tiles(const MatmulParams& p, int columns) {
   std::int64_t tiles = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
@@ -127,7 +127,7 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
     return MatmulPlan{kernels.stream8, stream_shape(p, cuts.stream8)};
   }
   if (!choice.deterministic && p.rows.capacity <= cuts.stream16.tokens) {
-    // One block per multiprocessor has enough bytes on their way from memory. A few idle
+    // One block per multiprocessor keeps enough bytes in flight from memory. A few idle
     // multiprocessors cost less than twice as many blocks that read the tokens.
     const LaunchShape wide = stream_shape(p, cuts.stream16);
     const bool fills = std::int64_t{8} * wide.grid_x >= std::int64_t{7} * choice.multiprocessors;
@@ -146,8 +146,8 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
   }
   const std::int64_t blocks = std::int64_t{large.grid_x} * large.grid_y;
   if (p.rows.capacity <= cuts.tile64.tokens || blocks < choice.multiprocessors) {
-    // Where reading weights once takes all the time, the activation in the same launch saves more
-    // than cuBLASLt can.
+    // If the time is dominated by reading weights once, fusing the activation saves more than
+    // cuBLASLt does.
     const bool fused = std::is_same_v<Params, GatedMatmulParams> && small.grid_x == 1;
     return MatmulPlan{kernels.tile64, small, !fused};
   }
@@ -157,7 +157,7 @@ Result<MatmulPlan> plan_fast(const Params& p, const Kernels& kernels, const Matm
 }  // namespace
 
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice) {
-  ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));  // finds contradictions
+  ASSIGN_OR_RETURN(const LaunchShape plain, launch_shape(p));  // checks the shapes
   if (!plain.empty() && suits_fp8_kernels(p)) return plan_fast(p, kProductFp8, choice);
   if (plain.empty() || !suits_tensor_cores(p)) return MatmulPlan{kProduct.plain, plain};
   return plan_fast(p, kProduct, choice);
@@ -186,7 +186,7 @@ Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu) {
 }
 
 std::int32_t row_multiple(KernelId kernel) {
-  constexpr std::int32_t kPlainRows = 4;  // of a thread in kernels/matmul.cu
+  constexpr std::int32_t kPlainRows = 4;  // per thread in kernels/matmul.cu
   for (const Kernels* of : {&kProduct, &kGated, &kProductFp8, &kGatedFp8}) {
     if (kernel == of->plain) return kPlainRows;
     if (kernel == of->stream8) return of->cuts.stream8.tokens;

@@ -10,8 +10,8 @@
 namespace sluice::cuda {
 
 struct MatmulChoice {
-  // One order along K for every number of rows: a row's bits do not depend on the step's capacity.
-  // Costs speed where rows are few (docs/gpu.md).
+  // Uses one order along K for every number of rows, so that a row's bits do not depend on the
+  // step's capacity. Slower for few rows (docs/gpu.md).
   bool deterministic = false;
   int multiprocessors = 1;
 };
@@ -19,16 +19,16 @@ struct MatmulChoice {
 struct MatmulPlan {
   KernelId kernel = KernelId::kMatmul;
   LaunchShape shape;
-  bool many_rows = false;  // cuBLASLt may be faster, if it takes such weights
+  bool many_rows = false;  // cuBLASLt may be faster, if it supports the weights
 };
 
 // The kernels of gated products apply the activation themselves; cuBLASLt needs a second launch for
-// it. Tensor cores take x and weights of one 16-bit type with rows at multiples of 16 bytes, or FP8
-// weights. The plain kernel takes everything else. Errors as launch_shape.
+// it. The kernels on tensor cores support x and weights of one 16-bit type with rows at multiples
+// of 16 bytes, and FP8 weights. The plain kernel handles all other cases. Errors as launch_shape.
 Result<MatmulPlan> plan_matmul(const MatmulParams& p, const MatmulChoice& choice);
 Result<MatmulPlan> plan_matmul(const GatedMatmulParams& p, const MatmulChoice& choice);
 
-// Warns where fewer blocks fit a multiprocessor than the kernels are designed for.
+// Warns if fewer blocks fit a multiprocessor than the kernels are designed for.
 Status check_matmul_blocks(const KernelSet& kernels, const GpuInfo& gpu);
 
 // A matmul kernel computes its rows in multiples of this number.

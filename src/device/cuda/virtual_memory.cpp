@@ -49,7 +49,7 @@ Result<VirtualMemory> VirtualMemory::create(Gpu& gpu) {
 }
 
 Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
-  if (bytes == 0) return invalid_argument("reserving device addresses: 0 bytes asked for");
+  if (bytes == 0) return invalid_argument("reserving device addresses: 0 bytes requested");
   RETURN_IF_ERROR(gpu_->make_current());
   const DriverApi& api = gpu_->api();
   bytes = round_up(bytes, chunk_bytes_);
@@ -57,7 +57,7 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
     for (std::size_t slot = 0; slot < kSlotsOfArea; ++slot) {
       const CUdeviceptr wanted = area + slot * kSlotBytes;
       CUdeviceptr got = 0;
-      // The address is a hint to the driver: what it gives may lie elsewhere.
+      // The address is a hint: the driver may choose another one.
       const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
       if (result == CUDA_SUCCESS && got == wanted) return take_range(got, bytes);
       if (result == CUDA_SUCCESS) {
@@ -75,7 +75,7 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
       !status) {
     return unavailable(std::move(status).error().message);
   }
-  log_warning(fmt::format("{}; the driver has given {:#x}, as it may not in another process", what,
+  log_warning(fmt::format("{}; the driver chose {:#x}, which may differ in another process", what,
                           anywhere));
   return take_range(anywhere, bytes);
 }
@@ -114,7 +114,7 @@ Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t b
     return unsupported(gpu_->name() + ": files and host memory cannot be mapped into its memory");
   }
   std::vector<Chunk>& chunks = chunks_of(range, offset, bytes);
-  // A descriptor is of one chunk.
+  // A descriptor names one chunk.
   CHECK(backing.kind == Backing::Kind::kMemory || bytes == chunk_bytes_);
   RETURN_IF_ERROR(gpu_->health());
   RETURN_IF_ERROR(gpu_->make_current());
@@ -172,8 +172,8 @@ Status VirtualMemory::back_chunk(CUdeviceptr address, Chunk& chunk, const Backin
   return {};
 }
 
-// A failure here is a fault of the device, told already, or a bug of ours, which the driver names;
-// either way the chunk counts as given back.
+// A failure here is a fault of the device, which was reported already, or a bug of ours, which the
+// log line names. In both cases the chunk counts as returned.
 void VirtualMemory::unback_chunk(CUdeviceptr address, Chunk& chunk) {
   const DriverApi& api = gpu_->api();
   for (const auto& status : {gpu_->check(api.cuMemUnmap(address, chunk_bytes_), "unmapping memory"),
@@ -227,10 +227,11 @@ Status VirtualMemory::protect(AddressRange range, std::size_t offset, std::size_
   }
   auto status = set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
   if (status || status.error().code == ErrorCode::kUnavailable) return status;
-  // A guard against our own bugs, not something results depend on: without it all else works.
-  if (!told_of_protection_) {
+  // Protection only guards against our own bugs; results do not depend on it, so a failure is a
+  // warning.
+  if (!logged_protection_) {
     log_warning(status.error().message + "; weights stay writable");
-    told_of_protection_ = true;
+    logged_protection_ = true;
   }
   return {};
 }
@@ -238,15 +239,15 @@ Status VirtualMemory::protect(AddressRange range, std::size_t offset, std::size_
 Error VirtualMemory::out_of_memory(std::size_t wanted) const {
   const auto info = gpu_->memory_info();
   if (!info) {
-    return resource_exhausted(fmt::format("{}: {:.2f} GiB of device memory asked for, not there",
-                                          gpu_->name(), gib(wanted)));
+    return resource_exhausted(fmt::format(
+        "{}: {:.2f} GiB of device memory requested, but not available", gpu_->name(), gib(wanted)));
   }
   const auto free_bytes = static_cast<std::size_t>(std::max<std::int64_t>(info->free_bytes, 0));
   const std::string missing = wanted > free_bytes
                                   ? fmt::format("{:.2f} GiB are missing", gib(wanted - free_bytes))
                                   : "free memory is in too small pieces";
   return resource_exhausted(fmt::format(
-      "{}: {:.2f} GiB of device memory asked for, {:.2f} GiB free of {:.2f} GiB: {}; lower "
+      "{}: {:.2f} GiB of device memory requested, {:.2f} GiB free of {:.2f} GiB: {}; lower "
       "--kv-cache-memory, --max-num-seqs or --max-model-len, or stop what else uses the GPU",
       gpu_->name(), gib(wanted), gib(free_bytes), gib(static_cast<std::size_t>(info->total_bytes)),
       missing));

@@ -1,11 +1,11 @@
 // VirtualMemory: ranges of a GPU's address space at fixed bases, backed chunk by chunk with memory
 // of this process, which can be exported, or with chunks that other processes exported.
 //
-// A chunk is one physical allocation and the unit of everything here. The device's granularity is
-// the chunk's size, so that chunks are always given back whole. Bases are a fixed series,
-// the same in every process: slots of 256 GiB, first where other work on frozen addresses found the
-// driver willing, then in two areas elsewhere. A driver may refuse all of them; then a range lies
-// where it likes, and a warning says so.
+// A chunk is one physical allocation and the unit of all calls. The device's granularity is the
+// chunk's size, so chunks are always returned whole. Bases are a fixed series, the same in every
+// process: slots of 256 GiB, first in the area that published work on fixed GPU addresses uses,
+// then in two other areas. If the driver refuses all of them, it chooses the base, and a warning
+// says so.
 // Owner: the CUDA device. Threads: the engine's thread.
 #pragma once
 
@@ -31,8 +31,8 @@ class VirtualMemory {
   // Bytes of a chunk: kChunkBytes, rounded up to what the driver can map.
   std::size_t chunk_bytes() const { return chunk_bytes_; }
 
-  // As in device.h. back() zeroes memory on the compute stream, and what is submitted to either
-  // queue afterwards sees zeros. unback() waits for both streams.
+  // As in device.h. back() zeroes memory on the compute stream; work submitted to either queue
+  // afterwards sees zeros. unback() waits for both streams.
   Result<AddressRange> reserve(std::size_t bytes);
   void release(AddressRange range);
   Status back(AddressRange range, std::size_t offset, std::size_t bytes, const Backing& backing);
@@ -59,7 +59,7 @@ class VirtualMemory {
   std::size_t chunk_bytes_;
   CUmemAllocationProp properties_;
   std::map<const std::byte*, std::vector<Chunk>> ranges_;
-  bool told_of_protection_ = false;
+  bool logged_protection_ = false;
 };
 
 }  // namespace sluice::cuda

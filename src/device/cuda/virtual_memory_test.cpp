@@ -150,7 +150,7 @@ TEST_F(VirtualMemoryTest, TooLittleMemorySaysHowMuchIsMissingAndWhichFlagHelps) 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(status.error().message,
-              AllOf(HasSubstr("1.25 GiB of device memory asked for"), HasSubstr("0.75 GiB free"),
+              AllOf(HasSubstr("1.25 GiB of device memory requested"), HasSubstr("0.75 GiB free"),
                     HasSubstr("0.50 GiB are missing"), HasSubstr("--kv-cache-memory")));
   EXPECT_EQ(used(), 4 * kChunk) << "what was backed before stays, the rest is given back";
   EXPECT_TRUE(gpu_->health());

@@ -4,7 +4,7 @@
 #include <initializer_list>
 
 #include "tests/support/cuda/emulated_gpu.h"
-// Behind the words of the language.
+// Included after the definitions of the language's keywords.
 #include "device/cuda/kernels/elements.cuh"
 #include "device/cuda/kernels/tensor_core.cuh"
 

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "tests/support/cuda/emulated_gpu.h"
 #include "tests/support/cuda/run_emulated.h"
-// Behind the words of the language.
+// Included after the definitions of the language's keywords.
 #include "device/cuda/kernels/tensor_core.cuh"
 
 namespace sluice::cuda {

@@ -30,7 +30,7 @@ cublasStatus_t broken_rule(const char* rule) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// The objects behind handles.
+// The objects that handles refer to.
 struct Product {
   cublasOperation_t left = CUBLAS_OP_N;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;

@@ -1,4 +1,4 @@
-// The fast matmul kernels, and what results do not show of them: that nothing behind a matrix is
+// The fast matmul kernels, and properties that results do not show: that nothing beyond a matrix is
 // touched, and that reads of shared memory do not wait for each other.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

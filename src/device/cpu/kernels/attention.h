@@ -1,11 +1,12 @@
 // Attention over block tables with an online softmax.
 //
-// Keys are taken in tiles that lie at multiples of kAttentionTile positions. A tile's keys are
-// transposed into scratch ([d][key]), so that lanes are keys and a score is accumulated along d in
-// order; the output is accumulated along keys in order. The keys of a tile that a query row sees,
-// and so every operation on the row, depend only on the row's position and window: not on its
-// chunk, not on other rows, not on the places of blocks. Keys that a row may not see never enter
-// its arithmetic, so nothing leaks from padding, stale blocks or later tokens, not even NaN.
+// Keys are processed in tiles that start at multiples of kAttentionTile positions. A tile's keys
+// are transposed into scratch ([d][key]), so that lanes are keys and a score is accumulated along d
+// in order; the output is accumulated along keys in order. The keys of a tile that a query row
+// sees, and so every operation on the row, depend only on the row's position and window. They do
+// not depend on its chunk, on other rows or on where blocks are stored. Keys that a row may not see
+// never enter its arithmetic, so nothing (not even a NaN) leaks from padding, stale blocks or later
+// tokens.
 //
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
@@ -88,7 +89,7 @@ void multiply_rows(Product p, int num_vectors) {
     multiply_tile<S, rows, kWide>(p);
     p.b += kWide * S::kLanes;
     p.c += kWide * S::kLanes;
-    p.next.count = 0;  // asked for
+    p.next.count = 0;  // prefetched
   }
   for (; num_vectors > 0; --num_vectors) {
     multiply_tile<S, rows, 1>(p);
@@ -103,7 +104,7 @@ struct Count {
   static constexpr int kValue = count;
 };
 
-// Any number of rows and of vectors.
+// Computes any number of rows and vectors.
 template <class S>
 void multiply(Product p, int num_rows, int num_vectors) {
   static_assert(S::kGemmRows >= 4 && S::kGemmRows < 8);
@@ -202,7 +203,7 @@ class AttentionRun {
     }
   }
 
-  // Where, in elements, the key and the value of each position in [begin, end) start.
+  // Writes the offset, in elements, of the key and the value of each position in [begin, end).
   void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
     const KvLayerView& kv = p_.kv;
     std::int32_t block = begin / kv.block_size;
@@ -219,15 +220,15 @@ class AttentionRun {
     }
   }
 
-  // Rows of the next tile's keys or values, to be asked for.
+  // Rows of the next tile's keys or values, to be prefetched.
   NextRows next_rows(const void* base) const {
     const int element_bytes = p_.kv.dtype == DType::kF32 ? 4 : 2;
     return {static_cast<const char*>(base), next_places_, next_count_, dim_ * element_bytes,
             element_bytes};
   }
 
-  // Keys transposed, values as rows; widened to F32. Keys outside [low, high) are zero in the
-  // vectors that are used at all, and their values are not touched.
+  // Loads keys (transposed) and values (as rows), widened to F32. Keys outside [low, high) are zero
+  // in the vectors that are used; their values are not read.
   template <class Kv>
   void load_tile(int low, int high) {
     const auto* k_base = static_cast<const typename Kv::Element*>(p_.kv.k_base);
@@ -257,7 +258,7 @@ class AttentionRun {
     }
   }
 
-  // Kv::kColumns elements of as many keys as a vector has lanes.
+  // Loads Kv::kColumns elements of each of S::kLanes keys.
   template <class Kv, class Wanted, class... Tail>
   SLUICE_INLINE void transpose_keys(const typename Kv::Element* k, int first, std::int64_t d,
                                     const Wanted& wanted, Tail... n) {

@@ -12,7 +12,7 @@ template <class S>
 SLUICE_INLINE typename S::F exp(typename S::F x) {
   using F = typename S::F;
   const F lowest = S::set1(-87.3F);  // e^x is a normal number from about -87.33 on
-  // In this order of operands a NaN passes.
+  // This order of operands propagates NaN.
   const F y = S::min(S::set1(88.0F), S::max(lowest, x));
   const F n = S::round(S::mul(y, S::set1(1.44269504F)));
   // r = y - n ln 2, |r| <= 0.35, with ln 2 in two parts: n times the first is exact.

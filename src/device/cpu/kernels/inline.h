@@ -1,5 +1,5 @@
-// Forced inlining for kernel code: a function that was compiled with the flags of an instruction
-// set and not inlined could be the copy that the linker keeps for everybody.
+// Forced inlining for kernel code. Without it, the linker could keep a copy that was compiled for a
+// newer instruction set and call it from code for older machines.
 #pragma once
 
 #define SLUICE_INLINE __attribute__((always_inline)) inline

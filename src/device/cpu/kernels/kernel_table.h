@@ -1,6 +1,6 @@
-// The kernels of one instruction set as plain function pointers: what fast_ops calls on pieces of
-// an op. A kernel never looks at how an op was cut into pieces: each output is computed by the same
-// sequence of operations wherever it lies, so results do not depend on the cut.
+// KernelTable: the kernels of one instruction set as plain function pointers, which FastOps calls
+// on pieces of an op. A kernel computes each output by the same sequence of operations wherever the
+// output is in its piece, so results do not depend on how the op was split.
 // Values: constant tables; any thread.
 #pragma once
 
@@ -41,7 +41,7 @@ struct AttentionPiece {
   std::int32_t kv_head = 0;
   float* scratch = nullptr;  // attention_scratch_floats(head_dim), 64-byte aligned
 };
-// Keys that are looked at together. Tiles lie at multiples of it, counted from position 0.
+// Keys of one tile. Tiles start at multiples of it, counted from position 0.
 inline constexpr std::int32_t kAttentionTile = 64;
 inline constexpr std::int32_t kMaxAttentionRows = 64;
 inline constexpr std::int32_t kMaxHeadDim = 512;
@@ -84,9 +84,10 @@ struct KernelTable {
   MatmulKernel matmul_f32_bf16;
   MatmulKernel matmul_f32_f8;
   MatmulKernel matmul_bf16_bf16;
-  // Columns are handed out in multiples of this, of every tile's width, so that few are narrow.
+  // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
+  // few tiles are narrow.
   std::int32_t matmul_cols;
-  std::int32_t lanes;  // of a vector of floats: keys that attention scores at once
+  std::int32_t lanes;  // floats in a vector: the number of keys that attention scores at once
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
   void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);

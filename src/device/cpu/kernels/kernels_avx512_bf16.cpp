@@ -1,5 +1,5 @@
-// Compiled with the flags of AVX-512 F, BW, DQ, VL and BF16: see CMakeLists.txt. All but the
-// product of BF16 with BF16 is as with AVX-512.
+// Compiled with the flags of AVX-512 F, BW, DQ, VL and BF16: see CMakeLists.txt. Only the product
+// of BF16 with BF16 differs from AVX-512.
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/simd_avx512.h"

@@ -1,6 +1,6 @@
-// out += scale * (h B^T) for some tokens that share an adapter. B lies transposed, a row per rank,
-// so that lanes run along columns. Every element is one chain of multiply-adds along ranks, from 0,
-// then one multiply-add into out: tiles of all sizes do the same.
+// out += scale * (h B^T) for some tokens that share an adapter. B is stored transposed, one row per
+// rank, so that lanes run along columns. Every element is one chain of multiply-adds along ranks,
+// from 0, then one multiply-add into out, for tiles of all sizes.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace sluice::kernels {
 
-// `rows` tokens by `vectors` vectors of columns; a tail of a vector with `n`. `h`: kMaxLoraRank
-// floats a row.
+// Computes a tile of `rows` tokens by `vectors` vectors of columns; with `n`, the last vector has
+// only n columns. `h`: kMaxLoraRank floats a row.
 template <class S, class B, int rows, int vectors, class... Tail>
 SLUICE_INLINE void lora_tile(const LoraExpandPiece& p, const float* h, float* const (&out)[rows],
                              std::int64_t col, Tail... n) {
   using F = typename S::F;
-  // Rows of B are long: a page further on where hardware prefetching stops.
+  // Rows of B are longer than a memory page, at whose end hardware prefetching stops.
   constexpr std::int64_t kAhead = 8 * S::kLanes * vectors;
   F sums[rows][vectors];
 #pragma GCC unroll 8
@@ -80,7 +80,7 @@ void lora_rows(const LoraExpandPiece& p, std::int32_t first) {
 
 template <class S>
 void lora_expand(const LoraExpandPiece& p) {
-  constexpr int kRows = 3;  // of a tile, with 4 vectors: what 16 registers hold
+  constexpr int kRows = 3;  // of a tile; with 4 vectors they fill 16 registers
   with_dtype<S>(p.dtype, [&](auto as) {
     using B = decltype(as);
     std::int32_t i = 0;

@@ -3,10 +3,10 @@
 // of rows x columns is kept in registers, so that each load serves several outputs; tiles of all
 // sizes perform the same operations on each output, so results do not depend on the tiling.
 //
-// A weight in FP8 is summed block by block of its scales: what a block of K gives is scaled and
-// added to the sum of those before it.
+// The product with an FP8 weight is summed block by block: the sum over one block of scales along K
+// is scaled and added to the sum of the blocks before it.
 //
-// Policies (Dot...) say how to load a step of K and how to multiply it into an accumulator.
+// Policies (Dot...) define how to load a step of K and how to multiply it into an accumulator.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
@@ -19,7 +19,8 @@
 
 namespace sluice::kernels {
 
-// One element of a float dtype widened into a lane, for weights that are widened on their way.
+// An element policy for weights that are widened when they are loaded: one element of a float dtype
+// becomes one lane.
 template <class S>
 struct AsF32 {
   using Element = float;
@@ -27,7 +28,7 @@ struct AsF32 {
   SLUICE_INLINE static typename S::F load(const float* p, int n) { return S::load(p, n); }
   SLUICE_INLINE static void store(float* p, typename S::F v) { S::store(p, v); }
   SLUICE_INLINE static void store(float* p, typename S::F v, int n) { S::store(p, v, n); }
-  // A vector of whole elements, and where they go: vector j of a transposed block to row j.
+  // A vector has whole elements: vector j of a transposed block becomes row j.
   static constexpr int kColumns = S::kLanes;
   SLUICE_INLINE static typename S::F load_columns(const float* p) { return S::load(p); }
   SLUICE_INLINE static typename S::F load_columns(const float* p, int n) { return S::load(p, n); }
@@ -40,8 +41,7 @@ struct AsF32 {
 template <class S>
 struct As16Bits {
   using Element = std::uint16_t;
-  // A vector of pairs of elements, and where they go: vector j of a transposed block has rows 2 j
-  // and 2 j + 1.
+  // A vector has pairs of elements: vector j of a transposed block has rows 2 j and 2 j + 1.
   static constexpr int kColumns = 2 * S::kLanes;
   SLUICE_INLINE static typename S::F load_columns(const Element* p) {
     return S::as_floats(S::load_pairs(p));
@@ -81,7 +81,7 @@ struct AsBf16 : As16Bits<S> {
   }
 };
 
-// FP8 (E4M3), as 2^-8 of what the codes count; scale() makes up for it.
+// FP8 (E4M3), loaded as 2^-8 times the codes' values; scale() corrects the factor.
 template <class S>
 struct AsF8 {
   using Element = std::uint8_t;
@@ -220,7 +220,7 @@ struct DotTile {
     }
   }
 
-  // Asks for `ahead` rows of the weight, from row `next` on, while it computes.
+  // While it computes, prefetches `ahead` rows of the weight, starting at row `next`.
   static void run(const MatmulPiece& p, std::int64_t row, std::int64_t col, std::int64_t next,
                   int ahead) {
     const X* x[rows];
@@ -289,9 +289,9 @@ struct DotTile {
   }
 };
 
-// All rows [row, row_end) of x against one tile of columns, which come from memory once and stay in
-// the nearest cache. Meanwhile the next tile is asked for, a part in each pass, since rows of a
-// weight are often as long as a memory page, where hardware prefetching stops.
+// Multiplies all rows [row, row_end) of x by one tile of columns, which is read from memory once
+// and stays in the nearest cache. Each pass also prefetches a part of the next tile, because rows
+// of a weight are often as long as a memory page, at whose end hardware prefetching stops.
 template <class P, int cols>
 struct ColumnTile {
   static constexpr int kRows = P::kRows;
@@ -311,7 +311,7 @@ struct ColumnTile {
   }
 
  private:
-  // One pass; returns its rows.
+  // One pass; returns its number of rows.
   static int tile(const MatmulPiece& p, std::int64_t row, std::int64_t row_end, std::int64_t col,
                   std::int64_t next, int ahead) {
     switch (row_end - row) {

@@ -1,5 +1,5 @@
 // Kernels of ops that treat each row by itself. Tails of a row are masked, never scalar, so that an
-// element's result does not depend on where in a vector it lies.
+// element's result does not depend on its position in a vector.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
 
@@ -21,13 +21,13 @@ SLUICE_INLINE void with_dtype(DType dtype, const Function& f) {
   }
 }
 
-// The start of row `row` of a matrix of elements As.
+// The start of row `row` of a matrix with elements of type As.
 template <class As>
 SLUICE_INLINE typename As::Element* row_of(const TensorView& view, std::int64_t row) {
   return static_cast<typename As::Element*>(view.data) + row * view.strides[0];
 }
 
-// f(i) for whole vectors, f(i, n) for the tail.
+// Calls f(i) for whole vectors and f(i, n) for the tail.
 template <class S, class Function>
 SLUICE_INLINE void for_vectors(std::int64_t count, const Function& f) {
   std::int64_t i = 0;
@@ -83,8 +83,8 @@ class RowSum {
   F sums_[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
 };
 
-// residual += add, where there is something to add; f(v) for each vector of the sums, lanes behind
-// the row's end being zero. Returns the row.
+// Adds `add`, unless it is empty, to `residual`, and calls f(v) for each vector of the sums; lanes
+// beyond the row's end are zero. Returns the row.
 template <class S, class Function>
 SLUICE_INLINE float* add_row(const TensorView& add, const TensorView& residual, std::int32_t t,
                              const Function& f) {
@@ -129,8 +129,8 @@ void rms_norm_rows(const RmsNormParams& p, std::int32_t begin, std::int32_t end)
   }
 }
 
-// Deviations from the mean are squared and not values: a mean that is large against them would
-// leave nothing of their sum.
+// Squares the deviations from the mean, not the values: with a mean that is large compared to the
+// deviations, the values' squares would cancel.
 template <class S>
 SLUICE_INLINE float mean_square_deviation(const float* row, std::int64_t count, float mean) {
   const typename S::F center = S::set1(mean);
@@ -143,7 +143,7 @@ SLUICE_INLINE float mean_square_deviation(const float* row, std::int64_t count, 
   return squares.mean(count);
 }
 
-// Weight and bias have one type, that of the checkpoint.
+// Weight and bias have the same type, that of the checkpoint.
 template <class S>
 void layer_norm_rows(const LayerNormParams& p, std::int32_t begin, std::int32_t end) {
   const std::int64_t hidden = p.residual.dims[1];

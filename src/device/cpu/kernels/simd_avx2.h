@@ -55,7 +55,7 @@ struct Avx2 {
   SLUICE_INLINE static H load_h(const std::uint16_t* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }
-  // There is no masked load of 16-bit lanes: by way of a small array.
+  // AVX2 has no masked load of 16-bit lanes, so a small array is used.
   SLUICE_INLINE static H load_h(const std::uint16_t* p, int n) {
     alignas(16) std::uint16_t copy[8] = {};
     __builtin_memcpy(copy, p, static_cast<std::size_t>(n) * 2);
@@ -161,8 +161,8 @@ struct Avx2 {
   }
 
  private:
-  // The sign is copied to the places above it and cut off below the topmost; of NaN alone adding to
-  // the magnitude carries, into the place that makes a float16 of it that is NaN too.
+  // Sign extension fills the bits above the sign, and a mask keeps only the topmost one. Adding to
+  // the magnitude overflows for NaN only; the carry makes the float16 a NaN too.
   SLUICE_INLINE static H widen_e4m3(__m128i codes) {
     const __m128i moved = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7),
                                         _mm_set1_epi16(static_cast<short>(0xBF80)));

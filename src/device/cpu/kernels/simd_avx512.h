@@ -37,7 +37,7 @@ struct Avx512 {
   SLUICE_INLINE static F max(F a, F b) { return _mm512_max_ps(a, b); }
   SLUICE_INLINE static F min(F a, F b) { return _mm512_min_ps(a, b); }
 
-  // Masks of the first n lanes (0 <= n <= 16), of lanes with a < b, and their use.
+  // Masks: of the first n lanes (0 <= n <= 16) and of lanes with a < b, and operations with them.
   SLUICE_INLINE static Mask first(int n) { return static_cast<Mask>((1U << n) - 1U); }
   SLUICE_INLINE static Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
   SLUICE_INLINE static Mask without(Mask a, Mask b) { return static_cast<Mask>(a & ~b); }
@@ -70,7 +70,8 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }
   SLUICE_INLINE static F from_f16(H h) { return _mm512_cvtph_ps(h); }
-  // 16 codes of E4M3 as float16 of 2^-8 their value: the exponent's bias is 15 there, and not 7.
+  // 16 codes of E4M3 as float16 numbers of 2^-8 times their value: float16's exponent bias is 15
+  // instead of 7.
   SLUICE_INLINE static H load_e4m3(const std::uint8_t* p) {
     return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -80,7 +81,7 @@ struct Avx512 {
   SLUICE_INLINE static H to_f16(F v) {
     return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  // By integers and not by the BF16 instruction, which flushes denormals.
+  // Uses integers, because the BF16 instruction flushes denormals.
   SLUICE_INLINE static H to_bf16(F v) {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -92,7 +93,7 @@ struct Avx512 {
         _mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
   }
 
-  // 32 bfloat16 as two vectors: those at even and those at odd places.
+  // 32 bfloat16 elements as two vectors: those with even and those with odd index.
   using Pairs = __m512i;
   SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p) { return _mm512_loadu_si512(p); }
   SLUICE_INLINE static Pairs load_pairs(const std::uint16_t* p, int n) {
@@ -161,8 +162,8 @@ struct Avx512 {
   }
 
  private:
-  // The sign is copied to the places above it and cut off below the topmost; of NaN alone adding to
-  // the magnitude carries, into the place that makes a float16 of it that is NaN too.
+  // Sign extension fills the bits above the sign, and a mask keeps only the topmost one. Adding to
+  // the magnitude overflows for NaN only; the carry makes the float16 a NaN too.
   SLUICE_INLINE static H widen_e4m3(__m128i codes) {
     const __m256i moved = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7),
                                            _mm256_set1_epi16(static_cast<short>(0xBF80)));

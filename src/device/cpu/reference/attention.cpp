@@ -87,7 +87,6 @@ void attend(const AttentionParams& p, std::int32_t seq, std::int64_t token, std:
 
 }  // namespace
 
-template <>
 void ReferenceOps::execute(const RopeWriteKvParams& p) {
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     for (std::int32_t head = 0; head < p.num_heads + p.num_kv_heads; ++head) {
@@ -110,7 +109,6 @@ void ReferenceOps::execute(const RopeWriteKvParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const AttentionParams& p) {
   CHECK(p.num_kv_heads > 0 && p.num_heads % p.num_kv_heads == 0);
   for (std::int32_t s = 0; s < rows_in_use(p.seqs); ++s) {

@@ -1,4 +1,4 @@
-// One element of a tensor of any float dtype as a float, for the reference ops and for tests.
+// Loads one element of a tensor of any float dtype as a float, for the reference ops and for tests.
 // Values: plain; any thread.
 #pragma once
 

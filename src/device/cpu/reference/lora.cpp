@@ -12,7 +12,7 @@ using reference::store_element;
 
 namespace {
 
-// f(token, its row of h, module, entry) for each module that each listed token's adapter has.
+// Calls f(token, its row of h, module, entry) for each listed token and each module of its adapter.
 template <class Function>
 void for_each_lora_module(const LoraTable& table, const LoraBatch& batch, std::int32_t segments,
                           const Function& f) {
@@ -28,7 +28,6 @@ void for_each_lora_module(const LoraTable& table, const LoraBatch& batch, std::i
 
 }  // namespace
 
-template <>
 void ReferenceOps::execute(const LoraShrinkParams& p) {
   const std::int64_t depth = p.x.dims[1];
   CHECK(p.h.parts == LoraHidden::parts_of(depth));
@@ -51,7 +50,6 @@ void ReferenceOps::execute(const LoraShrinkParams& p) {
                        });
 }
 
-template <>
 void ReferenceOps::execute(const LoraExpandParams& p) {
   const std::int32_t segments = check_lora(p.table, p.batch, p.h, p.out.dims[0]);
   for_each_lora_module(

@@ -3,7 +3,7 @@
 // softmax) are accumulated in double in index order and rounded to float once. Values that other
 // backends round to a 16-bit type between ops are rounded here too.
 // Each row is computed by itself, so results do not depend on the batch.
-// Threads: any one at a time.
+// Threads: one at a time.
 #pragma once
 
 #include "device/ops.h"
@@ -12,9 +12,8 @@ namespace sluice {
 
 class ReferenceOps final : public OpsBase<ReferenceOps> {
  public:
-  // Specialized for each op in the folder's source files.
-  template <class Params>
-  void execute(const Params& p);
+  // Declares execute(const Params&) for each op; the definitions are in this folder's source files.
+  SLUICE_OPS(SLUICE_DECLARE_EXECUTE)
   // Attention reads the lengths and needs no plan.
   AttentionPlanSize attention_plan_size(const AttentionPlanLimits& limits) const override;
   std::int64_t plan_attention(const AttentionPlanParams& p) override;

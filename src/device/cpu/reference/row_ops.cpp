@@ -25,7 +25,6 @@ void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) 
 
 }  // namespace
 
-template <>
 void ReferenceOps::execute(const EmbedParams& p) {
   const std::int64_t hidden = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -36,7 +35,6 @@ void ReferenceOps::execute(const EmbedParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const RmsNormParams& p) {
   const std::int64_t hidden = p.residual.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -55,7 +53,6 @@ void ReferenceOps::execute(const RmsNormParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const LayerNormParams& p) {
   const std::int64_t hidden = p.residual.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -78,7 +75,6 @@ void ReferenceOps::execute(const LayerNormParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const MatmulParams& p) {
   const std::int64_t depth = p.x.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -99,7 +95,6 @@ void ReferenceOps::execute(const MatmulParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const GatedActivationParams& p) {
   const std::int64_t width = p.out.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
@@ -120,13 +115,11 @@ void ReferenceOps::execute(const GatedActivationParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const GatedMatmulParams& p) {
   run(p.product());
   run(p.activated());
 }
 
-template <>
 void ReferenceOps::execute(const GatherRowsParams& p) {
   const std::int64_t hidden = p.in.dims[1];
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {
@@ -137,13 +130,11 @@ void ReferenceOps::execute(const GatherRowsParams& p) {
   }
 }
 
-template <>
 void ReferenceOps::execute(const AllReduceParams& p) {
-  // One rank: the sum over ranks is what is there already.
+  // With one rank the buffer holds the sum already.
   CHECK(p.world_size == 1);
 }
 
-template <>
 void ReferenceOps::execute(const CopyBlocksParams& p) {
   auto* base = static_cast<std::byte*>(p.kv_base);
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {

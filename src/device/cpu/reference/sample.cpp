@@ -1,4 +1,4 @@
-// Sampling as the definition in op_params.h reads: the whole row is sorted, sums are in double.
+// Sampling by the letter of the definition in op_params.h: sorts the whole row and sums in double.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -27,7 +27,8 @@ double sum_of_weights(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-// Leaves the fewest best whose weights sum to `top_p` of all. REQUIRES: best first.
+// Keeps the fewest best candidates whose weights sum to `top_p` of all weights. REQUIRES: best
+// first.
 void keep_nucleus(std::vector<Candidate>& candidates, float top_p) {
   const double wanted = static_cast<double>(top_p) * sum_of_weights(candidates);
   double sum = 0.0;
@@ -53,7 +54,7 @@ std::int32_t draw(std::vector<Candidate>& candidates, double uniform) {
   return static_cast<std::int32_t>(last);
 }
 
-// -1 where a logit is not finite.
+// The token of a row; -1 if a logit is not finite.
 std::int32_t sample_row(const float* logits, std::int64_t vocab, const RowSampling& row) {
   std::vector<Candidate> candidates;
   for (std::int64_t i = 0; i < vocab; ++i) {
@@ -75,7 +76,6 @@ std::int32_t sample_row(const float* logits, std::int64_t vocab, const RowSampli
 
 }  // namespace
 
-template <>
 void ReferenceOps::execute(const SampleParams& p) {
   CHECK(p.logits.dtype == DType::kF32 && p.logits.dims[1] > 0);
   for (std::int32_t i = 0; i < rows_in_use(p.rows); ++i) {

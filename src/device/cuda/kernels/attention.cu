@@ -27,8 +27,8 @@ __device__ float score_of(const AttentionParams& p, const float* query, std::int
   return score * p.scale;
 }
 
-// The row of `token`: the last row whose first token is not after it, since rows without tokens
-// come first. REQUIRES: some row has the token.
+// The row of `token`: the last row whose first token is at or before it. If several rows have the
+// same first token, only the last of them has tokens. REQUIRES: some row has the token.
 __device__ std::int32_t row_of_token(const std::int32_t* cu_seqlens, std::int32_t rows,
                                      std::int32_t token) {
   std::int32_t low = 0;

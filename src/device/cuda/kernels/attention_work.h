@@ -5,10 +5,10 @@
 // are taken one step at a time. The steps of a part are added up in registers; the parts of a span
 // are added in order, and so are the spans of a context. Any warp may compute a part.
 //
-// Rows of a tile are pairs of a query token and one of the query heads that share a KV head, tokens
-// outermost. So one read of a key serves all of them. In a narrow tile, of at most kWarpRows rows,
-// each warp of the block takes another part of the keys. In a wide tile each warp takes its own
-// rows, and all warps share the keys.
+// The rows of a tile are pairs of a query token and one of the query heads that share a KV head,
+// tokens outermost. So one read of a key serves all rows. In a narrow tile (at most kWarpRows rows)
+// each warp of the block processes a different part of the keys. In a wide tile each warp has its
+// own rows, and all warps share the keys.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ constexpr int attention_shared_bytes(int dim) {
   return (3 * kAttentionWarps + 1) * kStepKeys * dim * 2;
 }
 
-// A block's work for one KV head: a tile over all spans that its rows see, or over one of several
-// spans; then the block that ends last adds them.
+// A block's work for one KV head: a tile over all spans that its rows see, or one span of a cut
+// tile. The block that finishes a cut tile last adds its spans.
 struct AttentionTask {
   std::int32_t row = 0;             // of the step
   std::int32_t first_token = 0;     // of the row, in the step

@@ -39,7 +39,7 @@ __device__ inline std::uint16_t f32_to_f16(float value) {
   if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
   if (magnitude >= 0x47800000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // overflow
   if (magnitude < 0x38800000U) {  // subnormal result: a multiple of 2^-24
-    // Adding 1/2 leaves the multiple in the low bits, rounded to nearest even by the addition.
+    // Adding 1/2 shifts the multiple into the low bits and rounds it to nearest even.
     const float shifted = __uint_as_float(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (__float_as_uint(shifted) - 0x3F000000U));
   }
@@ -99,13 +99,14 @@ __device__ inline float rounded_to(DType dtype, float value) {
 __device__ inline float gated(GatedActivation activation, float gate, float up) {
   float inner = gate;
   if (activation == GatedActivation::kGeluTanh) {
-    // (1 + tanh(u)) / 2 is the logistic function of 2 u, which loses nothing where tanh nears -1.
+    // (1 + tanh(u)) / 2 is the logistic function of 2 u, which stays accurate where tanh approaches
+    // -1.
     inner = 1.5957691216057308F * (gate + 0.044715F * gate * gate * gate);
   }
   return gate / (1.0F + expf(-inner)) * up;
 }
 
-// The capacity where there is no count.
+// The capacity if there is no count.
 __device__ inline std::int32_t rows_in_use(const RowCount& rows) {
   if (rows.value == nullptr) return rows.capacity;
   const std::int32_t count = *rows.value;
@@ -121,7 +122,7 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
-// The largest of a warp's lanes, in every lane; NaN counts only where all lanes have it.
+// The largest value of a warp's lanes, in every lane; the result is NaN only if all lanes are NaN.
 __device__ inline float warp_max(float value) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));

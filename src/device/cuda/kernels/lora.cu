@@ -1,14 +1,14 @@
 // LoRA of a step's segments (LoraBatch). Each segment has a row of blocks of threads, which reads
-// the segment's adapter once. Rows behind the real number of segments end at once.
+// the segment's adapter once. Rows beyond the real number of segments end at once.
 //
 // sluice_lora_shrink: 16-bit x and A of one type, in rows at multiples of 16 bytes, on tensor
 // cores. A block computes 16 ranks of one module from one part of K, for all tokens of its segment.
 // As in matmul_stream.cu, the weights are the left operand and go from global memory to registers.
 // A warp loads its share of the part, every eighth slab of 32, at once, and keeps it for all
 // tokens, 8 at a time. Then the warps' sums are added, warp 0 first. sluice_lora_shrink_plain: any
-// other x and A, one warp per dot product. sluice_lora_expand: no tensor cores. At the usual ranks
-// reading and writing out takes the time, and tensor cores would round h. A thread computes two
-// columns of 16 tokens at a time.
+// other x and A, one warp per dot product. sluice_lora_expand: no tensor cores. At the usual ranks,
+// memory traffic of `out` dominates, and tensor cores would round h. A thread computes two columns
+// of 16 tokens at a time.
 //
 // K and the rank alone fix all orders, so a row's bits do not depend on other rows.
 #include "device/cuda/kernels/lora_tiles.h"
@@ -26,7 +26,7 @@ constexpr int kSlabs = static_cast<int>(LoraHidden::kPartDepth) / kDepth / kWarp
 constexpr int kPad = 4;  // floats between rows of sums: lanes write to different banks
 constexpr int kMostTokens = LoraSegment::kMaxTokens;
 
-// The segment of block (x, y); it has no tokens behind the real number.
+// The segment of block (x, y); it has no tokens beyond the real number of segments.
 __device__ LoraSegment segment_of_block(const LoraTable& table, const LoraBatch& batch,
                                         const LoraHidden& h) {
   if (static_cast<std::int32_t>(blockIdx.y) >= rows_in_use(batch.num_segments)) return {};
@@ -64,7 +64,7 @@ __device__ float* hidden_row(const LoraHidden& h, const LoraTable& table, std::i
 
 // The work of a block of a shrinking kernel: ranks [rank, last_rank) of an entry.
 struct ShrinkTile {
-  LoraSegment segment;  // without tokens: there is nothing to do
+  LoraSegment segment;  // without tokens there is nothing to do
   std::int32_t module;
   std::int32_t part;
   std::int32_t rank;
@@ -94,7 +94,7 @@ __device__ ShrinkTile shrink_tile(const LoraShrinkParams& p) {
   return tile;
 }
 
-// 16 bytes at a lane's place in slab `slab`; zeros behind the part's end.
+// Loads 16 bytes at a lane's place in slab `slab`; zeros beyond the part's end.
 __device__ void load_slab(unsigned (&to)[4], const std::uint16_t* from, int slab,
                           std::int64_t depth, bool present) {
   const int k = slab * kDepth + static_cast<int>(threadIdx.x) % 4 * 8;
@@ -178,10 +178,11 @@ __device__ TwoColumns load_columns(const void* row, DType dtype, std::int64_t in
 
 constexpr int kTokens = 16;                 // whose sums a thread holds
 constexpr int kHiddenStride = kTokens + 4;  // floats
-constexpr int kRanksAhead = 8;              // rows of B on their way
+constexpr int kRanksAhead = 8;              // rows of B loaded ahead
 
-// h of tokens [first, first + kTokens) of the segment, a row a rank, parts added up in order; zeros
-// behind the last token, and behind the last rank up to a multiple of kRanksAhead.
+// Gathers h of tokens [first, first + kTokens) of the segment, one row per rank, with parts added
+// in order. Fills with zeros beyond the last token, and beyond the last rank up to a multiple of
+// kRanksAhead.
 __device__ void gather_hidden(const LoraExpandParams& p, const LoraSegment& segment,
                               std::int32_t first, std::int32_t module, std::int32_t rank,
                               float (*h)[kHiddenStride]) {
@@ -276,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(kLoraExpandBlock)
       for (int r = 0; r < kRanksAhead; ++r) {
 #pragma unroll
         for (int i = 0; i < kTokens; ++i) {
-          // Four at a time: a decode has few.
+          // Four tokens at a time, because a decode has few.
           if (i / 4 * 4 >= tokens) continue;
           sums[i][0] = fmaf(h[rank + r][i], rows[r].first, sums[i][0]);
           sums[i][1] = fmaf(h[rank + r][i], rows[r].second, sums[i][1]);

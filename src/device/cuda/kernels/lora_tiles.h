@@ -1,5 +1,5 @@
-// How LoRA is split into blocks of threads: for the kernels and for the host that launches them.
-// Values: constants.
+// The split of LoRA into blocks of threads, shared by the kernels and the host code that launches
+// them. Values: constants.
 #pragma once
 
 namespace sluice::cuda {

@@ -14,7 +14,7 @@ constexpr int kThreads = (kTile / kPerThread) * (kTile / kPerThread);
 
 using Tile = float[kDepth][kTile + 1];
 
-// Columns [k0, k0 + kDepth) of kTile rows, transposed; load(row, k) gives one.
+// Loads columns [k0, k0 + kDepth) of kTile rows, transposed; load(row, k) returns one element.
 template <class Load>
 __device__ void load_tile(Tile& tile, std::int64_t k0, std::int64_t depth, Load load) {
   for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
@@ -24,8 +24,8 @@ __device__ void load_tile(Tile& tile, std::int64_t k0, std::int64_t depth, Load 
   }
 }
 
-// The weight tile's row that is the `j`-th of thread `tx` of a row of threads: two rows of a piece
-// of 8, and the same two of the next piece.
+// The row of the weight tile that is the `j`-th of thread `tx` in a row of threads: a thread has
+// two rows of one piece of 8 and the same two of the next piece.
 __device__ int row_of_thread(int tx, int j) { return tx / 4 * 16 + tx % 4 * 2 + j % 2 + j / 2 * 8; }
 
 template <class Params>

@@ -1,7 +1,7 @@
 // Helpers of the matmul kernels: which rows of the weights a block of threads takes, and how
 // results are stored. Each kernel has two forms, for MatmulParams and for GatedMatmulParams. A
-// gated block takes 8 rows of gate and 8 of up by turns, so that the thread with a column's sum of
-// one also has that of the other and combines them. Sums are the same in both forms.
+// gated block takes 8 rows of gate and 8 rows of up alternately, so that one thread has both sums
+// of a column and combines them. Sums are the same in both forms.
 #pragma once
 
 #include <type_traits>
@@ -26,7 +26,8 @@ __device__ constexpr int half_of(int row) {
   return kHalves<Params> == 1 ? 0 : row / 8 % 2;
 }
 
-// The columns of a tile: those of a segment from `first` on. Columns from `width` on do not exist.
+// The columns of a tile: columns of a segment, starting at `first`. Columns at or beyond `width` do
+// not exist.
 struct ColumnTile {
   std::int32_t segment = -1;  // -1: there is no such tile
   std::int64_t first = 0;
@@ -34,8 +35,8 @@ struct ColumnTile {
   std::int64_t out_column = 0;  // of the segment's first column
 };
 
-// The tile of a block of `rows` rows of weights. Tiles are counted through the segments, each of
-// which starts a new one.
+// The tile of a block of `rows` rows of weights. Tiles are counted over all segments; each segment
+// starts a new tile.
 __device__ inline ColumnTile column_tile(const MatmulParams& p, std::int64_t index, int rows) {
   ColumnTile tile;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
@@ -98,7 +99,7 @@ struct alignas(8) TwoFloats {
   float second;
 };
 
-// Two columns of a row, in one store where the address allows it.
+// Stores two columns of a row, with one store if the address is aligned.
 __device__ inline void store_two(const TensorView& out, std::int64_t row, std::int64_t column,
                                  float first, float second) {
   const std::int64_t index = row * out.strides[0] + column;

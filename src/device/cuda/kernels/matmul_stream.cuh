@@ -1,19 +1,19 @@
 // Matrix product on tensor cores for few rows, as in decode, where reading the weights once takes
 // the time. A block of 8 warps computes 16 or 32 columns for all rows. Each warp takes every eighth
 // slab along K, from global memory to registers with loads of 16 bytes, some slabs ahead. Then the
-// warps' sums are added, warp 0 first. So K alone fixes the order along K: all kernels of one type
-// of weights give the same bits, and a row's result depends on neither the other rows nor the
-// segments. The other matmul kernels have another order. REQUIRES: as matmul_tile.cuh, and at most
-// as many rows as the kernel's name says.
+// warps' sums are added, warp 0 first. So the order along K depends on K alone: all kernels of this
+// file for one weight type give the same bits, and a row's result depends on neither the other rows
+// nor the segments. The other matmul kernels use another order. REQUIRES: as matmul_tile.cuh, and
+// at most as many rows as the kernel's name says.
 //
 // A slab is 64 bytes of a weight's row: 32 elements of 16 bits, or 64 codes of FP8, which are
-// widened in registers. A slab belongs to one block of scales, and its sums are scaled once.
+// widened in registers. A slab is within one block of scales, and its sums are scaled once.
 //
 // Weights are the matrix instruction's left operand, 16 columns of out at a time, and tokens its
 // right operand, 8 at a time. Lane (g, t) loads the t-th quarter of a slab, of row g of the weight
 // and of token g. The instruction takes elements 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16. Any order
-// within a slab is right if both operands have the same one: the first call gets a lane's elements
-// 0 to 3, the second 4 to 7, and so on.
+// within a slab is correct if both operands use the same one: the first call takes a lane's
+// elements 0 to 3, the second 4 to 7, and so on.
 #pragma once
 
 #include "device/cuda/kernels/matmul_parts.cuh"
@@ -72,7 +72,7 @@ __device__ Sources<T> sources_of(const Params& p, const ColumnTile& tile, int ro
     if constexpr (T::kFp8) from.slab_shift[h] = shift_of(segment.scales, T::kDepth);
 #pragma unroll
     for (int i = 0; i < T::kColumnParts; ++i) {
-      // Beyond the last column any row will do: the result is not stored.
+      // Beyond the last column any row may be read, because the result is not stored.
       const std::int64_t column = tile.first + column_of<Params>(i * 16 + h * 8) + lane / 4;
       const std::int64_t row = column < tile.width ? column : tile.width - 1;
       from.weights[i][h] = row_bytes(segment.weight, row, T::kFp8 ? 1 : 2) + lane % 4 * 16;
@@ -104,7 +104,7 @@ __device__ void load_or_zero(unsigned (&to)[4], const void* from, bool present) 
   }
 }
 
-// Slabs `index`, index + kWarps, ...; zeros behind the end of K.
+// Loads slabs `index`, index + kWarps, ...; zeros beyond the end of K.
 template <class T>
 __device__ void load_weights(Weights<T> (&to)[T::kAhead], const Sources<T>& from, int index,
                              int depth) {
@@ -149,7 +149,7 @@ __device__ void load_tokens(Tokens<T> (&to)[T::kAhead], const Sources<T>& from, 
   }
 }
 
-// Elements 4 step to 4 step + 3 of a lane's, as the instruction takes them.
+// Elements 4 * step to 4 * step + 3 of a lane's share, in the instruction's layout.
 template <class T>
 __device__ void take_weights(const unsigned (&from)[4], int step, unsigned (&to)[2]) {
   if constexpr (T::kFp8) {
@@ -215,7 +215,8 @@ __device__ void matmul_stream(const Params& p, float* partial) {
   const int slabs = (depth + T::kDepth - 1) / T::kDepth;
   const Sources<T> from = sources_of<T>(p, tile, rows);
   float sums[T::kColumnParts][T::kTokenParts][4] = {};
-  // Tokens come from the cache, sooner than weights that were requested a round before.
+  // Tokens are loaded late: they come from the cache and arrive before weights that were requested
+  // a round earlier.
   Weights<T> now[T::kAhead];
   load_weights<T>(now, from, warp, depth);
   for (int s = warp; s < slabs; s += T::kAhead * kWarps) {

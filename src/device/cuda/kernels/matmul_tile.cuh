@@ -1,5 +1,5 @@
 // Matrix product on tensor cores for many rows. A block of 256 threads computes a tile of out from
-// tiles of x and of the weight, 64 deep, which asynchronous copies bring to shared memory some
+// tiles of x and of the weight, 64 deep, which asynchronous copies load to shared memory some
 // stages ahead. Every element is one chain along K in ascending steps of 16, for every tile. So all
 // kernels of one type of weights give the same bits, and a row's result depends on neither the
 // other rows nor the segments. REQUIRES (matmul_plan.cpp chooses): x and weights of one 16-bit
@@ -67,8 +67,8 @@ __device__ inline Source source_of(const TensorView& matrix, std::int64_t first,
                                         : left)};
 }
 
-// Starts the copies of a tile's kRows rows. `to` is the thread's first place. Copies zeros where
-// the matrix has no more rows or depth.
+// Starts the copies of a tile's kRows rows. `to` is the thread's first place. Copies zeros beyond
+// the matrix's rows or depth.
 template <int kRows, int kApart>
 __device__ void start_tile(unsigned char* to, const Source& source, std::int64_t k, bool in_depth) {
 #pragma unroll
@@ -86,7 +86,7 @@ struct alignas(16) FourWords {
 // A thread's share of a stage of codes: 16, a quarter of a row.
 struct Codes {
   const unsigned char* from;  // at depth 0
-  bool present;               // there is such a row
+  bool present;               // the row exists
 };
 
 template <class Params>
@@ -105,7 +105,7 @@ __device__ inline void start_codes(unsigned char* to, const Codes& codes, std::i
   copy_async(to, codes.from + (present ? k : 0), present);
 }
 
-// The thread's codes, which its own copy has brought, as 16-bit elements of a weight tile.
+// Widens the codes that the thread itself copied to 16-bit elements of a weight tile.
 template <class T>
 __device__ void widen_codes(unsigned char* w_tile, const unsigned char* from) {
   const int row = static_cast<int>(threadIdx.x) / 4;
@@ -137,7 +137,7 @@ __device__ ColumnScales<T> scales_of(const Params& p, const ColumnTile& tile, in
     for (int e = 0; e < 2; ++e) {
       const int row = column + j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + e;
       const std::int64_t wanted = tile.first + column_of<Params>(row);
-      // Beyond the last column any scale will do: the result is not stored.
+      // Beyond the last column any scale may be read, because the result is not stored.
       const std::int64_t present = wanted < tile.width ? wanted : tile.width - 1;
       scales.of[j][e] = row_scales(segment_of(p, tile, half_of<Params>(row)).scales, present);
     }
@@ -229,8 +229,8 @@ struct NoWidening {};
 template <class T, class Start, class Multiply, class Widen = NoWidening>
 __device__ void run_stages(int steps, Start start, Multiply multiply, Widen widen = {}) {
   constexpr bool kWidens = !std::is_same_v<Widen, NoWidening>;
-  // One group of copies per stage, also where no stage is left, so that counts of groups say which
-  // stages have arrived.
+  // One group of copies per stage, even after the last stage, so that the number of pending groups
+  // tells which stages have arrived.
   for (int step = 0; step < T::kStages - 1; ++step) {
     if (step < steps) start(step);
     commit_copies();
@@ -241,7 +241,7 @@ __device__ void run_stages(int steps, Start start, Multiply multiply, Widen wide
   }
   for (int step = 0; step < steps; ++step) {
     wait_for_copies(T::kStages - (kWidens ? 3 : 2));
-    __syncthreads();  // all threads see this stage and have read the one before
+    __syncthreads();  // all threads see this stage and have read the previous one
     if (step + T::kStages - 1 < steps) start(step + T::kStages - 1);
     commit_copies();
     if constexpr (kWidens) {
@@ -261,8 +261,8 @@ __device__ unsigned char* widened_of(int step) {
   return dynamic_shared() + T::kStages * T::kStageBytes + step % 2 * T::kColumns * kRowBytes;
 }
 
-// Blocks in x are tiles of tokens, in y of columns. Blocks that run together share a weight tile,
-// and x, which is smaller, stays in the cache.
+// The grid's x counts tiles of tokens, its y tiles of columns. Blocks that run at the same time
+// share a weight tile; the input x, which is smaller, stays in the cache.
 template <class T, class Params>
 __device__ void matmul_tile(const Params& p) {
   const std::int32_t rows = rows_in_use(p.rows);

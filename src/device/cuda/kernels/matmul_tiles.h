@@ -1,4 +1,4 @@
-// How the fast matmul kernels split their work: for the kernels and for the host that launches
+// The split of the fast matmul kernels' work, shared by the kernels and the host code that launches
 // them.
 #pragma once
 
@@ -23,7 +23,7 @@ struct StreamShape {
 };
 inline constexpr StreamShape kStream8 = {8, 16, 4};
 inline constexpr StreamShape kStream16 = {16, 32, 2};
-// For weights of few rows: more blocks, each of which reads all tokens.
+// For weights with few rows: uses more blocks, each of which reads all tokens.
 inline constexpr StreamShape kStream16Narrow = {16, 16, 4};
 // A slab of codes needs twice as many elements of tokens, so fewer slabs fit into registers.
 inline constexpr StreamShape kFp8Stream8 = {8, 16, 3, true};
@@ -51,8 +51,8 @@ struct TileShape {
 // At most 96 KiB each: two blocks on a multiprocessor of capability 9.0.
 inline constexpr TileShape kTile64 = {64, 64, 6};
 inline constexpr TileShape kTile128 = {128, 128, 3};
-// There are two sets of sums, of a block of scales and of all so far, so a tile has half the
-// columns.
+// FP8 needs two sets of sums (one for the current block of scales, one for the total), so a tile
+// has half the columns.
 inline constexpr TileShape kFp8Tile64 = {64, 64, 6, true};
 inline constexpr TileShape kFp8Tile128 = {128, 64, 4, true};
 

@@ -1,5 +1,5 @@
-// How the norm kernels split a row over a block: for the kernels and for the host that launches
-// them.
+// The split of a row over a block in the norm kernels, shared by the kernels and the host code that
+// launches them.
 #pragma once
 
 namespace sluice::cuda {

@@ -3,8 +3,8 @@
 // A thread owns four neighbouring elements of every 4 * blockDim.x, and adds them up in ascending
 // order; then the block adds the threads' sums. So the order is fixed by the width alone (the host
 // chooses the block's size by it, launch_shapes.cpp), and both forms below give the same bits:
-//   in registers: F32 inputs at multiples of 16 bytes, up to kMaxNormRounds rounds. All loads, the
-//     weight's among them, start before the first sum; the row is read once.
+//   in registers: F32 inputs at multiples of 16 bytes, up to kMaxNormRounds rounds. All loads,
+//   including the weight's, start before the first sum; the row is read once.
 //   plain: everything else. Element by element, and the row is read once for each sum.
 #pragma once
 
@@ -55,7 +55,7 @@ __device__ bool fits_registers(const Params& p) {
                         p.out.dtype == DType::kF32 ? 16 : 8);
 }
 
-// Zeros behind the row's end.
+// Loads the thread's elements; zeros beyond the row's end.
 template <int kRounds>
 __device__ void load_floats(float (&to)[kRounds][4], const float* from, std::int64_t width) {
 #pragma unroll
@@ -86,7 +86,7 @@ __device__ inline const float* floats_of_row(const TensorView& matrix, std::int6
   return static_cast<const float*>(matrix.data) + row * matrix.strides[0];
 }
 
-// x = residual + add; stored back where there is something to add.
+// x = residual + add; stored back unless `add` is empty.
 template <int kRounds, class Params>
 __device__ void add_residual(const Params& p, std::int32_t row, std::int64_t width,
                              const float (&add)[kRounds][4], float (&x)[kRounds][4]) {
@@ -237,7 +237,7 @@ __device__ inline bool has_bias_in_floats(const LayerNormParams& p) {
   return has_four_floats(p.bias);
 }
 
-// All of a kernel. `partial`: shared memory for 32 floats.
+// The body of a kernel. `partial`: shared memory for 32 floats.
 template <class Params>
 __device__ void norm_kernel(const Params& p, float* partial) {
   const std::int32_t row = static_cast<std::int32_t>(blockIdx.x);

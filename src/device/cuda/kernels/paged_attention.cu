@@ -1,7 +1,8 @@
 // Attention over block tables on tensor cores, for prefill chunks and decodes in one launch. A
 // fixed number of blocks of threads takes tasks from the plan's list (attention_work.h) until none
 // is left. Scores stay in registers: a step's weights are the left operand of the product with the
-// values. Keys and values are copied ahead, a step's keys or values to a slot of shared memory.
+// values. Keys and values are copied to slots of shared memory ahead of use, one step's keys or
+// values per slot.
 //
 // Queries and weights are rounded to the KV dtype for the tensor cores. Products are exact and sums
 // are float32. A weight is exp2(score - largest score so far). The sum of weights is a product with
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kThreads = kAttentionWarps * kWarp;
 constexpr int kStepTiles = kStepKeys / 8;    // columns of 8 keys
-constexpr int kStepHalves = kStepKeys / 16;  // a product takes 16
+constexpr int kStepHalves = kStepKeys / 16;  // a product takes 16 keys
 constexpr int kPartSteps = kPartKeys / kStepKeys;
 constexpr int kSpanSteps = kSpanKeys / kStepKeys;
 constexpr float kLog2E = 1.44269504F;
@@ -84,13 +85,13 @@ struct Weights {
   float max[2] = {kNone, kNone};
 };
 
-// A block's current task. In shared memory, since registers are scarce.
+// A block's current task, in shared memory because registers are scarce.
 struct Work {
   AttentionTask task;
   const std::int32_t* table;  // of the row
   std::int32_t kv_head;
   std::int32_t ratio;          // query heads of a KV head
-  std::int32_t first_visible;  // positions that some row of the tile sees
+  std::int32_t first_visible;  // first position that some row of the tile sees
   std::int32_t last_visible;
   bool wide;
 };
@@ -114,7 +115,7 @@ struct Rows {
   VisibleRange own[2] = {};
   VisibleRange all = {};
   VisibleRange any = {};
-  bool none = false;  // the warp is behind the end of the tile
+  bool none = false;  // the warp is beyond the end of the tile
 };
 
 __device__ inline Rows rows_of_warp(const AttentionParams& p, const Work& w, int first) {
@@ -184,7 +185,8 @@ __device__ inline PairPlace place_of_pair(const AttentionParams& p, const Work& 
   return {w.task.first_token + of_row / w.ratio, static_cast<std::int64_t>(head) * p.head_dim};
 }
 
-// Loads the left operand of the product with keys: zero behind head_dim and behind the tile's rows.
+// Loads the left operand of the product with keys: zeros beyond head_dim and beyond the tile's
+// rows.
 template <DType kType, int kDim>
 __device__ inline void load_queries(const AttentionParams& p, const Work& w, int first_row,
                                     unsigned (&q)[kDim / 16][4]) {
@@ -211,7 +213,7 @@ __device__ inline void load_queries(const AttentionParams& p, const Work& w, int
 // ---- Copies
 
 // The place of the key or value of position `step * kStepKeys + lane`, in elements from the base of
-// keys or values; -1 where no row of the tile sees it.
+// keys or values; -1 if no row of the tile sees it.
 __device__ inline long long locate_key(const AttentionParams& p, const Work& w, std::int32_t step) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int32_t position = step * kStepKeys + lane;
@@ -274,7 +276,7 @@ __device__ inline void score(const unsigned char* keys, const unsigned (&q)[kDim
   }
 }
 
-// Gives keys that a row does not see a weight of 0.
+// Sets the weight of keys that a row does not see to 0.
 __device__ inline void hide_unseen(const Rows& rows, std::int32_t begin,
                                    float (&scores)[kStepTiles][4]) {
   const std::int32_t first_key = begin + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -392,7 +394,7 @@ __device__ inline void wait_for_oldest(const Work& w) {
   wait_for_sharers(w);
 }
 
-// Adds the sums in the warp's registers to those in shared memory, or stores them where `empty`.
+// Adds the sums in the warp's registers to those in shared memory, or stores them if `empty`.
 template <int kDim>
 __device__ inline void move_to_sums(Quad* sums, bool empty, Weights& of_sums, State<kDim>& state) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -489,9 +491,9 @@ __device__ inline void take_steps(const AttentionParams& p, const Work& w, const
   }
 }
 
-// For a narrow tile, in which each warp's registers hold another part of a span. Adds the parts in
-// order, and the span to the total. Each thread holds a share of the total: columns of 8 by turns
-// of warps.
+// For a narrow tile, in which each warp's registers hold a different part of a span. Adds the parts
+// in order, then the span to the total. Each thread holds a share of the total: groups of 8 columns
+// are assigned to the warps in turn.
 template <int kDim>
 __device__ inline void add_parts(bool empty, State<kDim>& state, Weights& of_total) {
   __shared__ float part_sum[kAttentionWarps][kWarpRows];
@@ -576,7 +578,7 @@ __device__ inline std::int64_t partial_row(const Work& w, std::int32_t span, std
          (static_cast<std::int64_t>(w.kv_head) * t.tile_spans + span) * t.num_pairs + pair;
 }
 
-// Stores a thread's share of the total: divided by its weight to the output, or as it is to the
+// Stores a thread's share of the total: divided by its weight in the output, or undivided in the
 // partial results.
 template <int kDim>
 __device__ inline void write_total(const AttentionParams& p, const Work& w,
@@ -616,7 +618,7 @@ __device__ inline void write_total(const AttentionParams& p, const Work& w,
   }
 }
 
-// Adds the spans of a cut tile in order. REQUIRES: all are there.
+// Adds the spans of a cut tile in order. REQUIRES: all are complete.
 __device__ inline void merge_spans(const AttentionParams& p, const Work& w) {
   constexpr int kAhead = 8;
   const Partials partials = partials_of(p, w);
@@ -706,9 +708,9 @@ __device__ inline void do_task(const AttentionParams& p, const Work& w) {
   const std::int32_t rounds = w.wide ? 1 : w.task.num_spans;
   for (std::int32_t round = 0; round < rounds; ++round) {
     const std::int32_t first = w.first_visible / kStepKeys;
-    const std::int32_t behind = w.last_visible / kStepKeys + 1;
+    const std::int32_t last_step_end = w.last_visible / kStepKeys + 1;
     const std::int32_t begin = low > first ? low : first;
-    const std::int32_t end = low + steps < behind ? low + steps : behind;
+    const std::int32_t end = low + steps < last_step_end ? low + steps : last_step_end;
     take_steps<kType, kDim>(p, w, rows, begin, end, q, state, of_total);
     if (!w.wide) add_parts(round == 0, state, of_total);
     low += kSpanSteps;
@@ -748,7 +750,7 @@ __device__ inline void attend(const AttentionParams& p) {
 
 }  // namespace
 
-// attention_launch.cpp counts on this many blocks per multiprocessor.
+// attention_launch.cpp assumes this many blocks per multiprocessor.
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
     sluice_attention_bf16_64(const __grid_constant__ AttentionParams p) {
   attend<DType::kBF16, 64>(p);

@@ -49,7 +49,7 @@ extern "C" __global__ void sluice_gather_rows(const GatherRowsParams p) {
 }
 
 // A thread copies the same 16 bytes of every pair, pair by pair. So pairs take effect in order,
-// also where one's target is another's source.
+// even if one pair's target is another pair's source.
 extern "C" __global__ void sluice_copy_blocks(const CopyBlocksParams p) {
   const std::int64_t at = 16 * (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
   if (at >= p.block_bytes) return;

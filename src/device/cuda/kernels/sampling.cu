@@ -1,10 +1,10 @@
 // Sampling: one block of threads per row.
 //
 // Weights are whole numbers: multiples of the smallest power of two with which a row's sum fits 64
-// bits. So sums are exact in any order, and a sum over tokens is the sum over its parts. A weight
-// loses less than 2^-44 of the best one's by this (for 2^18 tokens), far less than exp rounds.
-// Nothing is sorted. The last token kept is found digit by digit of its logit's bits; the drawn
-// token is found by cutting the row into ever smaller pieces.
+// bits. So sums are exact in any order, and a sum over tokens is the sum over its parts. The
+// rounding error of a weight is below 2^-44 of the best weight (for 2^18 tokens), far less than the
+// rounding error of exp. Nothing is sorted. The last token kept is found digit by digit of its
+// logit's bits; the drawn token is found by cutting the row into ever smaller pieces.
 #include "device/cuda/kernels/elements.cuh"
 
 namespace sluice::cuda {
@@ -25,7 +25,7 @@ struct Scratch {
   Sum totals[kWarps];
 };
 
-// A row and its kept tokens: those that do not rank behind (last_key, last_id).
+// A row and its kept tokens, down to (last_key, last_id) in rank.
 struct Row {
   const float* logits;
   int vocab;
@@ -155,7 +155,8 @@ __device__ Boundary find_boundary(Scratch& scratch, const Row& row, Mass mass, G
     Sum sums[kDigits] = {};
     for (int i = own_thread(); i < row.vocab; i += kThreads) {
       const unsigned key = key_of(row.logits[i]);
-      const unsigned digit = (key ^ found.key) >> shift;  // larger where what is found differs
+      const unsigned digit =
+          (key ^ found.key) >> shift;  // larger if the digits found so far differ
       if (digit >= kDigits || !is_kept(row, key, i)) continue;
       const Sum own = mass(row.logits[i]);
       for (unsigned d = 0; d < kDigits; ++d) sums[d] += d == digit ? own : 0;
@@ -179,7 +180,7 @@ __device__ Boundary find_boundary(Scratch& scratch, const Row& row, Mass mass, G
   return found;
 }
 
-// Drops tokens that rank behind the boundary. Tokens whose logits equal the boundary stay in order
+// Drops tokens that rank below the boundary. Tokens whose logits equal the boundary stay in order
 // of id, as many as the goal needs.
 template <class Mass, class Goal>
 __device__ void keep_best(Scratch& scratch, Row& row, Mass mass, Goal goal) {

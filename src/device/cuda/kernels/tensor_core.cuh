@@ -43,8 +43,8 @@ __device__ void widen_e4m3_f16(unsigned (&to)[2], unsigned codes);
 // 2^x, to 2^-22 of it; exactly 1 for 0, and 0 for less than 2^-126, so for -infinity too.
 __device__ float power_of_two(float x);
 
-// copy_async starts a copy of 16 bytes from global to shared memory. Where `present` is false it
-// reads nothing and writes 16 zero bytes. commit_copies makes a group of the copies since the last
+// copy_async starts a copy of 16 bytes from global to shared memory. If `present` is false it reads
+// nothing and writes 16 zero bytes. commit_copies makes a group of the copies since the last
 // commit. wait_for_copies waits until at most `groups_left` (a constant from 0 to 4) of this
 // thread's groups are on their way. Other threads see the copies after a barrier.
 __device__ void copy_async(void* shared, const void* global, bool present);
