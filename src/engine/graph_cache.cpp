@@ -45,22 +45,24 @@ StepCapacity GraphCache::capacity_for(std::int32_t tokens) const {
   return {tokens, std::min(tokens, largest_.seqs), std::min(tokens, largest_.logits)};
 }
 
-Result<OpList> GraphCache::list_ops(Device& device, std::size_t index, Entry& entry,
-                                    Forward forward) const {
-  ProductRows& products = device.ops().products();
-  products.clear();
+Result<OpList> GraphCache::list_ops(Device& device, std::size_t index, Forward forward) const {
+  device.ops().products().clear();
   RETURN_IF_ERROR(device.begin_capture());
   forward(capacity_for(capacities_[index]));
-  ASSIGN_OR_RETURN(OpList list, device.end_listing());
-  entry.products = products;
-  return list;
+  return device.end_listing();
+}
+
+Status GraphCache::make_graph(Device& device, OpList list, Entry& entry) {
+  ASSIGN_OR_RETURN(entry.graph, device.make_graph(std::move(list)));
+  // A device notes its products while it lists ops or while it makes the graph.
+  entry.products = device.ops().products();
+  ++num_captured_;
+  return {};
 }
 
 Status GraphCache::capture(Device& device, std::size_t index, Entry& entry, Forward forward) {
-  ASSIGN_OR_RETURN(OpList list, list_ops(device, index, entry, forward));
-  ASSIGN_OR_RETURN(entry.graph, device.make_graph(std::move(list)));
-  ++num_captured_;
-  return {};
+  ASSIGN_OR_RETURN(OpList list, list_ops(device, index, forward));
+  return make_graph(device, std::move(list), entry);
 }
 
 Status GraphCache::capture_all(Device& device, ForwardVariant variant, Forward forward) {
@@ -82,7 +84,7 @@ Result<std::string> GraphCache::restore_all(Device& device, ForwardVariant varia
   for (std::size_t i = 0; i < capacities_.size(); ++i) {
     Entry& entry = this->entry(i, variant);
     if (entry.graph != nullptr) continue;
-    ASSIGN_OR_RETURN(OpList listed, list_ops(device, i, entry, forward));
+    ASSIGN_OR_RETURN(OpList listed, list_ops(device, i, forward));
     if (difference.empty()) {
       difference = first_difference(stored[i], listed);
       if (difference.empty()) {
@@ -91,8 +93,7 @@ Result<std::string> GraphCache::restore_all(Device& device, ForwardVariant varia
         difference.insert(0, fmt::format("capacity {}: ", capacities_[i]));
       }
     }
-    ASSIGN_OR_RETURN(entry.graph, device.make_graph(std::move(listed)));
-    ++num_captured_;
+    RETURN_IF_ERROR(make_graph(device, std::move(listed), entry));
   }
   return difference;
 }

@@ -73,7 +73,8 @@ class GraphCache {
   StepCapacity capacity_for(std::int32_t tokens) const;
   Entry& entry(std::size_t index, ForwardVariant variant);
   const Entry& entry(std::size_t index, ForwardVariant variant) const;
-  Result<OpList> list_ops(Device& device, std::size_t index, Entry& entry, Forward forward) const;
+  Result<OpList> list_ops(Device& device, std::size_t index, Forward forward) const;
+  Status make_graph(Device& device, OpList list, Entry& entry);
   Status capture(Device& device, std::size_t index, Entry& entry, Forward forward);
 
   GraphMode mode_;

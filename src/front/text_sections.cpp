@@ -1,6 +1,8 @@
 #include "front/text_sections.h"
 
 #include <cstddef>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,13 @@ namespace {
 
 SnapshotKey key_of(const Snapshot& snapshot) {
   return {{"tokenizer files", snapshot.model().tokenizer}};
+}
+
+// Without files a snapshot is not asked, so that it does not tell of a section that cannot be.
+bool has_tokenizer(const std::string& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory + "/tokenizer.json", ignored) ||
+         std::filesystem::exists(directory + "/vocab.json", ignored);
 }
 
 Result<ChatTemplateSources> load_sources(const std::string& directory, Snapshot& snapshot) {
@@ -32,6 +41,10 @@ Result<ChatTemplateSources> load_sources(const std::string& directory, Snapshot&
 }  // namespace
 
 Result<LoadedTokenizer> load_tokenizer(const std::string& directory, Snapshot& snapshot) {
+  if (!has_tokenizer(directory)) {
+    ASSIGN_OR_RETURN(Tokenizer alone, Tokenizer::load(directory));
+    return LoadedTokenizer{std::move(alone), TokenizerSource::kFiles};
+  }
   const SnapshotKey key = key_of(snapshot);
   if (const auto bytes = snapshot.find(kTokenizerSection, key)) {
     auto restored = Tokenizer::from_image(*bytes, nullptr);

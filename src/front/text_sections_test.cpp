@@ -79,6 +79,14 @@ TEST_F(TextSections, OtherFilesAreReadAgain) {
   EXPECT_EQ(load_chat_templates(directory_, snapshot).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(TextSections, ASnapshotIsNotAskedForATokenizerThatIsNotThere) {
+  save();
+  fs::remove(fs::path(directory_) / "tokenizer.json");
+  Snapshot snapshot = open({SnapshotMode::kFile, file()});
+  EXPECT_EQ(load_tokenizer(directory_, snapshot).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(snapshot.outcomes().empty());
+}
+
 TEST_F(TextSections, SectionsThatDoNotFitAreMadeNatively) {
   Snapshot collect = open({SnapshotMode::kCollect});
   const std::vector<std::byte> nonsense(100);

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "front/sampling_defaults.h"
 #include "server/answer_size.h"
 #include "server/request_id.h"
+#include "server/request_json.h"
 #include "server/sampling_fields.h"
 
 namespace sluice {
@@ -72,7 +74,7 @@ PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& 
 }
 
 bool reads_calls(const ServedModel& model, const GenerationCall& call) {
-  return model.tool_format != nullptr && !call.chat.tools_json.empty();
+  return model.tool_format != nullptr && !call.chat.tools.is_null();
 }
 
 // Some models mark calls and reasoning with special tokens, which must then be part of the text.
@@ -197,7 +199,9 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
   PreparedGeneration prepared;
   if (reads_calls(worker.model(), call)) {
     prepared.tool_format = worker.model().tool_format;
-    prepared.tool_parameters = ToolParameters::from_json(call.chat.tools_json);
+    std::string tools;
+    append_json(call.chat.tools, tools);
+    prepared.tool_parameters = ToolParameters::from_json(tools);
   }
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();

@@ -190,9 +190,10 @@ TEST_F(CudaLaunchesTest, WithALibraryAPrefillLayerIsNine) {
   ASSERT_GE(counts.size(), 2U);
   EXPECT_EQ(counts.begin()->second, 8.0) << counts.begin()->first << " rows";
   EXPECT_EQ(counts.rbegin()->second, 9.0) << counts.rbegin()->first << " rows";
-  // The library computes the 80 rows of the prompt's graph. Built-in kernels compute 8 rows for a
-  // decode and for logits. Three layers of four products.
-  EXPECT_EQ(computed_.matmul_rows, 3 * 4 * (80 + 3 * 8) + 4 * 8);
+  // The library computes the 80 rows of the prompt's graph, and its 66 rows of logits: 2 sequences
+  // and 64 positions to score. Built-in kernels compute 8 rows for a decode and for its logits.
+  // Three layers of four products.
+  EXPECT_EQ(computed_.matmul_rows, 3 * 4 * (80 + 3 * 8) + 66 + 3 * 8);
   EXPECT_EQ(computed_.matmul_rows_padding, computed_.matmul_rows - (3 * 4 * (70 + 3) + 4));
   EXPECT_THAT(library_.broken_rules, testing::IsEmpty());
 }
