@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 namespace sluice {
 namespace {
@@ -37,7 +39,8 @@ class ModelPlaceTest : public testing::Test {
   }
 
   static constexpr const char* kVariables[] = {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"};
-  const fs::path root_ = fs::path(testing::TempDir()) / "model_place_test";
+  const fs::path root_ =
+      fs::path(testing::TempDir()) / ("model_place_test_" + std::to_string(getpid()));
 };
 
 TEST_F(ModelPlaceTest, ARepositoryIsFoundInTheCache) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -42,7 +43,8 @@ TEST(ServedModel, LoadsWhatADirectoryHas) {
 }
 
 TEST(ServedModel, TokenizerIsNeededTemplatesAreNot) {
-  const auto directory = std::filesystem::path(::testing::TempDir()) / "served_model_test";
+  const auto directory = std::filesystem::path(::testing::TempDir()) /
+                         ("served_model_test_" + std::to_string(getpid()));
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   const auto without = load_served_model(directory.string(), "m", 1, demo_facts());

@@ -2,6 +2,7 @@
 #include "front/tool_detection.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
 
 #include "base/rng.h"
 #include "front/chat_prompt.h"
@@ -26,7 +28,8 @@ constexpr std::string_view kToolsJson =
          "days":{"type":"integer","description":"d"}},"required":["city"]}}}])";
 
 ChatTemplates load_template(const fs::path& file) {
-  const fs::path directory = fs::path(testing::TempDir()) / "tool_detection_test";
+  const fs::path directory =
+      fs::path(testing::TempDir()) / ("tool_detection_test_" + std::to_string(getpid()));
   fs::remove_all(directory);
   fs::create_directories(directory);
   fs::copy_file(file, directory / "chat_template.jinja");

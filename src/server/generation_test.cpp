@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <tuple>
 
 #include "tests/support/demo_model.h"
@@ -34,7 +36,8 @@ const ServedModel& demo_model() {
 const ServedModel& tool_model() {
   static const ServedModel model = [] {
     namespace fs = std::filesystem;
-    const fs::path directory = fs::path(testing::TempDir()) / "generation_test_tools";
+    const fs::path directory =
+        fs::path(testing::TempDir()) / ("generation_test_tools_" + std::to_string(getpid()));
     fs::create_directories(directory);
     std::ofstream(directory / "chat_template.jinja")
         << "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}";

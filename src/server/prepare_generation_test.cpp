@@ -2,6 +2,7 @@
 #include "server/prepare_generation.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,8 @@ namespace fs = std::filesystem;
 // A model of the SentencePiece kind: words begin with U+2581, and decoding drops the space before
 // the first word.
 ServedModel sentencepiece_model() {
-  const fs::path directory = fs::path(testing::TempDir()) / "prepare_generation_test";
+  const fs::path directory =
+      fs::path(testing::TempDir()) / ("prepare_generation_test_" + std::to_string(getpid()));
   fs::remove_all(directory);
   fs::create_directories(directory);
   std::ofstream(directory / "chat_template.jinja")

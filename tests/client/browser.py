@@ -118,8 +118,16 @@ class Browser:
         return f"{self.session}/element/{value[ELEMENT]}"
 
     def click(self, selector):
-        """As a person would: fails when something lies over it or it cannot be seen."""
-        self._send("POST", self._element(selector) + "/click", {})
+        """As a person would: fails if another element covers it or it cannot be seen. While an
+        answer streams in, the element may move between the aim and the click, so aim again."""
+        for attempt in range(5):
+            try:
+                self._send("POST", self._element(selector) + "/click", {})
+                return
+            except AssertionError as error:
+                if attempt == 4 or "click intercepted" not in str(error):
+                    raise
+                time.sleep(0.1)
 
     def type(self, selector, text):
         self._send("POST", self._element(selector) + "/value", {"text": text})
