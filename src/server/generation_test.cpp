@@ -353,7 +353,8 @@ TEST_F(GenerationTest, PromptLogprobsHaveVllmsShape) {
   generation_->flush();
   ASSERT_TRUE(exchange_->ended);
   EXPECT_EQ(answer()["usage"]["completion_tokens"], 0);
-  for (const json& choice : answer()["choices"]) {
+  const json whole = answer();
+  for (const json& choice : whole["choices"]) {
     EXPECT_EQ(choice["text"], "");
     EXPECT_EQ(choice["finish_reason"], "length");
     EXPECT_TRUE(choice["logprobs"].is_null());
