@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -11,8 +10,8 @@
 #include "base/file_digests.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::vector<std::byte> bytes(size);
-  std::memcpy(bytes.data(), data, size);
+  const auto input = std::as_bytes(std::span(data, size));
+  std::vector<std::byte> bytes(input.begin(), input.end());
   // The fuzzer cannot guess the hash at the end.
   const sluice::Hash128 hash = sluice::content_hash(bytes);
   const auto raw = std::as_bytes(std::span(&hash, 1));

@@ -60,8 +60,8 @@ void check(const sluice::SnapshotTable& table, std::uint64_t file_bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::vector<std::byte> file(size);
-  std::memcpy(file.data(), data, size);
+  const auto input = std::as_bytes(std::span(data, size));
+  std::vector<std::byte> file(input.begin(), input.end());
   for (const bool set : {false, true}) {
     if (set) set_hashes(file, size % 2 == 0);
     const auto table = sluice::parse_snapshot_head(file);
