@@ -340,7 +340,7 @@ TEST_F(SnapshotCliTest, KilledWhileSavingTheOldFileStays) {
     ASSERT_TRUE(file->verify());
   }
   EXPECT_GT(killed, 0);
-  ASSERT_EQ(save().exit_code, 0) << "what a killed save left is in nobody's way";
+  ASSERT_EQ(save().exit_code, 0) << "the rest of a killed save must not stop the next save";
   EXPECT_EQ(tokens(generate({"--snapshot", file_})), expected_);
 }
 
