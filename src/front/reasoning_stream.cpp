@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/partial_match.h"
+
 namespace sluice {
 namespace {
 
@@ -70,8 +72,7 @@ bool ReasoningStream::find_end(std::string& reasoning) {
     state_ = State::kContent;
     return true;
   }
-  std::size_t kept = std::min(buffer_.size(), format_->end.size() - 1);
-  while (!buffer_.ends_with(format_->end.substr(0, kept))) --kept;
+  const std::size_t kept = partial_match(buffer_, format_->end);
   reasoning.append(buffer_, 0, buffer_.size() - kept);
   buffer_.erase(0, buffer_.size() - kept);
   return false;

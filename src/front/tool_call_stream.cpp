@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/partial_match.h"
+
 namespace sluice {
 namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-// The length of the longest suffix of `text` with which `marker` begins.
-std::size_t begun(std::string_view text, std::string_view marker) {
-  for (std::size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n) {
-    if (text.ends_with(marker.substr(0, n))) return n;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -77,9 +71,9 @@ void ToolCallStream::decide_whole(std::string& content) {
 bool ToolCallStream::next_marker(std::string& content) {
   std::string_view marker = format_->begin;
   std::size_t at = buffer_.find(marker);
-  std::size_t kept = begun(buffer_, marker);
+  std::size_t kept = partial_match(buffer_, marker);
   for (const std::string_view dropped : format_->dropped) {
-    kept = std::max(kept, begun(buffer_, dropped));
+    kept = std::max(kept, partial_match(buffer_, dropped));
     const std::size_t found = buffer_.find(dropped);
     if (found >= at) continue;
     at = found;

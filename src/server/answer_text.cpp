@@ -22,10 +22,10 @@ void AnswerText::finish(bool stopped, AnswerParts& out) {
 // Text goes through the reasoning first; calls are read from what is left.
 void AnswerText::split(std::string_view text, bool ended, AnswerParts& out) {
   if (reasoning_) {
-    behind_reasoning_.clear();
-    reasoning_->push(text, out.reasoning, behind_reasoning_);
-    if (ended) reasoning_->finish(out.reasoning, behind_reasoning_);
-    text = behind_reasoning_;
+    after_reasoning_.clear();
+    reasoning_->push(text, out.reasoning, after_reasoning_);
+    if (ended) reasoning_->finish(out.reasoning, after_reasoning_);
+    text = after_reasoning_;
   }
   if (!calls_) {
     out.content += text;

@@ -58,7 +58,7 @@ class AnswerText {
   std::optional<ToolCallStream> calls_;
   std::int32_t num_calls_ = 0;
   std::string text_;              // scratch
-  std::string behind_reasoning_;  // scratch
+  std::string after_reasoning_;   // scratch
   std::vector<ToolCall> parsed_;  // scratch
 };
 

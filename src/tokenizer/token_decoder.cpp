@@ -1,9 +1,9 @@
 #include "tokenizer/token_decoder.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "base/partial_match.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_letters.h"
 
@@ -95,14 +95,6 @@ void take_characters(std::string& bytes, Damage damage, std::string& out) {
 void take_rest(std::string& bytes, Damage damage, std::string& out) {
   if (!bytes.empty()) append_damage(bytes.size(), damage, out);
   bytes.clear();
-}
-
-// The longest end of `text` that is a proper start of `pattern`.
-std::size_t partial_match(std::string_view text, std::string_view pattern) {
-  for (std::size_t n = std::min(text.size(), pattern.size() - 1); n > 0; --n) {
-    if (text.ends_with(pattern.substr(0, n))) return n;
-  }
-  return 0;
 }
 
 }  // namespace
