@@ -52,8 +52,9 @@ Result<std::span<const ChoiceOutput>> Engine::step() {
 Result<bool> Engine::compute() {
   CHECK(!collected_);
   if (failure_) return *failure_;
-  if (auto status = executor_->check(clock_.now()); !status) return fail(status.error());
-  if (auto status = fill_pipeline(); !status) return fail(status.error());
+  const TimePoint now = clock_.now();
+  if (auto status = executor_->check(now); !status) return fail(status.error());
+  if (auto status = fill_pipeline(now); !status) return fail(status.error());
   if (in_flight_ == 0) return false;
   if (auto status = executor_->collect(result_); !status) return fail(status.error());
   collected_ = true;
@@ -72,12 +73,12 @@ std::span<const ChoiceOutput> Engine::commit() {
 // With two steps in flight, the second is planned before the first one's tokens are known. After a
 // plan without rows the next plan is made at once, because it may need the result (such as more KV
 // memory).
-Status Engine::fill_pipeline() {
+Status Engine::fill_pipeline(TimePoint now) {
   bool moved = false;  // something has changed without a step
   int plans_without_rows = 0;
   while (in_flight_ < executor_->max_in_flight() && plans_without_rows < kMaxPlansWithoutRows) {
     BatchPlan& plan = plans_[(first_plan_ + in_flight_) % kMaxInFlight];
-    RETURN_IF_ERROR(plan_next(plan));
+    RETURN_IF_ERROR(plan_next(now, plan));
     if (plan.empty()) {
       moved = moved || !plan.preempted.empty();
       break;
@@ -99,7 +100,7 @@ Status Engine::fill_pipeline() {
   return internal_error("the scheduler planned nothing although sequences wait");
 }
 
-Status Engine::plan_next(BatchPlan& plan) {
+Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   completed_.clear();
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
   ResourceView resources;
@@ -107,7 +108,7 @@ Status Engine::plan_next(BatchPlan& plan) {
   resources.kv_backed_blocks = executor_->kv_backed_blocks();
   resources.kv_growth_failed = executor_->kv_growth_failed();
   resources.kv_limit_blocks = kv_limit_;
-  scheduler_->plan(clock_.now(), resources, plan);
+  scheduler_->plan(now, resources, plan);
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
@@ -142,16 +143,19 @@ void Engine::report() {
   ended_.clear();
   for (const RowCommit& commit : commits_) {
     if (commit.sequence == nullptr) continue;
-    const bool scored = commit.row >= 0 &&
-                        result_.rows[static_cast<std::size_t>(commit.row)].num_prompt_logprobs > 0;
-    if (commit.num_tokens > 0 || commit.finished || scored) report_row(commit);
+    if (commit.num_tokens > 0 || commit.finished || has_scored(commit)) report_row(commit);
   }
+}
+
+bool Engine::has_scored(const RowCommit& commit) const {
+  return !result_.prompt_logprobs.empty() && commit.row >= 0 &&
+         result_.rows[static_cast<std::size_t>(commit.row)].num_prompt_logprobs > 0;
 }
 
 void Engine::report_row(const RowCommit& commit) {
   const Sequence& sequence = *commit.sequence;
   ChoiceOutput output = output_of(sequence);
-  if (commit.row >= 0) {
+  if (has_scored(commit)) {
     const RowResult& row = result_.rows[static_cast<std::size_t>(commit.row)];
     output.prompt_logprobs = std::span(result_.prompt_logprobs)
                                  .subspan(static_cast<std::size_t>(row.first_prompt_logprob),

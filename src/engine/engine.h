@@ -140,11 +140,12 @@ class Engine {
   Status check(const Request& request) const;
   void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
-  Status fill_pipeline();
-  Status plan_next(BatchPlan& plan);
+  Status fill_pipeline(TimePoint now);
+  Status plan_next(TimePoint now, BatchPlan& plan);
   void commit_oldest();
   void count_tokens(const BatchPlan& plan);
   void report();
+  bool has_scored(const RowCommit& commit) const;
   void report_row(const RowCommit& commit);
   void retire(const Sequence& sequence);
   Error fail(const Error& cause);
