@@ -65,7 +65,7 @@ std::optional<fs::path> snapshot_of(const fs::path& folder, const std::string& r
     commit = ref->substr(0, ref->find_first_of(" \t\r\n"));
   }
   if (!is_word(commit)) return std::nullopt;
-  const fs::path snapshot = folder / "snapshots" / commit;
+  fs::path snapshot = folder / "snapshots" / commit;
   if (!is_a_directory(snapshot)) return std::nullopt;
   return snapshot;
 }

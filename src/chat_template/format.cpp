@@ -91,7 +91,7 @@ std::string float_digits(double d, const Spec& spec) {
   return text + (spec.type == '%' ? "%" : "");
 }
 
-std::string padded(std::string text, std::string_view sign, const Spec& spec, char otherwise) {
+std::string padded(std::string_view text, std::string_view sign, const Spec& spec, char otherwise) {
   const auto length =
       static_cast<int>(utf8::count_code_points(text)) + static_cast<int>(sign.size());
   const char align = spec.align == '\0' ? otherwise : spec.align;

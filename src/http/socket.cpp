@@ -40,7 +40,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 // An IPv4 client of a dual-stack socket is shown as 127.0.0.1:51234, not as
 // [::ffff:127.0.0.1]:51234.
 boost::asio::ip::address plain_address(const tcp::endpoint& endpoint) {
-  const boost::asio::ip::address address = endpoint.address();
+  boost::asio::ip::address address = endpoint.address();
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
 }
@@ -69,7 +69,8 @@ IoResult io_result(std::size_t bytes, const SystemError& error) {
 struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   using Instant = std::chrono::steady_clock::time_point;
 
-  Impl(Stream::socket accepted) : socket(std::move(accepted)), timer(socket.get_executor()) {}
+  explicit Impl(Stream::socket accepted)
+      : socket(std::move(accepted)), timer(socket.get_executor()) {}
 
   void arm_timer() {
     timer_at = *deadline;

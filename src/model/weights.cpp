@@ -183,7 +183,8 @@ Status WeightsLayout::write(const Placement& placement, const Arena& arena, Thre
   if (placement.scaled()) {
     RETURN_IF_ERROR(upload.write(region + placement.scales, scales.size() * sizeof(float),
                                  [&](std::size_t offset, std::size_t bytes, std::byte* to) {
-                                   std::memcpy(to, scales.data() + offset / sizeof(float), bytes);
+                                   std::memcpy(to, std::as_bytes(std::span(scales)).data() + offset,
+                                               bytes);
                                  }));
   }
   if (placement.mapped) return {};

@@ -94,7 +94,8 @@ struct StepTimePredictor {
   // The part that depends only on the numbers of tokens and rows: matmuls, norms and so on.
   double linear_ns(const StepFeatures& f) const {
     if (f.rows == 0) return 0;
-    return curve_ns(f.tokens) + tile_ns * ((f.tokens + tile - 1) / tile) +
+    const auto tiles = (f.tokens + tile - 1) / tile;
+    return curve_ns(f.tokens) + tile_ns * static_cast<double>(tiles) +
            chunk_token_ns * f.chunk_tokens + row_ns * f.rows + (f.logit_rows > 0 ? logits_ns : 0) +
            logit_row_ns * f.logit_rows;
   }

@@ -98,7 +98,7 @@ std::optional<JsonValue> read_members(ondemand::object object) {
 }
 
 std::optional<JsonValue> read_value(ondemand::value value) {
-  ondemand::json_type type{};
+  auto type = ondemand::json_type::null;
   if (value.type().get(type) != simdjson::SUCCESS) return std::nullopt;
   switch (type) {
     case ondemand::json_type::array: return read_array(value);

@@ -314,10 +314,10 @@ Result<ModelInImage> read_model(const Element& node, const std::vector<AddedToke
   const std::size_t token_slots = VocabularyBuilder::slots_for(size.tokens);
   const std::size_t merge_slots = MergeTableBuilder::slots_for(merges.size());
   const auto text_bytes = static_cast<std::size_t>(size.text_bytes);
-  constexpr auto padded = ImageBuilder::padded;
-  ImageBuilder image(padded(text_bytes) + padded(size.ids * sizeof(TokenSpan)) +
-                     padded(token_slots * sizeof(TokenSlot)) +
-                     padded(merge_slots * sizeof(MergeSlot)) + image_room(added));
+  constexpr auto kPadded = ImageBuilder::padded;
+  ImageBuilder image(kPadded(text_bytes) + kPadded(size.ids * sizeof(TokenSpan)) +
+                     kPadded(token_slots * sizeof(TokenSlot)) +
+                     kPadded(merge_slots * sizeof(MergeSlot)) + image_room(added));
   const auto texts = image.add<char>(ImageSection::kTexts, text_bytes);
   const auto spans = image.add<TokenSpan>(ImageSection::kSpans, size.ids);
   const auto slots = image.add<TokenSlot>(ImageSection::kSlots, token_slots);
@@ -330,7 +330,7 @@ Result<ModelInImage> read_model(const Element& node, const std::vector<AddedToke
   RETURN_IF_ERROR(read_merges(merges, reader));
   options.merges_enter_metaspace = reader.enters_metaspace();
   ASSIGN_OR_RETURN(BpeModel model, BpeModel::create(vocabulary.view(), table.view(), options));
-  return ModelInImage{std::move(image), std::move(model)};
+  return ModelInImage{std::move(image), model};
 }
 
 }  // namespace sluice

@@ -37,7 +37,7 @@ Result<TokenizerParts> open_parts(const ImageView& image) {
       records.empty() ? 0 : static_cast<std::size_t>(records.back().id) + 1;
   const std::size_t vocab_size = std::max(model.vocabulary().size(), added_ids);
   ASSIGN_OR_RETURN(TokenizerSteps steps, read_steps_section(image.section(kSteps), vocab_size));
-  return TokenizerParts{std::move(model), added, raw, normalized, std::move(steps), vocab_size};
+  return TokenizerParts{model, added, raw, normalized, std::move(steps), vocab_size};
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ Result<TokenizerDefinition> read_tokenizer_json(std::string_view text) {
   ASSIGN_OR_RETURN(ModelInImage model, read_model(field, added));
 
   TokenizerDefinition definition{.image = std::move(model.image),
-                                 .model = std::move(model.model),
+                                 .model = model.model,
                                  .steps = {.normalizer = TextNormalizer(std::move(normalizer)),
                                            .has_pre_tokenizer = !pre_tokenizer.empty(),
                                            .pre_tokenizer = PreTokenizer(std::move(pre_tokenizer)),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <span>
 
@@ -59,7 +60,7 @@ std::int32_t draw(std::span<const Quantile> quantiles, SplitMix64& random) {
   const Quantile& b = quantiles[i];
   const double tokens =
       a.tokens + (b.tokens - a.tokens) * ((share - a.share) / (b.share - a.share));
-  return static_cast<std::int32_t>(tokens + 0.5);
+  return static_cast<std::int32_t>(std::lround(tokens));
 }
 
 RequestLengths draw(const NamedLengths& named, SplitMix64& random) {

@@ -87,8 +87,7 @@ Result<Duration> TraceBuilder::arrival(const TraceRequest& request) const {
                                quote_field(request.time_field), quote_field(request.time_text),
                                options_.rate_scale < 1 ? "; use a larger rate scale" : ""));
   }
-  return options_.rate_scale == 1 ? since_first
-                                  : Duration(static_cast<std::int64_t>(seconds * 1e9 + 0.5));
+  return options_.rate_scale == 1 ? since_first : Duration(std::llround(seconds * 1e9));
 }
 
 // A scaled prompt is cut into pieces of the same size, so each piece covers more or fewer pieces of
@@ -112,7 +111,7 @@ std::vector<std::uint64_t> TraceBuilder::scaled_pieces(const TraceRequest& reque
   return pieces;
 }
 
-Status TraceBuilder::add(TraceRequest request) {
+Status TraceBuilder::add(const TraceRequest& request) {
   RETURN_IF_ERROR(check_time(request));
   ASSIGN_OR_RETURN(RequestLengths lengths, scaled(request));
   if (options_.max_total != 0 &&

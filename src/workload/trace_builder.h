@@ -33,7 +33,7 @@ class TraceBuilder {
 
   // kInvalidArgument names the option that is out of its range.
   Status check_options() const;
-  Status add(TraceRequest request);
+  Status add(const TraceRequest& request);
   bool full() const;
   // An error when there are no requests.
   Result<Workload> finish();

@@ -48,7 +48,7 @@ Result<Workload> parse_azure_csv(std::string_view text, std::string_view name,
     request.time = *time;
     ASSIGN_OR_RETURN(request.lengths.prompt_tokens, csv.length(places[1]));
     ASSIGN_OR_RETURN(request.lengths.output_tokens, csv.length(places[2]));
-    RETURN_IF_ERROR(builder.add(std::move(request)));
+    RETURN_IF_ERROR(builder.add(request));
   }
   return builder.finish();
 }
@@ -156,7 +156,7 @@ Result<Workload> parse_mooncake_jsonl(std::string_view text, std::string_view na
     MooncakeLine parsed(name, line_number);
     RETURN_IF_ERROR(parsed.parse(parser, line));
     ASSIGN_OR_RETURN(TraceRequest request, parsed.read());
-    RETURN_IF_ERROR(builder.add(std::move(request)));
+    RETURN_IF_ERROR(builder.add(request));
   }
   return builder.finish();
 }

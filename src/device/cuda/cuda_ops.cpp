@@ -18,8 +18,9 @@ OpList CudaOps::end_recording() {
 bool CudaOps::ready() {
   if (!gpu_.ready()) return false;  // the next call that can fail returns the error
   auto current = gpu_.make_current();
-  if (!current) gpu_.refuse(std::move(current).error());
-  return current.has_value();
+  if (current) return true;
+  gpu_.refuse(std::move(current).error());
+  return false;
 }
 
 void CudaOps::launch(Result<KernelLaunch> planned, const void* params, std::size_t bytes) {

@@ -26,9 +26,11 @@ constexpr int kSharedWithoutAsking = 48 << 10;
 // Index into device_codes(), by file.
 namespace code_index {
 enum CodeIndex : std::size_t {
+// NOLINTBEGIN(readability-identifier-naming): the names of the files.
 #define SLUICE_CODE_INDEX(file) file,
   SLUICE_DEVICE_CODES(SLUICE_CODE_INDEX)
 #undef SLUICE_CODE_INDEX
+  // NOLINTEND(readability-identifier-naming)
 };
 }  // namespace code_index
 

@@ -84,16 +84,16 @@ Result<KernelLaunch> with_kernel(KernelId kernel, Result<LaunchShape> shape) {
 // Both kinds of norm.
 template <class Params>
 Result<LaunchShape> norm_shape(const Params& p) {
-  constexpr std::string_view op = Params::kName;
-  RETURN_IF_ERROR(check_floats(op, {p.residual.dtype, p.weight.dtype, p.out.dtype}));
+  constexpr std::string_view kOp = Params::kName;
+  RETURN_IF_ERROR(check_floats(kOp, {p.residual.dtype, p.weight.dtype, p.out.dtype}));
   const std::int64_t hidden = p.residual.dims[1];
   if (!p.add.empty()) {
-    RETURN_IF_ERROR(check_floats(op, {p.add.dtype}));
-    RETURN_IF_ERROR(check_equal(op, "the width of add", p.add.dims[1], hidden));
+    RETURN_IF_ERROR(check_floats(kOp, {p.add.dtype}));
+    RETURN_IF_ERROR(check_equal(kOp, "the width of add", p.add.dims[1], hidden));
   }
-  RETURN_IF_ERROR(check_equal(op, "the length of weight", p.weight.dims[0], hidden));
-  RETURN_IF_ERROR(check_equal(op, "the width of out", p.out.dims[1], hidden));
-  return make_shape(op, p.rows.capacity, 1, norm_threads(hidden));
+  RETURN_IF_ERROR(check_equal(kOp, "the length of weight", p.weight.dims[0], hidden));
+  RETURN_IF_ERROR(check_equal(kOp, "the width of out", p.out.dims[1], hidden));
+  return make_shape(kOp, p.rows.capacity, 1, norm_threads(hidden));
 }
 
 }  // namespace
