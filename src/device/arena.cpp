@@ -183,6 +183,10 @@ void Arena::shrink(RegionKind kind, std::size_t bytes) {
   backed = target;
 }
 
+void Arena::discard(RegionKind kind) {
+  device_->discard(range_, offset_of(kind), backed_[index_of(kind)]);
+}
+
 std::size_t Arena::backed_bytes(RegionKind kind) const { return backed_[index_of(kind)]; }
 
 Status Arena::map(RegionKind kind, std::size_t offset, std::size_t bytes, const Backing& backing) {

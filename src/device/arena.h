@@ -101,6 +101,9 @@ class Arena {
   Status grow(RegionKind kind, std::size_t bytes);
   // Returns the memory after the first `bytes` to the system. REQUIRES: as Device::unback.
   void shrink(RegionKind kind, std::size_t bytes);
+  // Returns the memory of a region's pages to the system until they are written again; the contents
+  // are lost. REQUIRES: as Device::discard.
+  void discard(RegionKind kind);
   std::size_t backed_bytes(RegionKind kind) const;
 
   // Backs `bytes` at `offset` (a multiple of the granularity) of a region with any Backing that the

@@ -92,6 +92,14 @@ class Device {
   // Gives the piece's memory back to the system. The addresses stay reserved.
   // REQUIRES: nothing that is submitted and not known to have run uses the piece.
   virtual void unback(AddressRange range, std::size_t offset, std::size_t bytes) = 0;
+  // Gives the memory of a piece's pages back until they are written again; the contents are lost.
+  // A device whose memory does not come page by page does nothing. REQUIRES: as unback(); the piece
+  // is backed by kMemory.
+  virtual void discard(AddressRange range, std::size_t offset, std::size_t bytes) {
+    static_cast<void>(range);
+    static_cast<void>(offset);
+    static_cast<void>(bytes);
+  }
   virtual Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                          Protection protection) = 0;
   // A descriptor for the granule at `offset`, which another process may import. kUnsupported where

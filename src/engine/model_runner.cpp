@@ -161,6 +161,8 @@ Status ModelRunner::submit(const BatchPlan& plan) {
   if (shrinks) {
     kv_.shrink(plan.kv_blocks);
     release_after_ = submitted_;
+    // An idle release: no step is there whose intermediate results the workspace holds.
+    if (!plan.has_rows() && num_steps_ == 0) arena_->discard(RegionKind::kWorkspace);
   }
   release_kv();
   return {};

@@ -46,6 +46,9 @@ class LateDevice : public Device {
   }
   // CHECKs that no copy of the piece is outstanding. An op that is and uses it faults when it runs.
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override;
+  void discard(AddressRange range, std::size_t offset, std::size_t bytes) override {
+    inner_->discard(range, offset, bytes);
+  }
   Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                  Protection protection) override {
     return inner_->protect(range, offset, bytes, protection);

@@ -169,6 +169,12 @@ void AddressSpace::unback(AddressRange range, std::size_t offset, std::size_t by
   remove_access(range.base + offset, bytes);
 }
 
+void AddressSpace::discard(AddressRange range, std::size_t offset, std::size_t bytes) const {
+  check_inside(range, offset, bytes);
+  // It fails only for pages locked in memory, which may stay.
+  static_cast<void>(madvise(range.base + offset, bytes, MADV_DONTNEED));
+}
+
 Status AddressSpace::protect(AddressRange range, std::size_t offset, std::size_t bytes,
                              Protection protection) const {
   check_inside(range, offset, bytes);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/shared_memory.h"
@@ -115,6 +116,20 @@ TEST_F(AddressSpaceTest, BackedMemoryIsZeroAndZeroAgainAfterwards) {
   ASSERT_TRUE(space_.back(range, 33 * kGranule, kGranule, Backing::memory()));
   EXPECT_EQ(range.base[33 * kGranule], std::byte{0});
   EXPECT_EQ(range.base[0], std::byte{7}) << "the rest is untouched";
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, DiscardedMemoryIsNotResidentAndZeroAgain) {
+  const AddressRange range = reserve(kGranule);
+  ASSERT_TRUE(space_.back(range, 0, kGranule, Backing::memory()));
+  std::memset(range.base, 1, kGranule);
+  space_.discard(range, 0, kGranule);
+  std::vector<unsigned char> resident(kGranule / static_cast<std::size_t>(getpagesize()));
+  ASSERT_EQ(mincore(range.base, kGranule, resident.data()), 0);
+  for (const unsigned char page : resident) EXPECT_EQ(page & 1, 0);
+  EXPECT_EQ(range.base[0], std::byte{0});
+  range.base[0] = std::byte{2};
+  EXPECT_EQ(range.base[0], std::byte{2});
   space_.release(range);
 }
 

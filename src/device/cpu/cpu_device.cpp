@@ -54,6 +54,9 @@ class CpuDevice final : public Device {
   void unback(AddressRange range, std::size_t offset, std::size_t bytes) override {
     space_.unback(range, offset, bytes);
   }
+  void discard(AddressRange range, std::size_t offset, std::size_t bytes) override {
+    space_.discard(range, offset, bytes);
+  }
   Status protect(AddressRange range, std::size_t offset, std::size_t bytes,
                  Protection protection) override {
     return space_.protect(range, offset, bytes, protection);
