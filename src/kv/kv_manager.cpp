@@ -327,12 +327,13 @@ void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
     pool_.demote(other);
   }
   cache_.insert(id, hash, group);
+  if (!held_.empty()) hold_block(id, hash, group);
 }
 
 void KvManager::forget(std::int32_t slot) {
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     for (const BlockId id : table(slot, g)) {
-      if (cache_.holds(id)) cache_.erase(id);
+      if (cache_.holds(id)) drop_name(id);
     }
   }
 }
@@ -418,6 +419,9 @@ void KvManager::move_down(std::int32_t limit, BlockChanges& changes) {
       }
       if (first < end) emit(slot, g, first, end - first, changes);
     }
+  }
+  for (HeldBlock& held : held_.all()) {
+    if (held.block != kNullBlock) held.block = moved(held.block, moves_left, changes);
   }
   for (const BlockCopy& copy : changes.copies) moved_to_[index(copy.source)] = kNullBlock;
 }

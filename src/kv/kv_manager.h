@@ -12,8 +12,12 @@
 // slot may take it, so a running prefill does not run out of memory. One exception: a sliding
 // group's block that other sequences share is not freed when it leaves the window.
 //
+// Blocks of warm prompts are held: from the moment they are computed or adopted they count as used
+// and are not evicted. The scheduler ends all holds when a sequence could otherwise not run.
+//
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
-// Allocation: none after construction. "Not enough blocks" is a value, never an error.
+// Allocation: none after construction, except hold(). "Not enough blocks" is a value, never an
+// error.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +29,7 @@
 #include "base/hash128.h"
 #include "kv/block_changes.h"
 #include "kv/block_pool.h"
+#include "kv/held_blocks.h"
 #include "kv/prefix_cache.h"
 
 namespace sluice {
@@ -57,6 +62,14 @@ struct Headroom {
   std::int32_t blocks = 0;  // unpromised free blocks that stay for running sequences
   // Cached blocks are not evicted and do not count as free: memory can grow instead.
   bool spare_cached = false;
+};
+
+// A block of a prompt: the block's index in the prompt, its group of layers, and its id (null: it
+// is not in memory).
+struct BlockPlace {
+  std::int32_t index = 0;
+  std::int32_t group = 0;
+  BlockId id = kNullBlock;
 };
 
 class KvManager {
@@ -151,8 +164,24 @@ class KvManager {
   // Moves at most `limit` of those blocks to free blocks in service, by copies and table changes.
   // REQUIRES: the changes have no copies yet (one of them could use a moved block).
   void move_down(std::int32_t limit, BlockChanges& changes);
-  // Drops all cached blocks that no sequence holds.
+  // Drops all cached blocks that neither a sequence nor hold() holds.
   void drop_cached();
+
+  // The blocks that a prompt with these names needs: all of them; in a sliding group those that its
+  // next token sees. Those that are in memory have an id.
+  std::vector<BlockPlace> needed_blocks(std::span<const Hash128> names) const;
+  // The needed blocks that hold() has not been called for yet.
+  std::int32_t blocks_to_hold(std::span<const Hash128> names) const;
+  // Holds the needed blocks: those in memory now, the others as soon as a sequence publishes them
+  // or adopt() names them. REQUIRES: prefix caching is on.
+  void hold(std::span<const Hash128> names);
+  // A free block becomes the held block of this name; the caller writes its contents before the
+  // next plan. Null without a change when memory is short. REQUIRES: hold() was called for the
+  // name, and no block has it.
+  BlockId adopt(Hash128 name, std::int32_t group);
+  // Ends all holds: the blocks are then cached blocks like others. False when none was held.
+  bool release_holds();
+  std::int32_t num_pinned_blocks() const;  // held now by hold()
 
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
   // hash table agrees with the blocks, no block in two states, no cached free block out of service.
@@ -184,6 +213,10 @@ class KvManager {
   void append_blocks(std::int32_t slot, std::int32_t group, std::int32_t end_block,
                      BlockChanges& changes);
   BlockId take_block(std::int32_t slot, std::int32_t group);
+  template <class Visit>
+  void visit_needed(std::span<const Hash128> names, Visit visit) const;
+  void hold_block(BlockId id, Hash128 name, std::int32_t group);
+  void drop_name(BlockId id);
   void give_name(BlockId id, Hash128 hash, std::int32_t group);
   bool give_back(BlockId id);
   BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);
@@ -195,6 +228,7 @@ class KvManager {
   std::int32_t max_blocks_per_seq_ = 0;
   BlockPool pool_;
   PrefixCache cache_;
+  HeldBlocks held_;
 
   std::vector<BlockId> tables_;  // [slots][groups][max_blocks_per_seq]
   // By slot.

@@ -41,6 +41,12 @@ void KvManager::check_integrity() const {
       }
     }
   }
+  for (const HeldBlock& held : held_.all()) {
+    if (held.block == kNullBlock) continue;
+    ++entries_of[index(held.block)];
+    CHECK(cache_.find(held.name, held.group) == held.block);
+    CHECK(group_of[index(held.block)] < 0 || group_of[index(held.block)] == held.group);
+  }
   CHECK(promised == total_promised_);
   CHECK(num_available_blocks() >= 0);
   std::int32_t free_cached = 0;

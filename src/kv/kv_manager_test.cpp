@@ -434,5 +434,120 @@ TEST_F(KvManagerTest, DroppedBlocksAreFoundNoMore) {
   EXPECT_EQ(kv.match(names(3), 12), 4);
 }
 
+TEST_F(KvManagerTest, HeldBlocksAreNotEvicted) {
+  KvManager kv(options(6));  // 5 usable
+  const auto warm = names(2);
+  kv.hold(warm);
+  EXPECT_EQ(kv.num_pinned_blocks(), 0);
+  ASSERT_EQ(admit(kv, 0, 8, warm), 0);
+  ASSERT_TRUE(extend(kv, 0, 0, 8));
+  kv.publish(0, warm, 8);
+  EXPECT_EQ(kv.num_pinned_blocks(), 2);
+  kv.release(0);
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_used_blocks(), 2);
+  // Another sequence takes all other blocks, and no more.
+  ASSERT_EQ(admit(kv, 1, 12), 0);
+  ASSERT_TRUE(extend(kv, 1, 0, 12));
+  EXPECT_FALSE(extend(kv, 1, 12, 4));
+  kv.drop_cached();
+  EXPECT_EQ(kv.match(warm, 8), 8);
+  // Until the holds end.
+  EXPECT_TRUE(kv.release_holds());
+  EXPECT_FALSE(kv.release_holds());
+  kv.check_integrity();
+  EXPECT_EQ(kv.match(warm, 8), 8);
+  EXPECT_TRUE(extend(kv, 1, 12, 8));
+  EXPECT_EQ(kv.match(warm, 8), 0);
+}
+
+TEST_F(KvManagerTest, HoldsWhatIsCachedAlready) {
+  KvManager kv(options(6));
+  const auto warm = names(2);
+  ASSERT_EQ(admit(kv, 0, 8, warm), 0);
+  ASSERT_TRUE(extend(kv, 0, 0, 8));
+  kv.publish(0, warm, 8);
+  kv.release(0);
+  EXPECT_EQ(kv.num_free_cached_blocks(), 2);
+  EXPECT_EQ(kv.blocks_to_hold(warm), 2);
+  kv.hold(warm);
+  kv.hold(warm);
+  kv.check_integrity();
+  EXPECT_EQ(kv.blocks_to_hold(warm), 0);
+  EXPECT_EQ(kv.num_free_cached_blocks(), 0);
+  EXPECT_EQ(kv.num_pinned_blocks(), 2);
+}
+
+TEST_F(KvManagerTest, AdoptedBlocksAreFoundAndHeld) {
+  KvManager kv(options(4));  // 3 usable
+  const auto warm = names(4);
+  kv.hold(warm);
+  const BlockId first = kv.adopt(warm[0], 0);
+  ASSERT_NE(first, kNullBlock);
+  kv.check_integrity();
+  ASSERT_NE(kv.adopt(warm[1], 0), kNullBlock);
+  ASSERT_NE(kv.adopt(warm[2], 0), kNullBlock);
+  EXPECT_EQ(kv.adopt(warm[3], 0), kNullBlock);  // memory is short
+  kv.check_integrity();
+  EXPECT_EQ(kv.match(warm, 16), 12);
+  EXPECT_EQ(kv.needed_blocks(warm)[0].id, first);
+  EXPECT_EQ(kv.needed_blocks(warm)[3].id, kNullBlock);
+}
+
+TEST_F(KvManagerTest, ASlidingGroupHoldsWhatTheNextTokenSees) {
+  KvManager kv(options(20, {0, 6}));
+  const auto warm = names(4);
+  // All four of the full group; position 16 sees from 11 on, which is in the third block.
+  EXPECT_EQ(kv.blocks_to_hold(warm), 4 + 2);
+  kv.hold(warm);
+  for (const BlockPlace& place : kv.needed_blocks(warm)) {
+    ASSERT_NE(kv.adopt(warm[static_cast<std::size_t>(place.index)], place.group), kNullBlock);
+  }
+  kv.check_integrity();
+  EXPECT_EQ(kv.match(warm, 16), 16);
+  ASSERT_EQ(admit(kv, 0, 17, warm), 16);
+}
+
+TEST_F(KvManagerTest, HeldBlocksMoveDownWithTheEnd) {
+  KvManager kv(options(8));
+  const auto warm = names(2);
+  ASSERT_EQ(admit(kv, 1, 16), 0);
+  ASSERT_TRUE(extend(kv, 1, 0, 16));
+  kv.hold(warm);
+  const BlockId before = kv.adopt(warm[0], 0);
+  ASSERT_NE(before, kNullBlock);
+  kv.release(1);
+  kv.resize(3);
+  EXPECT_EQ(kv.num_blocks_above(), 1);
+  kv.check_integrity();
+  changes_ = {};
+  BlockChanges sink = changes_.sink();
+  kv.move_down(8, sink);
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_blocks_above(), 0);
+  ASSERT_EQ(changes_.copies.size(), 1U);
+  EXPECT_EQ(changes_.copies[0].source, before);
+  EXPECT_EQ(kv.needed_blocks(std::span(warm).first(1))[0].id, changes_.copies[0].target);
+}
+
+// Wrong contents are neither found nor held any more; the next right ones are held again.
+TEST_F(KvManagerTest, ForgottenBlocksAreNotHeld) {
+  KvManager kv(options(6));
+  const auto warm = names(1);
+  kv.hold(warm);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(admit(kv, 0, 4, warm), 0);
+    ASSERT_TRUE(extend(kv, 0, 0, 4));
+    kv.publish(0, warm, 4);
+    EXPECT_EQ(kv.num_pinned_blocks(), 1);
+    kv.forget(0);
+    kv.check_integrity();
+    EXPECT_EQ(kv.num_pinned_blocks(), 0);
+    kv.release(0);
+    kv.check_integrity();
+    EXPECT_EQ(kv.num_used_blocks(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -23,6 +23,9 @@ class PrefixCache {
   // The block named `hash` in `group`, or kNullBlock.
   BlockId find(Hash128 hash, std::int32_t group) const;
   bool holds(BlockId id) const { return groups_[index(id)] >= 0; }
+  // The block's name and the group it is in. REQUIRES: holds(id).
+  Hash128 name(BlockId id) const { return hashes_[index(id)]; }
+  std::int32_t group(BlockId id) const { return groups_[index(id)]; }
   std::int32_t size() const { return size_; }
 
   // Names a block. REQUIRES: it has no name, and no other block of the group has this one.

@@ -131,8 +131,8 @@ void PlanPass::hold_newest() {
 }
 
 // Finds blocks for `count` more tokens of `slot`: by ending an idle release, by growth (the row
-// waits for it), else by preempting the newest sequences. Returns kPlanned when the blocks are
-// there.
+// waits for it), else by preempting the newest sequences, and for the only sequence by ending the
+// holds of warm prompts. Returns kPlanned when the blocks are there.
 // A victim comes after the slot in service order and is not in flight, because a step in flight
 // writes into its blocks and a row of this plan is final. Without a victim, the sequence waits and
 // keeps its blocks until another sequence preempts it.
@@ -155,6 +155,10 @@ RowOutcome PlanPass::make_room(std::int32_t slot, std::int32_t count) {
     state_.preempt(victim, plan_);
     if (state_.kv.extend(slot, first, count, changes_)) return RowOutcome::kPlanned;
   }
+  const bool last = set().order.size() == 1 && set().num_draining == 0;
+  if (last && state_.kv.release_holds() && state_.kv.extend(slot, first, count, changes_)) {
+    return RowOutcome::kPlanned;
+  }
   lacks_memory_ = &sequence(slot);
   if (set().order.back() != slot) hold_newest();
   return RowOutcome::kWaits;
@@ -164,6 +168,7 @@ void PlanPass::keep_kv_limit() {
   KvSizer& size = state_.kv_sizer;
   if (state_.kv.num_usable_blocks() <= size.most_usable_blocks()) return;
   while (size.over_limit()) {
+    if (state_.kv.release_holds()) continue;
     short_of_memory_ = true;
     admits_ = false;
     const std::int32_t victim = newest_idle(-1);
@@ -332,6 +337,10 @@ bool PlanPass::try_admit(std::size_t position, Reservation reservation) {
   const std::int32_t slot = set().free_slots.back();
   auto cached = take_blocks(slot, sequence, reservation);
   if (!cached && state_.kv_sizer.stop_release()) cached = take_blocks(slot, sequence, reservation);
+  const bool may_end_holds = is_alone() && !state_.kv_sizer.can_grow();
+  if (!cached && may_end_holds && state_.kv.release_holds()) {
+    cached = take_blocks(slot, sequence, reservation);
+  }
   if (!cached) {
     if (state_.kv_sizer.can_grow()) state_.kv_sizer.want(state_.kv.last_shortage());
     lacks_memory_ = &sequence;

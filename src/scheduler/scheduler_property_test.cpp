@@ -70,6 +70,8 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   }
   EXPECT_GT(total.moved_blocks, wanted / 1000);
   EXPECT_GT(total.no_memory, 0);
+  EXPECT_GT(total.most_pinned, 10);
+  EXPECT_GT(total.ended_holds, 0);
   EXPECT_GT(total.no_adapter, 0);
   if (GetParam() == "guessing") {
     EXPECT_GT(total.guessed_rows, wanted / 1000);

@@ -242,6 +242,8 @@ class Workload {
     if (setup_.scheduler.time_budget) {
       step_time_.emplace(*setup_.scheduler.time_budget, setup_.scheduler.token_budget);
     }
+    // Of the seed alone, so that it changes nothing else that is drawn.
+    if (seed % 3 != 0) hold_turn_ = static_cast<std::int64_t>(seed % 50);
     for (auto& base : prefixes_) {
       for (int i = 0; i < 130; ++i) base.push_back(random_token());
     }
@@ -255,6 +257,7 @@ class Workload {
       if (chance(rng_, setup_.cancel_rate)) cancel_one();
       if (chance(rng_, setup_.limit_rate)) change_limit();
       if (chance(rng_, setup_.refuse_rate)) refuse_growth(chance(rng_, 0.6));
+      if (turns_ == hold_turn_) hold_prefix();
       if (chance(rng_, setup_.pause_rate)) quiet_until_ = turns_ + pick(rng_, 5, 60);
       turn();
       if (++turns_ > 50 * steps + 10000) break;  // a setup that refuses all its requests
@@ -273,6 +276,8 @@ class Workload {
   void cancel_one();
   void change_limit();
   void refuse_growth(bool refuse);
+  void hold_prefix();
+  void check_holds();
   void end_transfers();
   void note_memory(const BatchPlan& plan);
   void check_waits(const BatchPlan& plan) const;
@@ -315,6 +320,8 @@ class Workload {
   std::uint64_t next_id_ = 1;
   std::int64_t turns_ = 0;
   std::int64_t quiet_until_ = 0;  // turn
+  std::int64_t hold_turn_ = -1;   // the turn at which blocks begin to be held
+  std::int32_t pinned_ = 0;       // blocks held after the last plan
   std::int32_t kv_limit_ = 0;
   bool refuses_growth_ = false;
   std::optional<TimePoint> refused_at_;  // the last growth
@@ -413,6 +420,28 @@ void Workload::change_limit() {
   kv_limit_ = chance(rng_, 0.4) ? 0 : pick(rng_, 2, setup_.kv.max_blocks + 1);
 }
 
+// Holds the blocks of a shared prefix, at most a quarter of the memory.
+void Workload::hold_prefix() {
+  if (setup_.kv.prefix_caching == PrefixCaching::kOff) return;
+  KvIdentity identity;
+  identity.block_size = setup_.kv.block_size;
+  hasher_.set_root(block_hash_root(identity));
+  std::vector<Hash128> names = hasher_.hash_prompt(prefixes_[0]);
+  while (!names.empty() && kv_.blocks_to_hold(names) > setup_.kv.max_blocks / 4) names.pop_back();
+  kv_.hold(names);
+  scheduler_.check_integrity();
+}
+
+// Held blocks stay held until all holds end, and only short memory ends them. A row that fails
+// forgets its blocks, so it may drop some.
+void Workload::check_holds() {
+  const std::int32_t pinned = kv_.num_pinned_blocks();
+  report_.most_pinned = std::max<std::int64_t>(report_.most_pinned, pinned);
+  CHECK(pinned >= pinned_ || pinned == 0 || setup_.model.fail_one_in > 0);
+  report_.ended_holds += pinned == 0 && pinned_ > 0 ? 1 : 0;
+  pinned_ = pinned;
+}
+
 void Workload::refuse_growth(bool refuse) {
   refuses_growth_ = refuse;
   executor_.refuse_growth(refuse);
@@ -456,6 +485,8 @@ void Workload::drain() {
     CHECK(--budget > 0);  // every sequence finishes
   }
   CHECK(live_.empty());
+  CHECK(kv_.num_used_blocks() == kv_.num_pinned_blocks());
+  kv_.release_holds();
   CHECK(kv_.num_used_blocks() == 0 && kv_.num_available_blocks() == kv_.num_usable_blocks());
 }
 
@@ -473,6 +504,7 @@ void Workload::plan_step() {
                    .kv_limit_blocks = kv_limit_},
                   plan);
   scheduler_.check_integrity();
+  check_holds();
   check_plan(plan);
   last_plan_empty_ = !plan.has_rows();
   if (!plan.has_rows()) {
@@ -779,6 +811,8 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   failed_transfers += other.failed_transfers;
   no_memory += other.no_memory;
   no_adapter += other.no_adapter;
+  most_pinned = std::max(most_pinned, other.most_pinned);
+  ended_holds += other.ended_holds;
   return *this;
 }
 

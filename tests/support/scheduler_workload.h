@@ -33,8 +33,10 @@ struct WorkloadReport {
   std::int64_t transfers = 0;
   std::int64_t late_transfers = 0;  // ended two turns or more after they began
   std::int64_t failed_transfers = 0;
-  std::int64_t no_memory = 0;   // sequences that ended for it
-  std::int64_t no_adapter = 0;  // likewise
+  std::int64_t no_memory = 0;    // sequences that ended for it
+  std::int64_t no_adapter = 0;   // likewise
+  std::int64_t most_pinned = 0;  // blocks held for warm prompts
+  std::int64_t ended_holds = 0;  // times that short memory ended them
 
   WorkloadReport& operator+=(const WorkloadReport& other);
 };
