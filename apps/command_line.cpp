@@ -124,6 +124,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->add_option("--workers", arguments.workers,
                    "threads that parse, render and tokenize (default 2)")
       ->group(group);
+  add_warm_options(*command, arguments.warm);
   command
       ->add_option("--tool-call-parser", arguments.parsers.tool_calls,
                    "the format of the model's tool calls: auto (from the chat template), none, or "

@@ -14,6 +14,9 @@
 namespace sluice {
 namespace {
 
+// Leaves room for tokenizers and graphs in what --snapshot auto keeps.
+constexpr std::uint64_t kMaxAutoWarmBytes = std::uint64_t{48} << 20;
+
 // One tiny request, so that the first client pays for no graph capture and no cold weights. It has
 // no block hashes and so leaves nothing in the prefix cache.
 Status warm_up(Engine& engine, const Clock& clock) {
@@ -60,14 +63,18 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline,
-                                                   const AnswerParsers& parsers) {
+                                                   const AnswerParsers& parsers,
+                                                   const WarmOptions& warm) {
+  clock_ = &clock;
   ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options.snapshot, clock));
   timeline.mark("snapshot");
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, snapshot_, urgent_));
   pool_ = std::move(local.pool);
+  warm_facts_ = warm_facts(directory, options, local);
   device_ = std::move(local.device);
   LoadedEngine& loaded = local.loaded;
+  engine_ = loaded.engine.get();
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_,
@@ -77,12 +84,54 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   timeline.mark(span_name(model_->tokenizer_source));
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");
+  ASSIGN_OR_RETURN(warm_, start_warm(warm, warm_facts_, *engine_, *model_, snapshot_));
+  warm_restored_ = warm_.num_ready(*engine_) == warm_.size();
+  if (!warm_.empty()) timeline.mark("warm prompts");
   return std::move(loaded.engine);
+}
+
+std::optional<Request> ServedEngine::when_idle() {
+  if (auto request = warm_.next_missing(*engine_, *model_, next_own_++, clock_->now())) {
+    return request;
+  }
+  if (!warm_restored_ && !warm_.empty()) {
+    log_info(fmt::format("warm prompts: {} of {} in memory, {} tokens in all",
+                         warm_.num_ready(*engine_), warm_.size(), warm_.num_tokens()));
+  }
+  keep_snapshot();
+  return std::nullopt;
+}
+
+// Empty when there is nothing new to keep, or it is too large for the cache folder.
+std::vector<std::byte> ServedEngine::warm_image() {
+  if (snapshot_.mode() != SnapshotMode::kAuto || warm_.empty() || warm_restored_) return {};
+  if (warm_.image_bytes(*engine_) > kMaxAutoWarmBytes) {
+    log_info(fmt::format(
+        "warm prompts: {} MiB are more than --snapshot auto keeps ({} MiB); the next start "
+        "computes them again, unless a file of `sluice snapshot save --warm` has them",
+        warm_.image_bytes(*engine_) >> 20, kMaxAutoWarmBytes >> 20));
+    return {};
+  }
+  auto image = warm_.encode(*engine_, model_->block_size);
+  if (image) return *std::move(image);
+  log_warning(fmt::format("warm prompts are not kept: {}", image.error().message));
+  return {};
 }
 
 void ServedEngine::keep_snapshot() {
   snapshot_.collect();
-  keeper_ = std::thread([this] { snapshot_.settle(); });
+  keeper_ = std::thread([this, image = warm_image()]() mutable {
+    // The key takes a digest of all weights, which the engine's thread must not wait for.
+    if (!image.empty()) {
+      if (auto key = warm_key(warm_facts_)) {
+        snapshot_.offer(kWarmPromptsSection, *std::move(key), [&image] { return image; });
+        snapshot_.collect();
+      } else {
+        log_warning(fmt::format("warm prompts are not kept: {}", key.error().message));
+      }
+    }
+    snapshot_.settle();
+  });
 }
 
 ServedEngine::~ServedEngine() {

@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "apps/warm_start.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -38,23 +40,32 @@ class ServedEngine {
   // Call once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
-                                       StartupTimeline& timeline,
-                                       const AnswerParsers& parsers = {});
-  // Everything that the start made and the next one may use goes into the cache folder: the
-  // engine's thread encodes it, and a thread of its own writes it. Once; the destructor waits for
-  // it.
-  void keep_snapshot();
+                                       StartupTimeline& timeline, const AnswerParsers& parsers = {},
+                                       const WarmOptions& warm = {});
+  // For ThreadedEngineLoop: the request that computes the next warm prompt. After the last one,
+  // everything that the start made and the next one may use goes into the cache folder: the
+  // engine's thread encodes it, and a thread of its own writes it. The destructor waits for it.
+  std::optional<Request> when_idle();
 
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
+  void keep_snapshot();
+  std::vector<std::byte> warm_image();
+
   const UrgentWork* urgent_;
-  Snapshot snapshot_;  // outlives everything that was restored from it
+  const Clock* clock_ = nullptr;
+  Engine* engine_ = nullptr;  // the one that load() returned
+  Snapshot snapshot_;         // outlives everything that was restored from it
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Device> device_;
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;
+  WarmFacts warm_facts_;
+  WarmPrompts warm_;
+  bool warm_restored_ = false;  // all of them, from the snapshot
+  RequestId next_own_ = kFirstOperatorId;
   std::thread keeper_;
 };
 

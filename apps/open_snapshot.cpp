@@ -1,7 +1,10 @@
 #include "apps/open_snapshot.h"
 
 #include <fmt/format.h>
+#include <gnu/libc-version.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/cache_folder.h"
@@ -43,6 +46,16 @@ Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoic
   ASSIGN_OR_RETURN(const Hash128 tokenizer, tokenizer_digest(directory, files));
   remember(files);
   return Snapshot::open(choice, {to_hex(config), to_hex(tokenizer)}, &clock);
+}
+
+Result<std::string> program_digest() {
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return internal_error("/proc/self/exe cannot be read: " + failed.message());
+  FileDigests files = open_digests();
+  ASSIGN_OR_RETURN(const Hash128 digest, files.digest(program.string()));
+  remember(files);
+  return fmt::format("{}, glibc {}", to_hex(digest), gnu_get_libc_version());
 }
 
 Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options) {

@@ -24,4 +24,7 @@ Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoic
 // weights. Reads every byte, at the speed of memory, unless the digests are remembered.
 Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options);
 
+// Identifies this program and its C library, whose functions weights and logits depend on.
+Result<std::string> program_digest();
+
 }  // namespace sluice

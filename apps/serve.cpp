@@ -45,7 +45,7 @@ class Server {
         access_log_(std::move(access_log)),
         engine_(
             settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); },
-            [this] { loaded_.keep_snapshot(); }),
+            [this] { return loaded_.when_idle(); }),
         metrics_(metrics_options(arguments, settings)),
         service_(service_options(), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *access_log_,
                  metrics_) {}
@@ -104,7 +104,7 @@ class Server {
   Result<std::unique_ptr<Engine>> load() {
     ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                      loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
-                                  timeline_, arguments_.parsers));
+                                  timeline_, arguments_.parsers, settings_.warm));
     loop_.post([this] {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});

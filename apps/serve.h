@@ -34,6 +34,7 @@ struct ServeArguments {
   std::optional<std::string> workers;
   bool strict_fields = false;
   AnswerParsers parsers;
+  WarmArguments warm;
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";

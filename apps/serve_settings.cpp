@@ -113,6 +113,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   ASSIGN_OR_RETURN(s.model_name, name_of(a));
   ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, a.allowed_hosts, a.cors_origins}));
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));
+  ASSIGN_OR_RETURN(s.warm, read_warm_options(a.warm, s.engine));
   return s;
 }
 

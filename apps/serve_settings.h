@@ -25,6 +25,7 @@ struct ServeSettings {
   Duration stream_keep_alive = std::chrono::seconds(15);
   int workers = 2;
   EngineOptions engine;
+  WarmOptions warm;
 };
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& arguments);

@@ -16,6 +16,7 @@
 #include "apps/open_snapshot.h"
 #include "apps/snapshot_verify.h"
 #include "base/file.h"
+#include "front/served_model.h"
 #include "front/text_sections.h"
 
 namespace sluice {
@@ -61,7 +62,28 @@ Result<std::optional<LoadedTokenizer>> load_text(const std::string& directory, S
   return std::optional<LoadedTokenizer>(*std::move(tokenizer));
 }
 
-Status save(const SnapshotArguments& arguments, EngineOptions options) {
+// The text side of a model with warm prompts, and these prompts, computed.
+struct WarmText {
+  ServedModel model;
+  WarmPrompts prompts;
+};
+
+Result<WarmText> make_warm(const std::string& directory, const WarmOptions& warm,
+                           const WarmFacts& facts, Engine& engine, EngineFacts engine_facts,
+                           Snapshot& snapshot, const Clock& clock) {
+  ASSIGN_OR_RETURN(ServedModel model, load_served_model(directory, directory_name(directory), 0,
+                                                        std::move(engine_facts), snapshot));
+  ASSIGN_OR_RETURN(WarmPrompts prompts, start_warm(warm, facts, engine, model, snapshot));
+  RETURN_IF_ERROR(compute_warm(prompts, engine, model, clock));
+  if (prompts.num_ready(engine) < prompts.size()) {
+    return resource_exhausted(
+        "--warm: KV memory does not hold all warm prompts at once; raise --kv-cache-memory or "
+        "--warm-limit");
+  }
+  return WarmText{std::move(model), std::move(prompts)};
+}
+
+Status save(const SnapshotArguments& arguments, EngineOptions options, const WarmOptions& warm) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
   SaveProgress progress;
@@ -71,8 +93,25 @@ Status save(const SnapshotArguments& arguments, EngineOptions options) {
   auto local = load_local_engine(arguments.model, options, clock, timeline, snapshot);
   progress.end();
   if (!local) return std::move(local).error();
-  ASSIGN_OR_RETURN(const auto text, load_text(arguments.model, snapshot));
-  timeline.mark("tokenizer JSON");
+  Engine& engine = *local->loaded.engine;
+  std::optional<LoadedTokenizer> text;
+  std::optional<WarmText> warm_text;
+  if (warm.chats.empty()) {
+    ASSIGN_OR_RETURN(text, load_text(arguments.model, snapshot));
+    timeline.mark("tokenizer JSON");
+  } else {
+    progress.phase("computing warm prompts");
+    const WarmFacts facts = warm_facts(arguments.model, options, *local);
+    auto made =
+        make_warm(arguments.model, warm, facts, engine, facts_of(local->loaded), snapshot, clock);
+    progress.end();
+    if (!made) return std::move(made).error();
+    warm_text = *std::move(made);
+    ASSIGN_OR_RETURN(SnapshotKey key, warm_key(facts));
+    snapshot.offer(kWarmPromptsSection, std::move(key),
+                   [&] { return warm_text->prompts.encode(engine, warm_text->model.block_size); });
+    timeline.mark("warm prompts");
+  }
   progress.phase("reading the model's files");
   auto content = model_content(arguments.model, options);
   progress.end();
@@ -158,7 +197,9 @@ int run_snapshot(const SnapshotArguments& arguments) {
     const auto code = verify_snapshot({arguments.file, arguments.model, arguments.json}, *options);
     return code ? *code : report_failure(code.error());
   }
-  const Status status = save(arguments, *options);
+  const auto warm = read_warm_options(arguments.warm, *options);
+  if (!warm) return report_error(warm.error(), kExitUsage);
+  const Status status = save(arguments, *options, *warm);
   return status ? kExitSuccess : report_failure(status.error());
 }
 

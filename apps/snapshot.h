@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/engine_arguments.h"
+#include "apps/warm_start.h"
 
 namespace sluice {
 
@@ -18,6 +19,7 @@ struct SnapshotArguments {
   bool add = false;   // save: keep the sections that the file has
   bool json = false;
   EngineOptionTexts engine;
+  WarmArguments warm;  // of save
 };
 
 // Returns the exit code.

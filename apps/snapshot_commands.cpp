@@ -15,6 +15,7 @@ CLI::App* add_snapshot(CLI::App& root, SnapshotArguments& arguments) {
   save->add_option("-o,--output", arguments.file, "the file")->required();
   save->add_flag("--add", arguments.add, "keep the file's sections for other machines and options");
   add_engine_options(*save, arguments.engine);
+  add_warm_options(*save, arguments.warm);
   save->callback([&arguments] { arguments.action = SnapshotAction::kSave; });
 
   CLI::App* inspect =

@@ -28,8 +28,10 @@
 namespace sluice {
 
 struct DeviceTraits {
-  std::string name;              // "cpu", "cuda:0"
-  std::string description;       // model name and instruction set, or GPU name and capability
+  std::string name;         // "cpu", "cuda:0"
+  std::string description;  // model name and instruction set, or GPU name and capability
+  // Devices with equal texts compute equal bits with the same program and options.
+  std::string numerics;
   bool host_accessible = false;  // pointers into its memory may be used by the host
   bool maps_files = false;       // Backing::file works: weights need no copy
   // Submitted work runs while the host goes on: the engine then plans a step ahead, and rows are

@@ -31,11 +31,12 @@ ChoiceOutput output_of(const Sequence& sequence) {
 
 Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
                std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler,
-               const Clock& clock, const DeviceMeter* meter)
+               const Clock& clock, const DeviceMeter* meter, KvContents* contents)
     : limits_(limits),
       clock_(clock),
       executor_(std::move(executor)),
       meter_(meter),
+      contents_(contents),
       kv_(std::move(kv)),
       scheduler_(std::move(scheduler)) {
   CHECK(executor_->max_in_flight() >= 1 && executor_->max_in_flight() <= kMaxInFlight);
@@ -100,15 +101,62 @@ Status Engine::fill_pipeline(TimePoint now) {
   return internal_error("the scheduler planned nothing although sequences wait");
 }
 
-Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
-  completed_.clear();
-  if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
+ResourceView Engine::resources() const {
   ResourceView resources;
   resources.completed = completed_;
   resources.kv_backed_blocks = executor_->kv_backed_blocks();
   resources.kv_growth_failed = executor_->kv_growth_failed();
   resources.kv_limit_blocks = kv_limit_;
-  scheduler_->plan(now, resources, plan);
+  return resources;
+}
+
+// Grows KV memory, if it can, until `blocks` are free for a use without a sequence.
+Status Engine::grow_kv(std::int32_t blocks) {
+  const std::int32_t missing = blocks - kv_->num_fresh_blocks();
+  const std::int32_t chunk = kv_->options().chunk_blocks;
+  const std::int32_t backed = executor_->kv_backed_blocks();
+  if (missing <= 0 || chunk == 0 || backed == 0) return {};
+  BatchPlan plan;
+  const std::int64_t wanted = (std::int64_t{backed} + missing + chunk - 1) / chunk * chunk;
+  plan.kv_blocks =
+      static_cast<std::int32_t>(std::min<std::int64_t>(wanted, kv_->options().max_blocks));
+  if (plan.kv_blocks <= backed) return {};
+  RETURN_IF_ERROR(executor_->submit(plan));
+  completed_.clear();
+  scheduler_->take_memory(clock_.now(), resources());
+  return {};
+}
+
+std::size_t Engine::kv_block_bytes() const {
+  CHECK(contents_ != nullptr);
+  return contents_->block_bytes();
+}
+
+Status Engine::read_block(BlockId id, std::span<std::byte> out) {
+  CHECK(contents_ != nullptr && in_flight_ == 0);
+  return contents_->read_block(id, out);
+}
+
+Status Engine::restore_blocks(std::span<const Hash128> names, StoredBlock stored) {
+  CHECK(contents_ != nullptr && in_flight_ == 0 && transfers_ == 0);
+  std::vector<BlockPlace> places = kv_->needed_blocks(names);
+  std::erase_if(places, [&](const BlockPlace& place) {
+    const Hash128 name = names[static_cast<std::size_t>(place.index)];
+    return place.id != kNullBlock || !kv_->is_wanted(name, place.group) || stored(place).empty();
+  });
+  RETURN_IF_ERROR(grow_kv(static_cast<std::int32_t>(places.size())));
+  for (const BlockPlace& place : places) {
+    const BlockId id = kv_->adopt(names[static_cast<std::size_t>(place.index)], place.group);
+    if (id == kNullBlock) break;
+    RETURN_IF_ERROR(contents_->write_block(id, stored(place)));
+  }
+  return {};
+}
+
+Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
+  completed_.clear();
+  if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
+  scheduler_->plan(now, resources(), plan);
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());

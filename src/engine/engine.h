@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/device_counters.h"
+#include "engine/kv_contents.h"
 #include "kv/kv_manager.h"
 #include "request/request.h"
 #include "request/sequence.h"
@@ -79,10 +81,11 @@ struct EngineStats {
 class Engine {
  public:
   // `meter` reads the executor's device and may be the executor itself. Null: not measured.
-  // REQUIRES: clock and meter outlive the engine, or the engine's executor owns the meter.
+  // `contents` is the executor's KV memory; null: blocks can be neither read nor restored.
+  // REQUIRES: clock, meter and contents outlive the engine, or the engine's executor owns them.
   Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
          std::unique_ptr<KvManager> kv, std::unique_ptr<Scheduler> scheduler, const Clock& clock,
-         const DeviceMeter* meter = nullptr);
+         const DeviceMeter* meter = nullptr, KvContents* contents = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -100,6 +103,16 @@ class Engine {
   // The most KV blocks that the engine may use from the next step on, the null block included; 0
   // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory.
   void set_kv_limit(std::int32_t blocks) { kv_limit_ = blocks; }
+
+  // Blocks of warm prompts, by their names (KvManager::hold). restore_blocks() fills the needed
+  // blocks that are not in memory with what `stored` gives; empty: it has none. KV memory grows for
+  // them; blocks that find none are left out. Errors are the device's.
+  // REQUIRES: nothing in flight. For contents: the engine has a KvContents.
+  void hold_blocks(std::span<const Hash128> names) { kv_->hold(names); }
+  using StoredBlock = FunctionRef<std::span<const std::byte>(const BlockPlace&)>;
+  Status restore_blocks(std::span<const Hash128> names, StoredBlock stored);
+  Status read_block(BlockId id, std::span<std::byte> out);
+  std::size_t kv_block_bytes() const;
 
   // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();
@@ -140,6 +153,8 @@ class Engine {
   Status check(const Request& request) const;
   void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
+  Status grow_kv(std::int32_t blocks);
+  ResourceView resources() const;
   Status fill_pipeline(TimePoint now);
   Status plan_next(TimePoint now, BatchPlan& plan);
   void commit_oldest();
@@ -155,6 +170,7 @@ class Engine {
   BatchPlan plans_[kMaxInFlight];  // a ring: the oldest in flight first; outlive the executor
   std::unique_ptr<Executor> executor_;
   const DeviceMeter* meter_;
+  KvContents* contents_;
   std::unique_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
   std::optional<Error> failure_;

@@ -314,6 +314,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   loaded.scheduler = std::move(plan.scheduler);
   loaded.policy = std::move(plan.policy);
   loaded.meter = runner.get();
+  loaded.contents = runner.get();
   loaded.executor = std::move(runner);
   return loaded;
 }
@@ -327,8 +328,9 @@ Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptio
   auto scheduler = std::make_unique<Scheduler>(parts.scheduler, *kv, std::move(parts.policy));
   const EngineLimits limits{parts.config.vocab_size, parts.scheduler.max_model_len, 0};
   LoadedEngine loaded;
-  loaded.engine = std::make_unique<Engine>(limits, std::move(parts.executor), std::move(kv),
-                                           std::move(scheduler), clock, parts.meter);
+  loaded.engine =
+      std::make_unique<Engine>(limits, std::move(parts.executor), std::move(kv),
+                               std::move(scheduler), clock, parts.meter, parts.contents);
   static_cast<LoadedModel&>(loaded) = std::move(parts);
   timeline.mark("engine");
   return loaded;

@@ -48,6 +48,7 @@ struct LoadedEngine : LoadedModel {
 struct LoadedExecutor : LoadedModel {
   std::unique_ptr<Executor> executor;
   const DeviceMeter* meter = nullptr;  // of the executor, which owns it
+  KvContents* contents = nullptr;      // likewise
   KvOptions kv;                        // the options that the executor was made for
   SchedulerOptions scheduler;
   std::unique_ptr<Policy> policy;

@@ -135,6 +135,27 @@ Result<std::string> ModelRunner::restore_graphs(std::vector<OpList> stored) {
                              [&](const StepCapacity& capacity) { forward(capacity); });
 }
 
+std::size_t ModelRunner::block_bytes() const {
+  return static_cast<std::size_t>(layout_.block_bytes);
+}
+
+std::byte* ModelRunner::block_address(BlockId id) const {
+  CHECK(id > kNullBlock && id < kv_.backed_blocks());
+  return arena_->region_base(RegionKind::kKv) + static_cast<std::size_t>(id) * block_bytes();
+}
+
+Status ModelRunner::read_block(BlockId id, std::span<std::byte> out) {
+  CHECK(num_steps_ == 0 && out.size() == block_bytes());
+  RETURN_IF_ERROR(device_.copy_to_host(out.data(), block_address(id), out.size()));
+  return device_.synchronize(Queue::kCompute);
+}
+
+Status ModelRunner::write_block(BlockId id, std::span<const std::byte> contents) {
+  CHECK(num_steps_ == 0 && contents.size() == block_bytes());
+  RETURN_IF_ERROR(device_.copy_to_device(block_address(id), contents.data(), contents.size()));
+  return device_.synchronize(Queue::kCompute);
+}
+
 DecoderInputs ModelRunner::decoder_inputs() const {
   DecoderInputs inputs = inputs_.decoder_inputs();
   std::byte* kv_base = arena_->region_base(RegionKind::kKv);

@@ -32,6 +32,7 @@
 #include "engine/batch_inputs.h"
 #include "engine/device_counters.h"
 #include "engine/graph_cache.h"
+#include "engine/kv_contents.h"
 #include "engine/kv_memory.h"
 #include "engine/transfers.h"
 #include "engine/weight_watch.h"
@@ -63,7 +64,7 @@ struct KvMemorySize {
   std::int32_t most = 0;      // what the arena's KV region is reserved for
 };
 
-class ModelRunner final : public Executor, public DeviceMeter {
+class ModelRunner final : public Executor, public DeviceMeter, public KvContents {
  public:
   // Adds every buffer except the weights to `arena_plan`. Call start() next.
   // REQUIRES: device and pool outlive the runner.
@@ -98,6 +99,10 @@ class ModelRunner final : public Executor, public DeviceMeter {
   DeviceTime device_time() const override { return device_time_; }
   ComputedWork computed_work() const override { return computed_work_; }
 
+  std::size_t block_bytes() const override;
+  Status read_block(BlockId id, std::span<std::byte> out) override;
+  Status write_block(BlockId id, std::span<const std::byte> contents) override;
+
   const GraphCache& graphs() const { return graphs_; }
   // REQUIRES: started.
   const Arena& arena() const { return *arena_; }
@@ -125,6 +130,7 @@ class ModelRunner final : public Executor, public DeviceMeter {
   // The mark after the copies of a plan without rows.
   static constexpr std::size_t kMovedMark = 2 * kMarkSets;
 
+  std::byte* block_address(BlockId id) const;
   DecoderInputs decoder_inputs() const;
   Status submit_step(const BatchPlan& plan);
   Status move_blocks(const BatchPlan& plan);

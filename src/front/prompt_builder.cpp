@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace sluice {
@@ -20,7 +21,8 @@ std::string tagged(std::string_view tag, std::string_view text) {
 PromptWorker::PromptWorker(const ServedModel& model)
     : model_(model),
       identity_(model.kv_identity),
-      hasher_(block_hash_root(model.kv_identity), model.block_size) {}
+      operator_root_(block_hash_root(model.kv_identity)),
+      hasher_(operator_root_, model.block_size) {}
 
 PromptResult<std::vector<TokenId>> PromptWorker::encode(std::string_view text,
                                                         const EncodeOptions& options) {
@@ -114,6 +116,26 @@ PromptError PromptWorker::too_long(std::string_view tokens) const {
               model_.limits.max_model_len, tokens))};
 }
 
+// The names of warm prompts end at the first block that no warm prompt has. The block after it
+// follows a public one, and its own name is the tenant's.
+std::vector<Hash128> PromptWorker::name_blocks(std::span<const TokenId> ids, Hash128 root) {
+  std::vector<Hash128> names;
+  const std::vector<Hash128>& warm = model_.warm_names;
+  const auto block = static_cast<std::size_t>(model_.block_size);
+  if (!warm.empty() && root != operator_root_) {
+    hasher_.set_root(operator_root_);
+    for (std::size_t first = 0; first + block <= ids.size(); first += block) {
+      const Hash128 parent = names.empty() ? Hash128{} : names.back();
+      const Hash128 name = hasher_.hash_block(parent, ids.subspan(first, block));
+      if (!std::ranges::binary_search(warm, name)) break;
+      names.push_back(name);
+    }
+  }
+  hasher_.set_root(root);
+  hasher_.extend(ids, names);
+  return names;
+}
+
 PromptResult<PreparedPrompt> PromptWorker::prepare(std::vector<TokenId> ids,
                                                    std::string_view salt) {
   if (ids.empty()) {
@@ -134,8 +156,7 @@ PromptResult<PreparedPrompt> PromptWorker::prepare(std::vector<TokenId> ids,
   PreparedPrompt prompt;
   identity_.tenant_salt = salt;
   prompt.block_hash_root = block_hash_root(identity_);
-  hasher_.set_root(prompt.block_hash_root);
-  prompt.block_hashes = hasher_.hash_prompt(ids);
+  prompt.block_hashes = name_blocks(ids, prompt.block_hash_root);
   prompt.ids = std::move(ids);
   return prompt;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -57,7 +58,8 @@ class PromptWorker {
   // before any work, or when the tokens pass the limit.
   // With a truncation no prompt is refused before it is tokenized whole. The first token is kept
   // when it is the BOS that the tokenizer added.
-  // `tenant_salt` as tenant_salt() below makes it; empty = the public domain.
+  // `tenant_salt` as tenant_salt() below makes it; empty = the public domain. The leading blocks
+  // that equal those of a warm prompt are named without it, so that all tenants share them.
   PromptResult<PreparedPrompt> from_text(std::string_view text, AddSpecialTokens add_special_tokens,
                                          std::string_view tenant_salt, const StopCheck& stop = {},
                                          const PromptTruncation& truncation = {});
@@ -89,11 +91,13 @@ class PromptWorker {
   void truncate(AddSpecialTokens add, const PromptTruncation& truncation,
                 std::vector<TokenId>& ids) const;
   PromptError too_long(std::string_view tokens) const;
+  std::vector<Hash128> name_blocks(std::span<const TokenId> ids, Hash128 root);
   PromptResult<PreparedPrompt> prepare(std::vector<TokenId> ids, std::string_view tenant_salt);
 
   const ServedModel& model_;
   EncodeScratch scratch_;
   KvIdentity identity_;
+  Hash128 operator_root_;  // without a tenant's salt
   BlockHasher hasher_;
 };
 

@@ -257,5 +257,41 @@ TEST(PromptWorker, WorkersShareAModel) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Two tenants share the blocks that a warm prompt has, and nothing behind them.
+TEST(PromptWorker, WarmBlocksHaveTheOperatorsNames) {
+  ServedModel model = *load_served_model("models/demo", "demo", 1, demo_facts());
+  std::vector<TokenId> ids;
+  for (TokenId id = 10; id < 30; ++id) ids.push_back(id);
+  const Hash128 root = block_hash_root(model.kv_identity);
+  const auto warm = BlockHasher(root, 4).hash_prompt(std::span(ids).first(12));
+  model.warm_names = warm;
+  std::ranges::sort(model.warm_names);
+  PromptWorker worker(model);
+  const std::string alice = tenant_salt("alice", "");
+  const auto of_alice = worker.from_ids(ids, alice);
+  const auto of_bob = worker.from_ids(ids, tenant_salt("bob", ""));
+  ASSERT_TRUE(of_alice && of_bob);
+  ASSERT_THAT(of_alice->block_hashes, SizeIs(5));
+  for (std::size_t b = 0; b < 3; ++b) {
+    EXPECT_EQ(of_alice->block_hashes[b], warm[b]);
+    EXPECT_EQ(of_bob->block_hashes[b], warm[b]);
+  }
+  for (std::size_t b = 3; b < 5; ++b) {
+    EXPECT_NE(of_alice->block_hashes[b], of_bob->block_hashes[b]);
+  }
+  EXPECT_NE(of_alice->block_hash_root, root);
+  // A prompt that leaves the warm one early shares only the blocks before.
+  ids[5] = 99;
+  const auto other = worker.from_ids(ids, alice);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->block_hashes[0], warm[0]);
+  EXPECT_NE(other->block_hashes[1], of_alice->block_hashes[1]);
+  EXPECT_NE(other->block_hashes[2], warm[2]);
+  // Equal blocks behind other ones are not the warm prompt's.
+  const auto shifted = worker.from_ids({ids.begin() + 8, ids.end()}, alice);
+  ASSERT_TRUE(shifted);
+  EXPECT_NE(shifted->block_hashes[0], warm[2]);
+}
+
 }  // namespace
 }  // namespace sluice

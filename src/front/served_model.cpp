@@ -51,7 +51,8 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
                      .eos_ids = std::move(facts.eos_ids),
                      .limits = facts.limits,
                      .kv_identity = std::move(facts.kv_identity),
-                     .block_size = facts.block_size};
+                     .block_size = facts.block_size,
+                     .warm_names = {}};
 }
 
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,

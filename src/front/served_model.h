@@ -49,6 +49,8 @@ struct ServedModel {
   EngineLimits limits;
   KvIdentity kv_identity;  // without tenant salt
   std::int32_t block_size = 0;
+  // The names of the blocks of warm prompts (warm_prompts.h), sorted: all tenants share these.
+  std::vector<Hash128> warm_names;
 };
 
 EngineFacts facts_of(const LoadedEngine& loaded);

@@ -168,13 +168,15 @@ class KvManager {
   void drop_cached();
 
   // The blocks that a prompt with these names needs: all of them; in a sliding group those that its
-  // next token sees. Those that are in memory have an id.
+  // next token sees. A block that is in memory has an id.
   std::vector<BlockPlace> needed_blocks(std::span<const Hash128> names) const;
   // The needed blocks that hold() has not been called for yet.
   std::int32_t blocks_to_hold(std::span<const Hash128> names) const;
-  // Holds the needed blocks: those in memory now, the others as soon as a sequence publishes them
-  // or adopt() names them. REQUIRES: prefix caching is on.
+  // Holds the needed blocks: those in memory now that are not promised to a sequence, the others as
+  // soon as a sequence publishes them or adopt() names them. REQUIRES: prefix caching is on.
   void hold(std::span<const Hash128> names);
+  // Whether hold() was called for it.
+  bool is_wanted(Hash128 name, std::int32_t group) const { return held_.wants(name, group); }
   // A free block becomes the held block of this name; the caller writes its contents before the
   // next plan. Null without a change when memory is short. REQUIRES: hold() was called for the
   // name, and no block has it.

@@ -37,6 +37,8 @@ void KvManager::hold(std::span<const Hash128> names) {
 void KvManager::hold_block(BlockId id, Hash128 name, std::int32_t group) {
   HeldBlock* const held = held_.find(name, group);
   if (held == nullptr || held->block != kNullBlock) return;
+  // A free block may be promised to a sequence.
+  if (pool_.ref_count(id) == 0 && num_available_blocks() <= 0) return;
   free_cached_ -= pool_.ref_count(id) == 0 ? 1 : 0;
   pool_.add_ref(id);
   held->block = id;

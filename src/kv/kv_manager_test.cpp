@@ -530,6 +530,21 @@ TEST_F(KvManagerTest, HeldBlocksMoveDownWithTheEnd) {
   EXPECT_EQ(kv.needed_blocks(std::span(warm).first(1))[0].id, changes_.copies[0].target);
 }
 
+// A promise may cover all free blocks, cached ones included.
+TEST_F(KvManagerTest, PromisedBlocksAreNotHeld) {
+  KvManager kv(options(6));  // 5 usable
+  const auto warm = names(2);
+  ASSERT_EQ(admit(kv, 0, 8, warm), 0);
+  ASSERT_TRUE(extend(kv, 0, 0, 8));
+  kv.publish(0, warm, 8);
+  kv.release(0);
+  ASSERT_EQ(admit(kv, 1, 20), 0);
+  ASSERT_EQ(kv.num_available_blocks(), 0);
+  kv.hold(warm);
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_pinned_blocks(), 0);
+}
+
 // Wrong contents are neither found nor held any more; the next right ones are held again.
 TEST_F(KvManagerTest, ForgottenBlocksAreNotHeld) {
   KvManager kv(options(6));

@@ -17,6 +17,10 @@ namespace sluice {
 
 using RequestId = std::uint64_t;
 
+// Ids from here on are those of the operator's own requests, such as warm prompts; clients' ids are
+// below.
+inline constexpr RequestId kFirstOperatorId = RequestId{1} << 63;
+
 struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;

@@ -134,6 +134,10 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   ++state_->next_step;
 }
 
+void Scheduler::take_memory(TimePoint now, const ResourceView& resources) {
+  state_->kv_sizer.begin(now, resources);
+}
+
 std::int32_t Scheduler::num_waiting() const {
   return static_cast<std::int32_t>(state_->waiting.size());
 }

@@ -87,6 +87,10 @@ class Scheduler {
   // Has no effect on a finished sequence.
   void cancel(Sequence& sequence, FinishReason reason = FinishReason::kCancelled);
 
+  // Puts KV memory that is backed since the last plan into service, for blocks that are filled
+  // without a plan. REQUIRES: `resources` reports no completed transfer.
+  void take_memory(TimePoint now, const ResourceView& resources);
+
   // Fills `plan` (cleared first). A plan that is not empty must be submitted before the next call.
   // The plan has no rows when no sequence can run now; it is empty when there is nothing to move
   // either. Sequences that can never run again end here (BatchPlan::ended): one that does not fit

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/spin.h"
 #include "base/thread_pool.h"
 
@@ -31,6 +32,8 @@ struct EndedChoice {
   std::int32_t choice = 0;
   FinishReason reason = FinishReason::kNone;
 };
+
+bool is_operators(RequestId id) { return id >= kFirstOperatorId; }
 
 void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch) {
   OutputEvent event;
@@ -97,7 +100,7 @@ struct ThreadedEngineLoop::Impl {
   using Make = std::function<Result<std::unique_ptr<Engine>>()>;
 
   Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake,
-       std::function<void()> loop_when_idle)
+       WhenIdle loop_when_idle)
       : options(loop_options),
         clock(loop_clock),
         wake(std::move(loop_wake)),
@@ -157,7 +160,7 @@ struct ThreadedEngineLoop::Impl {
   std::vector<RequestId> taken_cancels;
   std::vector<EndedChoice> taken_ended;
   std::vector<RefusedRequest> refused;
-  std::function<void()> when_idle;  // empty once it was called
+  WhenIdle when_idle;  // empty once it returned nothing
   TimePoint last_work{};
 
   std::thread thread;  // the owner's
@@ -195,7 +198,16 @@ std::optional<TimePoint> ThreadedEngineLoop::Impl::wake_at() const {
 
 void ThreadedEngineLoop::Impl::call_when_idle() {
   if (!when_idle || engine->has_work() || clock.now() - last_work < kIdle) return;
-  std::exchange(when_idle, nullptr)();
+  auto request = when_idle();
+  if (!request) {
+    when_idle = nullptr;
+    return;
+  }
+  CHECK(is_operators(request->id));
+  last_work = clock.now();
+  if (const Status added = engine->add_request(*std::move(request)); !added) {
+    log_warning(fmt::format("a request of the engine's own cannot run: {}", added.error().message));
+  }
 }
 
 // Sleeps while there is nothing to do. False: stop.
@@ -272,7 +284,7 @@ void ThreadedEngineLoop::Impl::announce() {
 void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
                                        const StepRecord* record) {
   const TimePoint now = record != nullptr ? record->end : clock.now();
-  bool news = !outputs.empty() || record != nullptr || !refused.empty();
+  bool news = record != nullptr || !refused.empty();
   {
     const std::lock_guard lock(mutex);
     for (const Submission& submission : taken) {
@@ -281,7 +293,11 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
       news = true;
     }
     for (RefusedRequest& request : refused) pending.refused.push_back(std::move(request));
-    for (const ChoiceOutput& output : outputs) append_output(output, now, pending);
+    for (const ChoiceOutput& output : outputs) {
+      if (is_operators(output.request)) continue;
+      append_output(output, now, pending);
+      news = true;
+    }
     if (record != nullptr) pending.steps.push_back(*record);
     gauges = gauges_of(*engine);
     num_taken = engine->num_requests();
@@ -302,6 +318,8 @@ bool ThreadedEngineLoop::Impl::answer_progress() {
   pending.has_progress = true;
   pending.progress.clear();
   if (engine != nullptr) engine->append_progress(pending.progress);
+  std::erase_if(pending.progress,
+                [](const RequestProgress& progress) { return is_operators(progress.request); });
   for (const Submission& submission : inbox) {
     RequestProgress progress;
     progress.request = submission.request.id;
@@ -376,7 +394,7 @@ void ThreadedEngineLoop::Impl::await_announced() const {
 }
 
 ThreadedEngineLoop::ThreadedEngineLoop(const Options& options, const Clock& clock,
-                                       std::function<void()> wake, std::function<void()> when_idle)
+                                       std::function<void()> wake, WhenIdle when_idle)
     : impl_(std::make_unique<Impl>(options, clock, std::move(wake), std::move(when_idle))) {}
 
 ThreadedEngineLoop::~ThreadedEngineLoop() { stop(); }

@@ -30,12 +30,17 @@ class ThreadedEngineLoop final : public EngineLoop {
         1024;  // unfinished requests, running or waiting; a further one is refused
   };
 
+  using WhenIdle = std::function<std::optional<Request>()>;
+
   // The time without a request after which `when_idle` is called.
   static constexpr std::chrono::seconds kIdle{1};
 
-  // `when_idle`: called once on the engine's thread, when nothing has run for kIdle; may be empty.
+  // `when_idle`: called on the engine's thread when nothing has run for kIdle; may be empty. It
+  // returns a request of the operator's own (kFirstOperatorId), which runs beside clients' and
+  // whose outputs go nowhere, and is called again at the next idle time; or nothing: it is not
+  // called again.
   ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake,
-                     std::function<void()> when_idle = {});
+                     WhenIdle when_idle = {});
   ~ThreadedEngineLoop() override;  // stops
   ThreadedEngineLoop(const ThreadedEngineLoop&) = delete;
   ThreadedEngineLoop& operator=(const ThreadedEngineLoop&) = delete;

@@ -147,7 +147,7 @@ class ThreadedEngineLoopTest : public testing::Test {
   OutputBatch batch_;
   SeenChoices seen_;
   int ended_ = 0;
-  std::function<void()> when_idle_;
+  ThreadedEngineLoop::WhenIdle when_idle_;
   std::optional<ThreadedEngineLoop> loop_;
 };
 
@@ -458,9 +458,10 @@ TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
 TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
   std::atomic<int> calls = 0;
   std::atomic<bool> busy = true;
-  when_idle_ = [&] {
+  when_idle_ = [&]() -> std::optional<Request> {
     EXPECT_FALSE(busy);
     ++calls;
+    return std::nullopt;
   };
   gate_.close();
   start();
@@ -475,6 +476,22 @@ TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
   await_ends(2);
   std::this_thread::sleep_for(ThreadedEngineLoop::kIdle + 100ms);
   EXPECT_EQ(calls, 1);
+}
+
+// The engine's own requests run when it is idle, and clients see nothing of them.
+TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
+  std::atomic<int> calls = 0;
+  when_idle_ = [&]() -> std::optional<Request> {
+    if (++calls > 2) return std::nullopt;
+    Request own = request(kFirstOperatorId + static_cast<RequestId>(calls), 20, 1);
+    return own;
+  };
+  start();
+  poll([&] { return calls == 3; });
+  ASSERT_TRUE(loop_->submit(request(1, 20, 3)));
+  await_ends(1);
+  ASSERT_EQ(seen_.size(), 1U);
+  EXPECT_EQ(seen_.begin()->first.first, 1U);
 }
 
 TEST_F(ThreadedEngineLoopTest, AnIdleLoopSleeps) {

@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 5> kKinds = {&kModelSection, &kMachineProfileSection,
-                                                      &kGraphsSection, &kTokenizerSection,
-                                                      &kChatTemplatesSection};
+constexpr std::array<const SectionKind*, 6> kKinds = {
+    &kModelSection,     &kMachineProfileSection, &kGraphsSection,
+    &kTokenizerSection, &kChatTemplatesSection,  &kWarmPromptsSection};
 
 }  // namespace
 

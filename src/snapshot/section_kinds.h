@@ -35,6 +35,8 @@ inline constexpr SectionKind kTokenizerSection{"tokenizer", 1, "the tokenizer as
 // The part of the tokenizer's files that concerns chats (chat_template/template_sources.h).
 inline constexpr SectionKind kChatTemplatesSection{
     "chat-templates", 1, "the texts of the chat templates and of the special tokens"};
+// The KV blocks of prompts that the operator gives (front/warm_image.h).
+inline constexpr SectionKind kWarmPromptsSection{"warm-prompts", 1, "KV blocks of warm prompts"};
 
 std::span<const SectionKind* const> section_kinds();
 // Null for a kind that this version does not know.

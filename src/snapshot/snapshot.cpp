@@ -63,6 +63,12 @@ void Snapshot::open_auto() {
   }
 }
 
+bool Snapshot::has_kind(const SectionKind& kind) const {
+  return file_ && std::ranges::any_of(file_->table().sections, [&](const SnapshotSection& section) {
+           return section.kind == kind.name;
+         });
+}
+
 std::optional<std::span<const std::byte>> Snapshot::find(const SectionKind& kind,
                                                          const SnapshotKey& key) {
   if (clock_ != nullptr) begin_ = clock_->now();

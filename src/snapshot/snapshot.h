@@ -56,6 +56,8 @@ class Snapshot {
   SnapshotMode mode() const { return mode_; }
   const SnapshotModel& model() const { return model_; }
 
+  // Whether the file has a section of this kind, whatever its key: a key may cost much to find.
+  bool has_kind(const SectionKind& kind) const;
   // The section's bytes, checked, where they lie in the file. Nothing: make it natively.
   std::optional<std::span<const std::byte>> find(const SectionKind& kind, const SnapshotKey& key);
   void restored(const SectionKind& kind);

@@ -242,7 +242,7 @@ class Workload {
     if (setup_.scheduler.time_budget) {
       step_time_.emplace(*setup_.scheduler.time_budget, setup_.scheduler.token_budget);
     }
-    // Of the seed alone, so that it changes nothing else that is drawn.
+    // The turn depends on the seed alone, so that it changes nothing else that is drawn.
     if (seed % 3 != 0) hold_turn_ = static_cast<std::int64_t>(seed % 50);
     for (auto& base : prefixes_) {
       for (int i = 0; i < 130; ++i) base.push_back(random_token());

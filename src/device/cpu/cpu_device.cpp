@@ -195,6 +195,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   traits.name = "cpu";
   traits.description = fmt::format("{}, {} kernels, {} thread{}", cpu_model_name(),
                                    cpu_isa_name(isa), pool->size(), pool->size() == 1 ? "" : "s");
+  traits.numerics = fmt::format("cpu, {} kernels", cpu_isa_name(isa));
   traits.host_accessible = true;
   traits.maps_files = true;
   traits.granularity = AddressSpace::kGranularity;

@@ -96,6 +96,8 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
       ops_(*gpu_, *kernels_, options.deterministic) {
   traits_.name = gpu_->name();
   traits_.description = describe(gpu_->info());
+  traits_.numerics = fmt::format("{}, {}", traits_.description,
+                                 options.deterministic ? "deterministic" : "not deterministic");
   traits_.granularity = memory_.chunk_bytes();
   traits_.asynchronous = true;
   traits_.residual_dtype = DType::kF32;

@@ -1,0 +1,24 @@
+// KvContents: the bytes of whole KV blocks, for contents that are kept beyond the process. The
+// model runner implements it.
+// Owner: the engine's executor. Threads: the engine's thread. REQUIRES for both calls: no step is
+// in flight, and the block is backed. Errors are the device's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/result.h"
+#include "kv/block_pool.h"
+
+namespace sluice {
+
+class KvContents {
+ public:
+  virtual ~KvContents() = default;
+  virtual std::size_t block_bytes() const = 0;
+  // Both wait until the bytes are copied, and take block_bytes() of them.
+  virtual Status read_block(BlockId id, std::span<std::byte> out) = 0;
+  virtual Status write_block(BlockId id, std::span<const std::byte> contents) = 0;
+};
+
+}  // namespace sluice
