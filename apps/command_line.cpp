@@ -28,12 +28,12 @@ void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
   command.add_option("--max-tokens", a.max_tokens, "at least 1, cut at the context (default 256)")
       ->group(group);
-  command.add_option("--min-tokens", a.min_tokens, "no end before so many tokens")->group(group);
+  command.add_option("--min-tokens", a.min_tokens, "the fewest tokens of an answer")->group(group);
   command.add_option("--temperature", a.temperature, "0 = greedy")->group(group);
   command.add_option("--top-p", a.top_p, "above 0, at most 1")->group(group);
   command.add_option("--top-k", a.top_k, "0 = off")->group(group);
   command.add_option("--min-p", a.min_p, "0 to 1")->group(group);
-  command.add_option("--seed", a.seed, "of the random numbers (default 0)")->group(group);
+  command.add_option("--seed", a.seed, "seed of the random numbers (default 0)")->group(group);
   command.add_option("--n", a.n, "choices (default 1)")->group(group);
   command.add_option("--repetition-penalty", a.repetition_penalty, "above 0")->group(group);
   command.add_option("--presence-penalty", a.presence_penalty, "-2 to 2")->group(group);

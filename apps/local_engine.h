@@ -1,5 +1,5 @@
-// LocalEngine: an engine in this process and what it stands on, its threads and its device, as
-// engine options ask for.
+// LocalEngine: an engine in this process, with the threads and the device that the engine options
+// ask for.
 // Owner: a command. Threads: the engine's.
 #pragma once
 
@@ -18,16 +18,16 @@
 
 namespace sluice {
 
-// In this order: the engine goes first.
+// Destroyed in reverse order: the engine first.
 struct LocalEngine {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Device> device;
   LoadedEngine loaded;
 };
 
-// With the token budget chosen (apps/tbt_goal.h). `urgent`: the work that the threads yield to;
-// null = none. `snapshot`: what need not be made. REQUIRES: all three and the clock outlive the
-// engine. Errors name file, field or option.
+// Chooses the token budget too (apps/tbt_goal.h). `urgent`: the work that the threads yield to;
+// null = none. `snapshot`: the parts of a start that need not be made. REQUIRES: all three and the
+// clock outlive the engine. Errors name file, field or option.
 Result<LocalEngine> load_local_engine(const std::string& directory, const EngineOptions& options,
                                       const Clock& clock, StartupTimeline& timeline,
                                       Snapshot& snapshot, const UrgentWork* urgent = nullptr);

@@ -31,7 +31,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A write beyond the limit of file sizes is then an error like any other, not the process's end.
+  // A write beyond the limit of file sizes then returns an error and does not end the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);

@@ -1,6 +1,6 @@
-// `--token-budget auto` and `time`, `--tbt-slo-ms`: from the goal to numbers in EngineOptions, by
-// the machine profile that is kept for the model, or else by one that is measured now in some ten
-// seconds and kept. docs/token-budget.md tells users.
+// Turns the goals of `--token-budget auto|time` and `--tbt-slo-ms` into numbers in EngineOptions.
+// Reads the stored machine profile of the model. If there is none, measures the machine (about
+// ten seconds) and stores the profile. docs/token-budget.md is the page for users.
 // Owner: a command. Threads: the engine's.
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace sluice {
 
-// Returns the options to load the engine with; those with a number as budget are left alone. The
-// choice and its reason go to the log. A snapshot of `snapshot save` collects the profile that is
-// kept, whatever the budget. kInvalidArgument for a goal that cannot be met.
+// Returns the options to load the engine with. Options that state the budget as a number are not
+// changed. Logs the choice and its reason. `snapshot save` collects the stored profile with every
+// budget. kInvalidArgument for a goal that cannot be met.
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
                                         Device& device, ThreadPool& pool, const Clock& clock,
                                         Snapshot& snapshot);

@@ -40,7 +40,7 @@ class ApiService final : public http::Handler {
     std::string model_name;
     std::string version;
     int workers = 2;
-    // Calls that may wait to be parsed and tokenized; one more is answered 429.
+    // Calls that may wait to be parsed and tokenized; further calls are answered 429.
     std::size_t max_waiting_calls = 1024;
     OriginPolicy origins;
     UnknownFields unknown_fields = UnknownFields::kIgnore;

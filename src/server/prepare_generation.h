@@ -44,7 +44,7 @@ struct PreparedGeneration {
 
 // `key_name`: whose API key it is, empty without keys. Its prompts share no cached block with those
 // of other keys.
-// Ends with the error of `stop` when that says so.
+// Returns the error of `stop` as soon as it asks to stop.
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
                                                  std::string_view key_name,
                                                  const StopCheck& stop = {});

@@ -18,7 +18,7 @@ struct TokenizeReply {
   std::vector<IgnoredField> ignored_fields;
 };
 
-// Ends with the error of `stop` when that says so.
+// Returns the error of `stop` as soon as it asks to stop.
 ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
                                          UnknownFields unknown, const StopCheck& stop = {});
 ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,

@@ -5,8 +5,8 @@
 //   if (auto bytes = snapshot.find(kind, key)) -> restored(kind), or rejected(kind, reason)
 //   else, or after rejected(): make it natively, then offer(kind, key, how to encode it)
 //
-// A section that does not fit is told in one line that names the snapshot, the section and the
-// reason; a section that --snapshot auto simply does not have yet is not worth a line. Owner: the
+// One log line tells of each section that does not fit, with the snapshot's name, the section and
+// the reason. A section that --snapshot auto does not have yet gets no line. Owner: the
 // command; it outlives whatever uses found bytes in place. Threads: one at a time: the engine's
 // thread while it loads and collects, then any.
 #pragma once
