@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 
+// Texts between markers that were no call, after which the rest of the answer is text. Each costs
+// time in proportion to the answer, on the event loop, so an answer full of markers would be slow.
+constexpr int kMaxFailures = 100;
+
 }  // namespace
 
 void ToolCallStream::push(std::string_view text, std::string& content,
@@ -22,6 +26,7 @@ void ToolCallStream::push(std::string_view text, std::string& content,
   if (format_->begin.empty()) return decide_whole(content);
   while (state_ == State::kText ? next_marker(content) : next_end(calls)) {
   }
+  if (failures_ >= kMaxFailures) pass_through(content);
 }
 
 void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) {
@@ -30,6 +35,7 @@ void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) 
     give_up_call(content);
     while (state_ == State::kText ? next_marker(content) : next_end(calls)) {
     }
+    if (failures_ >= kMaxFailures) pass_through(content);
   }
   if (state_ == State::kWhole) {
     std::string_view body =
@@ -110,6 +116,7 @@ bool ToolCallStream::next_end(std::vector<ToolCall>& calls) {
       return true;
     }
     searched_ = at + 1;
+    if (++failures_ >= kMaxFailures) return false;
   }
 }
 
@@ -131,6 +138,17 @@ bool ToolCallStream::take_body(std::string_view body, std::vector<ToolCall>& cal
 void ToolCallStream::give_up_call(std::string& content) {
   put(format_->begin, content);
   state_ = State::kText;
+  ++failures_;
+}
+
+// Everything from here on is content.
+void ToolCallStream::pass_through(std::string& content) {
+  if (state_ == State::kCall) put(format_->begin, content);
+  content += space_;
+  space_.clear();
+  content += buffer_;
+  buffer_.clear();
+  state_ = State::kPassThrough;
 }
 
 // White space waits until it is known whether a call follows.

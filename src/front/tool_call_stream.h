@@ -1,6 +1,7 @@
 // ToolCallStream: splits the text of one answer into content and tool calls, as it comes. Text that
 // may be part of a call is held back until that is decided; text between two markers that is no
-// call comes out as content, unchanged. White space beside a call is dropped.
+// call comes out as content, unchanged. White space beside a call is dropped. After a hundred such
+// texts the rest of the answer is content, so the time is linear in the answer's length.
 // Owner: a choice. One thread. Format and parameters must outlive it.
 #pragma once
 
@@ -31,12 +32,14 @@ class ToolCallStream {
   bool next_end(std::vector<ToolCall>& calls);
   bool take_body(std::string_view body, std::vector<ToolCall>& calls);
   void give_up_call(std::string& content);
+  void pass_through(std::string& content);
   void put(std::string_view text, std::string& content);
 
   const ToolFormat* format_;
   const ToolParameters* parameters_;
   State state_ = State::kText;
   bool any_call_ = false;
+  int failures_ = 0;          // texts between markers that were no call
   std::string buffer_;        // not decided; in kCall the text behind `begin`
   std::string space_;         // white space that a call would drop
   std::size_t searched_ = 0;  // in kCall: no end marker that completes a call before this

@@ -101,5 +101,24 @@ TEST(ToolCallStream, TextIsHeldBackOnlyWhileItMayBeACall) {
   EXPECT_THAT(calls, ElementsAre(ToolCall{"f", "{}"})) << "not only at the end of the answer";
 }
 
+// Each of these would take minutes if every marker cost time in proportion to the answer.
+TEST(ToolCallStream, AnswersFullOfMarkersAreTextInLinearTime) {
+  std::string begins;
+  std::string ends = "<tool_call>";
+  std::string pairs;
+  for (int i = 0; i < 100'000; ++i) {
+    begins += "<tool_call>";
+    ends += "</tool_call> ";
+    pairs += "<tool_call>{</tool_call>";
+  }
+  for (const std::string& answer : {begins, ends, pairs}) {
+    for (const std::uint64_t seed : {0U, 1U}) {
+      const Split out = split("hermes", answer, seed);
+      EXPECT_TRUE(out.content == answer) << answer.substr(0, 30);
+      EXPECT_TRUE(out.calls.empty());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice
