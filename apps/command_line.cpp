@@ -126,6 +126,10 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->group(group);
   add_warm_options(*command, arguments.warm);
   command
+      ->add_flag("--verify", arguments.verify,
+                 "compare the snapshot's canary before the server is ready, not when it is idle")
+      ->group(group);
+  command
       ->add_option("--tool-call-parser", arguments.parsers.tool_calls,
                    "the format of the model's tool calls: auto (from the chat template), none, or "
                    "a name such as hermes (auto)")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/canary.h"
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
 #include "base/log.h"
@@ -63,8 +64,7 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
                                                    StartupTimeline& timeline,
-                                                   const AnswerParsers& parsers,
-                                                   const WarmOptions& warm) {
+                                                   const ServedEngineOptions& served) {
   clock_ = &clock;
   ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options.snapshot, clock));
   timeline.mark("snapshot");
@@ -79,27 +79,37 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(model_,
                    load_served_model(directory, name, unix_seconds(), facts_of(loaded), snapshot_));
-  choose_tool_format(parsers.tool_calls, *model_);
-  model_->reasoning_format = find_reasoning_format(parsers.reasoning);  // nullptr for "none"
+  choose_tool_format(served.parsers.tool_calls, *model_);
+  model_->reasoning_format = find_reasoning_format(served.parsers.reasoning);  // nullptr for "none"
   timeline.mark(span_name(model_->tokenizer_source));
   RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
   timeline.mark("warm-up");
-  ASSIGN_OR_RETURN(warm_, start_warm(warm, warm_facts_, *engine_, *model_, snapshot_));
+  ASSIGN_OR_RETURN(warm_, start_warm(served.warm, warm_facts_, *engine_, *model_, snapshot_));
   warm_restored_ = warm_.num_ready(*engine_) == warm_.size();
   if (!warm_.empty()) timeline.mark("warm prompts");
+  if (served.canary == CanaryTime::kBeforeReady) {
+    RETURN_IF_ERROR(compare_canary());
+    timeline.mark("canary");
+  }
   return std::move(loaded.engine);
 }
 
-std::optional<Request> ServedEngine::when_idle() {
+Status ServedEngine::compare_canary() {
+  canary_checked_ = true;
+  return check_canary(*engine_, *clock_, warm_facts_, snapshot_);
+}
+
+Result<std::optional<Request>> ServedEngine::when_idle() {
+  if (!canary_checked_) RETURN_IF_ERROR(compare_canary());
   if (auto request = warm_.next_missing(*engine_, *model_, next_own_++, clock_->now())) {
-    return request;
+    return std::optional<Request>(std::move(request));
   }
   if (!warm_restored_ && !warm_.empty()) {
     log_info(fmt::format("warm prompts: {} of {} in memory, {} tokens in all",
                          warm_.num_ready(*engine_), warm_.size(), warm_.num_tokens()));
   }
   keep_snapshot();
-  return std::nullopt;
+  return std::optional<Request>();
 }
 
 // Empty when there is nothing new to keep, or it is too large for the cache folder.

@@ -29,6 +29,14 @@ struct AnswerParsers {
   std::string reasoning = "none";
 };
 
+enum class CanaryTime : std::uint8_t { kWhenIdle, kBeforeReady };
+
+struct ServedEngineOptions {
+  AnswerParsers parsers;
+  WarmOptions warm;
+  CanaryTime canary = CanaryTime::kWhenIdle;
+};
+
 class ServedEngine {
  public:
   // `urgent`: the work that the engine's threads yield to; null = none. REQUIRES: it outlives this.
@@ -40,17 +48,19 @@ class ServedEngine {
   // Call once. Errors name file, field or option.
   Result<std::unique_ptr<Engine>> load(const std::string& directory, const std::string& name,
                                        const EngineOptions& options, const Clock& clock,
-                                       StartupTimeline& timeline, const AnswerParsers& parsers = {},
-                                       const WarmOptions& warm = {});
+                                       StartupTimeline& timeline,
+                                       const ServedEngineOptions& served = {});
   // For ThreadedEngineLoop: the request that computes the next warm prompt. After the last one,
   // everything that the start made and the next one may use goes into the cache folder: the
   // engine's thread encodes it, and a thread of its own writes it. The destructor waits for it.
-  std::optional<Request> when_idle();
+  // First of all the snapshot's canary is compared, unless load() did: an error if it differs.
+  Result<std::optional<Request>> when_idle();
 
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
+  Status compare_canary();
   void keep_snapshot();
   std::vector<std::byte> warm_image();
 
@@ -64,6 +74,7 @@ class ServedEngine {
   CacheConfig cache_config_;
   WarmFacts warm_facts_;
   WarmPrompts warm_;
+  bool canary_checked_ = false;
   bool warm_restored_ = false;  // all of them, from the snapshot
   RequestId next_own_ = kFirstOperatorId;
   std::thread keeper_;

@@ -102,9 +102,11 @@ class Server {
 
   // On the engine's thread.
   Result<std::unique_ptr<Engine>> load() {
-    ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                     loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
-                                  timeline_, arguments_.parsers, settings_.warm));
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<Engine> engine,
+        loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_, timeline_,
+                     {arguments_.parsers, settings_.warm,
+                      arguments_.verify ? CanaryTime::kBeforeReady : CanaryTime::kWhenIdle}));
     loop_.post([this] {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});

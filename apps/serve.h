@@ -35,6 +35,7 @@ struct ServeArguments {
   bool strict_fields = false;
   AnswerParsers parsers;
   WarmArguments warm;
+  bool verify = false;
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";

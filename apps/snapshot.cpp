@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/canary.h"
 #include "apps/exit_code.h"
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
@@ -120,6 +121,8 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
   if (!snapshot.has_offers()) {
     return invalid_argument("snapshot: there is nothing to save; leave --enforce-eager out");
   }
+  RETURN_IF_ERROR(
+      check_canary(engine, clock, warm_facts(arguments.model, options, *local), snapshot));
   snapshot.offer(kModelSection, *std::move(content), [&]() -> Result<std::vector<std::byte>> {
     const std::string name = directory_name(arguments.model);
     const auto bytes = std::as_bytes(std::span(name));

@@ -118,7 +118,7 @@ struct ThreadedEngineLoop::Impl {
   void run(const Make& make);
   bool wait_and_take();
   std::optional<TimePoint> wake_at() const;
-  void call_when_idle();
+  Status call_when_idle();
   void take_submissions();
   void apply_taken();
   Status step();
@@ -175,7 +175,7 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   last_work = clock.now();
   while (wait_and_take()) {
     apply_taken();
-    call_when_idle();
+    if (auto status = call_when_idle(); !status) return fail(std::move(status).error());
     const auto due = engine->wake_at();
     if (!engine->has_work() && !(due && *due <= clock.now())) {
       publish({}, nullptr);
@@ -196,18 +196,19 @@ std::optional<TimePoint> ThreadedEngineLoop::Impl::wake_at() const {
   return due ? std::min(*due, idle) : idle;
 }
 
-void ThreadedEngineLoop::Impl::call_when_idle() {
-  if (!when_idle || engine->has_work() || clock.now() - last_work < kIdle) return;
-  auto request = when_idle();
+Status ThreadedEngineLoop::Impl::call_when_idle() {
+  if (!when_idle || engine->has_work() || clock.now() - last_work < kIdle) return {};
+  ASSIGN_OR_RETURN(std::optional<Request> request, when_idle());
   if (!request) {
     when_idle = nullptr;
-    return;
+    return {};
   }
   CHECK(is_operators(request->id));
   last_work = clock.now();
   if (const Status added = engine->add_request(*std::move(request)); !added) {
     log_warning(fmt::format("a request of the engine's own cannot run: {}", added.error().message));
   }
+  return {};
 }
 
 // Sleeps while there is nothing to do. False: stop.

@@ -30,7 +30,7 @@ class ThreadedEngineLoop final : public EngineLoop {
         1024;  // unfinished requests, running or waiting; a further one is refused
   };
 
-  using WhenIdle = std::function<std::optional<Request>()>;
+  using WhenIdle = std::function<Result<std::optional<Request>>()>;
 
   // The time without a request after which `when_idle` is called.
   static constexpr std::chrono::seconds kIdle{1};
@@ -38,7 +38,7 @@ class ThreadedEngineLoop final : public EngineLoop {
   // `when_idle`: called on the engine's thread when nothing has run for kIdle; may be empty. It
   // returns a request of the operator's own (kFirstOperatorId), which runs beside clients' and
   // whose outputs go nowhere, and is called again at the next idle time; or nothing: it is not
-  // called again.
+  // called again. Its error makes the state kFailed.
   ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake,
                      WhenIdle when_idle = {});
   ~ThreadedEngineLoop() override;  // stops

@@ -458,10 +458,10 @@ TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
 TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
   std::atomic<int> calls = 0;
   std::atomic<bool> busy = true;
-  when_idle_ = [&]() -> std::optional<Request> {
+  when_idle_ = [&]() -> Result<std::optional<Request>> {
     EXPECT_FALSE(busy);
     ++calls;
-    return std::nullopt;
+    return std::optional<Request>();
   };
   gate_.close();
   start();
@@ -481,10 +481,9 @@ TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
 // The engine's own requests run when it is idle, and clients see nothing of them.
 TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
   std::atomic<int> calls = 0;
-  when_idle_ = [&]() -> std::optional<Request> {
-    if (++calls > 2) return std::nullopt;
-    Request own = request(kFirstOperatorId + static_cast<RequestId>(calls), 20, 1);
-    return own;
+  when_idle_ = [&]() -> Result<std::optional<Request>> {
+    if (++calls > 2) return std::optional<Request>();
+    return std::optional(request(kFirstOperatorId + static_cast<RequestId>(calls), 20, 1));
   };
   start();
   poll([&] { return calls == 3; });
@@ -492,6 +491,13 @@ TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
   await_ends(1);
   ASSERT_EQ(seen_.size(), 1U);
   EXPECT_EQ(seen_.begin()->first.first, 1U);
+}
+
+TEST_F(ThreadedEngineLoopTest, AnErrorWhenIdleFailsTheEngine) {
+  when_idle_ = []() -> Result<std::optional<Request>> { return internal_error("wrong logits"); };
+  start();
+  await_state(EngineState::kFailed);
+  EXPECT_EQ(loop_->failure()->message, "wrong logits");
 }
 
 TEST_F(ThreadedEngineLoopTest, AnIdleLoopSleeps) {

@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 6> kKinds = {
-    &kModelSection,     &kMachineProfileSection, &kGraphsSection,
-    &kTokenizerSection, &kChatTemplatesSection,  &kWarmPromptsSection};
+constexpr std::array<const SectionKind*, 7> kKinds = {
+    &kModelSection,         &kMachineProfileSection, &kGraphsSection, &kTokenizerSection,
+    &kChatTemplatesSection, &kWarmPromptsSection,    &kCanarySection};
 
 }  // namespace
 

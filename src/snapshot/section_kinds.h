@@ -37,6 +37,8 @@ inline constexpr SectionKind kChatTemplatesSection{
     "chat-templates", 1, "the texts of the chat templates and of the special tokens"};
 // The KV blocks of prompts that the operator gives (front/warm_image.h).
 inline constexpr SectionKind kWarmPromptsSection{"warm-prompts", 1, "KV blocks of warm prompts"};
+// The checksum of a short input's logits (apps/canary.h).
+inline constexpr SectionKind kCanarySection{"canary", 1, "the checksum of a short input's logits"};
 
 std::span<const SectionKind* const> section_kinds();
 // Null for a kind that this version does not know.

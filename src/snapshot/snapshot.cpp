@@ -138,16 +138,23 @@ std::vector<std::string> Snapshot::collected() const {
   return kinds;
 }
 
+void Snapshot::discard() {
+  offers_.clear();
+  if (mode_ != SnapshotMode::kAuto) return;
+  remove_auto_snapshot(auto_path_);
+  mode_ = SnapshotMode::kOff;
+}
+
 void Snapshot::settle() {
   if (file_) {
-    if (const Status sound = file_->verify(); !sound) {
-      const std::string& damage = sound.error().message;
+    const std::vector<Error> damage = file_->find_damage();
+    for (const Error& error : damage) {
       const bool told = std::ranges::any_of(outcomes_, [&](const SectionOutcome& outcome) {
-        return outcome.reason == without_prefix(damage);
+        return outcome.reason == without_prefix(error.message);
       });
-      if (!told) log_warning(damage);
-      if (mode_ == SnapshotMode::kAuto) remove_auto_snapshot(auto_path_);
+      if (!told) log_warning(error.message);
     }
+    if (!damage.empty() && mode_ == SnapshotMode::kAuto) remove_auto_snapshot(auto_path_);
   }
   if (mode_ == SnapshotMode::kAuto && !offers_.empty()) keep();
 }

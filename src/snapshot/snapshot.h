@@ -55,6 +55,8 @@ class Snapshot {
 
   SnapshotMode mode() const { return mode_; }
   const SnapshotModel& model() const { return model_; }
+  // The file that is read; empty: none.
+  std::string path() const { return file_ ? file_->path() : std::string(); }
 
   // Whether the file has a section of this kind, whatever its key: a key may cost much to find.
   bool has_kind(const SectionKind& kind) const;
@@ -68,6 +70,9 @@ class Snapshot {
   // collect(); what it refers to must live until then.
   using Encode = std::function<Result<std::vector<std::byte>>()>;
   void offer(const SectionKind& kind, SnapshotKey key, Encode encode);
+
+  // The file is not to be trusted: kAuto removes it, and keeps nothing of this start.
+  void discard();
 
   bool has_offers() const { return !offers_.empty(); }
   // Encodes what was offered and the file lacks. Errors of a section are told, and it is left out.

@@ -138,14 +138,23 @@ Status SnapshotFile::verify_piece(const SnapshotSection& section, std::size_t pi
   return damaged(section.blob);
 }
 
-Status SnapshotFile::verify() {
+std::vector<Error> SnapshotFile::find_damage() {
+  std::vector<Error> damage;
   for (std::size_t blob = 0; blob < table_.blobs.size(); ++blob) {
-    if (!verified_[blob]) RETURN_IF_ERROR(verify_blob(blob));
+    if (verified_[blob]) continue;
+    if (Status sound = verify_blob(blob); !sound) damage.push_back(std::move(sound).error());
   }
-  if (file_.faulted()) {
-    return invalid_argument(fmt::format("snapshot {} became shorter while it was used", path_));
+  if (damage.empty() && file_.faulted()) {
+    damage.push_back(
+        invalid_argument(fmt::format("snapshot {} became shorter while it was used", path_)));
   }
-  return {};
+  return damage;
+}
+
+Status SnapshotFile::verify() {
+  std::vector<Error> damage = find_damage();
+  if (damage.empty()) return {};
+  return std::move(damage.front());
 }
 
 }  // namespace sluice

@@ -41,7 +41,9 @@ class SnapshotFile {
 
   // Hashes one piece of a section's blob, for a reader that uses it piece by piece.
   Status verify_piece(const SnapshotSection& section, std::size_t piece) const;
-  // Hashes all blobs that bytes() has not hashed.
+  // Hashes all blobs that bytes() has not found sound: an error for each damaged one.
+  std::vector<Error> find_damage();
+  // The first of them.
   Status verify();
 
  private:

@@ -150,6 +150,25 @@ TEST_F(SnapshotSessionTest, DamageOfUnusedBytesIsToldAndAutoBeginsAnew) {
   EXPECT_FALSE(std::filesystem::exists(auto_path()));
 }
 
+TEST_F(SnapshotSessionTest, EachDamagedSectionIsTold) {
+  for (const char* dtype : {"bf16", "f32", "f16"}) {
+    Snapshot snapshot = open({SnapshotMode::kAuto});
+    start(snapshot, dtype);
+  }
+  std::string bytes = read_file(auto_path(), 1 << 20).value();
+  for (const char* contents : {"made of bf16", "made of f32"}) {
+    const std::size_t at = bytes.find(contents);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 100] = 'x';
+  }
+  ASSERT_TRUE(write_file(auto_path(), bytes));
+  testing::internal::CaptureStderr();
+  Snapshot snapshot = open({SnapshotMode::kAuto});
+  EXPECT_EQ(start(snapshot, "f16"), "made of f16");
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 2) << told;
+}
+
 TEST_F(SnapshotSessionTest, RejectedBytesAreToldAndMadeAgain) {
   Snapshot first = open({SnapshotMode::kAuto});
   start(first, "bf16");

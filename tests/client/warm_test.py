@@ -91,8 +91,10 @@ def test_a_snapshot_has_warm_prompts_ready_at_start(files):
                             "--warm", str(files / "chat.json")],
                            capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
     assert saved.returncode == 0 and "warm-prompts" in saved.stdout, saved
-    with serve(files, "--snapshot", snapshot) as server:
+    with serve(files, "--snapshot", snapshot, "--verify") as server:
+        await_line(server, "ready: ")
         assert "warm prompts: 1 of 1 in memory" in server.stderr()
+        assert "canary" in server.stderr()
         check_neighbours(server, cold)
     # Other blocks, other contents: told, and right.
     with serve(files, "--snapshot", snapshot, "--dtype", "f32") as server:

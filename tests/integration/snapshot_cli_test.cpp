@@ -20,6 +20,7 @@
 
 #include "base/file.h"
 #include "snapshot/snapshot_file.h"
+#include "snapshot/snapshot_writer.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/subprocess.h"
@@ -136,14 +137,15 @@ TEST_F(SnapshotCliTest, SecondStartParsesNoTokenizerJson) {
 TEST_F(SnapshotCliTest, SavesInspectsAndVerifies) {
   const ProcessResult saved = save();
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
-  EXPECT_THAT(saved.out, HasSubstr("saved graphs, model in"));
+  EXPECT_THAT(saved.out, HasSubstr("saved graphs, canary, model in"));
 
   const ProcessResult text = run({"snapshot", "inspect", file_});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, AllOf(HasSubstr("graphs (version 1)"), HasSubstr("max-num-seqs: 4")));
   const json inspected = json::parse(run({"snapshot", "inspect", file_, "--json"}).out);
-  ASSERT_EQ(inspected["sections"].size(), 2U);
-  EXPECT_EQ(inspected["sections"][1]["kind"], "model");
+  ASSERT_EQ(inspected["sections"].size(), 3U);
+  EXPECT_EQ(inspected["sections"][1]["kind"], "canary");
+  EXPECT_EQ(inspected["sections"][2]["kind"], "model");
   EXPECT_EQ(inspected["bytes"], std::filesystem::file_size(file_));
   EXPECT_EQ(inspected["sections"][0]["depends_on"]["max-num-seqs"], "4");
 
@@ -187,7 +189,7 @@ TEST_F(SnapshotCliTest, SectionsForOtherOptionsAreAdded) {
   ASSERT_EQ(save({"--add", "--dtype", "bf16"}).exit_code, 0);
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->table().sections.size(), 3U) << "graphs twice, the model once";
+  EXPECT_EQ(file->table().sections.size(), 5U) << "graphs and canary twice, the model once";
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_}).err), IsEmpty());
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_, "--dtype", "bf16"}).err), IsEmpty());
 }
@@ -249,12 +251,53 @@ TEST_F(SnapshotCliTest, DamageInASectionForAnotherStartIsToldToo) {
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
   std::string bytes = content_of(file_);
-  const std::size_t unused = file->table().blobs[file->table().sections.back().blob].offset;
+  std::size_t blob = 0;
+  for (const SnapshotSection& section : file->table().sections) {
+    if (section.kind == "graphs") blob = section.blob;  // the last one is the old one
+  }
+  const std::size_t unused = file->table().blobs[blob].offset;
   bytes[unused + 50] = static_cast<char>(bytes[unused + 50] ^ 1);
   folder_.write("f.snapshot", bytes);
   expect_told("section 'graphs' is damaged");
   EXPECT_EQ(run({"snapshot", "inspect", file_}).exit_code, 1);
   EXPECT_EQ(run({"snapshot", "verify", file_, model_.path()}).exit_code, 1);
+}
+
+// A start on a machine without a profile measures first, unless the file has one.
+TEST_F(SnapshotCliTest, TheMachineProfileTravelsAlong) {
+  ASSERT_EQ(save({"--token-budget", "auto"}).exit_code, 0);
+  const TempDirectory other;
+  setenv("XDG_CACHE_HOME", other.path().c_str(), 1);
+  const ProcessResult result = generate({"--snapshot", file_, "--token-budget", "auto"});
+  EXPECT_EQ(tokens(result), expected_);
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("makes a better one")));
+  EXPECT_THAT(snapshot_lines(result.err), IsEmpty());
+  json inspected = json::parse(run({"snapshot", "inspect", file_, "--json"}).out);
+  EXPECT_EQ(inspected["sections"][0]["kind"], "machine-profile") << inspected;
+  EXPECT_EQ(inspected["sections"][0]["depends_on"]["threads"], "1");
+}
+
+// A file whose checksum is not this engine's: the server does not come up.
+TEST_F(SnapshotCliTest, AWrongCanaryEndsTheStart) {
+  ASSERT_EQ(run({"snapshot", "save", "models/demo", "-o", file_, "--threads", "1"}).exit_code, 0);
+  auto file = SnapshotFile::open(file_);
+  ASSERT_TRUE(file);
+  std::vector<std::vector<std::byte>> contents;
+  std::vector<NewSection> sections;
+  for (const SnapshotSection& section : file->table().sections) {
+    auto& bytes = contents.emplace_back(file->copy(section).value());
+    if (section.kind == "canary") bytes[0] ^= std::byte(1);
+  }
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    const SnapshotSection& section = file->table().sections[i];
+    sections.push_back({section.kind, section.version, section.key, contents[i]});
+  }
+  const std::string wrong = folder_.file("wrong.snapshot");
+  ASSERT_TRUE(write_snapshot(wrong, sections, {}));
+  const ProcessResult served = run({"serve", "models/demo", "--port", "0", "--threads", "1",
+                                    "--verify", "--access-log", "off", "--snapshot", wrong});
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.err, AllOf(HasSubstr(wrong), HasSubstr("the canary's logits are not those")));
 }
 
 TEST_F(SnapshotCliTest, VerifyTellsOtherWeights) {
