@@ -14,6 +14,9 @@
 namespace sluice {
 namespace {
 
+// Work that is repeated is cheaper than that of GrammarLimits::work.
+constexpr std::size_t kRepeatedWork = 10;
+
 using StateSet = std::vector<std::int32_t>;  // of an Nfa, sorted
 
 struct StateSetHash {
@@ -227,14 +230,25 @@ class AutomatonBuilder {
     });
   }
 
-  // States that never reach the end of their rule lose their edges. From the last state to the
-  // first, because edges mostly lead to later states.
+  // Counts work that is repeated until nothing changes.
+  Status repeat_work(std::size_t units) {
+    work_ += units;
+    if (work_ > kRepeatedWork * limits_.work) return too_large("can be checked in bounded time");
+    return meter_.spend(units);
+  }
+
+  // States that never reach the end of their rule lose their edges. Passes go backward and forward
+  // in turn, because edges and calls mostly lead to later states or mostly to earlier ones.
   Status drop_dead_states() {
     live_.assign(out_.final_.size(), 0);
+    bool backward = false;
     for (bool changed = true; changed;) {
       changed = false;
-      RETURN_IF_ERROR(meter_.spend(out_.next_.size() / 16 + 1));
-      for (auto state = static_cast<std::int32_t>(live_.size()) - 1; state >= 0; --state) {
+      backward = !backward;
+      RETURN_IF_ERROR(repeat_work(live_.size()));
+      const auto states = static_cast<std::int32_t>(live_.size());
+      for (std::int32_t i = 0; i < states; ++i) {
+        const std::int32_t state = backward ? states - 1 - i : i;
         if (is_live(state) || !finds_end(state)) continue;
         live_[static_cast<std::size_t>(state)] = 1;
         changed = true;
@@ -274,13 +288,14 @@ class AutomatonBuilder {
 
   // Whether a rule matches the empty text, for all rules: found by repetition until nothing
   // changes. `reached` has the states that are reached without a byte.
-  void find_nullable(std::vector<StateSet>& reached) {
+  Status find_nullable(std::vector<StateSet>& reached) {
     const std::size_t rules = out_.rule_starts_.size();
     reached.resize(rules);
     nullable_.assign(rules, 0);
     for (bool changed = true; changed;) {
       changed = false;
       for (std::size_t rule = 0; rule < rules; ++rule) {
+        RETURN_IF_ERROR(repeat_work(1 + reached[rule].size() * reached[rule].size()));
         reached[rule] = {out_.rule_starts_[rule]};
         bool ends = false;
         for (std::size_t i = 0; i < reached[rule].size(); ++i) {
@@ -298,6 +313,7 @@ class AutomatonBuilder {
         changed = true;
       }
     }
+    return {};
   }
 
   std::size_t rule_of(std::int32_t start) const {
@@ -308,7 +324,7 @@ class AutomatonBuilder {
 
   Status refuse_left_recursion() {
     std::vector<StateSet> reached;
-    find_nullable(reached);
+    RETURN_IF_ERROR(find_nullable(reached));
     const std::size_t rules = reached.size();
     std::vector<std::vector<std::size_t>> first_calls(rules);
     for (std::size_t rule = 0; rule < rules; ++rule) {
