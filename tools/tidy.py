@@ -40,7 +40,7 @@ INCLUDES = {
     "device/cuda": ["base", "tensor", "device"],
     "checkpoint": ["base", "tensor", "device"],
     "model": ["base", "tensor", "device", "checkpoint", "request"],
-    "sampling": ["base", "tensor", "request"],
+    "sampling": ["base", "tensor", "request", "grammar"],
     "engine": ["base", "snapshot", "request", "kv", "scheduler", "tensor", "device", "checkpoint",
                "model", "sampling"],
     "workload": ["base"],
@@ -48,11 +48,11 @@ INCLUDES = {
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "metrics": ["base"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
-              "engine"],
+              "engine", "grammar"],
     "http": ["base"],
     "loadgen": ["base", "request", "http", "workload", "engine"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
-               "front", "http"],
+               "front", "http", "grammar"],
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.

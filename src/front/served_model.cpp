@@ -52,7 +52,8 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
                      .limits = facts.limits,
                      .kv_identity = std::move(facts.kv_identity),
                      .block_size = facts.block_size,
-                     .warm_names = {}};
+                     .warm_names = {},
+                     .grammars = std::make_unique<GrammarCompiler>()};
 }
 
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,

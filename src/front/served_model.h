@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "front/reasoning_stream.h"
 #include "front/text_sections.h"
 #include "front/tool_format.h"
+#include "grammar/grammar_compiler.h"
 #include "kv/block_hash.h"
 #include "model/generation_defaults.h"
 #include "tokenizer/tokenizer.h"
@@ -51,6 +53,8 @@ struct ServedModel {
   std::int32_t block_size = 0;
   // The names of the blocks of warm prompts (warm_prompts.h), sorted: all tenants share these.
   std::vector<Hash128> warm_names;
+  // Any thread may use it: it has its own locks.
+  std::unique_ptr<GrammarCompiler> grammars = std::make_unique<GrammarCompiler>();
 };
 
 EngineFacts facts_of(const LoadedEngine& loaded);

@@ -13,7 +13,10 @@ Error failure_of(FinishReason reason) {
           "max_tokens");
     case FinishReason::kNoAdapter:
       return unavailable("the adapter could not be loaded; the server's log has the cause");
-    default: return internal_error("the model gave logits that are not finite");
+    default:
+      return internal_error(
+          "the model gave logits that are not finite, or the grammar, allowed_token_ids and "
+          "bad_words of the request together leave no token");
   }
 }
 

@@ -13,7 +13,7 @@ enum class FinishReason : std::uint8_t {
   kStop,       // a stop id, the end-of-sequence id or a stop string
   kLength,     // max_tokens or the context is used up
   kCancelled,  // the client disconnected or cancelled the request
-  kError,      // the logits were not finite
+  kError,      // the logits were not finite, or the masks of the request left no token
   kNoMemory,   // even alone it has no room in the KV memory that is left
   kNoAdapter,  // its adapter could not be loaded
 };

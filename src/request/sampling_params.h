@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "base/token_id.h"
 
 namespace sluice {
+
+class TokenGrammar;
 
 struct SamplingParams {
   // At least 1. Counts the output tokens of a sequence's whole life, across preemptions.
@@ -33,6 +36,10 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<TokenId> allowed_token_ids;       // no other token is sampled; empty = all may be
   std::vector<std::vector<TokenId>> bad_words;  // the output contains none of these sequences
+
+  // The output is a text of this grammar, or the beginning of one when it is cut; null: any text.
+  // Shared by all sequences that keep to the same grammar, and by the cache of grammars.
+  std::shared_ptr<const TokenGrammar> grammar;
 
   std::vector<std::string> stop;  // matched on text, by the owner of the detokenizer
   std::vector<TokenId> stop_token_ids;

@@ -19,8 +19,18 @@ float clamp_finite(float value) {
 }
 
 void apply_mask(const std::uint32_t* mask, std::span<float> logits) {
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (((mask[i / 32] >> (i % 32)) & 1U) == 0) logits[i] = kMinusInfinity;
+  for (std::size_t first = 0; first < logits.size(); first += 32) {
+    const std::uint32_t word = mask[first / 32];
+    if (word == ~0U) continue;
+    const std::span<float> block =
+        logits.subspan(first, std::min<std::size_t>(32, logits.size() - first));
+    if (word == 0) {
+      std::ranges::fill(block, kMinusInfinity);
+      continue;
+    }
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (((word >> i) & 1U) == 0) block[i] = kMinusInfinity;
+    }
   }
 }
 
@@ -66,6 +76,12 @@ void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int3
   slot.stop_token_ids = params.stop_token_ids;
   make_mask(params.allowed_token_ids, options_.vocab_size, slot.allowed);
   slot.bad_words.assign(params.bad_words, output);
+  slot.grammar.assign(params.grammar);
+  slot.grammar_ended = false;
+  if (slot.grammar.active()) {
+    slot.grammar_mask.resize((static_cast<std::size_t>(options_.vocab_size) + 31) / 32);
+    for (const TokenId token : output) accept(slot, token);
+  }
   if (slot.penalizes()) {
     slot.counts.reset(options_.vocab_size, options_.max_model_len, prompt, output);
   }
@@ -116,14 +132,48 @@ void Sampler::score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) 
 
 void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out) {
   CHECK(rows.size() == out.size());
-  for_each_row(rows.size(),
-               [&](std::size_t i, Scratch& scratch) { sample_row(rows[i], scratch, out[i]); });
+  for_each_row(rows.size(), [&](std::size_t i, Scratch& scratch) {
+    // No slot occurs twice, so that tasks change different slots.
+    Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
+    if (slot.grammar.active()) make_grammar_mask(slot);
+    sample_row(rows[i], scratch, out[i]);
+  });
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
     if (out[i].failed) continue;
     if (slot.penalizes()) slot.counts.add_output(out[i].token);
     slot.bad_words.add_output(out[i].token);
+    if (slot.grammar.active()) accept(slot, out[i].token);
   }
+}
+
+bool Sampler::is_eos(TokenId token) const {
+  return std::ranges::find(options_.eos_ids, token) != options_.eos_ids.end();
+}
+
+void Sampler::make_grammar_mask(Slot& slot) const {
+  if (slot.grammar_ended) {
+    std::ranges::fill(slot.grammar_mask, 0U);
+  } else {
+    slot.grammar.fill(slot.grammar_mask);
+  }
+  // The end is no text, even if the vocabulary gives it one.
+  for (const TokenId id : options_.eos_ids) {
+    slot.grammar_mask[static_cast<std::size_t>(id) / 32] &= ~(1U << (id % 32));
+  }
+  slot.only_end =
+      std::ranges::all_of(slot.grammar_mask, [](std::uint32_t word) { return word == 0; });
+  if (!slot.grammar_ended && !slot.grammar.can_end()) return;
+  for (const TokenId id : options_.eos_ids) {
+    slot.grammar_mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32);
+  }
+}
+
+void Sampler::accept(Slot& slot, TokenId token) const {
+  if (slot.grammar_ended) return;
+  slot.grammar_ended = is_eos(token);
+  // If a grammar overflows here, its next mask is empty, and the row fails alone.
+  if (!slot.grammar_ended) static_cast<void>(slot.grammar.accept(token));
 }
 
 void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const {
@@ -150,10 +200,12 @@ void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out
 
 void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const {
   if (row.allowed != nullptr) apply_mask(row.allowed, logits);
+  if (slot.grammar.active()) apply_mask(slot.grammar_mask.data(), logits);
   if (!slot.allowed.empty()) apply_mask(slot.allowed.data(), logits);
   slot.bad_words.forbid(logits);
   const auto at = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
-  if (row.output_index < slot.min_tokens) {
+  const bool must_end = slot.grammar.active() && slot.only_end;
+  if (row.output_index < slot.min_tokens && !must_end) {
     for (const TokenId id : options_.eos_ids) at(id) = kMinusInfinity;
     for (const TokenId id : slot.stop_token_ids) at(id) = kMinusInfinity;
   }

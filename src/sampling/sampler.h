@@ -2,8 +2,8 @@
 // semantics follow vLLM:
 //
 //   1  log-probabilities, if requested: log-softmax of the model's logits
-//   2  token mask of the row; allowed ids; bad words; ids that min_tokens forbids (eos and stop
-//      ids, ignore_eos or not)
+//   2  token mask of the row; grammar; allowed ids; bad words; ids that min_tokens forbids (eos and
+//      stop ids, ignore_eos or not)
 //   3  logit bias, added
 //   4  repetition penalty (prompt and output: x > 0 ? x / r : x * r), frequency and presence
 //      penalty (output)
@@ -16,9 +16,12 @@
 // and results are reproducible. Sums are in double. A row whose logits are not all finite, or whose
 // mask leaves no token, fails alone.
 //
+// A grammar allows end-of-sequence ids where its text is whole. Where only the end is left,
+// min_tokens does not forbid it.
+//
 // Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
-// allocate nothing; assign() does on the first use of penalties, allowed ids or bad words in a
-// slot.
+// allocate nothing, except for grammars; assign() does on the first use of penalties, allowed ids
+// or bad words in a slot.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,7 @@
 
 #include "base/thread_pool.h"
 #include "base/token_id.h"
+#include "grammar/grammar_matcher.h"
 #include "request/sampling_params.h"
 #include "sampling/bad_words.h"
 #include "sampling/logits.h"
@@ -117,6 +121,10 @@ class Sampler {
     std::vector<TokenId> stop_token_ids;
     std::vector<std::uint32_t> allowed;  // as SampleRow::allowed; empty: all
     BadWords bad_words;
+    GrammarMatcher grammar;
+    std::vector<std::uint32_t> grammar_mask;  // of the next token
+    bool grammar_ended = false;               // its text is whole, and the sequence has ended
+    bool only_end = false;                    // no token but the end may follow
     TokenCounts counts;
 
     bool greedy() const { return temperature < 1e-5F; }
@@ -124,7 +132,7 @@ class Sampler {
       return repetition_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
     }
     bool edits(const SampleRow& row) const {
-      return row.allowed != nullptr || !allowed.empty() || !bad_words.empty() ||
+      return row.allowed != nullptr || !allowed.empty() || !bad_words.empty() || grammar.active() ||
              row.output_index < min_tokens || !logit_bias.empty() || penalizes();
     }
   };
@@ -135,6 +143,9 @@ class Sampler {
     std::vector<ScoredToken> tokens;
   };
 
+  void make_grammar_mask(Slot& slot) const;
+  void accept(Slot& slot, TokenId token) const;
+  bool is_eos(TokenId token) const;
   void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
   void score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const;
   // Runs `work(index, scratch)` for each row, split over the pool.

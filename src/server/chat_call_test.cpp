@@ -189,9 +189,7 @@ TEST(ParseChatCall, NeutralValuesOfUnservedFieldsAreAccepted) {
 
 TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
   const Fault faults[] = {
-      {R"("response_format":{"type":"json_object"})", "response_format", "\"json_object\"", true},
-      {R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format",
-       "ask for JSON in the prompt", true},
+      {R"("response_format":{"type":"xml"})", "response_format", "\"xml\"", true},
       {R"("tool_choice":"required")", "tool_choice", "only \"auto\" and \"none\"", true},
       {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice", "an object",
        true},
@@ -209,8 +207,8 @@ TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
       {R"("echo":true)", "echo", "continue_final_message", true},
       {R"("use_beam_search":true)", "use_beam_search", "use", true},
       {R"("length_penalty":0.5)", "length_penalty", "accepts only 1", true},
-      {R"("guided_json":{})", "guided_json", "constrained", true},
-      {R"("structured_outputs":{"regex":"a"})", "structured_outputs", "constrained", true},
+      {R"("structured_outputs":{"regex":"a","structural_tag":"b"})",
+       "structured_outputs.structural_tag", "constrain the whole answer", true},
       {R"("chat_template":"{{ x }}")", "chat_template", "own template", true},
       {R"("documents":[{"text":"x"}])", "documents", "chat_template_kwargs", true},
       {R"("stream":true,"stream_options":{"include_obfuscation":true})",
@@ -328,11 +326,67 @@ TEST(ParseChatCall, ListsOfIgnoredFieldsAreBounded) {
   EXPECT_EQ(call->ignored_fields.size(), kMaxIgnoredFields);
 }
 
+TEST(ParseChatCall, GrammarsComeUnderManyNames) {
+  struct Case {
+    const char* fields;
+    const char* field;
+    GrammarKind kind;
+    const char* text;
+  };
+  const Case cases[] = {
+      {R"("response_format":{"type":"json_object"})", "response_format", GrammarKind::kJsonObject,
+       ""},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+          "schema":{"type":"null"}}})",
+       "response_format.json_schema.schema", GrammarKind::kJsonSchema, R"({"type":"null"})"},
+      {R"("response_format":{"type":"json_object","schema":{"type":"null"}})",
+       "response_format.schema", GrammarKind::kJsonSchema, R"({"type":"null"})"},
+      {R"("structured_outputs":{"choice":["a","b"]})", "structured_outputs.choice",
+       GrammarKind::kChoice, R"(["a","b"])"},
+      {R"("structured_outputs":{"json_object":true})", "structured_outputs.json_object",
+       GrammarKind::kJsonObject, ""},
+      {R"("guided_json":"{\"type\": \"null\"}")", "guided_json", GrammarKind::kJsonSchema,
+       R"({"type":"null"})"},
+      {R"("guided_regex":"a+")", "guided_regex", GrammarKind::kRegex, "a+"},
+      {R"("guided_grammar":"root ::= \"a\"")", "guided_grammar", GrammarKind::kGbnf,
+       "root ::= \"a\""},
+      {R"("grammar":"root ::= \"a\"")", "grammar", GrammarKind::kGbnf, "root ::= \"a\""},
+      {R"("json_schema":true)", "json_schema", GrammarKind::kJsonSchema, "true"},
+  };
+  for (const Case& c : cases) {
+    const GenerationCall call = parsed(chat(c.fields));
+    ASSERT_TRUE(call.structured) << c.fields;
+    EXPECT_EQ(call.structured->field, c.field);
+    EXPECT_EQ(call.structured->spec.kind, c.kind) << c.fields;
+    EXPECT_EQ(call.structured->spec.text, c.text);
+  }
+  EXPECT_FALSE(parsed(chat(R"("grammar":"","response_format":{"type":"text"})")).structured);
+}
+
+TEST(ParseChatCall, GrammarsNameTheirFaults) {
+  const std::pair<const char*, const char*> faults[] = {
+      {R"("guided_regex":"a","grammar":"root ::= b")", "grammar"},
+      {R"("response_format":{"type":"json_object"},"guided_json":{})", "guided_json"},
+      {R"("response_format":{"type":"json_schema","json_schema":{}})",
+       "response_format.json_schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":5}})",
+       "response_format.json_schema.schema"},
+      {R"("guided_json":"{")", "guided_json"},
+      {R"("guided_regex":5)", "guided_regex"},
+      {R"("structured_outputs":{})", "structured_outputs"},
+      {R"("structured_outputs":{"json":{},"regex":"a"})", "structured_outputs.regex"},
+  };
+  for (const auto& [fields, param] : faults) {
+    const auto call = parse_chat_call(chat(fields));
+    ASSERT_FALSE(call) << fields;
+    EXPECT_EQ(call.error().param, param) << call.error().message;
+  }
+}
+
 TEST(ParseChatCall, KnownFieldsThatAreNotServedAreNeverIgnored) {
-  const auto call =
-      parse_chat_call(chat(R"("guided_json":{"type":"object"})"), UnknownFields::kIgnore);
+  const auto call = parse_chat_call(chat(R"("use_beam_search":true)"), UnknownFields::kIgnore);
   ASSERT_FALSE(call);
-  EXPECT_EQ(call.error().param, "guided_json");
+  EXPECT_EQ(call.error().param, "use_beam_search");
 }
 
 TEST(ParseChatCall, TokensAndTruncationNameTheirFaults) {

@@ -15,6 +15,7 @@
 #include "base/token_id.h"
 #include "front/prompt_truncation.h"
 #include "front/sampling_defaults.h"
+#include "grammar/grammar_compiler.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "server/ignored_fields.h"
@@ -37,6 +38,12 @@ struct ChatPart {
   JsonValue variables;  // an object: chat_template_kwargs; null = none
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+};
+
+// The grammar of the answers, and the field that asks for it.
+struct StructuredOutput {
+  GrammarSpec spec;
+  std::string field;
 };
 
 struct GenerationCall {
@@ -67,6 +74,8 @@ struct GenerationCall {
   std::optional<std::int32_t> truncate_prompt_tokens;
   TruncationSide truncation_side = TruncationSide::kLeft;
   std::vector<std::string> bad_words;  // become SamplingParams::bad_words with the tokenizer
+
+  std::optional<StructuredOutput> structured;  // becomes SamplingParams::grammar in a worker
 
   std::string user;        // the client that fair scheduling charges without an API key
   std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own

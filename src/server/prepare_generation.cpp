@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "front/answer_grammar.h"
 #include "front/sampling_defaults.h"
 #include "server/answer_size.h"
 #include "server/request_id.h"
@@ -111,6 +112,11 @@ ApiResult<void> make_echo(const Tokenizer& tokenizer, const GenerationCall& call
   return {};
 }
 
+ApiError grammar_error(const StructuredOutput& structured, const Error& error) {
+  if (error.code != ErrorCode::kInvalidArgument) return to_api_error(error);
+  return bad_field(structured.field, fmt::format("{}: {}", structured.field, error.message));
+}
+
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
                                    std::string_view salt, const StopCheck& stop) {
   const ServedModel& model = worker.model();
@@ -149,6 +155,12 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
     part.begins_inside_reasoning = begins_inside(
         *part.reasoning,
         model.tokenizer.decode(ids.last(std::min(kTail, ids.size())), SkipSpecialTokens::kNo));
+  }
+  if (call.structured) {
+    auto grammar = compile_answer_grammar(model, call.structured->spec, part.reasoning,
+                                          part.begins_inside_reasoning, stop);
+    if (!grammar) return tl::unexpected(grammar_error(*call.structured, grammar.error()));
+    part.sampling.grammar = *std::move(grammar);
   }
   // A token whose KV comes from the prefix cache has no logits.
   if (part.sampling.prompt_logprobs >= 0) part.prompt.block_hashes.clear();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/grammar_matcher.h"
 #include "tests/support/demo_model.h"
 
 namespace sluice {
@@ -107,6 +108,59 @@ TEST(PrepareGeneration, APromptIsShortenedToTheTokensAskedFor) {
   ASSERT_EQ(cut.size(), 54U);
   EXPECT_EQ(cut.front(), whole.front());
   EXPECT_EQ(Ids(cut.begin() + 1, cut.end()), Ids(whole.end() - 53, whole.end()));
+}
+
+TEST(PrepareGeneration, GrammarsAreCompiledOrRefusedByTheirField) {
+  ServedModel model = test::load_demo_model(256);
+  PromptWorker worker(model);
+  const auto prepare = [&](const std::string& fields) {
+    const auto call = parse_completion_call(R"({"model":"m","prompt":"a",)" + fields + "}");
+    EXPECT_TRUE(call);
+    return prepare_generation(worker, *call, "");
+  };
+  const auto prepared = prepare(R"("guided_json":{"type":"object"},"n":2)");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_NE(prepared->parts.front().sampling.grammar, nullptr);
+  const std::pair<const char*, const char*> faults[] = {
+      {R"("guided_regex":"(a")", "guided_regex"},
+      {R"("grammar":"root ::= root \"a\" | \"b\"")", "grammar"},
+      {R"("structured_outputs":{"choice":[]})", "structured_outputs.choice"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"not":{}}}})",
+       "response_format.json_schema.schema"},
+  };
+  for (const auto& [fields, param] : faults) {
+    const auto refused = prepare(fields);
+    ASSERT_FALSE(refused) << fields;
+    EXPECT_EQ(refused.error().status, 400);
+    EXPECT_EQ(refused.error().param, param) << refused.error().message;
+    EXPECT_EQ(refused.error().message.find(param), 0U) << refused.error().message;
+  }
+  const auto stopped = prepare_generation(
+      worker,
+      *parse_completion_call(R"({"model":"m","prompt":"a","guided_regex":"(a|b)*a(a|b){15}"})"), "",
+      [] { return Status(Error{ErrorCode::kDeadlineExceeded, "over"}); });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().status, 504);
+}
+
+TEST(PrepareGeneration, ReasoningStandsBeforeTheGrammarsText) {
+  ServedModel model = test::load_demo_model(256);
+  model.reasoning_format = find_reasoning_format("deepseek_r1");
+  ASSERT_NE(model.reasoning_format, nullptr);
+  PromptWorker worker(model);
+  const auto prepared = prepare_generation(
+      worker, *parse_chat_call(R"({"model":"m","messages":[{"role":"user","content":"a"}],
+                           "guided_regex":"yes|no"})"),
+      "");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  GrammarMatcher matcher;
+  matcher.assign(prepared->parts.front().sampling.grammar);
+  const std::vector<TokenId> ids =
+      *model.tokenizer.encode("<think>why</think>no", {AddSpecialTokens::kNo});
+  for (const TokenId id : ids) {
+    EXPECT_TRUE(matcher.accept(id));
+  }
+  EXPECT_TRUE(matcher.can_end());
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "server/structured_fields.h"
+
 namespace sluice {
 namespace {
 
@@ -170,11 +172,6 @@ constexpr RefusedField kRefused[] = {
      "tokens are joined as the tokenizer has them"},
     {"logprob_token_ids", Neutral::kNull, "ask for the most likely tokens instead"},
     {"logits_processors", Neutral::kEmpty, "use logit_bias"},
-    {"structured_outputs", Neutral::kNull, "outputs cannot be constrained"},
-    {"guided_json", Neutral::kNull, "outputs cannot be constrained"},
-    {"guided_regex", Neutral::kNull, "outputs cannot be constrained"},
-    {"guided_choice", Neutral::kNull, "outputs cannot be constrained"},
-    {"guided_grammar", Neutral::kNull, "outputs cannot be constrained"},
     {"request_id", Neutral::kNull, "the server names its answers"},
     {"return_tokens_as_token_ids", Neutral::kFalse, "use return_token_ids"},
     {"kv_transfer_params", Neutral::kNull, "KV blocks stay in this server"},
@@ -186,22 +183,6 @@ constexpr RefusedField kRefused[] = {
     {"routed_experts_prompt_start", Neutral::kZero, "expert routing is not returned"},
     {"return_token_offsets", Neutral::kFalse, "leave it out"},
 };
-
-void read_response_format(FieldReader& reader) {
-  const JsonValue::Object* format = reader.object("response_format");
-  if (format == nullptr) return;
-  const JsonValue* type = find_member(*format, "type");
-  const std::string* name = type == nullptr ? nullptr : type->string();
-  if (name != nullptr && *name == "text") return;
-  if (name == nullptr) {
-    reader.bad("response_format", "has no type; expected {\"type\": \"text\"}");
-    return;
-  }
-  reader.unsupported("response_format",
-                     fmt::format("the type {} is not served; only {{\"type\": \"text\"}} is: ask "
-                                 "for JSON in the prompt and check the answer",
-                                 shown_value(*type)));
-}
 
 }  // namespace
 
@@ -250,7 +231,7 @@ void read_common_fields(FieldReader& reader, GenerationCall& call) {
   read_account_fields(reader, call);
   // A hint for routing; the cache finds common prefixes without it.
   reader.string("session_id", kMaxUserBytes);
-  read_response_format(reader);
+  read_structured_fields(reader, call);
   reader.refuse_unless_neutral(kRefused);
 }
 

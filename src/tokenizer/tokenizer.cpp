@@ -324,6 +324,11 @@ std::string Tokenizer::token_bytes(TokenId id) const {
   return text ? decoder().bytes_of(*text) : std::string();
 }
 
+bool Tokenizer::is_special(TokenId id) const {
+  const AddedTokenRecord* token = impl_->parts.added_tokens.find(id);
+  return token != nullptr && token->has(AddedTokenRecord::kSpecial);
+}
+
 std::int32_t Tokenizer::vocab_size() const {
   return static_cast<std::int32_t>(impl_->parts.vocab_size);
 }

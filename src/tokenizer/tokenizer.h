@@ -102,6 +102,9 @@ class Tokenizer {
   // The bytes of one token inside a text; they may be a part of a character.
   std::string token_bytes(TokenId id) const;
 
+  // Whether the token is one that a text never holds, such as the end of a sequence.
+  bool is_special(TokenId id) const;
+
   // The largest id plus one. A model's own vocabulary size may be larger (padding).
   std::int32_t vocab_size() const;
 
