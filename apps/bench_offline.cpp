@@ -125,8 +125,7 @@ Status write_json(const std::string& path, const std::string& json) {
 Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
-  ASSIGN_OR_RETURN(Snapshot snapshot,
-                   open_snapshot(arguments.model, settings.engine.snapshot, clock));
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, settings.engine, clock));
   timeline.mark("snapshot");
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
@@ -149,6 +148,7 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   const std::string json = offline_json(*result, settings.report);
   fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
   std::fflush(stdout);
+  if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
   snapshot.collect();
   snapshot.settle();
   if (!arguments.output_json.empty()) RETURN_IF_ERROR(write_json(arguments.output_json, json));

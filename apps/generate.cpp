@@ -177,8 +177,7 @@ int exit_code_of(const GenerationRecord& record) {
 Result<int> generate(const GenerateArguments& arguments, const Settings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
-  ASSIGN_OR_RETURN(Snapshot snapshot,
-                   open_snapshot(arguments.model, settings.engine.snapshot, clock));
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, settings.engine, clock));
   timeline.mark("snapshot");
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
@@ -213,6 +212,7 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   }
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", timing_line(prompt.size(), record));
+  if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
   snapshot.collect();
   snapshot.settle();
   return exit_code_of(record);

@@ -66,13 +66,14 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    StartupTimeline& timeline,
                                                    const ServedEngineOptions& served) {
   clock_ = &clock;
-  ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options.snapshot, clock));
+  ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options, clock));
   timeline.mark("snapshot");
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, snapshot_, urgent_));
   pool_ = std::move(local.pool);
   warm_facts_ = warm_facts(directory, options, local);
   device_ = std::move(local.device);
+  stream_ = local.loaded.stream;
   LoadedEngine& loaded = local.loaded;
   engine_ = loaded.engine.get();
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
@@ -129,6 +130,8 @@ std::vector<std::byte> ServedEngine::warm_image() {
 }
 
 void ServedEngine::keep_snapshot() {
+  // The keeper may touch the snapshot only when the engine does not.
+  if (stream_ != nullptr) static_cast<void>(stream_->finish());  // a step tells the error
   snapshot_.collect();
   keeper_ = std::thread([this, image = warm_image()]() mutable {
     // The key takes a digest of all weights, which the engine's thread must not wait for.

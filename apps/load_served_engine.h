@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
+#include "engine/weight_stream.h"
 #include "front/served_model.h"
 #include "server/server_metrics.h"
 #include "snapshot/snapshot.h"
@@ -77,6 +78,7 @@ class ServedEngine {
   bool canary_checked_ = false;
   bool warm_restored_ = false;  // all of them, from the snapshot
   RequestId next_own_ = kFirstOperatorId;
+  WeightStream* stream_ = nullptr;  // of the engine
   std::thread keeper_;
 };
 

@@ -30,6 +30,15 @@ void remember(FileDigests& files) {
                           saved.error().message));
 }
 
+// Reads every byte of the weights unless their digest is remembered. Empty for dummy weights.
+Result<std::string> digest_of_weights(const std::string& directory, LoadFormat format,
+                                      FileDigests& files) {
+  if (format == LoadFormat::kDummy) return std::string();
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  ASSIGN_OR_RETURN(const Hash128 digest, weights_digest(checkpoint, files));
+  return to_hex(digest);
+}
+
 }  // namespace
 
 SnapshotChoice parse_snapshot_choice(const std::string& text) {
@@ -58,19 +67,27 @@ Result<std::string> program_digest() {
   return fmt::format("{}, glibc {}", to_hex(digest), gnu_get_libc_version());
 }
 
+Result<Snapshot> open_snapshot(const std::string& directory, const EngineOptions& options,
+                               const Clock& clock) {
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(directory, options.snapshot, clock));
+  if (!options.snapshot.weights && !snapshot.has_kind(kWeightsSection)) return snapshot;
+  FileDigests files = open_digests();
+  ASSIGN_OR_RETURN(std::string digest, digest_of_weights(directory, options.load_format, files));
+  remember(files);
+  snapshot.set_weights_digest(std::move(digest));
+  return snapshot;
+}
+
 Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options) {
   FileDigests files = open_digests();
   ASSIGN_OR_RETURN(const Hash128 config, config_digest(directory, files));
   ASSIGN_OR_RETURN(const Hash128 tokenizer, tokenizer_digest(directory, files));
-  std::string weights = "dummy";
-  if (options.load_format != LoadFormat::kDummy) {
-    ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
-    ASSIGN_OR_RETURN(const Hash128 digest, weights_digest(checkpoint, files));
-    weights = to_hex(digest);
-  }
+  ASSIGN_OR_RETURN(const std::string weights,
+                   digest_of_weights(directory, options.load_format, files));
   remember(files);
-  return SnapshotKey{
-      {"config.json", to_hex(config)}, {"tokenizer", to_hex(tokenizer)}, {"weights", weights}};
+  return SnapshotKey{{"config.json", to_hex(config)},
+                     {"tokenizer", to_hex(tokenizer)},
+                     {"weights", weights.empty() ? "dummy" : weights}};
 }
 
 }  // namespace sluice

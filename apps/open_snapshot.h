@@ -19,6 +19,10 @@ SnapshotChoice parse_snapshot_choice(const std::string& text);
 // outlive the snapshot.
 Result<Snapshot> open_snapshot(const std::string& directory, const SnapshotChoice& choice,
                                const Clock& clock);
+// The same for a command that loads weights: with the digest of all weights, if the file holds
+// converted weights or is to hold them.
+Result<Snapshot> open_snapshot(const std::string& directory, const EngineOptions& options,
+                               const Clock& clock);
 
 // The model's content for keys: digests of config.json, of the tokenizer's files and of all
 // weights. Reads every byte, at the speed of memory, unless the digests are remembered.

@@ -17,6 +17,7 @@
 #include "apps/open_snapshot.h"
 #include "apps/snapshot_verify.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "front/served_model.h"
 #include "front/text_sections.h"
 
@@ -88,12 +89,17 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
   const SystemClock clock;
   StartupTimeline timeline(clock);
   SaveProgress progress;
-  options.snapshot = {SnapshotMode::kCollect};
-  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, options.snapshot, clock));
+  options.snapshot = {SnapshotMode::kCollect, {}, arguments.weights};
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, options, clock));
   progress.phase("loading " + arguments.model);
   auto local = load_local_engine(arguments.model, options, clock, timeline, snapshot);
   progress.end();
   if (!local) return std::move(local).error();
+  if (arguments.weights && !snapshot.offers(kWeightsSection)) {
+    log_info(
+        "--weights: nothing is converted for this --dtype, and a start maps the checkpoint's files; "
+        "the snapshot has no weights");
+  }
   Engine& engine = *local->loaded.engine;
   std::optional<LoadedTokenizer> text;
   std::optional<WarmText> warm_text;

@@ -14,9 +14,10 @@ enum class SnapshotAction : std::uint8_t { kSave, kInspect, kVerify };
 
 struct SnapshotArguments {
   SnapshotAction action = SnapshotAction::kInspect;
-  std::string file;   // read or written
-  std::string model;  // not for inspect
-  bool add = false;   // save: keep the sections that the file has
+  std::string file;      // read or written
+  std::string model;     // not for inspect
+  bool add = false;      // save: keep the sections that the file has
+  bool weights = false;  // save: converted weights too
   bool json = false;
   EngineOptionTexts engine;
   WarmArguments warm;  // of save

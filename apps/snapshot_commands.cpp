@@ -14,6 +14,8 @@ CLI::App* add_snapshot(CLI::App& root, SnapshotArguments& arguments) {
   save->add_option("MODEL", arguments.model, "checkpoint directory")->required();
   save->add_option("-o,--output", arguments.file, "the file")->required();
   save->add_flag("--add", arguments.add, "keep the file's sections for other machines and options");
+  save->add_flag("--weights", arguments.weights,
+                 "keep the weights that --dtype converts; a start maps them from the file");
   add_engine_options(*save, arguments.engine);
   add_warm_options(*save, arguments.warm);
   save->callback([&arguments] { arguments.action = SnapshotAction::kSave; });

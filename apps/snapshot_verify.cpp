@@ -73,10 +73,12 @@ Status check_model(const VerifyArguments& arguments, const EngineOptions& option
 
 Result<Start> start_once(const VerifyArguments& arguments, const EngineOptions& options,
                          const SnapshotChoice& choice) {
+  EngineOptions chosen = options;
+  chosen.snapshot = choice;
   const SystemClock clock;
   StartupTimeline timeline(clock);
   Start start;
-  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, choice, clock));
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, chosen, clock));
   timeline.mark("snapshot");
   RETURN_IF_ERROR(check_model(arguments, options, snapshot));
   timeline.mark("content digest");

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -13,6 +15,7 @@
 #include "engine/graph_snapshot.h"
 #include "engine/kv_memory.h"
 #include "engine/model_runner.h"
+#include "engine/weight_snapshot.h"
 #include "kv/kv_layout.h"
 #include "model/dummy_weights.h"
 #include "model/families.h"
@@ -246,6 +249,49 @@ Result<WeightWatch> watch_weights(const WeightsLayout& weights, const Arena& are
   return watch;
 }
 
+template <class T>
+// Shared: the loader uses the checkpoint and its layout, and so does a stream that has to convert
+// weights again after the loader has returned.
+using Shared = std::shared_ptr<const T>;
+
+struct PlacedWeights {
+  DecoderWeights weights;
+  WeightWatch watch;
+  std::unique_ptr<WeightStream> stream;  // null if the device maps no files
+};
+
+// `section`: of the snapshot, mapped or copied instead of converted weights.
+Result<PlacedWeights> place_weights(const Shared<WeightFiles>& files,
+                                    const Shared<WeightsLayout>& layout,
+                                    const std::optional<UncheckedSection>& section, Arena& arena,
+                                    Device& device, ThreadPool& pool, Snapshot* snapshot) {
+  StoredWeights stored;
+  if (section) {
+    stored = {section->fd, section->offset,
+              section->bytes.first(static_cast<std::size_t>(section->content_bytes))};
+  }
+  PlacedWeights placed;
+  ASSIGN_OR_RETURN(placed.weights, layout->load(arena, device, pool, section ? &stored : nullptr));
+  ASSIGN_OR_RETURN(placed.watch, watch_weights(*layout, arena));
+  if (!device.traits().maps_files) return placed;
+  StreamedSection streamed;
+  if (section) {
+    streamed.region_offset = layout->derived().offset;
+    streamed.bytes = {arena.region_base(RegionKind::kWeights) + streamed.region_offset,
+                      section->bytes.size()};
+    streamed.pieces.assign(section->pieces.begin(), section->pieces.end());
+    streamed.checked = [=] { snapshot->checked(kWeightsSection, *section); };
+    streamed.remake = [=, &device, &pool, keep = files](Arena& in) {
+      snapshot->damaged(kWeightsSection, *section);
+      return layout->remake_derived(in, device, pool);
+    };
+    RETURN_IF_ERROR(
+        placed.watch.add(section->path, section->fd, streamed.bytes.data(), streamed.bytes.size()));
+  }
+  placed.stream = std::make_unique<WeightStream>(layout->stages(arena), std::move(streamed), pool);
+  return placed;
+}
+
 }  // namespace
 
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options) {
@@ -267,17 +313,18 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                                         : loaded.generation.eos_tokens;
   timeline.mark("config");
 
-  ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, loaded.config, options));
+  ASSIGN_OR_RETURN(WeightFiles found, find_weights(directory, loaded.config, options));
+  const Shared<WeightFiles> files(new WeightFiles(std::move(found)));
   timeline.mark("open");
 
-  if (files.plan.fp8) {
+  if (files->plan.fp8) {
     log_info(
         "config.json: quantization_config: weights in FP8. Activations are not quantized, whatever "
         "it says of them");
   }
-  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, files.plan, device.traits()));
-  const WeightsLayout weights_layout = WeightsLayout::plan(
-      files.checkpoint, files.plan, options.dtype, device.traits(), "model", plan.arena);
+  ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, files->plan, device.traits()));
+  const Shared<WeightsLayout> layout(new WeightsLayout(WeightsLayout::plan(
+      files->checkpoint, files->plan, options.dtype, device.traits(), "model", plan.arena)));
   auto runner =
       std::make_unique<ModelRunner>(std::make_unique<ModelConfig>(loaded.config), plan.layout,
                                     plan.dtypes, plan.runner, device, pool, plan.arena);
@@ -287,23 +334,27 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
     log_warning(fmt::format(
         "--load-format dummy: the weights are RANDOM ({} MiB of {}), whatever {} holds; what comes "
         "out means nothing",
-        weights_layout.copied_bytes() >> 20, dtype_name(plan.dtypes.matrices), directory));
+        layout->copied_bytes() >> 20, dtype_name(plan.dtypes.matrices), directory));
   }
 
-  ASSIGN_OR_RETURN(DecoderWeights weights, weights_layout.load(arena, device, pool));
-  ASSIGN_OR_RETURN(WeightWatch watch, watch_weights(weights_layout, arena));
-  RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), std::move(watch),
-                                {loaded.first_kv_blocks, loaded.kv_blocks}));
-  timeline.mark("map weights", weights_layout.copied_bytes());
   Snapshot off;
-  RETURN_IF_ERROR(make_graphs(*runner, graph_facts(plan, options, device.traits()),
-                              snapshot != nullptr ? *snapshot : off));
+  if (snapshot == nullptr) snapshot = &off;
+  const auto section = find_weights_section(*layout, device.traits(), pool, *snapshot);
+  ASSIGN_OR_RETURN(PlacedWeights placed,
+                   place_weights(files, layout, section, arena, device, pool, snapshot));
+  loaded.stream = placed.stream.get();
+  RETURN_IF_ERROR(runner->start(std::move(arena), std::move(placed.weights),
+                                std::move(placed.watch), {loaded.first_kv_blocks, loaded.kv_blocks},
+                                std::move(placed.stream)));
+  if (!section) offer_weights(*layout, runner->arena(), device, *snapshot);
+  timeline.mark("map weights", section ? 0 : layout->copied_bytes());
+  RETURN_IF_ERROR(make_graphs(*runner, graph_facts(plan, options, device.traits()), *snapshot));
   timeline.mark("graphs");
 
   loaded.dtype = plan.dtypes.matrices;
   loaded.block_size = options.block_size;
   loaded.kv_identity =
-      kv_identity(files.digest, plan.dtypes.matrices, plan.dtypes.others, options.block_size);
+      kv_identity(files->digest, plan.dtypes.matrices, plan.dtypes.others, options.block_size);
   loaded.kv = kv_options(plan.layout, options, plan.runner.max_model_len, plan.runner.token_budget,
                          loaded.kv_blocks);
   loaded.kv.max_blocks = loaded.kv_blocks;

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/startup_timeline.h"
+#include "engine/weight_stream.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
 #include "model/generation_defaults.h"
@@ -38,6 +39,8 @@ struct LoadedModel {
   std::int64_t kv_bytes = 0;         // at most
   std::int32_t kv_blocks = 0;        // at most
   std::int32_t first_kv_blocks = 0;  // backed at start
+  // Brings the weights in, if the device maps files; the executor owns it.
+  WeightStream* stream = nullptr;
 };
 
 struct LoadedEngine : LoadedModel {
@@ -64,8 +67,8 @@ struct ModelIdentity {
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options);
 
 // `snapshot`: sections that need not be made; null = none. Offers to it refer to the
-// executor until collect(). REQUIRES: device and pool outlive the executor. Errors name file, field
-// or option.
+// executor until they are written, and it outlives the executor. REQUIRES: device and pool outlive
+// the executor. Errors name file, field or option.
 Result<LoadedExecutor> load_executor(const std::string& directory, const EngineOptions& options,
                                      Device& device, ThreadPool& pool, StartupTimeline& timeline,
                                      Snapshot* snapshot = nullptr);

@@ -112,14 +112,20 @@ Status GraphCache::run(Device& device, std::int32_t num_tokens, ForwardVariant v
   const std::size_t index = index_for(num_tokens);
   Entry& entry = this->entry(index, variant);
   if (mode_ == GraphMode::kEager) {
-    ProductRows& products = device.ops().products();
-    products.clear();
-    forward(capacity_for(capacities_[index]));
-    entry.products = products;
+    run_eagerly(device, num_tokens, variant, forward);
     return {};
   }
   if (entry.graph == nullptr) RETURN_IF_ERROR(capture(device, index, entry, forward));
   return device.replay(*entry.graph);
+}
+
+void GraphCache::run_eagerly(Device& device, std::int32_t num_tokens, ForwardVariant variant,
+                             Forward forward) {
+  const std::size_t index = index_for(num_tokens);
+  ProductRows& products = device.ops().products();
+  products.clear();
+  forward(capacity_for(capacities_[index]));
+  entry(index, variant).products = products;
 }
 
 }  // namespace sluice

@@ -51,6 +51,10 @@ class GraphCache {
   // Runs a step of `num_tokens`. `forward` calls the ops of this variant.
   Status run(Device& device, std::int32_t num_tokens, ForwardVariant variant, Forward forward);
 
+  // The same without a graph, whatever the mode.
+  void run_eagerly(Device& device, std::int32_t num_tokens, ForwardVariant variant,
+                   Forward forward);
+
   // The matrix products of the forward pass for the capacity of a step of `num_tokens`; empty
   // before that forward pass has run or was captured.
   const ProductRows& products(std::int32_t num_tokens, ForwardVariant variant) const;

@@ -99,9 +99,12 @@ ModelRunner::~ModelRunner() {
   device_.ops().set_library_workspace(nullptr);
 }
 
-Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv) {
+Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
+                          std::unique_ptr<WeightStream> stream) {
   arena_ = std::make_unique<Arena>(std::move(arena));
   watch_ = std::move(watch);
+  stream_ = std::move(stream);
+  if (stream_) stream_->start(*arena_);
   kv_ = KvMemory(*arena_, device_, layout_.block_bytes, kv.most);
   if (auto backed = kv_.start(kv.at_start); !backed) {
     return with_context("KV memory", std::move(backed).error());
@@ -235,9 +238,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
   RETURN_IF_ERROR(device_.mark(Queue::kCompute, start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
-  RETURN_IF_ERROR(graphs_.run(device_, static_cast<std::int32_t>(plan.token_ids.size()),
-                              ForwardVariant::kPlain,
-                              [&](const StepCapacity& capacity) { forward(capacity); }));
+  RETURN_IF_ERROR(run_model(static_cast<std::int32_t>(plan.token_ids.size())));
   step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
   last_mark_ = end_mark(step.number);
@@ -277,8 +278,31 @@ Status ModelRunner::wait_for_transfer(Duration at_most) {
 }
 
 Status ModelRunner::check(TimePoint now) {
-  RETURN_IF_ERROR(watch_.check_pages());
+  if (stream_) RETURN_IF_ERROR(stream_->poll());
+  RETURN_IF_ERROR(check_pages());
   return watch_.check_files(now);
+}
+
+// A snapshot whose weights were made again is of no concern any more.
+Status ModelRunner::check_pages() {
+  if (stream_ && stream_->remade()) watch_.remove(stream_->section_begin());
+  return watch_.check_pages();
+}
+
+Status ModelRunner::run_model(std::int32_t num_tokens) {
+  if (stream_) RETURN_IF_ERROR(stream_->poll());
+  if (!stream_ || stream_->finished()) {
+    return graphs_.run(device_, num_tokens, ForwardVariant::kPlain,
+                       [&](const StepCapacity& capacity) { forward(capacity); });
+  }
+  Status status;
+  graphs_.run_eagerly(device_, num_tokens, ForwardVariant::kPlain,
+                      [&](const StepCapacity& capacity) {
+                        forward(capacity, [&](std::size_t stage) {
+                          if (status) status = stream_->wait(stage);
+                        });
+                      });
+  return status;
 }
 
 void ModelRunner::assign_slots(const BatchPlan& plan) {
@@ -316,8 +340,12 @@ void ModelRunner::choose_sampling(Step& step) const {
 }
 
 void ModelRunner::forward(const StepCapacity& capacity) {
+  forward(capacity, [](std::size_t) {});
+}
+
+void ModelRunner::forward(const StepCapacity& capacity, Decoder::BeforeStage before) {
   Ops& ops = device_.ops();
-  decoder_.forward(ops, capacity);
+  decoder_.forward(ops, capacity, before);
   if (!device_.traits().asynchronous) return;
   const TensorView& logits = decoder_.logits();
   ops.run(SampleParams{matrix_view(logits.data, logits.dtype, capacity.logits, config_->vocab_size),
@@ -347,7 +375,7 @@ Status ModelRunner::finish(Step& step) {
   if (step.finished) return {};
   RETURN_IF_ERROR(device_.wait(Queue::kCompute, end_mark(step.number)));
   if (device_.traits().asynchronous) RETURN_IF_ERROR(measure(step));
-  RETURN_IF_ERROR(watch_.check_pages());
+  RETURN_IF_ERROR(check_pages());
   if (step.needs_host) RETURN_IF_ERROR(sample_on_host(step));
   const auto* tokens = reinterpret_cast<const TokenId*>(step.tokens.data());
   step.result.clear();

@@ -11,10 +11,10 @@
 // next submit(), whichever is called first, waits for it.
 //
 // It holds everything that the forward pass uses: configuration, arena, decoder, inputs, graphs,
-// sampler. A step fails if it read weights from a truncated file; check() fails if a weight file
-// was changed in place (WeightWatch).
-// Owner: the engine. Threads: the engine's thread. Steps allocate nothing once every graph is
-// captured and every slot has been used.
+// sampler. While weights are still being read (WeightStream), steps run without a graph and wait
+// for each layer. A step fails if it read weights from a truncated file; check() fails if a weight
+// file was changed in place (WeightWatch). Owner: the engine. Threads: the engine's thread. Steps
+// allocate nothing once every graph is captured and every slot has been used.
 #pragma once
 
 #include <array>
@@ -35,6 +35,7 @@
 #include "engine/kv_contents.h"
 #include "engine/kv_memory.h"
 #include "engine/transfers.h"
+#include "engine/weight_stream.h"
 #include "engine/weight_watch.h"
 #include "kv/kv_layout.h"
 #include "model/decoder.h"
@@ -78,8 +79,10 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   ModelRunner& operator=(const ModelRunner&) = delete;
 
   // Takes over the arena, with weights loaded and inputs and workspace backed, and the watch on the
-  // weight files. Backs the first KV memory.
-  Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv);
+  // weight files. Backs the first KV memory. `stream`: brings mapped weights in; null = steps read
+  // them as they use them.
+  Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
+               std::unique_ptr<WeightStream> stream = nullptr);
 
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
   Status capture_graphs();
@@ -139,6 +142,9 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   void assign_slots(const BatchPlan& plan);
   void choose_sampling(Step& step) const;
   void forward(const StepCapacity& capacity);
+  void forward(const StepCapacity& capacity, Decoder::BeforeStage before);
+  Status run_model(std::int32_t num_tokens);
+  Status check_pages();
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
   ComputedWork work_of(const BatchPlan& plan) const;
@@ -159,6 +165,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   Sampler sampler_;
   std::unique_ptr<Arena> arena_;
   WeightWatch watch_;  // of what the arena maps
+  std::unique_ptr<WeightStream> stream_;
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
   std::optional<Transfers> transfers_;

@@ -33,9 +33,14 @@ Status WeightWatch::add(std::string path, int fd, const std::byte* data, std::si
     return unavailable(fmt::format("{}: cannot be watched: {}", path, std::strerror(errno)));
   }
   file.path = std::move(path);
+  file.data = data;
   file.guard = MappingGuard(data, bytes);
   files_.push_back(std::move(file));
   return {};
+}
+
+void WeightWatch::remove(const std::byte* data) {
+  std::erase_if(files_, [&](const File& file) { return file.data == data; });
 }
 
 Status WeightWatch::check_pages() const {

@@ -28,6 +28,9 @@ class WeightWatch {
   // REQUIRES: the mapping outlives the watch.
   Status add(std::string path, int fd, const std::byte* data, std::size_t bytes);
 
+  // Forgets the mapping that begins there, if there is one.
+  void remove(const std::byte* data);
+
   // kUnavailable, with the file and what to do, when work since the last call has read a missing
   // page. Costs one memory load for each file.
   Status check_pages() const;
@@ -40,6 +43,7 @@ class WeightWatch {
  private:
   struct File {
     std::string path;
+    const std::byte* data = nullptr;
     FileDescriptor fd;
     struct stat before{};
     MappingGuard guard;

@@ -114,8 +114,14 @@ Status Decoder::write_rope_tables(const Arena& arena, Device& device) {
 }
 
 void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
+  forward(ops, capacity, [](std::size_t) {});
+}
+
+void Decoder::forward(Ops& ops, const StepCapacity& capacity, BeforeStage before) const {
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView residual = slice(buffers_.residual, capacity.tokens, config_.hidden_size);
+  std::size_t stage = 0;
+  before(stage);
   if (options_.first_layer == 0) {
     ops.run(
         EmbedParams{weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens});
@@ -125,12 +131,14 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
   TensorView pending;
   for (std::int32_t i = options_.first_layer; i < options_.last_layer; ++i) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(i - options_.first_layer)];
+    before(++stage);
     norm(ops, capacity, pending, w.input_norm);
     attention(ops, capacity, i);
     norm(ops, capacity, projected, w.post_attention_norm);
     mlp(ops, capacity, i);
     pending = projected;
   }
+  before(++stage);
   if (options_.last_layer == config_.num_layers) {
     norm(ops, capacity, pending, weights_.final_norm);
     project_logits(ops, capacity);

@@ -11,11 +11,13 @@
 // Owner: the model runner. Threads: the engine's thread. Allocates nothing in forward().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "device/arena.h"
 #include "device/device.h"
@@ -82,6 +84,9 @@ class Decoder {
   // Runs the batch that the inputs describe. During a capture the device records the ops instead.
   // REQUIRES: bound; capacity is at most the largest step.
   void forward(Ops& ops, const StepCapacity& capacity) const;
+  // The same with a function that is called before each stage of WeightsLayout::stages().
+  using BeforeStage = FunctionRef<void(std::size_t stage)>;
+  void forward(Ops& ops, const StepCapacity& capacity, BeforeStage before) const;
 
   // [L, V] F32: row i belongs to logit_indices[i]. Last stage only.
   const TensorView& logits() const { return buffers_.logits; }

@@ -9,10 +9,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/content_hash.h"
 #include "model/weight_conversion.h"
 
 namespace sluice {
 namespace {
+
+constexpr std::size_t kLine = 64;  // alignment of buffers
 
 std::size_t round_up(std::size_t n, std::size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -24,17 +27,20 @@ std::size_t element_count(const TensorInfo& tensor) {
   return count;
 }
 
-// visit(source, of_layer)
+// Stages: the embedding, each layer, the head. visit(source, stage)
 template <class Visit>
 void for_each_source(const ModelWeightsPlan& sources, const Visit& visit) {
-  for (const WeightSource* source : {&sources.embedding, &sources.final_norm, &sources.lm_head}) {
-    if (source->present()) visit(*source, false);
-  }
+  std::size_t stage = 0;
+  if (sources.embedding.present()) visit(sources.embedding, stage);
   for (const LayerWeightSources& layer : sources.layers) {
+    ++stage;
     for (const WeightSource& source : layer.weights) {
-      if (source.present()) visit(source, true);
+      if (source.present()) visit(source, stage);
     }
   }
+  ++stage;
+  if (sources.final_norm.present()) visit(sources.final_norm, stage);
+  if (sources.lm_head.present()) visit(sources.lm_head, stage);
 }
 
 // The checkpoint's blocks, or our own when the matrix is quantized here.
@@ -64,7 +70,8 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   layout.dtype_ = dtype;
   layout.file_offsets_.resize(checkpoint.files().size(), 0);
   layout.file_mapped_.resize(checkpoint.files().size(), false);
-  for_each_source(sources, [&](const WeightSource& source, bool of_layer) {
+  for_each_source(sources, [&](const WeightSource& source, std::size_t stage) {
+    const bool of_layer = stage > 0 && stage <= sources.layers.size();
     const bool to_fp8 = of_layer && source.tensor.shape.size() == 2;
     const bool as_stored = !dtype || (*dtype == DType::kF8E4M3 && !to_fp8);
     DType placed = as_stored ? source.dtype : *dtype;
@@ -72,8 +79,9 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
     // only add biases of the type of their results.
     const bool vector = of_layer && source.tensor.shape.size() == 1;
     if (vector && !traits.maps_files && placed == source.dtype) placed = DType::kF32;
-    layout.place(source, placed, traits, model_id, arena);
+    layout.place(source, stage, placed, traits);
   });
+  layout.add_copied(model_id, traits, arena);
   // Files come last, because the copied weights are backed as a prefix of the region.
   for (std::size_t i = 0; i < layout.file_offsets_.size(); ++i) {
     if (!layout.file_mapped_[i]) continue;
@@ -84,38 +92,95 @@ WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeigh
   return layout;
 }
 
-void WeightsLayout::place(const WeightSource& source, DType dtype, const DeviceTraits& traits,
-                          std::string_view model_id, ArenaPlan& arena) {
+void WeightsLayout::place(const WeightSource& source, std::size_t stage, DType dtype,
+                          const DeviceTraits& traits) {
   const TensorInfo& tensor = source.tensor;
-  if (placements_.contains(tensor.name)) return;
+  if (index_.contains(tensor.name)) return;
   Placement placement;
   placement.source = &source;
+  placement.stage = stage;
   placement.dtype = dtype;
   // Kernels load whole elements; vectors of them need no alignment.
   const bool aligned = tensor.offset % size_of(source.dtype) == 0;
   placement.mapped = !is_dummy(source) && traits.maps_files && aligned && dtype == source.dtype;
+  placement.derived = !is_dummy(source) && (dtype != source.dtype || placement.scaled());
+  if (placement.scaled() || source.dtype == DType::kF8E4M3) placement.blocks = blocks_of(source);
+  if (placement.mapped) {
+    file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
+    mapped_bytes_ += tensor.bytes;
+  }
+  index_.emplace(tensor.name, placements_.size());
+  placements_.push_back(placement);
+}
+
+// `alignment`: of the first buffer.
+void WeightsLayout::add_buffers(Placement& placement, std::string_view model_id,
+                                std::size_t alignment, ArenaPlan& arena) {
+  const TensorInfo& tensor = placement.source->tensor;
   const auto add = [&](std::string_view suffix, std::size_t bytes) {
-    const std::size_t offset = arena.add(
-        RegionKind::kWeights, fmt::format("{}/{}{}", model_id, tensor.name, suffix), bytes);
+    const std::size_t offset =
+        arena.add(RegionKind::kWeights, fmt::format("{}/{}{}", model_id, tensor.name, suffix),
+                  bytes, std::exchange(alignment, kLine));
     copied_end_ = offset + bytes;
     copied_bytes_ += bytes;
     return offset;
   };
-  if (placement.mapped) {
-    file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
-    mapped_bytes_ += tensor.bytes;
-  } else {
-    placement.offset = add("", element_count(tensor) * size_of(dtype));
+  if (!placement.mapped) {
+    placement.offset = add("", element_count(tensor) * size_of(placement.dtype));
   }
-  if (placement.scaled() || source.dtype == DType::kF8E4M3) placement.blocks = blocks_of(source);
   if (placement.scaled()) {
     placement.scales = add("_scale", placement.blocks.count() * sizeof(float));
   }
-  placements_.emplace(tensor.name, placement);
 }
 
-Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadPool& pool) const {
-  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, copied_end_));
+// The derived range begins where memory can be mapped.
+void WeightsLayout::add_copied(std::string_view model_id, const DeviceTraits& traits,
+                               ArenaPlan& arena) {
+  for (Placement& placement : placements_) {
+    if (!placement.derived) add_buffers(placement, model_id, kLine, arena);
+  }
+  for (Placement& placement : placements_) {
+    if (!placement.derived) continue;
+    const bool first = derived_.bytes == 0;
+    add_buffers(placement, model_id, first ? traits.granularity : kLine, arena);
+    if (first) derived_.offset = copied_range(placement).offset;
+    derived_.bytes = copied_end_ - derived_.offset;
+  }
+}
+
+// REQUIRES: the weight is copied, or its scales are.
+WeightsRange WeightsLayout::copied_range(const Placement& placement) const {
+  const std::size_t begin = placement.mapped ? placement.scales : placement.offset;
+  const std::size_t elements = element_count(placement.source->tensor);
+  const std::size_t end = placement.scaled()
+                              ? placement.scales + placement.blocks.count() * sizeof(float)
+                              : begin + elements * size_of(placement.dtype);
+  return {begin, end - begin};
+}
+
+Hash128 WeightsLayout::derived_layout() const {
+  ContentHasher hasher;
+  for (const Placement& placement : placements_) {
+    if (!placement.derived) continue;
+    const Fp8Blocks& blocks = placement.blocks;
+    const WeightsRange range = copied_range(placement);
+    hasher.update_part(placement.source->tensor.name);
+    hasher.update_part(fmt::format("{} {} {} {} {} {}", dtype_name(placement.source->dtype),
+                                   dtype_name(placement.dtype), range.offset - derived_.offset,
+                                   range.bytes, blocks.block_rows, blocks.block_cols));
+  }
+  return hasher.digest();
+}
+
+Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadPool& pool,
+                                           const StoredWeights* stored) const {
+  CHECK(stored == nullptr || stored->bytes.size() == derived_.bytes);
+  const bool maps_stored = stored != nullptr && device.traits().maps_files;
+  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, maps_stored ? derived_.offset : copied_end_));
+  if (maps_stored) {
+    RETURN_IF_ERROR(arena.map(RegionKind::kWeights, derived_.offset, derived_.bytes,
+                              Backing::file(stored->fd, static_cast<std::size_t>(stored->offset))));
+  }
   for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
     if (!file_mapped_[i]) continue;
     const SafetensorsFile& file = checkpoint_->files()[i];
@@ -124,22 +189,21 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
     if (!mapped) return with_context(file.path(), std::move(mapped).error());
   }
   ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
-  DummyValues values;
-  for (const Placement* placement : copied_placements()) {
-    auto written = write(*placement, arena, pool, values, upload);
-    if (!written) {
-      static_cast<void>(upload.finish());  // copies of its buffers may be running
-      return with_context(placement->source->tensor.name, std::move(written).error());
-    }
+  Status written = write_part(Part::kAsStored, arena, pool, upload);
+  if (written && !maps_stored) {
+    written = stored != nullptr ? write_stored(*stored, arena, upload)
+                                : write_part(Part::kDerived, arena, pool, upload);
   }
-  RETURN_IF_ERROR(upload.finish());
+  const Status finished = upload.finish();  // in any case: copies of its buffers may be running
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(finished);
   for (const SafetensorsFile& file : checkpoint_->files()) {
     if (file.faulted()) return unavailable(file.path() + ": was truncated while it was loaded");
   }
   RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
 
   DecoderWeights weights;
-  weights.dtypes = weight_dtypes(*sources_, dtype_);
+  weights.dtypes = dtypes();
   weights.embedding = view(sources_->embedding, arena);
   weights.final_norm = view(sources_->final_norm, arena);
   weights.lm_head = view(sources_->lm_head, arena);
@@ -147,6 +211,42 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
     weights.layers.push_back(layer_views(layer, arena));
   }
   return weights;
+}
+
+Status WeightsLayout::remake_derived(Arena& arena, Device& device, ThreadPool& pool) const {
+  arena.unmap(RegionKind::kWeights, derived_.offset);
+  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, copied_end_));
+  ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
+  const Status written = write_part(Part::kDerived, arena, pool, upload);
+  const Status finished = upload.finish();
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(finished);
+  return arena.protect(RegionKind::kWeights, Protection::kReadOnly);
+}
+
+std::vector<WeightStage> WeightsLayout::stages(const Arena& arena) const {
+  const std::byte* const region = arena.region_base(RegionKind::kWeights);
+  const std::size_t head = sources_->layers.size() + 1;
+  std::vector<WeightStage> stages(head + 2);
+  for (const Placement& placement : placements_) {
+    if (placement.derived) {
+      // Buffers lie in the order of stages, so those of one stage are one range.
+      const WeightsRange copied = copied_range(placement);
+      WeightsRange& range = stages[placement.stage].derived;
+      if (range.bytes == 0) range.offset = copied.offset;
+      range.bytes = copied.offset + copied.bytes - range.offset;
+    }
+    if (!placement.mapped) continue;
+    // A step reads few rows of the embedding, unless it is the head too.
+    const TensorInfo& tensor = placement.source->tensor;
+    const bool tied = tensor.name == sources_->lm_head.tensor.name;
+    const std::size_t stage = placement.stage > 0 ? placement.stage : (tied ? head : head + 1);
+    stages[stage].mapped.emplace_back(region +
+                                          file_offsets_[static_cast<std::size_t>(tensor.file)] +
+                                          static_cast<std::size_t>(tensor.offset),
+                                      static_cast<std::size_t>(tensor.bytes));
+  }
+  return stages;
 }
 
 std::vector<WeightsLayout::MappedFilePlace> WeightsLayout::mapped_files(const Arena& arena) const {
@@ -161,15 +261,24 @@ std::vector<WeightsLayout::MappedFilePlace> WeightsLayout::mapped_files(const Ar
   return places;
 }
 
-std::vector<const WeightsLayout::Placement*> WeightsLayout::copied_placements() const {
-  std::vector<const Placement*> copied;
-  for (const auto& [name, placement] : placements_) {
-    if (!placement.mapped || placement.scaled()) copied.push_back(&placement);
+Status WeightsLayout::write_part(Part part, const Arena& arena, ThreadPool& pool,
+                                 Upload& upload) const {
+  DummyValues values;
+  for (const Placement& placement : placements_) {
+    if (placement.derived != (part == Part::kDerived)) continue;
+    if (placement.mapped && !placement.scaled()) continue;
+    auto written = write(placement, arena, pool, values, upload);
+    if (!written) return with_context(placement.source->tensor.name, std::move(written).error());
   }
-  const auto begin = [](const Placement* p) { return p->mapped ? p->scales : p->offset; };
-  std::sort(copied.begin(), copied.end(),
-            [&](const Placement* a, const Placement* b) { return begin(a) < begin(b); });
-  return copied;
+  return {};
+}
+
+Status WeightsLayout::write_stored(const StoredWeights& stored, const Arena& arena,
+                                   Upload& upload) const {
+  return upload.write(arena.region_base(RegionKind::kWeights) + derived_.offset, derived_.bytes,
+                      [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                        std::memcpy(to, stored.bytes.data() + offset, bytes);
+                      });
 }
 
 // Also handles a mapped matrix whose scales must be copied.
@@ -251,9 +360,9 @@ Status WeightsLayout::fill(const Placement& placement, DummyValues& values, std:
 }
 
 const WeightsLayout::Placement& WeightsLayout::placement_of(const WeightSource& source) const {
-  const auto found = placements_.find(source.tensor.name);
-  CHECK(found != placements_.end());
-  return found->second;
+  const auto found = index_.find(source.tensor.name);
+  CHECK(found != index_.end());
+  return placements_[found->second];
 }
 
 TensorView WeightsLayout::view(const WeightSource& source, const Arena& arena) const {

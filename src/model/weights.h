@@ -8,7 +8,12 @@
 // another dtype is wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, to the
 // place after their matrix.
 //
-// Weights region: [ copied weights and scales, one named buffer each | mapped files, whole ]
+// Weights region: [ copied as stored | derived: converted weights, scales | mapped files, whole ]
+//                   one named buffer each, in the order in which a forward pass uses them
+//
+// The derived range depends on the checkpoint, the wanted dtype and the layout alone. So a snapshot
+// can hold its bytes unchanged: then they are mapped from there, or copied unconverted where the
+// device maps no files.
 //
 // Owner: the engine's loader; the views that it gets point into the arena and are valid as long as
 // the arena. Threads: the engine's thread; conversion splits over the pool.
@@ -22,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash128.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
@@ -70,6 +76,25 @@ struct DecoderWeights {
   std::vector<LayerWeights> layers;
 };
 
+// Bytes of the weights region.
+struct WeightsRange {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+// The weights that a forward pass reads at one of its points.
+struct WeightStage {
+  std::vector<std::span<const std::byte>> mapped;  // from files, in place
+  WeightsRange derived;
+};
+
+// The bytes of a derived range in a file.
+struct StoredWeights {
+  int fd = -1;  // borrowed for load()
+  std::uint64_t offset = 0;
+  std::span<const std::byte> bytes;
+};
+
 class WeightsLayout {
  public:
   // Adds the weights' buffers to `arena`. `dtype`: see weight_dtypes().
@@ -79,8 +104,21 @@ class WeightsLayout {
                             std::optional<DType> dtype, const DeviceTraits& traits,
                             std::string_view model_id, ArenaPlan& arena);
 
-  // Maps and copies the weights. The checkpoint is not needed afterwards.
-  Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool) const;
+  // Maps and copies the weights. The checkpoint is not needed afterwards. `stored`: the bytes of
+  // the derived range, mapped if the device maps files and copied otherwise; null = convert them.
+  Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool,
+                              const StoredWeights* stored = nullptr) const;
+  // Replaces a mapped derived range by converted weights, at the same addresses. REQUIRES: load()
+  // mapped it; nothing reads it meanwhile.
+  Status remake_derived(Arena& arena, Device& device, ThreadPool& pool) const;
+
+  WeightDTypes dtypes() const { return weight_dtypes(*sources_, dtype_); }
+  const WeightsRange& derived() const { return derived_; }  // empty: nothing is converted
+  // Digest of the tensors, dtypes and places in the derived range.
+  Hash128 derived_layout() const;
+  // The stages of a forward pass: the embedding, each layer, the head. One more has an embedding
+  // that is not the head: a step reads few of its rows.
+  std::vector<WeightStage> stages(const Arena& arena) const;
 
   // The files that the arena maps as a whole after load(). The checkpoint owns the descriptors.
   struct MappedFilePlace {
@@ -99,7 +137,9 @@ class WeightsLayout {
   struct Placement {
     const WeightSource* source = nullptr;
     DType dtype = DType::kF32;  // in the arena
+    std::size_t stage = 0;
     bool mapped = false;
+    bool derived = false;    // converted, or a matrix whose scales are copied
     std::size_t offset = 0;  // in the weights region, when copied
     Fp8Blocks blocks;        // of a matrix in FP8, here or in the checkpoint
     std::size_t scales = 0;  // offset in the weights region, of a matrix in FP8 here
@@ -107,10 +147,15 @@ class WeightsLayout {
   };
 
   WeightsLayout() = default;
-  void place(const WeightSource& source, DType dtype, const DeviceTraits& traits,
-             std::string_view model_id, ArenaPlan& arena);
-  // In the order of the arena: layer by layer.
-  std::vector<const Placement*> copied_placements() const;
+  void place(const WeightSource& source, std::size_t stage, DType dtype,
+             const DeviceTraits& traits);
+  void add_buffers(Placement& placement, std::string_view model_id, std::size_t alignment,
+                   ArenaPlan& arena);
+  void add_copied(std::string_view model_id, const DeviceTraits& traits, ArenaPlan& arena);
+  enum class Part { kAsStored, kDerived };
+  Status write_part(Part part, const Arena& arena, ThreadPool& pool, Upload& upload) const;
+  Status write_stored(const StoredWeights& stored, const Arena& arena, Upload& upload) const;
+  WeightsRange copied_range(const Placement& placement) const;
   Status write(const Placement& placement, const Arena& arena, ThreadPool& pool,
                DummyValues& values, Upload& upload) const;
   Result<std::vector<float>> scales_of(const Placement& placement, ThreadPool& pool) const;
@@ -125,12 +170,13 @@ class WeightsLayout {
 
   const Checkpoint* checkpoint_ = nullptr;
   const ModelWeightsPlan* sources_ = nullptr;
-  std::optional<DType> dtype_;  // the requested dtype
-  std::map<std::string, Placement, std::less<>>
-      placements_;                         // by tensor; a tied tensor appears once
-  std::vector<std::size_t> file_offsets_;  // in the region; by file
+  std::optional<DType> dtype_;         // the requested dtype
+  std::vector<Placement> placements_;  // in the order of use; a tied tensor appears once
+  std::map<std::string, std::size_t, std::less<>> index_;  // by tensor
+  std::vector<std::size_t> file_offsets_;                  // in the region; by file
   std::vector<bool> file_mapped_;
-  std::size_t copied_end_ = 0;
+  WeightsRange derived_;
+  std::size_t copied_end_ = 0;  // of both parts
   std::uint64_t copied_bytes_ = 0;
   std::uint64_t mapped_bytes_ = 0;
 };

@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 7> kKinds = {
-    &kModelSection,         &kMachineProfileSection, &kGraphsSection, &kTokenizerSection,
-    &kChatTemplatesSection, &kWarmPromptsSection,    &kCanarySection};
+constexpr std::array<const SectionKind*, 8> kKinds = {
+    &kModelSection,     &kMachineProfileSection, &kGraphsSection,     &kWeightsSection,
+    &kTokenizerSection, &kChatTemplatesSection,  &kWarmPromptsSection, &kCanarySection};
 
 }  // namespace
 

@@ -69,19 +69,51 @@ bool Snapshot::has_kind(const SectionKind& kind) const {
          });
 }
 
+const SnapshotSection* Snapshot::find_section(const SectionKind& kind, const SnapshotKey& key) {
+  if (clock_ != nullptr) begins_[kind.name] = clock_->now();
+  if (!file_) return nullptr;
+  const auto section = file_->find(kind.name, kind.version, key);
+  if (section) return *section;
+  if (mode_ == SnapshotMode::kFile) not_made(kind, section.error().message);
+  return nullptr;
+}
+
+Duration Snapshot::since_begin(const SectionKind& kind) const {
+  const auto begin = begins_.find(kind.name);
+  return clock_ == nullptr || begin == begins_.end() ? Duration(0) : clock_->now() - begin->second;
+}
+
 std::optional<std::span<const std::byte>> Snapshot::find(const SectionKind& kind,
                                                          const SnapshotKey& key) {
-  if (clock_ != nullptr) begin_ = clock_->now();
-  if (!file_) return std::nullopt;
-  const auto section = file_->find(kind.name, kind.version, key);
-  if (!section) {
-    if (mode_ == SnapshotMode::kFile) not_made(kind, section.error().message);
-    return std::nullopt;
-  }
-  auto bytes = file_->bytes(**section);
+  const std::lock_guard lock(*mutex_);
+  const SnapshotSection* section = find_section(kind, key);
+  if (section == nullptr) return std::nullopt;
+  auto bytes = file_->bytes(*section);
   if (bytes) return *bytes;
   not_made(kind, std::move(bytes).error().message);
   return std::nullopt;
+}
+
+std::optional<UncheckedSection> Snapshot::find_unchecked(const SectionKind& kind,
+                                                         const SnapshotKey& key) {
+  const std::lock_guard lock(*mutex_);
+  const SnapshotSection* section = find_section(kind, key);
+  if (section == nullptr) return std::nullopt;
+  const SnapshotBlob& blob = file_->table().blobs[section->blob];
+  return UncheckedSection{
+      file_->fd(), file_->path(), blob.offset, blob.bytes, file_->unchecked_bytes(*section),
+      blob.pieces, section};
+}
+
+void Snapshot::checked(const SectionKind& kind, const UncheckedSection& section) {
+  const std::lock_guard lock(*mutex_);
+  file_->set_verified(*section.section);
+  outcomes_.push_back({std::string(kind.name), true, {}, since_begin(kind)});
+}
+
+void Snapshot::damaged(const SectionKind& kind, const UncheckedSection& section) {
+  const std::lock_guard lock(*mutex_);
+  not_made(kind, file_->damaged(*section.section).message);
 }
 
 void Snapshot::not_made(const SectionKind& kind, std::string reason) {
@@ -90,22 +122,40 @@ void Snapshot::not_made(const SectionKind& kind, std::string reason) {
 }
 
 void Snapshot::restored(const SectionKind& kind) {
-  const Duration duration = clock_ != nullptr ? clock_->now() - begin_ : Duration(0);
-  outcomes_.push_back({std::string(kind.name), true, {}, duration});
+  const std::lock_guard lock(*mutex_);
+  outcomes_.push_back({std::string(kind.name), true, {}, since_begin(kind)});
 }
 
 void Snapshot::rejected(const SectionKind& kind, std::string_view reason) {
+  const std::lock_guard lock(*mutex_);
   not_made(kind, fmt::format("snapshot {}: section '{}' does not fit: {}",
                              file_ ? file_->path() : "", kind.name, reason));
 }
 
+// Whether the offer is wanted.
+bool Snapshot::note_offer(const SectionKind& kind) {
+  auto outcome = std::ranges::find(outcomes_, kind.name, &SectionOutcome::kind);
+  if (outcome == outcomes_.end()) {
+    outcome = outcomes_.insert(outcome, {std::string(kind.name), false, "not in a snapshot", {}});
+  }
+  outcome->duration = since_begin(kind);
+  return mode_ == SnapshotMode::kCollect || (mode_ == SnapshotMode::kAuto && kind.kept_by_auto);
+}
+
 void Snapshot::offer(const SectionKind& kind, SnapshotKey key, Encode encode) {
-  const bool known = !outcomes_.empty() && outcomes_.back().kind == kind.name;
-  if (!known) outcomes_.push_back({std::string(kind.name), false, "not in a snapshot", {}});
-  if (clock_ != nullptr) outcomes_.back().duration = clock_->now() - begin_;
-  const bool wanted =
-      mode_ == SnapshotMode::kCollect || (mode_ == SnapshotMode::kAuto && kind.kept_by_auto);
-  if (wanted) offers_.push_back({&kind, std::move(key), std::move(encode), {}});
+  const std::lock_guard lock(*mutex_);
+  if (!note_offer(kind)) return;
+  offers_.push_back({&kind, std::move(key), std::move(encode), {}, {}});
+}
+
+void Snapshot::offer_in_place(const SectionKind& kind, SnapshotKey key,
+                              std::span<const std::byte> bytes) {
+  const std::lock_guard lock(*mutex_);
+  if (note_offer(kind)) offers_.push_back({&kind, std::move(key), nullptr, {}, bytes});
+}
+
+bool Snapshot::offers(const SectionKind& kind) const {
+  return std::ranges::any_of(offers_, [&](const Offer& offer) { return offer.kind == &kind; });
 }
 
 void Snapshot::collect() {
@@ -126,8 +176,8 @@ void Snapshot::collect() {
 std::vector<NewSection> Snapshot::new_sections() const {
   std::vector<NewSection> sections;
   for (const Offer& offer : offers_) {
-    sections.push_back(
-        {std::string(offer.kind->name), offer.kind->version, offer.key, offer.bytes});
+    sections.push_back({std::string(offer.kind->name), offer.kind->version, offer.key,
+                        offer.in_place.empty() ? offer.bytes : offer.in_place});
   }
   return sections;
 }

@@ -6,14 +6,21 @@
 //   else, or after rejected(): make it natively, then offer(kind, key, how to encode it)
 //
 // One log line tells of each section that does not fit, with the snapshot's name, the section and
-// the reason. A section that --snapshot auto does not have yet gets no line. Owner: the
-// command; it outlives whatever uses found bytes in place. Threads: one at a time: the engine's
-// thread while it loads and collects, then any.
+// the reason. A section that --snapshot auto does not have yet gets no line.
+//
+// A large section is found without a check (find_unchecked()). Its part hashes each piece before it
+// uses the piece, and then says checked() or damaged().
+//
+// Owner: the command; it outlives whatever uses found bytes in place. Threads: while a start runs,
+// several may ask for sections and offer them; everything else one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,10 +37,23 @@
 
 namespace sluice {
 
-// The model's own facts for keys: digests in hex of config.json and of the tokenizer's files.
+// The model's own facts for keys: digests in hex of config.json, of the tokenizer's files, and of
+// all weights.
 struct SnapshotModel {
   std::string config;
   std::string tokenizer;
+  std::string weights = {};  // empty: weights are neither found nor offered
+};
+
+// A section in place in the file, not yet checked. Valid as long as the snapshot.
+struct UncheckedSection {
+  int fd = -1;
+  std::string path;
+  std::uint64_t offset = 0;          // in the file
+  std::uint64_t content_bytes = 0;   // without padding
+  std::span<const std::byte> bytes;  // padding included, in pieces of kSnapshotPieceBytes
+  std::span<const Hash128> pieces;   // the hash of each piece
+  const SnapshotSection* section = nullptr;
 };
 
 // How this start got a section.
@@ -57,6 +77,7 @@ class Snapshot {
   const SnapshotModel& model() const { return model_; }
   // The file that is read; empty: none.
   std::string path() const { return file_ ? file_->path() : std::string(); }
+  void set_weights_digest(std::string digest) { model_.weights = std::move(digest); }
 
   // Whether the file has a section of this kind, whatever its key: a key may cost much to find.
   bool has_kind(const SectionKind& kind) const;
@@ -66,14 +87,22 @@ class Snapshot {
   // The bytes turned out not to fit.
   void rejected(const SectionKind& kind, std::string_view reason);
 
+  std::optional<UncheckedSection> find_unchecked(const SectionKind& kind, const SnapshotKey& key);
+  // All pieces equal their hashes, and the section was used; or a piece does not.
+  void checked(const SectionKind& kind, const UncheckedSection& section);
+  void damaged(const SectionKind& kind, const UncheckedSection& section);
+
   // Offers what was made natively now to the next start. `encode` is called at most once, by
   // collect(); what it refers to must live until then.
   using Encode = std::function<Result<std::vector<std::byte>>()>;
   void offer(const SectionKind& kind, SnapshotKey key, Encode encode);
+  // The same with bytes that lie ready. REQUIRES: they stay as they are until they are written.
+  void offer_in_place(const SectionKind& kind, SnapshotKey key, std::span<const std::byte> bytes);
 
   // The file is not to be trusted: kAuto removes it, and keeps nothing of this start.
   void discard();
 
+  bool offers(const SectionKind& kind) const;
   bool has_offers() const { return !offers_.empty(); }
   // Encodes what was offered and the file lacks. Errors of a section are told, and it is left out.
   void collect();
@@ -94,10 +123,14 @@ class Snapshot {
     SnapshotKey key;
     Encode encode;
     std::vector<std::byte> bytes;
+    std::span<const std::byte> in_place;  // instead of `bytes`
   };
 
   void open_auto();
+  const SnapshotSection* find_section(const SectionKind& kind, const SnapshotKey& key);
   void not_made(const SectionKind& kind, std::string reason);
+  bool note_offer(const SectionKind& kind);
+  Duration since_begin(const SectionKind& kind) const;
   std::vector<NewSection> new_sections() const;
   void keep();
 
@@ -108,7 +141,8 @@ class Snapshot {
   std::optional<SnapshotFile> file_;
   std::vector<Offer> offers_;
   std::vector<SectionOutcome> outcomes_;
-  TimePoint begin_{};  // of the section asked for last
+  std::map<std::string_view, TimePoint> begins_;  // when a section was asked for, by kind
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of parts that ask at once
 };
 
 }  // namespace sluice

@@ -16,6 +16,7 @@ enum class SnapshotMode : std::uint8_t {
 struct SnapshotChoice {
   SnapshotMode mode = SnapshotMode::kOff;
   std::string path = {};  // of kFile
+  bool weights = false;   // of kCollect: converted weights too
 };
 
 }  // namespace sluice

@@ -1,8 +1,11 @@
 #include "snapshot/snapshot_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/content_hash.h"
@@ -42,8 +45,10 @@ std::string difference(const SnapshotSection& section, std::uint32_t version,
 
 }  // namespace
 
-SnapshotFile::SnapshotFile(std::string path, MappedFile file, SnapshotTable table)
+SnapshotFile::SnapshotFile(std::string path, FileDescriptor fd, MappedFile file,
+                           SnapshotTable table)
     : path_(std::move(path)),
+      fd_(std::move(fd)),
       file_(std::move(file)),
       table_(std::move(table)),
       verified_(table_.blobs.size(), false) {}
@@ -63,7 +68,12 @@ Result<SnapshotFile> SnapshotFile::open(const OpenedFile& file, const std::strin
     error.message = fmt::format("snapshot {} {}", path, error.message);
     return error;
   }
-  return SnapshotFile(path, *std::move(mapped), *std::move(table));
+  FileDescriptor fd(fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) {
+    return unavailable(
+        fmt::format("snapshot {}: cannot be kept open: {}", path, std::strerror(errno)));
+  }
+  return SnapshotFile(path, std::move(fd), *std::move(mapped), *std::move(table));
 }
 
 Result<const SnapshotSection*> SnapshotFile::find(std::string_view kind, std::uint32_t version,
@@ -133,9 +143,10 @@ Result<std::vector<std::byte>> SnapshotFile::copy(const SnapshotSection& section
   return bytes;
 }
 
-Status SnapshotFile::verify_piece(const SnapshotSection& section, std::size_t piece) const {
-  if (piece_matches(section.blob, piece)) return {};
-  return damaged(section.blob);
+std::span<const std::byte> SnapshotFile::unchecked_bytes(const SnapshotSection& section) const {
+  const SnapshotBlob& blob = table_.blobs[section.blob];
+  return file_.bytes().subspan(static_cast<std::size_t>(blob.offset),
+                               static_cast<std::size_t>(blob.stored_bytes()));
 }
 
 std::vector<Error> SnapshotFile::find_damage() {

@@ -28,6 +28,8 @@ class SnapshotFile {
 
   const std::string& path() const { return path_; }
   std::uint64_t file_bytes() const { return file_.size(); }
+  // Open as long as this object, for mapping a section elsewhere.
+  int fd() const { return fd_.get(); }
   const SnapshotTable& table() const { return table_; }
 
   // The section of this kind, version and key. kNotFound says in what the nearest one differs.
@@ -39,20 +41,27 @@ class SnapshotFile {
   Result<std::span<const std::byte>> bytes(const SnapshotSection& section);
   Result<std::vector<std::byte>> copy(const SnapshotSection& section) const;
 
-  // Hashes one piece of a section's blob, for a reader that uses it piece by piece.
-  Status verify_piece(const SnapshotSection& section, std::size_t piece) const;
-  // Hashes all blobs that bytes() has not found sound: an error for each damaged one.
+  // The bytes that are stored for the section, padding included, where they lie in the mapping. For
+  // a reader that compares each piece with its hash (SnapshotBlob::pieces) before it uses the
+  // piece.
+  std::span<const std::byte> unchecked_bytes(const SnapshotSection& section) const;
+  // The reader has compared all pieces: verify() need not.
+  void set_verified(const SnapshotSection& section) { verified_[section.blob] = true; }
+  // The error of a section with a piece that differs from its hash.
+  Error damaged(const SnapshotSection& section) const { return damaged(section.blob); }
+  // Hashes all blobs that have not been verified: an error for each damaged one.
   std::vector<Error> find_damage();
   // The first of them.
   Status verify();
 
  private:
-  SnapshotFile(std::string path, MappedFile file, SnapshotTable table);
+  SnapshotFile(std::string path, FileDescriptor fd, MappedFile file, SnapshotTable table);
   Error damaged(std::size_t blob) const;
   bool piece_matches(std::size_t blob, std::size_t piece) const;
   Status verify_blob(std::size_t blob);
 
   std::string path_;
+  FileDescriptor fd_;
   MappedFile file_;
   SnapshotTable table_;
   std::vector<bool> verified_;  // by blob

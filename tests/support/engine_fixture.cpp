@@ -22,11 +22,11 @@ T must(Result<T> result) {
 }  // namespace
 
 EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
-                             int threads, std::unique_ptr<Device> device)
+                             int threads, std::unique_ptr<Device> device, Snapshot* snapshot)
     : pool_(threads),
       device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
   StartupTimeline timeline(clock_);
-  loaded_ = must(load_engine(directory, options, *device_, pool_, clock_, timeline));
+  loaded_ = must(load_engine(directory, options, *device_, pool_, clock_, timeline, snapshot));
 }
 
 void EngineFixture::add(Request request) {

@@ -29,9 +29,9 @@ using Results = std::map<std::pair<RequestId, std::int32_t>, ChoiceResult>;
 
 class EngineFixture {
  public:
-  // CHECKs that the model loads.
+  // CHECKs that the model loads. `snapshot`: of load_engine(); it outlives this.
   EngineFixture(const std::string& directory, const EngineOptions& options, int threads,
-                std::unique_ptr<Device> device = nullptr);
+                std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr);
 
   Engine& engine() { return *loaded_.engine; }
   const LoadedEngine& loaded() const { return loaded_; }
