@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/beside.h"
 #include "apps/chat_file.h"
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
@@ -179,12 +180,18 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   StartupTimeline timeline(clock);
   ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, settings.engine, clock));
   timeline.mark("snapshot");
+  Beside<Result<std::optional<LoadedTokenizer>>> tokenizer_phase(
+      clock, [&] { return find_tokenizer(arguments, snapshot); });
   ASSIGN_OR_RETURN(const LocalEngine local,
                    load_local_engine(arguments.model, settings.engine, clock, timeline, snapshot));
   const LoadedEngine& loaded = local.loaded;
-  ASSIGN_OR_RETURN(const std::optional<LoadedTokenizer> found, find_tokenizer(arguments, snapshot));
+  ASSIGN_OR_RETURN(const std::optional<LoadedTokenizer> found,
+                   tokenizer_phase.join(timeline, [](const auto& result) {
+                     const bool any = result && *result;
+                     return span_name(any ? (*result)->source : TokenizerSource::kFiles);
+                   }));
   const Tokenizer* tokenizer = found ? &found->tokenizer : nullptr;
-  timeline.mark(span_name(found ? found->source : TokenizerSource::kFiles));
+  timeline.mark("wait for tokenizer");
   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt,
                    make_prompt(arguments, settings, tokenizer, snapshot));
   SamplingParams sampling = settings.sampling;

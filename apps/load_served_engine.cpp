@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/beside.h"
 #include "apps/canary.h"
 #include "apps/local_engine.h"
 #include "apps/open_snapshot.h"
@@ -18,8 +19,10 @@ namespace {
 // Leaves room for tokenizers and graphs in what --snapshot auto keeps.
 constexpr std::uint64_t kMaxAutoWarmBytes = std::uint64_t{48} << 20;
 
-// One tiny request, so that the first client pays for no graph capture and no cold weights. It has
-// no block hashes and so leaves nothing in the prefix cache.
+// One tiny request, so that the first client does not pay for the first launch of each kernel. On
+// the CPU there is nothing of the kind: graphs are captured, and weights are read meanwhile, which
+// a client's own request waits for layer by layer. The request has no block hashes and so leaves
+// nothing in the prefix cache.
 Status warm_up(Engine& engine, const Clock& clock) {
   constexpr std::int32_t kTokens = 2;
   Request request;
@@ -68,6 +71,8 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   clock_ = &clock;
   ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options, clock));
   timeline.mark("snapshot");
+  Beside<Result<ServedText>> text_phase(clock,
+                                        [&] { return load_served_text(directory, snapshot_); });
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, snapshot_, urgent_));
   pool_ = std::move(local.pool);
@@ -78,13 +83,17 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   engine_ = loaded.engine.get();
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
-  ASSIGN_OR_RETURN(model_,
-                   load_served_model(directory, name, unix_seconds(), facts_of(loaded), snapshot_));
+  ASSIGN_OR_RETURN(ServedText text, text_phase.join(timeline, [](const auto& result) {
+    return span_name(result ? result->tokenizer.source : TokenizerSource::kFiles);
+  }));
+  model_ = make_served_model(std::move(text), name, unix_seconds(), facts_of(loaded));
   choose_tool_format(served.parsers.tool_calls, *model_);
   model_->reasoning_format = find_reasoning_format(served.parsers.reasoning);  // nullptr for "none"
-  timeline.mark(span_name(model_->tokenizer_source));
-  RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
-  timeline.mark("warm-up");
+  timeline.mark("wait for tokenizer");
+  if (device_->traits().asynchronous) {
+    RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
+    timeline.mark("warm-up");
+  }
   ASSIGN_OR_RETURN(warm_, start_warm(served.warm, warm_facts_, *engine_, *model_, snapshot_));
   warm_restored_ = warm_.num_ready(*engine_) == warm_.size();
   if (!warm_.empty()) timeline.mark("warm prompts");

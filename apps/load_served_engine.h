@@ -1,6 +1,6 @@
 // ServedEngine: the thread pool and device of a server's engine and the text side of its model,
-// loaded together and warmed up. Owner: the command; it outlives the engine that load() returns.
-// Threads: load() on the engine's; the rest from any once load() has succeeded.
+// loaded together, and warmed up on a GPU. Owner: the command; it outlives the engine that load()
+// returns. Threads: load() on the engine's; the rest from any once load() has succeeded.
 #pragma once
 
 #include <memory>

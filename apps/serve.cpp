@@ -109,7 +109,9 @@ class Server {
                       arguments_.verify ? CanaryTime::kBeforeReady : CanaryTime::kWhenIdle}));
     loop_.post([this] {
       std::vector<StatusSpan> spans;
-      for (const StartupSpan& span : timeline_.spans()) spans.push_back({span.name, span.duration});
+      for (const StartupSpan& span : timeline_.spans()) {
+        spans.push_back({span.name, span.duration, span.begin, span.beside});
+      }
       service_.set_model(loaded_.model(), std::move(spans));
       metrics_.cache_config(loaded_.cache_config());
       metrics_.startup(timeline_.spans(), timeline_.total());

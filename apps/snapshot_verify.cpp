@@ -99,7 +99,9 @@ Result<Start> start_once(const VerifyArguments& arguments, const EngineOptions& 
 ordered_json start_json(const Start& start) {
   ordered_json spans = ordered_json::array();
   for (const StartupSpan& span : start.spans) {
-    spans.push_back({{"name", span.name}, {"ms", to_milliseconds(span.duration)}});
+    spans.push_back({{"name", span.name},
+                     {"from_ms", to_milliseconds(span.begin)},
+                     {"ms", to_milliseconds(span.duration)}});
   }
   return {{"total_ms", to_milliseconds(start.total)},
           {"spans", std::move(spans)},

@@ -7,24 +7,23 @@
 namespace sluice {
 namespace {
 
-#ifdef MADV_POPULATE_READ
-constexpr int kPopulateRead = MADV_POPULATE_READ;
-#else
-constexpr int kPopulateRead = 22;  // Linux 5.14; an older kernel refuses it, which does no harm
-#endif
 constexpr std::uintptr_t kAdvisedPage = 4096;
-
-void advise(std::span<const std::byte> bytes, int advice) {
-  if (bytes.empty()) return;
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / kAdvisedPage * kPageBytes;
-  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the begin of a page of the range
-  static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, advice));
-}
+constexpr std::size_t kFaultAround = std::size_t{64} << 10;  // Linux's default
 
 }  // namespace
 
-void start_paging_in(std::span<const std::byte> bytes) { advise(bytes, MADV_WILLNEED); }
-void page_in(std::span<const std::byte> bytes) { advise(bytes, kPopulateRead); }
+void start_paging_in(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / kAdvisedPage * kAdvisedPage;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the begin of a page of the range
+  static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED));
+}
+
+void touch_pages(std::span<const std::byte> bytes) {
+  for (std::size_t i = 0; i < bytes.size(); i += kFaultAround) {
+    static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i]));
+  }
+}
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Brings pages of mapped files into memory before they are used.
-// Functions without state; any thread. Errors do not exist: a page that is missing or cannot be
-// read yet is read when it is used.
+// Functions without state; any thread. Nothing depends on them: a page that they leave out is read
+// when it is used.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@ namespace sluice {
 
 // Starts to read the pages from their file, and returns at once.
 void start_paging_in(std::span<const std::byte> bytes);
-// Returns once the pages are in memory and mapped in this process.
-void page_in(std::span<const std::byte> bytes);
+// Reads one byte of each 64 KiB. The system reads missing pages, and maps those around the byte
+// that it has. REQUIRES: a file that may be truncated is guarded (MappingGuard).
+void touch_pages(std::span<const std::byte> bytes);
 
 }  // namespace sluice

@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kItemBytes = kSnapshotPieceBytes;
 // Reads that the system works on while an item is mapped: enough for a fast disk's queue.
 constexpr std::size_t kItemsAhead = 8;
+// An item of memory takes a fraction of that, hashed or not.
+constexpr Duration kSlowItem = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -61,12 +63,17 @@ void WeightStream::start(Arena& arena) {
 }
 
 void WeightStream::read_all() {
-  for (std::size_t i = 0; i < std::min(kItemsAhead, items_.size()); ++i) {
-    start_paging_in(items_[i].bytes);
-  }
+  const SystemClock clock;
+  bool from_disk = true;  // the last item came from there; else asking the system is only a cost
+  std::size_t requested = 0;
   for (std::size_t i = 0; i < items_.size() && !stop_.load(std::memory_order_relaxed); ++i) {
-    if (i + kItemsAhead < items_.size()) start_paging_in(items_[i + kItemsAhead].bytes);
+    const TimePoint begin = clock.now();
+    requested = std::max(requested, i);
+    while (from_disk && requested < std::min(i + kItemsAhead, items_.size())) {
+      start_paging_in(items_[requested++].bytes);
+    }
     bring_in(i);
+    from_disk = clock.now() - begin > kSlowItem;
   }
 }
 
@@ -76,8 +83,11 @@ void WeightStream::bring_in(std::size_t item) {
   State expected = State::kWaiting;
   if (!state.compare_exchange_strong(expected, State::kTaken)) return;
   const Item& what = items_[item];
-  page_in(what.bytes);
-  if (what.expected != nullptr && content_hash(what.bytes) != *what.expected) damaged_ = true;
+  if (what.expected == nullptr) {
+    touch_pages(what.bytes);
+  } else if (content_hash(what.bytes) != *what.expected) {
+    damaged_ = true;
+  }
   state.store(State::kDone);
   state.notify_all();
   ++done_;

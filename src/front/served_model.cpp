@@ -29,9 +29,8 @@ EngineFacts facts_of(const LoadedEngine& loaded) {
           .block_size = loaded.block_size};
 }
 
-Result<ServedModel> load_served_model(const std::string& directory, std::string name,
-                                      std::int64_t created, EngineFacts facts, Snapshot& snapshot) {
-  ASSIGN_OR_RETURN(LoadedTokenizer loaded, load_tokenizer(directory, snapshot));
+Result<ServedText> load_served_text(const std::string& directory, Snapshot& snapshot) {
+  ASSIGN_OR_RETURN(LoadedTokenizer tokenizer, load_tokenizer(directory, snapshot));
   auto templates = load_chat_templates(directory, snapshot);
   std::string no_templates_reason;
   if (!templates) {
@@ -39,12 +38,19 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
     no_templates_reason = templates.error().message;
   }
   warn_about_templates(templates ? &*templates : nullptr, no_templates_reason);
+  return ServedText{std::move(tokenizer),
+                    templates ? std::optional(*std::move(templates)) : std::nullopt,
+                    std::move(no_templates_reason)};
+}
+
+ServedModel make_served_model(ServedText text, std::string name, std::int64_t created,
+                              EngineFacts facts) {
   return ServedModel{.name = std::move(name),
                      .created = created,
-                     .tokenizer = std::move(loaded.tokenizer),
-                     .tokenizer_source = loaded.source,
-                     .templates = templates ? std::optional(*std::move(templates)) : std::nullopt,
-                     .no_templates_reason = std::move(no_templates_reason),
+                     .tokenizer = std::move(text.tokenizer.tokenizer),
+                     .tokenizer_source = text.tokenizer.source,
+                     .templates = std::move(text.templates),
+                     .no_templates_reason = std::move(text.no_templates_reason),
                      .tool_format = nullptr,
                      .reasoning_format = nullptr,
                      .generation = std::move(facts.generation),
@@ -59,7 +65,8 @@ Result<ServedModel> load_served_model(const std::string& directory, std::string 
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
                                       std::int64_t created, EngineFacts facts) {
   Snapshot off;
-  return load_served_model(directory, std::move(name), created, std::move(facts), off);
+  ASSIGN_OR_RETURN(ServedText text, load_served_text(directory, off));
+  return make_served_model(std::move(text), std::move(name), created, std::move(facts));
 }
 
 }  // namespace sluice

@@ -59,13 +59,23 @@ struct ServedModel {
 
 EngineFacts facts_of(const LoadedEngine& loaded);
 
+// The part of a model that needs no engine.
+struct ServedText {
+  LoadedTokenizer tokenizer;
+  std::optional<ChatTemplates> templates;
+  std::string no_templates_reason;
+};
+
 // Reads the tokenizer and the chat templates of a checkpoint directory. If the model has no chat
 // template, or its template does not parse, chats are refused and the log has a warning. A missing
 // tokenizer and broken files are errors.
 // `snapshot` may spare the parsing of files (text_sections.h); it must outlive the model.
-Result<ServedModel> load_served_model(const std::string& directory, std::string name,
-                                      std::int64_t created, EngineFacts facts, Snapshot& snapshot);
-// The same without a snapshot.
+Result<ServedText> load_served_text(const std::string& directory, Snapshot& snapshot);
+
+ServedModel make_served_model(ServedText text, std::string name, std::int64_t created,
+                              EngineFacts facts);
+
+// Both, without a snapshot.
 Result<ServedModel> load_served_model(const std::string& directory, std::string name,
                                       std::int64_t created, EngineFacts facts);
 

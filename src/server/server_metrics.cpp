@@ -262,6 +262,10 @@ void ServerMetrics::write_info(PrometheusWriter& writer) const {
     writer.value({{"span", span.name}}, to_seconds(span.duration));
   }
   if (!startup_.empty()) writer.value({{"span", "total"}}, to_seconds(startup_total_));
+  writer.gauge("startup_begin_seconds", "When each part of the start began; parts may overlap.");
+  for (const StartupSpan& span : startup_) {
+    writer.value({{"span", span.name}}, to_seconds(span.begin));
+  }
   if (cache_config_) {
     writer.gauge("cache_config_info", "How the KV cache is set up; always 1.");
     const std::string block_size = std::to_string(cache_config_->block_size);

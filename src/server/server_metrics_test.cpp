@@ -173,7 +173,7 @@ TEST(ServerMetricsTest, InfoNamesVersionCacheAndWhereTheStartWent) {
   EXPECT_FALSE(written(metrics).contains("sluice:cache_config_info"));
   metrics.cache_config(
       {.block_size = 16, .num_blocks = 4096, .cache_dtype = "bf16", .prefix_caching = true});
-  const StartupSpan spans[] = {{"config", 2ms}, {"map weights", 30ms}};
+  const StartupSpan spans[] = {{"config", 2ms}, {"map weights", 30ms, 0, 2ms}};
   metrics.startup(spans, 32ms);
   const auto m = written(metrics);
   EXPECT_EQ(m.at("sluice:cache_config_info")
@@ -185,6 +185,7 @@ TEST(ServerMetricsTest, InfoNamesVersionCacheAndWhereTheStartWent) {
             1);
   EXPECT_EQ(m.at("sluice:startup_seconds").value({{"span", "map weights"}}), 0.03);
   EXPECT_EQ(m.at("sluice:startup_seconds").value({{"span", "total"}}), 0.032);
+  EXPECT_EQ(m.at("sluice:startup_begin_seconds").value({{"span", "map weights"}}), 0.002);
   EXPECT_EQ(m.at("sluice:build_info").value({{"version", "0.1.0"}}), 1);
 }
 

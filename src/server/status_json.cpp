@@ -54,7 +54,10 @@ std::string status_json(const ServerStatus& status) {
     object["requests"].push_back(request_json(request));
   }
   for (const StatusSpan& span : status.startup) {
-    object["startup"].push_back({{"span", span.name}, {"ms", to_milliseconds(span.duration)}});
+    object["startup"].push_back({{"span", span.name},
+                                 {"from_ms", to_milliseconds(span.begin)},
+                                 {"ms", to_milliseconds(span.duration)},
+                                 {"beside", span.beside}});
   }
   // Client names may come from clients: bytes that are not UTF-8 are replaced.
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

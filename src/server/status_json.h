@@ -18,6 +18,8 @@ namespace sluice {
 struct StatusSpan {
   std::string name;
   Duration duration{0};
+  Duration begin{0};    // since the start
+  bool beside = false;  // other spans ran at the same time
 };
 
 struct StatusRequest {
