@@ -73,8 +73,9 @@ struct WarmText {
 Result<WarmText> make_warm(const std::string& directory, const WarmOptions& warm,
                            const WarmFacts& facts, Engine& engine, EngineFacts engine_facts,
                            Snapshot& snapshot, const Clock& clock) {
-  ASSIGN_OR_RETURN(ServedModel model, load_served_model(directory, directory_name(directory), 0,
-                                                        std::move(engine_facts), snapshot));
+  ASSIGN_OR_RETURN(ServedText text, load_served_text(directory, snapshot));
+  ServedModel model =
+      make_served_model(std::move(text), directory_name(directory), 0, std::move(engine_facts));
   ASSIGN_OR_RETURN(WarmPrompts prompts, start_warm(warm, facts, engine, model, snapshot));
   RETURN_IF_ERROR(compute_warm(prompts, engine, model, clock));
   if (prompts.num_ready(engine) < prompts.size()) {
@@ -97,8 +98,8 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
   if (!local) return std::move(local).error();
   if (arguments.weights && !snapshot.offers(kWeightsSection)) {
     log_info(
-        "--weights: nothing is converted for this --dtype, and a start maps the checkpoint's files; "
-        "the snapshot has no weights");
+        "--weights: this --dtype converts nothing, and a start maps the checkpoint's files; the "
+        "snapshot has no weights");
   }
   Engine& engine = *local->loaded.engine;
   std::optional<LoadedTokenizer> text;

@@ -6,7 +6,7 @@ namespace sluice {
 namespace {
 
 constexpr std::array<const SectionKind*, 8> kKinds = {
-    &kModelSection,     &kMachineProfileSection, &kGraphsSection,     &kWeightsSection,
+    &kModelSection,     &kMachineProfileSection, &kGraphsSection,      &kWeightsSection,
     &kTokenizerSection, &kChatTemplatesSection,  &kWarmPromptsSection, &kCanarySection};
 
 }  // namespace

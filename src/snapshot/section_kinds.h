@@ -31,8 +31,8 @@ inline constexpr SectionKind kGraphsSection{"graphs", 1, "the captured graphs, a
 inline constexpr SectionKind kModelSection{"model", 1,
                                            "the model's name; its key names the content", false};
 // The weights that --dtype converts, unchanged from the weights region (model/weights.h).
-inline constexpr SectionKind kWeightsSection{"weights", 1,
-                                             "the weights that --dtype converts", false};
+inline constexpr SectionKind kWeightsSection{"weights", 1, "the weights that --dtype converts",
+                                             false};
 // The tokenizer's image (tokenizer/image_layout.h).
 inline constexpr SectionKind kTokenizerSection{"tokenizer", 1, "the tokenizer as flat tables"};
 // The part of the tokenizer's files that concerns chats (chat_template/template_sources.h).

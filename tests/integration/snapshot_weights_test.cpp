@@ -237,7 +237,7 @@ TEST_F(SnapshotWeightsTest, TheCommandLineSavesVerifiesAndTellsAFullDisk) {
   const auto none = shell("exec " SLUICE_BINARY " snapshot save " + model_.path() + " -o " + file_ +
                           " --weights --threads 1 --max-num-seqs 4");
   EXPECT_EQ(none.exit_code, 0) << none.err;
-  EXPECT_THAT(none.err, HasSubstr("--weights: nothing is converted"));
+  EXPECT_THAT(none.err, HasSubstr("--weights: this --dtype converts nothing"));
   unsetenv("XDG_CACHE_HOME");
 }
 
