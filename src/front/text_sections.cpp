@@ -34,7 +34,7 @@ Result<ChatTemplateSources> load_sources(const std::string& directory, Snapshot&
   }
   ASSIGN_OR_RETURN(ChatTemplateSources sources, read_chat_template_sources(directory));
   snapshot.offer(kChatTemplatesSection, key,
-                 [bytes = write_chat_template_sources(sources)] { return bytes; });
+                 [sources] { return write_chat_template_sources(sources); });
   return sources;
 }
 
