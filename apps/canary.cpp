@@ -67,6 +67,8 @@ Status check_canary(Engine& engine, const Clock& clock, const WarmFacts& facts,
   ASSIGN_OR_RETURN(SnapshotKey key, canary_key(facts, snapshot));
   const auto stored = snapshot.find(kCanarySection, key);
   ASSIGN_OR_RETURN(const Hash128 checksum, canary_checksum(engine, clock));
+  // Changed weights are the checkpoint's fault, and their checksum must not be kept.
+  RETURN_IF_ERROR(engine.check_files());
   const auto bytes = std::as_bytes(std::span(&checksum, 1));
   if (!stored) {
     snapshot.offer(kCanarySection, std::move(key),

@@ -310,6 +310,13 @@ bool Engine::has_work() const {
          (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work());
 }
 
+Status Engine::check_files() {
+  if (failure_) return *failure_;
+  auto status = executor_->check_now(clock_.now());
+  if (!status) static_cast<void>(fail(status.error()));
+  return status;
+}
+
 std::optional<TimePoint> Engine::wake_at() const {
   if (failure_) return std::nullopt;
   const auto planned = scheduler_->wake_at();

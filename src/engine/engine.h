@@ -123,6 +123,10 @@ class Engine {
   Result<bool> compute();
   std::span<const ChoiceOutput> commit();
 
+  // Checks that the files which the executor maps are unchanged up to now; step() notices changes
+  // later. Returns the cause; the engine has failed then.
+  Status check_files();
+
   // Whether step() has something to do or to report.
   bool has_work() const;
   // The latest time for the next step() call although there is no work: to return idle memory.

@@ -283,6 +283,11 @@ Status ModelRunner::check(TimePoint now) {
   return watch_.check_files(now);
 }
 
+Status ModelRunner::check_now(TimePoint now) {
+  RETURN_IF_ERROR(check(now));
+  return watch_.check_files_now(now);
+}
+
 // A snapshot whose weights were made again is of no concern any more.
 Status ModelRunner::check_pages() {
   if (stream_ && stream_->remade()) watch_.remove(stream_->section_begin());

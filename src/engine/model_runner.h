@@ -97,6 +97,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
   Status check(TimePoint now) override;
+  Status check_now(TimePoint now) override;
   std::optional<TimePoint> next_check() const override { return watch_.next_check(); }
 
   DeviceTime device_time() const override { return device_time_; }

@@ -61,6 +61,10 @@ std::optional<TimePoint> WeightWatch::next_check() const {
 
 Status WeightWatch::check_files(TimePoint now) {
   if (files_.empty() || now < last_check_ + kInterval) return {};
+  return check_files_now(now);
+}
+
+Status WeightWatch::check_files_now(TimePoint now) {
   last_check_ = now;
   for (const File& file : files_) {
     struct stat info{};

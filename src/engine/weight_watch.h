@@ -37,6 +37,8 @@ class WeightWatch {
   // kUnavailable, likewise, when a file has changed since add(). Reads the files' status at most
   // once every kInterval.
   Status check_files(TimePoint now);
+  // The same, and reads the files' status whenever it was read last.
+  Status check_files_now(TimePoint now);
   // When check_files() reads the status again; nothing without files.
   std::optional<TimePoint> next_check() const;
 

@@ -76,6 +76,7 @@ TEST_F(WeightWatchTest, AFileIsLookedAtNowAndThenOnly) {
   ASSERT_EQ(truncate(path_.c_str(), 0), 0);
   EXPECT_TRUE(watch_->check_files(now_ + WeightWatch::kInterval / 2));
   EXPECT_FALSE(watch_->check_files(now_ + WeightWatch::kInterval));
+  EXPECT_FALSE(watch_->check_files_now(now_ + WeightWatch::kInterval)) << "however recently";
   EXPECT_EQ(WeightWatch().next_check(), std::nullopt);
 }
 

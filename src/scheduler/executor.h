@@ -94,6 +94,8 @@ class Executor {
     static_cast<void>(now);
     return {};
   }
+  // The same, and notices every change before the call. An error is final.
+  virtual Status check_now(TimePoint now) { return check(now); }
   // When check() should be called next if no step runs before then.
   virtual std::optional<TimePoint> next_check() const { return std::nullopt; }
 
