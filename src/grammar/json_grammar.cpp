@@ -281,7 +281,7 @@ ExprId JsonGrammar::other_text(const std::vector<std::string_view>& texts) {
 }
 
 // The texts that begin alike are one branch; any other next character leaves them all.
-ExprId JsonGrammar::other_rest(std::vector<std::string_view> texts) {
+ExprId JsonGrammar::other_rest(const std::vector<std::string_view>& texts) {
   const ExprId anything = grammar_.repeat(character({{0, kLastCodePoint}}), 0, -1);
   std::map<std::uint32_t, std::vector<std::string_view>> by_first;
   bool ends_here = false;
@@ -299,9 +299,9 @@ ExprId JsonGrammar::other_rest(std::vector<std::string_view> texts) {
   }
   std::vector<ExprId> ways;
   CodePointSet firsts;
-  for (auto& [first, rests] : by_first) {
+  for (const auto& [first, rests] : by_first) {
     firsts.push_back({first, first});
-    ways.push_back(grammar_.sequence({character({{first, first}}), other_rest(std::move(rests))}));
+    ways.push_back(grammar_.sequence({character({{first, first}}), other_rest(rests)}));
   }
   ways.push_back(grammar_.sequence({character(complement(firsts)), anything}));
   if (!ends_here) ways.push_back(grammar_.empty());

@@ -59,7 +59,7 @@ class JsonGrammar {
   ExprId at_least(std::string_view low);
   ExprId at_most(std::string_view high);
   ExprId natural(std::int64_t low, std::int64_t high);
-  ExprId other_rest(std::vector<std::string_view> texts);
+  ExprId other_rest(const std::vector<std::string_view>& texts);
 
   Grammar& grammar_;
   RuleId value_ = -1;

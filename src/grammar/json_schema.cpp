@@ -549,6 +549,12 @@ class SchemaReader {
       items.push_back({json_.member(json_.text(name), *additional), true, false});
     }
     if (additional) {
+      // The expression of all other names is nested as deep as a known name is long.
+      if (std::ranges::any_of(known, [](auto name) { return name.size() > kMaxNameBytes; })) {
+        return error(path, fmt::format("a property name of more than {} bytes is served only with "
+                                       "additionalProperties false",
+                                       kMaxNameBytes));
+      }
       items.push_back(
           {json_.member(json_.other_text({known.begin(), known.end()}), *additional), false, true});
     }

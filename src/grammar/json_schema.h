@@ -14,6 +14,8 @@ namespace sluice {
 
 inline constexpr int kMaxSchemaDepth = 64;
 inline constexpr std::size_t kMaxSchemaParts = 100'000;
+// The longest name of a property in an object that allows further properties.
+inline constexpr std::size_t kMaxNameBytes = 1024;
 
 // Errors: kInvalidArgument, naming the place: "at #/properties/age: ...".
 Result<Grammar> json_schema_grammar(const JsonValue& schema);

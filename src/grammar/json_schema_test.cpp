@@ -189,6 +189,18 @@ TEST(JsonSchema, BranchesAndReferences) {
   });
 }
 
+// A name's length is the depth of the expression of all other names, and a stack has an end.
+TEST(JsonSchema, LongNamesBesideFurtherPropertiesAreRefused) {
+  const auto schema = [](std::size_t length, const char* additional) {
+    return R"({"properties":{")" + std::string(length, 'k') + R"(":{}},"additionalProperties":)" +
+           additional + "}";
+  };
+  EXPECT_NE(schema_error(schema(500'000, "true")).find("property name of more than"),
+            std::string::npos);
+  EXPECT_EQ(schema_error(schema(1024, "true")), "");
+  EXPECT_EQ(schema_error(schema(10'000, "false")), "");
+}
+
 TEST(JsonSchema, RefusesByNameAndPlace) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"not":{}})", "at #: the keyword not"},
