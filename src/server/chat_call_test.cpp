@@ -383,6 +383,15 @@ TEST(ParseChatCall, GrammarsNameTheirFaults) {
   }
 }
 
+// A body's bounds do not see into its strings.
+TEST(ParseChatCall, ASchemaGivenAsTextHasTheBoundsOfABody) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const auto call = parse_chat_call(chat(R"("guided_json":")" + deep + "\""));
+  ASSERT_FALSE(call);
+  EXPECT_EQ(call.error().param, "guided_json");
+  EXPECT_NE(call.error().message.find("nested deeper"), std::string::npos) << call.error().message;
+}
+
 TEST(ParseChatCall, KnownFieldsThatAreNotServedAreNeverIgnored) {
   const auto call = parse_chat_call(chat(R"("use_beam_search":true)"), UnknownFields::kIgnore);
   ASSERT_FALSE(call);

@@ -148,6 +148,17 @@ ApiResult<JsonValue> read_json_or_explain(std::string_view body) {
   return std::move(builder.root());
 }
 
+ApiResult<JsonValue> parse_bounded_json(std::string_view body) {
+  if (json_deeper_than(body, kMaxBodyDepth)) {
+    return bad_body(fmt::format("the body is nested deeper than {} levels", kMaxBodyDepth));
+  }
+  if (more_values_than(body, kMaxBodyValues)) {
+    return bad_body(fmt::format("the body holds more than {} values", kMaxBodyValues));
+  }
+  if (std::optional<JsonValue> root = read_json_fast(body)) return *std::move(root);
+  return read_json_or_explain(body);
+}
+
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return bad_body("the body is empty; expected a JSON object");
@@ -155,18 +166,8 @@ ApiResult<JsonValue::Object> parse_request_json(std::string_view body) {
   if (const auto invalid = utf8::find_invalid(body)) {
     return bad_body(fmt::format("the body is not valid UTF-8 at byte offset {}", *invalid));
   }
-  if (json_deeper_than(body, kMaxBodyDepth)) {
-    return bad_body(fmt::format("the body is nested deeper than {} levels", kMaxBodyDepth));
-  }
-  if (more_values_than(body, kMaxBodyValues)) {
-    return bad_body(fmt::format("the body holds more than {} values", kMaxBodyValues));
-  }
-  std::optional<JsonValue> root = read_json_fast(body);
-  if (!root) {
-    auto read = read_json_or_explain(body);
-    if (!read) return tl::unexpected(std::move(read).error());
-    root = *std::move(read);
-  }
+  auto root = parse_bounded_json(body);
+  if (!root) return tl::unexpected(std::move(root).error());
   auto* object = std::get_if<JsonValue::Object>(&root->data);
   if (object == nullptr) {
     return bad_body(fmt::format("the body is {}; expected a JSON object", shown_value(*root)));

@@ -23,6 +23,10 @@ inline constexpr std::size_t kMaxBodyFields = 1024;
 // the value, not an object, too deep, too many values or fields.
 ApiResult<JsonValue::Object> parse_request_json(std::string_view body);
 
+// Any value, in a body or in a string of one, with the same bounds of depth and number of values:
+// code that walks a deeper tree would overflow its stack. REQUIRES: valid UTF-8.
+ApiResult<JsonValue> parse_bounded_json(std::string_view body);
+
 // The slower of the two parsers, which explains the text that the fast one (fast_json.h) refuses.
 // Errors: 400 for text that is not JSON, with the place and the reason.
 ApiResult<JsonValue> read_json_or_explain(std::string_view body);

@@ -112,7 +112,7 @@ class StructuredReader {
   void set_schema(std::string field, const JsonValue& schema) {
     std::string text;
     if (schema.string() != nullptr) {
-      auto parsed = read_json_or_explain(*schema.string());
+      auto parsed = parse_bounded_json(*schema.string());
       if (!parsed) {
         reader_.fail(bad_field(field, fmt::format("{}: {}", field, parsed.error().message)));
         return;
