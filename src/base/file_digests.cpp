@@ -14,6 +14,7 @@
 #include "base/cache_folder.h"
 #include "base/content_hash.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/new_file.h"
 
 namespace sluice {
@@ -75,6 +76,12 @@ Result<Hash128> FileDigests::digest(const std::string& path) {
   ASSIGN_OR_RETURN(const FileIdentity before, identify(file.fd.get(), path));
   if (const auto known = entries_.find(before); known != entries_.end()) return known->second;
   const bool settled = is_settled(before);
+  if (before.size >= kToldBytes) {
+    log_info(fmt::format("{}: reading {} MiB for its digest, which keys of snapshots name; {}",
+                         path, before.size >> 20,
+                         settled && !cache_path_.empty() ? "the digest is remembered"
+                                                         : "the next start reads it again"));
+  }
   ASSIGN_OR_RETURN(const Hash128 hash, hash_file(file.fd.get(), path));
   ++files_read_;
   ASSIGN_OR_RETURN(const FileIdentity after, identify(file.fd.get(), path));

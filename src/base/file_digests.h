@@ -29,6 +29,8 @@ struct FileIdentity {
 class FileDigests {
  public:
   static constexpr std::size_t kMaxRemembered = 4096;
+  // A line in the log says that a file of this size is read.
+  static constexpr std::uint64_t kToldBytes = std::uint64_t{128} << 20;
 
   // Remembers nothing.
   FileDigests() = default;

@@ -1,8 +1,10 @@
 #include "base/file_digests.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
@@ -87,6 +89,15 @@ TEST_F(FileDigestsTest, ADamagedCacheIsEmpty) {
     EXPECT_TRUE(FileDigests::decode(std::as_bytes(std::span(bytes)).first(i)).empty()) << i;
   }
   EXPECT_EQ(FileDigests::decode(std::as_bytes(std::span(bytes))).size(), 1U);
+}
+
+TEST_F(FileDigestsTest, ALineSaysThatALargeFileIsRead) {
+  ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(FileDigests::kToldBytes)), 0);
+  FileDigests digests(cache_);
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(digests.digest(path_));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr(path_ + ": reading 128 MiB for its digest"));
 }
 
 TEST_F(FileDigestsTest, ErrorsNameTheFile) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/json_text.h"
 #include "checkpoint/quote_text.h"
 
@@ -58,7 +59,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index
     std::string_view text) {
   std::string storage;
   ASSIGN_OR_RETURN(const std::string_view strict, strict_json(text, storage));
-  const auto json = nlohmann::json::parse(strict, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(strict);
   if (json.is_discarded()) return invalid_argument("not valid JSON");
   if (!json.is_object()) return invalid_argument("expected an object with weight_map");
   const auto map = json.find("weight_map");
@@ -99,6 +100,27 @@ Result<WeightMap> read_index(const std::string& path) {
   return map;
 }
 
+void sort_by_name(std::vector<TensorInfo>& tensors) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+}
+
+// A model that was saved without its head, as models of embeddings are, lacks the prefix of the
+// model with the head. Here all have it.
+void add_missing_prefix(std::vector<TensorInfo>& tensors) {
+  constexpr std::string_view kPrefix = "model.";
+  constexpr std::string_view kEmbedding = "embed_tokens.weight";
+  bool bare = false;
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.name.starts_with(kPrefix)) return;
+    bare = bare || tensor.name == kEmbedding;
+  }
+  if (!bare) return;
+  for (TensorInfo& tensor : tensors) {
+    if (!tensor.name.starts_with("lm_head.")) tensor.name.insert(0, kPrefix);
+  }
+}
+
 }  // namespace
 
 Result<Checkpoint> Checkpoint::open(const std::string& directory) {
@@ -108,7 +130,9 @@ Result<Checkpoint> Checkpoint::open(const std::string& directory) {
   if (exists(single)) {
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(single));
     result.tensors_.assign(file.tensors().begin(), file.tensors().end());
-    result.files_.push_back(std::move(file));
+    result.files_.push_back(std::move(file).take_file());
+    add_missing_prefix(result.tensors_);
+    sort_by_name(result.tensors_);
     return result;
   }
   const std::string index = join(directory, kIndexFile);
@@ -130,10 +154,20 @@ Result<Checkpoint> Checkpoint::open(const std::string& directory) {
       }
       result.tensors_.push_back(*tensor);
     }
-    result.files_.push_back(std::move(file));
+    result.files_.push_back(std::move(file).take_file());
   }
-  std::sort(result.tensors_.begin(), result.tensors_.end(),
-            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  add_missing_prefix(result.tensors_);
+  sort_by_name(result.tensors_);
+  return result;
+}
+
+Checkpoint Checkpoint::from_files(const std::string& directory, std::vector<CheckpointFile> files,
+                                  std::vector<TensorInfo> tensors) {
+  Checkpoint result;
+  result.directory_ = directory;
+  result.files_ = std::move(files);
+  result.tensors_ = std::move(tensors);
+  sort_by_name(result.tensors_);
   return result;
 }
 
@@ -147,13 +181,13 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
   return find_tensor(tensors_, name);
 }
 
-const SafetensorsFile& Checkpoint::file_of(const TensorInfo& tensor) const {
+const CheckpointFile& Checkpoint::file_of(const TensorInfo& tensor) const {
   CHECK(tensor.file >= 0 && static_cast<std::size_t>(tensor.file) < files_.size());
   return files_[static_cast<std::size_t>(tensor.file)];
 }
 
 std::span<const std::byte> Checkpoint::data(const TensorInfo& tensor) const {
-  return file_of(tensor).data(tensor);
+  return file_of(tensor).range(tensor.offset, tensor.bytes);
 }
 
 }  // namespace sluice

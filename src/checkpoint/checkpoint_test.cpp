@@ -37,6 +37,7 @@ TEST(Checkpoint, OpensASingleFile) {
   ASSERT_EQ(checkpoint->tensors().size(), 1U);
   EXPECT_EQ(checkpoint->data(checkpoint->tensors()[0])[0], std::byte{'w'});
   EXPECT_EQ(checkpoint->tensors()[0].bytes, 4U);
+  EXPECT_GE(checkpoint->files()[0].fd(), 0);
 }
 
 TEST(Checkpoint, OpensShards) {
@@ -54,6 +55,21 @@ TEST(Checkpoint, OpensShards) {
   }
   EXPECT_EQ(checkpoint.find("c"), nullptr);
   EXPECT_THAT(checkpoint.file_of(*checkpoint.find("a")).path(), HasSubstr("model-2.safetensors"));
+}
+
+TEST(Checkpoint, NamesOfAModelWithoutItsHeadGetTheirPrefix) {
+  const TempDirectory directory;
+  directory.write("model-1.safetensors", one_tensor("embed_tokens.weight", "eeee"));
+  directory.write("model-2.safetensors", one_tensor("norm.weight", "nnnn"));
+  directory.write("model.safetensors.index.json",
+                  R"({"weight_map":{"embed_tokens.weight":"model-1.safetensors",
+                                    "norm.weight":"model-2.safetensors"}})");
+  const auto checkpoint = Checkpoint::open(directory.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"}) {
+    ASSERT_NE(checkpoint->find(name), nullptr) << name;
+  }
+  EXPECT_EQ(checkpoint->data(*checkpoint->find("model.norm.weight"))[0], std::byte{'n'});
 }
 
 TEST(Checkpoint, ShowsOnlyWhatTheIndexLists) {

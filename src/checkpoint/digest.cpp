@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/content_hash.h"
+#include "checkpoint/gguf.h"
 
 namespace sluice {
 namespace {
@@ -25,7 +26,7 @@ constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t kSamples = 16;
 constexpr std::uint64_t kSampleBytes = 4096;
 
-Status read_at(const SafetensorsFile& file, std::uint64_t offset, std::span<std::byte> target) {
+Status read_at(const CheckpointFile& file, std::uint64_t offset, std::span<std::byte> target) {
   while (!target.empty()) {
     const ssize_t n = pread(file.fd(), target.data(), target.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -56,7 +57,7 @@ Status update_config(Sha256& hash, const std::string& directory) {
   return {};
 }
 
-std::string_view file_name(const SafetensorsFile& file) {
+std::string_view file_name(const CheckpointFile& file) {
   const std::string_view path = file.path();
   return path.substr(path.rfind('/') + 1);
 }
@@ -92,6 +93,17 @@ Result<Hash128> digest_of(const std::string& directory, const std::vector<std::s
   return hasher.digest();
 }
 
+// The headers of a GGUF model hold what a directory has in its small files.
+Result<Hash128> gguf_header_digest(const std::string& path) {
+  ASSIGN_OR_RETURN(const GgufModel model, GgufModel::open(path));
+  ContentHasher hasher;
+  for (const GgufFile& part : model.files()) {
+    const std::span<const std::byte> header = part.file().header();
+    hasher.update_part({reinterpret_cast<const char*>(header.data()), header.size()});
+  }
+  return hasher.digest();
+}
+
 }  // namespace
 
 Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
@@ -99,11 +111,12 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
   update_part(hash, "sluice model digest 1");
   RETURN_IF_ERROR(update_config(hash, checkpoint.directory()));
   std::vector<std::byte> sample(kSampleBytes);
-  for (const SafetensorsFile& file : checkpoint.files()) {
+  for (const CheckpointFile& file : checkpoint.files()) {
     update_part(hash, file_name(file));
     update_part(hash, std::to_string(file.size()));
-    update_part(hash, file.header());
-    const std::uint64_t start = 8 + file.header().size();
+    const std::span<const std::byte> header = file.header();
+    update_part(hash, {reinterpret_cast<const char*>(header.data()), header.size()});
+    const std::uint64_t start = file.header_end();
     const std::uint64_t bytes = file.size() - start;
     const std::uint64_t length = std::min(bytes, kSampleBytes);
     for (std::uint64_t i = 0; i < kSamples; ++i) {
@@ -120,10 +133,12 @@ Result<Sha256Digest> model_digest(const Checkpoint& checkpoint) {
 }
 
 Result<Hash128> config_digest(const std::string& directory, FileDigests& files) {
+  if (is_gguf_path(directory)) return gguf_header_digest(directory);
   return digest_of(directory, {"config.json"}, files);
 }
 
 Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files) {
+  if (is_gguf_path(directory)) return gguf_header_digest(directory);
   std::vector<std::string> names(kTokenizerFiles.begin(), kTokenizerFiles.end());
   std::ranges::copy(template_files(directory), std::back_inserter(names));
   return digest_of(directory, names, files);
@@ -131,7 +146,8 @@ Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& file
 
 Result<Hash128> weights_digest(const Checkpoint& checkpoint, FileDigests& files) {
   ContentHasher hasher;
-  for (const SafetensorsFile& file : checkpoint.files()) {
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (file.made()) continue;
     ASSIGN_OR_RETURN(const Hash128 digest, files.digest(file.path()));
     hasher.update_part(file_name(file));
     hasher.update_part(to_hex(digest));

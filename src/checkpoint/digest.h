@@ -19,7 +19,8 @@ namespace sluice {
 Result<Sha256Digest> model_digest(const Checkpoint& checkpoint);
 
 // The content of a model: hashes over all bytes of its files, by part, since parts of a snapshot
-// depend on different ones. Absent files count as absent.
+// depend on different ones. Absent files count as absent. The header of a GGUF file takes the place
+// of the files of configuration and tokenizer.
 Result<Hash128> config_digest(const std::string& directory, FileDigests& files);  // config.json
 // The files of the tokenizer and of the chat templates.
 Result<Hash128> tokenizer_digest(const std::string& directory, FileDigests& files);

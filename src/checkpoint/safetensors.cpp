@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/text.h"
 #include "checkpoint/quote_text.h"
 
 namespace sluice {
@@ -20,29 +20,30 @@ std::uint64_t little_endian_u64(const std::byte* bytes) {
   return value;
 }
 
-Result<std::uint64_t> header_length(const MappedFile& mapping) {
-  if (mapping.size() < kLengthBytes) {
+Result<std::uint64_t> header_length(std::span<const std::byte> file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (file.size() < kLengthBytes) {
     return invalid_argument(fmt::format(
         "{} bytes are too short for a safetensors file, which begins with an 8-byte length",
-        mapping.size()));
+        file.size()));
   }
   // A clone without Git LFS has a pointer file in place of a large file.
-  if (mapping.text().starts_with("version https://git-lfs")) {
+  if (text.starts_with("version https://git-lfs")) {
     return invalid_argument(
         "is a Git LFS pointer, not the file itself; fetch that with 'git lfs pull' or 'hf "
         "download'");
   }
-  const std::uint64_t length = little_endian_u64(mapping.data());
+  const std::uint64_t length = little_endian_u64(file.data());
   if (length > kMaxHeaderBytes) {
     return invalid_argument(
         fmt::format("header length {} is beyond the limit of {} bytes; not a safetensors file?",
                     length, kMaxHeaderBytes));
   }
-  if (length > mapping.size() - kLengthBytes) {
+  if (length > file.size() - kLengthBytes) {
     return invalid_argument(fmt::format(
         "header length {} reaches beyond the file of {} bytes; the file is truncated or not a "
         "safetensors file",
-        length, mapping.size()));
+        length, file.size()));
   }
   return length;
 }
@@ -50,7 +51,7 @@ Result<std::uint64_t> header_length(const MappedFile& mapping) {
 }  // namespace
 
 std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+  return fmt::format("[{}]", join(shape, ", "));
 }
 
 const TensorInfo* find_tensor(std::span<const TensorInfo> sorted, std::string_view name) {
@@ -66,6 +67,10 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kF16: return DType::kF16;
     case StoredDType::kBF16: return DType::kBF16;
     case StoredDType::kF8E4M3: return DType::kF8E4M3;
+    case StoredDType::kQ4_0: return DType::kI4;
+    case StoredDType::kQ8_0: return DType::kQ8_0;
+    case StoredDType::kQ4K: return DType::kQ4K;
+    case StoredDType::kQ6K: return DType::kQ6K;
     default:
       return unsupported(
           fmt::format("tensor {}: dtype {} is not supported for weights; "
@@ -75,31 +80,19 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, std::int32_t file_index) {
-  SafetensorsFile result;
-  result.path_ = path;
-  ASSIGN_OR_RETURN(result.file_, open_for_reading(path));
-  ASSIGN_OR_RETURN(result.mapping_, MappedFile::map(result.file_, path));
-  const Result<std::uint64_t> length = header_length(result.mapping_);
+  ASSIGN_OR_RETURN(CheckpointFile file, CheckpointFile::open(path));
+  const Result<std::uint64_t> length = header_length(file.bytes());
   if (!length) return with_context(path, length.error());
-  result.header_bytes_ = static_cast<std::size_t>(*length);
+  file.set_header(kLengthBytes, static_cast<std::size_t>(kLengthBytes + *length));
+  SafetensorsFile result(std::move(file));
   auto tensors = parse_safetensors_header(result.header(), result.size(), file_index);
   if (!tensors) return with_context(path, tensors.error());
   result.tensors_ = std::move(*tensors);
   return result;
 }
 
-const char* SafetensorsFile::header_text() const {
-  return reinterpret_cast<const char*>(mapping_.data()) + kLengthBytes;
-}
-
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   return find_tensor(tensors_, name);
-}
-
-std::span<const std::byte> SafetensorsFile::data(const TensorInfo& tensor) const {
-  CHECK(tensor.offset <= mapping_.size() && tensor.bytes <= mapping_.size() - tensor.offset);
-  return mapping_.bytes().subspan(static_cast<std::size_t>(tensor.offset),
-                                  static_cast<std::size_t>(tensor.bytes));
 }
 
 }  // namespace sluice

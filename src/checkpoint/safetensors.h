@@ -12,15 +12,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/result.h"
+#include "checkpoint/checkpoint_file.h"
 #include "tensor/dtype.h"
 
 namespace sluice {
 
-// Element types a safetensors file may hold; weights use F32, F16, BF16 and F8_E4M3 alone.
+// Element types of stored tensors. A safetensors file may hold those up to kU64, and weights in it
+// use F32, F16, BF16 and F8_E4M3 alone. The others come from GGUF files.
 enum class StoredDType : std::uint8_t {
   kBool,
   kU8,
@@ -37,6 +39,10 @@ enum class StoredDType : std::uint8_t {
   kF64,
   kI64,
   kU64,
+  kQ4_0,
+  kQ8_0,
+  kQ4K,
+  kQ6K,
 };
 
 // As written in the file: "BF16".
@@ -57,8 +63,8 @@ std::string shape_text(std::span<const std::int64_t> shape);
 // Null when there is none. REQUIRES: sorted by name.
 const TensorInfo* find_tensor(std::span<const TensorInfo> sorted, std::string_view name);
 
-// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16 and
-// F8_E4M3.
+// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16, F8_E4M3
+// and those of GGUF files.
 Result<DType> weight_dtype(const TensorInfo& tensor);
 
 class SafetensorsFile {
@@ -66,29 +72,29 @@ class SafetensorsFile {
   // `file_index` goes into every TensorInfo.
   static Result<SafetensorsFile> open(const std::string& path, std::int32_t file_index = 0);
 
-  const std::string& path() const { return path_; }
-  // The descriptor stays open as long as the object lives, for Arena::map.
-  int fd() const { return file_.fd.get(); }
-  std::uint64_t size() const { return file_.size; }
+  const std::string& path() const { return file_.path(); }
+  std::uint64_t size() const { return file_.size(); }
   // Whether bytes were missing when they were read: the file was truncated.
-  bool faulted() const { return mapping_.faulted(); }
+  bool faulted() const { return file_.faulted(); }
   // The JSON header, unchanged.
-  std::string_view header() const { return {header_text(), header_bytes_}; }
+  std::string_view header() const {
+    return {reinterpret_cast<const char*>(file_.header().data()), file_.header().size()};
+  }
   // Sorted by name.
   std::span<const TensorInfo> tensors() const { return tensors_; }
   // Null when there is none.
   const TensorInfo* find(std::string_view name) const;
   // The bytes of a tensor of this file. Their alignment is the file's.
-  std::span<const std::byte> data(const TensorInfo& tensor) const;
+  std::span<const std::byte> data(const TensorInfo& tensor) const {
+    return file_.range(tensor.offset, tensor.bytes);
+  }
+  // The file itself, whose header is the JSON.
+  CheckpointFile take_file() && { return std::move(file_); }
 
  private:
-  SafetensorsFile() = default;
-  const char* header_text() const;
+  explicit SafetensorsFile(CheckpointFile file) : file_(std::move(file)) {}
 
-  std::string path_;
-  OpenedFile file_;
-  MappedFile mapping_;
-  std::size_t header_bytes_ = 0;
+  CheckpointFile file_;
   std::vector<TensorInfo> tensors_;
 };
 

@@ -306,7 +306,15 @@ Status check_names_and_ranges(std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-std::string_view stored_dtype_name(StoredDType dtype) { return entry_of(dtype).name; }
+std::string_view stored_dtype_name(StoredDType dtype) {
+  switch (dtype) {
+    case StoredDType::kQ4_0: return "Q4_0";
+    case StoredDType::kQ8_0: return "Q8_0";
+    case StoredDType::kQ4K: return "Q4_K";
+    case StoredDType::kQ6K: return "Q6_K";
+    default: return entry_of(dtype).name;
+  }
+}
 
 Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,
                                                          std::uint64_t file_size,

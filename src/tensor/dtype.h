@@ -7,15 +7,32 @@
 
 namespace sluice {
 
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8, kF8E4M3 };
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kI8,
+  kU8,
+  kF8E4M3,
+  kI4,
+  kQ8_0,
+  kQ4K,
+  kQ6K
+};
 
-// The types that ops accept for activations. Eight-bit types are for weights only.
+// The types that ops accept for activations. Other types are for weights only.
 constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+// 0 for types whose elements are stored in blocks (block_of).
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
+    case DType::kI4:
+    case DType::kQ8_0:
+    case DType::kQ4K:
+    case DType::kQ6K: return 0;
     case DType::kF32:
     case DType::kI32: return 4;
     case DType::kF16:
@@ -27,6 +44,43 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+// How elements of a type are stored together. A row of a matrix has whole blocks, and the last one
+// may end with padding; so the stride between rows, in elements, is a multiple of a block.
+//
+// A block of kI4 is that of GGUF's Q4_0: an F16 scale, then 16 bytes of codes. The low halves of
+// the bytes are the codes of elements 0 to 15, the high halves those of 16 to 31. An element is
+// scale * (code - 8). Products round it to BF16, to nearest even.
+//
+// kQ8_0, kQ4K and kQ6K are GGUF's Q8_0, Q4_K and Q6_K. Products round their elements in the same
+// way.
+//   kQ8_0: an F16 scale, 32 codes of 8 bits. Element: scale * code.
+//   kQ4K:  two F16 factors, 12 bytes of 6-bit scales and minima of the 8 groups of 32 elements, 128
+//          bytes of codes. Element: factor * scale * code - factor * minimum.
+//   kQ6K:  128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
+//          F16 factor. Element: factor * scale * (code - 32).
+struct ElementBlock {
+  std::int64_t elements = 1;
+  std::int64_t bytes = 1;
+};
+constexpr ElementBlock block_of(DType dtype) {
+  switch (dtype) {
+    case DType::kI4: return {32, 18};
+    case DType::kQ8_0: return {32, 34};
+    case DType::kQ4K: return {256, 144};
+    case DType::kQ6K: return {256, 210};
+    default: return {1, static_cast<std::int64_t>(size_of(dtype))};
+  }
+}
+constexpr bool is_blocks(DType dtype) { return block_of(dtype).elements > 1; }
+// Bytes of `count` elements in one row.
+constexpr std::int64_t bytes_of(DType dtype, std::int64_t count) {
+  const ElementBlock block = block_of(dtype);
+  return (count + block.elements - 1) / block.elements * block.bytes;
+}
+
+// Weights of these types are codes; scales beside them give the codes' values.
+constexpr bool has_scales(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
+
 // "f32", "bf16", ...: the names on the command line and in messages.
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
@@ -34,9 +88,13 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kF16: return "f16";
     case DType::kBF16: return "bf16";
     case DType::kI32: return "i32";
-    case DType::kI8: return "i8";
+    case DType::kI8: return "int8";
     case DType::kU8: return "u8";
     case DType::kF8E4M3: return "fp8";
+    case DType::kI4: return "int4";
+    case DType::kQ8_0: return "q8_0";
+    case DType::kQ4K: return "q4_k";
+    case DType::kQ6K: return "q6_k";
   }
   return "?";
 }

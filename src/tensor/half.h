@@ -56,4 +56,8 @@ constexpr std::uint16_t float_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
+// The nearest whole number, ties to even, without a call: the addition rounds. REQUIRES: |value| is
+// at most 2^22.
+constexpr float round_to_even(float value) { return value + 0x1.8p23F - 0x1.8p23F; }
+
 }  // namespace sluice

@@ -42,8 +42,10 @@ constexpr TensorView matrix_view(void* data, DType dtype, std::int64_t rows, std
                                  std::int64_t row_stride) {
   return {data, dtype, 2, {rows, cols, 0, 0}, {row_stride, 1, 0, 0}};
 }
+// Rows follow one another, in whole blocks.
 constexpr TensorView matrix_view(void* data, DType dtype, std::int64_t rows, std::int64_t cols) {
-  return matrix_view(data, dtype, rows, cols, cols);
+  const std::int64_t block = block_of(dtype).elements;
+  return matrix_view(data, dtype, rows, cols, (cols + block - 1) / block * block);
 }
 
 }  // namespace sluice

@@ -1,0 +1,58 @@
+// The types that a GGUF file names by number: those of metadata values, and those of tensors with
+// the size of their blocks. Every tensor type of the format is in the table, so that a tensor of a
+// type that is not supported is refused by its name. Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace sluice {
+
+enum class GgufValueType : std::uint32_t {
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kText = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
+};
+
+// "U32", "text", ...; empty for a number that the format does not define.
+std::string_view gguf_value_type_name(GgufValueType type);
+// Bytes of a value; 0 for text and arrays, whose size varies.
+std::uint64_t gguf_value_bytes(GgufValueType type);
+
+// The types that have a meaning to this program; the table knows the others by number and name.
+enum class GgufTensorType : std::uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kI8 = 24,
+  kBF16 = 30,
+};
+
+// Elements of a row are stored in blocks of `elements`, each of `bytes`.
+struct GgufTensorTypeInfo {
+  GgufTensorType type;
+  std::string_view name;  // as tools write it: "Q4_K"
+  std::int64_t elements;
+  std::int64_t bytes;
+};
+
+// Null for a number that the table does not have.
+const GgufTensorTypeInfo* gguf_tensor_type_info(GgufTensorType type);
+// "Q4_K". REQUIRES: a type of the table.
+std::string_view gguf_tensor_type_name(GgufTensorType type);
+
+}  // namespace sluice

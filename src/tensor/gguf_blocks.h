@@ -1,0 +1,74 @@
+// Elements of the block types that a GGUF file brings (dtype.h): kQ8_0, kQ4K and kQ6K, one element
+// at a time. Scalar code for reference kernels and tests; fast kernels use vector instructions. The
+// order of roundings is that of the format's reference code, so that values agree with it bit for
+// bit: each product and each difference is rounded to F32.
+// Pure functions; any thread. No alignment is required.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/dtype.h"
+#include "tensor/half.h"
+#include "tensor/int4.h"
+
+namespace sluice {
+
+inline float half_at(const std::uint8_t* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return f16_to_float(bits);
+}
+
+inline float q8_0_element(const std::uint8_t* block, std::int64_t place) {
+  return half_at(block) * static_cast<float>(static_cast<std::int8_t>(block[2 + place]));
+}
+
+// The 6-bit scale and minimum of one of the 8 groups of a kQ4K block. The 12 bytes hold the low 6
+// bits of the first four scales, then of the first four minima; the upper bits of these bytes and
+// the last four bytes hold those of the other groups.
+struct Q4KGroup {
+  int scale;
+  int minimum;
+};
+inline Q4KGroup q4_k_group(const std::uint8_t* packed, std::int64_t group) {
+  if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
+  return {(packed[group + 4] & 15) | (packed[group - 4] >> 6 << 4),
+          (packed[group + 4] >> 4) | (packed[group] >> 6 << 4)};
+}
+
+inline float q4_k_element(const std::uint8_t* block, std::int64_t place) {
+  const Q4KGroup group = q4_k_group(block + 4, place / 32);
+  const int pair = block[16 + place / 64 * 32 + place % 32];
+  const int code = place % 64 < 32 ? pair & 15 : pair >> 4;
+  const float scale = half_at(block) * static_cast<float>(group.scale);
+  const float minimum = half_at(block + 2) * static_cast<float>(group.minimum);
+  const float scaled = scale * static_cast<float>(code);
+  return scaled - minimum;
+}
+
+inline float q6_k_element(const std::uint8_t* block, std::int64_t place) {
+  const std::int64_t half = place / 128;
+  const std::int64_t in_half = place % 128;
+  const int low = block[half * 64 + in_half % 64] >> (in_half < 64 ? 0 : 4) & 15;
+  const int high = block[128 + half * 32 + in_half % 32] >> (in_half / 32 * 2) & 3;
+  const auto scale = static_cast<std::int8_t>(block[192 + place / 16]);
+  const float product = half_at(block + 208) * static_cast<float>(scale);
+  return product * static_cast<float>((low | high << 4) - 32);
+}
+
+// Element `index` of a row of blocks, before it is rounded to BF16. REQUIRES: is_blocks(dtype).
+inline float block_element(DType dtype, const void* row, std::int64_t index) {
+  const ElementBlock shape = block_of(dtype);
+  const auto* block = static_cast<const std::uint8_t*>(row) + index / shape.elements * shape.bytes;
+  const std::int64_t place = index % shape.elements;
+  switch (dtype) {
+    case DType::kQ8_0: return q8_0_element(block, place);
+    case DType::kQ4K: return q4_k_element(block, place);
+    case DType::kQ6K: return q6_k_element(block, place);
+    default: return int4_element(block, place);
+  }
+}
+
+}  // namespace sluice
