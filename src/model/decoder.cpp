@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/lora_batch.h"
 #include "model/rope.h"
 
 namespace sluice {
@@ -28,6 +29,8 @@ Decoder::Decoder(const ModelConfig& config, const Options& options, WeightDTypes
       input_(traits.matmul_input_dtype(weights.matrices, weights.others)) {
   CHECK(options.first_layer >= 0 && options.first_layer < options.last_layer &&
         options.last_layer <= config.num_layers);
+  CHECK(options.adapter_slots == 0 ||
+        (options.max_lora_rank > 0 && options.max_lora_rank <= LoraTable::kMaxRank));
   CHECK(options.capacity.tokens > 0 && options.capacity.seqs > 0 && options.capacity.logits > 0);
   plan_buffers(arena);
 }
@@ -45,6 +48,19 @@ Decoder::Widths Decoder::max_widths() const {
     widths.intermediate = std::max(widths.intermediate, layer.intermediate_size);
   }
   return widths;
+}
+
+// The matmuls of a layer take turns with one buffer.
+std::size_t Decoder::lora_hidden_bytes() const {
+  const Widths widths = max_widths();
+  const auto columns = [](std::int64_t depth, std::int32_t modules) {
+    return static_cast<std::size_t>(LoraHidden::parts_of(depth) * modules);
+  };
+  const std::size_t most =
+      std::max({columns(config_.hidden_size, 3), columns(widths.attention, 1),
+                columns(config_.hidden_size, 2), columns(widths.intermediate, 1)});
+  return most * static_cast<std::size_t>(options_.capacity.tokens) *
+         static_cast<std::size_t>(options_.max_lora_rank) * sizeof(float);
 }
 
 // Sets shapes only; bind() sets addresses.
@@ -69,15 +85,17 @@ void Decoder::plan_buffers(ArenaPlan& arena) {
     add(b.gathered, "gathered", input_, most.logits, config_.hidden_size);
     add(b.logits, "logits", DType::kF32, most.logits, config_.vocab_size);
   }
-  for (std::size_t i = 0; i < config_.ropes.size(); ++i) {
+  if (options_.adapter_slots > 0) {
+    arena.add(RegionKind::kWorkspace, buffer_name("lora_hidden"), lora_hidden_bytes());
+  }
+  for (std::size_t i = 0; options_.has_rope_tables && i < config_.ropes.size(); ++i) {
     arena.add(RegionKind::kInputs, buffer_name(fmt::format("rope{}", i)),
-              static_cast<std::size_t>(options_.max_positions) *
-                  static_cast<std::size_t>(config_.ropes[i].rotary_dim) * sizeof(float));
+              rope_floats(config_.ropes[i]) * sizeof(float));
   }
 }
 
 Status Decoder::bind(const Arena& arena, Device& device, DecoderWeights weights,
-                     DecoderInputs inputs) {
+                     DecoderInputs inputs, std::span<const float> rope) {
   CHECK(static_cast<std::int32_t>(weights.layers.size()) ==
         options_.last_layer - options_.first_layer);
   CHECK(inputs.layers.size() == weights.layers.size());
@@ -96,35 +114,73 @@ Status Decoder::bind(const Arena& arena, Device& device, DecoderWeights weights,
   bind_one(b.activated, "activated");
   bind_one(b.gathered, "gathered");
   bind_one(b.logits, "logits");
-  return write_rope_tables(arena, device);
+  if (options_.adapter_slots > 0) {
+    b.lora_hidden =
+        reinterpret_cast<float*>(arena.address(RegionKind::kWorkspace, buffer_name("lora_hidden")));
+  }
+  if (!options_.has_rope_tables) {
+    CHECK(rope.empty() && weights_.rope_tables.size() == config_.ropes.size());
+    rope_tables_.clear();
+    for (const TensorView& table : weights_.rope_tables) {
+      rope_tables_.push_back(table.as<const float>());
+    }
+    return {};
+  }
+  if (!rope.empty()) return write_rope_tables(arena, device, rope);
+  return write_rope_tables(arena, device, rope_tables());
 }
 
-Status Decoder::write_rope_tables(const Arena& arena, Device& device) {
+std::size_t Decoder::rope_floats(const RopeConfig& rope) const {
+  return static_cast<std::size_t>(options_.max_positions) *
+         static_cast<std::size_t>(rope.rotary_dim);
+}
+
+std::size_t Decoder::rope_floats() const {
+  std::size_t floats = 0;
+  for (const RopeConfig& rope : config_.ropes) floats += rope_floats(rope);
+  return floats;
+}
+
+std::vector<float> Decoder::rope_tables() const {
+  std::vector<float> tables(rope_floats());
+  std::span<float> rest(tables);
+  for (const RopeConfig& rope : config_.ropes) {
+    fill_rope_table(rope, 0, options_.max_positions, rest.first(rope_floats(rope)));
+    rest = rest.subspan(rope_floats(rope));
+  }
+  return tables;
+}
+
+Status Decoder::write_rope_tables(const Arena& arena, Device& device,
+                                  std::span<const float> tables) {
+  CHECK(tables.size() == rope_floats());
   rope_tables_.clear();
   for (std::size_t i = 0; i < config_.ropes.size(); ++i) {
-    std::vector<float> table(static_cast<std::size_t>(options_.max_positions) *
-                             static_cast<std::size_t>(config_.ropes[i].rotary_dim));
-    fill_rope_table(config_.ropes[i], 0, options_.max_positions, table);
+    const auto table = tables.first(rope_floats(config_.ropes[i]));
+    tables = tables.subspan(table.size());
     std::byte* target = arena.address(RegionKind::kInputs, buffer_name(fmt::format("rope{}", i)));
-    RETURN_IF_ERROR(device.copy_to_device(target, table.data(), table.size() * sizeof(float)));
+    RETURN_IF_ERROR(device.copy_to_device(target, table.data(), table.size_bytes()));
     RETURN_IF_ERROR(device.synchronize());
     rope_tables_.push_back(reinterpret_cast<const float*>(target));
   }
   return {};
 }
 
-void Decoder::forward(Ops& ops, const StepCapacity& capacity) const {
-  forward(ops, capacity, [](std::size_t) {});
+void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant) const {
+  forward(ops, capacity, variant, [](std::size_t) {});
 }
 
-void Decoder::forward(Ops& ops, const StepCapacity& capacity, BeforeStage before) const {
+void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant,
+                      BeforeStage before) const {
+  CHECK(variant == ForwardVariant::kPlain || options_.adapter_slots > 0);
+  const Pass pass{ops, capacity, variant};
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
   const TensorView residual = slice(buffers_.residual, capacity.tokens, config_.hidden_size);
   std::size_t stage = 0;
   before(stage);
   if (options_.first_layer == 0) {
-    ops.run(
-        EmbedParams{weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens});
+    ops.run(EmbedParams{weights_.embedding, inputs_.token_ids, residual, rows, inputs_.last_tokens,
+                        weights_.embedding_scales});
   }
   // Every norm but the first adds what the block before it projected.
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
@@ -132,34 +188,64 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity, BeforeStage before
   for (std::int32_t i = options_.first_layer; i < options_.last_layer; ++i) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(i - options_.first_layer)];
     before(++stage);
-    norm(ops, capacity, pending, w.input_norm);
-    attention(ops, capacity, i);
-    norm(ops, capacity, projected, w.post_attention_norm);
-    mlp(ops, capacity, i);
+    norm(pass, pending, w.input_norm);
+    attention(pass, i);
+    norm(pass, projected, w.post_attention_norm);
+    mlp(pass, i);
     pending = projected;
   }
   before(++stage);
   if (options_.last_layer == config_.num_layers) {
-    norm(ops, capacity, pending, weights_.final_norm);
-    project_logits(ops, capacity);
+    norm(pass, pending, weights_.final_norm);
+    project_logits(pass);
   } else {
     // Called only for its addition to the residual stream, because the next stage's first norm adds
     // nothing. So a model in stages computes the same bits as a whole model.
-    norm(ops, capacity, pending, weights_.layers.back().input_norm);
+    norm(pass, pending, weights_.layers.back().input_norm);
   }
 }
 
-void Decoder::norm(Ops& ops, const StepCapacity& capacity, const TensorView& add,
-                   const TensorView& weight) const {
-  ops.run(RmsNormParams{slice(buffers_.residual, capacity.tokens, config_.hidden_size),
-                        add,
-                        weight,
-                        slice(buffers_.normed, capacity.tokens, config_.hidden_size),
-                        config_.norm_epsilon,
-                        {inputs_.num_tokens, capacity.tokens}});
+void Decoder::norm(const Pass& pass, const TensorView& add, const TensorView& weight) const {
+  const StepCapacity& capacity = pass.capacity;
+  pass.ops.run(RmsNormParams{slice(buffers_.residual, capacity.tokens, config_.hidden_size),
+                             add,
+                             weight,
+                             slice(buffers_.normed, capacity.tokens, config_.hidden_size),
+                             config_.norm_epsilon,
+                             {inputs_.num_tokens, capacity.tokens}});
 }
 
-void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const {
+// Runs a matmul of a layer, and the adapters' parts of its modules.
+void Decoder::layer_matmul(const Pass& pass, std::int32_t layer, std::int32_t first_module,
+                           const MatmulParams& product) const {
+  pass.ops.run(product);
+  if (pass.variant == ForwardVariant::kPlain) return;
+  const DecoderAdapters& adapters = inputs_.adapters;
+  LoraTable table;
+  table.base = adapters.base;
+  table.entries = adapters.entries + layer * kLoraModulesPerLayer + first_module;
+  table.stride = std::int64_t{config_.num_layers} * kLoraModulesPerLayer;
+  table.num_slots = options_.adapter_slots;
+  table.num_modules = product.num_segments;
+  table.max_rank = options_.max_lora_rank;
+  table.dtype = input_;
+  const LoraBatch batch{
+      adapters.tokens,
+      adapters.segments,
+      {adapters.num_segments, max_lora_segments(pass.capacity.tokens, options_.adapter_slots)}};
+  const LoraHidden hidden{buffers_.lora_hidden, LoraHidden::parts_of(product.x.dims[1]),
+                          pass.capacity.tokens};
+  pass.ops.run(LoraShrinkParams{product.x, table, batch, hidden});
+  LoraExpandParams expand{hidden, table, batch, product.out};
+  for (std::int32_t m = 0; m < product.num_segments; ++m) {
+    expand.widths[m] = product.segments[m].weight.dims[0];
+  }
+  pass.ops.run(expand);
+}
+
+void Decoder::attention(const Pass& pass, std::int32_t layer) const {
+  Ops& ops = pass.ops;
+  const StepCapacity& capacity = pass.capacity;
   const LayerConfig& c = config_.layers[static_cast<std::size_t>(layer)];
   const auto index = static_cast<std::size_t>(layer - options_.first_layer);
   const LayerWeights& w = weights_.layers[index];
@@ -171,12 +257,14 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   const TensorView out = slice(buffers_.attention, capacity.tokens, c.q_width());
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
 
-  ops.run(MatmulParams{
-      normed,
-      {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
-      3,
-      qkv,
-      rows});
+  layer_matmul(
+      pass, layer, 0,
+      MatmulParams{
+          normed,
+          {{w.q, w.q_bias, w.q_scales}, {w.k, w.k_bias, w.k_scales}, {w.v, w.v_bias, w.v_scales}},
+          3,
+          qkv,
+          rows});
 
   RopeWriteKvParams rope;
   rope.qkv = qkv;
@@ -212,11 +300,13 @@ void Decoder::attention(Ops& ops, const StepCapacity& capacity, std::int32_t lay
   attention.seqs = {inputs_.num_seqs, capacity.seqs};
   ops.run(attention);
 
-  ops.run(MatmulParams{out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
+  layer_matmul(pass, layer, 3,
+               MatmulParams{out, {{w.o, w.o_bias, w.o_scales}}, 1, projected, rows});
   ops.run(AllReduceParams{projected, 1, rows});
 }
 
-void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const {
+void Decoder::mlp(const Pass& pass, std::int32_t layer) const {
+  const StepCapacity& capacity = pass.capacity;
   const LayerConfig& c = config_.layers[static_cast<std::size_t>(layer)];
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer - options_.first_layer)];
   const RowCount rows{inputs_.num_tokens, capacity.tokens};
@@ -225,24 +315,35 @@ void Decoder::mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) co
       slice(buffers_.gate_up, capacity.tokens, std::int64_t{2} * c.intermediate_size);
   const TensorView activated = slice(buffers_.activated, capacity.tokens, c.intermediate_size);
   const TensorView projected = slice(buffers_.projected, capacity.tokens, config_.hidden_size);
-  ops.run(GatedMatmulParams{normed,
-                            {w.gate, w.gate_bias, w.gate_scales},
-                            {w.up, w.up_bias, w.up_scales},
-                            gate_up,
-                            activated,
-                            c.activation,
-                            rows});
-  ops.run(MatmulParams{activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
-  ops.run(AllReduceParams{projected, 1, rows});
+  const GatedMatmulParams gated{normed,
+                                {w.gate, w.gate_bias, w.gate_scales},
+                                {w.up, w.up_bias, w.up_scales},
+                                gate_up,
+                                activated,
+                                c.activation,
+                                rows};
+  if (pass.variant == ForwardVariant::kPlain) {
+    pass.ops.run(gated);
+  } else {
+    // LoRA adds to the products before the activation.
+    layer_matmul(pass, layer, 4, gated.product());
+    pass.ops.run(gated.activated());
+  }
+  layer_matmul(pass, layer, 6,
+               MatmulParams{activated, {{w.down, w.down_bias, w.down_scales}}, 1, projected, rows});
+  pass.ops.run(AllReduceParams{projected, 1, rows});
 }
 
-void Decoder::project_logits(Ops& ops, const StepCapacity& capacity) const {
+void Decoder::project_logits(const Pass& pass) const {
+  Ops& ops = pass.ops;
+  const StepCapacity& capacity = pass.capacity;
   const RowCount rows{inputs_.num_logits, capacity.logits};
   const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
   const TensorView gathered = slice(buffers_.gathered, capacity.logits, config_.hidden_size);
   const TensorView logits = slice(buffers_.logits, capacity.logits, config_.vocab_size);
   ops.run(GatherRowsParams{normed, inputs_.logit_indices, gathered, rows});
-  ops.run(MatmulParams{gathered, {{weights_.lm_head, {}}}, 1, logits, rows});
+  ops.run(
+      MatmulParams{gathered, {{weights_.lm_head, {}, weights_.lm_head_scales}}, 1, logits, rows});
 }
 
 }  // namespace sluice

@@ -27,6 +27,14 @@
 
 namespace sluice {
 
+// Forward passes with different ops: kAdapters adds the products of LoRA adapters to each matmul of
+// a layer. Tokens without an adapter get the same bits in both.
+enum class ForwardVariant : std::uint8_t { kPlain, kAdapters };
+inline constexpr std::size_t kNumForwardVariants = 2;
+
+// The linear modules of a layer that adapters may change: q, k, v, o, gate, up, down.
+inline constexpr std::int32_t kLoraModulesPerLayer = 7;
+
 // The maximum of tokens, sequences and logit positions of a step or a captured graph.
 struct StepCapacity {
   std::int32_t tokens = 0;
@@ -40,6 +48,15 @@ struct DecoderGroupInputs {
   const std::int32_t* block_tables = nullptr;  // [slots, table_stride]
   std::int64_t table_stride = 0;
   void* attention_plan = nullptr;
+};
+
+// The adapters in device memory, and the step's tokens by adapter (device/lora_batch.h).
+struct DecoderAdapters {
+  const void* base = nullptr;          // of the offsets in entries
+  const LoraEntry* entries = nullptr;  // [slots, layers of the model, kLoraModulesPerLayer]
+  const std::int32_t* tokens = nullptr;
+  const LoraSegment* segments = nullptr;
+  const std::int32_t* num_segments = nullptr;
 };
 
 struct DecoderLayerKv {
@@ -61,6 +78,7 @@ struct DecoderInputs {
   const std::int32_t* num_logits = nullptr;
   std::vector<DecoderGroupInputs> groups;
   std::vector<DecoderLayerKv> layers;  // last - first, index 0 = first
+  DecoderAdapters adapters;            // if Options::adapter_slots is not 0
 };
 
 class Decoder {
@@ -71,6 +89,9 @@ class Decoder {
     StepCapacity capacity;           // the largest step
     std::int32_t max_positions = 0;  // context: rows of the rotary tables
     std::string model_id = "model";  // prefix of buffer names
+    std::int32_t adapter_slots = 0;  // 0: only ForwardVariant::kPlain
+    std::int32_t max_lora_rank = 0;  // of a module
+    bool has_rope_tables = true;     // of its own; false: DecoderWeights::rope_tables
   };
 
   // Adds the decoder's buffers to `arena`. `config` must outlive the decoder.
@@ -79,31 +100,46 @@ class Decoder {
 
   // Binds the buffers once the arena's inputs and workspace are backed, and writes the rotary
   // tables. REQUIRES: views of `weights` and `inputs` stay valid.
-  Status bind(const Arena& arena, Device& device, DecoderWeights weights, DecoderInputs inputs);
+  // `rope`: rope_tables() of an earlier start; empty = computed here.
+  Status bind(const Arena& arena, Device& device, DecoderWeights weights, DecoderInputs inputs,
+              std::span<const float> rope = {});
+  // The rotary tables of all positions, by ModelConfig::ropes: a function of the configuration.
+  std::vector<float> rope_tables() const;
+  std::size_t rope_floats() const;
 
   // Runs the batch that the inputs describe. During a capture the device records the ops instead.
   // REQUIRES: bound; capacity is at most the largest step.
-  void forward(Ops& ops, const StepCapacity& capacity) const;
+  void forward(Ops& ops, const StepCapacity& capacity,
+               ForwardVariant variant = ForwardVariant::kPlain) const;
   // The same with a function that is called before each stage of WeightsLayout::stages().
   using BeforeStage = FunctionRef<void(std::size_t stage)>;
-  void forward(Ops& ops, const StepCapacity& capacity, BeforeStage before) const;
+  void forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant,
+               BeforeStage before) const;
+
+  // The dtype of matmul inputs, which is also that of adapters.
+  DType input_dtype() const { return input_; }
 
   // [L, V] F32: row i belongs to logit_indices[i]. Last stage only.
   const TensorView& logits() const { return buffers_.logits; }
+  // Behind the final norm, in input_dtype(): [T, hidden] of all tokens, and [L, hidden] of the
+  // logit positions. Last stage only.
+  const TensorView& normed() const { return buffers_.normed; }
+  const TensorView& gathered() const { return buffers_.gathered; }
   // [T, hidden]: the residual stream, between stages.
   const TensorView& hidden() const { return buffers_.residual; }
 
  private:
   struct Buffers {
-    TensorView residual;   // [T, hidden]
-    TensorView normed;     // [T, hidden]: input of a matmul
-    TensorView qkv;        // [T, (H + 2 G) D]
-    TensorView attention;  // [T, H D]
-    TensorView projected;  // [T, hidden]: output of o and down, added by the next norm
-    TensorView gate_up;    // [T, 2 F]
-    TensorView activated;  // [T, F]
-    TensorView gathered;   // [L, hidden]
-    TensorView logits;     // [L, V]
+    TensorView residual;           // [T, hidden]
+    TensorView normed;             // [T, hidden]: input of a matmul
+    TensorView qkv;                // [T, (H + 2 G) D]
+    TensorView attention;          // [T, H D]
+    TensorView projected;          // [T, hidden]: output of o and down, added by the next norm
+    TensorView gate_up;            // [T, 2 F]
+    TensorView activated;          // [T, F]
+    TensorView gathered;           // [L, hidden]
+    TensorView logits;             // [L, V]
+    float* lora_hidden = nullptr;  // LoraHidden::data of any matmul
   };
   struct Widths {
     std::int32_t qkv = 0;
@@ -111,16 +147,26 @@ class Decoder {
     std::int32_t intermediate = 0;
   };
 
+  // A forward pass under way.
+  struct Pass {
+    Ops& ops;
+    StepCapacity capacity;
+    ForwardVariant variant = ForwardVariant::kPlain;
+  };
+
   std::string buffer_name(std::string_view name) const;
   Widths max_widths() const;
+  std::size_t lora_hidden_bytes() const;
   void plan_buffers(ArenaPlan& arena);
-  Status write_rope_tables(const Arena& arena, Device& device);
+  std::size_t rope_floats(const RopeConfig& rope) const;
+  Status write_rope_tables(const Arena& arena, Device& device, std::span<const float> tables);
 
-  void norm(Ops& ops, const StepCapacity& capacity, const TensorView& add,
-            const TensorView& weight) const;
-  void attention(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const;
-  void mlp(Ops& ops, const StepCapacity& capacity, std::int32_t layer) const;
-  void project_logits(Ops& ops, const StepCapacity& capacity) const;
+  void norm(const Pass& pass, const TensorView& add, const TensorView& weight) const;
+  void attention(const Pass& pass, std::int32_t layer) const;
+  void mlp(const Pass& pass, std::int32_t layer) const;
+  void layer_matmul(const Pass& pass, std::int32_t layer, std::int32_t first_module,
+                    const MatmulParams& product) const;
+  void project_logits(const Pass& pass) const;
 
   const ModelConfig& config_;
   Options options_;

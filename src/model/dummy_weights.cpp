@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "model/quantized_weights.h"
 #include "model/weight_conversion.h"
-#include "tensor/float8.h"
 
 namespace sluice {
 namespace {
@@ -68,14 +68,15 @@ ModelWeightsPlan plan_dummy_weights(const ModelConfig& config, DType dtype) {
   return plan;
 }
 
-void DummyValues::for_each_piece(std::string_view tensor, DType dtype, std::size_t count,
+void DummyValues::for_each_piece(std::string_view tensor, DType dtype, std::size_t bytes,
                                  FunctionRef<void(std::span<const std::byte>)> take) {
   const std::vector<std::byte>& values = values_of(dtype);
-  std::size_t at = start_of(tensor);
-  while (count > 0) {
-    const std::size_t piece = std::min(count, kValues - at);
-    take(std::span(values).subspan(at * size_of(dtype), piece * size_of(dtype)));
-    count -= piece;
+  const auto block = static_cast<std::size_t>(block_of(dtype).bytes);
+  std::size_t at = start_of(tensor) * block % values.size();
+  while (bytes > 0) {
+    const std::size_t piece = std::min(bytes, values.size() - at);
+    take(std::span(values).subspan(at, piece));
+    bytes -= piece;
     at = 0;
   }
 }
@@ -86,11 +87,18 @@ const std::vector<std::byte>& DummyValues::values_of(DType dtype) {
   std::vector<float> drawn(kValues);
   SplitMix64 rng(0x5EED);
   for (float& value : drawn) value = static_cast<float>((2 * rng.uniform() - 1) * kLargest);
+  if (dtype == DType::kI4) {
+    values.resize(static_cast<std::size_t>(bytes_of(dtype, kValues)));
+    CHECK(quantize_to_int4(reinterpret_cast<const std::byte*>(drawn.data()), DType::kF32, kValues,
+                           0, values));
+    return values;
+  }
   values.resize(kValues * size_of(dtype));
-  if (dtype == DType::kF8E4M3) {
-    for (std::size_t i = 0; i < kValues; ++i) {
-      values[i] = std::byte{float_to_e4m3(drawn[i] / kFp8Scale)};
-    }
+  if (has_scales(dtype)) {
+    const QuantizedBlocks whole{1, kValues, 1, kValues, dtype};
+    const float scale = scale_of(dtype);
+    quantize(reinterpret_cast<const std::byte*>(drawn.data()), DType::kF32, whole, {&scale, 1}, 0,
+             kValues, values.data());
     return values;
   }
   convert_weights(reinterpret_cast<const std::byte*>(drawn.data()), DType::kF32, values.data(),

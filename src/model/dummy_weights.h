@@ -26,12 +26,14 @@ inline bool is_dummy(const WeightSource& source) { return source.tensor.file < 0
 
 class DummyValues {
  public:
-  // The scale of FP8 codes: the largest value divided by the largest code.
-  static constexpr float kFp8Scale = 0.035F / 448.0F;
+  // The scale of codes: the largest value divided by the largest code.
+  static constexpr float scale_of(DType codes) {
+    return 0.035F / (codes == DType::kI8 ? 127.0F : 448.0F);
+  }
 
   // Calls `take` with the values of a tensor, in order, piece by piece. A piece is valid as long as
-  // this object. `count`: elements.
-  void for_each_piece(std::string_view tensor, DType dtype, std::size_t count,
+  // this object. `bytes`: of the tensor.
+  void for_each_piece(std::string_view tensor, DType dtype, std::size_t bytes,
                       FunctionRef<void(std::span<const std::byte>)> take);
 
  private:

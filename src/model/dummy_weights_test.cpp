@@ -29,9 +29,9 @@ ModelConfig dummy_config(bool tied, bool biases) {
 std::vector<std::byte> values_of(DummyValues& values, std::string_view tensor, DType dtype,
                                  std::size_t count) {
   std::vector<std::byte> all;
-  values.for_each_piece(tensor, dtype, count, [&](std::span<const std::byte> piece) {
-    all.insert(all.end(), piece.begin(), piece.end());
-  });
+  values.for_each_piece(
+      tensor, dtype, count * size_of(dtype),
+      [&](std::span<const std::byte> piece) { all.insert(all.end(), piece.begin(), piece.end()); });
   return all;
 }
 

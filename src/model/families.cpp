@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -156,6 +157,11 @@ class Resolver {
       if (!scaled) return with_context(path, scaled.error());
       return source;
     }
+    if (is_blocks(*dtype)) {
+      if (shape.size() > 1) return source;
+      return unsupported(fmt::format("{}: tensor {} is {}; expected F32, F16 or BF16 for a vector",
+                                     path, quote_text(name), dtype_name(*dtype)));
+    }
     if (shape.size() > 1 && !matrix_dtype_) {
       matrix_dtype_ = *dtype;
       matrix_name_ = name;
@@ -166,7 +172,7 @@ class Resolver {
   }
 
   Result<DType> common_dtype() const {
-    // A middle stage may have only matrices in FP8.
+    // There may be only matrices in blocks, and in a middle stage only matrices in FP8.
     if (!matrix_dtype_) return config_.dtype.value_or(DType::kBF16);
     for (const WeightSource& vector : vectors_) {
       if (vector.dtype != *matrix_dtype_) {
@@ -278,6 +284,32 @@ Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, boo
   return {};
 }
 
+// Finds the type of most blocks. Types of blocks may be mixed, but the decoder's products take
+// inputs of one type, and blocks take BF16.
+Status find_blocks(const Checkpoint& checkpoint, ModelWeightsPlan& plan) {
+  std::map<DType, std::uint64_t> bytes;
+  const WeightSource* other = nullptr;  // a matrix whose products take no BF16
+  const auto visit = [&](const WeightSource& source) {
+    if (source.tensor.shape.size() != 2) return;
+    if (is_blocks(source.dtype)) bytes[source.dtype] += source.tensor.bytes;
+    if (!is_blocks(source.dtype) && source.dtype != DType::kBF16) other = &source;
+  };
+  for (const LayerWeightSources& layer : plan.layers) {
+    for (const WeightSource& source : layer.weights) visit(source);
+  }
+  visit(plan.lm_head);
+  if (bytes.empty()) return {};
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  plan.blocks = most->first;
+  if (other == nullptr) return {};
+  return unsupported(
+      fmt::format("{}: tensor {} is {} beside matrices in {}; expected blocks or BF16 "
+                  "for all matrices but the embedding",
+                  checkpoint.file_of(other->tensor).path(), quote_text(other->tensor.name),
+                  dtype_name(other->dtype), dtype_name(most->first)));
+}
+
 // Warns about biases and norms that the file has and the configuration does not use. transformers
 // ignores them too, but the model was probably trained with them.
 void warn_about_unused(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -346,6 +378,7 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
     }
   }
   ASSIGN_OR_RETURN(plan.dtype, resolver.common_dtype());
+  RETURN_IF_ERROR(find_blocks(checkpoint, plan));
   warn_about_unused(config, checkpoint);
   warn_about_unused_layers(config, checkpoint);
   return plan;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,8 +78,11 @@ struct LayerWeightSources {
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
   std::int32_t last_layer = 0;  // exclusive
-  // The dtype of all matrices that are not in FP8; norms and biases may be F32 instead.
+  // The dtype of all matrices that are neither in FP8 nor in blocks; norms and biases may be F32
+  // instead. BF16 if there is none.
   DType dtype = DType::kF32;
+  // The type of blocks of most matrices, if some are in blocks. All products then take BF16.
+  std::optional<DType> blocks;
   bool fp8 = false;                        // some of the layers' matrices are in FP8
   bool tied = false;                       // lm_head is the embedding
   WeightSource embedding;                  // first stage; also the last one when tied

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tests/support/checkpoint_files.h"
 
 namespace sluice {
@@ -60,7 +61,8 @@ void write_tensors(const TempDirectory& directory, const Tensors& tensors) {
         {"dtype", stored.dtype}, {"shape", stored.shape}, {"data_offsets", {end, end + bytes}}};
     end += bytes;
   }
-  directory.write("model.safetensors", safetensors_bytes(header.dump(), std::string(end, '\0')));
+  directory.write("model.safetensors",
+                  safetensors_bytes(dump_json(header), std::string(end, '\0')));
 }
 
 Result<ModelWeightsPlan> resolve(const ModelConfig& config, const Tensors& tensors,

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
 #include "model/json_fields.h"
+#include "model/model_files.h"
 
 namespace sluice {
 namespace {
@@ -119,7 +119,7 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view text,
 
 Result<GenerationDefaults> load_generation_defaults(const std::string& directory,
                                                     std::int32_t vocab_size) {
-  auto text = read_file(directory + "/generation_config.json", kMaxBytes);
+  auto text = read_model_text(directory, "generation_config.json", kMaxBytes);
   if (!text) {
     if (text.error().code == ErrorCode::kNotFound) return GenerationDefaults();
     return text.error();

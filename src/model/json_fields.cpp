@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
@@ -17,7 +18,7 @@ std::string shown(const nlohmann::json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array";
   if (value.is_string()) return quote_text(value.get_ref<const std::string&>());
-  return value.dump();
+  return dump_json(value);
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view
   std::string storage;
   const auto strict = strict_json(text, storage);
   if (!strict) return with_context(file, strict.error());
-  auto json = nlohmann::json::parse(*strict, nullptr, /*allow_exceptions=*/false);
+  auto json = parse_json(*strict);
   if (json.is_discarded()) return invalid_argument(fmt::format("{}: not valid JSON", file));
   if (!json.is_object()) return invalid_argument(fmt::format("{}: expected an object", file));
   return json;

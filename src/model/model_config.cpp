@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/quote_text.h"
 #include "model/json_fields.h"
+#include "model/model_files.h"
 #include "model/quantization_fields.h"
 #include "model/refused_fields.h"
 #include "model/rope_fields.h"
@@ -40,6 +40,16 @@ constexpr std::array kFamilies = {
     FamilyRules{Family::kQwen3, "qwen3", "Qwen3ForCausalLM", 0, 128, false, true, false, true},
 };
 
+// "LlamaModel" is "LlamaForCausalLM" saved without its head, as models of embeddings are.
+bool names_family(std::string_view architecture, const FamilyRules& rules) {
+  constexpr std::string_view kWithHead = "ForCausalLM";
+  constexpr std::string_view kWithoutHead = "Model";
+  if (architecture == rules.architecture) return true;
+  if (!architecture.ends_with(kWithoutHead)) return false;
+  architecture.remove_suffix(kWithoutHead.size());
+  return rules.architecture.substr(0, rules.architecture.size() - kWithHead.size()) == architecture;
+}
+
 std::string supported_architectures() {
   std::string text;
   for (const FamilyRules& rules : kFamilies) {
@@ -54,7 +64,7 @@ Result<FamilyRules> read_family(const JsonFields& fields) {
   ASSIGN_OR_RETURN(const auto model_type, fields.string("model_type"));
   if (architectures && !architectures->empty()) {
     for (const FamilyRules& rules : kFamilies) {
-      if (rules.architecture != architectures->front()) continue;
+      if (!names_family(architectures->front(), rules)) continue;
       if (model_type && *model_type != rules.model_type) {
         return fields.error("model_type", fmt::format("{} does not fit architecture {}; expected "
                                                       "{}",
@@ -299,6 +309,9 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
 // directory.
 Error no_checkpoint(const std::string& directory) {
   std::error_code ignored;
+  if (directory.ends_with(".gguf") && !std::filesystem::exists(directory, ignored)) {
+    return not_found(directory + ": there is no such file");
+  }
   if (std::filesystem::is_directory(directory, ignored)) {
     return not_found(directory +
                      "/config.json: is missing; expected a Hugging Face checkpoint directory");
@@ -306,7 +319,7 @@ Error no_checkpoint(const std::string& directory) {
   if (std::filesystem::exists(directory, ignored)) {
     return not_found(directory +
                      ": is a file; expected a checkpoint directory with config.json and "
-                     "*.safetensors (GGUF files are not read)");
+                     "*.safetensors, or a GGUF file, whose name ends in .gguf");
   }
   return not_found(directory +
                    ": there is no such directory; expected a checkpoint as "
@@ -325,7 +338,7 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
 }
 
 Result<ModelConfig> load_model_config(const std::string& directory) {
-  const auto text = read_file(directory + "/config.json", ModelLimits::kConfigBytes);
+  const auto text = read_model_text(directory, "config.json", ModelLimits::kConfigBytes);
   if (!text && text.error().code == ErrorCode::kNotFound) return no_checkpoint(directory);
   if (!text) return text.error();
   auto config = parse_model_config(*text);

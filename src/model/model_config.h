@@ -1,6 +1,6 @@
 // ModelConfig: the content of config.json, checked and resolved, as pure data. It drives the
-// decoder layer by layer. load_model_config() reads the directory's config.json in the form of
-// transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype). An
+// decoder layer by layer. load_model_config() reads the model's config.json (model_files.h), in the
+// form of transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype). An
 // unsupported field that changes the mathematics is refused with an error that names it; other
 // unsupported fields are ignored. Values: plain; any thread.
 #pragma once

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tests/support/checkpoint_files.h"
 
 namespace sluice {
@@ -41,13 +42,13 @@ json qwen2() { return of_family("qwen2", "Qwen2ForCausalLM"); }
 json qwen3() { return of_family("qwen3", "Qwen3ForCausalLM"); }
 
 ModelConfig parsed(const json& config) {
-  auto result = parse_model_config(config.dump());
+  auto result = parse_model_config(dump_json(config));
   EXPECT_TRUE(result) << result.error().message;
   return result ? *result : ModelConfig();
 }
 
 std::string error_of(const json& config) {
-  auto result = parse_model_config(config.dump());
+  auto result = parse_model_config(dump_json(config));
   return result ? "no error" : result.error().message;
 }
 
@@ -239,6 +240,10 @@ TEST(ModelConfig, RefusesRopesByName) {
 }
 
 TEST(ModelConfig, RefusesUnknownArchitectures) {
+  nlohmann::json without_head = llama();
+  without_head["architectures"] = {"LlamaModel"};
+  EXPECT_EQ(error_of(without_head), error_of(llama()));
+  EXPECT_THAT(error_with(llama(), "architectures", {"Model"}), HasSubstr("\"Model\""));
   EXPECT_THAT(error_with(llama(), "architectures", {"MambaForCausalLM"}),
               HasSubstr("config.json: architectures: \"MambaForCausalLM\" is not supported; "
                         "expected one of LlamaForCausalLM, MistralForCausalLM"));
@@ -288,7 +293,7 @@ TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
                                                  {"per_layer_config", json::array()}}) {
     auto config = llama();
     config[field] = value;
-    auto result = parse_model_config(config.dump());
+    auto result = parse_model_config(dump_json(config));
     ASSERT_FALSE(result) << field;
     EXPECT_EQ(result.error().code, ErrorCode::kUnsupported);
     EXPECT_THAT(result.error().message, HasSubstr(std::string("config.json: ") + field + ": "));
@@ -354,18 +359,19 @@ TEST(LoadModelConfig, NamesTheDirectory) {
   directory.write("config.json", "{}");
   EXPECT_THAT(load_model_config(directory.path()).error().message,
               HasSubstr(directory.path() + ": config.json: architectures"));
-  directory.write("config.json", llama().dump());
+  directory.write("config.json", dump_json(llama()));
   EXPECT_TRUE(load_model_config(directory.path()));
 }
 
 TEST(LoadModelConfig, SaysWhatIsNoCheckpointDirectory) {
   const TempDirectory directory;
-  directory.write("model.gguf", "GGUF");
+  directory.write("model.bin", "PK");
   const auto message = [](const std::string& path) {
     return load_model_config(path).error().message;
   };
-  EXPECT_THAT(message(directory.file("model.gguf")),
-              HasSubstr("model.gguf: is a file; expected a checkpoint directory"));
+  EXPECT_THAT(message(directory.file("model.bin")),
+              HasSubstr("model.bin: is a file; expected a checkpoint directory"));
+  EXPECT_THAT(message("none.gguf"), HasSubstr("none.gguf: there is no such file"));
   EXPECT_THAT(message("Qwen/Qwen2.5-0.5B-Instruct"),
               HasSubstr("Qwen/Qwen2.5-0.5B-Instruct: there is no such directory; expected"));
 }

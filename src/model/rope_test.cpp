@@ -1,4 +1,6 @@
 #include "model/rope.h"
+#include "base/file.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -20,12 +22,11 @@ std::int64_t ulps(float a, float b) {
 }
 
 nlohmann::json golden_ropes() {
-  std::ifstream in("tests/golden/rope/ropes.json");
-  return nlohmann::json::parse(in);
+  return parse_json(read_file("tests/golden/rope/ropes.json", 1 << 26).value());
 }
 
 RopeConfig config_of(const nlohmann::json& golden) {
-  auto config = parse_model_config(golden.at("config").dump());
+  auto config = parse_model_config(dump_json(golden.at("config")));
   EXPECT_TRUE(config) << config.error().message;
   return config->ropes.at(0);
 }

@@ -16,6 +16,9 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kLine = 64;  // alignment of buffers
+constexpr std::string_view kNotForInt4 =
+    "holds NaN, infinity or a magnitude above 2^18, which cannot be quantized to int4";
+constexpr std::string_view kHoldsNan = "holds NaN; expected FP8 codes of finite weights";
 
 std::size_t round_up(std::size_t n, std::size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -25,6 +28,13 @@ std::size_t element_count(const TensorInfo& tensor) {
   std::size_t count = 1;
   for (const std::int64_t dim : tensor.shape) count *= static_cast<std::size_t>(dim);
   return count;
+}
+
+// Bytes of a tensor in another dtype. Each row of a matrix has whole blocks.
+std::size_t bytes_in(const TensorInfo& tensor, DType dtype) {
+  const std::int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+  const auto count = static_cast<std::int64_t>(element_count(tensor));
+  return static_cast<std::size_t>(cols == 0 ? 0 : count / cols * bytes_of(dtype, cols));
 }
 
 // Stages: the embedding, each layer, the head. visit(source, stage)
@@ -44,40 +54,63 @@ void for_each_source(const ModelWeightsPlan& sources, const Visit& visit) {
 }
 
 // The checkpoint's blocks, or our own when the matrix is quantized here.
-Fp8Blocks blocks_of(const WeightSource& source) {
+QuantizedBlocks blocks_of(const WeightSource& source, DType dtype) {
   const std::vector<std::int64_t>& shape = source.tensor.shape;
-  const bool stored = source.block_rows != 0;
-  const auto own = [](std::int64_t dim) {
-    return static_cast<std::int32_t>(std::min<std::int64_t>(dim, Fp8Blocks::kOwnBlock));
-  };
-  return {shape[0], shape[1], stored ? source.block_rows : own(shape[0]),
-          stored ? source.block_cols : own(shape[1])};
+  if (source.block_rows == 0) return QuantizedBlocks::own(dtype, shape[0], shape[1]);
+  return {shape[0], shape[1], source.block_rows, source.block_cols, source.dtype};
+}
+
+enum class Kind : std::uint8_t { kMatrix, kEnd, kVector };  // kMatrix: of a layer
+Kind kind_of(const WeightSource& source, bool of_layer) {
+  if (source.tensor.shape.size() == 1) return Kind::kVector;
+  return of_layer ? Kind::kMatrix : Kind::kEnd;
 }
 
 }  // namespace
 
 WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType> wanted) {
-  if (!wanted) return {sources.fp8 ? DType::kF8E4M3 : sources.dtype, sources.dtype};
-  return {*wanted, *wanted == DType::kF8E4M3 ? sources.dtype : *wanted};
+  if (!wanted && sources.blocks) {
+    const bool head = sources.lm_head.present();
+    return {*sources.blocks, sources.dtype, head ? sources.lm_head.dtype : sources.dtype};
+  }
+  if (!wanted) {
+    return {sources.fp8 ? DType::kF8E4M3 : sources.dtype, sources.dtype, sources.dtype};
+  }
+  switch (*wanted) {
+    case DType::kF8E4M3: return {*wanted, sources.dtype, sources.dtype};
+    case DType::kI8:
+    case DType::kI4: return {*wanted, sources.dtype, DType::kI8};
+    default: return {*wanted, *wanted, *wanted};
+  }
 }
 
 WeightsLayout WeightsLayout::plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
                                   std::optional<DType> dtype, const DeviceTraits& traits,
-                                  std::string_view model_id, ArenaPlan& arena) {
+                                  std::string_view model_id, ArenaPlan& arena,
+                                  WeightsMemory memory) {
   WeightsLayout layout;
+  layout.memory_ = memory;
   layout.checkpoint_ = &checkpoint;
   layout.sources_ = &sources;
   layout.dtype_ = dtype;
   layout.file_offsets_.resize(checkpoint.files().size(), 0);
   layout.file_mapped_.resize(checkpoint.files().size(), false);
+  const WeightDTypes dtypes = weight_dtypes(sources, dtype);
+  const auto placed_dtype = [&](const WeightSource& source, Kind kind) {
+    // Norms and biases of a quantized model keep their dtype, as do all weights if none is wanted.
+    const bool as_stored = !dtype || (kind == Kind::kVector && !is_float(*dtype));
+    if (as_stored) return source.dtype;
+    return kind == Kind::kMatrix ? dtypes.matrices
+           : kind == Kind::kEnd  ? dtypes.ends
+                                 : dtypes.others;
+  };
   for_each_source(sources, [&](const WeightSource& source, std::size_t stage) {
     const bool of_layer = stage > 0 && stage <= sources.layers.size();
-    const bool to_fp8 = of_layer && source.tensor.shape.size() == 2;
-    const bool as_stored = !dtype || (*dtype == DType::kF8E4M3 && !to_fp8);
-    DType placed = as_stored ? source.dtype : *dtype;
+    const Kind kind = kind_of(source, of_layer);
+    DType placed = placed_dtype(source, kind);
     // If a layer's norms and biases are copied anyway, they become F32, which is exact: libraries
     // only add biases of the type of their results.
-    const bool vector = of_layer && source.tensor.shape.size() == 1;
+    const bool vector = of_layer && kind == Kind::kVector;
     if (vector && !traits.maps_files && placed == source.dtype) placed = DType::kF32;
     layout.place(source, stage, placed, traits);
   });
@@ -100,11 +133,12 @@ void WeightsLayout::place(const WeightSource& source, std::size_t stage, DType d
   placement.source = &source;
   placement.stage = stage;
   placement.dtype = dtype;
-  // Kernels load whole elements; vectors of them need no alignment.
-  const bool aligned = tensor.offset % size_of(source.dtype) == 0;
-  placement.mapped = !is_dummy(source) && traits.maps_files && aligned && dtype == source.dtype;
+  // Kernels load whole elements; vectors of them need no alignment, and neither do blocks.
+  const bool aligned = is_blocks(source.dtype) || tensor.offset % size_of(source.dtype) == 0;
+  const bool mappable = memory_ == WeightsMemory::kOwn && traits.maps_files && !is_dummy(source);
+  placement.mapped = mappable && aligned && dtype == source.dtype;
   placement.derived = !is_dummy(source) && (dtype != source.dtype || placement.scaled());
-  if (placement.scaled() || source.dtype == DType::kF8E4M3) placement.blocks = blocks_of(source);
+  if (placement.scaled() || has_scales(source.dtype)) placement.blocks = blocks_of(source, dtype);
   if (placement.mapped) {
     file_mapped_[static_cast<std::size_t>(tensor.file)] = true;
     mapped_bytes_ += tensor.bytes;
@@ -126,7 +160,7 @@ void WeightsLayout::add_buffers(Placement& placement, std::string_view model_id,
     return offset;
   };
   if (!placement.mapped) {
-    placement.offset = add("", element_count(tensor) * size_of(placement.dtype));
+    placement.offset = add("", bytes_in(tensor, placement.dtype));
   }
   if (placement.scaled()) {
     placement.scales = add("_scale", placement.blocks.count() * sizeof(float));
@@ -151,10 +185,9 @@ void WeightsLayout::add_copied(std::string_view model_id, const DeviceTraits& tr
 // REQUIRES: the weight is copied, or its scales are.
 WeightsRange WeightsLayout::copied_range(const Placement& placement) const {
   const std::size_t begin = placement.mapped ? placement.scales : placement.offset;
-  const std::size_t elements = element_count(placement.source->tensor);
   const std::size_t end = placement.scaled()
                               ? placement.scales + placement.blocks.count() * sizeof(float)
-                              : begin + elements * size_of(placement.dtype);
+                              : begin + bytes_in(placement.source->tensor, placement.dtype);
   return {begin, end - begin};
 }
 
@@ -162,7 +195,7 @@ Hash128 WeightsLayout::derived_layout() const {
   ContentHasher hasher;
   for (const Placement& placement : placements_) {
     if (!placement.derived) continue;
-    const Fp8Blocks& blocks = placement.blocks;
+    const QuantizedBlocks& blocks = placement.blocks;
     const WeightsRange range = copied_range(placement);
     hasher.update_part(placement.source->tensor.name);
     hasher.update_part(fmt::format("{} {} {} {} {} {}", dtype_name(placement.source->dtype),
@@ -173,17 +206,24 @@ Hash128 WeightsLayout::derived_layout() const {
 }
 
 Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadPool& pool,
-                                           const StoredWeights* stored) const {
+                                           const StoredWeights* stored,
+                                           Conversion conversion) const {
   CHECK(stored == nullptr || stored->bytes.size() == derived_.bytes);
+  const bool later = conversion == Conversion::kLater;
+  CHECK(!later || (stored == nullptr && device.traits().maps_files));
   const bool maps_stored = stored != nullptr && device.traits().maps_files;
-  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, maps_stored ? derived_.offset : copied_end_));
+  const bool own = memory_ == WeightsMemory::kOwn;
+  CHECK(own || (stored == nullptr && !later));
+  if (own) {
+    RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, maps_stored ? derived_.offset : copied_end_));
+  }
   if (maps_stored) {
     RETURN_IF_ERROR(arena.map(RegionKind::kWeights, derived_.offset, derived_.bytes,
                               Backing::file(stored->fd, static_cast<std::size_t>(stored->offset))));
   }
   for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
     if (!file_mapped_[i]) continue;
-    const SafetensorsFile& file = checkpoint_->files()[i];
+    const CheckpointFile& file = checkpoint_->files()[i];
     auto mapped = arena.map(RegionKind::kWeights, file_offsets_[i],
                             static_cast<std::size_t>(file.size()), Backing::file(file.fd()));
     if (!mapped) return with_context(file.path(), std::move(mapped).error());
@@ -191,22 +231,27 @@ Result<DecoderWeights> WeightsLayout::load(Arena& arena, Device& device, ThreadP
   ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
   Status written = write_part(Part::kAsStored, arena, pool, upload);
   if (written && !maps_stored) {
-    written = stored != nullptr ? write_stored(*stored, arena, upload)
-                                : write_part(Part::kDerived, arena, pool, upload);
+    written = stored != nullptr
+                  ? write_stored(*stored, arena, upload)
+                  : write_part(later ? Part::kScales : Part::kDerived, arena, pool, upload);
   }
   const Status finished = upload.finish();  // in any case: copies of its buffers may be running
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(finished);
-  for (const SafetensorsFile& file : checkpoint_->files()) {
+  for (const CheckpointFile& file : checkpoint_->files()) {
     if (file.faulted()) return unavailable(file.path() + ": was truncated while it was loaded");
   }
-  RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
+  if (own && !later) {
+    RETURN_IF_ERROR(arena.protect(RegionKind::kWeights, Protection::kReadOnly));
+  }
 
   DecoderWeights weights;
   weights.dtypes = dtypes();
   weights.embedding = view(sources_->embedding, arena);
   weights.final_norm = view(sources_->final_norm, arena);
   weights.lm_head = view(sources_->lm_head, arena);
+  weights.embedding_scales = scales_view(sources_->embedding, arena);
+  weights.lm_head_scales = scales_view(sources_->lm_head, arena);
   for (const LayerWeightSources& layer : sources_->layers) {
     weights.layers.push_back(layer_views(layer, arena));
   }
@@ -253,7 +298,7 @@ std::vector<WeightsLayout::MappedFilePlace> WeightsLayout::mapped_files(const Ar
   std::vector<MappedFilePlace> places;
   for (std::size_t i = 0; i < file_offsets_.size(); ++i) {
     if (!file_mapped_[i]) continue;
-    const SafetensorsFile& file = checkpoint_->files()[i];
+    const CheckpointFile& file = checkpoint_->files()[i];
     places.push_back({file.path(), file.fd(),
                       arena.region_base(RegionKind::kWeights) + file_offsets_[i],
                       static_cast<std::size_t>(file.size())});
@@ -265,8 +310,9 @@ Status WeightsLayout::write_part(Part part, const Arena& arena, ThreadPool& pool
                                  Upload& upload) const {
   DummyValues values;
   for (const Placement& placement : placements_) {
-    if (placement.derived != (part == Part::kDerived)) continue;
+    if (placement.derived != (part != Part::kAsStored)) continue;
     if (placement.mapped && !placement.scaled()) continue;
+    if (part == Part::kScales && !placement.mapped) continue;
     auto written = write(placement, arena, pool, values, upload);
     if (!written) return with_context(placement.source->tensor.name, std::move(written).error());
   }
@@ -305,8 +351,10 @@ Status WeightsLayout::write(const Placement& placement, const Arena& arena, Thre
 Result<std::vector<float>> WeightsLayout::scales_of(const Placement& placement,
                                                     ThreadPool& pool) const {
   const WeightSource& source = *placement.source;
-  if (is_dummy(source)) return std::vector<float>(placement.blocks.count(), DummyValues::kFp8Scale);
-  if (source.dtype != DType::kF8E4M3) {
+  if (is_dummy(source)) {
+    return std::vector<float>(placement.blocks.count(), DummyValues::scale_of(placement.dtype));
+  }
+  if (!has_scales(source.dtype)) {
     return choose_scales(checkpoint_->data(source.tensor).data(), source.dtype, placement.blocks,
                          pool);
   }
@@ -314,32 +362,129 @@ Result<std::vector<float>> WeightsLayout::scales_of(const Placement& placement,
   return read_scales(checkpoint_->data(source.scales).data(), dtype, placement.blocks.count());
 }
 
+Status WeightsLayout::copy_to_int4(const Placement& placement, std::byte* target,
+                                   Upload& upload) const {
+  const WeightSource& source = *placement.source;
+  const std::byte* from = checkpoint_->data(source.tensor).data();
+  std::atomic<bool> fits = true;
+  RETURN_IF_ERROR(upload.write(target, bytes_in(source.tensor, DType::kI4),
+                               [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                                 if (!quantize_to_int4(from, source.dtype, source.tensor.shape[1],
+                                                       offset, {to, bytes})) {
+                                   fits.store(false, std::memory_order_relaxed);
+                                 }
+                               }));
+  if (fits) return {};
+  return invalid_argument(std::string(kNotForInt4));
+}
+
 Status WeightsLayout::copy(const Placement& placement, std::span<const float> scales,
                            std::byte* target, Upload& upload) const {
-  const TensorInfo& tensor = placement.source->tensor;
-  const std::byte* from = checkpoint_->data(tensor).data();
+  if (is_blocks(placement.source->dtype)) {
+    const std::span<const std::byte> from = checkpoint_->data(placement.source->tensor);
+    return upload.write(target, from.size(),
+                        [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                          std::memcpy(to, from.data() + offset, bytes);
+                        });
+  }
+  if (placement.dtype == DType::kI4) return copy_to_int4(placement, target, upload);
+  const std::size_t size = size_of(placement.dtype);
+  std::atomic<bool> nan = false;
+  RETURN_IF_ERROR(
+      upload.write(target, element_count(placement.source->tensor) * size,
+                   [&](std::size_t offset, std::size_t bytes, std::byte* to) {
+                     if (!convert_elements(placement, scales, offset / size, bytes / size, to)) {
+                       nan.store(true, std::memory_order_relaxed);
+                     }
+                   }));
+  if (nan) return invalid_argument(std::string(kHoldsNan));
+  return {};
+}
+
+// False if the checkpoint's codes hold NaN.
+bool WeightsLayout::convert_elements(const Placement& placement, std::span<const float> scales,
+                                     std::size_t begin, std::size_t count, std::byte* to) const {
+  const std::byte* from = checkpoint_->data(placement.source->tensor).data();
   const DType from_type = placement.source->dtype;
   const DType type = placement.dtype;
-  const std::size_t size = size_of(type);
-  std::atomic<bool> nan = false;
-  RETURN_IF_ERROR(upload.write(
-      target, element_count(tensor) * size,
-      [&](std::size_t offset, std::size_t bytes, std::byte* to) {
-        const std::size_t begin = offset / size;
-        const std::size_t count = bytes / size;
-        const bool is_fp8 = from_type == DType::kF8E4M3;
-        if (is_fp8 && has_nan({from + begin, count})) nan.store(true, std::memory_order_relaxed);
-        if (type == from_type) {
-          std::memcpy(to, from + offset, bytes);
-        } else if (type == DType::kF8E4M3) {
-          quantize(from, from_type, placement.blocks, scales, begin, count, to);
-        } else if (is_fp8) {
-          expand(from, placement.blocks, scales, begin, count, to, type);
-        } else {
-          convert_weights(from + begin * size_of(from_type), from_type, to, type, count);
-        }
-      }));
-  if (nan) return invalid_argument("holds NaN; expected FP8 codes of finite weights");
+  if (from_type == DType::kF8E4M3 && has_nan({from + begin, count})) return false;
+  if (type == from_type) {
+    std::memcpy(to, from + begin * size_of(type), count * size_of(type));
+  } else if (placement.scaled()) {
+    quantize(from, from_type, placement.blocks, scales, begin, count, to);
+  } else if (has_scales(from_type)) {
+    expand(from, placement.blocks, scales, begin, count, to, type);
+  } else {
+    convert_weights(from + begin * size_of(from_type), from_type, to, type, count);
+  }
+  return true;
+}
+
+// A matrix that is quantized here is cut between its blocks, so that each piece has its own scales.
+std::vector<DerivedPiece> WeightsLayout::pieces(std::size_t elements) const {
+  std::vector<DerivedPiece> pieces;
+  for (std::size_t i = 0; i < placements_.size(); ++i) {
+    const Placement& placement = placements_[i];
+    if (!placement.derived || placement.mapped) continue;
+    const QuantizedBlocks& blocks = placement.blocks;
+    const auto unit =
+        static_cast<std::size_t>(placement.scaled()              ? blocks.block_rows * blocks.cols
+                                 : placement.dtype == DType::kI4 ? placement.source->tensor.shape[1]
+                                                                 : std::int64_t{kLine});
+    const std::size_t most = std::max<std::size_t>(elements / unit, 1) * unit;
+    const std::span<const std::byte> source = checkpoint_->data(placement.source->tensor);
+    const std::size_t size = size_of(placement.source->dtype);
+    const std::size_t all = element_count(placement.source->tensor);
+    for (std::size_t begin = 0; begin < all; begin += most) {
+      const std::size_t count = std::min(most, all - begin);
+      pieces.push_back(
+          {placement.stage, source.subspan(begin * size, count * size), i, begin, count});
+    }
+  }
+  return pieces;
+}
+
+Status WeightsLayout::convert(const DerivedPiece& piece, const Arena& arena) const {
+  const Placement& placement = placements_[piece.placement];
+  const TensorInfo& tensor = placement.source->tensor;
+  std::byte* const region = arena.region_base(RegionKind::kWeights);
+  std::vector<float> own;
+  std::span<const float> scales;  // of all blocks
+  ThreadPool this_thread(1);
+  if (placement.scaled()) {
+    QuantizedBlocks rows = placement.blocks;
+    rows.rows = static_cast<std::int64_t>(piece.count) / rows.cols;
+    auto chosen = choose_scales(piece.source.data(), placement.source->dtype, rows, this_thread);
+    if (!chosen) return with_context(tensor.name, std::move(chosen).error());
+    auto* const stored = reinterpret_cast<float*>(region + placement.scales);
+    const std::size_t first_row = piece.begin / static_cast<std::size_t>(rows.cols);
+    std::ranges::copy(*chosen, stored + first_row / static_cast<std::size_t>(rows.block_rows) *
+                                            static_cast<std::size_t>(rows.across()));
+    scales = {stored, placement.blocks.count()};
+  } else if (placement.blocks.count() > 0) {
+    auto read = scales_of(placement, this_thread);
+    if (!read) return with_context(tensor.name, std::move(read).error());
+    own = *std::move(read);
+    scales = own;
+  }
+  const auto offset_of = [&](std::size_t element) {
+    if (placement.dtype != DType::kI4) return element * size_of(placement.dtype);
+    const auto cols = static_cast<std::size_t>(tensor.shape[1]);  // pieces have whole rows
+    return element / cols * static_cast<std::size_t>(bytes_of(DType::kI4, tensor.shape[1]));
+  };
+  const std::size_t first = offset_of(piece.begin);
+  std::byte* const to = region + placement.offset + first;
+  if (placement.dtype == DType::kI4) {
+    const std::size_t bytes = offset_of(piece.begin + piece.count) - first;
+    if (!quantize_to_int4(checkpoint_->data(tensor).data(), placement.source->dtype,
+                          tensor.shape[1], first, {to, bytes})) {
+      return with_context(tensor.name, invalid_argument(std::string(kNotForInt4)));
+    }
+  } else if (!convert_elements(placement, scales, piece.begin, piece.count, to)) {
+    return with_context(tensor.name, invalid_argument(std::string(kHoldsNan)));
+  }
+  const CheckpointFile& file = checkpoint_->file_of(tensor);
+  if (file.faulted()) return unavailable(file.path() + ": was truncated while it was loaded");
   return {};
 }
 
@@ -347,15 +492,16 @@ Status WeightsLayout::fill(const Placement& placement, DummyValues& values, std:
                            Upload& upload) const {
   const TensorInfo& tensor = placement.source->tensor;
   Status status;
-  values.for_each_piece(
-      tensor.name, placement.dtype, element_count(tensor), [&](std::span<const std::byte> from) {
-        if (!status) return;
-        status = upload.write(target, from.size(),
+  values.for_each_piece(tensor.name, placement.dtype, bytes_in(tensor, placement.dtype),
+                        [&](std::span<const std::byte> from) {
+                          if (!status) return;
+                          status = upload.write(
+                              target, from.size(),
                               [&](std::size_t offset, std::size_t bytes, std::byte* to) {
                                 std::memcpy(to, from.data() + offset, bytes);
                               });
-        target += from.size();
-      });
+                          target += from.size();
+                        });
   return status;
 }
 

@@ -4,12 +4,22 @@
 // twice. If the device maps no files, the norms and biases of layers become F32, which is exact.
 // Dummy weights (dummy_weights.h) are copied from generated values.
 //
-// If FP8 is wanted, the matrices of layers are quantized while they are copied (fp8_weights.h). If
-// another dtype is wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, to the
-// place after their matrix.
+// If FP8, INT8 or INT4 is wanted, matrices are quantized while they are copied
+// (quantized_weights.h). All three apply to the matrices of layers. The embedding and lm_head are
+// in INT8 beside layers in INT8 or INT4, and unchanged beside layers in FP8. If another dtype is
+// wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, to the place after their
+// matrix.
 //
 // Weights region: [ copied as stored | derived: converted weights, scales | mapped files, whole ]
 //                   one named buffer each, in the order in which a forward pass uses them
+//
+// Matrices that are stored in blocks keep their blocks: they are refused beside a wanted dtype.
+//
+// If the region is shared memory (WeightsMemory), everything is copied, so that the region holds
+// all that a forward pass reads.
+//
+// Where the device maps files, conversions may wait: load() leaves them, and they are made in
+// pieces in the order of use, while the first steps run (engine/weight_stream.h).
 //
 // The derived range depends on the checkpoint, the wanted dtype and the layout alone. So a snapshot
 // can hold its bytes unchanged: then they are mapped from there, or copied unconverted where the
@@ -37,7 +47,7 @@
 #include "device/upload.h"
 #include "model/dummy_weights.h"
 #include "model/families.h"
-#include "model/fp8_weights.h"
+#include "model/quantized_weights.h"
 #include "tensor/tensor_view.h"
 
 namespace sluice {
@@ -55,17 +65,18 @@ struct LayerWeights {
   TensorView gate_bias, up_bias;
   TensorView down;  // [hidden, F]
   TensorView down_bias;
-  // The scales of matrices in FP8.
+  // The scales of matrices in FP8 and INT8.
   BlockScales q_scales, k_scales, v_scales, o_scales, gate_scales, up_scales, down_scales;
 };
 
-// The dtypes in the arena: the matrices of layers may be in FP8 when everything else is not.
+// The dtypes in the arena: quantized matrices may lie beside weights in a float dtype.
 struct WeightDTypes {
-  DType matrices = DType::kF32;
-  DType others = DType::kF32;  // embedding and lm_head; norms and biases may be F32 instead
+  DType matrices = DType::kF32;  // of layers
+  DType others = DType::kF32;    // a float dtype; norms and biases may be F32 instead
+  DType ends = DType::kF32;      // embedding and lm_head
 };
-// `wanted`: FP8 applies to the layers' matrices, any other dtype to all weights; nothing keeps all
-// as stored.
+// Blocks of several types may be mixed; `matrices` is then that of most. `wanted`: a quantized
+// dtype applies to matrices alone, any other dtype to all weights; nothing keeps all as stored.
 WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType> wanted);
 
 struct DecoderWeights {
@@ -73,7 +84,11 @@ struct DecoderWeights {
   TensorView embedding;   // [V, hidden]; first stage
   TensorView final_norm;  // [hidden]; last stage
   TensorView lm_head;     // [V, hidden]; last stage; the embedding again when tied
+  BlockScales embedding_scales, lm_head_scales;  // in INT8
   std::vector<LayerWeights> layers;
+  // The rotary tables, [positions, rotary_dim] for each of ModelConfig::ropes, if they lie with the
+  // weights. Empty: the decoder makes its own.
+  std::vector<TensorView> rope_tables;
 };
 
 // Bytes of the weights region.
@@ -95,19 +110,49 @@ struct StoredWeights {
   std::span<const std::byte> bytes;
 };
 
+// The memory behind the weights region.
+enum class WeightsMemory : std::uint8_t {
+  kOwn,     // load() backs it: with memory and mapped files
+  kShared,  // the caller backs all of it before load(), with memory that other processes will map
+};
+
+// A piece of the derived weights, which one thread converts.
+struct DerivedPiece {
+  std::size_t stage = 0;              // of WeightsLayout::stages()
+  std::span<const std::byte> source;  // what it reads, in a file of the checkpoint
+  std::size_t placement = 0;          // of WeightsLayout
+  std::size_t begin = 0;              // elements of the weight
+  std::size_t count = 0;
+};
+
+enum class Conversion : std::uint8_t { kNow, kLater };
+
 class WeightsLayout {
  public:
+  // A few milliseconds of conversion.
+  static constexpr std::size_t kPieceElements = std::size_t{1} << 19;
+
   // Adds the weights' buffers to `arena`. `dtype`: see weight_dtypes().
   // `model_id` is the prefix of buffer names. `sources` and `checkpoint` must stay valid until
   // load().
   static WeightsLayout plan(const Checkpoint& checkpoint, const ModelWeightsPlan& sources,
                             std::optional<DType> dtype, const DeviceTraits& traits,
-                            std::string_view model_id, ArenaPlan& arena);
+                            std::string_view model_id, ArenaPlan& arena,
+                            WeightsMemory memory = WeightsMemory::kOwn);
 
   // Maps and copies the weights. The checkpoint is not needed afterwards. `stored`: the bytes of
   // the derived range, mapped if the device maps files and copied otherwise; null = convert them.
+  // kLater: converted weights are missing until all pieces() are converted and the caller has
+  // protected the region; until then the checkpoint is needed. REQUIRES for kLater: the device maps
+  // files, and nothing is stored.
   Result<DecoderWeights> load(Arena& arena, Device& device, ThreadPool& pool,
-                              const StoredWeights* stored = nullptr) const;
+                              const StoredWeights* stored = nullptr,
+                              Conversion conversion = Conversion::kNow) const;
+  // The conversions that kLater leaves, in the order of use.
+  // Pieces have about `elements`, but whole blocks where they are quantized.
+  std::vector<DerivedPiece> pieces(std::size_t elements = kPieceElements) const;
+  // Converts one of them. Any thread, each piece once. Errors name the tensor or the file.
+  Status convert(const DerivedPiece& piece, const Arena& arena) const;
   // Replaces a mapped derived range by converted weights, at the same addresses. REQUIRES: load()
   // mapped it; nothing reads it meanwhile.
   Status remake_derived(Arena& arena, Device& device, ThreadPool& pool) const;
@@ -141,9 +186,9 @@ class WeightsLayout {
     bool mapped = false;
     bool derived = false;    // converted, or a matrix whose scales are copied
     std::size_t offset = 0;  // in the weights region, when copied
-    Fp8Blocks blocks;        // of a matrix in FP8, here or in the checkpoint
-    std::size_t scales = 0;  // offset in the weights region, of a matrix in FP8 here
-    bool scaled() const { return dtype == DType::kF8E4M3; }
+    QuantizedBlocks blocks;  // of a matrix with scales, here or in the checkpoint
+    std::size_t scales = 0;  // offset in the weights region, of a matrix with scales here
+    bool scaled() const { return has_scales(dtype); }
   };
 
   WeightsLayout() = default;
@@ -152,7 +197,8 @@ class WeightsLayout {
   void add_buffers(Placement& placement, std::string_view model_id, std::size_t alignment,
                    ArenaPlan& arena);
   void add_copied(std::string_view model_id, const DeviceTraits& traits, ArenaPlan& arena);
-  enum class Part { kAsStored, kDerived };
+  // kScales: of mapped matrices. They are derived too.
+  enum class Part { kAsStored, kScales, kDerived };
   Status write_part(Part part, const Arena& arena, ThreadPool& pool, Upload& upload) const;
   Status write_stored(const StoredWeights& stored, const Arena& arena, Upload& upload) const;
   WeightsRange copied_range(const Placement& placement) const;
@@ -161,6 +207,9 @@ class WeightsLayout {
   Result<std::vector<float>> scales_of(const Placement& placement, ThreadPool& pool) const;
   Status copy(const Placement& placement, std::span<const float> scales, std::byte* target,
               Upload& upload) const;
+  bool convert_elements(const Placement& placement, std::span<const float> scales,
+                        std::size_t begin, std::size_t count, std::byte* to) const;
+  Status copy_to_int4(const Placement& placement, std::byte* target, Upload& upload) const;
   Status fill(const Placement& placement, DummyValues& values, std::byte* target,
               Upload& upload) const;
   const Placement& placement_of(const WeightSource& source) const;
@@ -170,6 +219,7 @@ class WeightsLayout {
 
   const Checkpoint* checkpoint_ = nullptr;
   const ModelWeightsPlan* sources_ = nullptr;
+  WeightsMemory memory_ = WeightsMemory::kOwn;
   std::optional<DType> dtype_;         // the requested dtype
   std::vector<Placement> placements_;  // in the order of use; a tied tensor appears once
   std::map<std::string, std::size_t, std::less<>> index_;  // by tensor

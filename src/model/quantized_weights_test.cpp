@@ -1,4 +1,4 @@
-#include "model/fp8_weights.h"
+#include "model/quantized_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "model/weight_conversion.h"
 #include "tensor/float8.h"
+#include "tensor/int4.h"
 
 namespace sluice {
 namespace {
@@ -29,14 +30,14 @@ std::vector<float> random_matrix(std::int64_t rows, std::int64_t cols) {
 
 // Whatever the cut, in each dtype: every element is within half a step of its code, and the largest
 // of a block gets the largest code.
-TEST(Fp8Weights, QuantizesBlockByBlock) {
+TEST(QuantizedWeights, QuantizesBlockByBlock) {
   constexpr std::int64_t kRows = 150;
   constexpr std::int64_t kCols = 1300;
   const std::vector<float> values = random_matrix(kRows, kCols);
   ThreadPool pool(2);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const auto bytes = stored_as(dtype, values);
-    const Fp8Blocks blocks{kRows, kCols, 128, 128};
+    const QuantizedBlocks blocks{kRows, kCols, 128, 128};
     ASSERT_EQ(blocks.count(), 2U * 11U);
     const auto scales = choose_scales(bytes.data(), dtype, blocks, pool);
     ASSERT_TRUE(scales);
@@ -63,9 +64,74 @@ TEST(Fp8Weights, QuantizesBlockByBlock) {
   }
 }
 
-TEST(Fp8Weights, ZerosTinyAndBadElements) {
+TEST(QuantizedWeights, Int8HasAScaleForEachRow) {
+  constexpr std::int64_t kRows = 5;
+  constexpr std::int64_t kCols = 300;
+  std::vector<float> values = random_matrix(kRows, kCols);
+  for (std::size_t i = 0; i < kCols; ++i) values[kCols + i] *= 1e-4F;
+  std::fill_n(values.begin() + 2 * kCols, kCols, 0.0F);
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  const QuantizedBlocks blocks = QuantizedBlocks::own(DType::kI8, kRows, kCols);
   ThreadPool pool(1);
-  const Fp8Blocks blocks{1, 4, 1, 2};
+  const auto scales = choose_scales(bytes, DType::kF32, blocks, pool);
+  ASSERT_TRUE(scales);
+  ASSERT_EQ(scales->size(), 5U);
+  std::vector<std::byte> codes(values.size());
+  quantize(bytes, DType::kF32, blocks, *scales, 0, 700, codes.data());
+  quantize(bytes, DType::kF32, blocks, *scales, 700, codes.size() - 700, codes.data() + 700);
+  std::vector<int> largest(kRows);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const int code = static_cast<std::int8_t>(codes[i]);
+    const float scale = (*scales)[i / kCols];
+    ASSERT_NEAR(static_cast<float>(code) * scale, values[i], scale * 0.5001F) << i;
+    largest[i / kCols] = std::max(largest[i / kCols], std::abs(code));
+  }
+  EXPECT_THAT(largest, testing::ElementsAre(127, 127, 0, 127, 127));
+  values[7] = std::nanf("");
+  EXPECT_EQ(choose_scales(bytes, DType::kF32, blocks, pool).error().message,
+            "holds NaN or infinity, which cannot be quantized to int8");
+}
+
+// Wherever the bytes are cut: the element of the largest magnitude of 32 becomes -8 scales, and the
+// others are within half a scale, but those that would be +8 scales.
+TEST(QuantizedWeights, Int4HasAScaleForEachBlock) {
+  constexpr std::int64_t kRows = 3;
+  constexpr std::int64_t kCols = 100;
+  std::vector<float> values = random_matrix(kRows, kCols);
+  std::fill_n(values.begin() + kCols, 32, 0.0F);
+  const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+  const auto row_bytes = static_cast<std::size_t>(bytes_of(DType::kI4, kCols));
+  EXPECT_EQ(row_bytes, 4 * kInt4Bytes);
+  std::vector<std::byte> stored(kRows * row_bytes);
+  const auto target = std::span(stored);
+  ASSERT_TRUE(quantize_to_int4(bytes, DType::kF32, kCols, 0, target.first(77)));
+  ASSERT_TRUE(quantize_to_int4(bytes, DType::kF32, kCols, 77, target.subspan(77)));
+  for (std::size_t row = 0; row < kRows; ++row) {
+    const std::byte* codes = stored.data() + row * row_bytes;
+    for (std::size_t first = 0; first < kCols; first += 32) {
+      float largest = 0.0F;
+      const std::size_t end = std::min<std::size_t>(kCols, first + 32);
+      for (std::size_t i = first; i < end; ++i) {
+        largest = std::max(largest, std::abs(values[row * kCols + i]));
+      }
+      for (std::size_t i = first; i < end; ++i) {
+        const float value = values[row * kCols + i];
+        const float scale = largest / 8 * 1.001F;
+        ASSERT_NEAR(int4_element(codes, static_cast<std::int64_t>(i)), value,
+                    std::abs(value) > 7 * scale ? scale : scale * 0.51F)
+            << row << " " << i;
+      }
+    }
+  }
+  for (const float bad : {INFINITY, std::nanf(""), 0x1.1p18F}) {
+    values[150] = bad;
+    EXPECT_FALSE(quantize_to_int4(bytes, DType::kF32, kCols, 0, target));
+  }
+}
+
+TEST(QuantizedWeights, ZerosTinyAndBadElements) {
+  ThreadPool pool(1);
+  const QuantizedBlocks blocks{1, 4, 1, 2};
   std::vector<float> values = {0, -0.0F, std::numeric_limits<float>::denorm_min(), 0};
   const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
   const auto scales = choose_scales(bytes, DType::kF32, blocks, pool);
@@ -83,10 +149,10 @@ TEST(Fp8Weights, ZerosTinyAndBadElements) {
   }
 }
 
-TEST(Fp8Weights, ExpandsToEveryDtypeAndFindsNan) {
+TEST(QuantizedWeights, ExpandsToEveryDtypeAndFindsNan) {
   const std::vector<std::byte> codes = {std::byte{0x38}, std::byte{0xC4}, std::byte{0x7E},
                                         std::byte{0x01}};
-  const Fp8Blocks blocks{2, 2, 1, 2};
+  const QuantizedBlocks blocks{2, 2, 1, 2};
   const std::vector<float> scales = {2.0F, 0.25F};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     std::vector<std::byte> got(4 * size_of(dtype));
@@ -98,7 +164,7 @@ TEST(Fp8Weights, ExpandsToEveryDtypeAndFindsNan) {
   EXPECT_TRUE(has_nan(std::vector<std::byte>{std::byte{0xFF}}));
 }
 
-TEST(Fp8Weights, ScalesOfACheckpoint) {
+TEST(QuantizedWeights, ScalesOfACheckpoint) {
   const std::vector<float> scales = {0.5F, 0.0F, 3.0F};
   const auto bytes = stored_as(DType::kBF16, scales);
   EXPECT_EQ(*read_scales(bytes.data(), DType::kBF16, 3), scales);
