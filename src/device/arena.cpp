@@ -76,6 +76,18 @@ Result<Arena> Arena::create(Device& device, ArenaPlan plan) {
   return Arena(device, std::move(plan), range);
 }
 
+Result<Arena> Arena::create_at(std::byte* base, Device& device, ArenaPlan plan) {
+  CHECK(plan.finished());
+  ASSIGN_OR_RETURN(const AddressRange range, device.reserve_at(base, plan.total_bytes()));
+  return Arena(device, std::move(plan), range);
+}
+
+Result<Arena> Arena::create_elsewhere(const std::byte* base, Device& device, ArenaPlan plan) {
+  ASSIGN_OR_RETURN(Arena first, create(device, plan));
+  if (first.base() != base) return first;
+  return create(device, std::move(plan));  // the next one, while the first is taken
+}
+
 Arena::Arena(Device& device, ArenaPlan plan, AddressRange range)
     : device_(&device), plan_(std::move(plan)), range_(range), backed_(kNumRegions, 0) {}
 

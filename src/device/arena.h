@@ -79,14 +79,20 @@ struct ArenaPlace {
 
 class Arena {
  public:
-  // Reserves the plan's range. Nothing is backed yet. The device must outlive the arena.
+  // Reserves the plan's range at the device's first free base. Nothing is backed yet. The device
+  // must outlive the arena.
   // REQUIRES: the plan is finished, with a multiple of the device's granularity.
   static Result<Arena> create(Device& device, ArenaPlan plan);
+  // The same at one base: see Device::reserve_at.
+  static Result<Arena> create_at(std::byte* base, Device& device, ArenaPlan plan);
+  // The same at the first free base that is another one.
+  static Result<Arena> create_elsewhere(const std::byte* base, Device& device, ArenaPlan plan);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();
 
   const ArenaPlan& plan() const { return plan_; }
+  std::byte* base() const { return range_.base; }
   std::byte* region_base(RegionKind kind) const;
   // CHECKs that the buffer exists.
   std::byte* address(RegionKind kind, std::string_view buffer) const;

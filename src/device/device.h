@@ -46,10 +46,15 @@ struct DeviceTraits {
   // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take
   // inputs of the dtype of the model's other weights.
   bool f16_inputs = false;
-  std::string no_fp8;  // why weights cannot be in FP8 here; empty where they can
-  // Dtype of the inputs of a matmul with weights of this dtype.
+  // Why weights cannot be in FP8, and in INT8 or blocks (INT4, types of GGUF files), here; empty
+  // where they can.
+  std::string no_fp8;
+  std::string no_integers;
+  // Dtype of the inputs of a matmul with weights of this dtype. The matmul itself quantizes the
+  // inputs of weights in INT8.
   DType matmul_input_dtype(DType weights, DType others = DType::kF32) const {
     if (weights == DType::kF8E4M3 && f16_inputs) weights = others;
+    if (is_blocks(weights)) return DType::kBF16;
     const bool as_weights = weights == DType::kBF16 || (weights == DType::kF16 && f16_inputs);
     return as_weights ? weights : residual_dtype;
   }
@@ -82,6 +87,13 @@ class Device {
   // GPU's driver may give another place, with a warning; else kUnavailable. `bytes` is rounded up
   // to the granularity.
   virtual Result<AddressRange> reserve(std::size_t bytes) = 0;
+  // The same at one base, of an earlier process. kUnavailable when the range is not free, or when
+  // the base is none that this device reserves. A device may not support it.
+  virtual Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes) {
+    static_cast<void>(base);
+    static_cast<void>(bytes);
+    return unsupported("this device cannot reserve addresses at a given base");
+  }
   virtual void release(AddressRange range) = 0;
 
   // Backs [offset, offset + bytes) of a range. `offset` is a multiple of the granularity. `bytes`

@@ -5,12 +5,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "base/byte_stream.h"
+#include "base/check.h"
 #include "base/content_hash.h"
 #include "device/op_fields.h"
 
@@ -175,6 +179,11 @@ class ImageDecoder {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
   };
+  // A pointer among the parameters of the op that is being read.
+  struct Pointer {
+    std::size_t offset = 0;  // in the parameters
+    std::uint64_t room = 0;  // bytes from the address to the end of its buffer
+  };
 
   static Error truncated() { return invalid_argument("the lists of ops end too early"); }
 
@@ -191,10 +200,14 @@ class ImageDecoder {
     return reader_.ok() ? Status() : truncated();
   }
 
-  Result<Buffer> find_buffer(RegionKind region, std::string_view name) const {
-    for (const BufferPlan& buffer : arena_.plan().region(region).buffers) {
-      if (buffer.name != name) continue;
-      return Buffer{arena_.region_base(region) + buffer.offset, buffer.bytes};
+  Result<Buffer> find_buffer(RegionKind region, std::string_view name) {
+    const std::vector<BufferPlan>& buffers = arena_.plan().region(region).buffers;
+    auto& by_name = by_name_[static_cast<std::size_t>(region)];
+    if (by_name.empty()) {
+      for (const BufferPlan& buffer : buffers) by_name.emplace(buffer.name, &buffer);
+    }
+    if (const auto found = by_name.find(name); found != by_name.end()) {
+      return Buffer{arena_.region_base(region) + found->second->offset, found->second->bytes};
     }
     return invalid_argument(
         fmt::format("the arena has no buffer '{}' in its region {}", name, region_name(region)));
@@ -235,8 +248,10 @@ class ImageDecoder {
     }
   }
 
-  Status append(OpId op, const Cells& cells, OpList& list) const {
-    std::vector<std::byte> params(op_info(op).params_bytes);
+  Status append(OpId op, const Cells& cells, OpList& list) {
+    std::vector<std::byte>& params = params_;
+    params.assign(op_info(op).params_bytes, std::byte{0});
+    pointers_.clear();
     std::size_t cell = 0;
     for (const OpField& field : op_fields(op)) {
       std::byte* target = params.data() + field.offset;
@@ -257,6 +272,7 @@ class ImageDecoder {
           return invalid_argument(field.name + " lies in no buffer");
         }
         address = buffers_[buffer - 1].address + offset;
+        pointers_.push_back({field.offset, buffers_[buffer - 1].bytes - offset});
       } else if (offset != 0) {
         return invalid_argument(field.name + " lies in no buffer");
       }
@@ -266,19 +282,26 @@ class ImageDecoder {
     return list.append_bytes(op, params);
   }
 
+  // The fields come in the order of their offsets, and so do the tensors.
   Status check_tensors(OpId op, std::span<const std::byte> params) const {
+    auto pointer = pointers_.begin();
     for (const std::size_t offset : op_tensors(op)) {
       TensorView tensor;
       std::memcpy(static_cast<void*>(&tensor), params.data() + offset, sizeof(tensor));
-      if (tensor.data != nullptr) RETURN_IF_ERROR(check_tensor(tensor));
+      if (tensor.data == nullptr) continue;
+      pointer = std::find_if(pointer, pointers_.end(), [&](const Pointer& p) {
+        return p.offset == offset + offsetof(TensorView, data);
+      });
+      CHECK(pointer != pointers_.end());
+      RETURN_IF_ERROR(check_tensor(tensor, pointer->room));
     }
     return {};
   }
 
-  // REQUIRES: the tensor begins in a buffer.
-  Status check_tensor(const TensorView& tensor) const {
-    const std::uint64_t element = size_of(tensor.dtype);
-    if (element == 0 || tensor.rank < 1 || tensor.rank > 4) {
+  // `room`: bytes from the tensor's begin to the end of its buffer.
+  static Status check_tensor(const TensorView& tensor, std::uint64_t room) {
+    const ElementBlock block = block_of(tensor.dtype);
+    if (block.bytes == 0 || tensor.rank < 1 || tensor.rank > 4) {
       return invalid_argument("a tensor has no known type or rank");
     }
     std::uint64_t elements = 1;  // from the first to the last
@@ -293,27 +316,21 @@ class ImageDecoder {
       }
     }
     std::uint64_t bytes = 0;
-    if (__builtin_mul_overflow(elements, element, &bytes) || bytes > room_behind(tensor.data)) {
+    const std::uint64_t blocks = (elements - 1) / static_cast<std::uint64_t>(block.elements) + 1;
+    if (__builtin_mul_overflow(blocks, static_cast<std::uint64_t>(block.bytes), &bytes) ||
+        bytes > room) {
       return invalid_argument("a tensor ends behind its buffer");
     }
     return {};
   }
 
-  // Bytes from an address to the end of its buffer.
-  std::uint64_t room_behind(const void* address) const {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    std::uint64_t room = 0;
-    for (const Buffer& buffer : buffers_) {
-      const auto begin = reinterpret_cast<std::uintptr_t>(buffer.address);
-      if (at >= begin && at - begin < buffer.bytes) room = buffer.bytes - (at - begin);
-    }
-    return room;
-  }
-
   ByteReader reader_;
   const Arena& arena_;
   std::vector<Buffer> buffers_;
+  std::array<std::unordered_map<std::string_view, const BufferPlan*>, kNumRegions> by_name_;
   References references_;
+  std::vector<std::byte> params_;  // of the op that is being read
+  std::vector<Pointer> pointers_;
 };
 
 }  // namespace

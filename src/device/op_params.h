@@ -32,8 +32,19 @@ struct RowCount {
   std::int32_t capacity = 0;
 };
 
-// out[t] = table[id], widened to out's dtype. The id is token_ids[t]; if that is negative, the id
-// is last_tokens[-1 - token_ids[t]], the last token sampled for that slot.
+// The scales of a quantized weight [N, K]: element (n, k) is its code times
+// values[n / block_rows * stride + k / block_cols]. A single scale for the matrix is a block of N
+// by K; a scale for each row is a block of 1 by K. Weights in INT8 have no blocks along K.
+struct BlockScales {
+  const float* values = nullptr;  // [ceil(N / block_rows), ceil(K / block_cols)]; null: no scales
+  std::int32_t block_rows = 1;
+  std::int32_t block_cols = 1;
+  std::int64_t stride = 0;  // between rows of blocks: ceil(K / block_cols)
+};
+
+// out[t] = table[id], widened to out's dtype; elements of blocks are rounded to BF16 first. The id
+// is token_ids[t]; if that is negative, the id is last_tokens[-1 - token_ids[t]], the last token
+// sampled for that slot.
 struct EmbedParams {
   static constexpr OpId kOp{1};
   static constexpr const char* kName = "embed";
@@ -43,6 +54,7 @@ struct EmbedParams {
   TensorView out;                           // [T, hidden]
   RowCount rows;
   const std::int32_t* last_tokens = nullptr;  // [slots]; null if no id is negative
+  BlockScales scales = {};                    // for a table in INT8
 };
 
 // residual += add (when add is not empty); out = residual / rms(residual) * weight.
@@ -73,27 +85,29 @@ struct LayerNormParams {
   RowCount rows;
 };
 
-// The scales of an FP8 weight [N, K]: element (n, k) is its code times
-// values[n / block_rows * stride + k / block_cols]. A single scale for the matrix is a block of N
-// by K; a scale for each row is a block of 1 by K.
-struct BlockScales {
-  const float* values = nullptr;  // [ceil(N / block_rows), ceil(K / block_cols)]; null: no scales
-  std::int32_t block_rows = 1;
-  std::int32_t block_cols = 1;
-  std::int64_t stride = 0;  // between rows of blocks: ceil(K / block_cols)
-};
-
 // One or more weights that share an input: out = [x W_0^T + b_0 | x W_1^T + b_1 | ...].
+//
+// If the weights are in INT8 (all of a matmul are, or none), each row of x is quantized for the
+// product: its codes are x * (127 / max |x|), rounded to nearest even, and its scale is
+// max |x| / 127. A row with max |x| < kSmallestInput becomes zeros; one with NaN or infinity has
+// the scale NaN. The sum over K is exact, in 32-bit integers, so every implementation computes
+// float(sum) * (scale of the row * scale of the weight) + bias with the same bits.
 struct MatmulSegment {
   TensorView weight;        // [N_i, K], unchanged from the checkpoint
   TensorView bias;          // [N_i] or empty
-  BlockScales scales = {};  // for weights in FP8 only
+  BlockScales scales = {};  // for weights in FP8 and INT8 only
 };
+// Weights in INT4 are rounded to BF16 and multiplied like weights in BF16, with the same bits; x is
+// in BF16.
 struct MatmulParams {
   static constexpr OpId kOp{3};
   static constexpr const char* kName = "matmul";
 
   static constexpr std::int32_t kMaxSegments = 3;
+  // For weights in INT8, and the depth for blocks too. The largest sum is kMaxIntegerDepth
+  // * 255 * 127 < 2^31.
+  static constexpr float kSmallestInput = 1e-30F;
+  static constexpr std::int64_t kMaxIntegerDepth = 65'536;
   TensorView x;                          // [T, K]
   MatmulSegment segments[kMaxSegments];  // N = sum of N_i
   std::int32_t num_segments = 0;

@@ -93,10 +93,10 @@ inline constexpr auto kFields<KvLayerView> =
                extent("token_stride", &KvLayerView::token_stride));
 
 template <>
-inline constexpr auto kFields<EmbedParams> =
-    std::tuple(part("table", &EmbedParams::table), pointer("token_ids", &EmbedParams::token_ids),
-               part("out", &EmbedParams::out), part("rows", &EmbedParams::rows),
-               pointer("last_tokens", &EmbedParams::last_tokens));
+inline constexpr auto kFields<EmbedParams> = std::tuple(
+    part("table", &EmbedParams::table), pointer("token_ids", &EmbedParams::token_ids),
+    part("out", &EmbedParams::out), part("rows", &EmbedParams::rows),
+    pointer("last_tokens", &EmbedParams::last_tokens), part("scales", &EmbedParams::scales));
 
 template <>
 inline constexpr auto kFields<RmsNormParams> =

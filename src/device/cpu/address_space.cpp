@@ -102,12 +102,28 @@ Status check_shared(const Backing& backing) {
 Status map_descriptor(std::byte* at, std::size_t bytes, const Backing& backing, int sharing) {
   if (mmap(at, bytes, access_flags(backing.protection), sharing | MAP_FIXED, backing.fd,
            static_cast<off_t>(backing.fd_offset)) == at) {
+    // A process that is being started inherits no mapping: its copy of a writable one would keep
+    // the memory from being sealed until its exec.
+    if (sharing == MAP_SHARED) static_cast<void>(madvise(at, bytes, MADV_DONTFORK));
     return {};
   }
   // A failed MAP_FIXED may have removed the previous mapping.
   auto error = unavailable(fmt::format("mapping {} bytes of a file: {}", bytes, reason()));
   remove_access(at, round_up(bytes, kPageBytes));
   return error;
+}
+
+// Maps the range without access, if none of it is in use. Returns 0 or the cause as errno: EEXIST
+// when the range is taken.
+int take(std::byte* wanted, std::size_t bytes) {
+  void* const got = map_without_access(wanted, bytes, MAP_FIXED_NOREPLACE);
+  if (got == wanted) return 0;
+  if (got != MAP_FAILED) {  // kernels before 4.17 take the address as a hint only
+    munmap(got, bytes);
+    return EEXIST;
+  }
+  // valgrind and sanitizers refuse addresses they want for themselves as invalid.
+  return errno == EINVAL ? EEXIST : errno;
 }
 
 }  // namespace
@@ -126,21 +142,30 @@ Result<AddressRange> AddressSpace::reserve(std::size_t bytes) const {
     const std::size_t base = kFirstBase + static_cast<std::size_t>(slot) * kSlotBytes;
     if (base + bytes > kFirstBase + kSlotBytes * kNumSlots) break;
     auto* wanted = reinterpret_cast<std::byte*>(base);
-    void* got = map_without_access(wanted, bytes, MAP_FIXED_NOREPLACE);
-    if (got == wanted) return AddressRange{wanted, bytes};
-    last_errno = errno;
-    if (got != MAP_FAILED) {  // kernels before 4.17 take the address as a hint only
-      munmap(got, bytes);
-      last_errno = EEXIST;
-    }
-    // valgrind and sanitizers refuse addresses they want for themselves as invalid.
-    if (last_errno == EINVAL) last_errno = EEXIST;
+    last_errno = take(wanted, bytes);
+    if (last_errno == 0) return AddressRange{wanted, bytes};
     if (last_errno != EEXIST) break;
   }
   return unavailable(fmt::format("reserving {} bytes of address space from {:#x} on: {}", bytes,
                                  kFirstBase,
                                  last_errno == EEXIST ? std::string("every slot is taken")
                                                       : std::string(std::strerror(last_errno))));
+}
+
+Result<AddressRange> AddressSpace::reserve_at(std::byte* base, std::size_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(base);
+  const std::uintptr_t end = kFirstBase + kSlotBytes * kNumSlots;
+  bytes = round_up(std::max<std::size_t>(bytes, 1), kGranularity);
+  const bool is_slot =
+      address >= kFirstBase && address < end && (address - kFirstBase) % kSlotBytes == 0;
+  if (!is_slot || bytes > end - address) {
+    return unavailable(fmt::format("the base {:#x} is none of this device's", address));
+  }
+  const int cause = take(base, bytes);
+  if (cause == 0) return AddressRange{base, bytes};
+  return unavailable(fmt::format("{} bytes at the base {:#x} cannot be reserved: {}", bytes,
+                                 address,
+                                 cause == EEXIST ? "the range is taken" : std::strerror(cause)));
 }
 
 void AddressSpace::release(AddressRange range) const {

@@ -27,6 +27,9 @@ class AddressSpace {
   // Rounds `bytes` up to the granularity. kInvalidArgument for 0 bytes, kUnavailable when no slot
   // has room.
   Result<AddressRange> reserve(std::size_t bytes) const;
+  // The same at the first address of a slot. kUnavailable for any other base, or when the range is
+  // taken.
+  Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes) const;
   void release(AddressRange range) const;
 
   // As in device.h, for kMemory, kFile and kShared. Memory is mapped, not touched: its pages come

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -79,6 +81,26 @@ TEST_F(AddressSpaceTest, ATakenSlotMeansTheNext) {
   munmap(squatter, 4096);
   space_.release(small);
   space_.release(large);
+}
+
+TEST_F(AddressSpaceTest, AGivenBaseIsReservedIfItIsASlotAndFree) {
+  const AddressRange first = reserve(2 * kGranule);
+  const auto taken = space_.reserve_at(first.base, kGranule);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(taken.error().message, testing::HasSubstr("the range is taken"));
+  space_.release(first);
+  const auto again = space_.reserve_at(first.base, kGranule + 1);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->base, first.base);
+  EXPECT_EQ(again->bytes, 2 * kGranule);
+  space_.release(*again);
+  // Files name bases: none may lead elsewhere.
+  for (std::byte* wrong : {first.base + kGranule, static_cast<std::byte*>(nullptr),
+                           first.base + AddressSpace::kSlotBytes * AddressSpace::kNumSlots}) {
+    EXPECT_FALSE(space_.reserve_at(wrong, kGranule));
+  }
+  EXPECT_FALSE(space_.reserve_at(first.base, AddressSpace::kSlotBytes * 7));
 }
 
 TEST_F(AddressSpaceTest, TellsWhenNothingIsLeft) {
@@ -222,6 +244,26 @@ TEST_F(AddressSpaceTest, ASealedShareServesReadersAfterItsOwnerSealedIt) {
       space_.back(range, 0, kGranule, Backing::shared(reader->get(), Protection::kReadOnly)));
   EXPECT_EQ(range.base[0], std::byte{'w'});
   EXPECT_FALSE(space_.protect(range, 0, kGranule, Protection::kReadWrite));
+  space_.release(range);
+}
+
+TEST_F(AddressSpaceTest, AShareCanBeSealedWhileAProcessStartedMeanwhileLives) {
+  auto owned = create_shared_memory("test", kGranule);
+  ASSERT_TRUE(owned);
+  const AddressRange range = reserve(kGranule);
+  ASSERT_TRUE(
+      space_.back(range, 0, kGranule, Backing::shared(owned->get(), Protection::kReadWrite)));
+  range.base[0] = std::byte{'w'};
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  space_.unback(range, 0, kGranule);
+  EXPECT_TRUE(seal_shared_memory(owned->get(), "memory"));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
   space_.release(range);
 }
 

@@ -48,6 +48,9 @@ class CpuDevice final : public Device {
   Result<MemoryInfo> memory_info() const override { return read_host_memory("/"); }
 
   Result<AddressRange> reserve(std::size_t bytes) override { return space_.reserve(bytes); }
+  Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes) override {
+    return space_.reserve_at(base, bytes);
+  }
   void release(AddressRange range) override { space_.release(range); }
   Status back(AddressRange range, std::size_t offset, std::size_t bytes,
               const Backing& backing) override;

@@ -43,7 +43,9 @@ std::vector<CpuIsa> available_cpu_isas() {
     return isas;
   }
   isas.push_back(CpuIsa::kAvx512);
-  if (__builtin_cpu_supports("avx512bf16")) isas.push_back(CpuIsa::kAvx512Bf16);
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+    isas.push_back(CpuIsa::kAvx512Bf16);
+  }
   return isas;
 }
 

@@ -14,7 +14,7 @@ enum class CpuIsa : std::uint8_t {
   kReference,   // the slow, obvious loops; any x86-64
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
-  kAvx512Bf16,  // and AVX-512-BF16
+  kAvx512Bf16,  // and AVX-512 VNNI and BF16
 };
 
 // "reference", "avx2", "avx512", "avx512_bf16": as on command lines and in test names.

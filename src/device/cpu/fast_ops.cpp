@@ -24,16 +24,18 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-std::int64_t row_bytes(const TensorView& matrix) {
-  return matrix.dims[1] * static_cast<std::int64_t>(size_of(matrix.dtype));
-}
+std::int64_t row_bytes(const TensorView& matrix) { return bytes_of(matrix.dtype, matrix.dims[1]); }
 
 }  // namespace
 
 FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
     : pool_(pool),
       kernels_(kernels),
-      scratch_floats_(round_up(kernels::attention_scratch_floats(kernels::kMaxHeadDim), 1024)) {
+      scratch_floats_(round_up(kernels::attention_scratch_floats(kernels::kMaxHeadDim), 1024)),
+      code_rows_(std::make_unique<kernels::QuantizedRow[]>(kCodeRows)) {
+  widened_.reset(new (std::align_val_t{
+      64}) std::uint16_t[static_cast<std::size_t>(kernels::kWidenedElements * pool.size())]);
+  codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
 }
@@ -67,7 +69,11 @@ void FastOps::split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task
 }
 
 void FastOps::execute(const EmbedParams& p) {
-  CHECK(is_float(p.table.dtype) && is_float(p.out.dtype) && p.table.dims[1] == p.out.dims[1]);
+  const bool codes = p.table.dtype == DType::kI8;
+  CHECK(codes == (p.scales.values != nullptr));
+  CHECK(codes || is_blocks(p.table.dtype) ? p.out.dtype == DType::kF32
+                                          : is_float(p.table.dtype) && is_float(p.out.dtype));
+  CHECK(p.table.dims[1] == p.out.dims[1]);
   const std::int32_t rows = rows_in_use(p.rows);
   for (std::int32_t t = 0; t < rows; ++t) {
     const std::int32_t id = kernels::token_of(p, t);
@@ -101,6 +107,25 @@ void FastOps::execute(const MatmulParams& p) {
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
+  if (p.segments[0].weight.dtype != DType::kI8) {
+    return multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
+  }
+  CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
+  const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, kCodeRows));
+  for (std::int32_t first = 0; first < rows; first += part) {
+    const std::int32_t count = std::min(part, rows - first);
+    TensorView x = p.x;
+    x.data = p.x.as<std::byte>() +
+             first * p.x.strides[0] * static_cast<std::int64_t>(size_of(p.x.dtype));
+    split_rows(count, count * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
+      kernels_.quantize_rows(x, begin, end, codes_.get(), stride, code_rows_.get());
+    });
+    multiply(p, {codes_.get(), stride, code_rows_.get(), first, count});
+  }
+}
+
+void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
   std::int64_t column = 0;
   std::int64_t bytes = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
@@ -111,7 +136,7 @@ void FastOps::execute(const MatmulParams& p) {
   }
   CHECK(column == p.out.dims[1]);
   // A product with many rows computes long on little memory.
-  const bool shared = bytes * std::max(1, rows / 8) >= kMinParallelBytes;
+  const bool shared = bytes * std::max(1, x.rows / 8) >= kMinParallelBytes;
 
   // All segments in one task: threads are woken and waited for once.
   std::array<SegmentPieces, MatmulParams::kMaxSegments> segments;
@@ -119,59 +144,70 @@ void FastOps::execute(const MatmulParams& p) {
   column = 0;
   for (std::int32_t s = 0; s < p.num_segments; ++s) {
     SegmentPieces& segment = segments[static_cast<std::size_t>(s)];
-    segment = cut_segment(p, p.segments[s], column, rows, shared);
+    segment = cut_segment(p, p.segments[s], column, x, shared);
     segment.first = pieces;
     pieces += segment.count;
     column += p.segments[s].weight.dims[0];
   }
-  const auto run = [&](int i) {
+  const auto run = [&](int i, int worker) {
     std::size_t s = 0;
     while (i >= segments[s].first + segments[s].count) ++s;
     const SegmentPieces& segment = segments[s];
     kernels::MatmulPiece piece = segment.whole;
     piece.col_begin = (i - segment.first) * segment.cols;
     piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
+    piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
     segment.kernel(piece);
   };
-  if (shared) return pool_.parallel_for(pieces, run);
-  for (int i = 0; i < pieces; ++i) run(i);
+  split_tasks(pieces, shared, run);
 }
 
 kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
   kernels::MatmulKernel kernel = nullptr;
-  if (x == DType::kF32) {
+  if (weight == DType::kI8) {
+    if (is_float(x)) kernel = kernels_.matmul_i8_i8;
+  } else if (x == DType::kF32) {
     if (weight == DType::kF32) kernel = kernels_.matmul_f32_f32;
     if (weight == DType::kF16) kernel = kernels_.matmul_f32_f16;
     if (weight == DType::kBF16) kernel = kernels_.matmul_f32_bf16;
     if (weight == DType::kF8E4M3) kernel = kernels_.matmul_f32_f8;
   } else if (x == DType::kBF16 && weight == DType::kBF16) {
     kernel = kernels_.matmul_bf16_bf16;
+  } else if (x == DType::kBF16) {
+    if (weight == DType::kI4) kernel = kernels_.matmul_bf16_i4;
+    if (weight == DType::kQ8_0) kernel = kernels_.matmul_bf16_q8_0;
+    if (weight == DType::kQ4K) kernel = kernels_.matmul_bf16_q4_k;
+    if (weight == DType::kQ6K) kernel = kernels_.matmul_bf16_q6_k;
   }
   CHECK(kernel != nullptr);
   return kernel;
 }
 
 FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulSegment& segment,
-                                            std::int64_t column, std::int32_t rows,
+                                            std::int64_t column, const MatmulInput& x,
                                             bool shared) const {
   const TensorView& weight = segment.weight;
   SegmentPieces result;
   result.kernel = matmul_kernel(p.x.dtype, weight.dtype);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
-  CHECK((segment.scales.values != nullptr) == (weight.dtype == DType::kF8E4M3));
+  CHECK((segment.scales.values != nullptr) == has_scales(weight.dtype));
+  CHECK((weight.dtype == DType::kI8) == (x.quantized != nullptr));
+  CHECK(!is_blocks(weight.dtype) || weight.dims[1] <= MatmulParams::kMaxIntegerDepth);
+  CHECK(weight.dtype != DType::kI8 || segment.scales.block_cols >= weight.dims[1]);
   const std::int64_t cols = weight.dims[0];
-  result.whole = {.x = p.x.data,
-                  .x_stride = p.x.strides[0],
+  result.whole = {.x = x.data,
+                  .x_stride = x.stride,
+                  .x_rows = x.quantized,
                   .weight = weight.data,
                   .weight_stride = weight.strides[0],
                   .scales = segment.scales,
                   .bias = segment.bias.data,
                   .bias_dtype = segment.bias.dtype,
-                  .out = static_cast<float*>(p.out.data) + column,
+                  .out = static_cast<float*>(p.out.data) + x.first * p.out.strides[0] + column,
                   .out_stride = p.out.strides[0],
                   .depth = weight.dims[1],
                   .row_begin = 0,
-                  .row_end = rows,
+                  .row_end = x.rows,
                   .col_begin = 0,
                   .col_end = cols};
   // Columns per piece: at most what stays in the cache, and enough pieces for all threads.

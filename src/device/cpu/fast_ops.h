@@ -32,7 +32,7 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kMinParallelBytes = 128 << 10;
 
   struct FreeAligned {
-    void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
+    void operator()(void* p) const { ::operator delete[](p, std::align_val_t{64}); }
   };
 
   // Calls task(begin, end) over [0, rows) in pieces, or in one piece if `bytes`, the memory that
@@ -41,6 +41,15 @@ class FastOps final : public OpsBase<FastOps> {
                   FunctionRef<void(std::int32_t, std::int32_t)> task);
   // Calls task(i, worker) for i in [0, n). Each worker has its own scratch.
   void split_tasks(int n, bool worth_it, FunctionRef<void(int, int)> task);
+  // Rows of x, as the kernels take them.
+  struct MatmulInput {
+    const void* data = nullptr;
+    std::int64_t stride = 0;
+    const kernels::QuantizedRow* quantized = nullptr;  // if the rows are in INT8
+    std::int32_t first = 0;                            // row of out
+    std::int32_t rows = 0;
+  };
+  void multiply(const MatmulParams& p, const MatmulInput& x);
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut into pieces.
   struct SegmentPieces {
@@ -51,12 +60,19 @@ class FastOps final : public OpsBase<FastOps> {
     int count = 0;
   };
   SegmentPieces cut_segment(const MatmulParams& p, const MatmulSegment& segment,
-                            std::int64_t column, std::int32_t rows, bool shared) const;
+                            std::int64_t column, const MatmulInput& x, bool shared) const;
 
   ThreadPool& pool_;
   const kernels::KernelTable& kernels_;
   std::int64_t scratch_floats_ = 0;  // per worker
   std::unique_ptr<float[], FreeAligned> scratch_;
+  // A tile of a weight in blocks, widened; of each worker.
+  std::unique_ptr<std::uint16_t[], FreeAligned> widened_;
+  // Rows of x in INT8. A matmul with more rows than fit runs in several parts.
+  static constexpr std::int64_t kCodeBytes = 2 << 20;
+  static constexpr std::int64_t kCodeRows = 4096;
+  std::unique_ptr<std::int8_t[], FreeAligned> codes_;
+  std::unique_ptr<kernels::QuantizedRow[]> code_rows_;
   std::atomic<int> next_{0};
 };
 

@@ -40,6 +40,9 @@ class CudaDevice final : public Device {
   Result<MemoryInfo> memory_info() const override { return gpu_->memory_info(); }
 
   Result<AddressRange> reserve(std::size_t bytes) override { return memory_.reserve(bytes); }
+  Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes) override {
+    return memory_.reserve_at(base, bytes);
+  }
   void release(AddressRange range) override { memory_.release(range); }
   Status back(AddressRange range, std::size_t offset, std::size_t bytes,
               const Backing& backing) override;
@@ -102,6 +105,7 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
   traits_.asynchronous = true;
   traits_.residual_dtype = DType::kF32;
   traits_.f16_inputs = true;
+  traits_.no_integers = fmt::format("{} has no kernels for integer weights", gpu_->name());
   if (const GpuInfo& info = gpu_->info(); info.major < kFp8Capability) {
     traits_.no_fp8 = fmt::format("{} has capability {}.{}, and weights in FP8 need {}.0 or later",
                                  gpu_->name(), info.major, info.minor, kFp8Capability);

@@ -312,7 +312,7 @@ TEST_F(CudaDeviceTest, ACaptureThatFailsSaysWhyAndLeavesNoGraph) {
   params.table.dtype = DType::kI8;
   const auto graph = capture(params);
   ASSERT_FALSE(graph);
-  EXPECT_THAT(graph.error().message, HasSubstr("embed: dtype i8"));
+  EXPECT_THAT(graph.error().message, HasSubstr("embed: dtype int8"));
   EXPECT_FALSE(fake_.capturing);
 }
 

@@ -120,7 +120,7 @@ TEST(LaunchShapes, MatmulRefusesWhatDoesNotFit) {
   expect_error(p, ErrorCode::kInternal, "the length of a bias");
   p = three_segments();
   p.segments[0].weight.dtype = DType::kI8;
-  expect_error(p, ErrorCode::kUnsupported, "dtype i8");
+  expect_error(p, ErrorCode::kUnsupported, "dtype int8");
   p = three_segments();
   p.num_segments = 4;
   expect_error(p, ErrorCode::kInternal, "4 segments");

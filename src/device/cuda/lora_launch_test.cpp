@@ -98,7 +98,7 @@ TEST(LoraLaunch, WrongSizesAndTypesAreRefused) {
   expect_lora_refused(p, ErrorCode::kInternal, "expected a multiple of 64");
   p = shrink_params(64, DType::kBF16);
   p.table.dtype = DType::kI8;
-  expect_lora_refused(p, ErrorCode::kUnsupported, "lora_shrink: dtypes bf16 and i8");
+  expect_lora_refused(p, ErrorCode::kUnsupported, "lora_shrink: dtypes bf16 and int8");
   p = shrink_params(64, DType::kBF16);
   p.batch.num_segments.capacity = 65536;
   expect_lora_refused(p, ErrorCode::kUnsupported, "lora_shrink: 65536 segments, at most 65535");

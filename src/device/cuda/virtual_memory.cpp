@@ -56,15 +56,8 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
   for (const std::size_t area : kAreas) {
     for (std::size_t slot = 0; slot < kSlotsOfArea; ++slot) {
       const CUdeviceptr wanted = area + slot * kSlotBytes;
-      CUdeviceptr got = 0;
-      // The address is a hint: the driver may choose another one.
-      const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
-      if (result == CUDA_SUCCESS && got == wanted) return take_range(got, bytes);
-      if (result == CUDA_SUCCESS) {
-        RETURN_IF_ERROR(gpu_->check(api.cuMemAddressFree(got, bytes), "freeing addresses"));
-      } else if (is_sticky(result)) {
-        return driver_error(api, result, "the driver");
-      }
+      ASSIGN_OR_RETURN(const bool got, reserve_base(wanted, bytes));
+      if (got) return take_range(wanted, bytes);
     }
   }
   CUdeviceptr anywhere = 0;
@@ -78,6 +71,35 @@ Result<AddressRange> VirtualMemory::reserve(std::size_t bytes) {
   log_warning(fmt::format("{}; the driver chose {:#x}, which may differ in another process", what,
                           anywhere));
   return take_range(anywhere, bytes);
+}
+
+Result<bool> VirtualMemory::reserve_base(CUdeviceptr wanted, std::size_t bytes) {
+  const DriverApi& api = gpu_->api();
+  CUdeviceptr got = 0;
+  // The address is a hint: the driver may choose another one.
+  const CUresult result = api.cuMemAddressReserve(&got, bytes, 0, wanted, 0);
+  if (result == CUDA_SUCCESS && got == wanted) return true;
+  if (result == CUDA_SUCCESS) {
+    RETURN_IF_ERROR(gpu_->check(api.cuMemAddressFree(got, bytes), "freeing addresses"));
+  } else if (is_sticky(result)) {
+    return driver_error(api, result, "the driver");
+  }
+  return false;
+}
+
+Result<AddressRange> VirtualMemory::reserve_at(std::byte* base, std::size_t bytes) {
+  const CUdeviceptr wanted = address_of(base);
+  bytes = round_up(std::max<std::size_t>(bytes, 1), chunk_bytes_);
+  RETURN_IF_ERROR(gpu_->make_current());
+  bool got = false;
+  if (wanted != 0 && wanted % chunk_bytes_ == 0) {
+    ASSIGN_OR_RETURN(got, reserve_base(wanted, bytes));
+  }
+  if (got) return take_range(wanted, bytes);
+  return unavailable(
+      fmt::format("{}: {} bytes at the base {:#x} cannot be reserved: the driver "
+                  "gives another range",
+                  gpu_->name(), bytes, wanted));
 }
 
 AddressRange VirtualMemory::take_range(CUdeviceptr base, std::size_t bytes) {

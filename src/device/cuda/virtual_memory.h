@@ -34,6 +34,7 @@ class VirtualMemory {
   // As in device.h. back() zeroes memory on the compute stream; work submitted to either queue
   // afterwards sees zeros. unback() waits for both streams.
   Result<AddressRange> reserve(std::size_t bytes);
+  Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes);
   void release(AddressRange range);
   Status back(AddressRange range, std::size_t offset, std::size_t bytes, const Backing& backing);
   void unback(AddressRange range, std::size_t offset, std::size_t bytes);
@@ -45,6 +46,8 @@ class VirtualMemory {
 
   VirtualMemory(Gpu& gpu, std::size_t chunk_bytes, CUmemAllocationProp properties)
       : gpu_(&gpu), chunk_bytes_(chunk_bytes), properties_(properties) {}
+  // Whether the driver gave the base. An error is one after which nothing works.
+  Result<bool> reserve_base(CUdeviceptr wanted, std::size_t bytes);
   // Starts the bookkeeping of a range of reserved addresses.
   AddressRange take_range(CUdeviceptr base, std::size_t bytes);
   // The chunks of [offset, offset + bytes) of a range. CHECKs that they are its own.

@@ -63,6 +63,20 @@ TEST_F(VirtualMemoryTest, RangesLieAtTheBasesOfTheSeries) {
   EXPECT_THAT(fake_.reserved, testing::IsEmpty());
 }
 
+TEST_F(VirtualMemoryTest, AGivenBaseIsReservedIfTheDriverGivesIt) {
+  VirtualMemory memory = make();
+  auto* const base = reinterpret_cast<std::byte*>(VirtualMemory::kAreas[1]);
+  const auto range = memory.reserve_at(base, kChunk + 1);
+  ASSERT_TRUE(range) << range.error().message;
+  EXPECT_EQ(range->base, base);
+  EXPECT_EQ(range->bytes, 2 * kChunk);
+  memory.release(*range);
+  fake_.taken.push_back(VirtualMemory::kAreas[1]);
+  EXPECT_EQ(memory.reserve_at(base, kChunk).error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(memory.reserve_at(base + 1, kChunk));
+  EXPECT_THAT(fake_.reserved, testing::IsEmpty()) << "what the driver offered elsewhere is freed";
+}
+
 TEST_F(VirtualMemoryTest, WhenAnAreaIsTakenTheNextOneServes) {
   for (std::size_t i = 0; i < VirtualMemory::kSlotsOfArea; ++i) {
     fake_.taken.push_back(VirtualMemory::kAreas[0] + i * VirtualMemory::kSlotBytes);

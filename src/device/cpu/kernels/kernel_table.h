@@ -12,15 +12,28 @@
 
 namespace sluice::kernels {
 
+// A row of x in INT8: its scale, and the sum of its codes.
+struct QuantizedRow {
+  float scale = 0.0F;
+  std::int32_t sum = 0;
+};
+// Rows of codes begin at multiples of this many, and have zeros behind their last element.
+inline constexpr std::int64_t kCodeAlignment = 64;
+
+// A tile of columns of a weight in blocks, widened: at most 6 columns of the largest depth.
+inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
+
 // Rows [row_begin, row_end) and columns [col_begin, col_end) of x W^T + bias. Strides in elements.
 struct MatmulPiece {
   const void* x = nullptr;
   std::int64_t x_stride = 0;
+  const QuantizedRow* x_rows = nullptr;  // of x in INT8
   const void* weight = nullptr;
   std::int64_t weight_stride = 0;
-  BlockScales scales;          // of a weight in FP8
+  BlockScales scales;          // of a weight in FP8 or INT8
   const void* bias = nullptr;  // or none
   DType bias_dtype = DType::kF32;
+  std::uint16_t* scratch = nullptr;  // kWidenedElements, for weights in blocks
   float* out = nullptr;
   std::int64_t out_stride = 0;
   std::int64_t depth = 0;
@@ -84,10 +97,18 @@ struct KernelTable {
   MatmulKernel matmul_f32_bf16;
   MatmulKernel matmul_f32_f8;
   MatmulKernel matmul_bf16_bf16;
+  MatmulKernel matmul_i8_i8;
+  MatmulKernel matmul_bf16_i4;
+  MatmulKernel matmul_bf16_q8_0;
+  MatmulKernel matmul_bf16_q4_k;
+  MatmulKernel matmul_bf16_q6_k;
   // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
   // few tiles are narrow.
   std::int32_t matmul_cols;
   std::int32_t lanes;  // floats in a vector: the number of keys that attention scores at once
+  // Quantizes rows [begin, end) of x, as MatmulSegment says. `codes` and `rows` are of row 0.
+  void (*quantize_rows)(const TensorView& x, std::int32_t begin, std::int32_t end,
+                        std::int8_t* codes, std::int64_t stride, QuantizedRow* rows);
   // Rows [begin, end) each.
   void (*embed)(const EmbedParams&, std::int32_t begin, std::int32_t end);
   void (*rms_norm)(const RmsNormParams&, std::int32_t begin, std::int32_t end);

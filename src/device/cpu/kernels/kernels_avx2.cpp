@@ -3,6 +3,8 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/lora.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/matmul_blocks.h"
+#include "device/cpu/kernels/quantize_rows.h"
 #include "device/cpu/kernels/rows.h"
 #include "device/cpu/kernels/simd_avx2.h"
 
@@ -15,8 +17,14 @@ const KernelTable& avx2_kernels() {
       .matmul_f32_bf16 = matmul<DotF32<Avx2, AsBf16<Avx2>>>,
       .matmul_f32_f8 = matmul<DotF32<Avx2, AsF8<Avx2>>>,
       .matmul_bf16_bf16 = matmul<DotBf16<Avx2>>,
+      .matmul_i8_i8 = matmul<DotI8<Avx2>>,
+      .matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16<Avx2>>,
+      .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx2>>,
+      .matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16<Avx2>>,
+      .matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16<Avx2>>,
       .matmul_cols = 12,
       .lanes = Avx2::kLanes,
+      .quantize_rows = quantize_rows<Avx2>,
       .embed = embed_rows<Avx2>,
       .rms_norm = rms_norm_rows<Avx2>,
       .layer_norm = layer_norm_rows<Avx2>,

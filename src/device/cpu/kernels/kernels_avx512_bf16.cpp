@@ -1,7 +1,8 @@
-// Compiled with the flags of AVX-512 F, BW, DQ, VL and BF16: see CMakeLists.txt. Only the product
-// of BF16 with BF16 differs from AVX-512.
+// Compiled with the flags of AVX-512 F, BW, DQ, VL, VNNI and BF16: see CMakeLists.txt. Only the
+// products of BF16 with BF16 and of INT8 with INT8 differ from AVX-512; the latter have its bits.
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/matmul_blocks.h"
 #include "device/cpu/kernels/simd_avx512.h"
 
 namespace sluice::kernels {
@@ -11,6 +12,7 @@ namespace {
 struct DotBf16Pairs {
   static constexpr bool kScaled = false;
   using Simd = Avx512;
+  using Sum = __m512;
   using X = std::uint16_t;
   using W = std::uint16_t;
   using Vector = __m512i;
@@ -39,12 +41,114 @@ struct DotBf16Pairs {
   }
 };
 
+// Rounds elements of blocks to BF16 with the instruction. It flushes denormals, which the product
+// would count as zero too.
+struct Avx512Bf16 : Avx512 {
+  SLUICE_INLINE static void store_widened(std::uint16_t* p, const std::uint8_t* block) {
+    _mm512_storeu_si512(p, widen_i4(block, [](F v) { return narrow(v); }));
+  }
+  SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale) {
+    Avx512::store_scaled(p, codes, scale, [](F v) { return narrow(v); });
+  }
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
+    Avx512::store_linear(p, codes, scale, minimum, [](F v) { return narrow(v); });
+  }
+
+ private:
+  SLUICE_INLINE static H narrow(F v) { return reinterpret_cast<H>(_mm512_cvtneps_pbh(v)); }
+};
+
+// The weight in INT4, widened block by block.
+struct DotI4Pairs : DotBf16Pairs {
+  using W = std::uint8_t;
+  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
+    constexpr ElementBlock kBlock = block_of(DType::kI4);
+    return row + k / kBlock.elements * kBlock.bytes;
+  }
+  // The instruction flushes denormals; products of an F16 scale and a code are none.
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    return Avx512::widen_i4(
+        p, [](__m512 v) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)); });
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int) {
+    return load_w<phase>(p);
+  }
+};
+static_assert(DotI4Pairs::kStep == block_of(DType::kI4).elements);
+
+// The weight in Q8_0, likewise.
+struct DotQ8Pairs : DotBf16Pairs {
+  using W = std::uint8_t;
+  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
+    constexpr ElementBlock kBlock = block_of(DType::kQ8_0);
+    return row + k / kBlock.elements * kBlock.bytes;
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    const __m512 scale = Avx512::set1_f16(p);
+    const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p + 2)));
+    const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p + 18)));
+    return reinterpret_cast<Vector>(
+        _mm512_cvtne2ps_pbh(_mm512_mul_ps(high, scale), _mm512_mul_ps(low, scale)));
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int) {
+    return load_w<phase>(p);
+  }
+};
+static_assert(DotQ8Pairs::kStep == block_of(DType::kQ8_0).elements);
+
+// Four products of INT8 a lane. The instruction takes one factor without a sign, so 128 is added to
+// the codes of the weight and taken off their sum.
+struct DotI8Quads {
+  static constexpr bool kScaled = false;
+  using Simd = Avx512;
+  using Sum = Avx512::Sums;
+  using X = std::int8_t;
+  using W = std::int8_t;
+  using Vector = __m512i;
+  static constexpr int kOffset = 128;
+  static constexpr int kStep = 64;
+  static constexpr int kPhases = 1;
+  static constexpr int kRows = Avx512::kDotRows;
+  static constexpr int kCols = Avx512::kDotCols;
+  SLUICE_INLINE static Vector with_offset(__m512i codes) {
+    return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p) {
+    return _mm512_loadu_si512(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    return with_offset(_mm512_loadu_si512(p));
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p, int) {
+    return _mm512_loadu_si512(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p, int n) {
+    return with_offset(_mm512_maskz_loadu_epi8((std::uint64_t{1} << n) - 1U, p));
+  }
+  SLUICE_INLINE static Sum multiply_add(Vector x, Vector w, Sum sum) {
+    return reinterpret_cast<Sum>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), w, x));
+  }
+};
+
 }  // namespace
 
 const KernelTable& avx512_bf16_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_kernels();
     table.matmul_bf16_bf16 = matmul<DotBf16Pairs>;
+    table.matmul_i8_i8 = matmul<DotI8Quads>;
+    table.matmul_bf16_i4 = matmul_blocks<BlocksOfI4, DotBf16Pairs, Avx512Bf16, DotI4Pairs>;
+    table.matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16Pairs, Avx512Bf16, DotQ8Pairs>;
+    table.matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16Pairs, Avx512Bf16>;
+    table.matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16Pairs, Avx512Bf16>;
     return table;
   }();
   return kTable;

@@ -6,6 +6,9 @@
 // The product with an FP8 weight is summed block by block: the sum over one block of scales along K
 // is scaled and added to the sum of the blocks before it.
 //
+// The product with an INT8 weight is summed exactly, in integers, so its bits are the same on every
+// instruction set (MatmulSegment).
+//
 // Policies (Dot...) define how to load a step of K and how to multiply it into an accumulator.
 // Included by kernels_*.cpp only; see simd_avx512.h.
 #pragma once
@@ -13,6 +16,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cpu/kernels/inline.h"
 #include "device/cpu/kernels/kernel_table.h"
@@ -97,6 +101,7 @@ struct AsF8 {
 template <class S, class Weight>
 struct DotF32 {
   using Simd = S;
+  using Sum = typename S::F;
   using X = float;
   using W = typename Weight::Element;
   using Widened = Weight;
@@ -132,6 +137,7 @@ template <class S>
 struct DotBf16 {
   static constexpr bool kScaled = false;
   using Simd = S;
+  using Sum = typename S::F;
   using X = std::uint16_t;
   using W = std::uint16_t;
   using Vector = typename S::F;
@@ -164,6 +170,41 @@ struct DotBf16 {
   }
 };
 
+// Both in INT8, widened to 16 bits. Rows of x have zeros behind their last element.
+template <class S>
+struct DotI8 {
+  static constexpr bool kScaled = false;
+  using Simd = S;
+  using Sum = typename S::Sums;
+  using X = std::int8_t;
+  using W = std::int8_t;
+  using Vector = typename S::Codes;
+  static constexpr int kOffset = 0;  // that is added to each code of the weight
+  static constexpr int kStep = S::kCodes;
+  static constexpr int kPhases = 1;
+  static constexpr int kRows = S::kDotRows;
+  static constexpr int kCols = S::kDotCols;
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p) {
+    return S::load_codes(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    return S::load_codes(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p, int) {
+    return S::load_codes(p);
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p, int n) {
+    return S::load_codes(p, n);
+  }
+  SLUICE_INLINE static Sum multiply_add(Vector x, Vector w, Sum sum) {
+    return S::add_products(x, w, sum);
+  }
+};
+
 // The sum over four lanes, for four vectors at once and for one: (l0 + l2) + (l1 + l3).
 SLUICE_INLINE static __m128 sum_lanes(__m128 a, __m128 b, __m128 c, __m128 d) {
   const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
@@ -175,9 +216,34 @@ SLUICE_INLINE static float sum_lanes(__m128 v) {
   return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
 }
 
+SLUICE_INLINE static __m128i sum_lanes(__m128i a, __m128i b, __m128i c, __m128i d) {
+  const __m128i ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+  const __m128i cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
+  return _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd));
+}
+SLUICE_INLINE static std::int32_t sum_lanes(__m128i v) {
+  return _mm_cvtsi128_si32(sum_lanes(v, v, v, v));
+}
+SLUICE_INLINE static void store_four(float* p, __m128 v) { _mm_storeu_ps(p, v); }
+SLUICE_INLINE static void store_four(std::int32_t* p, __m128i v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
+}
+
+// Element k of a row of the weight.
+template <class P>
+SLUICE_INLINE const typename P::W* weight_at(const typename P::W* row, std::int64_t k) {
+  if constexpr (requires { P::at(row, k); }) {
+    return P::at(row, k);
+  } else {
+    return row + k;
+  }
+}
+
 template <class P, int rows, int cols>
 struct DotTile {
-  using F = typename P::Simd::F;
+  using F = typename P::Sum;
+  static constexpr bool kIntegers = std::is_same_v<typename P::X, std::int8_t>;
+  using Lane = std::conditional_t<kIntegers, std::int32_t, float>;
   using X = typename P::X;
   using W = typename P::W;
 
@@ -190,7 +256,7 @@ struct DotTile {
     for (int r = 0; r < rows; ++r) xs[r] = P::template load_x<phase>(x[r] + k, n...);
 #pragma GCC unroll 8
     for (int c = 0; c < cols; ++c) {
-      const typename P::Vector wc = P::template load_w<phase>(w[c] + k, n...);
+      const typename P::Vector wc = P::template load_w<phase>(weight_at<P>(w[c], k), n...);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) sums[r][c] = P::multiply_add(xs[r], wc, sums[r][c]);
     }
@@ -203,20 +269,41 @@ struct DotTile {
     if constexpr (P::kPhases == 2) step<1>(x, w, k, sums, n...);
   }
 
-  SLUICE_INLINE static void store(F (&sums)[rows][cols], float* out, std::int64_t stride) {
+  SLUICE_INLINE static void store(F (&sums)[rows][cols], const MatmulPiece& p, std::int64_t row,
+                                  std::int64_t col) {
     constexpr int kCount = rows * cols;
-    float flat[kCount];
+    Lane flat[kCount];
 #pragma GCC unroll 8
     for (int i = 0; i + 4 <= kCount; i += 4) {
-      _mm_storeu_ps(flat + i, sum_lanes(quarter(sums, i), quarter(sums, i + 1),
-                                        quarter(sums, i + 2), quarter(sums, i + 3)));
+      store_four(flat + i, sum_lanes(quarter(sums, i), quarter(sums, i + 1), quarter(sums, i + 2),
+                                     quarter(sums, i + 3)));
     }
 #pragma GCC unroll 4
     for (int i = kCount / 4 * 4; i < kCount; ++i) flat[i] = sum_lanes(quarter(sums, i));
+    float* const out = p.out + row * p.out_stride + col;
+    if constexpr (kIntegers) {
+      float scales[cols];
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < cols; ++c) {
+        // Rows have a scale each, as a rule, and a division is slow.
+        const std::int64_t n = p.scales.block_rows == 1 ? col + c : (col + c) / p.scales.block_rows;
+        scales[c] = p.scales.values[n * p.scales.stride];
+      }
 #pragma GCC unroll 8
-      for (int c = 0; c < cols; ++c) out[r * stride + c] = flat[r * cols + c];
+      for (int r = 0; r < rows; ++r) {
+        const QuantizedRow x = p.x_rows[row + r];
+#pragma GCC unroll 8
+        for (int c = 0; c < cols; ++c) {
+          const std::int32_t sum = flat[r * cols + c] - P::kOffset * x.sum;
+          out[r * p.out_stride + c] = static_cast<float>(sum) * (x.scale * scales[c]);
+        }
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+        for (int c = 0; c < cols; ++c) out[r * p.out_stride + c] = flat[r * cols + c];
+      }
     }
   }
 
@@ -251,7 +338,7 @@ struct DotTile {
     } else {
       add_products(x, w, {prefetched, p.weight_stride, ahead}, 0, p.depth, sums);
     }
-    store(sums, p.out + row * p.out_stride + col, p.out_stride);
+    store(sums, p, row, col);
   }
 
  private:
@@ -268,8 +355,8 @@ struct DotTile {
                                          F (&sums)[rows][cols]) {
     for (; k + P::kStep <= end; k += P::kStep) {
       for (int c = 0; c < prefetch.count; ++c) {
-        _mm_prefetch(reinterpret_cast<const char*>(prefetch.first + c * prefetch.stride + k),
-                     _MM_HINT_T1);
+        const W* row = prefetch.first + c * prefetch.stride;
+        _mm_prefetch(reinterpret_cast<const char*>(weight_at<P>(row, k)), _MM_HINT_T1);
       }
       phases(x, w, k, sums);
     }
@@ -280,11 +367,11 @@ struct DotTile {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 8
-      for (int c = 0; c < cols; ++c) sums[r][c] = P::Simd::zero();
+      for (int c = 0; c < cols; ++c) sums[r][c] = F{};
     }
   }
 
-  SLUICE_INLINE static __m128 quarter(F (&sums)[rows][cols], int i) {
+  SLUICE_INLINE static auto quarter(F (&sums)[rows][cols], int i) {
     return P::Simd::quarter_sum(sums[i / cols][i % cols]);
   }
 };

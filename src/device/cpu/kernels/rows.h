@@ -8,6 +8,7 @@
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/token_of.h"
+#include "device/cpu/kernels/widen_blocks.h"
 
 namespace sluice::kernels {
 
@@ -51,9 +52,46 @@ void convert_row(const TensorView& from, std::int64_t from_row, const TensorView
   });
 }
 
+// A row of a table in INT8. The order of operations on an element is that of the reference.
+SLUICE_INLINE static void widen_codes(const EmbedParams& p, std::int32_t id, std::int64_t t) {
+  const auto* codes = static_cast<const std::int8_t*>(p.table.data) + id * p.table.strides[0];
+  const float scale = p.scales.values[id / p.scales.block_rows * p.scales.stride];
+  auto* out = static_cast<float*>(p.out.data) + t * p.out.strides[0];
+  for (std::int64_t i = 0; i < p.out.dims[1]; ++i) out[i] = static_cast<float>(codes[i]) * scale;
+}
+
+// A row of a table in blocks, whose elements are rounded to BF16 as in products.
+template <class S>
+void widen_row(const EmbedParams& p, std::int32_t id, std::int64_t t) {
+  with_blocks(p.table.dtype, [&](auto blocks) {
+    using Blocks = decltype(blocks);
+    constexpr ElementBlock kBlock = block_of(Blocks::kDType);
+    const auto* from = static_cast<const std::uint8_t*>(p.table.data) +
+                       id * (p.table.strides[0] / kBlock.elements * kBlock.bytes);
+    float* const out = row_of<AsF32<S>>(p.out, t);
+    alignas(64) std::uint16_t values[kBlock.elements];
+    for (std::int64_t i = 0; i < p.out.dims[1]; i += kBlock.elements) {
+      Blocks::template widen<S>(values, from + i / kBlock.elements * kBlock.bytes);
+      const std::int64_t rest = p.out.dims[1] - i;
+      for_vectors<S>(rest < kBlock.elements ? rest : kBlock.elements,
+                     [&](std::int64_t k, auto... n) {
+                       S::store(out + i + k, AsBf16<S>::load(values + k, n...), n...);
+                     });
+    }
+  });
+}
+
 template <class S>
 void embed_rows(const EmbedParams& p, std::int32_t begin, std::int32_t end) {
-  for (std::int32_t t = begin; t < end; ++t) convert_row<S>(p.table, token_of(p, t), p.out, t);
+  for (std::int32_t t = begin; t < end; ++t) {
+    if (p.table.dtype == DType::kI8) {
+      widen_codes(p, token_of(p, t), t);
+    } else if (is_blocks(p.table.dtype)) {
+      widen_row<S>(p, token_of(p, t), t);
+    } else {
+      convert_row<S>(p.table, token_of(p, t), p.out, t);
+    }
+  }
 }
 
 template <class S>

@@ -112,6 +112,82 @@ struct Avx2 {
         _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 
+  using Sums = __v8si;
+  using Codes = __m256i;
+  static constexpr int kCodes = 16;
+  SLUICE_INLINE static Codes load_codes(const std::int8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  SLUICE_INLINE static Codes load_codes(const std::int8_t* p, int n) {
+    alignas(16) std::int8_t copy[16] = {};
+    __builtin_memcpy(copy, p, static_cast<std::size_t>(n));
+    return load_codes(copy);
+  }
+  SLUICE_INLINE static Sums add_products(Codes x, Codes w, Sums sums) {
+    return sums + reinterpret_cast<Sums>(_mm256_madd_epi16(x, w));
+  }
+  SLUICE_INLINE static __m128i quarter_sum(Sums sums) {
+    const auto v = reinterpret_cast<__m256i>(sums);
+    return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  }
+  // The 32 elements of a block of INT4, in BF16. A table of the 16 values that a code can have is
+  // looked up byte by byte: low bytes, then high bytes.
+  SLUICE_INLINE static void store_widened(std::uint16_t* p, const std::uint8_t* block) {
+    std::int16_t half = 0;
+    __builtin_memcpy(&half, block, sizeof(half));
+    const F scale = _mm256_cvtph_ps(_mm_set1_epi16(half));
+    const __m128i first =
+        to_bf16(_mm256_mul_ps(_mm256_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1), scale));
+    const __m128i second = to_bf16(_mm256_mul_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), scale));
+    const __m128i low_bytes = low_bytes_of(first, second);
+    const __m128i high_bytes = high_bytes_of(first, second);
+    const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + sizeof(half)));
+    const __m128i nibble = _mm_set1_epi8(15);
+    store_looked_up(p, _mm_and_si128(pairs, nibble), low_bytes, high_bytes);
+    store_looked_up(p + 16, _mm_and_si128(_mm_srli_epi16(pairs, 4), nibble), low_bytes, high_bytes);
+  }
+  SLUICE_INLINE static __m128i low_bytes_of(__m128i first, __m128i second) {
+    const __m128i byte = _mm_set1_epi16(0xFF);
+    return _mm_packus_epi16(_mm_and_si128(first, byte), _mm_and_si128(second, byte));
+  }
+  SLUICE_INLINE static __m128i high_bytes_of(__m128i first, __m128i second) {
+    return _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
+  }
+  SLUICE_INLINE static void store_looked_up(std::uint16_t* p, __m128i indices, __m128i low_bytes,
+                                            __m128i high_bytes) {
+    const __m128i low = _mm_shuffle_epi8(low_bytes, indices);
+    const __m128i high = _mm_shuffle_epi8(high_bytes, indices);
+    store_h(p, _mm_unpacklo_epi8(low, high));
+    store_h(p + 8, _mm_unpackhi_epi8(low, high));
+  }
+  SLUICE_INLINE static F set1_f16(const std::uint8_t* p) {
+    std::int16_t half = 0;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+  }
+  SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale) {
+    const F first = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
+    const F second = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)));
+    store_h(p, to_bf16(_mm256_mul_ps(first, scale)));
+    store_h(p + 8, to_bf16(_mm256_mul_ps(second, scale)));
+  }
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
+    const F low = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+    const F high = _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15);
+    const __m128i first = to_bf16(_mm256_sub_ps(_mm256_mul_ps(low, scale), minimum));
+    const __m128i second = to_bf16(_mm256_sub_ps(_mm256_mul_ps(high, scale), minimum));
+    const __m128i low_bytes = low_bytes_of(first, second);
+    const __m128i high_bytes = high_bytes_of(first, second);
+    store_looked_up(p, _mm256_castsi256_si128(codes), low_bytes, high_bytes);
+    store_looked_up(p + 16, _mm256_extracti128_si256(codes, 1), low_bytes, high_bytes);
+  }
+  SLUICE_INLINE static void store_codes(std::int8_t* p, F v) {
+    const __m256i wide = _mm256_cvtps_epi32(v);
+    const __m128i half =
+        _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(half, half));
+  }
+
   SLUICE_INLINE static F even_f16(Pairs v) {
     const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF));
     const __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);

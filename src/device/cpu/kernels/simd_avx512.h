@@ -105,6 +105,82 @@ struct Avx512 {
         _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 
+  // 32 codes of INT8, widened to 16 bits; their products with 32 others are added in pairs,
+  // exactly, to 16 sums.
+  // Sums have the element type of the instructions: with __m512i, g++ keeps each in two registers.
+  using Sums = __v16si;
+  using Codes = __m512i;
+  static constexpr int kCodes = 32;
+  SLUICE_INLINE static Codes load_codes(const std::int8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  SLUICE_INLINE static Codes load_codes(const std::int8_t* p, int n) {
+    const auto mask = static_cast<__mmask32>((std::uint64_t{1} << n) - 1U);
+    return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+  }
+  SLUICE_INLINE static Sums add_products(Codes x, Codes w, Sums sums) {
+    return sums + reinterpret_cast<Sums>(_mm512_madd_epi16(x, w));
+  }
+  SLUICE_INLINE static __m128i quarter_sum(Sums sums) {
+    const auto v = reinterpret_cast<__m512i>(sums);
+    const __m256i half =
+        _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti32x8_epi32(v, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  }
+  // The 32 elements of a block of INT4, in BF16: a table of the 16 values that a code can have.
+  SLUICE_INLINE static Pairs widen_i4(const std::uint8_t* block) {
+    return widen_i4(block, [](F values) { return to_bf16(values); });
+  }
+  template <class Round>
+  SLUICE_INLINE static Pairs widen_i4(const std::uint8_t* block, const Round& round_to_bf16) {
+    std::int16_t scale = 0;
+    __builtin_memcpy(&scale, block, sizeof(scale));
+    const F codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    const F values = _mm512_mul_ps(codes, _mm512_cvtph_ps(_mm256_set1_epi16(scale)));
+    const __m256i pairs = _mm256_cvtepu8_epi16(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + sizeof(scale))));
+    const __m256i low = _mm256_and_si256(pairs, _mm256_set1_epi16(15));
+    const __m512i indices =
+        _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_srli_epi16(pairs, 4), 1);
+    return _mm512_permutexvar_epi16(indices, _mm512_castsi256_si512(round_to_bf16(values)));
+  }
+  SLUICE_INLINE static void store_widened(std::uint16_t* p, const std::uint8_t* block) {
+    _mm512_storeu_si512(p, widen_i4(block));
+  }
+
+  // For blocks of the other types: the F16 at `p` in all lanes, and elements in BF16, which are
+  // codes times a scale, or minus a minimum (codes below 16, by a table as above).
+  SLUICE_INLINE static F set1_f16(const std::uint8_t* p) {
+    std::int16_t half = 0;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+  }
+  SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale) {
+    store_scaled(p, codes, scale, [](F v) { return to_bf16(v); });
+  }
+  template <class Round>
+  SLUICE_INLINE static void store_scaled(std::uint16_t* p, __m128i codes, F scale,
+                                         const Round& round_to_bf16) {
+    const F values = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    store_h(p, round_to_bf16(_mm512_mul_ps(values, scale)));
+  }
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
+    store_linear(p, codes, scale, minimum, [](F v) { return to_bf16(v); });
+  }
+  template <class Round>
+  SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum,
+                                         const Round& round_to_bf16) {
+    const F all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const H table = round_to_bf16(_mm512_sub_ps(_mm512_mul_ps(all, scale), minimum));
+    _mm512_storeu_si512(
+        p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
+  }
+
+  // Whole numbers from -128 to 127.
+  SLUICE_INLINE static void store_codes(std::int8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+
   // The same two vectors of 32 float16.
   SLUICE_INLINE static F even_f16(Pairs v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
   SLUICE_INLINE static F odd_f16(Pairs v) { return even_f16(_mm512_srli_epi32(v, 16)); }

@@ -1,6 +1,9 @@
 // Ops that compute each row, or each block, by itself.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 #include "base/check.h"
 #include "device/cpu/kernels/token_of.h"
@@ -23,6 +26,44 @@ void add_row(const TensorView& add, const TensorView& residual, std::int32_t t) 
   }
 }
 
+// The codes of a row of x, for products with weights in INT8 (MatmulSegment).
+struct RowCodes {
+  std::vector<std::int64_t> codes;
+  float scale = 0.0F;
+};
+
+RowCodes quantize_row(const TensorView& x, std::int32_t t) {
+  RowCodes row;
+  row.codes.resize(static_cast<std::size_t>(x.dims[1]), 0);
+  float largest = 0.0F;
+  for (std::int64_t k = 0; k < x.dims[1]; ++k) {
+    const float value = load_element(x, t, k);
+    if (!std::isfinite(value)) {
+      row.scale = std::numeric_limits<float>::quiet_NaN();
+      return row;
+    }
+    largest = std::max(largest, std::abs(value));
+  }
+  if (largest < MatmulParams::kSmallestInput) return row;
+  const float factor = 127.0F / largest;
+  for (std::int64_t k = 0; k < x.dims[1]; ++k) {
+    row.codes[static_cast<std::size_t>(k)] =
+        static_cast<std::int64_t>(std::nearbyint(load_element(x, t, k) * factor));
+  }
+  row.scale = largest / 127.0F;
+  return row;
+}
+
+float multiply_codes(const RowCodes& x, const MatmulSegment& segment, std::int64_t n) {
+  const auto* weight = segment.weight.as<std::int8_t>() + n * segment.weight.strides[0];
+  std::int64_t sum = 0;
+  for (std::size_t k = 0; k < x.codes.size(); ++k) sum += x.codes[k] * weight[k];
+  const float product =
+      static_cast<float>(sum) * (x.scale * reference::scale_of(segment.scales, n, 0));
+  if (segment.bias.empty()) return product;
+  return product + load_element(segment.bias.data, segment.bias.dtype, n);
+}
+
 }  // namespace
 
 void ReferenceOps::execute(const EmbedParams& p) {
@@ -30,8 +71,12 @@ void ReferenceOps::execute(const EmbedParams& p) {
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     const std::int32_t id = kernels::token_of(p, t);
     CHECK(id >= 0 && id < p.table.dims[0]);
-    for (std::int64_t i = 0; i < hidden; ++i)
-      store_element(p.out, t, i, load_element(p.table, id, i));
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const float scale = has_scales(p.table.dtype) ? reference::scale_of(p.scales, id, i) : 1.0F;
+      const float element = is_blocks(p.table.dtype) ? reference::load_block_element(p.table, id, i)
+                                                     : load_element(p.table, id, i);
+      store_element(p.out, t, i, element * scale);
+    }
   }
 }
 
@@ -79,9 +124,16 @@ void ReferenceOps::execute(const MatmulParams& p) {
   const std::int64_t depth = p.x.dims[1];
   for (std::int32_t t = 0; t < rows_in_use(p.rows); ++t) {
     std::int64_t column = 0;
+    const bool integers = p.segments[0].weight.dtype == DType::kI8;
+    const RowCodes codes = integers ? quantize_row(p.x, t) : RowCodes();
     for (std::int32_t s = 0; s < p.num_segments; ++s) {
       const MatmulSegment& segment = p.segments[s];
+      CHECK((segment.weight.dtype == DType::kI8) == integers);
       for (std::int64_t n = 0; n < segment.weight.dims[0]; ++n, ++column) {
+        if (integers) {
+          store_element(p.out, t, column, multiply_codes(codes, segment, n));
+          continue;
+        }
         double sum = 0.0;
         for (std::int64_t k = 0; k < depth; ++k) {
           sum += load_element(p.x, t, k) * reference::load_weight(segment, n, k);
