@@ -1,0 +1,86 @@
+#include "adapter/adapter_store.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/adapter_files.h"
+
+namespace sluice {
+namespace {
+
+ModelConfig store_config() {
+  const auto config = parse_model_config(R"({"architectures":["Qwen2ForCausalLM"],
+      "model_type":"qwen2","vocab_size":32,"hidden_size":16,"intermediate_size":24,
+      "num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,
+      "max_position_embeddings":64,"rms_norm_eps":1e-5,"hidden_act":"silu"})");
+  EXPECT_TRUE(config.has_value()) << config.error().message;
+  return *config;
+}
+
+TEST(AdapterStore, NamesShareEqualContentAndReloadsKeepTheOld) {
+  const TempDirectory one;
+  const TempDirectory two;
+  AdapterStore store(store_config(), {DType::kBF16, 8});
+  write_random_adapter(one.path(), store.config(), 2, 1);
+  write_random_adapter(two.path(), store.config(), 2, 1);
+  const auto first = store.load("first", one.path());
+  const auto second = store.load("second", two.path());
+  ASSERT_TRUE(first && second) << first.error().message;
+  EXPECT_EQ((*first)->content, (*second)->content);
+
+  // Other content under the same name gets another index; the old content lives while it is held.
+  write_random_adapter(one.path(), store.config(), 2, 7);
+  const auto again = store.load("first", one.path());
+  ASSERT_TRUE(again);
+  EXPECT_NE((*again)->content->index, (*first)->content->index);
+  EXPECT_NE((*again)->content->image.digest, (*first)->content->image.digest);
+  EXPECT_EQ(store.content((*first)->content->index), (*first)->content);
+  EXPECT_EQ(store.find("first")->content, (*again)->content);
+
+  const std::int32_t index = (*again)->content->index;
+  EXPECT_TRUE(store.remove("first"));
+  EXPECT_FALSE(store.remove("first"));
+  EXPECT_EQ(store.find("first"), nullptr);
+  EXPECT_NE(store.content(index), nullptr);  // `again` holds it
+  EXPECT_EQ(store.list().size(), 1U);
+}
+
+TEST(AdapterStore, AFailedLoadChangesNothing) {
+  const TempDirectory one;
+  AdapterStore store(store_config(), {DType::kF32, 8});
+  write_random_adapter(one.path(), store.config(), 2, 1);
+  ASSERT_TRUE(store.load("poet", one.path()));
+  const auto before = store.find("poet");
+  one.write("adapter_config.json", "{}");
+  const auto failed = store.load("poet", one.path());
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("adapter \"poet\""), std::string::npos)
+      << failed.error().message;
+  EXPECT_EQ(store.find("poet"), before);
+  EXPECT_FALSE(store.load("a b", one.path()));
+  EXPECT_FALSE(store.load("", one.path()));
+  EXPECT_FALSE(store.load("x", one.path() + "/none"));
+}
+
+TEST(AdapterStore, MixesAdaptersByName) {
+  const TempDirectory one;
+  AdapterStore store(store_config(), {DType::kF32, 8});
+  write_random_adapter(one.path(), store.config(), 2, 1);
+  ASSERT_TRUE(store.load("poet", one.path()));
+  const auto mix = store.load("mix", "poet:0.7+poet:0.3");
+  ASSERT_TRUE(mix) << mix.error().message;
+  EXPECT_EQ((*mix)->content->image.max_rank, 4);
+  EXPECT_FALSE(store.load("other", "poet:1+nobody:1"));
+  EXPECT_FALSE(store.load("other", "mix:1"));  // a mix of mixes
+}
+
+TEST(AdapterStore, ParsesOptionsAndMixes) {
+  EXPECT_EQ(parse_mix("poet:0.7+pirate:-1").size(), 2U);
+  for (const char* text : {"", "dir", "/a/b", "poet:", "poet:x", ":1", "poet:1+", "poet:inf"}) {
+    EXPECT_TRUE(parse_mix(text).empty()) << text;
+  }
+  EXPECT_EQ(parse_adapter_option("poet=/a=b")->second, "/a=b");
+  for (const char* text : {"", "poet", "=dir", "poet="}) EXPECT_FALSE(parse_adapter_option(text));
+}
+
+}  // namespace
+}  // namespace sluice
