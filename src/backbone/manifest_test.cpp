@@ -1,0 +1,95 @@
+// The manifest's round trip, and what decoding refuses.
+#include "backbone/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kBytes = 1 << 16;
+
+// One layer: a matrix in FP8 with scales, and the tensors that every model has.
+struct Example {
+  alignas(64) std::byte memory[kBytes];
+  DecoderWeights weights;
+  BackboneManifest manifest;
+
+  Example() {
+    weights.dtypes = {DType::kF8E4M3, DType::kBF16};
+    weights.embedding = matrix_view(memory, DType::kBF16, 8, 4);
+    weights.final_norm = vector_view(memory + 64, DType::kBF16, 4);
+    weights.lm_head = weights.embedding;
+    weights.rope_tables.push_back(matrix_view(memory + 128, DType::kF32, 16, 2));
+    weights.layers.resize(1);
+    weights.layers[0].q = matrix_view(memory + 256, DType::kF8E4M3, 4, 6);
+    weights.layers[0].q_scales = {reinterpret_cast<const float*>(memory + 512), 4, 4, 2};
+    weights.layers[0].down_bias = vector_view(memory + 1024, DType::kF32, 4);
+    manifest.config = "{}";
+    manifest.numerics = "cpu";
+    manifest.bytes = kBytes;
+    manifest.hash = {1, 2};
+    manifest.max_model_len = 16;
+    describe_weights(weights, memory, manifest);
+  }
+};
+
+TEST(BackboneManifest, WeightsComeBackAtAnotherBase) {
+  const Example example;
+  const auto decoded = decode_manifest(encode_manifest(example.manifest));
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(*decoded, example.manifest);
+  std::vector<std::byte> elsewhere(kBytes);
+  const DecoderWeights weights = weights_at(elsewhere.data(), *decoded);
+  EXPECT_EQ(weights.embedding.data, elsewhere.data());
+  EXPECT_EQ(weights.lm_head.data, weights.embedding.data);
+  EXPECT_EQ(weights.layers[0].q.dims[1], 6);
+  EXPECT_EQ(static_cast<const void*>(weights.layers[0].q_scales.values), elsewhere.data() + 512);
+  EXPECT_EQ(weights.layers[0].q_scales.stride, 2);
+  EXPECT_EQ(weights.layers[0].down_bias.data, elsewhere.data() + 1024);
+  EXPECT_TRUE(weights.layers[0].k.empty());
+  EXPECT_EQ(weights.rope_tables[0].dims[0], 16);
+}
+
+TEST(BackboneManifest, EveryCutIsRefused) {
+  const std::vector<std::byte> bytes = encode_manifest(Example().manifest);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_manifest(std::span(bytes).first(size))) << size;
+  }
+}
+
+// The error of the example with one change.
+template <class Change>
+std::string error_after(const Change& change) {
+  BackboneManifest manifest = Example().manifest;
+  change(manifest);
+  const auto decoded = decode_manifest(encode_manifest(manifest));
+  return decoded ? "accepted" : decoded.error().message;
+}
+
+TEST(BackboneManifest, PlacesOutsideOfTheBackboneAreRefused) {
+  using M = BackboneManifest;
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].offset = kBytes - 4; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].offset = 1; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 1 << 30; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 0; }), HasSubstr("shape"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[1].rank = 3; }), HasSubstr("rank"));
+  EXPECT_THAT(error_after([](M& m) { m.scales[0].offset = kBytes - 4; }), HasSubstr("outside"));
+  EXPECT_THAT(error_after([](M& m) { m.scales[0].stride = 1; }), HasSubstr("cover"));
+  EXPECT_THAT(error_after([](M& m) { m.bytes = 0; }), HasSubstr("bytes"));
+  EXPECT_THAT(error_after([](M& m) { m.max_model_len = 0; }), HasSubstr("max_model_len"));
+}
+
+TEST(BackboneManifest, OtherFilesAreRefused) {
+  EXPECT_FALSE(decode_manifest({}));
+  std::vector<std::byte> bytes = encode_manifest(Example().manifest);
+  bytes[20] = std::byte{9};  // the version, after the magic text
+  EXPECT_THAT(decode_manifest(bytes).error().message, HasSubstr("version"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,86 @@
+// Frames: the messages between the server and a function process (a process that computes one
+// tenant's requests). Token ids and sampling parameters go in; tokens, log-probabilities and states
+// come out. No text of a client crosses.
+//
+//   length (u32, of what follows) | kind (u32) | fields
+//
+// The first frame of each direction has the version. Decoding checks lengths, ranges and
+// enumerations, and never allocates more than a small multiple of the frame. It cannot know which
+// requests exist: the server checks that with OutstandingRequests.
+// Limits: kMaxFrameBytes. A request with a grammar cannot be sent (check_sendable).
+// Functions; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "request/request.h"
+#include "sandbox/report.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+
+inline constexpr std::uint32_t kFrameVersion = 2;
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kFrameLengthBytes = 4;
+
+// The first frame that a function gets: how its engine runs.
+struct StartFrame {
+  std::uint32_t version = kFrameVersion;
+  std::int64_t kv_bytes = 0;  // the most KV memory
+  std::int32_t max_num_seqs = 0;
+  std::int32_t token_budget = 0;
+  std::int32_t block_size = 0;
+  std::int32_t threads = 0;
+  std::int32_t max_requests = 0;
+  std::string scheduler;
+  bool has_adapter = false;  // every request is for the adapter of FunctionDescriptors::kAdapter
+  friend bool operator==(const StartFrame&, const StartFrame&) = default;
+};
+struct CancelFrame {
+  RequestId request = 0;
+  friend bool operator==(const CancelFrame&, const CancelFrame&) = default;
+};
+struct EndChoiceFrame {
+  RequestId request = 0;
+  std::int32_t choice = 0;
+  FinishReason reason = FinishReason::kNone;
+  friend bool operator==(const EndChoiceFrame&, const EndChoiceFrame&) = default;
+};
+struct AskProgressFrame {
+  friend bool operator==(const AskProgressFrame&, const AskProgressFrame&) = default;
+};
+// Request: everything but client_key, stop strings, grammar and adapter, which the start names.
+using ToFunction = std::variant<StartFrame, Request, CancelFrame, EndChoiceFrame, AskProgressFrame>;
+
+// A change of the function's state. The first one has the layers of the sandbox that the function
+// built itself.
+struct StateFrame {
+  std::uint32_t version = kFrameVersion;
+  EngineState state = EngineState::kLoading;
+  ErrorCode code = ErrorCode::kInternal;  // with `message`, if the state is kFailed
+  std::string message;
+  std::vector<LayerState> layers;
+};
+using FromFunction = std::variant<StateFrame, OutputBatch>;
+
+// kUnsupported for requests that no frame can express.
+Status check_sendable(const Request& request);
+
+// With the length in front. kResourceExhausted beyond kMaxFrameBytes.
+Result<std::vector<std::byte>> encode_frame(const ToFunction& message);
+Result<std::vector<std::byte>> encode_frame(const FromFunction& message);
+
+// The length that a frame's first four bytes announce. kInvalidArgument beyond the limit.
+Result<std::size_t> frame_length(std::span<const std::byte> first_bytes);
+// Decodes the bytes after the length. kInvalidArgument for anything that encode_frame would not
+// write.
+Result<ToFunction> decode_to_function(std::span<const std::byte> body);
+Result<FromFunction> decode_from_function(std::span<const std::byte> body);
+
+}  // namespace sluice

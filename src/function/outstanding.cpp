@@ -1,0 +1,110 @@
+#include "function/outstanding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+Error lie(RequestId id, const char* what) {
+  return invalid_argument(fmt::format("a function reported {} (request {})", what, id));
+}
+
+}  // namespace
+
+void OutstandingRequests::add(const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  Entry entry;
+  entry.max_tokens = sampling.max_tokens;
+  entry.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+  entry.logprobs_per_token = std::int64_t{sampling.logprobs} + 1;
+  entry.scores_wanted = (std::int64_t{sampling.prompt_logprobs} + 1) * (entry.prompt_tokens - 1);
+  entry.choices.resize(static_cast<std::size_t>(sampling.n));
+  entry.unfinished = entry.choices.size();
+  requests_.emplace(request.id, std::move(entry));
+}
+
+Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
+  const auto valid = [&](const auto& entry) { return in_vocabulary(entry.token); };
+  if (!std::all_of(batch.tokens.begin(), batch.tokens.end(),
+                   [&](TokenId token) { return in_vocabulary(token); }) ||
+      !std::all_of(batch.logprobs.begin(), batch.logprobs.end(), valid) ||
+      !std::all_of(batch.prompt_logprobs.begin(), batch.prompt_logprobs.end(), valid)) {
+    return invalid_argument("a function reported a token outside of the vocabulary");
+  }
+  // Before the events: a request may end after it has told its progress.
+  for (const RequestProgress& progress : batch.progress) {
+    if (!contains(progress.request)) return lie(progress.request, "an unknown request's progress");
+  }
+  for (const OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_scores(event));
+  for (OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_event(event, now));
+  for (const RefusedRequest& refused : batch.refused) {
+    if (requests_.erase(refused.request) == 0) return lie(refused.request, "an unknown request");
+  }
+  for (StepRecord& step : batch.steps) {
+    if (step.duration < Duration(0) || step.tokens < 0) {
+      return invalid_argument("a function reported a step of negative length");
+    }
+    step.end = std::min(step.end, now);
+  }
+  return {};
+}
+
+// Scores may stand behind the events of other choices, so they are counted first.
+Status OutstandingRequests::accept_scores(const OutputEvent& event) {
+  const auto found = requests_.find(event.request);
+  if (found == requests_.end()) return lie(event.request, "an unknown request");
+  Entry& entry = found->second;
+  entry.scores += event.num_prompt_logprobs;
+  if (entry.scores <= entry.scores_wanted) return {};
+  return lie(event.request, "more log-probabilities of the prompt than were asked for");
+}
+
+Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
+  const auto found = requests_.find(event.request);
+  if (found == requests_.end()) return lie(event.request, "a request that has ended");
+  Entry& entry = found->second;
+  if (event.choice < 0 || static_cast<std::size_t>(event.choice) >= entry.choices.size()) {
+    return lie(event.request, "an unknown choice");
+  }
+  Choice& choice = entry.choices[static_cast<std::size_t>(event.choice)];
+  if (choice.ended) return lie(event.request, "a choice that has ended");
+  choice.tokens += event.num_tokens;
+  if (choice.tokens > entry.max_tokens) return lie(event.request, "more tokens than max_tokens");
+  if (event.num_logprobs != entry.logprobs_per_token * event.num_tokens) {
+    return lie(event.request, "another number of log-probabilities than was asked for");
+  }
+  const bool succeeds =
+      event.finish_reason == FinishReason::kStop || event.finish_reason == FinishReason::kLength;
+  if ((event.num_tokens > 0 || succeeds) && entry.scores != entry.scores_wanted) {
+    return lie(event.request, "a token before all log-probabilities of the prompt");
+  }
+  if (event.cached_prompt_tokens < 0 || event.cached_prompt_tokens > entry.prompt_tokens) {
+    return lie(event.request, "a wrong number of cached tokens");
+  }
+  event.time = std::min(event.time, now);
+  event.first_scheduled = std::min(event.first_scheduled, event.time);
+  if (event.finish_reason == FinishReason::kNone) return {};
+  choice.ended = true;
+  if (--entry.unfinished == 0) requests_.erase(found);
+  return {};
+}
+
+void OutstandingRequests::fail_all(TimePoint now, std::vector<OutputEvent>& events) {
+  for (const auto& [id, entry] : requests_) {
+    for (std::size_t i = 0; i < entry.choices.size(); ++i) {
+      if (entry.choices[i].ended) continue;
+      OutputEvent event;
+      event.request = id;
+      event.choice = static_cast<std::int32_t>(i);
+      event.finish_reason = FinishReason::kError;
+      event.time = now;
+      events.push_back(event);
+    }
+  }
+  requests_.clear();
+}
+
+}  // namespace sluice

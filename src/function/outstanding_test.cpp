@@ -1,0 +1,117 @@
+// The server's check of a function's batches: honest ones pass, each kind of lie is found.
+#include "function/outstanding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr TimePoint kNow{Duration(1000)};
+
+// One request with two choices of at most three tokens, one log-probability a token, and one for
+// each token of the prompt but the first.
+class OutstandingTest : public testing::Test {
+ protected:
+  OutstandingTest() {
+    Request request;
+    request.id = 5;
+    request.prompt = {1, 2, 3};
+    request.sampling.n = 2;
+    request.sampling.max_tokens = 3;
+    request.sampling.logprobs = 0;
+    request.sampling.prompt_logprobs = 0;
+    outstanding_.add(request);
+  }
+
+  static OutputBatch batch(std::int32_t choice, std::uint32_t tokens,
+                           FinishReason reason = FinishReason::kNone) {
+    OutputBatch batch;
+    OutputEvent event;
+    event.request = 5;
+    event.choice = choice;
+    event.finish_reason = reason;
+    event.num_tokens = tokens;
+    event.num_logprobs = tokens;
+    event.time = kNow + Duration(1);
+    batch.events.push_back(event);
+    batch.tokens.assign(tokens, 9);
+    batch.logprobs.assign(tokens, {9, -1.0F});
+    return batch;
+  }
+  static OutputBatch scored(OutputBatch batch, std::uint32_t scores) {
+    batch.events[0].num_prompt_logprobs = scores;
+    batch.prompt_logprobs.assign(scores, {2, -1.0F, 1});
+    return batch;
+  }
+  // The error of a batch; "" if it was accepted.
+  std::string error(OutputBatch batch) {
+    const Status status = outstanding_.accept(batch, kNow);
+    return status ? "" : status.error().message;
+  }
+
+  OutstandingRequests outstanding_{10};
+};
+
+TEST_F(OutstandingTest, AnHonestFunctionIsBelieved) {
+  OutputBatch first = scored(batch(0, 1), 2);
+  ASSERT_TRUE(outstanding_.accept(first, kNow));
+  EXPECT_EQ(first.events[0].time, kNow);  // not in the future
+  EXPECT_EQ(error(batch(1, 3, FinishReason::kLength)), "");
+  EXPECT_EQ(outstanding_.size(), 1U);
+  EXPECT_EQ(error(batch(0, 2, FinishReason::kStop)), "");
+  EXPECT_EQ(outstanding_.size(), 0U);
+}
+
+TEST_F(OutstandingTest, LiesAreFound) {
+  ASSERT_EQ(error(scored(batch(0, 1), 2)), "");
+  OutputBatch other = batch(0, 1);
+  other.events[0].request = 6;
+  EXPECT_THAT(error(other), HasSubstr("unknown request"));
+  EXPECT_THAT(error(batch(2, 1)), HasSubstr("unknown choice"));
+  EXPECT_THAT(error(batch(-1, 1)), HasSubstr("unknown choice"));
+  EXPECT_THAT(error(batch(0, 3)), HasSubstr("max_tokens"));
+  OutputBatch fewer = batch(1, 1);
+  fewer.events[0].num_logprobs = 0;
+  EXPECT_THAT(error(fewer), HasSubstr("another number"));
+  OutputBatch word = batch(1, 1);
+  word.tokens[0] = 10;
+  EXPECT_THAT(error(word), HasSubstr("vocabulary"));
+  OutputBatch cached = batch(1, 0);
+  cached.events[0].cached_prompt_tokens = 4;
+  EXPECT_THAT(error(cached), HasSubstr("cached"));
+  OutputBatch refused;
+  refused.refused = {{6, invalid_argument("x")}};
+  EXPECT_THAT(error(refused), HasSubstr("unknown request"));
+  OutputBatch progress;
+  progress.progress.resize(1);
+  EXPECT_THAT(error(progress), HasSubstr("progress"));
+  EXPECT_THAT(error(scored(batch(1, 0), 1)), HasSubstr("of the prompt"));
+}
+
+TEST_F(OutstandingTest, AnEndedChoiceStaysEnded) {
+  ASSERT_EQ(error(batch(0, 0, FinishReason::kCancelled)), "");
+  EXPECT_THAT(error(batch(0, 0)), HasSubstr("has ended"));
+}
+
+TEST_F(OutstandingTest, TokensComeAfterTheScoresOfThePrompt) {
+  EXPECT_THAT(error(scored(batch(0, 1), 1)), HasSubstr("before all"));
+}
+
+TEST_F(OutstandingTest, DeathEndsEveryChoiceThatIsLeft) {
+  ASSERT_EQ(error(batch(1, 0, FinishReason::kCancelled)), "");
+  std::vector<OutputEvent> events;
+  outstanding_.fail_all(kNow, events);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].choice, 0);
+  EXPECT_EQ(events[0].finish_reason, FinishReason::kError);
+  EXPECT_EQ(outstanding_.size(), 0U);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,398 @@
+#include "function/process_engine_loop.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "function/append_batch.h"
+#include "function/frame_socket.h"
+#include "function/outstanding.h"
+#include "function/run_function.h"
+#include "sandbox/spawn.h"
+
+namespace sluice {
+namespace {
+
+// spawn_sandboxed() takes one caller at a time, and each loop has a thread.
+std::mutex spawning;
+
+}  // namespace
+
+struct ProcessEngineLoop::Impl {
+  Impl(Options loop_options, const Backbone& shared, const Clock& loop_clock,
+       std::function<void()> loop_wake)
+      : options(std::move(loop_options)),
+        backbone(shared),
+        clock(loop_clock),
+        wake(std::move(loop_wake)),
+        mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        outstanding(options.vocab_size) {
+    options.start.has_adapter = options.adapter != nullptr;
+  }
+
+  // The process that runs now. Only the thread uses it.
+  struct Running {
+    SandboxedProcess process;
+    FrameSocket socket;
+    TimePoint started;
+    TimePoint last_frame;
+    bool greeted = false;  // its layers are known
+    bool ready = false;
+  };
+
+  // Any thread, with `mutex`.
+  void post(const ToFunction& message);
+  void publish();
+  // Any thread.
+  void ring() const;
+
+  // The thread.
+  void run();
+  Error run_process();
+  Result<Running> start_process() const;
+  Status exchange(Running& running);
+  Status wait(const Running& running) const;
+  Status handle_frames(Running& running);
+  Status handle_state(StateFrame frame, Running& running);
+  Status accept(OutputBatch batch);
+  Status check_time(Running& running);
+  void report_death(const Error& reason);
+  bool pause(Duration length);
+
+  Options options;  // fixed once it is made
+  const Backbone& backbone;
+  const Clock& clock;
+  const std::function<void()> wake;
+  const FileDescriptor mail;  // rung for the thread
+
+  mutable std::mutex mutex;
+  std::condition_variable stop_wanted;
+  // Guarded by `mutex`.
+  bool stopping = false;
+  std::vector<std::vector<std::byte>> outbox;  // frames for a ready process
+  bool progress_wanted = false;
+  OutstandingRequests outstanding;
+  EngineState state = EngineState::kLoading;
+  std::optional<Error> failure;
+  std::optional<pid_t> ready_process;
+  OutputBatch pending;
+  EngineGauges gauges;
+  bool woken = false;
+
+  std::thread thread;  // the owner's
+};
+
+// A request was checked before; the other messages are small.
+void ProcessEngineLoop::Impl::post(const ToFunction& message) {
+  auto frame = encode_frame(message);
+  if (frame) outbox.push_back(*std::move(frame));
+  ring();
+}
+
+void ProcessEngineLoop::Impl::ring() const {
+  const std::uint64_t one = 1;
+  static_cast<void>(write(mail.get(), &one, sizeof(one)));
+}
+
+// Wakes the consumer once for each batch. REQUIRES: without `mutex`.
+void ProcessEngineLoop::Impl::publish() {
+  {
+    const std::lock_guard lock(mutex);
+    if (woken) return;
+    woken = true;
+  }
+  wake();
+}
+
+void ProcessEngineLoop::Impl::run() {
+  Duration length = options.first_pause;
+  for (;;) {
+    const TimePoint started = clock.now();
+    const Error reason = run_process();
+    {
+      const std::lock_guard lock(mutex);
+      if (stopping) return;
+      if (state == EngineState::kLoading) {
+        state = EngineState::kFailed;
+        failure = reason;
+      }
+    }
+    report_death(reason);
+    if (failure) return;
+    // A process that ran for a while starts a new series of pauses.
+    if (clock.now() - started > options.longest_pause) length = options.first_pause;
+    if (!pause(length)) return;
+    length = std::min(length * 2, options.longest_pause);
+  }
+}
+
+bool ProcessEngineLoop::Impl::pause(Duration length) {
+  std::unique_lock lock(mutex);
+  return !stop_wanted.wait_for(lock, length, [&] { return stopping; });
+}
+
+// Ends every choice, and forgets what no process has read.
+void ProcessEngineLoop::Impl::report_death(const Error& reason) {
+  std::size_t lost = 0;
+  {
+    const std::lock_guard lock(mutex);
+    lost = outstanding.size();
+    outstanding.fail_all(clock.now(), pending.events);
+    outbox.clear();
+    ready_process.reset();
+    if (std::exchange(progress_wanted, false)) pending.has_progress = true;
+    gauges = {};
+  }
+  log_error(fmt::format("a function process has ended: {}; {} requests end with an error",
+                        reason.message, lost));
+  publish();
+}
+
+// Returns the reason why it ended.
+Error ProcessEngineLoop::Impl::run_process() {
+  auto started = start_process();
+  if (!started) return std::move(started).error();
+  Running running = *std::move(started);
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex);
+      if (stopping) return unavailable("the server stops");
+      if (running.ready) {
+        for (auto& frame : outbox) running.socket.queue(std::move(frame));
+        outbox.clear();
+      }
+    }
+    if (Status status = exchange(running); !status) return std::move(status).error();
+  }
+}
+
+Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process() const {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return unavailable(fmt::format("cannot create a socket: {}", std::strerror(errno)));
+  }
+  FileDescriptor ours(ends[0]);
+  const FileDescriptor theirs(ends[1]);
+  const FileDescriptor errors(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!errors.valid()) return unavailable("cannot open /dev/null");
+  std::vector<int> descriptors(FunctionDescriptors::kAdapter);
+  descriptors[FunctionDescriptors::kSocket] = theirs.get();
+  descriptors[FunctionDescriptors::kBackbone] = backbone.memory.get();
+  descriptors[FunctionDescriptors::kErrors] = errors.get();
+  descriptors[FunctionDescriptors::kManifest] = backbone.manifest.get();
+  if (options.adapter) descriptors.push_back(options.adapter->memory.get());
+  const std::lock_guard lock(spawning);
+  ASSIGN_OR_RETURN(SandboxedProcess process,
+                   spawn_sandboxed(options.command, descriptors, options.sandbox));
+  const TimePoint now = clock.now();
+  return Running{std::move(process), FrameSocket(std::move(ours)), now, now};
+}
+
+Status ProcessEngineLoop::Impl::exchange(Running& running) {
+  RETURN_IF_ERROR(running.socket.send());
+  RETURN_IF_ERROR(wait(running));
+  ASSIGN_OR_RETURN(const bool open, running.socket.receive());
+  RETURN_IF_ERROR(handle_frames(running));
+  if (!open) return unavailable("it was killed or has failed");
+  return check_time(running);
+}
+
+Status ProcessEngineLoop::Impl::wait(const Running& running) const {
+  const auto check = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::min<Duration>(options.hang_limit, std::chrono::seconds(1)));
+  pollfd polled[2] = {{running.socket.fd(), POLLIN, 0}, {mail.get(), POLLIN, 0}};
+  if (running.socket.has_queued()) polled[0].events |= POLLOUT;
+  if (poll(polled, 2, static_cast<int>(check.count())) < 0 && errno != EINTR) {
+    return unavailable(fmt::format("poll: {}", std::strerror(errno)));
+  }
+  std::uint64_t count = 0;
+  static_cast<void>(read(mail.get(), &count, sizeof(count)));
+  return {};
+}
+
+Status ProcessEngineLoop::Impl::check_time(Running& running) {
+  const TimePoint now = clock.now();
+  if (!running.ready) {
+    if (now - running.started <= options.start_limit) return {};
+    return Error{ErrorCode::kDeadlineExceeded, "it did not become ready in time"};
+  }
+  const std::lock_guard lock(mutex);
+  if (outstanding.size() == 0) running.last_frame = now;  // silence counts while it has requests
+  if (now - running.last_frame <= options.hang_limit) return {};
+  return Error{ErrorCode::kDeadlineExceeded, "it hangs: it has requests and reports nothing"};
+}
+
+Status ProcessEngineLoop::Impl::handle_frames(Running& running) {
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto body, running.socket.next());
+    if (!body) return {};
+    running.last_frame = clock.now();
+    ASSIGN_OR_RETURN(FromFunction message, decode_from_function(*body));
+    if (auto* frame = std::get_if<StateFrame>(&message)) {
+      RETURN_IF_ERROR(handle_state(std::move(*frame), running));
+    } else {
+      RETURN_IF_ERROR(accept(std::get<OutputBatch>(std::move(message))));
+    }
+  }
+}
+
+Status ProcessEngineLoop::Impl::handle_state(StateFrame frame, Running& running) {
+  if (frame.state == EngineState::kFailed) return Error{frame.code, std::move(frame.message)};
+  if (frame.state == EngineState::kStopped) return unavailable("its engine has stopped");
+  if (!running.greeted) {
+    running.greeted = true;
+    SandboxReport report = running.process.report();
+    SandboxReport inside;
+    for (LayerState& layer : frame.layers) {
+      if (inside.find(layer.layer) != nullptr) return invalid_argument("it names a layer twice");
+      inside.add(layer.layer, layer.active, std::move(layer.detail));
+    }
+    report.merge(inside);
+    if (!report.complete()) {
+      if (!options.best_effort) {
+        return unsupported("the sandbox lacks layers (--sandbox best-effort runs without them): " +
+                           report.missing());
+      }
+      log_warning("a function process runs without: " + report.missing());
+    }
+    ASSIGN_OR_RETURN(auto start, encode_frame(ToFunction(options.start)));
+    running.socket.queue(std::move(start));
+  }
+  if (frame.state != EngineState::kReady) return {};
+  running.ready = true;
+  {
+    const std::lock_guard lock(mutex);
+    state = EngineState::kReady;
+    ready_process = running.process.pid();
+  }
+  wake();
+  return {};
+}
+
+Status ProcessEngineLoop::Impl::accept(OutputBatch batch) {
+  {
+    const std::lock_guard lock(mutex);
+    RETURN_IF_ERROR(outstanding.accept(batch, clock.now()));
+    gauges = batch.gauges;
+    if (batch.has_progress) progress_wanted = false;
+    append_batch(std::move(batch), pending);
+  }
+  publish();
+  return {};
+}
+
+ProcessEngineLoop::ProcessEngineLoop(Options options, const Backbone& backbone, const Clock& clock,
+                                     std::function<void()> wake)
+    : impl_(std::make_unique<Impl>(std::move(options), backbone, clock, std::move(wake))) {}
+
+ProcessEngineLoop::~ProcessEngineLoop() { stop(); }
+
+void ProcessEngineLoop::start() {
+  impl_->thread = std::thread([this] { impl_->run(); });
+}
+
+void ProcessEngineLoop::stop() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stopping = true;
+  }
+  impl_->stop_wanted.notify_all();
+  impl_->ring();
+  if (!impl_->thread.joinable()) return;
+  impl_->thread.join();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    std::vector<OutputEvent> ended;
+    impl_->outstanding.fail_all(impl_->clock.now(), ended);
+    for (OutputEvent& event : ended) {
+      event.finish_reason = FinishReason::kCancelled;
+      impl_->pending.events.push_back(event);
+    }
+    impl_->ready_process.reset();
+    if (impl_->state != EngineState::kFailed) impl_->state = EngineState::kStopped;
+    if (std::exchange(impl_->progress_wanted, false)) impl_->pending.has_progress = true;
+  }
+  impl_->publish();
+}
+
+Status ProcessEngineLoop::submit(Request request) {
+  const SharedContent& adapter = impl_->options.adapter;
+  CHECK(request.adapter == (adapter ? adapter->index : -1));
+  RETURN_IF_ERROR(check_sendable(request));
+  const ToFunction message(std::move(request));
+  ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->state == EngineState::kFailed || impl_->state == EngineState::kStopped) {
+    return unavailable("the function has failed or was stopped");
+  }
+  if (impl_->outstanding.size() >= static_cast<std::size_t>(max_requests())) {
+    return resource_exhausted(fmt::format("the queue is full: {} requests run or wait, at most {}",
+                                          impl_->outstanding.size(), max_requests()));
+  }
+  impl_->outstanding.add(std::get<Request>(message));
+  impl_->outbox.push_back(std::move(frame));
+  impl_->ring();
+  return {};
+}
+
+void ProcessEngineLoop::cancel(RequestId id) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->outstanding.contains(id)) impl_->post(CancelFrame{id});
+}
+
+void ProcessEngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->outstanding.contains(id)) impl_->post(EndChoiceFrame{id, choice, reason});
+}
+
+void ProcessEngineLoop::ask_progress() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->progress_wanted = true;
+  impl_->post(AskProgressFrame{});
+}
+
+void ProcessEngineLoop::take(OutputBatch& batch) {
+  batch.clear();
+  const std::lock_guard lock(impl_->mutex);
+  std::swap(batch, impl_->pending);
+  batch.gauges = impl_->gauges;
+  impl_->woken = false;
+}
+
+std::int32_t ProcessEngineLoop::max_requests() const { return impl_->options.start.max_requests; }
+
+EngineState ProcessEngineLoop::state() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->state;
+}
+
+std::optional<Error> ProcessEngineLoop::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failure;
+}
+
+std::int32_t ProcessEngineLoop::unfinished_requests() const {
+  const std::lock_guard lock(impl_->mutex);
+  return static_cast<std::int32_t>(impl_->outstanding.size());
+}
+
+std::optional<pid_t> ProcessEngineLoop::ready_process() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->ready_process;
+}
+
+}  // namespace sluice

@@ -1,0 +1,80 @@
+// ProcessEngineLoop: an EngineLoop whose engine runs in a sandboxed process of its own, on a shared
+// backbone. Its thread starts the process, moves frames, checks every batch, and restarts the
+// process with growing pauses after its death. The process dies with this thread, or when its
+// socket closes.
+//
+// A death, a lie (OutstandingRequests) and silence beyond Options::hang_limit all end the process.
+// Its choices then end with kError. Requests that come before the next process is ready wait for
+// it. If the first process cannot start, or a layer of the sandbox is missing and best_effort is
+// off, the state becomes kFailed, with the missing layers in failure().
+//
+// Owner: the command. Threads: start() and stop() from the owner's; the rest as EngineLoop says.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adapter/adapter_store.h"
+#include "backbone/backbone.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "function/frames.h"
+#include "sandbox/options.h"
+#include "server/engine_loop.h"
+
+namespace sluice {
+
+class ProcessEngineLoop final : public EngineLoop {
+ public:
+  struct Options {
+    std::vector<std::string> command;  // a program that calls run_function(), and its arguments
+    SandboxOptions sandbox;
+    bool best_effort = false;  // run without the layers that this machine lacks, and log them
+    StartFrame start;
+    SharedContent adapter;  // in sealed memory; null: the function computes the base model
+    std::int32_t vocab_size = 0;
+    Duration hang_limit = std::chrono::seconds(60);  // without a frame, with requests
+    Duration start_limit = std::chrono::seconds(120);
+    Duration first_pause = std::chrono::milliseconds(50);
+    Duration longest_pause = std::chrono::seconds(10);
+  };
+
+  // `backbone`: read-only descriptors; it outlives this.
+  ProcessEngineLoop(Options options, const Backbone& backbone, const Clock& clock,
+                    std::function<void()> wake);
+  ~ProcessEngineLoop() override;  // stops
+  ProcessEngineLoop(const ProcessEngineLoop&) = delete;
+  ProcessEngineLoop& operator=(const ProcessEngineLoop&) = delete;
+
+  void start();
+  // Ends the process and the thread. Unfinished choices end with kCancelled. A second call does
+  // nothing.
+  void stop();
+
+  // REQUIRES: the request names the function's adapter, by its index.
+  // kUnsupported also for requests that no frame can express (check_sendable).
+  Status submit(Request request) override;
+  void cancel(RequestId id) override;
+  void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
+  void ask_progress() override;
+  void take(OutputBatch& batch) override;
+  std::int32_t max_requests() const override;
+  EngineState state() const override;
+  std::optional<Error> failure() const override;
+  std::int32_t unfinished_requests() const override;
+
+  // The process that is ready; nothing between two processes.
+  std::optional<pid_t> ready_process() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,193 @@
+#include "function/run_function.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "backbone/backbone.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/urgent_work.h"
+#include "engine/backbone_loader.h"
+#include "function/frame_socket.h"
+#include "function/frames.h"
+#include "sandbox/enter.h"
+#include "server/threaded_engine_loop.h"
+
+namespace sluice {
+namespace {
+
+class Function {
+ public:
+  explicit Function(const MakeFunctionDevice& make_device)
+      : make_device_(make_device),
+        socket_(FileDescriptor(FunctionDescriptors::kSocket)),
+        backbone_{FileDescriptor(FunctionDescriptors::kBackbone),
+                  FileDescriptor(FunctionDescriptors::kManifest)},
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  ~Function() {
+    if (loop_) loop_->stop();
+  }
+
+  // Until the server closes the socket.
+  Status run(const SandboxReport& report) {
+    StateFrame hello;
+    for (std::size_t i = 0; i < kLayerCount; ++i) {
+      if (const LayerState* layer = report.find(static_cast<Layer>(i))) {
+        hello.layers.push_back(*layer);
+      }
+    }
+    RETURN_IF_ERROR(send(FromFunction(std::move(hello))));
+    for (bool open = true; open;) {
+      RETURN_IF_ERROR(wait());
+      ASSIGN_OR_RETURN(open, socket_.receive());
+      RETURN_IF_ERROR(handle_frames());
+      RETURN_IF_ERROR(report_outputs());
+      RETURN_IF_ERROR(socket_.send());
+    }
+    return {};
+  }
+
+ private:
+  Status wait() const {
+    pollfd polled[2] = {{socket_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (socket_.has_queued()) polled[0].events |= POLLOUT;
+    if (poll(polled, 2, -1) >= 0 || errno == EINTR) return {};
+    return unavailable(fmt::format("poll: {}", std::strerror(errno)));
+  }
+
+  Status send(const FromFunction& message) {
+    ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
+    socket_.queue(std::move(frame));
+    return socket_.send();
+  }
+
+  Status handle_frames() {
+    for (;;) {
+      ASSIGN_OR_RETURN(const auto body, socket_.next());
+      if (!body) return {};
+      ASSIGN_OR_RETURN(ToFunction message, decode_to_function(*body));
+      if (const auto* start_frame = std::get_if<StartFrame>(&message)) {
+        if (loop_) return invalid_argument("a function was started twice");
+        if (start_frame->has_adapter) adapter_.emplace(FunctionDescriptors::kAdapter);
+        start(*start_frame);
+      } else if (!loop_) {
+        return invalid_argument("a function got a request before its start");
+      } else {
+        RETURN_IF_ERROR(handle(std::move(message)));
+      }
+    }
+  }
+
+  void start(const StartFrame& frame) {
+    loop_.emplace(ThreadedEngineLoop::Options{frame.max_requests}, clock_, [this] { wake(); });
+    loop_->start([this, frame]() -> Result<std::unique_ptr<Engine>> {
+      EngineOptions options;
+      options.kv_cache_memory = frame.kv_bytes;
+      // Growth would ask the system for its free memory. Pages are supplied as they are written.
+      options.kv_backing = KvBacking::kAtStart;
+      options.max_num_seqs = frame.max_num_seqs;
+      options.token_budget = frame.token_budget;
+      options.block_size = frame.block_size;
+      options.scheduler = frame.scheduler;
+      pool_ = std::make_unique<ThreadPool>(frame.threads, &outputs_wait_);
+      ASSIGN_OR_RETURN(device_, make_device_(*pool_));
+      StartupTimeline timeline(clock_);
+      ASSIGN_OR_RETURN(LoadedEngine loaded,
+                       load_engine_on_backbone(backbone_, options, *device_, *pool_, clock_,
+                                               timeline, adapter_ ? &*adapter_ : nullptr));
+      return std::move(loaded.engine);
+    });
+  }
+
+  Status handle(ToFunction message) {
+    if (auto* request = std::get_if<Request>(&message)) {
+      const RequestId id = request->id;
+      if (adapter_) request->adapter = 0;  // the only one in the engine's table
+      if (auto status = loop_->submit(std::move(*request)); !status) {
+        OutputBatch refusal;
+        refusal.refused.push_back({id, std::move(status).error()});
+        return send(FromFunction(std::move(refusal)));
+      }
+    } else if (const auto* cancel = std::get_if<CancelFrame>(&message)) {
+      loop_->cancel(cancel->request);
+    } else if (const auto* end = std::get_if<EndChoiceFrame>(&message)) {
+      loop_->end_choice(end->request, end->choice, end->reason);
+    } else {
+      loop_->ask_progress();
+    }
+    return {};
+  }
+
+  // Outputs go before a change of state, which may end everything.
+  Status report_outputs() {
+    std::uint64_t count = 0;
+    if (!loop_ || read(wake_.get(), &count, sizeof(count)) < 0) return {};
+    const EngineState state = loop_->state();
+    OutputBatch batch;
+    loop_->take(batch);
+    RETURN_IF_ERROR(send(FromFunction(std::move(batch))));
+    mark_outputs({});
+    if (state == state_) return {};
+    state_ = state;
+    StateFrame frame;
+    frame.state = state;
+    if (const auto failure = loop_->failure()) {
+      frame.code = failure->code;
+      frame.message = failure->message;
+    }
+    return send(FromFunction(std::move(frame)));
+  }
+
+  // The threads that compute leave a core to the one that sends. Otherwise a short step's tokens
+  // wait for the end of a time slice, and those of many steps go out together.
+  void mark_outputs(UrgentWork::Mark mark) {
+    const std::lock_guard lock(mark_mutex_);
+    mark_ = std::move(mark);
+  }
+
+  // On the engine's thread.
+  void wake() {
+    mark_outputs(UrgentWork::Mark(&outputs_wait_));
+    const std::uint64_t one = 1;
+    static_cast<void>(write(wake_.get(), &one, sizeof(one)));
+  }
+
+  const MakeFunctionDevice& make_device_;
+  const SystemClock clock_;
+  FrameSocket socket_;
+  Backbone backbone_;
+  std::optional<FileDescriptor> adapter_;  // none: the function computes the base model
+  FileDescriptor wake_;
+  UrgentWork outputs_wait_;
+  std::mutex mark_mutex_;
+  UrgentWork::Mark mark_;  // guarded by `mark_mutex_`
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Device> device_;
+  std::optional<ThreadedEngineLoop> loop_;
+  EngineState state_ = EngineState::kLoading;
+};
+
+}  // namespace
+
+int run_function(const MakeFunctionDevice& make_device) {
+  Function function(make_device);
+  SandboxReport report;
+  Status status = enter_sandbox({}, report);
+  if (status) status = function.run(report);
+  if (status) return 0;
+  log_error("function: " + status.error().message);
+  return 1;
+}
+
+}  // namespace sluice

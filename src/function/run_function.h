@@ -1,0 +1,32 @@
+// The main function of a function process: enters the sandbox, then runs an engine on the backbone
+// for the server at the other end of the socket, until the server closes it.
+//
+// ProcessEngineLoop starts the process with the descriptors below and no other. A file for the
+// standard error is among them, because libraries write there. The process tells its layers before
+// it gets any data of a client; the server decides whether they are enough.
+// Threads: REQUIRES that the process has one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+
+namespace sluice {
+
+struct FunctionDescriptors {
+  static constexpr int kSocket = 0;
+  static constexpr int kBackbone = 1;
+  static constexpr int kErrors = 2;
+  static constexpr int kManifest = 3;
+  static constexpr int kAdapter = 4;  // if StartFrame::has_adapter
+};
+
+using MakeFunctionDevice = std::function<Result<std::unique_ptr<Device>>(ThreadPool& pool)>;
+
+// Returns the exit code: 0 when the server has closed the socket.
+int run_function(const MakeFunctionDevice& make_device);
+
+}  // namespace sluice

@@ -1,0 +1,296 @@
+#include "function/tenant_loops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "function/append_batch.h"
+
+namespace sluice {
+namespace {
+
+// How often the thread looks for loops to end when nothing wakes it.
+constexpr Duration kLongestCheck = std::chrono::seconds(1);
+
+void add_totals(const EngineGauges& from, EngineGauges& to) {
+  to.prefix_queried_tokens += from.prefix_queried_tokens;
+  to.prefix_hit_tokens += from.prefix_hit_tokens;
+  EngineStats& sum = to.totals;
+  const EngineStats& more = from.totals;
+  sum.steps += more.steps;
+  sum.computed_tokens += more.computed_tokens;
+  sum.preemptions += more.preemptions;
+  sum.adapter_loads += more.adapter_loads;
+  sum.device.busy += more.device.busy;
+  sum.device.idle += more.device.idle;
+  sum.computed += more.computed;
+  sum.prefill_tokens += more.prefill_tokens;
+  sum.decode_tokens += more.decode_tokens;
+}
+
+void add_gauges(const EngineGauges& from, EngineGauges& to) {
+  to.running += from.running;
+  to.waiting += from.waiting;
+  to.kv_blocks += from.kv_blocks;
+  to.kv_blocks_used += from.kv_blocks_used;
+  to.kv_blocks_cached += from.kv_blocks_cached;
+  add_totals(from, to);
+}
+
+}  // namespace
+
+TenantLoops::TenantLoops(Options options, const Clock& clock, std::function<void()> wake)
+    : options_(options), clock_(clock), wake_(std::move(wake)) {}
+
+TenantLoops::~TenantLoops() { stop(); }
+
+void TenantLoops::start(std::function<Result<MakeLoop>()> load) {
+  thread_ = std::thread([this, load = std::move(load)] { run(load); });
+}
+
+void TenantLoops::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  news_.notify_all();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  // Loops take the lock when they wake, so they end without it.
+  Functions functions;
+  std::unique_ptr<EngineLoop> spare;
+  {
+    const std::lock_guard lock(mutex_);
+    functions.swap(functions_);
+    spare.swap(spare_);
+    pending_.clear();
+    if (state_ != EngineState::kFailed) state_ = EngineState::kStopped;
+  }
+  functions.clear();
+  spare.reset();
+  wake_();
+}
+
+void TenantLoops::run(const std::function<Result<MakeLoop>()>& load) {
+  if (Status status = make_spare(load); !status) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(status).error();
+    state_ = EngineState::kFailed;
+  } else {
+    const std::lock_guard lock(mutex_);
+    if (state_ == EngineState::kLoading) state_ = EngineState::kReady;
+  }
+  wake_();
+  const auto check = std::min(kLongestCheck, options_.idle);
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    end_unused(clock_.now());
+    auto ending = std::exchange(ending_, {});
+    if (!ending.empty()) {
+      lock.unlock();
+      ending.clear();
+      wake_();
+      lock.lock();
+    }
+    if (!stopping_ && !woken_) news_.wait_for(lock, check);
+    woken_ = false;
+  }
+}
+
+// Returns once the spare loop is ready, or with the reason why it will never be.
+Status TenantLoops::make_spare(const std::function<Result<MakeLoop>()>& load) {
+  ASSIGN_OR_RETURN(MakeLoop make, load());
+  auto spare = make(-1, [this] { loop_woke(); });
+  std::unique_lock lock(mutex_);
+  make_ = std::move(make);
+  spare_ = std::move(spare);
+  news_.wait(lock, [&] { return stopping_ || spare_->state() != EngineState::kLoading; });
+  if (spare_->state() != EngineState::kFailed) return {};
+  const auto failure = spare_->failure();
+  return failure ? *failure : internal_error("a function has failed without a reason");
+}
+
+void TenantLoops::loop_woke() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  news_.notify_all();
+  wake_();
+}
+
+// A spare loop that fails later is no tenant's: the first one makes its own.
+void TenantLoops::end_unused(TimePoint now) {
+  if (spare_ && state_ == EngineState::kReady && spare_->state() == EngineState::kFailed) {
+    ending_.push_back(std::move(spare_));
+  }
+  for (auto it = functions_.begin(); it != functions_.end();) {
+    Function& function = it->second;
+    const bool used = function.loop->unfinished_requests() > 0;
+    if (used) function.last_use = now;
+    const bool unused = !used && now - function.last_use >= options_.idle;
+    it = unused || has_failed(function) ? retire(it) : std::next(it);
+  }
+}
+
+// Not before it has reported the ends of its requests.
+bool TenantLoops::has_failed(const Function& function) {
+  return function.loop->state() == EngineState::kFailed &&
+         function.loop->unfinished_requests() == 0;
+}
+
+// Keeps all that the loop has reported.
+TenantLoops::Functions::iterator TenantLoops::retire(Functions::iterator function) {
+  collect(function->second);
+  add_totals(function->second.gauges, ended_);
+  ending_.push_back(std::move(function->second.loop));
+  return functions_.erase(function);
+}
+
+void TenantLoops::collect(Function& function) {
+  function.loop->take(scratch_);
+  // The totals of a new process begin at zero.
+  if (scratch_.gauges.totals.steps < function.gauges.totals.steps) {
+    add_totals(function.gauges, ended_);
+  }
+  function.gauges = scratch_.gauges;
+  if (std::exchange(scratch_.has_progress, false) && std::exchange(function.asked, false)) {
+    progress_.insert(progress_.end(), scratch_.progress.begin(), scratch_.progress.end());
+  }
+  append_batch(std::move(scratch_), pending_);
+}
+
+// The spare loop counts, unless this call gets it.
+bool TenantLoops::is_full(const Key& key) const {
+  const bool spare_waits = spare_ != nullptr && key.adapter >= 0;
+  return functions_.size() + (spare_waits ? 1U : 0U) >=
+         static_cast<std::size_t>(options_.max_loops);
+}
+
+// For one more loop of `tenant`.
+bool TenantLoops::make_room(const std::string& tenant) {
+  std::map<std::string_view, std::int32_t> counts;
+  for (const auto& [key, function] : functions_) ++counts[key.tenant];
+  const std::int32_t wanted = ++counts[tenant];
+  auto victim = functions_.end();
+  std::int32_t most = 0;
+  for (auto it = functions_.begin(); it != functions_.end(); ++it) {
+    const Function& function = it->second;
+    const std::int32_t count = counts[it->first.tenant];
+    if (function.loop->unfinished_requests() > 0 || count < std::max(wanted, most)) continue;
+    if (count == most && function.last_use >= victim->second.last_use) continue;
+    victim = it;
+    most = count;
+  }
+  if (victim == functions_.end()) return false;
+  retire(victim);
+  woken_ = true;
+  news_.notify_all();
+  return true;
+}
+
+Result<TenantLoops::Function*> TenantLoops::function_of(const Key& key) {
+  const auto found = functions_.find(key);
+  if (found != functions_.end() && !has_failed(found->second)) return &found->second;
+  if (found != functions_.end()) retire(found);
+  if (is_full(key) && spare_) {
+    ending_.push_back(std::move(spare_));
+    woken_ = true;
+    news_.notify_all();
+  }
+  if (is_full(key) && !make_room(key.tenant)) {
+    return resource_exhausted(
+        fmt::format("there are {} function processes, and none is idle that this call may replace; "
+                    "try again later, or start the server with a larger --max-functions",
+                    options_.max_loops));
+  }
+  Function& function = functions_[key];
+  function.loop =
+      spare_ && key.adapter < 0 ? std::move(spare_) : make_(key.adapter, [this] { loop_woke(); });
+  // A loop wakes once for all that is not taken, and nothing took from the spare one.
+  collect(function);
+  return &function;
+}
+
+Status TenantLoops::submit(Request request) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != EngineState::kReady) {
+    return unavailable("no function process can start: the server loads, has failed or stops");
+  }
+  const std::int32_t unfinished = count_unfinished();
+  if (unfinished >= options_.max_requests) {
+    return resource_exhausted(fmt::format("the queue is full: {} requests run or wait, at most {}",
+                                          unfinished, options_.max_requests));
+  }
+  ASSIGN_OR_RETURN(
+      Function* const function,
+      function_of({options_.by_key ? request.client_key : std::string(), request.adapter}));
+  function->last_use = clock_.now();
+  return function->loop->submit(std::move(request));
+}
+
+// A loop ignores what it does not have.
+void TenantLoops::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, function] : functions_) function.loop->cancel(id);
+}
+
+void TenantLoops::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, function] : functions_) function.loop->end_choice(id, choice, reason);
+}
+
+void TenantLoops::ask_progress() {
+  {
+    const std::lock_guard lock(mutex_);
+    progress_wanted_ = true;
+    progress_.clear();
+    for (auto& [key, function] : functions_) {
+      if (function.loop->state() != EngineState::kReady) continue;
+      function.asked = true;
+      function.loop->ask_progress();
+    }
+  }
+  wake_();  // no loop may answer
+}
+
+void TenantLoops::take(OutputBatch& batch) {
+  batch.clear();
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, function] : functions_) collect(function);
+  std::swap(batch, pending_);
+  batch.gauges = ended_;
+  for (const auto& [key, function] : functions_) add_gauges(function.gauges, batch.gauges);
+  const bool asked =
+      std::ranges::any_of(functions_, [](const auto& one) { return one.second.asked; });
+  if (asked || !progress_wanted_) return;
+  progress_wanted_ = false;
+  batch.has_progress = true;
+  batch.progress = std::exchange(progress_, {});
+}
+
+EngineState TenantLoops::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+std::optional<Error> TenantLoops::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::int32_t TenantLoops::unfinished_requests() const {
+  const std::lock_guard lock(mutex_);
+  return count_unfinished();
+}
+
+std::int32_t TenantLoops::count_unfinished() const {
+  std::int32_t sum = 0;
+  for (const auto& [key, function] : functions_) sum += function.loop->unfinished_requests();
+  return sum;
+}
+
+}  // namespace sluice

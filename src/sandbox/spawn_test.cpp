@@ -1,0 +1,160 @@
+// Attacks from inside the sandbox, each by a process of its own, as root and as an ordinary user,
+// with all layers and again without the system-call filter, so that the layers below it are shown
+// to hold alone.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/shared_memory.h"
+#include "sandbox/spawn.h"
+#include "tests/support/sanitized.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kAttackFailed = 10;  // the exit codes of attack.cpp
+constexpr std::size_t kBytes = 4096;
+
+struct Outcome {
+  int status = -1;  // of waitpid
+  std::string child_missing;
+  SandboxReport parent;
+};
+
+SandboxOptions limits(std::vector<Layer> without) {
+  SandboxOptions options;
+  // Sanitizers reserve terabytes of addresses, which RLIMIT_DATA counts.
+  options.memory_bytes = kSanitized ? std::uint64_t{1} << 46 : std::uint64_t{64} << 20;
+  options.max_tasks = 16;
+  options.without = std::move(without);
+  return options;
+}
+
+// Read-only, sealed memory that begins with 'w', as a backbone would be.
+FileDescriptor sealed_memory() {
+  FileDescriptor memory = *create_shared_memory("backbone", kBytes);
+  EXPECT_EQ(write(memory.get(), "weights", 7), 7);
+  EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
+  EXPECT_EQ(fchmod(memory.get(), 0400), 0);
+  return *read_only_descriptor(memory.get());
+}
+
+Result<Outcome> attack(const std::string& name, std::vector<Layer> without) {
+  const FileDescriptor memory = sealed_memory();
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  std::vector<std::string> command = {SLUICE_SANDBOX_ATTACK, name, fmt::format("{}", getpid())};
+  for (const Layer layer : without) command.push_back(fmt::format("{}", static_cast<int>(layer)));
+  ASSIGN_OR_RETURN(SandboxedProcess process,
+                   spawn_sandboxed(command, {writer.get(), writer.get(), memory.get()},
+                                   limits(std::move(without))));
+  writer.close();
+  Outcome outcome;
+  outcome.parent = process.report();
+  outcome.status = process.wait();
+  char text[4096];
+  const ssize_t size = read(reader.get(), text, sizeof(text));
+  if (size > 0) outcome.child_missing.assign(text, static_cast<std::size_t>(size));
+  return outcome;
+}
+
+// The attack returned an error, or the kernel killed the process for it. The ordinary work of
+// "none" must end by itself: no layer may kill it.
+bool attack_failed(const std::string& name, int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == kAttackFailed;
+  if (name == "none") return false;
+  return WIFSIGNALED(status) && (WTERMSIG(status) == SIGSYS || WTERMSIG(status) == SIGKILL);
+}
+
+class Sandbox : public testing::TestWithParam<std::string> {};
+
+void expect_failure(const std::string& name, const std::vector<Layer>& without) {
+  const Result<Outcome> outcome = attack(name, without);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  if (!outcome->parent.active(Layer::kProcesses)) {
+    GTEST_SKIP() << "no new namespaces here: " << outcome->parent.missing();
+  }
+  if (name == "memory" && (kSanitized || !outcome->parent.active(Layer::kMemoryLimit))) {
+    GTEST_SKIP() << "no memory limit here: " << outcome->parent.missing();
+  }
+  EXPECT_TRUE(attack_failed(name, outcome->status))
+      << fmt::format("status {:#x}; missing: {}", outcome->status, outcome->child_missing);
+}
+
+TEST_P(Sandbox, StopsTheAttack) { expect_failure(GetParam(), {}); }
+
+TEST_P(Sandbox, StopsTheAttackWithoutTheSystemCallFilter) {
+  if (GetParam() == "code" || GetParam() == "mount") {
+    GTEST_SKIP() << "only the system-call filter stops it";
+  }
+  expect_failure(GetParam(), {Layer::kSystemCalls});
+}
+
+// A process changes its user for good, so a child of the test does it.
+TEST_P(Sandbox, StopsTheAttackOfAnOrdinaryUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "the other cases ran as an ordinary user";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(1);
+    // Access to its own /proc, as a process has that began as this user.
+    if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0) _exit(1);
+    if (access(SLUICE_SANDBOX_ATTACK, X_OK) != 0) _exit(77);
+    const Result<Outcome> outcome = attack(GetParam(), {});
+    if (!outcome) {
+      fmt::print(stderr, "{}\n", outcome.error().message);
+      _exit(2);
+    }
+    if (GetParam() == "memory" && kSanitized) _exit(77);
+    if (!outcome->parent.active(Layer::kProcesses)) _exit(77);
+    if (!attack_failed(GetParam(), outcome->status)) {
+      fmt::print(stderr, "status {:#x}; missing: {}\n", outcome->status, outcome->child_missing);
+      _exit(3);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "an ordinary user cannot run this case here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Attacks, Sandbox,
+                         testing::Values("none", "open", "create", "exec", "connect", "ptrace",
+                                         "process_vm_readv", "pidfd_getfd", "kill", "fork",
+                                         "memory", "descriptors", "code", "mount", "map_writable",
+                                         "mprotect", "write", "reopen", "punch", "remove",
+                                         "truncate", "seal"),
+                         [](const auto& attempt) { return attempt.param; });
+
+TEST(SandboxSpawn, ReportsEveryLayerThatIsLeftOut) {
+  const Result<Outcome> outcome = attack("none", {Layer::kSystemCalls, Layer::kCpuLimit});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_NE(outcome->child_missing.find("seccomp filter (left out by the options)"),
+            std::string::npos)
+      << outcome->child_missing;
+  EXPECT_FALSE(outcome->parent.active(Layer::kCpuLimit));
+  EXPECT_FALSE(outcome->parent.complete());
+}
+
+TEST(SandboxSpawn, NamesTheMissingProgram) {
+  const Result<SandboxedProcess> process = spawn_sandboxed({"/nonexistent"}, {}, {});
+  ASSERT_FALSE(process);
+  EXPECT_EQ(process.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(process.error().message.find("/nonexistent"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
