@@ -4,9 +4,11 @@ namespace sluice {
 
 BlockPool::BlockPool(std::int32_t num_blocks, std::int32_t max_blocks) {
   CHECK(num_blocks >= 1 && num_blocks <= max_blocks);
-  next_.assign(index(max_blocks), kNullBlock);
-  previous_.assign(index(max_blocks), kNullBlock);
+  next_.assign(index(max_blocks) + 1, kNullBlock);
+  previous_.assign(index(max_blocks) + 1, kNullBlock);
   ref_counts_.assign(index(max_blocks), 0);
+  next_[kNullBlock] = middle_end();
+  previous_[kNullBlock] = middle_end();
   set_end(num_blocks);
 }
 
@@ -42,11 +44,21 @@ void BlockPool::add_ref(BlockId id) {
   unlink(id);
 }
 
+// The block, mark or null block that a block given back in this order follows.
+BlockId BlockPool::place_for(ReuseOrder order) const {
+  switch (order) {
+    case ReuseOrder::kFirst: break;
+    case ReuseOrder::kMiddle: return previous_[index(middle_end())];
+    case ReuseOrder::kLast: return previous_[kNullBlock];
+  }
+  return kNullBlock;
+}
+
 bool BlockPool::release(BlockId id, ReuseOrder order) {
   CHECK(id > kNullBlock && id < max_blocks() && ref_counts_[index(id)] > 0);
   if (--ref_counts_[index(id)] > 0) return false;
   if (id < num_blocks_) {
-    link_after(order == ReuseOrder::kFirst ? kNullBlock : previous_[kNullBlock], id);
+    link_after(place_for(order), id);
   } else {
     --num_above_;
   }
@@ -91,13 +103,20 @@ BlockId BlockPool::move(BlockId from) {
 void BlockPool::check_integrity() const {
   std::int32_t listed = 0;
   BlockId before = kNullBlock;
-  for (BlockId id = front(); id != kNullBlock; id = next_[index(id)]) {
-    CHECK(id > kNullBlock && id < num_blocks_);
-    CHECK(ref_counts_[index(id)] == 0);
+  bool marked = false;
+  for (BlockId id = next_[kNullBlock]; id != kNullBlock; id = next_[index(id)]) {
     CHECK(previous_[index(id)] == before);
     before = id;
+    if (id == middle_end()) {
+      CHECK(!marked);
+      marked = true;
+      continue;
+    }
+    CHECK(id > kNullBlock && id < num_blocks_);
+    CHECK(ref_counts_[index(id)] == 0);
     CHECK(++listed <= num_free_);
   }
+  CHECK(marked);
   CHECK(previous_[kNullBlock] == before);
   CHECK(listed == num_free_);
   std::int32_t unheld = 0;

@@ -4,7 +4,8 @@
 //
 // The free list is doubly linked through arrays, so taking, giving back and reviving a block in
 // the middle are O(1). Its order is the order of reuse: blocks without cached content first, then
-// cached blocks, least recently used first.
+// cached blocks that a tier has a copy of, then the other cached blocks; both least recently used
+// first.
 //
 // Blocks in service are those below num_blocks(). The pool never hands out blocks at or above it.
 // After set_end() has lowered num_blocks(), some blocks above it may still be held (num_above()).
@@ -23,7 +24,11 @@ using BlockId = std::int32_t;
 inline constexpr BlockId kNullBlock = 0;
 
 // The place of a block in the order of reuse when its last holder leaves.
-enum class ReuseOrder : std::uint8_t { kFirst, kLast };
+enum class ReuseOrder : std::uint8_t {
+  kFirst,   // not cached
+  kMiddle,  // cached, with a copy in a tier
+  kLast,    // cached
+};
 
 class BlockPool {
  public:
@@ -38,7 +43,10 @@ class BlockPool {
   std::int32_t ref_count(BlockId id) const { return ref_counts_[index(id)]; }
 
   // The next free block to be taken. REQUIRES: num_free() > 0.
-  BlockId front() const { return next_[kNullBlock]; }
+  BlockId front() const {
+    const BlockId first = next_[kNullBlock];
+    return first == middle_end() ? next_[index(first)] : first;
+  }
   // Takes front(): reference count 1. REQUIRES: num_free() > 0.
   BlockId take();
   // Adds a holder; a free block leaves the free list.
@@ -61,6 +69,9 @@ class BlockPool {
 
  private:
   static std::size_t index(BlockId id) { return static_cast<std::size_t>(id); }
+  // A mark in the ring, no block: all before it are kFirst or kMiddle.
+  BlockId middle_end() const { return max_blocks(); }
+  BlockId place_for(ReuseOrder order) const;
   void link_after(BlockId position, BlockId id);
   void unlink(BlockId id);
 

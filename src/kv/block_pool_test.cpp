@@ -131,5 +131,19 @@ TEST(BlockPool, RandomOperationsKeepTheCounts) {
   }
 }
 
+TEST(BlockPool, BlocksWithACopyAreReusedBeforeTheOtherCachedOnes) {
+  BlockPool pool(6, 6);
+  for (BlockId id = 1; id <= 5; ++id) ASSERT_EQ(pool.take(), id);
+  pool.release(1, ReuseOrder::kLast);
+  pool.release(2, ReuseOrder::kMiddle);
+  pool.release(3, ReuseOrder::kMiddle);
+  pool.release(4, ReuseOrder::kFirst);
+  pool.release(5, ReuseOrder::kLast);
+  pool.check_integrity();
+  for (const BlockId id : {4, 2, 3, 1, 5}) EXPECT_EQ(pool.take(), id);
+  EXPECT_EQ(pool.num_free(), 0);
+  pool.check_integrity();
+}
+
 }  // namespace
 }  // namespace sluice

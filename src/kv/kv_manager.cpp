@@ -13,6 +13,8 @@ KvOptions checked(KvOptions options) {
   CHECK(options.block_size > 0 && !options.group_windows.empty());
   CHECK(options.num_blocks >= 1 && options.num_blocks <= options.max_blocks);
   CHECK(options.chunk_blocks >= 0);
+  CHECK(options.tier_pages >= 0 &&
+        (options.tier_pages == 0 || options.prefix_caching == PrefixCaching::kOn));
   CHECK(options.max_num_seqs > 0 && options.max_model_len > 0 && options.max_query_len > 0);
   return options;
 }
@@ -24,7 +26,8 @@ KvManager::KvManager(const KvOptions& options)
       num_groups_(static_cast<std::int32_t>(options_.group_windows.size())),
       max_blocks_per_seq_(blocks_for(options_.max_model_len)),
       pool_(options_.num_blocks, options_.max_blocks),
-      cache_(options_.max_blocks) {
+      cache_(options_.max_blocks),
+      tier_(options_.tier_pages) {
   const std::size_t slots = index(options_.max_num_seqs);
   const std::size_t slot_groups = slots * index(num_groups_);
   tables_.assign(slot_groups * index(max_blocks_per_seq_), kNullBlock);
@@ -34,6 +37,11 @@ KvManager::KvManager(const KvOptions& options)
   published_.assign(slots, 0);
   first_held_.assign(slot_groups, 0);
   promised_.assign(slot_groups, 0);
+  if (has_tier()) {
+    paging_.assign(index(options_.max_blocks), 0);
+    in_line_.assign(index(options_.max_blocks), 0);
+    unsaved_.assign(index(options_.max_blocks), kNullBlock);
+  }
   if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
 }
 
@@ -283,7 +291,9 @@ BlockId KvManager::take_block(std::int32_t slot, std::int32_t group) {
 
 bool KvManager::give_back(BlockId id) {
   const bool named = cache_.holds(id);
-  const bool freed = pool_.release(id, named ? ReuseOrder::kLast : ReuseOrder::kFirst);
+  ReuseOrder order = named ? ReuseOrder::kLast : ReuseOrder::kFirst;
+  if (named && has_tier() && pool_.ref_count(id) == 1) order = note_unused(id);
+  const bool freed = pool_.release(id, order);
   if (!named || !freed) return freed;
   if (id < pool_.num_blocks()) {
     ++free_cached_;
@@ -333,7 +343,12 @@ void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
 void KvManager::forget(std::int32_t slot) {
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     for (const BlockId id : table(slot, g)) {
-      if (cache_.holds(id)) drop_name(id);
+      if (!cache_.holds(id)) continue;
+      if (has_tier()) {
+        const std::int32_t page = tier_.forget(cache_.name(id), cache_.group(id));
+        if (page != TierIndex::kNoPage) wrong_pages_.push_back(page);
+      }
+      drop_name(id);
     }
   }
 }
@@ -387,6 +402,8 @@ void KvManager::drop_cached() {
 BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes) {
   if (id < pool_.num_blocks()) return id;
   if (moved_to_[index(id)] != kNullBlock) return moved_to_[index(id)];
+  // A transfer that is under way names the block.
+  if (has_tier() && paging_[index(id)] > 0) return id;
   if (moves_left == 0) return id;
   --moves_left;
   const BlockId to = pool_.front();

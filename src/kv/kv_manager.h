@@ -15,9 +15,14 @@
 // Blocks of warm prompts are held: from the moment they are computed or adopted they count as used
 // and are not evicted. The scheduler ends all holds when a sequence could otherwise not run.
 //
+// A tier below (tier_index.h) keeps copies of named blocks. When the last holder of a named block
+// leaves, the block joins a line of blocks to save, unless the tier has a copy; it may be taken
+// before its turn comes. Names are found in both places: begin_loads() takes blocks for those that
+// are only below. A block that is being loaded or saved is held until the end of its transfer.
+//
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
-// Allocation: none after construction, except hold(). "Not enough blocks" is a value, never an
-// error.
+// Allocation: none after construction, except hold(), and forget() with a tier. "Not enough blocks"
+// is a value, never an error.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +35,9 @@
 #include "kv/block_changes.h"
 #include "kv/block_pool.h"
 #include "kv/held_blocks.h"
+#include "kv/paged_block.h"
 #include "kv/prefix_cache.h"
+#include "kv/tier_index.h"
 
 namespace sluice {
 
@@ -49,6 +56,8 @@ struct KvOptions {
   // Blocks in one chunk of memory: KV memory grows and shrinks by whole chunks, or to max_blocks.
   // 0: the size is fixed.
   std::int32_t chunk_blocks = 0;
+  // Pages of the tier below; 0: there is none.
+  std::int32_t tier_pages = 0;
 };
 
 // Sums since the start over admissions with hashes, including admissions after a preemption.
@@ -62,6 +71,12 @@ struct Headroom {
   std::int32_t blocks = 0;  // unpromised free blocks that stay for running sequences
   // Cached blocks are not evicted and do not count as free: memory can grow instead.
   bool spare_cached = false;
+};
+
+enum class LoadStart : std::uint8_t {
+  kStarted,
+  kUnderWay,  // another load brings a wanted block
+  kNoMemory,
 };
 
 // A block of a prompt: the block's index in the prompt, its group of layers, and its id (null: it
@@ -144,7 +159,8 @@ class KvManager {
   // REQUIRES: the contents are final.
   void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed);
 
-  // Removes the names of a slot's blocks, because their contents are wrong.
+  // Removes the names of a slot's blocks, in memory and in the tier, because their contents are
+  // wrong.
   void forget(std::int32_t slot);
 
   // Empties the slot. Its named blocks stay in the prefix cache until they are reused, the last
@@ -185,6 +201,33 @@ class KvManager {
   bool release_holds();
   std::int32_t num_pinned_blocks() const;  // held now by hold()
 
+  const TierIndex& tier() const { return tier_; }
+  // A block that the tier had when it was opened; called in the order of last use.
+  void restore_page(std::int32_t page, Hash128 name, std::int32_t group);
+  // match(), with the blocks that only the tier has.
+  std::int32_t match_with_tier(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
+  // Takes blocks for those blocks of the first `tokens` tokens that only the tier has, and holds
+  // those that are in memory (without a page). Appends all of them to `blocks`; the caller ends
+  // each load, and when all have ended lets go of each block, the last one first. Without kStarted
+  // nothing has changed. REQUIRES: match_with_tier() gave `tokens`.
+  LoadStart begin_loads(std::span<const Hash128> hashes, std::int32_t tokens, Headroom headroom,
+                        std::vector<PagedBlock>& blocks);
+  // The block gets its name when the load has succeeded. REQUIRES: it has a page.
+  void end_load(const PagedBlock& block, bool loaded);
+  void let_go(const PagedBlock& block);
+  // The next block to save, which is held until end_save(). Nothing: there is none, or all blocks
+  // or pages are in use.
+  std::optional<PagedBlock> begin_save();
+  void end_save(const PagedBlock& block, bool saved);
+  // Appends the pages whose contents must be erased because they are wrong: forget() was called for
+  // their blocks. Each is reported once, when nothing is under way for it.
+  void take_wrong_pages(std::vector<std::int32_t>& pages);
+  bool has_wrong_pages() const { return !wrong_pages_.empty(); }
+  // Blocks in line to be saved, at most; some may be in use again.
+  std::int32_t num_unsaved() const { return unsaved_size_; }
+  // Holds by loads and saves.
+  std::int32_t num_paging() const { return num_paging_; }
+
   // CHECKs: reference counts equal table entries, free + used = all, promises are covered, the
   // hash table agrees with the blocks, no block in two states, no cached free block out of service.
   // Linear in the number of blocks.
@@ -221,6 +264,9 @@ class KvManager {
   void drop_name(BlockId id);
   void give_name(BlockId id, Hash128 hash, std::int32_t group);
   bool give_back(BlockId id);
+  ReuseOrder note_unused(BlockId id);
+  void hold_for_paging(BlockId id);
+  bool has_tier() const { return tier_.num_pages() > 0; }
   BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);
   void emit(std::int32_t slot, std::int32_t group, std::int32_t first, std::int32_t count,
             BlockChanges& changes);
@@ -244,6 +290,15 @@ class KvManager {
   std::int32_t total_promised_ = 0;
   std::int32_t free_cached_ = 0;  // free blocks that have a name
   std::int32_t last_shortage_ = 0;
+  TierIndex tier_;
+  // With a tier. By block: holds by loads and saves, and whether it is in line to be saved.
+  std::vector<std::int32_t> paging_;
+  std::vector<std::uint8_t> in_line_;
+  std::vector<BlockId> unsaved_;  // the line, a ring
+  std::int32_t unsaved_first_ = 0;
+  std::int32_t unsaved_size_ = 0;
+  std::int32_t num_paging_ = 0;
+  std::vector<std::int32_t> wrong_pages_;
   std::vector<BlockId> moved_to_;  // by block, during move_down(); otherwise null
   PrefixStats prefix_stats_;
 };

@@ -47,6 +47,21 @@ void KvManager::check_integrity() const {
     CHECK(cache_.find(held.name, held.group) == held.block);
     CHECK(group_of[index(held.block)] < 0 || group_of[index(held.block)] == held.group);
   }
+  std::int32_t paging = 0;
+  std::int32_t in_line = 0;
+  for (BlockId id = 0; id < static_cast<BlockId>(paging_.size()); ++id) {
+    CHECK(paging_[index(id)] >= 0);
+    entries_of[index(id)] += paging_[index(id)];
+    paging += paging_[index(id)];
+    in_line += in_line_[index(id)];
+  }
+  CHECK(paging == num_paging_ && in_line == unsaved_size_);
+  for (std::int32_t i = 0; i < unsaved_size_; ++i) {
+    const BlockId id = unsaved_[index((unsaved_first_ + i) % options_.max_blocks)];
+    CHECK(in_line_[index(id)] == 1);
+  }
+  tier_.check_integrity();
+  CHECK(tier_.num_under_way() <= num_paging_);
   CHECK(promised == total_promised_);
   CHECK(num_available_blocks() >= 0);
   std::int32_t free_cached = 0;

@@ -58,21 +58,9 @@ void PrefixCache::move(BlockId from, BlockId to) {
 std::int32_t PrefixCache::match(std::span<const Hash128> hashes, std::int32_t group,
                                 std::int32_t window, std::int32_t block_size,
                                 std::int32_t limit) const {
-  const auto present = [&](std::int32_t block) {
+  return match_blocks(window, block_size, limit, [&](std::int32_t block) {
     return find(hashes[static_cast<std::size_t>(block)], group) != kNullBlock;
-  };
-  if (window == 0) {
-    std::int32_t count = 0;
-    while (count < limit && present(count)) ++count;
-    return count;
-  }
-  // Searches backwards from the end: `end` is a match when all blocks visible from it are cached.
-  std::int32_t end = limit;
-  for (std::int32_t block = limit - 1; block >= 0; --block) {
-    if (block < first_visible_block(end * block_size, window, block_size)) break;
-    if (!present(block)) end = block;
-  }
-  return end;
+  });
 }
 
 void PrefixCache::check_integrity() const {

@@ -35,8 +35,7 @@ class PrefixCache {
   // The name of `from` becomes that of `to`. REQUIRES: `from` has one, `to` has none.
   void move(BlockId from, BlockId to);
 
-  // How many of the first `limit` blocks a sequence may share. In a full-attention group (window 0)
-  // all of them must be cached; in a sliding group only those that the next token can still see.
+  // match_blocks() with the blocks that have a name here.
   std::int32_t match(std::span<const Hash128> hashes, std::int32_t group, std::int32_t window,
                      std::int32_t block_size, std::int32_t limit) const;
 
@@ -61,6 +60,26 @@ class PrefixCache {
 constexpr std::int32_t first_visible_block(std::int32_t position, std::int32_t window,
                                            std::int32_t block_size) {
   return window == 0 || position < window ? 0 : (position - window + 1) / block_size;
+}
+
+// How many of the first `limit` blocks a sequence may share, if `present` says for each whether it
+// is there. In a full-attention group (window 0) all of them must be there; in a sliding group only
+// those that the next token can still see.
+template <class Present>
+std::int32_t match_blocks(std::int32_t window, std::int32_t block_size, std::int32_t limit,
+                          Present present) {
+  if (window == 0) {
+    std::int32_t count = 0;
+    while (count < limit && present(count)) ++count;
+    return count;
+  }
+  // Searches backwards from the end: `end` is a match when all blocks visible from it are there.
+  std::int32_t end = limit;
+  for (std::int32_t block = limit - 1; block >= 0; --block) {
+    if (block < first_visible_block(end * block_size, window, block_size)) break;
+    if (!present(block)) end = block;
+  }
+  return end;
 }
 
 }  // namespace sluice

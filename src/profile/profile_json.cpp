@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "base/json_depth.h"
 #include "profile/machine_profile.h"
 
@@ -245,8 +246,7 @@ std::string profile_to_json(const MachineProfile& profile) {
                                {"largest", e.largest},
                                {"p90_too_short", e.p90_too_short}}},
                              {"points", std::move(points)}};
-  // A name that is not UTF-8 must not end in an exception.
-  return root.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return dump_json(root, 1) + "\n";
 }
 
 Result<MachineProfile> parse_profile(std::string_view text, std::string_view file) {
@@ -255,7 +255,7 @@ Result<MachineProfile> parse_profile(std::string_view text, std::string_view fil
   if (json_deeper_than(text, kDepth)) {
     return invalid_argument(fmt::format("{}: is nested deeper than a profile is", name));
   }
-  const json root = json::parse(text, nullptr, false);
+  const json root = parse_json(text);
   if (!root.is_object()) return invalid_argument(fmt::format("{}: is not a JSON object", name));
   Fields f(root, name + ": ");
   if (f.text("format") != kFormat) f.fail("format", fmt::format("must be \"{}\"", kFormat));

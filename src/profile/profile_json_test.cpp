@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "profile/machine_profile.h"
 #include "profile/test_profiles.h"
 
@@ -32,9 +33,9 @@ TEST(ProfileJsonTest, AWrittenProfileIsReadBack) {
 }
 
 void expect_refused(const std::function<void(json&)>& spoil, const char* what) {
-  json root = json::parse(profile_to_json(fitted()));
+  json root = parse_json(profile_to_json(fitted()));
   spoil(root);
-  const auto read = parse_profile(root.dump(), "p.json");
+  const auto read = parse_profile(dump_json(root), "p.json");
   ASSERT_FALSE(read) << what;
   EXPECT_THAT(read.error().message, HasSubstr("p.json: "));
   EXPECT_THAT(read.error().message, HasSubstr(what));

@@ -93,9 +93,16 @@ Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const Re
   return no_budget(profile, load, goal);
 }
 
-Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
-                                            const ReferenceLoad& load, Duration goal) {
-  RETURN_IF_ERROR(choose_token_budget(profile, load, goal));
+PartOfGoal keep_part(const MachineProfile& profile, const ReferenceLoad& load, Duration goal) {
+  for (std::int32_t context = load.context / 2;; context /= 2) {
+    const auto tokens = choose_token_budget(profile, {load.decode_rows, context}, goal);
+    if (tokens) return {*tokens, context};
+    if (context == 0) return {least_step(profile, load), std::nullopt};
+  }
+}
+
+TimeBudgetChoice time_budget_for(const MachineProfile& profile, const ReferenceLoad& load,
+                                 Duration goal) {
   TimeBudgetChoice choice;
   choice.token_budget =
       std::max(largest_step(profile, {1, 0}, 0, goal * 5 / 4), least_step(profile, load));
@@ -106,6 +113,12 @@ Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
   choice.time.min_chunk = least_chunk(profile);
   choice.time.margin = prediction_margin(profile);
   return choice;
+}
+
+Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
+                                            const ReferenceLoad& load, Duration goal) {
+  RETURN_IF_ERROR(choose_token_budget(profile, load, goal));
+  return time_budget_for(profile, load, goal);
 }
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -42,13 +43,27 @@ std::int32_t least_chunk(const MachineProfile& profile);
 Result<std::int32_t> choose_token_budget(const MachineProfile& profile, const ReferenceLoad& load,
                                          Duration goal);
 
+// The part that can be kept of a goal which is too short for the reference load.
+struct PartOfGoal {
+  std::int32_t token_budget = 0;
+  // With contexts of at most this many tokens full steps meet the goal. Absent: no step does.
+  std::optional<std::int32_t> context;
+};
+// The budget for contexts that are halved until a step meets the goal; the smallest budget if none
+// does. It has room for the decodes of the reference load and a chunk in any case.
+PartOfGoal keep_part(const MachineProfile& profile, const ReferenceLoad& load, Duration goal);
+
 // A time budget for the goal. `token_budget` limits the tokens of a step: the largest step that
 // meets the goal without contexts on a machine a quarter faster than predicted.
 struct TimeBudgetChoice {
   TimeBudget time;
   std::int32_t token_budget = 0;
 };
-// kInvalidArgument as above.
+// A goal that is too short for the reference load is kept in lighter steps; the others have the
+// smallest chunk.
+TimeBudgetChoice time_budget_for(const MachineProfile& profile, const ReferenceLoad& load,
+                                 Duration goal);
+// The same; kInvalidArgument for a goal that is too short, as above.
 Result<TimeBudgetChoice> choose_time_budget(const MachineProfile& profile,
                                             const ReferenceLoad& load, Duration goal);
 

@@ -88,6 +88,30 @@ TEST(TokenBudgetTest, AnImpossibleGoalIsRefusedWithTheLeastThatWorks) {
   EXPECT_TRUE(choose_time_budget(profile, load, goal(least)));
 }
 
+TEST(TokenBudgetTest, ShorterContextsKeepAGoalThatIsTooShortForLongOnes) {
+  const MachineProfile profile = exact();
+  const ReferenceLoad load{8, 100'000};
+  const Duration goal = milliseconds(60);
+  ASSERT_FALSE(choose_token_budget(profile, load, goal));
+  const PartOfGoal part = keep_part(profile, load, goal);
+  ASSERT_TRUE(part.context);
+  EXPECT_LT(*part.context, load.context);
+  EXPECT_LE(full_step_ns(profile, {8, *part.context}, part.token_budget), 60e6);
+  EXPECT_FALSE(choose_token_budget(profile, {8, 2 * *part.context + 1}, goal));
+  EXPECT_EQ(time_budget_for(profile, load, goal).time.tbt, goal);
+}
+
+TEST(TokenBudgetTest, AGoalThatNoStepMeetsLeavesTheSmallestSteps) {
+  const MachineProfile profile = exact();
+  const ReferenceLoad load{32, 4096};
+  const PartOfGoal part = keep_part(profile, load, milliseconds(1));
+  EXPECT_FALSE(part.context);
+  EXPECT_EQ(part.token_budget, 32 + least_chunk(profile));
+  const TimeBudgetChoice choice = time_budget_for(profile, load, milliseconds(1));
+  EXPECT_EQ(choice.token_budget, 32 + least_chunk(profile));
+  EXPECT_EQ(choice.time.min_chunk, least_chunk(profile));
+}
+
 TEST(TokenBudgetTest, TheMarginIsWhatPredictionsWereTooShort) {
   MachineProfile profile = exact();
   const ReferenceLoad load{8, 1000};

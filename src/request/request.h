@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash128.h"
 #include "base/token_id.h"
+#include "request/pooling.h"
 #include "request/sampling_params.h"
 
 namespace sluice {
@@ -25,11 +27,18 @@ struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;
   SamplingParams sampling;
+  // Not kNone: the answer is a vector, and the one token that is sampled says that it is there.
+  // REQUIRES: sampling.n is 1; for kMean no block hashes, since tokens whose KV comes from the
+  // prefix cache have no hidden states.
+  Pooling pooling = Pooling::kNone;
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   std::int32_t priority = 0;  // lower runs first, as in vLLM
   std::string client_key;     // the client that `vtc` charges: name of the API key, else `user`
   std::int32_t adapter = -1;  // index in the engine's adapter table; -1 = the base model
+  // Keeps the adapter's content alive, whatever its name stands for meanwhile. Shared: several
+  // requests and the engine's slots use it.
+  std::shared_ptr<const void> adapter_content;
   // Digests of the prompt's full blocks (kv/block_hash.h), computed off the engine's thread.
   // Empty: the prompt neither uses nor fills the prefix cache.
   std::vector<Hash128> block_hashes;

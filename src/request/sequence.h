@@ -23,6 +23,14 @@ using SequenceId = std::uint64_t;
 
 enum class SequenceState : std::uint8_t { kWaiting, kRunning, kFinished };
 
+// Paging: how far a waiting sequence is with blocks that only a tier below memory has.
+enum class Paging : std::uint8_t {
+  kNone,       // has not looked
+  kLoading,    // waits for its loads
+  kFollowing,  // waits for another sequence's loads, then looks again
+  kDone,       // its loads have ended; what is missing is computed
+};
+
 struct Sequence {
   SequenceId id = 0;
   const Request* request = nullptr;  // owned by the engine; outlives the sequence
@@ -43,6 +51,7 @@ struct Sequence {
   FinishReason finish_reason = FinishReason::kNone;
   std::int32_t slot = -1;  // row of the executor's per-sequence state while running, else -1
   std::int32_t num_preemptions = 0;
+  Paging paging = Paging::kNone;
   bool cancel_requested = false;
   FinishReason cancel_reason = FinishReason::kCancelled;
 

@@ -36,6 +36,7 @@
 #include "base/clock.h"
 #include "base/token_id.h"
 #include "kv/block_changes.h"
+#include "kv/paged_block.h"
 #include "request/sequence.h"
 #include "scheduler/transfer.h"
 
@@ -87,7 +88,9 @@ struct BatchPlan {
   std::vector<BlockTableUpdate> table_updates;
   std::vector<std::int32_t> block_ids;
   std::vector<BlockCopy> copies;
-  std::vector<PlanTransfer> transfers;  // started with this plan
+  std::vector<PlanTransfer> transfers;    // started with this plan
+  std::vector<PagedBlock> pages;          // of the transfers that load or save blocks
+  std::vector<std::int32_t> wrong_pages;  // of the tier, to be erased before the transfers
   // 0: unchanged. Otherwise the executor shall back KV memory for this many blocks, the null block
   // included. A refusal is data (ResourceView::kv_growth_failed), never an error.
   std::int32_t kv_blocks = 0;
@@ -103,7 +106,8 @@ struct BatchPlan {
   bool has_rows() const { return !rows.empty(); }
   // Whether the executor has nothing to do.
   bool empty() const {
-    return rows.empty() && transfers.empty() && copies.empty() && kv_blocks == 0;
+    return rows.empty() && transfers.empty() && copies.empty() && wrong_pages.empty() &&
+           kv_blocks == 0;
   }
   void clear() {
     rows.clear();
@@ -115,6 +119,8 @@ struct BatchPlan {
     block_ids.clear();
     copies.clear();
     transfers.clear();
+    pages.clear();
+    wrong_pages.clear();
     kv_blocks = 0;
     preempted.clear();
     ended.clear();

@@ -141,8 +141,9 @@ void Commit::finish_cancelled(std::int32_t slot) {
 void learn_step_time(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
   const bool alone = state.options.micro_batches == 1;
   const TimePoint start = alone ? std::max(plan.planned_at, state.last_end) : plan.planned_at;
-  const StepFeatures features = step_features(plan, state.options.time_budget->predictor.window);
-  state.step_time->observe(features, static_cast<double>((now - start).count()));
+  const std::int32_t window = state.options.time_budget->window();
+  const auto took = static_cast<double>((now - start).count());
+  state.step_time->observe(step_features(plan, window), decode_features(plan, window), took);
   state.last_end = now;
 }
 

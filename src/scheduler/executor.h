@@ -41,6 +41,9 @@ struct RowResult {
   // In StepResult::prompt_logprobs: per scored position the prompt's token, then the alternatives.
   std::int32_t first_prompt_logprob = 0;
   std::int32_t num_prompt_logprobs = 0;
+  // In StepResult::embeddings: the prompt's vector, in the row that ends it (Request::pooling).
+  std::int32_t first_embedding = 0;
+  std::int32_t num_embedding = 0;
   bool failed = false;  // logits were not finite; the sequence ends with FinishReason::kError
 };
 
@@ -49,12 +52,14 @@ struct StepResult {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
   std::vector<PromptLogprob> prompt_logprobs;
+  std::vector<float> embeddings;
 
   void clear() {
     rows.clear();
     tokens.clear();
     logprobs.clear();
     prompt_logprobs.clear();
+    embeddings.clear();
   }
 };
 
@@ -102,6 +107,7 @@ class Executor {
   // The ResourceView fields of the same names.
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
+  virtual bool tier_accepts_saves() const { return false; }
 };
 
 }  // namespace sluice

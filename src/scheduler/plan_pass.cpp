@@ -206,6 +206,7 @@ void PlanPass::finish() {
 void PlanPass::end_stuck() {
   if (lacks_memory_ == nullptr || state_.next_committed < state_.next_step) return;
   if (!plan_.empty() || !plan_.preempted.empty() || !plan_.ended.empty()) return;
+  if (state_.pager.busy()) return;  // its transfers will give blocks back
   if (lacks_memory_->state == SequenceState::kRunning) {
     state_.end_running(lacks_memory_->slot, FinishReason::kNoMemory, plan_);
     return;
@@ -362,11 +363,20 @@ bool PlanPass::try_admit(std::size_t position, Reservation reservation) {
   return true;
 }
 
+// Whether blocks of the sequence come from the tier below first. A sibling choice has them all.
+bool PlanPass::waits_for_blocks(Sequence& sequence, Reservation reservation) {
+  if (!state_.pager.has_tier() || sequence.paging != Paging::kNone) return false;
+  if (may_fork(sequence, state_.group_of(sequence))) return false;
+  return state_.pager.load_for(sequence, SchedulerState::known_hashes(sequence),
+                               headroom(reservation), state_.next_transfer, plan_);
+}
+
 bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (!can_admit()) return false;
   const WaitingEntry& entry = state_.waiting.at(position);
   if (entry.order.ticket >= how.before_ticket) return false;
   Sequence& sequence = *entry.sequence;
+  if (waits_for_blocks(sequence, how.reservation)) return false;
   if (how.rows == PromptRows::kWhole && tokens_to_compute(sequence) > tokens_left()) return false;
   if (scores_prompt(sequence) && score_room() == 0) return false;
   if (time_ != nullptr && !time_for(entry)) return false;
@@ -381,7 +391,7 @@ bool PlanPass::admit_next(const Admission& how) {
     while (cursor_ < waiting().size() && passes_over(waiting()[cursor_])) ++cursor_;
     if (cursor_ == waiting().size()) return false;
     if (admit_at(cursor_, how)) return true;
-    if (waiting()[cursor_].sequence != nullptr) return false;
+    if (!passes_over(waiting()[cursor_])) return false;
   }
   return false;
 }
@@ -396,7 +406,7 @@ void PlanPass::admit_choices(const Admission& how) {
   for (std::size_t i = 0; i < waiting().size();) {
     if (!ready(waiting()[i])) {
       ++i;
-    } else if (!admit_at(i, how) && waiting()[i].sequence != nullptr) {
+    } else if (!admit_at(i, how) && !passes_over(waiting()[i])) {
       return;
     }
   }

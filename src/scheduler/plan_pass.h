@@ -124,12 +124,14 @@ class PlanPass {
   // until the token budget is used up. Here the budget limits decodes too.
   void advance_all();
 
-  // Whether admission skips the entry: it is empty, its adapter may not be used now, or it is a
-  // choice of a request (n > 1) whose leader has not computed the prompt. Later entries may be
-  // admitted before it.
+  // Whether admission skips the entry: it is empty, its adapter may not be used now, its blocks are
+  // being loaded from the tier below, or it is a choice of a request (n > 1) whose leader has not
+  // computed the prompt. Later entries may be admitted before it.
   bool passes_over(const WaitingEntry& entry) const {
     if (entry.sequence == nullptr) return true;
     if (entry.adapter >= 0 && !state_.adapters.ready(entry.adapter)) return true;
+    const Paging paging = entry.sequence->paging;
+    if (paging == Paging::kLoading || paging == Paging::kFollowing) return true;
     return waits_for_leader(entry);
   }
 
@@ -141,10 +143,10 @@ class PlanPass {
   }
 
   // Admits one waiting sequence and plans the first row of its prompt. Returns false without a
-  // change when there is no slot, budget, place in the micro-batch or memory. Also returns false
-  // when the sequence needs more memory than there can ever be; then the sequence is ended and its
-  // entry empty.
-  // REQUIRES: !passes_over(waiting()[position]).
+  // change when there is no slot, budget, place in the micro-batch or memory. If the tier below has
+  // blocks of it, starts their loads and returns false; the entry is passed over from then on. Also
+  // returns false when the sequence needs more memory than there can ever be; then the sequence is
+  // ended and its entry empty. REQUIRES: !passes_over(waiting()[position]).
   bool admit_at(std::size_t position, const Admission& how);
 
   // Admits the first waiting sequence that is not passed over. Returns false when there is none or
@@ -192,6 +194,7 @@ class PlanPass {
   TimePoint step_start() const;
   void sum_up_decodes();
   void begin_chunks();
+  void limit_by_decodes();
   std::int32_t chunk_within_time(std::int32_t context, std::int32_t wanted, bool ends_prompt);
   bool time_for(const WaitingEntry& entry);
   PlanRow& append_row(std::int32_t slot, std::int32_t count);
@@ -199,6 +202,7 @@ class PlanPass {
   bool may_fork(const Sequence& sequence, const ChoiceGroup* group) const;
   std::int32_t tokens_to_compute(const Sequence& sequence) const;
   std::int32_t tokens_missing(const Sequence& sequence) const;
+  bool waits_for_blocks(Sequence& sequence, Reservation reservation);
   bool try_admit(std::size_t position, Reservation reservation);
   Headroom headroom(Reservation reservation);
   std::int32_t decode_room();

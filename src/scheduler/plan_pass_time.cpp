@@ -12,7 +12,7 @@ TimePoint PlanPass::step_start() const {
 }
 
 // Rows planned before the first chunk: decodes, and those with guesses.
-void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->predictor.window); }
+void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->window()); }
 
 // Sums up the time of the decodes and the slack of the stream that is due first. A stream whose
 // first token is not known yet (its step is in flight) is due one TBT from now.
@@ -20,6 +20,10 @@ void PlanPass::begin_chunks() {
   chunks_begun_ = true;
   const TimePoint start = step_start();
   limit_ns_ = std::numeric_limits<double>::infinity();
+  if (time_->decode_steps > 0) {
+    limit_by_decodes();
+    return;
+  }
   for (const PlanRow& row : plan_.rows) {
     const Sequence& stream = *set().sequence[at(row.slot)];
     const TimePoint due = stream.output_len() > 0
@@ -28,6 +32,15 @@ void PlanPass::begin_chunks() {
     limit_ns_ = std::min(limit_ns_, time_->limit_ns(due - start) / state_.step_time->margin());
   }
   sum_up_decodes();
+}
+
+// Without a goal, chunks may make the decodes' step longer by a factor. Before anything was
+// measured, the least chunk alone fits.
+void PlanPass::limit_by_decodes() {
+  sum_up_decodes();
+  if (planned_.rows == 0) return;
+  const StepTimeCorrection& times = *state_.step_time;
+  limit_ns_ = times.known() ? times.decode_limit_ns(planned_) / times.margin() : -1;
 }
 
 // The length of the next chunk: at most `wanted` tokens, 0 for no chunk. A chunk shorter than

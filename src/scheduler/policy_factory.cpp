@@ -1,9 +1,9 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "scheduler/policy.h"
 #include "scheduler/policy_vtc.h"
 #include "scheduler/scheduler.h"
@@ -63,7 +63,7 @@ std::vector<std::string_view> policy_names() {
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   const auto found = std::find_if(kPolicies.begin(), kPolicies.end(),
                                   [&](const NamedPolicy& policy) { return policy.name == name; });
-  const std::string known = fmt::format("{}", fmt::join(policy_names(), ", "));
+  const std::string known = join(policy_names(), ", ");
   if (found == kPolicies.end()) {
     return invalid_argument(fmt::format("scheduler '{}' is unknown; use one of: {}", name, known));
   }

@@ -55,7 +55,7 @@ bool VtcPolicy::admit_lines(PlanPass& pass) {
     if (!pass.passes_over(pass.waiting()[position])) {
       if (pass.admit_at(position, {})) {
         charge_prompt(pass, pass.rows().back().slot);
-      } else if (pass.waiting()[position].sequence != nullptr) {
+      } else if (!pass.passes_over(pass.waiting()[position])) {
         fits = false;
         break;
       }

@@ -23,6 +23,8 @@ struct ResourceView {
   // The most KV blocks that this engine may use now, the null block included; lower than
   // KvOptions::max_blocks when memory is lent to others. 0: no such limit.
   std::int32_t kv_limit_blocks = 0;
+  // The tier below takes blocks to save now.
+  bool tier_accepts_saves = false;
 };
 
 }  // namespace sluice

@@ -29,7 +29,9 @@ void reserve(const SchedulerOptions& options, const KvManager& kv, BatchPlan& pl
   plan.table_updates.reserve(seqs * groups * 5);
   plan.block_ids.reserve(2 * blocks);
   plan.copies.reserve(std::max(seqs * groups, std::size_t{KvSizer::kMovesPerPlan}));
-  plan.transfers.reserve(static_cast<std::size_t>(options.adapters.num_slots));
+  const std::size_t paged = kv.tier().num_pages() > 0 ? blocks : 0;
+  plan.transfers.reserve(static_cast<std::size_t>(options.adapters.num_slots) + paged);
+  plan.pages.reserve(paged);
   plan.preempted.reserve(seqs);
   plan.ended.reserve(seqs);
 }
@@ -130,6 +132,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   state_->plan_loads(now, plan);
   policy_->plan(pass);
   pass.finish();
+  state_->pager.plan_saves(resources.tier_accepts_saves, state_->next_transfer, plan);
   if (!plan.has_rows()) return;
   ++state_->next_step;
 }
@@ -147,6 +150,8 @@ std::int32_t Scheduler::num_running() const {
 }
 
 std::optional<TimePoint> Scheduler::wake_at() const { return state_->kv_sizer.wake_at(); }
+
+const PagingStats& Scheduler::paging_stats() const { return state_->pager.stats(); }
 
 void Scheduler::check_integrity() const { state_->check_integrity(); }
 

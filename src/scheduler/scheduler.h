@@ -27,6 +27,7 @@ namespace sluice {
 
 class KvManager;
 class Policy;
+struct PagingStats;
 struct SchedulerState;
 
 struct SchedulerOptions {
@@ -109,6 +110,8 @@ class Scheduler {
   bool has_work() const { return num_waiting() + num_running() > 0; }
   // The latest time for the next plan() call, even without work: to return idle memory.
   std::optional<TimePoint> wake_at() const;
+
+  const PagingStats& paging_stats() const;
 
   // CHECKs every invariant of queues, slots and blocks. For tests, fuzzers and idle time.
   void check_integrity() const;

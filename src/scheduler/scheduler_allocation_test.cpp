@@ -24,6 +24,7 @@ struct Run {
   std::size_t in_flight = 1;
   int steps = 10'000;
   std::int32_t micro_batches = 1;
+  std::int32_t tier_pages = 0;
 };
 
 void expect_no_allocation(const Run& run) {
@@ -37,7 +38,8 @@ void expect_no_allocation(const Run& run) {
                       .block_size = 16,
                       .num_blocks = blocks * static_cast<std::int32_t>(run.windows.size()) + 1,
                       .windows = run.windows,
-                      .micro_batches = run.micro_batches});
+                      .micro_batches = run.micro_batches,
+                      .tier_pages = run.tier_pages});
   std::vector<Sequence*> sequences;
   for (int i = 0; i < 64; ++i) sequences.push_back(&h.add(40, length - 1000));
   std::vector<BatchPlan> plans(in_flight);
@@ -67,6 +69,7 @@ TEST(Allocation, NoneWithTwoStepsInFlight) { expect_no_allocation({.in_flight = 
 TEST(Allocation, NoneWithSlidingGroups) {
   expect_no_allocation({.windows = {0, 512}, .in_flight = 2});
 }
+TEST(Allocation, NoneWithAnIdleTier) { expect_no_allocation({.steps = 1000, .tier_pages = 1000}); }
 TEST(Allocation, NoneUnderAnyPolicy) {
   for (const std::string_view policy : policy_names()) {
     expect_no_allocation({.policy = std::string(policy), .steps = 1000});

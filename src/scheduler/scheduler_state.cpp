@@ -35,6 +35,7 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
       running(static_cast<std::size_t>(scheduler_options.max_num_seqs)),
       kv_sizer(kv_manager, scheduler_options.kv_idle_release),
       adapters(scheduler_options.adapters),
+      pager(kv_manager),
       hasher(Hash128{}, kv_manager.block_size()) {
   CHECK(options.token_budget > 0 && options.max_num_seqs > 0 && options.max_model_len > 1);
   CHECK(kv.options().max_num_seqs >= options.max_num_seqs);
@@ -42,8 +43,10 @@ SchedulerState::SchedulerState(const SchedulerOptions& scheduler_options, KvMana
   CHECK(options.micro_batches > 0);
   if (options.time_budget) {
     const TimeBudget& time = *options.time_budget;
-    CHECK(time.predictor.num_knots >= 2 && time.predictor.tile > 0 && time.min_chunk > 0);
-    CHECK(time.margin >= 1 && time.tbt.count() > 0 && time.shortest_step <= time.longest_step);
+    CHECK(time.predictor.num_knots >= 2 || (time.costs && time.learn));
+    CHECK(time.predictor.tile > 0 && time.min_chunk > 0 && time.margin >= 1);
+    CHECK(time.decode_steps >= 1 ||
+          (time.tbt.count() > 0 && time.shortest_step <= time.longest_step));
     step_time.emplace(time, options.token_budget);
   }
   CHECK(kv.options().max_query_len >= std::min(options.token_budget, options.max_model_len));
@@ -90,6 +93,7 @@ void SchedulerState::end_waiting(std::size_t position, FinishReason reason, Batc
 void SchedulerState::take_completions(TimePoint now, std::span<const TransferResult> completed,
                                       BatchPlan& plan) {
   for (const TransferResult& result : completed) {
+    if (pager.complete(result)) continue;
     const std::int32_t adapter = adapters.complete(result, now);
     if (!result.failed) continue;
     for (std::size_t i = 0; i < waiting.entries().size(); ++i) {
@@ -97,6 +101,12 @@ void SchedulerState::take_completions(TimePoint now, std::span<const TransferRes
       if (entry.sequence == nullptr || entry.adapter != adapter) continue;
       end_waiting(i, FinishReason::kNoAdapter, plan);
     }
+  }
+  kv.take_wrong_pages(plan.wrong_pages);
+  if (!pager.take_loads_ended()) return;
+  for (const WaitingEntry& entry : waiting.entries()) {
+    if (entry.sequence == nullptr || entry.sequence->paging != Paging::kFollowing) continue;
+    entry.sequence->paging = Paging::kNone;
   }
 }
 
@@ -190,6 +200,7 @@ void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
   sequence.state = SequenceState::kWaiting;
   sequence.slot = -1;
   sequence.computed = 0;
+  sequence.paging = Paging::kNone;
   ++sequence.num_preemptions;
   enqueue({place_of(sequence), &sequence, running.client[s], adapter});
   clients.requeue(running.client[s]);
@@ -211,6 +222,7 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
 }
 
 void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReason reason) {
+  if (sequence.paging == Paging::kLoading) pager.forget(sequence);
   sequence.state = SequenceState::kFinished;
   sequence.finish_reason = reason;
   sequence.slot = -1;
@@ -251,6 +263,7 @@ void SchedulerState::check_slot(std::int32_t slot) const {
 void SchedulerState::check_integrity() const {
   kv.check_integrity();
   kv_sizer.check_integrity();
+  pager.check_integrity();
   std::int64_t running_adapters = 0;
   std::int64_t waiting_adapters = 0;
   std::size_t free = 0;

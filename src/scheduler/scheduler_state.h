@@ -17,6 +17,7 @@
 #include "kv/kv_manager.h"
 #include "scheduler/adapter_slots.h"
 #include "scheduler/batch_plan.h"
+#include "scheduler/block_pager.h"
 #include "scheduler/client_ledger.h"
 #include "scheduler/kv_sizer.h"
 #include "scheduler/scheduler.h"
@@ -76,6 +77,7 @@ struct SchedulerState {
   RunningSet running;
   KvSizer kv_sizer;
   AdapterSlots adapters;
+  BlockPager pager;
   TransferId next_transfer = 1;
   std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
   std::uint64_t next_ticket = 0;

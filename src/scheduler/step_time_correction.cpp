@@ -31,6 +31,7 @@ StepTimeCorrection::StepTimeCorrection(const TimeBudget& budget, std::int32_t mo
       errors_in_margin_((budget.margin - 1) / usual_error_),
       margin_(budget.margin) {
   while (static_cast<std::size_t>(most_tokens / width_) + 2 > kRanges) width_ *= 2;
+  if (budget.costs) measured_.emplace(*budget.costs);
 }
 
 std::int32_t StepTimeCorrection::best_chunk(const StepFeatures& f, const ChunkChoice& choice,
@@ -66,14 +67,21 @@ std::int32_t StepTimeCorrection::best_chunk(const StepFeatures& f, const ChunkCh
   return best;
 }
 
-void StepTimeCorrection::observe(const StepFeatures& f, double measured_ns) {
+void StepTimeCorrection::observe(const StepFeatures& f, const StepFeatures& decodes,
+                                 double measured_ns) {
   if (!budget_.learn || measured_ns <= 0) return;
   const double expected = time_ns(f);
+  if (measured_) {
+    measured_->observe(f, measured_ns);
+    budget_.predictor = measured_->predictor();
+  }
   if (expected <= 0) return;
   const double error = measured_ns / expected - 1;
   const double most = kOutlier * usual_error_;
-  learn_factors(f, expected * std::clamp(error, -most, most));
-  const auto longest = static_cast<double>(budget_.longest_step.count());
+  if (!measured_) learn_factors(f, expected * std::clamp(error, -most, most));
+  const double longest = budget_.decode_steps > 0
+                             ? decode_limit_ns(decodes)
+                             : static_cast<double>(budget_.longest_step.count());
   const bool decodes_wait = f.chunk_tokens > 0 && f.chunk_tokens < f.tokens;
   if (decodes_wait && expected * margin_ > kNearLimit * longest) {
     learn_margin(error, measured_ns > longest);

@@ -8,6 +8,9 @@
 // has tiles). After a step, each factor is corrected in proportion to its part of the prediction
 // (normalised least mean squares). An error above four usual errors is clamped to that.
 //
+// Without a profile, moving averages of the measured times are the predictor, and there are no
+// factors (measured_step_times.h).
+//
 // The margin is 1 + k times the usual error. k is adjusted to keep 99 % of the full mixed steps
 // (chunks with decodes, planned close to the time limit) within the limit.
 //
@@ -19,7 +22,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "scheduler/measured_step_times.h"
 #include "scheduler/step_time_predictor.h"
 #include "scheduler/time_budget.h"
 
@@ -35,11 +40,16 @@ struct ChunkChoice {
 
 class StepTimeCorrection {
  public:
-  // Starts with the budget's predictor and margin. `most_tokens`: the largest number of tokens in a
-  // step.
+  // Starts with the budget's predictor and margin, or with the costs and no predictor.
+  // `most_tokens`: the largest number of tokens in a step.
   StepTimeCorrection(const TimeBudget& budget, std::int32_t most_tokens);
 
+  // False while there is no predictor yet: before the first step without a profile. All times are 0
+  // then.
+  bool known() const { return budget_.predictor.num_knots > 0; }
+
   double time_ns(const StepFeatures& f) const {
+    if (!known()) return 0;
     const StepTimePredictor& p = budget_.predictor;
     return p.linear_ns(f) * linear_factor(f.tokens) + p.decode_attention_ns(f) * factors_.decodes +
            p.chunk_attention_ns(f) * factors_.chunks;
@@ -54,9 +64,15 @@ class StepTimeCorrection {
   // Predictions are multiplied by it before they are compared with a limit. At least 1.
   double margin() const { return margin_; }
 
-  // Learns from a step and its measured time. Does nothing if the time is 0 or TimeBudget::learn is
-  // false.
-  void observe(const StepFeatures& f, double measured_ns);
+  // Learns from a step and its measured time. `decodes`: the step without its chunks. Does nothing
+  // if the time is 0 or TimeBudget::learn is false.
+  void observe(const StepFeatures& f, const StepFeatures& decodes, double measured_ns);
+
+  // The longest time of a step with these decodes that the budget without a goal allows, before the
+  // margin. REQUIRES: TimeBudget::decode_steps > 0, known().
+  double decode_limit_ns(const StepFeatures& decodes) const {
+    return budget_.decode_steps * time_ns(decodes);
+  }
 
  private:
   static constexpr std::size_t kRanges = 128;
@@ -92,6 +108,7 @@ class StepTimeCorrection {
   void learn_margin(double error, bool too_long);
 
   TimeBudget budget_;
+  std::optional<MeasuredStepTimes> measured_;  // without a profile; no factors then
   bool tiled_;
   std::int32_t width_;  // of a range, in tokens
   Factors factors_;

@@ -54,7 +54,7 @@ StepTimeCorrection after(const TimeBudget& budget, const Machine& machine, int s
   SplitMix64 random(3);
   for (int i = 0; i < steps; ++i) {
     const StepFeatures f = random_step(random);
-    correction.observe(f, machine(f));
+    correction.observe(f, {}, machine(f));
   }
   return correction;
 }
@@ -111,7 +111,7 @@ TEST(StepTimeCorrectionTest, TheMarginIsAsWideAsTheNoise) {
       const double ns = budget.predictor.time_ns(f) * (1 + jitter * (2 * random.uniform() - 1));
       too_long += i >= 0 && ns > 50e6 ? 1 : 0;
       margins += i >= 0 ? correction.margin() / kSteps : 0;
-      correction.observe(f, ns);
+      correction.observe(f, {}, ns);
     }
     EXPECT_LT(too_long, kSteps * 15 / 1000) << jitter;
     EXPECT_GT(margins, before);
@@ -128,7 +128,7 @@ TEST(StepTimeCorrectionTest, AnOutlierTeachesLittle) {
   const double margin = correction.margin();
   SplitMix64 random(5);
   const StepFeatures f = random_step(random);
-  correction.observe(f, 20 * machine(f));
+  correction.observe(f, {}, 20 * machine(f));
   EXPECT_LT(mean_error(correction, machine), 0.01);
   EXPECT_LT(correction.margin(), margin + 0.02);
 }
@@ -142,8 +142,8 @@ TEST(StepTimeCorrectionTest, StepsWithoutChunksBesideDecodesLeaveTheMarginAlone)
   StepFeatures prompt;
   prompt.add_chunk(0, 500, false);
   for (int i = 0; i < 100; ++i) {
-    correction.observe(decodes, 9e6);
-    correction.observe(prompt, 90e6);
+    correction.observe(decodes, {}, 9e6);
+    correction.observe(prompt, {}, 90e6);
   }
   EXPECT_DOUBLE_EQ(correction.margin(), 1.1);
 }
@@ -169,7 +169,7 @@ TEST(StepTimeCorrectionTest, TheBestChunkFitsAndMakesTheMostOfTheTime) {
     StepTimeCorrection correction(budget, kMostTokens);
     for (int i = 0; i < 400; ++i) {
       const StepFeatures f = random_step(random);
-      correction.observe(f, budget.predictor.time_ns(f) * (0.5 + random.uniform()));
+      correction.observe(f, {}, budget.predictor.time_ns(f) * (0.5 + random.uniform()));
       StepFeatures decodes;
       for (int k = 0; k < 8; ++k) decodes.add_decode(500);
       const ChunkChoice choice{700, 16, 800, true};

@@ -69,6 +69,15 @@ inline StepFeatures step_features(const BatchPlan& plan, std::int32_t window = 0
   return features;
 }
 
+// The same without the chunks.
+inline StepFeatures decode_features(const BatchPlan& plan, std::int32_t window = 0) {
+  StepFeatures features;
+  for (const PlanRow& row : plan.rows) {
+    if (row.num_logits == row.query_len) features.add(row, window);
+  }
+  return features;
+}
+
 struct StepTimePredictor {
   static constexpr std::size_t kMaxKnots = 24;
   struct Knot {

@@ -292,5 +292,65 @@ TEST(TimeBudgetTest, PoliciesThatCannotPlanByTimeSaySo) {
   EXPECT_EQ(by_time, (std::vector<std::string_view>{"stall-free", "vtc"}));
 }
 
+// A machine that reads its weights while it computes, and whose times are not known before.
+double machine_ns(const StepFeatures& f) {
+  return std::max(9e6, 6e5 * f.tokens) + 200 * (f.decode_context + f.chunk_context) +
+         60 * f.chunk_work;
+}
+
+TimeBudget without_goal() {
+  TimeBudget time;
+  time.costs = StepCosts{.pair_tokens = 1e-4, .position_reads = 2e-5, .window = 0};
+  time.decode_steps = 3;
+  time.margin = 1.25;
+  return time;
+}
+
+TEST(TimeBudgetTest, WithoutGoalOrProfileStreamsWaitAtMostThreeDecodeSteps) {
+  SchedulerHarness h(options_with(without_goal()));
+  double slower = 1;
+  const auto timed = [&]() -> const BatchPlan& {
+    const BatchPlan& plan = h.plan();
+    h.now = h.now + Duration(static_cast<Duration::rep>(slower * machine_ns(step_features(plan))));
+    h.commit();
+    return plan;
+  };
+  h.add(40, 2000);
+  for (int i = 0; i < 4; ++i) timed();
+  for (int round = 0; round < 3; ++round) {
+    slower = round == 2 ? 2 : 1;
+    h.add(1500, 1);
+    int steps = 0;
+    int too_long = 0;
+    std::int32_t longest = 0;
+    for (bool ended = false; !ended; ++steps) {
+      const BatchPlan& plan = timed();
+      const std::int32_t chunk = chunk_of(plan);
+      longest = std::max(longest, chunk);
+      ended = plan.rows.size() > 1 && plan.rows.back().num_logits > 0;
+      const double limit = 3 * machine_ns(decode_features(plan));
+      too_long += chunk > 16 && machine_ns(step_features(plan)) > limit ? 1 : 0;
+    }
+    EXPECT_LE(too_long, round == 2 ? 4 : 1);
+    EXPECT_GT(longest, 25) << "the chunks use the time that there is";
+    EXPECT_LE(steps, round == 2 ? 110 : 75) << "round " << round << ", longest chunk " << longest;
+    for (int i = 0; i < 10; ++i) timed();
+  }
+}
+
+// Many prompts that arrive at once are not cut into the least chunks because nothing is known yet.
+TEST(TimeBudgetTest, WithoutGoalTheFirstBurstGetsLongChunksToo) {
+  SchedulerHarness h(options_with(without_goal()));
+  for (int i = 0; i < 12; ++i) h.add(200, 50);
+  int steps = 0;
+  while (h.scheduler.num_waiting() > 0 && steps < 1000) {
+    const BatchPlan& plan = h.plan();
+    h.now = h.now + Duration(static_cast<Duration::rep>(machine_ns(step_features(plan))));
+    h.commit();
+    ++steps;
+  }
+  EXPECT_LE(steps, 12 * 200 / 20);
+}
+
 }  // namespace
 }  // namespace sluice

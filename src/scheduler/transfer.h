@@ -13,6 +13,9 @@ using TransferId = std::uint64_t;
 
 enum class TransferKind : std::uint8_t {
   kLoadAdapter,  // `resource` is the adapter's index, `place` the adapter slot that it fills
+  // A KV block from or to its page in the tier below; `resource` is its index in BatchPlan::pages.
+  kLoadBlock,
+  kSaveBlock,
 };
 
 struct PlanTransfer {

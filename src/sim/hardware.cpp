@@ -1,12 +1,13 @@
 #include "sim/hardware.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
+
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -53,7 +54,7 @@ Result<T> find(std::string_view what, std::string_view name, std::span<const T> 
   std::vector<std::string_view> names;
   for (const T& t : all) names.push_back(t.name);
   return invalid_argument(
-      fmt::format("{} '{}' is unknown; known are {}", what, name, fmt::join(names, ", ")));
+      fmt::format("{} '{}' is unknown; known are {}", what, name, join(names, ", ")));
 }
 
 }  // namespace

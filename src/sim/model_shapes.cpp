@@ -1,11 +1,12 @@
 #include "sim/model_shapes.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
+
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -91,7 +92,7 @@ Result<ModelShape> find_model_shape(std::string_view name) {
   std::vector<std::string_view> names;
   for (const ModelShape& m : kModels) names.push_back(m.name);
   return invalid_argument(
-      fmt::format("model '{}' is unknown; known are {}", name, fmt::join(names, ", ")));
+      fmt::format("model '{}' is unknown; known are {}", name, join(names, ", ")));
 }
 
 }  // namespace sluice

@@ -1,0 +1,153 @@
+// The part of KvManager that moves blocks to the tier below and back (tier_index.h).
+#include "base/check.h"
+#include "kv/kv_manager.h"
+
+namespace sluice {
+
+void KvManager::restore_page(std::int32_t page, Hash128 name, std::int32_t group) {
+  CHECK(group >= 0 && group < num_groups_);
+  tier_.restore(page, name, group);
+}
+
+std::int32_t KvManager::match_with_tier(std::span<const Hash128> hashes,
+                                        std::int32_t max_tokens) const {
+  if (!has_tier() || max_tokens <= 0) return match(hashes, max_tokens);
+  std::int32_t blocks =
+      std::min(max_tokens / options_.block_size, static_cast<std::int32_t>(hashes.size()));
+  // As in match().
+  for (std::int32_t before = -1; before != blocks;) {
+    before = blocks;
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      blocks = match_blocks(window(g), options_.block_size, blocks, [&](std::int32_t b) {
+        const Hash128 name = hashes[index(b)];
+        return cache_.find(name, g) != kNullBlock || tier_.find(name, g) != TierIndex::kNoPage;
+      });
+    }
+  }
+  return blocks * options_.block_size;
+}
+
+LoadStart KvManager::begin_loads(std::span<const Hash128> hashes, std::int32_t tokens,
+                                 Headroom headroom, std::vector<PagedBlock>& blocks) {
+  const std::int32_t end = tokens / options_.block_size;
+  const auto visit = [&](auto visitor) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
+      for (std::int32_t b = first; b < end; ++b) visitor(hashes[index(b)], g);
+    }
+  };
+  std::int64_t missing = 0;
+  std::int64_t revived = 0;
+  bool under_way = false;
+  visit([&](Hash128 name, std::int32_t g) {
+    const BlockId id = cache_.find(name, g);
+    if (id != kNullBlock) {
+      revived += pool_.ref_count(id) == 0 ? 1 : 0;
+      return;
+    }
+    ++missing;
+    const std::int32_t page = tier_.find(name, g);
+    CHECK(page != TierIndex::kNoPage);
+    under_way = under_way || tier_.under_way(page);
+  });
+  if (under_way) return LoadStart::kUnderWay;
+  if (!may_take(missing + revived, revived, headroom)) return LoadStart::kNoMemory;
+
+  const std::size_t held = blocks.size();
+  visit([&](Hash128 name, std::int32_t g) {
+    const BlockId id = cache_.find(name, g);
+    const std::int32_t page = id == kNullBlock ? tier_.find(name, g) : TierIndex::kNoPage;
+    if (id != kNullBlock) hold_for_paging(id);
+    blocks.push_back({id, page, g, name});
+  });
+  // Only now, so that no wanted block is taken for another one.
+  for (std::size_t i = held; i < blocks.size(); ++i) {
+    PagedBlock& block = blocks[i];
+    if (block.page == TierIndex::kNoPage) continue;
+    block.block = pool_.front();
+    if (cache_.holds(block.block)) {
+      cache_.erase(block.block);
+      --free_cached_;
+    }
+    hold_for_paging(block.block);
+    tier_.begin_load(block.page);
+  }
+  return LoadStart::kStarted;
+}
+
+void KvManager::hold_for_paging(BlockId id) {
+  if (pool_.ref_count(id) == 0 && cache_.holds(id)) --free_cached_;
+  pool_.add_ref(id);
+  ++paging_[index(id)];
+  ++num_paging_;
+}
+
+void KvManager::end_load(const PagedBlock& block, bool loaded) {
+  if (tier_.end_load(block.page, block.name, block.group, loaded)) {
+    give_name(block.block, block.name, block.group);
+  }
+}
+
+void KvManager::let_go(const PagedBlock& block) {
+  CHECK(paging_[index(block.block)] > 0);
+  --paging_[index(block.block)];
+  --num_paging_;
+  give_back(block.block);
+}
+
+void KvManager::take_wrong_pages(std::vector<std::int32_t>& pages) {
+  std::erase_if(wrong_pages_, [&](std::int32_t page) {
+    if (tier_.is_empty(page)) {
+      pages.push_back(page);
+      return true;
+    }
+    // Another block's save has replaced the contents, or will; a load of them is under way.
+    return !tier_.under_way(page);
+  });
+}
+
+// The last holder of a named block leaves. Returns the block's place in the order of reuse.
+ReuseOrder KvManager::note_unused(BlockId id) {
+  if (tier_.touch(cache_.name(id), cache_.group(id))) return ReuseOrder::kMiddle;
+  if (in_line_[index(id)] == 0) {
+    in_line_[index(id)] = 1;
+    unsaved_[index((unsaved_first_ + unsaved_size_) % options_.max_blocks)] = id;
+    ++unsaved_size_;
+  }
+  return ReuseOrder::kLast;
+}
+
+std::optional<PagedBlock> KvManager::begin_save() {
+  while (unsaved_size_ > 0) {
+    const BlockId id = unsaved_[index(unsaved_first_)];
+    const bool unused = pool_.ref_count(id) == 0 && cache_.holds(id);
+    const bool wanted =
+        unused && tier_.find(cache_.name(id), cache_.group(id)) == TierIndex::kNoPage;
+    if (wanted && num_available_blocks() <= 0) return std::nullopt;
+    const std::int32_t page = wanted ? tier_.begin_save() : TierIndex::kNoPage;
+    if (wanted && page == TierIndex::kNoPage) return std::nullopt;
+    // A block that is used again joins the line again when its last holder leaves.
+    in_line_[index(id)] = 0;
+    unsaved_first_ = (unsaved_first_ + 1) % options_.max_blocks;
+    --unsaved_size_;
+    if (!wanted) continue;
+    hold_for_paging(id);
+    return PagedBlock{id, page, cache_.group(id), cache_.name(id)};
+  }
+  return std::nullopt;
+}
+
+void KvManager::end_save(const PagedBlock& block, bool saved) {
+  // forget() may have removed the name because the contents are wrong.
+  const bool named = cache_.holds(block.block) && cache_.name(block.block) == block.name &&
+                     cache_.group(block.block) == block.group;
+  tier_.end_save(block.page, block.name, block.group, saved && named);
+  if (saved && tier_.is_empty(block.page)) wrong_pages_.push_back(block.page);
+  // A failed save is not tried again until the block has been used again: let_go() finds it in line
+  // already.
+  if (!saved) in_line_[index(block.block)] = 1;
+  let_go(block);
+  if (!saved) in_line_[index(block.block)] = 0;
+}
+
+}  // namespace sluice

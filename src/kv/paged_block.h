@@ -1,0 +1,18 @@
+// PagedBlock: a block on its way between memory and a tier below it (kv/tier_index.h). Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "base/hash128.h"
+#include "kv/block_pool.h"
+
+namespace sluice {
+
+struct PagedBlock {
+  BlockId block = kNullBlock;
+  std::int32_t page = -1;  // -1: only held while others are loaded
+  std::int32_t group = 0;
+  Hash128 name;
+};
+
+}  // namespace sluice

@@ -1,0 +1,67 @@
+// TierIndex: which block each page of a tier holds, by name and group of layers. It handles page
+// numbers only; the tier moves the bytes (offload/kv_tier.h). A page is empty, being saved, saved,
+// or saved and being loaded. A copy stays until its page is taken for another block: a page that
+// is empty, or else the one that was used least recently. Pages under way are never taken.
+//
+// It is a PrefixCache and a BlockPool over pages: page p has the id p + 1, and a save or load under
+// way is a holder.
+// Owner: KvManager. Threads: the engine's. Allocation: none after construction.
+#pragma once
+
+#include <cstdint>
+
+#include "base/hash128.h"
+#include "kv/block_pool.h"
+#include "kv/prefix_cache.h"
+
+namespace sluice {
+
+class TierIndex {
+ public:
+  static constexpr std::int32_t kNoPage = -1;
+
+  explicit TierIndex(std::int32_t num_pages)
+      : names_(num_pages + 1), pages_(num_pages + 1, num_pages + 1) {}
+
+  std::int32_t num_pages() const { return pages_.max_blocks() - 1; }
+  std::int32_t num_saved() const { return names_.size(); }
+  std::int32_t num_under_way() const { return pages_.num_used(); }  // pages
+
+  // The page that the block is saved in, or kNoPage.
+  std::int32_t find(Hash128 name, std::int32_t group) const { return names_.find(name, group) - 1; }
+  // Whether a save or load of this page is under way.
+  bool under_way(std::int32_t page) const { return pages_.ref_count(page + 1) > 0; }
+
+  // A block that the tier had when it was opened. Called in the order of last use. REQUIRES: the
+  // page is empty. False: another page has the block.
+  bool restore(std::int32_t page, Hash128 name, std::int32_t group);
+
+  // The page for a new copy; kNoPage when all are under way. The block it held is forgotten.
+  std::int32_t begin_save();
+  // The page has the block now, or nothing when the save failed or another page has the block.
+  void end_save(std::int32_t page, Hash128 name, std::int32_t group, bool saved);
+
+  // REQUIRES: the page is saved.
+  void begin_load(std::int32_t page) { pages_.add_ref(page + 1); }
+  // A failed load empties the page. True when the loaded bytes are still the block's.
+  bool end_load(std::int32_t page, Hash128 name, std::int32_t group, bool loaded);
+
+  // The block was used: its page will be taken later. False: there is no copy.
+  bool touch(Hash128 name, std::int32_t group);
+  // Forgets the copy of a block. Returns the page that had it, or kNoPage.
+  std::int32_t forget(Hash128 name, std::int32_t group);
+  // Whether the page has no block and nothing is under way.
+  bool is_empty(std::int32_t page) const { return !names_.holds(page + 1) && !under_way(page); }
+
+  void check_integrity() const;
+
+ private:
+  void give_back(BlockId id) {
+    pages_.release(id, names_.holds(id) ? ReuseOrder::kLast : ReuseOrder::kFirst);
+  }
+
+  PrefixCache names_;
+  BlockPool pages_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+#include "kv/tier_index.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+Hash128 tier_name(std::uint64_t i) { return {i, i * 0x9E3779B97F4A7C15ULL}; }
+
+std::int32_t save(TierIndex& tier, std::uint64_t name) {
+  const std::int32_t page = tier.begin_save();
+  tier.end_save(page, tier_name(name), 0, true);
+  tier.check_integrity();
+  return page;
+}
+
+TEST(TierIndex, ReusesThePageThatWasUsedLeastRecently) {
+  TierIndex tier(3);
+  for (std::uint64_t i = 1; i <= 3; ++i) save(tier, i);
+  EXPECT_TRUE(tier.touch(tier_name(1), 0));
+  const std::int32_t second = tier.find(tier_name(2), 0);
+  EXPECT_EQ(save(tier, 4), second);
+  EXPECT_EQ(tier.find(tier_name(2), 0), TierIndex::kNoPage);
+  // An empty page goes first.
+  const std::int32_t first = tier.find(tier_name(1), 0);
+  tier.forget(tier_name(1), 0);
+  EXPECT_EQ(save(tier, 5), first);
+  EXPECT_EQ(tier.num_saved(), 3);
+}
+
+TEST(TierIndex, APageUnderWayIsNotTaken) {
+  TierIndex tier(2);
+  const std::int32_t page = save(tier, 1);
+  tier.begin_load(page);
+  const std::int32_t other = tier.begin_save();
+  EXPECT_NE(other, page);
+  EXPECT_EQ(tier.begin_save(), TierIndex::kNoPage);
+  EXPECT_EQ(tier.find(tier_name(2), 0), TierIndex::kNoPage);  // not before its end
+  tier.end_save(other, tier_name(2), 0, true);
+  EXPECT_EQ(tier.find(tier_name(2), 0), other);
+  EXPECT_TRUE(tier.end_load(page, tier_name(1), 0, true));
+  tier.check_integrity();
+}
+
+TEST(TierIndex, DoubtIsAMiss) {
+  TierIndex tier(3);
+  const std::int32_t page = save(tier, 1);
+  tier.begin_load(page);
+  EXPECT_FALSE(tier.end_load(page, tier_name(1), 0, false));
+  EXPECT_EQ(tier.find(tier_name(1), 0), TierIndex::kNoPage);
+  tier.end_save(tier.begin_save(), tier_name(2), 0, false);
+  EXPECT_EQ(tier.find(tier_name(2), 0), TierIndex::kNoPage);
+  // Forgotten while it is loaded: the bytes that come are not used.
+  const std::int32_t third = save(tier, 3);
+  tier.begin_load(third);
+  tier.forget(tier_name(3), 0);
+  EXPECT_FALSE(tier.end_load(third, tier_name(3), 0, true));
+  tier.check_integrity();
+  EXPECT_EQ(tier.num_saved() + tier.num_under_way(), 0);
+}
+
+TEST(TierIndex, TakesOverWhatWasStored) {
+  TierIndex tier(2);
+  EXPECT_TRUE(tier.restore(1, tier_name(1), 0));
+  EXPECT_TRUE(tier.restore(0, tier_name(2), 0));
+  EXPECT_EQ(tier.find(tier_name(1), 0), 1);
+  EXPECT_EQ(save(tier, 3), 1);  // the oldest
+  TierIndex twice(2);
+  EXPECT_TRUE(twice.restore(0, tier_name(1), 0));
+  EXPECT_FALSE(twice.restore(1, tier_name(1), 0));
+  twice.check_integrity();
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,124 @@
+#include "scheduler/block_pager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+
+void BlockPager::add_transfer(TransferKind kind, const PagedBlock& block, TransferId& next_id,
+                              BatchPlan& plan) {
+  plan.transfers.push_back(
+      {next_id++, kind, static_cast<std::int32_t>(plan.pages.size()), block.page});
+  plan.pages.push_back(block);
+}
+
+bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, Headroom headroom,
+                          TransferId& next_id, BatchPlan& plan) {
+  if (sequence.paging != Paging::kNone || hashes.empty()) return false;
+  const std::int32_t most = sequence.length() - 1;  // one token is always computed
+  const std::int32_t had = kv_.match(hashes, most);
+  const std::int32_t found = kv_.match_with_tier(hashes, most);
+  if (found <= had) return false;
+  Load load;
+  switch (kv_.begin_loads(hashes, found, headroom, load.blocks)) {
+    case LoadStart::kStarted: break;
+    case LoadStart::kUnderWay: sequence.paging = Paging::kFollowing; return true;
+    case LoadStart::kNoMemory: return false;  // then admission lacks memory too, and says so
+  }
+  load.sequence = &sequence;
+  load.first = next_id;
+  load.had_tokens = had;
+  for (const PagedBlock& block : load.blocks) {
+    if (block.page != TierIndex::kNoPage) {
+      add_transfer(TransferKind::kLoadBlock, block, next_id, plan);
+    }
+  }
+  load.moves = static_cast<std::int32_t>(next_id - load.first);
+  load.under_way = load.moves;
+  CHECK(load.moves > 0);
+  sequence.paging = Paging::kLoading;
+  loads_.push_back(std::move(load));
+  return true;
+}
+
+void BlockPager::forget(const Sequence& sequence) {
+  for (Load& load : loads_) {
+    if (load.sequence == &sequence) load.sequence = nullptr;
+  }
+}
+
+bool BlockPager::complete(const TransferResult& result) {
+  const auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) {
+    return result.id >= each.first && result.id < each.first + static_cast<TransferId>(each.moves);
+  });
+  if (load == loads_.end()) return complete_save(result);
+  end_block(*load, result);
+  if (load->under_way > 0) return true;
+  end_loads(*load);
+  loads_.erase(load);
+  return true;
+}
+
+void BlockPager::end_block(Load& load, const TransferResult& result) {
+  auto left = static_cast<std::int64_t>(result.id - load.first);
+  for (const PagedBlock& block : load.blocks) {
+    if (block.page == TierIndex::kNoPage || left-- > 0) continue;
+    kv_.end_load(block, !result.failed);
+    break;
+  }
+  ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);
+  load.loaded += result.failed ? 0 : 1;
+  --load.under_way;
+}
+
+void BlockPager::end_loads(const Load& load) {
+  for (auto block = load.blocks.rbegin(); block != load.blocks.rend(); ++block) kv_.let_go(*block);
+  loads_ended_ = true;
+  if (load.sequence == nullptr) return;
+  load.sequence->paging = Paging::kDone;
+  const std::vector<Hash128>& own = load.sequence->block_hashes;
+  const std::vector<Hash128>& hashes = own.empty() ? load.sequence->request->block_hashes : own;
+  const std::int32_t has = kv_.match(hashes, load.sequence->length() - 1);
+  // Other sequences may have computed blocks of it meanwhile.
+  stats_.hit_tokens += std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
+}
+
+bool BlockPager::complete_save(const TransferResult& result) {
+  const auto save = std::find_if(saves_.begin(), saves_.end(),
+                                 [&](const Save& each) { return each.id == result.id; });
+  if (save == saves_.end()) return false;
+  kv_.end_save(save->block, !result.failed);
+  ++(result.failed ? stats_.failed_saves : stats_.saved_blocks);
+  saves_.erase(save);
+  return true;
+}
+
+bool BlockPager::take_loads_ended() { return std::exchange(loads_ended_, false); }
+
+void BlockPager::plan_saves(bool accepted, TransferId& next_id, BatchPlan& plan) {
+  if (!accepted || !loads_.empty()) return;
+  const std::int32_t most = std::clamp(kv_.num_usable_blocks() / 16, 1, kMaxSaves);
+  while (static_cast<std::int32_t>(saves_.size()) < most) {
+    const std::optional<PagedBlock> block = kv_.begin_save();
+    if (!block) return;
+    saves_.push_back({next_id, *block});
+    add_transfer(TransferKind::kSaveBlock, *block, next_id, plan);
+  }
+}
+
+void BlockPager::check_integrity() const {
+  std::size_t held = saves_.size();
+  for (const Load& load : loads_) {
+    held += load.blocks.size();
+    CHECK(load.under_way > 0 && load.under_way <= load.moves);
+    if (load.sequence == nullptr) continue;
+    CHECK(load.sequence->state == SequenceState::kWaiting);
+    CHECK(load.sequence->paging == Paging::kLoading);
+  }
+  CHECK(held == static_cast<std::size_t>(kv_.num_paging()));
+  CHECK(saves_.size() <= std::size_t{kMaxSaves});
+}
+
+}  // namespace sluice

@@ -1,0 +1,97 @@
+// BlockPager: moves KV blocks between memory and the tier below it, in transfers of plans.
+// KvManager knows the blocks and holds them; BlockPager decides when they move and which sequences
+// wait.
+//
+// Loads: when a waiting sequence's turn to be admitted comes, and the tier has blocks of it that
+// memory has not, they are loaded first. The sequence waits and is passed over meanwhile, as one
+// that waits for an adapter. When all its loads have ended, their blocks are cached blocks like
+// others, and the sequence is admitted with those. It looks once: what a failed load, or a later
+// eviction, leaves missing is computed. A sequence that needs a block which another one's load
+// brings follows that load and then looks itself. So every wait ends, and no load is done twice.
+//
+// Saves: a block is saved as soon as its last holder has left, because its contents never change: a
+// later save would write the same bytes. At most kMaxSaves are under way, fewer in small memory,
+// and none is started while blocks are loaded.
+//
+// Owner: the scheduler's state. Threads: the engine's. Allocation: when loads start; without a tier
+// none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/kv_manager.h"
+#include "request/sequence.h"
+#include "scheduler/batch_plan.h"
+#include "scheduler/transfer.h"
+
+namespace sluice {
+
+// Sums since the start.
+struct PagingStats {
+  std::int64_t loaded_blocks = 0;
+  std::int64_t saved_blocks = 0;
+  std::int64_t failed_loads = 0;  // blocks
+  std::int64_t failed_saves = 0;
+  std::int64_t hit_tokens = 0;  // that sequences found after their loads and not before
+};
+
+class BlockPager {
+ public:
+  static constexpr std::int32_t kMaxSaves = 16;
+
+  // REQUIRES: kv outlives this.
+  explicit BlockPager(KvManager& kv) : kv_(kv) {}
+
+  bool has_tier() const { return kv_.tier().num_pages() > 0; }
+  // Whether transfers hold blocks.
+  bool busy() const { return kv_.num_paging() > 0; }
+  const PagingStats& stats() const { return stats_; }
+
+  // Starts the loads for a sequence that could be admitted now. Whether it must wait for loads.
+  bool load_for(Sequence& sequence, std::span<const Hash128> hashes, Headroom headroom,
+                TransferId& next_id, BatchPlan& plan);
+  // The sequence has ended. Its loads go on: others may follow them.
+  void forget(const Sequence& sequence);
+
+  // A transfer has ended. False: it is not one of these.
+  bool complete(const TransferResult& result);
+  // Whether all loads of a sequence have ended since the last call: followers may look again.
+  bool take_loads_ended();
+
+  // Starts saves. Called last in a plan, so that the plan's rows get their blocks first.
+  void plan_saves(bool accepted, TransferId& next_id, BatchPlan& plan);
+
+  void check_integrity() const;
+
+ private:
+  // The loads of one sequence; their ids count up from `first`.
+  struct Load {
+    Sequence* sequence = nullptr;  // null: it has ended
+    TransferId first = 0;
+    std::int32_t moves = 0;       // blocks with a page
+    std::int32_t under_way = 0;   // of them
+    std::int32_t loaded = 0;      // of them, without a failure
+    std::int32_t had_tokens = 0;  // in memory before
+    std::vector<PagedBlock> blocks;
+  };
+  struct Save {
+    TransferId id = 0;
+    PagedBlock block;
+  };
+
+  void end_block(Load& load, const TransferResult& result);
+  void end_loads(const Load& load);
+  bool complete_save(const TransferResult& result);
+  void add_transfer(TransferKind kind, const PagedBlock& block, TransferId& next_id,
+                    BatchPlan& plan);
+
+  KvManager& kv_;
+  std::vector<Load> loads_;
+  std::vector<Save> saves_;
+  bool loads_ended_ = false;
+  PagingStats stats_;
+};
+
+}  // namespace sluice

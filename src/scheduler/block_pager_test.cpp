@@ -1,0 +1,137 @@
+#include "scheduler/block_pager.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/scheduler_harness.h"
+
+namespace sluice {
+namespace {
+
+// Blocks have 4 tokens.
+HarnessOptions paging_options() {
+  HarnessOptions options;
+  options.tier_pages = 64;
+  return options;
+}
+
+// Runs a request with the prompt of `first`, after which only the tier has its blocks.
+void leave_below(SchedulerHarness& h, std::int32_t length, TokenId first) {
+  h.add(length, 1, first);
+  h.run_to_end();
+  h.save_all();
+  h.kv.drop_cached();
+}
+
+void end_all(SchedulerHarness& h) {
+  while (!h.executor.transfers().empty()) h.executor.end_transfer(0, false);
+}
+
+TEST(BlockPager, ASequenceWaitsForItsBlocksAndHoldsUpNoOther) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  h.executor.hold_transfers();
+  Sequence& returns = h.add(22, 2, 100);
+  h.add(8, 2, 500);
+  EXPECT_EQ(h.step(), "3:8@0");
+  EXPECT_EQ(h.executor.transfers().size(), 5U);
+  h.executor.end_transfer(1, false);
+  EXPECT_EQ(h.step(), "3:1@8");
+  end_all(h);
+  EXPECT_EQ(h.step(), "2:2@20");
+  h.run_to_end();
+  EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+  EXPECT_EQ(returns.cached_prompt_tokens, 20);
+  EXPECT_EQ(h.scheduler.paging_stats().hit_tokens, 20);
+}
+
+TEST(BlockPager, LoadsOnlyBlocksThatMemoryLacks) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  h.add(8, 1, 100);  // its second block is computed, because one token always is
+  h.run_to_end();
+  h.save_all();
+  EXPECT_EQ(h.scheduler.paging_stats().saved_blocks, 5);  // a copy below stays valid
+  const std::int64_t before = h.scheduler.paging_stats().loaded_blocks;
+  h.add(20, 1, 100);
+  h.run_to_end();
+  EXPECT_EQ(h.scheduler.paging_stats().loaded_blocks - before, 2);  // the third and the fourth
+}
+
+TEST(BlockPager, ComputesFromTheFirstBlockThatIsMissing) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  h.executor.hold_transfers();
+  Sequence& returns = h.add(20, 2, 100);
+  EXPECT_EQ(h.step(), "");
+  h.executor.end_transfer(2, true);
+  end_all(h);
+  EXPECT_EQ(h.step(), "2:12@8");
+  EXPECT_EQ(h.step(), "2:1@20");
+  EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+  EXPECT_EQ(h.scheduler.paging_stats().failed_loads, 1);
+}
+
+TEST(BlockPager, ACancelledSequenceLeavesItsLoadsToItsFollower) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  h.executor.hold_transfers();
+  Sequence& first = h.add(20, 2, 100);
+  Sequence& second = h.add(19, 2, 100);
+  EXPECT_EQ(h.step(), "");
+  const std::size_t loads = h.executor.transfers().size();
+  EXPECT_EQ(loads, 4U);
+  h.scheduler.cancel(first);
+  EXPECT_EQ(h.step(), "");
+  EXPECT_EQ(h.kv.num_paging(), 4);  // held until the ends of the transfers
+  end_all(h);
+  EXPECT_EQ(h.step(), "3:3@16");
+  EXPECT_EQ(h.step(), "3:1@19");
+  EXPECT_EQ(h.kv.num_paging(), 0);
+  EXPECT_EQ(second.tokens, h.expected(second).tokens);
+}
+
+TEST(BlockPager, AnotherSchedulerGoesOnWithTheTier) {
+  SchedulerHarness before(paging_options());
+  leave_below(before, 20, 100);
+  SchedulerHarness h(paging_options());
+  const std::vector<PagedBlock> stored = before.executor.saved_pages();
+  EXPECT_EQ(stored.size(), 5U);
+  h.executor.take_tier(before.executor);
+  for (const PagedBlock& page : stored) h.kv.restore_page(page.page, page.name, page.group);
+  Sequence& returns = h.add(30, 4, 100);
+  h.run_to_end();
+  EXPECT_EQ(returns.cached_prompt_tokens, 20);
+  EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+}
+
+TEST(BlockPager, ASlidingGroupLoadsItsWindow) {
+  HarnessOptions options = paging_options();
+  options.windows = {8};
+  SchedulerHarness h(options);
+  leave_below(h, 40, 100);
+  h.executor.hold_transfers();
+  Sequence& returns = h.add(44, 2, 100);
+  EXPECT_EQ(h.step(), "");
+  EXPECT_EQ(h.executor.transfers().size(), 2U);
+  end_all(h);
+  EXPECT_EQ(h.step(), "2:4@40");
+  h.step();
+  EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+}
+
+TEST(BlockPager, SavesNothingThatTheTierDoesNotTake) {
+  SchedulerHarness h(paging_options());
+  h.executor.accept_saves(false);
+  h.add(20, 1, 100);
+  h.run_to_end();
+  EXPECT_TRUE(h.plan().empty());
+  EXPECT_EQ(h.kv.num_unsaved(), 5);
+  h.executor.accept_saves(true);
+  h.executor.fail_transfers(true);
+  h.save_all();  // a failed save is not tried again
+  EXPECT_EQ(h.scheduler.paging_stats().failed_saves, 5);
+  EXPECT_EQ(h.kv.tier().num_saved(), 0);
+}
+
+}  // namespace
+}  // namespace sluice

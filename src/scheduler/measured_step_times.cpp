@@ -1,0 +1,61 @@
+#include "scheduler/measured_step_times.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+// The share of a new step in the average of its range, once there are a few. The first step of a
+// process, with weights that are not in memory yet, is forgotten after some ten steps.
+constexpr double kRate = 0.2;
+constexpr double kLeastShare = 0.1;  // of a step's time that is not attention, at least
+
+std::size_t range_of(std::int32_t tokens, std::size_t ranges) {
+  const auto range = std::bit_width(static_cast<std::uint32_t>(tokens - 1));
+  return std::min(static_cast<std::size_t>(range), ranges - 1);
+}
+
+}  // namespace
+
+void MeasuredStepTimes::observe(const StepFeatures& f, double measured_ns) {
+  if (measured_ns <= 0 || f.rows == 0) return;
+  const double attention = predictor_.num_knots > 0 ? predictor_.attention_ns(f) : 0;
+  const double ns = std::max(measured_ns - attention, kLeastShare * measured_ns);
+  Range& range = ranges_[range_of(f.tokens, ranges_.size())];
+  ++range.steps;
+  const double rate = std::max(kRate, 1.0 / range.steps);
+  range.tokens += rate * (f.tokens - range.tokens);
+  range.ns += rate * (ns - range.ns);
+  make_curve();
+}
+
+void MeasuredStepTimes::make_curve() {
+  StepTimePredictor& p = predictor_;
+  p.num_knots = 0;
+  p.window = costs_.window;
+  const auto add = [&p](std::int32_t tokens, double ns) {
+    p.knots[static_cast<std::size_t>(p.num_knots++)] = {tokens, ns};
+  };
+  double read_ns = 0;
+  StepTimePredictor::Knot last;
+  for (const Range& range : ranges_) {
+    if (range.steps == 0) continue;
+    // The first range seen gives the time of any shorter step.
+    if (p.num_knots == 0) {
+      read_ns = range.ns;
+      add(0, range.ns);
+    }
+    const auto tokens = static_cast<std::int32_t>(std::lround(range.tokens));
+    last = {std::max(tokens, last.tokens + 1), std::max(range.ns, last.ns)};
+    add(last.tokens, last.ns);
+  }
+  const double token_ns = last.ns / last.tokens;
+  add(2 * last.tokens, 2 * last.ns);
+  p.decode_context_ns = read_ns * costs_.position_reads;
+  p.chunk_context_ns = read_ns * costs_.position_reads;
+  p.chunk_work_ns = token_ns * costs_.pair_tokens;
+}
+
+}  // namespace sluice
