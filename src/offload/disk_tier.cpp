@@ -1,0 +1,527 @@
+#include "offload/disk_tier.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/unix_time.h"
+#include "offload/page_format.h"
+#include "offload/tier_folder.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error file_error(const std::string& what, const std::string& path) {
+  return unavailable(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
+
+struct FreeMemory {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using Buffer = std::unique_ptr<std::byte, FreeMemory>;
+
+Buffer make_buffer(std::uint64_t bytes) {
+  void* const memory = std::aligned_alloc(kDiskAlignment, bytes);
+  CHECK(memory != nullptr);
+  std::memset(memory, 0, bytes);  // the padding behind a block
+  return Buffer(static_cast<std::byte*>(memory));
+}
+
+// Whole, or an error.
+bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = EIO;
+    if (done <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+  }
+  return true;
+}
+bool read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = EIO;  // a cut file
+    if (done <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+  }
+  return true;
+}
+
+// The beginning of the names of an identity's segments.
+std::string prefix_of(const DiskTier::Options& options) {
+  const HmacKey key = derive_key(options.secret, "sluice/kv-files/1" + options.identity);
+  std::string text;
+  for (std::size_t i = 0; i < 8; ++i) text += fmt::format("{:02x}", static_cast<unsigned>(key[i]));
+  return text + "-";
+}
+
+SegmentShape shape_of(const DiskTier::Options& options) {
+  SegmentShape shape{options.block_bytes, 1};
+  const std::uint64_t fit = options.segment_bytes / (shape.page_bytes() + kRecordBytes);
+  shape.num_pages = static_cast<std::uint32_t>(std::max<std::uint64_t>(fit, 1));
+  return shape;
+}
+
+struct Segment {
+  FileDescriptor pages;    // with O_DIRECT, where it is there
+  FileDescriptor records;  // header and records, without it
+};
+
+}  // namespace
+
+struct DiskTier::Impl {
+  enum class Kind : std::uint8_t { kLoad, kSave };
+  struct Job {
+    Kind kind = Kind::kLoad;
+    std::uint64_t id = 0;
+    TierPage page;
+    std::byte* target = nullptr;        // kLoad
+    const std::byte* source = nullptr;  // kSave
+  };
+
+  Impl(const Options& tier_options, const Clock& tier_clock)
+      : options(tier_options),
+        clock(tier_clock),
+        shape(shape_of(tier_options)),
+        prefix(prefix_of(tier_options)) {}
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    work.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    write_times();
+  }
+
+  // ---------------------------------------------------------------- opening
+
+  Status open() {
+    ASSIGN_OR_RETURN(lock_file, lock_tier_folder(options.folder));
+    // A last segment that is not full is smaller.
+    num_pages = static_cast<std::int32_t>(std::min<std::uint64_t>(
+        options.max_bytes / (shape.page_bytes() + kRecordBytes), std::uint64_t{1} << 30));
+    if (num_pages < 1) {
+      return invalid_argument(fmt::format("--kv-disk {}: {} bytes have no room for a block of {}",
+                                          options.folder, options.max_bytes, options.block_bytes));
+    }
+    records.resize(static_cast<std::size_t>(num_pages));
+    segments.resize((static_cast<std::size_t>(num_pages) + shape.num_pages - 1) / shape.num_pages);
+    RETURN_IF_ERROR(read_segments());
+    remove_surplus();
+    for (int i = 0; i < options.threads; ++i) threads.emplace_back([this] { run(); });
+    return {};
+  }
+
+  std::string path_of(std::size_t segment) const {
+    return fmt::format("{}/{}{:06}{}", options.folder, prefix, segment, kSegmentSuffix);
+  }
+
+  // Takes what can be read; all else is as if it were not there.
+  Status read_segments() {
+    PageFormat format(options.secret, options.identity);
+    const std::int64_t oldest = unix_seconds() - options.max_age_s;
+    std::vector<std::byte> bytes(shape.records_offset() + shape.records_bytes());
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      const std::string path = path_of(s);
+      if (::access(path.c_str(), F_OK) != 0) continue;
+      // An error may pass, and the blocks are good then: the start fails, and the file stays.
+      ASSIGN_OR_RETURN(Segment segment, open_segment(path, 0));
+      struct stat facts{};
+      if (::fstat(segment.records.get(), &facts) != 0) return file_error("cannot be read", path);
+      const bool whole =
+          static_cast<std::uint64_t>(facts.st_size) >= shape.page_offset(pages_in(s));
+      if (whole && !read_at(segment.records.get(), bytes, 0)) {
+        return file_error("cannot be read", path);
+      }
+      if (!whole || !format.is_header(std::span(bytes).first(kDiskAlignment), shape)) {
+        log_warning(fmt::format("{}: is damaged or of another format; it is made again", path));
+        ::unlink(path.c_str());
+        continue;
+      }
+      segments[s] = std::move(segment);
+      for (std::uint32_t i = 0; i < shape.num_pages; ++i) {
+        const std::size_t page = s * shape.num_pages + i;
+        if (page >= records.size()) break;
+        const auto raw =
+            std::span(bytes).subspan(shape.records_offset() + i * kRecordBytes, kRecordBytes);
+        if (std::ranges::all_of(raw, [](std::byte b) { return b == std::byte{0}; })) continue;
+        const auto record = format.decode_record(raw, page);
+        if (!record) {
+          ++damaged;
+        } else if (record->used >= oldest) {
+          records[page] = *record;
+        }
+      }
+    }
+    if (damaged > 0) {
+      log_warning(fmt::format("{}: {} damaged records are left out", options.folder, damaged));
+    }
+    return {};
+  }
+
+  // Segments of this identity from a time when the folder might be larger.
+  void remove_surplus() const {
+    const std::string last = fs::path(path_of(segments.size() - 1)).filename().string();
+    std::error_code problem;
+    fs::directory_iterator entries(options.folder, problem);
+    for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+      const std::string name = entries->path().filename().string();
+      if (!name.starts_with(prefix) || name.size() != last.size() || name <= last) continue;
+      if (is_segment(entries->path().string())) ::unlink(entries->path().c_str());
+    }
+  }
+
+  Result<Segment> open_segment(const std::string& path, int flags) {
+    Segment segment;
+    segment.records = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
+    if (!segment.records.valid()) return file_error("cannot be opened", path);
+    if (options.direct && !no_direct) {
+      segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
+      if (!segment.pages.valid() && !no_direct.exchange(true)) {
+        log_warning(options.folder +
+                    ": its filesystem has no O_DIRECT; blocks also pass through the page cache");
+      }
+    }
+    if (!segment.pages.valid()) {
+      segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    }
+    if (!segment.pages.valid()) return file_error("cannot be opened", path);
+    return segment;
+  }
+
+  // ---------------------------------------------------------------- the threads
+
+  void run() {
+    PageFormat format(options.secret, options.identity);
+    const Buffer buffer = make_buffer(shape.page_bytes());
+    std::unique_lock lock(mutex);
+    for (;;) {
+      work.wait(lock, [&] { return stopping || !loads.empty() || !saves.empty(); });
+      if (stopping) return;
+      std::deque<Job>& queue = loads.empty() ? saves : loads;
+      const Job job = queue.front();
+      queue.pop_front();
+      ++busy;
+      lock.unlock();
+      Status status = job.kind == Kind::kLoad ? load_page(job, format, buffer.get())
+                                              : save_page(job, format, buffer.get());
+      lock.lock();
+      --busy;
+      ended.push_back({job.id, std::move(status)});
+      done.notify_all();
+    }
+  }
+
+  std::span<std::byte> page_span(std::byte* buffer) const {
+    return {buffer, static_cast<std::size_t>(shape.page_bytes())};
+  }
+  std::span<std::byte> block_span(std::byte* buffer) const {
+    return {buffer, static_cast<std::size_t>(options.block_bytes)};
+  }
+
+  Status load_page(const Job& job, PageFormat& format, std::byte* buffer) {
+    const auto number = static_cast<std::size_t>(job.page.page);
+    PageRecord record;
+    int fd = -1;
+    {
+      const std::lock_guard lock(mutex);
+      record = records[number];
+      fd = segments[number / shape.num_pages].pages.get();
+    }
+    if (fd < 0 || record.name != job.page.name ||
+        record.group != static_cast<std::uint32_t>(job.page.group)) {
+      return not_found("the page holds another block");
+    }
+    const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
+    if (!read_at(fd, page_span(buffer), shape.page_offset(in_segment))) {
+      return file_error("cannot be read", path_of(number / shape.num_pages));
+    }
+    const PageTag tag = format.tag_of(block_span(buffer), record.name, record.group, number);
+    if (tag != record.tag) {
+      return invalid_argument(
+          fmt::format("{}: page {} is damaged", path_of(number / shape.num_pages), in_segment));
+    }
+    std::memcpy(job.target, buffer, options.block_bytes);
+    return {};
+  }
+
+  Status save_page(const Job& job, PageFormat& format, std::byte* buffer) {
+    Status status = write_page(job, format, buffer);
+    if (status) return status;
+    const std::lock_guard lock(mutex);
+    paused_until = clock.now() + options.pause;
+    if (!std::exchange(told, true)) {
+      log_warning(
+          fmt::format("{}: {}; no block is saved for {} s", options.folder, status.error().message,
+                      std::chrono::duration_cast<std::chrono::seconds>(options.pause).count()));
+    }
+    return status;
+  }
+
+  Status write_page(const Job& job, PageFormat& format, std::byte* buffer) {
+    const auto number = static_cast<std::size_t>(job.page.page);
+    const std::size_t s = number / shape.num_pages;
+    RETURN_IF_ERROR(make_segment(s, format));
+    std::memcpy(buffer, job.source, options.block_bytes);
+    PageRecord record{
+        job.page.name, static_cast<std::uint32_t>(job.page.group), unix_seconds(), {}};
+    record.tag = format.tag_of(block_span(buffer), record.name, record.group, number);
+    const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
+    int pages = -1;
+    int table = -1;
+    {
+      const std::lock_guard lock(mutex);
+      pages = segments[s].pages.get();
+      table = segments[s].records.get();
+      records[number] = {};
+    }
+    if (!write_at(pages, page_span(buffer), shape.page_offset(in_segment)) ||
+        !write_at(table, format.encode_record(record, number), record_offset(in_segment))) {
+      return file_error("cannot be written", path_of(s));
+    }
+    const std::lock_guard lock(mutex);
+    records[number] = record;
+    told = false;
+    return {};
+  }
+
+  std::uint64_t record_offset(std::uint32_t in_segment) const {
+    return shape.records_offset() + in_segment * kRecordBytes;
+  }
+
+  // The segment's file, with room for all its pages on the disk.
+  Status make_segment(std::size_t s, PageFormat& format) {
+    const std::lock_guard making(making_mutex);
+    {
+      const std::lock_guard lock(mutex);
+      if (segments[s].records.valid()) return {};
+    }
+    const std::uint64_t bytes = shape.page_offset(pages_in(s));
+    remove_others(bytes);
+    struct statvfs disk{};
+    if (::statvfs(options.folder.c_str(), &disk) == 0 &&
+        disk.f_bavail * disk.f_frsize < bytes + options.free_bytes) {
+      return resource_exhausted(fmt::format("the filesystem has less than {} MiB free",
+                                            (bytes + options.free_bytes) >> 20));
+    }
+    const std::string path = path_of(s);
+    ASSIGN_OR_RETURN(Segment segment, open_segment(path, O_CREAT | O_TRUNC));
+    const int fd = segment.records.get();
+    const auto header = format.encode_header(shape);
+    // Where the filesystem cannot reserve room, pages are reserved as they are written.
+    const bool reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
+                          (errno == EOPNOTSUPP && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+    if (!reserved || !write_at(fd, header, 0)) {
+      const Error error = file_error("cannot be written", path);
+      ::unlink(path.c_str());
+      return error;
+    }
+    const std::lock_guard lock(mutex);
+    segments[s] = std::move(segment);
+    return {};
+  }
+
+  std::uint32_t pages_in(std::size_t s) const {
+    const std::size_t rest = static_cast<std::size_t>(num_pages) - s * shape.num_pages;
+    return static_cast<std::uint32_t>(std::min<std::size_t>(rest, shape.num_pages));
+  }
+
+  // Segments of other models, the oldest first, until `more` bytes fit.
+  void remove_others(std::uint64_t more) {
+    struct Other {
+      fs::file_time_type time;
+      fs::path path;
+      std::uint64_t bytes = 0;
+    };
+    std::vector<Other> others;
+    std::uint64_t total = more;
+    std::error_code ignored;
+    fs::directory_iterator entries(options.folder, ignored);
+    for (; !ignored && entries != fs::directory_iterator(); entries.increment(ignored)) {
+      const fs::path& path = entries->path();
+      if (path.extension() != kSegmentSuffix || !is_segment(path.string())) continue;
+      std::error_code unknown;
+      const std::uint64_t bytes = entries->file_size(unknown);
+      const fs::file_time_type time = entries->last_write_time(unknown);
+      if (unknown) continue;
+      total += bytes;
+      if (!path.filename().string().starts_with(prefix)) others.push_back({time, path, bytes});
+    }
+    std::ranges::sort(others, {}, &Other::time);
+    for (const Other& other : others) {
+      if (total <= options.max_bytes) return;
+      log_info(other.path.string() + ": removed, its room is needed");
+      if (fs::remove(other.path, ignored)) total -= other.bytes;
+    }
+  }
+
+  // Records whose use is newer than on the disk, and those that were erased.
+  void write_times() {
+    PageFormat format(options.secret, options.identity);
+    const std::lock_guard lock(mutex);
+    for (const std::int32_t page : changed) {
+      const auto number = static_cast<std::size_t>(page);
+      const int fd = segments[number / shape.num_pages].records.get();
+      if (fd < 0) continue;
+      const PageRecord& record = records[number];
+      const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
+      const std::array<std::byte, kRecordBytes> nothing{};
+      const bool empty = record.name == Hash128{};
+      static_cast<void>(write_at(fd, empty ? nothing : format.encode_record(record, number),
+                                 record_offset(in_segment)));
+    }
+    changed.clear();
+  }
+
+  const Options options;
+  const Clock& clock;
+  const SegmentShape shape;
+  const std::string prefix;
+  std::int32_t num_pages = 0;
+  std::int32_t damaged = 0;
+  FileDescriptor lock_file;
+  std::atomic<bool> no_direct = false;
+  std::mutex making_mutex;  // before `mutex`
+
+  std::mutex mutex;
+  std::condition_variable work;  // for the threads
+  std::condition_variable done;  // for wait() and flush()
+  // Guarded by `mutex`.
+  bool stopping = false;
+  bool told = false;  // the log has this trouble
+  bool stored_taken = false;
+  int busy = 0;
+  std::deque<Job> loads;
+  std::deque<Job> saves;
+  std::vector<TierMove> ended;
+  std::vector<PageRecord> records;  // by page; without a name: nothing
+  std::vector<Segment> segments;    // their descriptors never change once they are there
+  std::set<std::int32_t> changed;   // pages whose records are to be written
+  TimePoint paused_until;
+
+  std::vector<std::thread> threads;
+};
+
+DiskTier::DiskTier(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DiskTier::~DiskTier() = default;
+
+Result<std::unique_ptr<DiskTier>> DiskTier::open(const Options& options, const Clock& clock) {
+  CHECK(options.block_bytes > 0 && options.threads > 0);
+  auto impl = std::make_unique<Impl>(options, clock);
+  RETURN_IF_ERROR(impl->open());
+  return std::unique_ptr<DiskTier>(new DiskTier(std::move(impl)));
+}
+
+std::int32_t DiskTier::num_pages() const { return impl_->num_pages; }
+std::int32_t DiskTier::num_damaged() const { return impl_->damaged; }
+
+std::vector<TierPage> DiskTier::take_stored() {
+  const std::lock_guard lock(impl_->mutex);
+  if (std::exchange(impl_->stored_taken, true)) return {};
+  std::vector<std::pair<std::int64_t, TierPage>> found;
+  for (std::size_t i = 0; i < impl_->records.size(); ++i) {
+    const PageRecord& record = impl_->records[i];
+    if (record.name == Hash128{}) continue;
+    found.push_back(
+        {record.used,
+         {static_cast<std::int32_t>(i), static_cast<std::int32_t>(record.group), record.name}});
+  }
+  std::ranges::stable_sort(found, {}, [](const auto& entry) { return entry.first; });
+  std::vector<TierPage> pages;
+  pages.reserve(found.size());
+  for (const auto& [time, page] : found) pages.push_back(page);
+  return pages;
+}
+
+bool DiskTier::accepts_saves() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->clock.now() >= impl_->paused_until;
+}
+
+void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) {
+  CHECK(block.size() == impl_->options.block_bytes && page.page >= 0 &&
+        page.page < impl_->num_pages);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->changed.erase(page.page);
+  impl_->saves.push_back({Impl::Kind::kSave, id, page, nullptr, block.data()});
+  impl_->work.notify_one();
+}
+
+void DiskTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte> block) {
+  CHECK(block.size() == impl_->options.block_bytes && page.page >= 0 &&
+        page.page < impl_->num_pages);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->loads.push_back({Impl::Kind::kLoad, id, page, block.data(), nullptr});
+  impl_->work.notify_one();
+}
+
+void DiskTier::touch(std::int32_t page) {
+  const std::lock_guard lock(impl_->mutex);
+  PageRecord& record = impl_->records[static_cast<std::size_t>(page)];
+  if (record.name == Hash128{}) return;
+  record.used = unix_seconds();
+  impl_->changed.insert(page);
+}
+
+void DiskTier::erase(std::int32_t page) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->records[static_cast<std::size_t>(page)] = {};
+  impl_->changed.insert(page);
+}
+
+void DiskTier::poll(std::vector<TierMove>& ended) {
+  const std::lock_guard lock(impl_->mutex);
+  for (TierMove& move : impl_->ended) ended.push_back(std::move(move));
+  impl_->ended.clear();
+}
+
+void DiskTier::wait(Duration at_most) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->done.wait_for(lock, at_most, [&] { return !impl_->ended.empty(); });
+}
+
+Status DiskTier::flush(Duration at_most) {
+  {
+    std::unique_lock lock(impl_->mutex);
+    const bool idle = impl_->done.wait_for(lock, at_most, [&] {
+      return impl_->loads.empty() && impl_->saves.empty() && impl_->busy == 0;
+    });
+    if (!idle) return Error{ErrorCode::kDeadlineExceeded, "saves are still under way"};
+  }
+  impl_->write_times();
+  for (const Segment& segment : impl_->segments) {
+    if (segment.records.valid() && ::fdatasync(segment.records.get()) != 0) {
+      return file_error("cannot be flushed", impl_->options.folder);
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+#include "offload/tier_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "offload/page_format.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error folder_error(const std::string& path, const char* what) {
+  return unavailable(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
+
+}  // namespace
+
+bool is_segment(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, kSegmentMagic.size()> bytes{};
+  return file.valid() &&
+         ::pread(file.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()) &&
+         std::string_view(bytes.data(), bytes.size()) == kSegmentMagic;
+}
+
+Result<FileDescriptor> lock_tier_folder(const std::string& folder) {
+  std::error_code problem;
+  fs::create_directories(fs::path(folder).parent_path(), problem);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return folder_error(folder, "cannot be made");
+  }
+  struct stat facts{};
+  if (::stat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    return invalid_argument(folder + ": is no folder");
+  }
+  if (facts.st_uid != ::geteuid() || (facts.st_mode & 022U) != 0) {
+    return invalid_argument(folder +
+                            ": must be this user's and writable by no other; run: chmod 700");
+  }
+  const std::string path = folder + "/lock";
+  FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.valid()) return folder_error(path, "cannot be opened");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return resource_exhausted(folder +
+                              ": another process has it; give each server a folder of its own");
+  }
+  return lock;
+}
+
+Result<std::vector<TierContents>> list_tier_folder(const std::string& folder) {
+  std::error_code problem;
+  fs::directory_iterator entries(folder, problem);
+  if (problem) return not_found(fmt::format("{}: {}", folder, problem.message()));
+  std::vector<TierContents> all;
+  for (const fs::directory_entry& entry : entries) {
+    if (entry.path().extension() != kSegmentSuffix || !is_segment(entry.path())) continue;
+    struct stat facts{};
+    if (::stat(entry.path().c_str(), &facts) != 0) continue;
+    const std::string name = entry.path().filename().string();
+    const std::string identity = name.substr(0, name.rfind('-'));
+    auto found = std::ranges::find(all, identity, &TierContents::identity);
+    if (found == all.end()) found = all.insert(all.end(), {identity, 0, 0, 0});
+    ++found->segments;
+    found->bytes += static_cast<std::uint64_t>(facts.st_size);
+    found->written = std::max<std::int64_t>(found->written, facts.st_mtime);
+  }
+  std::ranges::sort(all, std::ranges::greater(), &TierContents::written);
+  return all;
+}
+
+Result<std::uint64_t> clear_tier_folder(const std::string& folder) {
+  if (::access(folder.c_str(), F_OK) != 0) return folder_error(folder, "cannot be opened");
+  ASSIGN_OR_RETURN([[maybe_unused]] const FileDescriptor lock, lock_tier_folder(folder));
+  std::uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != kSegmentSuffix || !is_segment(entry.path())) continue;
+    std::error_code problem;
+    const std::uint64_t size = entry.file_size(problem);
+    if (!fs::remove(entry.path(), problem) || problem) {
+      return unavailable(
+          fmt::format("{}: cannot be removed: {}", entry.path().string(), problem.message()));
+    }
+    bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace sluice

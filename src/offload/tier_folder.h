@@ -1,0 +1,40 @@
+// The folder of a disk tier as a whole: its lock, what is in it, and clearing it. All of that needs
+// no key; the blocks themselves do.
+// Functions; any thread. Errors name the folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+
+namespace sluice {
+
+inline constexpr std::string_view kSegmentSuffix = ".segment";
+
+// Whether a file begins as a segment does, of whatever identity: others are never removed.
+bool is_segment(const std::string& path);
+
+// Makes the folder (mode 0700) if it is not there, and takes its lock, which lasts as long as the
+// result. kInvalidArgument for a folder that others may write, kResourceExhausted while another
+// process has the lock.
+Result<FileDescriptor> lock_tier_folder(const std::string& folder);
+
+// The segments of one identity: of one model, dtype and program. Which one it is only its own
+// engine can tell.
+struct TierContents {
+  std::string identity;  // the beginning of the files' names
+  std::int32_t segments = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t written = 0;  // the newest change, Unix seconds
+};
+// The newest first. kNotFound without the folder.
+Result<std::vector<TierContents>> list_tier_folder(const std::string& folder);
+
+// Removes all segments. Returns their bytes. Takes the lock meanwhile.
+Result<std::uint64_t> clear_tier_folder(const std::string& folder);
+
+}  // namespace sluice

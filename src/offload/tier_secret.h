@@ -1,0 +1,22 @@
+// TierSecret: the secret under which a tier's names and checksums are made. It lies in a file
+// outside of the tier's folder, so that a reader of the folder cannot tell which prompts are in
+// it, and a writer cannot make blocks that pass the checks.
+// Functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "base/hmac.h"
+#include "base/result.h"
+
+namespace sluice {
+
+// $XDG_STATE_HOME/sluice/kv-secret or ~/.local/state/sluice/kv-secret; empty when neither variable
+// is an absolute path.
+std::string default_secret_path();
+
+// The secret of a file of this user that no other user can read. A file that does not exist is made
+// with 32 random bytes (mode 0600). Errors name the path.
+Result<HmacKey> load_tier_secret(const std::string& path);
+
+}  // namespace sluice
