@@ -18,9 +18,12 @@ std::size_t bytes_of_ints(std::int64_t count) {
 }  // namespace
 
 BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, ArenaPlan& arena)
-    : options_(options), groups_(options.groups.size()) {
+    : options_(options),
+      groups_(options.groups.size()),
+      adapter_of_slot_(static_cast<std::size_t>(options.max_slots), -1),
+      grouping_(options.adapter_slots) {
   const StepCapacity& most = options.capacity;
-  counts_ = add_staged(bytes_of_ints(3));  // NOLINT: offsets are given out in this order
+  counts_ = add_staged(bytes_of_ints(4));  // NOLINT: offsets are given out in this order
   token_ids_ = add_staged(bytes_of_ints(most.tokens));
   positions_ = add_staged(bytes_of_ints(most.tokens));
   cu_seqlens_q_ = add_staged(bytes_of_ints(most.seqs + 1));
@@ -32,6 +35,13 @@ BatchInputs::BatchInputs(const BatchInputsOptions& options, const Ops& ops, Aren
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].slot_mapping_offset =
         add_staged(static_cast<std::size_t>(most.tokens) * sizeof(std::int64_t));
+  }
+  if (options.adapter_slots > 0) {
+    adapter_of_token_.resize(static_cast<std::size_t>(most.tokens));
+    lora_tokens_ = add_staged(bytes_of_ints(most.tokens));
+    lora_segments_ =
+        add_staged(static_cast<std::size_t>(max_lora_segments(most.tokens, options.adapter_slots)) *
+                   sizeof(LoraSegment));
   }
   step_bytes_ = staging_bytes_;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -107,6 +117,11 @@ DecoderInputs BatchInputs::decoder_inputs() const {
   inputs.num_tokens = num_tokens();
   inputs.num_seqs = inputs.num_tokens + 1;
   inputs.num_logits = num_logits();
+  if (options_.adapter_slots > 0) {
+    inputs.adapters.tokens = on_device<std::int32_t>(lora_tokens_);
+    inputs.adapters.segments = on_device<LoraSegment>(lora_segments_);
+    inputs.adapters.num_segments = inputs.num_tokens + 3;
+  }
   for (const Group& group : groups_) {
     inputs.groups.push_back(
         {group.device_slot_mapping, group.device_tables, options_.table_width, group.device_plan});
@@ -122,6 +137,7 @@ Status BatchInputs::fill(const BatchPlan& plan, std::span<const TokenId> last_to
   CHECK(sampling.size() <= static_cast<std::size_t>(options_.capacity.logits));
   std::copy(sampling.begin(), sampling.end(), staged<RowSampling>(sampling_));
   fill_slot_mapping(plan);
+  group_by_adapter(plan);
   RETURN_IF_ERROR(plan_attention(plan));
   return device_->copy_to_device(device_base_, staged<std::byte>(0), step_bytes_);
 }
@@ -186,6 +202,28 @@ void BatchInputs::fill_rows(const BatchPlan& plan, std::span<const TokenId> last
   counts[0] = end;
   counts[1] = static_cast<std::int32_t>(plan.rows.size());
   counts[2] = static_cast<std::int32_t>(plan.logit_positions.size());
+}
+
+// Lists the tokens of rows with adapters.
+void BatchInputs::group_by_adapter(const BatchPlan& plan) {
+  for (const SlotAssignment& assignment : plan.assignments) {
+    CHECK(assignment.adapter_slot < options_.adapter_slots);
+    adapter_of_slot_[static_cast<std::size_t>(assignment.slot)] = assignment.adapter_slot;
+  }
+  std::int32_t segments = 0;
+  if (options_.adapter_slots > 0) {
+    for (const PlanRow& row : plan.rows) {
+      std::fill_n(adapter_of_token_.begin() + row.first_token, row.query_len,
+                  adapter_of_slot_[static_cast<std::size_t>(row.slot)]);
+    }
+    const std::int32_t most = max_lora_segments(options_.capacity.tokens, options_.adapter_slots);
+    segments = grouping_.write(
+        std::span(adapter_of_token_).first(plan.token_ids.size()),
+        {staged<std::int32_t>(lora_tokens_), static_cast<std::size_t>(options_.capacity.tokens)},
+        {staged<LoraSegment>(lora_segments_), static_cast<std::size_t>(most)});
+  }
+  staged<std::int32_t>(counts_)[3] = segments;
+  uses_adapters_ = segments > 0;
 }
 
 void BatchInputs::fill_slot_mapping(const BatchPlan& plan) {

@@ -19,6 +19,7 @@
 #include "device/arena.h"
 #include "device/device.h"
 #include "device/host_buffer.h"
+#include "device/lora_batch.h"
 #include "model/decoder.h"
 #include "scheduler/batch_plan.h"
 
@@ -40,6 +41,7 @@ struct BatchInputsOptions {
   std::int32_t block_size = 0;
   std::vector<GroupAttention> groups;
   std::int32_t steps_in_flight = 1;  // steps that are filled and may not have run
+  std::int32_t adapter_slots = 0;    // 0: no step has adapters
   std::string model_id = "model";
 };
 
@@ -51,7 +53,7 @@ class BatchInputs {
   // REQUIRES: the arena's inputs are backed.
   Status bind(const Arena& arena, Device& device);
 
-  // Everything but `layers`.
+  // Everything but `layers` and the memory of adapters.
   DecoderInputs decoder_inputs() const;
   const std::int32_t* num_tokens() const { return on_device<std::int32_t>(counts_); }
   const std::int32_t* num_logits() const { return on_device<std::int32_t>(counts_) + 2; }
@@ -64,6 +66,9 @@ class BatchInputs {
   // steps have not run yet.
   Status fill(const BatchPlan& plan, std::span<const TokenId> last_tokens,
               std::span<const RowSampling> sampling);
+
+  // Whether a token of the step that was filled last has an adapter.
+  bool uses_adapters() const { return uses_adapters_; }
 
   // The query-key pairs, over all heads and layers, of the step that was filled last.
   const Work& attention_work() const { return attention_work_; }
@@ -90,6 +95,7 @@ class BatchInputs {
   Status update_tables(const BatchPlan& plan);
   void fill_rows(const BatchPlan& plan, std::span<const TokenId> last_tokens);
   void fill_slot_mapping(const BatchPlan& plan);
+  void group_by_adapter(const BatchPlan& plan);
   Status plan_attention(const BatchPlan& plan);
 
   // A piece of the staging memory; the device's copy has the same layout.
@@ -109,6 +115,11 @@ class BatchInputs {
   std::vector<Group> groups_;
   Work attention_work_;
 
+  std::vector<std::int32_t> adapter_of_slot_;   // of the sequence in each slot; -1: none
+  std::vector<std::int32_t> adapter_of_token_;  // of the step
+  LoraGrouping grouping_;
+  bool uses_adapters_ = false;
+
   // The inputs that every step has are one piece at the front, so that one copy moves them all.
   std::vector<HostBuffer> staging_;  // used in turn
   std::size_t filled_ = 0;           // steps so far
@@ -118,7 +129,7 @@ class BatchInputs {
   std::int32_t* device_copies_ = nullptr;  // [1 + 2 * max_copies]: count, then pairs
   std::int32_t* device_last_tokens_ = nullptr;
   // Offsets of the pieces.
-  std::size_t counts_ = 0;  // tokens, sequences, logits
+  std::size_t counts_ = 0;  // tokens, sequences, logits, segments of adapters
   std::size_t token_ids_ = 0;
   std::size_t positions_ = 0;
   std::size_t cu_seqlens_q_ = 0;
@@ -126,6 +137,8 @@ class BatchInputs {
   std::size_t row_slots_ = 0;
   std::size_t logit_indices_ = 0;
   std::size_t sampling_ = 0;
+  std::size_t lora_tokens_ = 0;
+  std::size_t lora_segments_ = 0;
   std::size_t table_ids_ = 0;
   std::size_t copies_ = 0;
 };

@@ -86,6 +86,7 @@ Status Engine::fill_pipeline(TimePoint now) {
     }
     RETURN_IF_ERROR(executor_->submit(plan));
     transfers_ += static_cast<std::int64_t>(plan.transfers.size());
+    count_transfers(plan);
     if (!plan.has_rows()) {
       moved = true;
       ++plans_without_rows;
@@ -107,6 +108,7 @@ ResourceView Engine::resources() const {
   resources.kv_backed_blocks = executor_->kv_backed_blocks();
   resources.kv_growth_failed = executor_->kv_growth_failed();
   resources.kv_limit_blocks = kv_limit_;
+  resources.tier_accepts_saves = executor_->tier_accepts_saves();
   return resources;
 }
 
@@ -156,6 +158,7 @@ Status Engine::restore_blocks(std::span<const Hash128> names, StoredBlock stored
 Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   completed_.clear();
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
+  stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
@@ -174,6 +177,16 @@ void Engine::commit_oldest() {
   first_plan_ = (first_plan_ + 1) % kMaxInFlight;
   --in_flight_;
   collected_ = false;
+}
+
+void Engine::count_transfers(const BatchPlan& plan) {
+  for (const PlanTransfer& transfer : plan.transfers) {
+    switch (transfer.kind) {
+      case TransferKind::kLoadAdapter: ++stats_.adapter_loads; break;
+      case TransferKind::kSaveBlock: ++stats_.saved_blocks; break;
+      case TransferKind::kLoadBlock: ++stats_.loaded_blocks; break;
+    }
+  }
 }
 
 void Engine::count_tokens(const BatchPlan& plan) {
@@ -217,6 +230,9 @@ void Engine::report_row(const RowCommit& commit) {
     const auto per_token = static_cast<std::size_t>(row.num_logprobs / row.num_tokens);
     output.logprobs = std::span(result_.logprobs)
                           .subspan(static_cast<std::size_t>(row.first_logprob), per_token * count);
+    output.embedding = std::span(result_.embeddings)
+                           .subspan(static_cast<std::size_t>(row.first_embedding),
+                                    static_cast<std::size_t>(row.num_embedding));
   }
   outputs_.push_back(output);
   if (commit.finished) retire(sequence);
@@ -250,6 +266,8 @@ Status Engine::check(const Request& request) const {
     return Error{ErrorCode::kNotFound, fmt::format("there is no adapter {}", request.adapter)};
   }
   CHECK(request.sampling.prompt_logprobs < 0 || request.block_hashes.empty());
+  CHECK(request.pooling == Pooling::kNone || request.sampling.n == 1);
+  CHECK(request.pooling != Pooling::kMean || request.block_hashes.empty());
   return validate(request.sampling, limits_.vocab_size);
 }
 
@@ -307,7 +325,8 @@ void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
 
 bool Engine::has_work() const {
   return !failure_ &&
-         (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work());
+         (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work() ||
+          kv_->has_wrong_pages() || (kv_->num_unsaved() > 0 && executor_->tier_accepts_saves()));
 }
 
 Status Engine::check_files() {

@@ -36,6 +36,7 @@ struct EngineLimits {
   std::int32_t vocab_size = 0;
   std::int32_t max_model_len = 0;  // context: prompt and output
   std::int32_t num_adapters = 0;
+  std::int32_t hidden_size = 0;  // of the vectors of Request::pooling
 };
 
 // The outputs of one choice of a request in a step.
@@ -49,6 +50,8 @@ struct ChoiceOutput {
   // token of the prompt is the first one scored. Choice 0 has them, at the latest with its first
   // output token.
   std::span<const PromptLogprob> prompt_logprobs;
+  // The prompt's vector, with its only token (Request::pooling).
+  std::span<const float> embedding;
   FinishReason finish_reason = FinishReason::kNone;
   std::int32_t cached_prompt_tokens = 0;  // found in the prefix cache
   TimePoint first_scheduled;              // zero: it never ran
@@ -69,6 +72,11 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
+  std::int64_t adapter_loads = 0;  // started
+  // KV blocks that went to a tier below and came back; started, so those that failed count too.
+  std::int64_t saved_blocks = 0;
+  std::int64_t loaded_blocks = 0;
+  std::int64_t failed_transfers = 0;  // of blocks and of adapters
   // Sums over committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
   ComputedWork computed;
@@ -109,6 +117,8 @@ class Engine {
   // them; blocks that find none are left out. Errors are the device's.
   // REQUIRES: nothing in flight. For contents: the engine has a KvContents.
   void hold_blocks(std::span<const Hash128> names) { kv_->hold(names); }
+  // Ends all holds: the blocks are ordinary cached blocks until they are held again.
+  void release_blocks() { kv_->release_holds(); }
   using StoredBlock = FunctionRef<std::span<const std::byte>(const BlockPlace&)>;
   Status restore_blocks(std::span<const Hash128> names, StoredBlock stored);
   Status read_block(BlockId id, std::span<std::byte> out);
@@ -163,6 +173,7 @@ class Engine {
   Status plan_next(TimePoint now, BatchPlan& plan);
   void commit_oldest();
   void count_tokens(const BatchPlan& plan);
+  void count_transfers(const BatchPlan& plan);
   void report();
   bool has_scored(const RowCommit& commit) const;
   void report_row(const RowCommit& commit);

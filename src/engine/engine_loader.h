@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "adapter/adapter_store.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -14,12 +16,14 @@
 #include "engine/device_counters.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
+#include "engine/logits_tap.h"
 #include "engine/startup_timeline.h"
 #include "engine/weight_stream.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
 #include "model/generation_defaults.h"
 #include "model/model_config.h"
+#include "offload/kv_tier.h"
 #include "scheduler/executor.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
@@ -39,8 +43,11 @@ struct LoadedModel {
   std::int64_t kv_bytes = 0;         // at most
   std::int32_t kv_blocks = 0;        // at most
   std::int32_t first_kv_blocks = 0;  // backed at start
+  LogitsTap* logits = nullptr;       // of the executor, which owns it
   // Brings the weights in, if the device maps files; the executor owns it.
   WeightStream* stream = nullptr;
+  SharedAdapters adapters;        // null: the engine has none
+  std::int32_t num_adapters = 0;  // EngineLimits::num_adapters
 };
 
 struct LoadedEngine : LoadedModel {
@@ -53,6 +60,7 @@ struct LoadedExecutor : LoadedModel {
   const DeviceMeter* meter = nullptr;  // of the executor, which owns it
   KvContents* contents = nullptr;      // likewise
   KvOptions kv;                        // the options that the executor was made for
+  std::vector<TierPage> stored;        // of the tier, for the index
   SchedulerOptions scheduler;
   std::unique_ptr<Policy> policy;
 };
@@ -77,5 +85,13 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
 Result<LoadedEngine> load_engine(const std::string& directory, const EngineOptions& options,
                                  Device& device, ThreadPool& pool, const Clock& clock,
                                  StartupTimeline& timeline, Snapshot* snapshot = nullptr);
+
+// Gives the executor a tier below its KV memory; the tier goes with it. Call it before
+// make_engine(). Errors: kUnsupported if the device's memory is not the host's, kInvalidArgument
+// without a prefix cache.
+Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded);
+
+// The engine of an executor.
+LoadedEngine make_engine(LoadedExecutor parts, const Clock& clock, StartupTimeline& timeline);
 
 }  // namespace sluice

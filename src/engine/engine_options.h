@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/graph_cache.h"
@@ -22,13 +23,34 @@ enum class LoadFormat : std::uint8_t {
   kDummy,  // random weights; needs only the checkpoint's config.json
 };
 
+// LoRA adapters. Without sources and without `at_run_time` the engine has none.
+struct AdapterSettings {
+  struct Source {
+    std::string name;
+    std::string text;  // a directory or a mix (AdapterStore::load)
+  };
+  std::vector<Source> sources;  // loaded at start
+  bool at_run_time = false;     // more may be loaded later
+  bool sealed = false;          // images in sealed memory, for function processes
+  std::int32_t slots = 0;       // adapters in device memory at once; 0: up to kDefaultSlots
+  std::int32_t max_rank = 0;    // of a module; 0: as the sources need
+  static constexpr std::int32_t kDefaultSlots = 8;
+  static constexpr std::int32_t kDefaultRank = 64;  // at least, if at_run_time
+  bool any() const { return at_run_time || !sources.empty(); }
+};
+
 // How the token budget is set. kAuto and kTime need a machine profile: the command reads the
-// profile and sets token_budget and time_budget before it loads the engine.
+// profile and sets token_budget and time_budget before it loads the engine (needs_profile()).
 enum class BudgetMode : std::uint8_t {
   kTokens,  // set by the user, or the default
+  kFollow,  // token_budget, and beside streams as measured steps say (engine/step_costs.h)
   kAuto,    // the largest budget that keeps the TBT goal
   kTime,    // keeps the TBT goal step by step: limits chunks by predicted time
 };
+
+inline bool needs_profile(BudgetMode mode) {
+  return mode == BudgetMode::kAuto || mode == BudgetMode::kTime;
+}
 
 // When KV memory is taken from the system.
 enum class KvBacking : std::uint8_t {
@@ -36,11 +58,17 @@ enum class KvBacking : std::uint8_t {
   kAtStart,  // all of it, for measurements
 };
 
+// A folder on a disk that keeps KV blocks.
+struct KvDiskSettings {
+  std::string folder;
+  std::int64_t bytes = 0;  // at most, of all files
+};
+
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
-  // The weights' dtype; FP8 is for the layers' matrices alone. Absent: as stored, or, for dummy
-  // weights, as config.json says.
+  // The weights' dtype; FP8 is for the layers' matrices, INT8 and INT4 for all matrices. Absent: as
+  // stored, or, for dummy weights, as config.json says.
   std::optional<DType> dtype;
   LoadFormat load_format = LoadFormat::kAuto;
   GraphMode graphs = GraphMode::kReplay;
@@ -54,11 +82,13 @@ struct EngineOptions {
   // The most bytes of KV memory. Absent: half of the memory that is free after weights, at most the
   // need of max_num_seqs contexts.
   std::optional<std::int64_t> kv_cache_memory;
+  std::optional<KvDiskSettings> kv_disk;  // the command adds it (add_tier())
   // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};
   std::int32_t threads = 0;    // 0: one per CPU
   SnapshotChoice snapshot;     // --snapshot; off unless a command line says otherwise
   bool deterministic = false;  // rows do not depend on the batch, also on a GPU
+  AdapterSettings adapters;
   // Set by the program, not by a user.
   std::optional<TimeBudget> time_budget;  // for kTime
   PrefixCaching prefix_caching = PrefixCaching::kOn;

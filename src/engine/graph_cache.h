@@ -24,10 +24,6 @@ namespace sluice {
 
 enum class GraphMode : std::uint8_t { kReplay, kEager };
 
-// Forward passes with different ops for the same capacity.
-enum class ForwardVariant : std::uint8_t { kPlain, kAdapters };
-inline constexpr std::size_t kNumForwardVariants = 2;
-
 class GraphCache {
  public:
   // Calls the ops of a forward pass for a capacity.

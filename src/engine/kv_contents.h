@@ -1,14 +1,16 @@
 // KvContents: the bytes of whole KV blocks, for contents that are kept beyond the process. The
 // model runner implements it.
-// Owner: the engine's executor. Threads: the engine's thread. REQUIRES for both calls: no step is
+// Owner: the engine's executor. Threads: the engine's thread. REQUIRES to read or write: no step is
 // in flight, and the block is backed. Errors are the device's.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
 #include "kv/block_pool.h"
+#include "offload/kv_tier.h"
 
 namespace sluice {
 
@@ -19,6 +21,9 @@ class KvContents {
   // Both wait until the bytes are copied, and take block_bytes() of them.
   virtual Status read_block(BlockId id, std::span<std::byte> out) = 0;
   virtual Status write_block(BlockId id, std::span<const std::byte> contents) = 0;
+  // Plans may name transfers to and from this tier from now on. kUnsupported if the tier cannot
+  // reach the device's memory. REQUIRES: no plan was submitted yet.
+  virtual Status use_tier(std::unique_ptr<KvTier> tier) = 0;
 };
 
 }  // namespace sluice

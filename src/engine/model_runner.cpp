@@ -45,6 +45,7 @@ BatchInputsOptions inputs_options(const ModelConfig& config, const KvLayout& lay
   inputs.block_size = layout.block_size;
   inputs.groups = group_attention(config, layout);
   inputs.steps_in_flight = options.steps_in_flight;
+  inputs.adapter_slots = options.adapter_slots;
   return inputs;
 }
 
@@ -53,6 +54,9 @@ Decoder::Options decoder_options(const ModelConfig& config, const ModelRunnerOpt
   decoder.last_layer = config.num_layers;
   decoder.capacity = step_capacity(options);
   decoder.max_positions = options.max_model_len;
+  decoder.adapter_slots = options.adapter_slots;
+  decoder.has_rope_tables = options.has_rope_tables;
+  if (options.adapter_slots > 0) decoder.max_lora_rank = options.adapters->format().max_rank;
   return decoder;
 }
 
@@ -70,11 +74,16 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
       inputs_(inputs_options(*config_, layout_, options_), device.ops(), arena_plan),
       graphs_(options.graphs, capacity_),
       sampler_({config_->vocab_size, options.max_num_seqs, options.max_model_len, options.eos_ids},
-               pool) {
+               pool),
+      pooler_(options.max_num_seqs, config_->hidden_size, device) {
   CHECK(options_.steps_in_flight >= 1 &&
         options_.steps_in_flight <= static_cast<int>(steps_.size()));
   const auto slots = static_cast<std::size_t>(options.max_num_seqs);
   const auto rows = static_cast<std::size_t>(capacity_.logits);
+  if (options_.adapter_slots > 0) {
+    CHECK(options_.adapters->format().dtype == decoder_.input_dtype());
+    adapter_memory_.emplace(options_.adapters, options_.adapter_slots, arena_plan);
+  }
   last_tokens_.resize(slots, kTokenFromLastStep);
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
@@ -95,12 +104,13 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
 }
 
 ModelRunner::~ModelRunner() {
+  pages_.reset();  // its threads use the arena
   static_cast<void>(device_.synchronize());
   device_.ops().set_library_workspace(nullptr);
 }
 
 Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
-                          std::unique_ptr<WeightStream> stream) {
+                          std::unique_ptr<WeightStream> stream, std::span<const float> rope) {
   arena_ = std::make_unique<Arena>(std::move(arena));
   watch_ = std::move(watch);
   stream_ = std::move(stream);
@@ -109,7 +119,10 @@ Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch
   if (auto backed = kv_.start(kv.at_start); !backed) {
     return with_context("KV memory", std::move(backed).error());
   }
-  if (options_.transfers != nullptr) transfers_.emplace(device_, *options_.transfers);
+  if (adapter_memory_) {
+    adapter_memory_->bind(*arena_);
+    transfers_.emplace(device_, *adapter_memory_);
+  }
   RETURN_IF_ERROR(inputs_.bind(*arena_, device_));
   device_tokens_ =
       reinterpret_cast<std::int32_t*>(arena_->address(RegionKind::kWorkspace, kSampledTokens));
@@ -125,17 +138,24 @@ Status ModelRunner::start(Arena arena, DecoderWeights weights, WeightWatch watch
     logits_copy_.resize(static_cast<std::size_t>(capacity_.logits) *
                         static_cast<std::size_t>(config_->vocab_size));
   }
-  return decoder_.bind(*arena_, device_, std::move(weights), decoder_inputs());
+  return decoder_.bind(*arena_, device_, std::move(weights), decoder_inputs(), rope);
+}
+
+Status ModelRunner::capture_graphs(ForwardVariant variant) {
+  return graphs_.capture_all(device_, variant,
+                             [&](const StepCapacity& capacity) { forward(capacity, variant); });
 }
 
 Status ModelRunner::capture_graphs() {
-  return graphs_.capture_all(device_, ForwardVariant::kPlain,
-                             [&](const StepCapacity& capacity) { forward(capacity); });
+  RETURN_IF_ERROR(capture_graphs(ForwardVariant::kPlain));
+  return adapter_memory_ ? capture_graphs(ForwardVariant::kAdapters) : Status{};
 }
 
 Result<std::string> ModelRunner::restore_graphs(std::vector<OpList> stored) {
-  return graphs_.restore_all(device_, ForwardVariant::kPlain, std::move(stored),
-                             [&](const StepCapacity& capacity) { forward(capacity); });
+  if (adapter_memory_) RETURN_IF_ERROR(capture_graphs(ForwardVariant::kAdapters));
+  return graphs_.restore_all(
+      device_, ForwardVariant::kPlain, std::move(stored),
+      [&](const StepCapacity& capacity) { forward(capacity, ForwardVariant::kPlain); });
 }
 
 std::size_t ModelRunner::block_bytes() const {
@@ -159,8 +179,22 @@ Status ModelRunner::write_block(BlockId id, std::span<const std::byte> contents)
   return device_.synchronize(Queue::kCompute);
 }
 
+// The tier moves bytes at any time after a plan is submitted, so the rows and copies before it must
+// have run by then.
+Status ModelRunner::use_tier(std::unique_ptr<KvTier> tier) {
+  if (!device_.traits().host_accessible || device_.traits().asynchronous) {
+    return unsupported("a KV tier needs a device whose memory is the host's: use --device cpu");
+  }
+  pages_.emplace(std::move(tier));
+  return {};
+}
+
 DecoderInputs ModelRunner::decoder_inputs() const {
   DecoderInputs inputs = inputs_.decoder_inputs();
+  if (adapter_memory_) {
+    inputs.adapters.base = adapter_memory_->base();
+    inputs.adapters.entries = adapter_memory_->entries();
+  }
   std::byte* kv_base = arena_->region_base(RegionKind::kKv);
   for (const KvLayerPlace& place : layout_.layers) {
     KvLayerView view;
@@ -202,9 +236,16 @@ Status ModelRunner::move_blocks(const BatchPlan& plan) {
 
 // They run after all earlier plans and beside the rows of this one.
 Status ModelRunner::start_transfers(const BatchPlan& plan) {
+  for (const std::int32_t page : plan.wrong_pages) pages_->erase(page);
   if (plan.transfers.empty()) return {};
-  if (!transfers_) return unsupported("the model runner has nothing to load adapters from");
   for (const PlanTransfer& transfer : plan.transfers) {
+    if (transfer.kind != TransferKind::kLoadAdapter) {
+      CHECK(pages_.has_value());
+      const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
+      pages_->start(transfer, block, {block_address(block.block), block_bytes()});
+      continue;
+    }
+    if (!transfers_) return unsupported("the model runner has nothing to load adapters from");
     RETURN_IF_ERROR(transfers_->start(transfer, last_mark_));
   }
   return {};
@@ -250,7 +291,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
 ComputedWork ModelRunner::work_of(const BatchPlan& plan) const {
   const auto tokens = static_cast<std::int32_t>(plan.token_ids.size());
   const auto logits = static_cast<std::int32_t>(plan.logit_positions.size());
-  const ProductRows& products = graphs_.products(tokens, ForwardVariant::kPlain);
+  const ProductRows& products = graphs_.products(tokens, variant());
   Work rows = products.work(inputs_.num_tokens(), tokens);
   rows += products.work(inputs_.num_logits(), logits);
   const Work& pairs = inputs_.attention_work();
@@ -270,11 +311,14 @@ Status ModelRunner::collect(StepResult& out) {
 }
 
 Status ModelRunner::poll(std::vector<TransferResult>& completed) {
+  if (pages_) pages_->poll(completed);
   return transfers_ ? transfers_->poll(completed) : Status{};
 }
 
 Status ModelRunner::wait_for_transfer(Duration at_most) {
-  return transfers_ ? transfers_->wait(at_most) : Status{};
+  if (transfers_ && !transfers_->idle()) return transfers_->wait(at_most);
+  if (pages_ && !pages_->idle()) pages_->wait(at_most);
+  return {};
 }
 
 Status ModelRunner::check(TimePoint now) {
@@ -296,17 +340,17 @@ Status ModelRunner::check_pages() {
 
 Status ModelRunner::run_model(std::int32_t num_tokens) {
   if (stream_) RETURN_IF_ERROR(stream_->poll());
+  const ForwardVariant variant = this->variant();
   if (!stream_ || stream_->finished()) {
-    return graphs_.run(device_, num_tokens, ForwardVariant::kPlain,
-                       [&](const StepCapacity& capacity) { forward(capacity); });
+    return graphs_.run(device_, num_tokens, variant,
+                       [&](const StepCapacity& capacity) { forward(capacity, variant); });
   }
   Status status;
-  graphs_.run_eagerly(device_, num_tokens, ForwardVariant::kPlain,
-                      [&](const StepCapacity& capacity) {
-                        forward(capacity, [&](std::size_t stage) {
-                          if (status) status = stream_->wait(stage);
-                        });
-                      });
+  graphs_.run_eagerly(device_, num_tokens, variant, [&](const StepCapacity& capacity) {
+    forward(capacity, variant, [&](std::size_t stage) {
+      if (status) status = stream_->wait(stage);
+    });
+  });
   return status;
 }
 
@@ -317,6 +361,7 @@ void ModelRunner::assign_slots(const BatchPlan& plan) {
     const auto prompt_len = static_cast<std::size_t>(sequence.prompt_len);
     sampler_.assign(assignment.slot, sequence.request->sampling, sequence.choice,
                     tokens.first(prompt_len), tokens.subspan(prompt_len));
+    pooler_.assign(assignment.slot, sequence.request->pooling);
   }
 }
 
@@ -329,7 +374,7 @@ void ModelRunner::choose_sampling(Step& step) const {
     CHECK(row.num_logits <= 1);
     // The host scores prompts: these positions have no slot to sample for.
     step.sampling.resize(step.sampling.size() + static_cast<std::size_t>(row.num_scored));
-    step.needs_host = step.needs_host || row.num_scored > 0;
+    step.needs_host = step.needs_host || row.num_scored > 0 || pooler_.pools(row.slot);
     if (row.num_logits == 0) continue;
     CHECK(static_cast<std::size_t>(row.first_logit) == step.sampling.size());
     RowSampling sampling;
@@ -344,13 +389,14 @@ void ModelRunner::choose_sampling(Step& step) const {
   }
 }
 
-void ModelRunner::forward(const StepCapacity& capacity) {
-  forward(capacity, [](std::size_t) {});
+void ModelRunner::forward(const StepCapacity& capacity, ForwardVariant variant) {
+  forward(capacity, variant, [](std::size_t) {});
 }
 
-void ModelRunner::forward(const StepCapacity& capacity, Decoder::BeforeStage before) {
+void ModelRunner::forward(const StepCapacity& capacity, ForwardVariant variant,
+                          Decoder::BeforeStage before) {
   Ops& ops = device_.ops();
-  decoder_.forward(ops, capacity, before);
+  decoder_.forward(ops, capacity, variant, before);
   if (!device_.traits().asynchronous) return;
   const TensorView& logits = decoder_.logits();
   ops.run(SampleParams{matrix_view(logits.data, logits.dtype, capacity.logits, config_->vocab_size),
@@ -400,7 +446,18 @@ Status ModelRunner::finish(Step& step) {
       append_result(&sampled, scored, step.result);
     }
   }
+  if (step.needs_host) RETURN_IF_ERROR(pool(step));
   step.finished = true;
+  return {};
+}
+
+Status ModelRunner::pool(Step& step) {
+  for (std::size_t i = 0; i < step.plan->rows.size(); ++i) {
+    const PlanRow& row = step.plan->rows[i];
+    if (!pooler_.pools(row.slot)) continue;
+    RETURN_IF_ERROR(pooler_.take(row, decoder_.normed(), decoder_.gathered(), step.result.rows[i],
+                                 step.result));
+  }
   return {};
 }
 
@@ -432,6 +489,11 @@ Status ModelRunner::sample_on_host(const Step& step) {
     sample_rows_.push_back({row.slot, row.output_index, logits, nullptr});
   }
   RETURN_IF_ERROR(device_.synchronize(Queue::kCompute));
+  if (look_) {
+    for (const SampleRow& row : sample_rows_) {
+      look_({row.logits, static_cast<std::size_t>(config_->vocab_size)});
+    }
+  }
   const std::span<SampledRow> sampled = std::span(sampled_).first(sample_rows_.size());
   sampler_.sample(sample_rows_, sampled);
   sampler_.score(score_rows_, std::span(scored_).first(score_rows_.size()));

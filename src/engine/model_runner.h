@@ -3,7 +3,7 @@
 // Steps run in the order of submission. Up to two may be submitted and not collected; then the
 // later plan may contain kTokenFromLastStep for tokens that the earlier step samples.
 //
-// Plans also size the KV memory (KvMemory) and start transfers (Transfers).
+// Plans also size the KV memory (KvMemory) and start transfers (Transfers, PageTransfers).
 //
 // An asynchronous device itself samples the rows that need only a random draw, and keeps their
 // tokens. Then submit() never waits, and collect() waits once. Rows with penalties, biases, masks
@@ -29,11 +29,15 @@
 #include "base/thread_pool.h"
 #include "device/arena.h"
 #include "device/device.h"
+#include "engine/adapter_memory.h"
 #include "engine/batch_inputs.h"
 #include "engine/device_counters.h"
 #include "engine/graph_cache.h"
 #include "engine/kv_contents.h"
 #include "engine/kv_memory.h"
+#include "engine/logits_tap.h"
+#include "engine/page_transfers.h"
+#include "engine/pooler.h"
 #include "engine/transfers.h"
 #include "engine/weight_stream.h"
 #include "engine/weight_watch.h"
@@ -56,7 +60,10 @@ struct ModelRunnerOptions {
   GraphMode graphs = GraphMode::kReplay;
   DType kv_dtype = DType::kF32;
   std::vector<TokenId> eos_ids;
-  TransferSource* transfers = nullptr;  // must outlive the runner; null: plans have no transfers
+  // Slots of adapters, and the contents that plans load into them; 0: plans have no transfers.
+  std::int32_t adapter_slots = 0;
+  SharedAdapters adapters;
+  bool has_rope_tables = true;  // Decoder::Options::has_rope_tables
 };
 
 // In blocks, the null block included.
@@ -65,7 +72,7 @@ struct KvMemorySize {
   std::int32_t most = 0;      // what the arena's KV region is reserved for
 };
 
-class ModelRunner final : public Executor, public DeviceMeter, public KvContents {
+class ModelRunner final : public Executor, public DeviceMeter, public KvContents, public LogitsTap {
  public:
   // Adds every buffer except the weights to `arena_plan`. Call start() next.
   // REQUIRES: device and pool outlive the runner.
@@ -80,9 +87,9 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
 
   // Takes over the arena, with weights loaded and inputs and workspace backed, and the watch on the
   // weight files. Backs the first KV memory. `stream`: brings mapped weights in; null = steps read
-  // them as they use them.
+  // them as they use them. `rope`: as for Decoder::bind().
   Status start(Arena arena, DecoderWeights weights, WeightWatch watch, KvMemorySize kv,
-               std::unique_ptr<WeightStream> stream = nullptr);
+               std::unique_ptr<WeightStream> stream = nullptr, std::span<const float> rope = {});
 
   // Captures the graphs of all capacities, so that no step has to. REQUIRES: started.
   Status capture_graphs();
@@ -96,9 +103,12 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   Status wait_for_transfer(Duration at_most) override;
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
+  bool tier_accepts_saves() const override { return pages_ && pages_->accepts_saves(); }
   Status check(TimePoint now) override;
   Status check_now(TimePoint now) override;
   std::optional<TimePoint> next_check() const override { return watch_.next_check(); }
+
+  DType input_dtype() const { return decoder_.input_dtype(); }
 
   DeviceTime device_time() const override { return device_time_; }
   ComputedWork computed_work() const override { return computed_work_; }
@@ -106,7 +116,10 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   std::size_t block_bytes() const override;
   Status read_block(BlockId id, std::span<std::byte> out) override;
   Status write_block(BlockId id, std::span<const std::byte> contents) override;
+  Status use_tier(std::unique_ptr<KvTier> tier) override;
+  void watch_logits(Look look) override { look_ = std::move(look); }
 
+  const Decoder& decoder() const { return decoder_; }
   const GraphCache& graphs() const { return graphs_; }
   // REQUIRES: started.
   const Arena& arena() const { return *arena_; }
@@ -118,7 +131,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
     std::vector<RowSampling> sampling;  // by logit position; without a slot: the host samples it
     HostBuffer tokens;                  // what the device sampled, by logit position
     StepResult result;                  // once `finished`
-    bool needs_host = false;            // to sample some of its rows
+    bool needs_host = false;            // to sample or pool some of its rows
     bool finished = false;
     bool follows = false;    // another step was in flight when it was submitted
     std::size_t number = 0;  // of all steps
@@ -142,8 +155,12 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   void release_kv();
   void assign_slots(const BatchPlan& plan);
   void choose_sampling(Step& step) const;
-  void forward(const StepCapacity& capacity);
-  void forward(const StepCapacity& capacity, Decoder::BeforeStage before);
+  void forward(const StepCapacity& capacity, ForwardVariant variant);
+  void forward(const StepCapacity& capacity, ForwardVariant variant, Decoder::BeforeStage before);
+  ForwardVariant variant() const {
+    return inputs_.uses_adapters() ? ForwardVariant::kAdapters : ForwardVariant::kPlain;
+  }
+  Status capture_graphs(ForwardVariant variant);
   Status run_model(std::int32_t num_tokens);
   Status check_pages();
   Status fetch_tokens(Step& step);
@@ -151,6 +168,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   ComputedWork work_of(const BatchPlan& plan) const;
   Status measure(const Step& step);
   Status sample_on_host(const Step& step);
+  Status pool(Step& step);
   Result<const float*> host_logits(std::int32_t row);
   static void append_result(const SampledRow* sampled, std::span<const SampledRow> scored,
                             StepResult& result);
@@ -164,12 +182,15 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   BatchInputs inputs_;
   GraphCache graphs_;
   Sampler sampler_;
+  Pooler pooler_;
   std::unique_ptr<Arena> arena_;
   WeightWatch watch_;  // of what the arena maps
   std::unique_ptr<WeightStream> stream_;
   KvMemory kv_;
   std::size_t release_after_ = 0;  // steps before this number may use KV memory to be released
+  std::optional<AdapterMemory> adapter_memory_;
   std::optional<Transfers> transfers_;
+  std::optional<PageTransfers> pages_;
   std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, after the last plan
 
   // By slot: the token sampled last, or the code that makes the embedding read it in device memory.
@@ -180,6 +201,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   std::vector<ScoreRow> score_rows_;  // the step's prompt tokens to score, with the results
   std::vector<SampledRow> scored_;
   std::vector<float> logits_copy_;  // if the host cannot read device memory
+  Look look_;
 
   std::array<Step, 2> steps_;  // a ring, the oldest first
   std::size_t first_step_ = 0;

@@ -6,7 +6,12 @@
 // step use them. If a piece differs, wait() makes all derived weights natively, at the same
 // addresses, and the step goes on: what earlier layers computed came from pieces that were right.
 //
-// Owner: the model runner. Threads: the engine's thread; its own thread reads only.
+// Derived weights that no snapshot holds are converted in the same order, piece by piece: by the
+// stream's thread until the first step begins, then by the pool's threads in wait(), which take the
+// layer that the step needs next. From then on the stream's thread only reads files ahead: it would
+// take a core from the step.
+//
+// Owner: the model runner. Threads: the engine's thread, the pool's in wait(), and its own.
 #pragma once
 
 #include <atomic>
@@ -14,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
@@ -38,20 +44,32 @@ struct StreamedSection {
   std::function<Status(Arena&)> remake;
 };
 
+// Derived weights that are converted from the checkpoint.
+struct StreamedConversion {
+  std::vector<DerivedPiece> pieces;  // in the order of their stages
+  // On any thread, once for each piece.
+  std::function<Status(const DerivedPiece&, const Arena&)> convert;
+  // Called once on the engine's thread, when all pieces are converted.
+  std::function<Status(Arena&)> finish;
+};
+
 class WeightStream {
  public:
-  // `section`: without bytes, nothing is checked. REQUIRES: the pool outlives the stream.
-  WeightStream(std::span<const WeightStage> stages, StreamedSection section, ThreadPool& pool);
+  // `section`: without bytes, nothing is checked; `conversion`: without pieces, nothing is
+  // converted. REQUIRES: the pool outlives the stream.
+  WeightStream(std::span<const WeightStage> stages, StreamedSection section,
+               StreamedConversion conversion, ThreadPool& pool);
   ~WeightStream();
   WeightStream(const WeightStream&) = delete;
   WeightStream& operator=(const WeightStream&) = delete;
 
-  // Starts to read. REQUIRES: the weights are mapped in `arena`, which stays where it is and lives
-  // as long as the stream.
+  // Starts to read and convert. REQUIRES: the weights are mapped in `arena`, which stays where it
+  // is and lives as long as the stream.
   void start(Arena& arena);
 
   // Returns when the weights of a stage (WeightsLayout::stages) may be used. Stages are waited for
-  // in their order. An error: weights were damaged and could not be made natively.
+  // in their order. An error: weights could not be converted, or were damaged and could not be made
+  // natively. REQUIRES: started, where something is converted.
   Status wait(std::size_t stage);
   // Waits for everything.
   Status finish();
@@ -66,29 +84,38 @@ class WeightStream {
   std::uint64_t bytes() const { return bytes_; }  // to be read
 
  private:
-  // Bytes that are read, and checked, as one.
+  // Bytes that are read, and checked or converted, as one.
   struct Item {
     std::span<const std::byte> bytes;
     const Hash128* expected = nullptr;
+    const DerivedPiece* conversion = nullptr;
   };
   enum class State : std::uint8_t { kWaiting, kTaken, kDone };
 
   void add_mapped(std::span<const std::byte> bytes);
   void add_pieces(const WeightsRange& derived, std::size_t& next_piece);
+  void add_conversions(std::size_t stage, std::size_t& next_piece);
   void read_all();
+  bool is_for_steps(const Item& item) const;
   void bring_in(std::size_t item);
+  void convert(const DerivedPiece& piece);
   void bring_in_until(std::size_t end);
   void stop_reader();
   Status end();
 
   StreamedSection section_;
+  StreamedConversion conversion_;
   ThreadPool& pool_;
   std::vector<Item> items_;
   std::vector<std::size_t> stage_ends_;  // items, by stage
   std::unique_ptr<std::atomic<State>[]> states_;
   std::atomic<std::size_t> done_{0};
   std::atomic<bool> damaged_{false};
+  std::atomic<bool> step_began_{false};
   std::atomic<bool> stop_{false};
+  std::mutex mutex_;                 // of the next member
+  Status converted_;                 // the first error
+  std::atomic<bool> failed_{false};  // converted_ is an error
   std::thread reader_;
   Arena* arena_ = nullptr;
   std::size_t passed_ = 0;  // items that steps may use

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
@@ -41,7 +44,7 @@ class WeightStreamTest : public testing::Test {
       ++remade_;
       return remake_;
     };
-    return std::make_unique<WeightStream>(stages_, std::move(section), pool_);
+    return std::make_unique<WeightStream>(stages_, std::move(section), StreamedConversion{}, pool_);
   }
 
   static constexpr std::size_t kOffset = std::size_t{2} << 20;
@@ -107,6 +110,59 @@ TEST_F(WeightStreamTest, EveryStepTellsThatDamagedWeightsCannotBeMadeAgain) {
   EXPECT_FALSE(stream->wait(0));
   EXPECT_FALSE(stream->wait(1));
   EXPECT_FALSE(stream->poll());
+}
+
+// By the stream's thread, and by the steps.
+TEST_F(WeightStreamTest, PiecesAreConvertedOnceBeforeTheirStageRuns) {
+  for (const bool reads_ahead : {false, true}) {
+    std::array<std::atomic<int>, 40> converted = {};
+    int finished = 0;
+    StreamedConversion conversion;
+    for (std::size_t i = 0; i < converted.size(); ++i) {
+      conversion.pieces.push_back({.stage = i / 20 + 1, .source = mapped_, .placement = i});
+    }
+    conversion.convert = [&](const DerivedPiece& piece, const Arena&) {
+      ++converted[piece.placement];
+      return Status();
+    };
+    conversion.finish = [&](Arena& arena) {
+      EXPECT_EQ(&arena, arena_.get());
+      ++finished;
+      return Status();
+    };
+    WeightStream stream(stages_, {}, std::move(conversion), pool_);
+    stream.start(*arena_);
+    if (reads_ahead) {
+      while (converted[19] == 0) std::this_thread::yield();
+    }
+    for (std::size_t stage = 0; stage < 3; ++stage) {
+      EXPECT_TRUE(stream.wait(stage));
+      for (std::size_t i = 0; i < 20 * stage; ++i) EXPECT_EQ(converted[i], 1) << i;
+    }
+    EXPECT_EQ(finished, 0);
+    EXPECT_TRUE(stream.finish() && stream.finish());
+    EXPECT_EQ(finished, 1);
+  }
+}
+
+TEST_F(WeightStreamTest, EveryStepTellsThatWeightsCannotBeConverted) {
+  StreamedConversion conversion;
+  conversion.pieces.push_back({.stage = 1, .source = mapped_});
+  conversion.pieces.push_back({.stage = 2, .source = mapped_});
+  conversion.convert = [](const DerivedPiece&, const Arena&) {
+    return Status(invalid_argument("w.weight: holds NaN"));
+  };
+  conversion.finish = [](Arena&) {
+    ADD_FAILURE() << "nothing is converted";
+    return Status();
+  };
+  WeightStream stream(stages_, {}, std::move(conversion), pool_);
+  stream.start(*arena_);
+  const Status first = stream.wait(1);
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().message, "w.weight: holds NaN");
+  EXPECT_FALSE(stream.wait(2));
+  EXPECT_FALSE(stream.poll());
 }
 
 TEST_F(WeightStreamTest, EndsWhileItReads) {

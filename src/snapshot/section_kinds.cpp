@@ -5,9 +5,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<const SectionKind*, 8> kKinds = {
-    &kModelSection,     &kMachineProfileSection, &kGraphsSection,      &kWeightsSection,
-    &kTokenizerSection, &kChatTemplatesSection,  &kWarmPromptsSection, &kCanarySection};
+constexpr std::array<const SectionKind*, 9> kKinds = {
+    &kModelSection,         &kMachineProfileSection, &kGraphsSection,
+    &kWeightsSection,       &kRopeSection,           &kTokenizerSection,
+    &kChatTemplatesSection, &kWarmPromptsSection,    &kCanarySection};
 
 }  // namespace
 

@@ -23,8 +23,8 @@ struct SectionKind {
 // already.
 inline constexpr SectionKind kMachineProfileSection{
     "machine-profile", 1, "measured step times, for --token-budget auto and time", false};
-// The captured graphs as lists of ops (device/op_image.h).
-inline constexpr SectionKind kGraphsSection{"graphs", 1, "the captured graphs, as lists of ops"};
+// The captured graphs as lists of ops (engine/graph_snapshot.h).
+inline constexpr SectionKind kGraphsSection{"graphs", 2, "the captured graphs, as lists of ops"};
 
 // The model's name. Its key has digests of all bytes of the model, so it tells for which model a
 // file was saved.
@@ -33,6 +33,8 @@ inline constexpr SectionKind kModelSection{"model", 1,
 // The weights that --dtype converts, unchanged from the weights region (model/weights.h).
 inline constexpr SectionKind kWeightsSection{"weights", 1, "the weights that --dtype converts",
                                              false};
+// The tables of the rotary embedding (engine/rope_snapshot.h).
+inline constexpr SectionKind kRopeSection{"rope", 1, "the tables of the rotary embedding"};
 // The tokenizer's image (tokenizer/image_layout.h).
 inline constexpr SectionKind kTokenizerSection{"tokenizer", 1, "the tokenizer as flat tables"};
 // The part of the tokenizer's files that concerns chats (chat_template/template_sources.h).
@@ -41,7 +43,7 @@ inline constexpr SectionKind kChatTemplatesSection{
 // The KV blocks of prompts that the operator gives (front/warm_image.h).
 inline constexpr SectionKind kWarmPromptsSection{"warm-prompts", 1, "KV blocks of warm prompts"};
 // The checksum of a short input's logits (apps/canary.h).
-inline constexpr SectionKind kCanarySection{"canary", 1, "the checksum of a short input's logits"};
+inline constexpr SectionKind kCanarySection{"canary", 2, "the checksum of a short input's logits"};
 
 std::span<const SectionKind* const> section_kinds();
 // Null for a kind that this version does not know.

@@ -28,6 +28,7 @@ Result<Snapshot> Snapshot::open(const SnapshotChoice& choice, SnapshotModel mode
                                 const Clock* clock) {
   Snapshot snapshot;
   snapshot.mode_ = choice.mode;
+  snapshot.restore_mode_ = choice.restore;
   snapshot.model_ = std::move(model);
   snapshot.clock_ = clock;
   if (choice.mode == SnapshotMode::kAuto) snapshot.open_auto();
@@ -121,9 +122,14 @@ void Snapshot::not_made(const SectionKind& kind, std::string reason) {
   outcomes_.push_back({std::string(kind.name), false, without_prefix(std::move(reason)), {}});
 }
 
-void Snapshot::restored(const SectionKind& kind) {
+void Snapshot::begin(const SectionKind& kind) {
   const std::lock_guard lock(*mutex_);
-  outcomes_.push_back({std::string(kind.name), true, {}, since_begin(kind)});
+  if (clock_ != nullptr) begins_[kind.name] = clock_->now();
+}
+
+void Snapshot::restored(const SectionKind& kind, RestoreMode mode) {
+  const std::lock_guard lock(*mutex_);
+  outcomes_.push_back({std::string(kind.name), true, {}, since_begin(kind), mode});
 }
 
 void Snapshot::rejected(const SectionKind& kind, std::string_view reason) {

@@ -62,6 +62,8 @@ struct SectionOutcome {
   bool restored = false;
   std::string reason;    // why not
   Duration duration{0};  // to restore it, or to make it natively
+  // Restored graphs have another value: where the arena lies.
+  RestoreMode mode = RestoreMode::kAutomatic;
 };
 
 class Snapshot {
@@ -74,6 +76,7 @@ class Snapshot {
                                const Clock* clock);
 
   SnapshotMode mode() const { return mode_; }
+  RestoreMode restore_mode() const { return restore_mode_; }
   const SnapshotModel& model() const { return model_; }
   // The file that is read; empty: none.
   std::string path() const { return file_ ? file_->path() : std::string(); }
@@ -83,7 +86,9 @@ class Snapshot {
   bool has_kind(const SectionKind& kind) const;
   // The section's bytes, checked, where they lie in the file. Nothing: make it natively.
   std::optional<std::span<const std::byte>> find(const SectionKind& kind, const SnapshotKey& key);
-  void restored(const SectionKind& kind);
+  void restored(const SectionKind& kind, RestoreMode mode = RestoreMode::kAutomatic);
+  // The part begins only now, some time after find(): its duration counts from here.
+  void begin(const SectionKind& kind);
   // The bytes turned out not to fit.
   void rejected(const SectionKind& kind, std::string_view reason);
 
@@ -103,7 +108,6 @@ class Snapshot {
   void discard();
 
   bool offers(const SectionKind& kind) const;
-  bool has_offers() const { return !offers_.empty(); }
   // Encodes what was offered and the file lacks. Errors of a section are told, and it is left out.
   void collect();
   // kAuto: hashes what no part has used, then keeps what was collected in the cache folder.
@@ -135,6 +139,7 @@ class Snapshot {
   void keep();
 
   SnapshotMode mode_ = SnapshotMode::kOff;
+  RestoreMode restore_mode_ = RestoreMode::kAutomatic;
   SnapshotModel model_;
   const Clock* clock_ = nullptr;
   std::string auto_path_;

@@ -13,10 +13,18 @@ enum class SnapshotMode : std::uint8_t {
   kCollect,  // nothing is read; everything is offered, for `snapshot save`
 };
 
+// Where the arena lies in whose graphs are restored: --restore.
+enum class RestoreMode : std::uint8_t {
+  kAutomatic,  // at the base that was saved, if it is free; else at another one
+  kLayout,     // at the base that was saved; if it is taken, the graphs are made natively
+  kRelocate,   // at another base, though the saved one is free
+};
+
 struct SnapshotChoice {
   SnapshotMode mode = SnapshotMode::kOff;
   std::string path = {};  // of kFile
   bool weights = false;   // of kCollect: converted weights too
+  RestoreMode restore = RestoreMode::kAutomatic;
 };
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/content_hash.h"
+#include "base/page_in.h"
 
 namespace sluice {
 namespace {
@@ -122,7 +123,10 @@ Status SnapshotFile::verify_blob(std::size_t blob) {
 }
 
 Result<std::span<const std::byte>> SnapshotFile::bytes(const SnapshotSection& section) {
-  if (!verified_[section.blob]) RETURN_IF_ERROR(verify_blob(section.blob));
+  if (!verified_[section.blob]) {
+    start_paging_in(unchecked_bytes(section));  // hashing alone reads the disk a little at a time
+    RETURN_IF_ERROR(verify_blob(section.blob));
+  }
   if (file_.faulted()) return damaged(section.blob);
   const SnapshotBlob& blob = table_.blobs[section.blob];
   return file_.bytes().subspan(static_cast<std::size_t>(blob.offset),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -214,6 +215,19 @@ TEST_F(SnapshotSessionTest, AutoReadsNoFileThatOthersCanWrite) {
   Snapshot second = open({SnapshotMode::kAuto});
   EXPECT_FALSE(second.find(kGraphsSection, key_of("bf16")));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("others may write it"));
+}
+
+TEST_F(SnapshotSessionTest, AutoReadsNoFileOfAnotherUser) {
+  Snapshot first = open({SnapshotMode::kAuto});
+  start(first, "bf16");
+  constexpr uid_t kOtherUser = 65534;
+  if (chown(auto_path().c_str(), kOtherUser, kOtherUser) != 0) {
+    GTEST_SKIP() << "only root can give a file away";
+  }
+  testing::internal::CaptureStderr();
+  Snapshot second = open({SnapshotMode::kAuto});
+  EXPECT_FALSE(second.find(kGraphsSection, key_of("bf16")));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("belongs to another user"));
 }
 
 TEST_F(SnapshotSessionTest, AutoKeepsTheNewestFilesWithinItsLimit) {

@@ -1,0 +1,87 @@
+// LoadPlan: everything about a model's load that is decided before memory is touched, and the files
+// that the weights come from. Both ways to load a model decide with these functions: from a
+// checkpoint (engine_loader.h) and from a backbone (backbone_loader.h).
+// Functions; the engine's thread. Errors name file, field or option.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "base/sha256.h"
+#include "checkpoint/checkpoint.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "engine/engine_loader.h"
+#include "engine/engine_options.h"
+#include "engine/model_runner.h"
+#include "kv/block_hash.h"
+#include "kv/kv_layout.h"
+#include "kv/kv_manager.h"
+#include "model/families.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+#include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+
+// Where a model's weights come from.
+struct WeightFiles {
+  Checkpoint checkpoint;
+  ModelWeightsPlan plan;
+  Sha256Digest digest{};
+};
+
+// With dummy weights the digest covers config.json alone, so it differs from every checkpoint's.
+Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
+                                 const EngineOptions& options);
+
+// The longest context: the option's, or the model's up to kDefaultContext.
+Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptions& options);
+
+// kUnsupported if the device cannot compute with FP8 and the matrices are in FP8.
+Status check_fp8(WeightDTypes dtypes, const EngineOptions& options, const DeviceTraits& traits);
+
+// kUnsupported if INT8 or INT4 is wanted and the device, the checkpoint or the model rules it out.
+Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config,
+                      const EngineOptions& options, const DeviceTraits& traits);
+
+struct LoadPlan {
+  ModelRunnerOptions runner;
+  KvLayout layout;
+  WeightDTypes dtypes;
+  ArenaPlan arena;
+  SchedulerOptions scheduler;
+  std::unique_ptr<Policy> policy;
+};
+
+// `loaded` has config, generation and eos_ids.
+Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
+                           WeightDTypes dtypes, const DeviceTraits& traits);
+
+// Reads the adapters given at start, and makes room for their slots.
+Status plan_adapters(const EngineOptions& options, const DeviceTraits& traits, LoadedModel& loaded,
+                     LoadPlan& plan);
+
+// Sizes KV memory by the memory that the other buffers leave free, and finishes the arena's plan.
+Status plan_kv_memory(LoadPlan& plan, const EngineOptions& options, const Device& device,
+                      LoadedModel& loaded);
+
+// For an engine of one adapter, which lies in sealed memory.
+Status plan_sealed_adapter(const FileDescriptor& memory, const DeviceTraits& traits,
+                           LoadedModel& loaded, LoadPlan& plan);
+
+// Backs adapters, inputs and workspace.
+Status back_buffers(Arena& arena);
+
+// The identity of the KV blocks of a model with these weights.
+KvIdentity kv_identity(const Sha256Digest& digest, WeightDTypes dtypes, std::int32_t block_size);
+
+// Fills in `loaded` from the plan and the runner, which was made by it and is started.
+void finish_load(const EngineOptions& options, const DeviceTraits& traits,
+                 const Sha256Digest& digest, LoadPlan plan, std::unique_ptr<ModelRunner> runner,
+                 LoadedExecutor& loaded);
+
+}  // namespace sluice
