@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/json.h"
 #include "chat_template/chat_template.h"
 
 namespace sluice {
@@ -65,7 +66,7 @@ void expect_error(const std::string& expected, const Result<std::string>& actual
 }
 
 TEST_F(GoldenTemplates, EveryCaseIsEqual) {
-  const ordered_json golden = ordered_json::parse(read(root_ / "golden_rendered.json"));
+  const ordered_json golden = parse_ordered_json(read(root_ / "golden_rendered.json"));
   int errors = 0;
   for (const auto& item : golden.at("cases")) {
     const auto file = item.at("template").get<std::string>();
@@ -75,7 +76,7 @@ TEST_F(GoldenTemplates, EveryCaseIsEqual) {
     variables.update(golden.at("contexts").at(context_name));
     const auto parsed = ChatTemplate::parse(read(root_ / file), file);
     ASSERT_TRUE(parsed) << parsed.error().message;
-    const auto context = ChatContext::from_json(variables.dump(), kGoldenDay);
+    const auto context = ChatContext::from_json(dump_json(variables), kGoldenDay);
     ASSERT_TRUE(context) << context.error().message;
     const Result<std::string> text = parsed->render(*context);
     if (item.contains("error")) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.h"
 #include "chat_template/chat_template.h"
 
 namespace {
@@ -43,7 +44,7 @@ int main() {
   while (std::getline(std::cin, line)) {
     ordered_json reply;
     try {
-      const sluice::Result<std::string> text = renderer.render(ordered_json::parse(line));
+      const sluice::Result<std::string> text = renderer.render(sluice::parse_ordered_json(line));
       if (text) {
         reply["text"] = *text;
       } else {
@@ -55,7 +56,7 @@ int main() {
       return 2;
     }
     // tidy: allow(iostream) this is a command line filter
-    std::cout << reply.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
+    std::cout << sluice::dump_json(reply) << "\n";
   }
   return 0;
 }

@@ -35,14 +35,19 @@ struct Config {
   Value root;
 };
 
-Status read_config(const std::string& path, Config* config) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
+// `path`: for errors.
+Status parse_config(std::string_view text, const std::string& path, Config* config) {
   std::string storage;
   const auto strict = strict_json(text, storage);
   if (!strict) return with_context(path, strict.error());
   ASSIGN_OR_RETURN(config->root, jinja::parse_json(*strict, config->heap, path));
   if (!config->root.is_dict()) return invalid_argument(path + ": must be a JSON object");
   return {};
+}
+
+Status read_config(const std::string& path, Config* config) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
+  return parse_config(text, path, config);
 }
 
 // "<s>" or {"content": "<s>", ...}; empty when it is neither.
@@ -86,7 +91,8 @@ Status read_template_files(const std::string& directory, ChatTemplateSources* so
 }
 
 // The templates of tokenizer_config.json.
-Status read_config_templates(const Value& field, const std::string& directory,
+// `folder`: what precedes the file's name in errors.
+Status read_config_templates(const Value& field, const std::string& folder,
                              ChatTemplateSources* sources) {
   const std::string where = "tokenizer_config.json (chat_template)";
   if (field.is_string()) {
@@ -94,14 +100,13 @@ Status read_config_templates(const Value& field, const std::string& directory,
     return {};
   }
   if (!field.is_sequence()) {
-    return invalid_argument(directory + "/" + where +
-                            ": must be a text or a list of {name, template}");
+    return invalid_argument(folder + where + ": must be a text or a list of {name, template}");
   }
   for (const Value item : field.items()) {
     const Value* name = item.is_dict() ? find(item.as_dict(), "name") : nullptr;
     const Value* source = item.is_dict() ? find(item.as_dict(), "template") : nullptr;
     if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) {
-      return invalid_argument(directory + "/" + where +
+      return invalid_argument(folder + where +
                               ": each item must be {\"name\": .., \"template\": ..}");
     }
     const std::string text(name->text());
@@ -111,9 +116,26 @@ Status read_config_templates(const Value& field, const std::string& directory,
   return {};
 }
 
+// The tokens and, unless there are templates already, the templates.
+Status read_tokenizer_config(const Config& config, const std::string& folder,
+                             ChatTemplateSources* sources) {
+  read_special_tokens(config.root, &sources->special_tokens);
+  const Value* field = find(config.root.as_dict(), "chat_template");
+  if (field == nullptr || field->is_none() || !sources->templates.empty()) return {};
+  return read_config_templates(*field, folder, sources);
+}
+
 constexpr std::uint32_t kVersion = 1;
 
 }  // namespace
+
+Result<ChatTemplateSources> parse_chat_template_sources(std::string_view tokenizer_config_json) {
+  ChatTemplateSources sources;
+  Config config;
+  RETURN_IF_ERROR(parse_config(tokenizer_config_json, "tokenizer_config.json", &config));
+  RETURN_IF_ERROR(read_tokenizer_config(config, {}, &sources));
+  return sources;
+}
 
 Result<ChatTemplateSources> read_chat_template_sources(const std::string& directory) {
   ChatTemplateSources sources;
@@ -122,11 +144,7 @@ Result<ChatTemplateSources> read_chat_template_sources(const std::string& direct
   if (exists(config_path)) {
     Config config;
     RETURN_IF_ERROR(read_config(config_path, &config));
-    read_special_tokens(config.root, &sources.special_tokens);
-    const Value* field = find(config.root.as_dict(), "chat_template");
-    if (field != nullptr && !field->is_none() && sources.templates.empty()) {
-      RETURN_IF_ERROR(read_config_templates(*field, directory, &sources));
-    }
+    RETURN_IF_ERROR(read_tokenizer_config(config, directory + "/", &sources));
   }
   // Older checkpoints keep the tokens in a file of their own.
   const std::string map_path = directory + "/special_tokens_map.json";

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct ChatTemplateSources {
 
 // Errors: a file that cannot be read or is broken.
 Result<ChatTemplateSources> read_chat_template_sources(const std::string& directory);
+
+// Reads the text of a tokenizer_config.json alone. Errors name it.
+Result<ChatTemplateSources> parse_chat_template_sources(std::string_view tokenizer_config_json);
 
 // The same sources give the same bytes.
 std::vector<std::byte> write_chat_template_sources(const ChatTemplateSources& sources);

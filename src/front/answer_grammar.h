@@ -2,6 +2,8 @@
 // Threads: a worker's, since this may take tens of milliseconds.
 #pragma once
 
+#include <cstdint>
+
 #include "base/result.h"
 #include "base/stop_check.h"
 #include "front/reasoning_stream.h"
@@ -15,5 +17,9 @@ namespace sluice {
 Result<TokenGrammarPtr> compile_answer_grammar(const ServedModel& model, GrammarSpec spec,
                                                const ReasoningFormat* reasoning, bool inside,
                                                const StopCheck& stop = {});
+
+// The same for a whole output without reasoning, for the command line.
+Result<TokenGrammarPtr> compile_output_grammar(const Tokenizer& tokenizer, std::int32_t vocab_size,
+                                               const GrammarSpec& spec);
 
 }  // namespace sluice

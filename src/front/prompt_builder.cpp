@@ -24,6 +24,10 @@ PromptWorker::PromptWorker(const ServedModel& model)
       operator_root_(block_hash_root(model.kv_identity)),
       hasher_(operator_root_, model.block_size) {}
 
+void PromptWorker::use_adapter(const AdapterContent* content) {
+  identity_.adapter_digest = content == nullptr ? std::string() : content->image.digest;
+}
+
 PromptResult<std::vector<TokenId>> PromptWorker::encode(std::string_view text,
                                                         const EncodeOptions& options) {
   std::vector<TokenId> ids;
@@ -42,7 +46,7 @@ PromptResult<std::vector<TokenId>> PromptWorker::encode_chat(const ChatParts& ch
   if (!model_.templates) {
     return fault(PromptFault::kChat, invalid_argument(model_.no_templates_reason));
   }
-  auto text = render_chat(*model_.templates, chat, local_time_now(), options.stop);
+  auto text = render_chat(*model_.templates, chat, model_.local_time(), options.stop);
   if (!text) {
     const ErrorCode code = text.error().code;
     const bool stopped = code == ErrorCode::kCancelled || code == ErrorCode::kDeadlineExceeded;
@@ -120,9 +124,11 @@ PromptError PromptWorker::too_long(std::string_view tokens) const {
 // follows a public one, and its own name is the tenant's.
 std::vector<Hash128> PromptWorker::name_blocks(std::span<const TokenId> ids, Hash128 root) {
   std::vector<Hash128> names;
-  const std::vector<Hash128>& warm = model_.warm_names;
+  const auto shared = model_.warm_names->get();
+  const std::vector<Hash128>& warm = *shared;
   const auto block = static_cast<std::size_t>(model_.block_size);
-  if (!warm.empty() && root != operator_root_) {
+  // Warm prompts are the base model's.
+  if (!warm.empty() && root != operator_root_ && identity_.adapter_digest.empty()) {
     hasher_.set_root(operator_root_);
     for (std::size_t first = 0; first + block <= ids.size(); first += block) {
       const Hash128 parent = names.empty() ? Hash128{} : names.back();

@@ -54,6 +54,9 @@ class PromptWorker {
  public:
   explicit PromptWorker(const ServedModel& model);
 
+  // The adapter of all later prompts, whose content enters the names of their blocks; null: none.
+  void use_adapter(const AdapterContent* content);
+
   // A prompt that cannot fit the context is refused as soon as that is certain: by its bytes
   // before any work, or when the tokens pass the limit.
   // With a truncation no prompt is refused before it is tokenized whole. The first token is kept

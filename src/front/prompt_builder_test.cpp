@@ -264,8 +264,9 @@ TEST(PromptWorker, WarmBlocksHaveTheOperatorsNames) {
   for (TokenId id = 10; id < 30; ++id) ids.push_back(id);
   const Hash128 root = block_hash_root(model.kv_identity);
   const auto warm = BlockHasher(root, 4).hash_prompt(std::span(ids).first(12));
-  model.warm_names = warm;
-  std::ranges::sort(model.warm_names);
+  auto sorted = warm;
+  std::ranges::sort(sorted);
+  model.warm_names->set(sorted);
   PromptWorker worker(model);
   const std::string alice = tenant_salt("alice", "");
   const auto of_alice = worker.from_ids(ids, alice);

@@ -26,21 +26,25 @@ EngineFacts facts_of(const LoadedEngine& loaded) {
           .generation = loaded.generation,
           .eos_ids = loaded.eos_ids,
           .kv_identity = loaded.kv_identity,
-          .block_size = loaded.block_size};
+          .block_size = loaded.block_size,
+          .adapters = loaded.adapters};
 }
 
-Result<ServedText> load_served_text(const std::string& directory, Snapshot& snapshot) {
+Result<ServedText> load_served_text(const std::string& directory, Snapshot& snapshot,
+                                    const std::string& template_file) {
   ASSIGN_OR_RETURN(LoadedTokenizer tokenizer, load_tokenizer(directory, snapshot));
-  auto templates = load_chat_templates(directory, snapshot);
+  auto templates = load_chat_templates(directory, snapshot, template_file);
   std::string no_templates_reason;
   if (!templates) {
     if (templates.error().code != ErrorCode::kNotFound) return std::move(templates).error();
     no_templates_reason = templates.error().message;
   }
+  const auto embedding = load_embedding_config(directory);
   warn_about_templates(templates ? &*templates : nullptr, no_templates_reason);
   return ServedText{std::move(tokenizer),
                     templates ? std::optional(*std::move(templates)) : std::nullopt,
-                    std::move(no_templates_reason)};
+                    std::move(no_templates_reason), embedding ? *embedding : EmbeddingConfig{},
+                    embedding ? std::string() : embedding.error().message};
 }
 
 ServedModel make_served_model(ServedText text, std::string name, std::int64_t created,
@@ -53,12 +57,16 @@ ServedModel make_served_model(ServedText text, std::string name, std::int64_t cr
                      .no_templates_reason = std::move(text.no_templates_reason),
                      .tool_format = nullptr,
                      .reasoning_format = nullptr,
+                     .embedding = text.embedding,
+                     .no_embedding_reason = std::move(text.no_embedding_reason),
                      .generation = std::move(facts.generation),
                      .eos_ids = std::move(facts.eos_ids),
                      .limits = facts.limits,
                      .kv_identity = std::move(facts.kv_identity),
                      .block_size = facts.block_size,
-                     .warm_names = {},
+                     .adapters = std::move(facts.adapters),
+                     .local_time = local_time_now,
+                     .warm_names = std::make_unique<WarmNames>(),
                      .grammars = std::make_unique<GrammarCompiler>()};
 }
 

@@ -1,4 +1,5 @@
-// The tokenizer and the chat templates of a checkpoint, with a snapshot: from its sections if they
+// The tokenizer and the chat templates of a model (a checkpoint directory, a file in the form of
+// tokenizer.json, or a GGUF file), with a snapshot: from its sections if they
 // fit, and otherwise from the files, which are then offered to the next start. With both sections
 // no JSON of the tokenizer's files is parsed.
 // Functions; the caller's thread. The snapshot must outlive the results: a restored tokenizer reads
@@ -25,8 +26,10 @@ struct LoadedTokenizer {
 // Errors: Tokenizer::load()'s.
 Result<LoadedTokenizer> load_tokenizer(const std::string& directory, Snapshot& snapshot);
 
-// Errors: ChatTemplates::load()'s.
-Result<ChatTemplates> load_chat_templates(const std::string& directory, Snapshot& snapshot);
+// Errors: ChatTemplates::load()'s. `file`: its text is the only template, if not empty; the special
+// tokens are the checkpoint's. An error if it does not parse.
+Result<ChatTemplates> load_chat_templates(const std::string& directory, Snapshot& snapshot,
+                                          const std::string& file = {});
 
 // "tokenizer JSON" or "tokenizer".
 const char* span_name(TokenizerSource source);

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "front/chat_prompt.h"
 #include "front/tool_call_stream.h"
@@ -122,7 +123,7 @@ Json random_value(SplitMix64& random, int depth) {
 }
 
 std::string render(const ChatTemplates& templates, const Json& messages, ToolArguments arguments) {
-  const std::string text = messages.dump();
+  const std::string text = dump_json(messages);
   ChatParts parts;
   parts.messages_json = text;
   parts.tools_json = kToolsJson;
@@ -138,7 +139,7 @@ void expect_call_back(const std::string& file, const ChatTemplates& templates,
                       const ToolFormat& format, const Json& arguments) {
   const Json call = {{"id", "abcdefghi"},
                      {"type", "function"},
-                     {"function", {{"name", "get_weather"}, {"arguments", arguments.dump()}}}};
+                     {"function", {{"name", "get_weather"}, {"arguments", dump_json(arguments)}}}};
   const Json messages = {
       {{"role", "user"}, {"content", "my question"}},
       {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
@@ -162,14 +163,14 @@ void expect_call_back(const std::string& file, const ChatTemplates& templates,
       stream.push(answer, content, calls);
       stream.finish(content, calls);
       if (calls.size() == 1 && calls[0].name == "get_weather" &&
-          Json::parse(calls[0].arguments) == arguments) {
+          parse_ordered_json(calls[0].arguments) == arguments) {
         return;
       }
       answer.resize(format.end.empty() ? answer.find_last_of("}]", answer.size() - 2) + 1 : 0);
       if (answer.size() == 1) answer.clear();
     }
   }
-  ADD_FAILURE() << file << " (" << format.name << "): " << arguments.dump();
+  ADD_FAILURE() << file << " (" << format.name << "): " << dump_json(arguments);
 }
 
 TEST_F(RealTemplates, CallsAreReadBack) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/json_depth.h"
 
 namespace sluice {
@@ -51,24 +52,22 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-std::optional<Json> parse_json(std::string_view text) {
+std::optional<Json> parse_value(std::string_view text) {
   constexpr int kMaxDepth = 128;
   if (json_deeper_than(text, kMaxDepth)) return std::nullopt;
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json value = parse_ordered_json(text);
   if (value.is_discarded()) return std::nullopt;
   return std::optional<Json>(std::move(value));
 }
 
-std::string text_of(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string text_of(const Json& value) { return dump_json(value); }
 
 // Arguments are an object, also as the text of one.
 std::optional<std::string> arguments_text(const Json& value) {
   if (value.is_object()) return text_of(value);
   if (value.is_null()) return "{}";
   if (!value.is_string()) return std::nullopt;
-  const auto inner = parse_json(value.get_ref<const std::string&>());
+  const auto inner = parse_value(value.get_ref<const std::string&>());
   if (!inner || !inner->is_object()) return std::nullopt;
   return text_of(*inner);
 }
@@ -104,7 +103,7 @@ bool add_named_object(const Json& item, Calls& calls) {
 }
 
 bool read_json(std::string_view body, bool (*add)(const Json&, Calls&), Calls& calls) {
-  const auto value = parse_json(trimmed(body));
+  const auto value = parse_value(trimmed(body));
   if (!value) return false;
   if (!value->is_array()) return add(*value, calls);
   return std::all_of(value->begin(), value->end(),
@@ -126,7 +125,7 @@ bool read_separated(std::string_view body, std::string_view separator, Calls& ca
   std::string_view text = trimmed(body.substr(at + separator.size()));
   constexpr std::string_view kFence = "```";
   if (text.ends_with(kFence)) text.remove_suffix(kFence.size());
-  const auto arguments = parse_json(text);
+  const auto arguments = parse_value(text);
   return arguments && add_call(std::string(clean_name(body.substr(0, at))), *arguments, calls);
 }
 
@@ -137,7 +136,7 @@ bool read_mistral(std::string_view body, Calls& calls) {
     return read_json(body, add_json_call, calls);
   }
   const std::string_view name = body.substr(0, std::min(args, body.find("[CALL_ID]")));
-  const auto arguments = parse_json(trimmed(body.substr(args + kArgs.size())));
+  const auto arguments = parse_value(trimmed(body.substr(args + kArgs.size())));
   return arguments && add_call(std::string(trimmed(name)), *arguments, calls);
 }
 
@@ -151,7 +150,7 @@ bool is_tool_name(std::string_view name) {
 // A value that stands without quotes.
 Json bare_value(std::string_view text, std::string_view type) {
   if (type == "string") return Json(std::string(text));
-  const auto value = parse_json(trimmed(text));
+  const auto value = parse_value(trimmed(text));
   return value ? *value : Json(std::string(text));
 }
 
@@ -253,7 +252,7 @@ bool read_body(const ToolFormat& format, std::string_view body, const ToolParame
 
 ToolParameters ToolParameters::from_json(std::string_view tools_json) {
   ToolParameters found;
-  const auto tools = parse_json(tools_json);
+  const auto tools = parse_value(tools_json);
   if (!tools || !tools->is_array()) return found;
   for (const Json& tool : *tools) {
     const Json* function = tool.is_object() ? member(tool, {"function"}) : nullptr;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/json_depth.h"
 
 namespace sluice {
@@ -29,10 +30,10 @@ Status check_array(const Json& value, std::string_view name, std::string_view fi
 
 Result<std::vector<TokenId>> tokens_with(const WarmChat& chat, std::string_view turn,
                                          PromptWorker& worker) {
-  Json messages = Json::parse(chat.messages, nullptr, /*allow_exceptions=*/false);
+  Json messages = parse_ordered_json(chat.messages);
   if (!messages.is_array()) return invalid_argument(chat.name + ": messages must be an array");
   messages.push_back({{"role", "user"}, {"content", std::string(turn)}});
-  const std::string text = messages.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_json(messages);
   ChatParts parts;
   parts.messages_json = text;
   if (!chat.tools.empty()) parts.tools_json = chat.tools;
@@ -49,7 +50,7 @@ Result<WarmChat> parse_warm_chat(std::string_view json, std::string name) {
   if (json_deeper_than(json, kMaxDepth)) {
     return invalid_argument(fmt::format("{}: nested deeper than {} levels", name, kMaxDepth));
   }
-  Json chat = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  Json chat = parse_ordered_json(json);
   if (chat.is_discarded()) return invalid_argument(fmt::format("{}: is not valid JSON", name));
   if (chat.is_array()) chat = Json::object({{"messages", std::move(chat)}});
   if (!chat.is_object()) {
@@ -71,9 +72,7 @@ Result<WarmChat> parse_warm_chat(std::string_view json, std::string name) {
   if (messages.empty() && (tools.is_null() || tools.empty())) {
     return invalid_argument(fmt::format("{}: has neither messages nor tools", name));
   }
-  const auto text = [](const Json& value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
+  const auto text = [](const Json& value) { return dump_json(value); };
   return WarmChat{std::move(name), text(messages),
                   tools.is_null() || tools.empty() ? std::string() : text(tools)};
 }

@@ -18,8 +18,8 @@ namespace {
 // A block of a group of layers.
 using BlockName = std::pair<Hash128, std::int32_t>;
 
-std::vector<Hash128> operator_names(const ServedModel& model, std::span<const TokenId> tokens) {
-  return BlockHasher(block_hash_root(model.kv_identity), model.block_size).hash_prompt(tokens);
+std::vector<Hash128> operator_names(const KvIdentity& identity, std::span<const TokenId> tokens) {
+  return BlockHasher(block_hash_root(identity), identity.block_size).hash_prompt(tokens);
 }
 
 }  // namespace
@@ -36,9 +36,37 @@ Status WarmPrompts::add(const WarmChat& chat, const ServedModel& model) {
         chat.name, model.block_size));
     return {};
   }
-  std::vector<Hash128> names = operator_names(model, tokens);
+  std::vector<Hash128> names = operator_names(model.kv_identity, tokens);
   prompts_.push_back({chat, std::move(tokens), std::move(names)});
   return {};
+}
+
+bool WarmPrompts::refresh(const ServedModel& model) {
+  PromptWorker worker(model);
+  bool changed = false;
+  for (Prompt& prompt : prompts_) {
+    auto tokens = warm_tokens(prompt.chat, worker);
+    if (!tokens) {
+      log_warning(fmt::format("warm prompt {}; it stays as it was", tokens.error().message));
+      continue;
+    }
+    if (*tokens == prompt.tokens) continue;
+    prompt.tokens = *std::move(tokens);
+    prompt.names = operator_names(model.kv_identity, prompt.tokens);
+    changed = true;
+    log_info(fmt::format(
+        "{}: its text is another one now (the template names the date or the hour); its {} tokens "
+        "are computed again when the engine is idle",
+        prompt.chat.name, prompt.tokens.size()));
+  }
+  if (changed) next_ = 0;
+  return changed;
+}
+
+void WarmPrompts::add_stored(const WarmImage& image, const KvIdentity& identity) {
+  for (const WarmImage::Prompt& prompt : image.prompts) {
+    prompts_.push_back({prompt.chat, prompt.tokens, operator_names(identity, prompt.tokens)});
+  }
 }
 
 std::int64_t WarmPrompts::num_tokens() const {
@@ -57,6 +85,7 @@ void WarmPrompts::hold(Engine& engine, double limit) const {
   const std::int32_t all = engine.kv().options().max_blocks - 1;
   const auto most = static_cast<std::int32_t>(limit * all);
   std::int32_t held = 0;
+  engine.release_blocks();
   for (const Prompt& prompt : prompts_) {
     const std::int32_t more = engine.kv().blocks_to_hold(prompt.names);
     if (held + more <= most) {
@@ -72,11 +101,11 @@ void WarmPrompts::hold(Engine& engine, double limit) const {
 }
 
 Status WarmPrompts::restore(Engine& engine, const WarmImage& image,
-                            const ServedModel& model) const {
+                            const KvIdentity& identity) const {
   std::map<BlockName, std::size_t> stored;  // the block in the image
   std::vector<std::vector<Hash128>> names;
   for (const WarmImage::Prompt& prompt : image.prompts) {
-    names.push_back(operator_names(model, prompt.tokens));
+    names.push_back(operator_names(identity, prompt.tokens));
   }
   for (std::size_t i = 0; i < image.blocks.size(); ++i) {
     const WarmBlockPlace& place = image.blocks[i];

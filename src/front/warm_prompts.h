@@ -34,19 +34,26 @@ class WarmPrompts {
   // Renders the chat and names its blocks. A chat that is there already is not added again.
   // Errors are those of warm_tokens().
   Status add(const WarmChat& chat, const ServedModel& model);
+  // Renders the chats again: a template may name the date. True if the tokens of a prompt are
+  // others now; a line says so, and next_missing() computes the prompt. Then names() are others,
+  // and hold() must be called again. A chat that is refused now keeps its tokens, with a warning.
+  bool refresh(const ServedModel& model);
+  // Adds the prompts of an image with the tokens that it has, for a command that renders no chats.
+  void add_stored(const WarmImage& image, const KvIdentity& identity);
   bool empty() const { return prompts_.empty(); }
   std::int64_t num_tokens() const;
 
   // The names for ServedModel::warm_names, sorted.
   std::vector<Hash128> names() const;
 
-  // Holds the prompts' blocks in the order in which the prompts were added, as long as they take
+  // Ends all holds of before, and holds the prompts' blocks in the order in which the prompts were
+  // added, as long as they take
   // at most `limit` of the KV memory. A warning tells which prompt is not held.
   void hold(Engine& engine, double limit) const;
 
   // Fills blocks from an image, where its tokens are those of a prompt. A line tells each prompt of
   // the image whose tokens are others now. Errors are the engine's.
-  Status restore(Engine& engine, const WarmImage& image, const ServedModel& model) const;
+  Status restore(Engine& engine, const WarmImage& image, const KvIdentity& identity) const;
 
   // A request that computes the next prompt whose blocks are not in memory; each prompt once.
   // Nothing: all were asked for. `id` of kFirstOperatorId and more.

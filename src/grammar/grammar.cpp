@@ -119,6 +119,22 @@ ExprId Grammar::call(RuleId rule) {
   return add(std::move(expr));
 }
 
+RuleId Grammar::embed(const Grammar& other) {
+  const auto exprs = static_cast<ExprId>(exprs_.size());
+  const auto rules = static_cast<RuleId>(rules_.size());
+  for (Expr expr : other.exprs_) {
+    for (ExprId& part : expr.parts) part += exprs;
+    for (ListItem& item : expr.items) item.expr += exprs;
+    if (expr.kind == Kind::kCall) expr.rule += rules;
+    exprs_.push_back(std::move(expr));
+  }
+  for (Rule rule : other.rules_) {
+    if (rule.body >= 0) rule.body += exprs;
+    rules_.push_back(std::move(rule));
+  }
+  return other.start_ + rules;
+}
+
 RuleId Grammar::add_rule(std::string name, ExprId body) {
   rules_.push_back({std::move(name), body});
   return static_cast<RuleId>(rules_.size() - 1);

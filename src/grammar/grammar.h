@@ -83,6 +83,8 @@ class Grammar {
   RuleId add_rule(std::string name, ExprId body = -1);
   void define(RuleId rule, ExprId body) { rules_[static_cast<std::size_t>(rule)].body = body; }
   void set_start(RuleId rule) { start_ = rule; }
+  // Takes over all rules of another grammar; the rule that is its start there.
+  RuleId embed(const Grammar& other);
 
   const Expr& expr(ExprId id) const { return exprs_[static_cast<std::size_t>(id)]; }
   const std::vector<Rule>& rules() const { return rules_; }

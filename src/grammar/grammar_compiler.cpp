@@ -8,6 +8,7 @@
 #include "base/content_hash.h"
 #include "grammar/gbnf_grammar.h"
 #include "grammar/json_schema.h"
+#include "grammar/marked_text.h"
 #include "grammar/regex_grammar.h"
 
 namespace sluice {
@@ -40,48 +41,15 @@ Result<Grammar> answer_grammar(const GrammarSpec& spec) {
     case GrammarKind::kJsonObject: return json_object_grammar();
     case GrammarKind::kRegex: return regex_grammar(spec.text);
     case GrammarKind::kChoice: return choice_grammar(spec.json);
+    case GrammarKind::kTagged: return tagged_grammar(spec.tagged);
     case GrammarKind::kGbnf: break;
   }
   return gbnf_grammar(spec.text);
 }
 
-// The number of characters at the start of `marker` that the text ends with, once `next` follows
-// the first `matched` ones.
-std::size_t matched_after(std::string_view marker, std::size_t matched, char next) {
-  const std::string text = std::string(marker.substr(0, matched)) + next;
-  std::size_t length = text.size();
-  while (!marker.starts_with(std::string_view(text).substr(text.size() - length))) --length;
-  return length;
-}
-
-// Any text up to the first `marker` and with it. A rule for each part of the marker that the text
-// may end with. REQUIRES: an ASCII marker, not empty.
-ExprId text_up_to(Grammar& grammar, std::string_view marker) {
-  std::vector<RuleId> rules;
-  for (std::size_t i = 0; i < marker.size(); ++i) rules.push_back(grammar.add_rule("reasoning"));
-  for (std::size_t i = 0; i < marker.size(); ++i) {
-    std::vector<ExprId> ways;
-    CodePointSet known;
-    for (const char next : marker) {
-      const auto c = static_cast<std::uint32_t>(static_cast<unsigned char>(next));
-      if (!intersection(normalized(known), {{c, c}}).empty()) continue;
-      known.push_back({c, c});
-      const std::size_t matched = matched_after(marker, i, next);
-      const ExprId character = grammar.one_of({{c, c}});
-      ways.push_back(matched == marker.size()
-                         ? character
-                         : grammar.sequence({character, grammar.call(rules[matched])}));
-    }
-    ways.push_back(
-        grammar.sequence({grammar.one_of(complement(known)), grammar.call(rules.front())}));
-    grammar.define(rules[i], grammar.choice(std::move(ways)));
-  }
-  return grammar.call(rules.front());
-}
-
 void add_lead(const ReasoningLead& lead, Grammar& grammar) {
   const ExprId blanks = grammar.repeat(grammar.one_of({{'\n', '\n'}, {' ', ' '}}), 0, 4);
-  const ExprId reasoning = grammar.sequence({text_up_to(grammar, lead.end), blanks});
+  const ExprId reasoning = text_with_marker(grammar, lead.end, blanks);
   const ExprId before =
       lead.inside ? reasoning
                   : grammar.optional(grammar.sequence({grammar.literal(lead.begin), reasoning}));

@@ -20,11 +20,12 @@
 #include "base/json_document.h"
 #include "base/result.h"
 #include "base/stop_check.h"
+#include "grammar/tagged_grammar.h"
 #include "grammar/token_grammar.h"
 
 namespace sluice {
 
-enum class GrammarKind : std::uint8_t { kJsonSchema, kJsonObject, kRegex, kChoice, kGbnf };
+enum class GrammarKind : std::uint8_t { kJsonSchema, kJsonObject, kRegex, kChoice, kGbnf, kTagged };
 
 // Text that a model may write before the answer that the grammar is about: its reasoning.
 struct ReasoningLead {
@@ -37,6 +38,7 @@ struct GrammarSpec {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;  // names the grammar in the cache: the expression, or the JSON as text
   JsonValue json;    // the schema, or the array of choices
+  TaggedAnswer tagged;
   std::optional<ReasoningLead> lead;
 };
 

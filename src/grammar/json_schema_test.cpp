@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "grammar/grammar_compiler.h"
 #include "grammar/test_grammar.h"
 
@@ -16,7 +17,7 @@ namespace {
 JsonValue to_value(const nlohmann::ordered_json& json) {
   if (json.is_boolean()) return {json.get<bool>()};
   if (json.is_number_integer()) return {json.get<std::int64_t>()};
-  if (json.is_number()) return {JsonDecimal{json.dump()}};
+  if (json.is_number()) return {JsonDecimal{dump_json(json)}};
   if (json.is_string()) return {json.get<std::string>()};
   if (json.is_array()) {
     JsonValue::Array array;
@@ -30,7 +31,7 @@ JsonValue to_value(const nlohmann::ordered_json& json) {
 }
 
 TextFit fit_schema(const std::string& schema, const std::string& text) {
-  const auto grammar = json_schema_grammar(to_value(nlohmann::ordered_json::parse(schema)));
+  const auto grammar = json_schema_grammar(to_value(parse_ordered_json(schema)));
   if (!grammar) {
     ADD_FAILURE() << schema << ": " << grammar.error().message;
     return TextFit::kNone;
@@ -44,7 +45,7 @@ TextFit fit_schema(const std::string& schema, const std::string& text) {
 }
 
 std::string schema_error(const std::string& schema) {
-  const auto grammar = json_schema_grammar(to_value(nlohmann::ordered_json::parse(schema)));
+  const auto grammar = json_schema_grammar(to_value(parse_ordered_json(schema)));
   if (!grammar) return grammar.error().message;
   const auto automaton = GrammarAutomaton::compile(*grammar);
   return automaton ? "" : automaton.error().message;
@@ -107,7 +108,7 @@ TEST(JsonSchema, IntegerRangesAreExact) {
            {0, 0}, {-5, 5}, {7, 123}, {-120, -9}, {99, 101}, {-1, 0}, {1000, 1001}, {0, 999}}) {
     const std::string schema = R"({"type":"integer","minimum":)" + std::to_string(low) +
                                R"(,"exclusiveMaximum":)" + std::to_string(high + 1) + "}";
-    const auto grammar = json_schema_grammar(to_value(nlohmann::ordered_json::parse(schema)));
+    const auto grammar = json_schema_grammar(to_value(parse_ordered_json(schema)));
     ASSERT_TRUE(grammar);
     const auto automaton = GrammarAutomaton::compile(*grammar);
     ASSERT_TRUE(automaton);
@@ -241,13 +242,13 @@ TEST(JsonSchema, WalksEndInTextsThatParse) {
                     "n":{"type":"integer","minimum":0,"maximum":120},
                     "tags":{"type":"array","items":{"enum":["ab","abc","the"]},"maxItems":3}},
                     "required":["name","n","tags"]})"}) {
-    const auto grammar = compile_or_fail(
-        json_schema_grammar(to_value(nlohmann::ordered_json::parse(schema))), vocabulary);
+    const auto grammar =
+        compile_or_fail(json_schema_grammar(to_value(parse_ordered_json(schema))), vocabulary);
     ASSERT_NE(grammar, nullptr);
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
       const std::string text = checked_walk(grammar, seed, 80);
       if (fit(grammar->automaton(), text) != TextFit::kWhole) continue;
-      EXPECT_FALSE(nlohmann::json::parse(text, nullptr, false).is_discarded()) << text;
+      EXPECT_FALSE(parse_json(text).is_discarded()) << text;
     }
   }
 }

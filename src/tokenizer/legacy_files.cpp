@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
 
@@ -22,7 +23,7 @@ Result<json> parse_object(std::string_view text, std::string_view file) {
   std::string storage;
   const auto strict = strict_json(text, storage);
   if (!strict) return with_context(file, strict.error());
-  json value = json::parse(*strict, nullptr, /*allow_exceptions=*/false);
+  json value = parse_json(*strict);
   if (!value.is_object()) return invalid_argument(std::string(file) + ": not a JSON object");
   return value;
 }
@@ -156,7 +157,7 @@ std::string special_token_config(const json& config) {
   for (const char* name : {"add_bos_token", "add_eos_token"}) {
     if (config.contains(name)) result[name] = flag(config, name);
   }
-  return result.dump();
+  return dump_json(result);
 }
 
 }  // namespace
@@ -203,7 +204,7 @@ Result<ConvertedTokenizer> convert_legacy_files(const LegacyFiles& files) {
                                {"pretokenizers", json::array({split, byte_level})}};
   }
   result["model"] = {{"type", "BPE"}, {"vocab", tokens}, {"merges", std::move(merge_list)}};
-  return ConvertedTokenizer{result.dump(), special_token_config(config)};
+  return ConvertedTokenizer{dump_json(result), special_token_config(config)};
 }
 
 }  // namespace sluice

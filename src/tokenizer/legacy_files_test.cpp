@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,7 +26,7 @@ std::string merges_text() {
   return text;
 }
 
-std::string vocab_text() { return byte_level_json()["model"]["vocab"].dump(); }
+std::string vocab_text() { return dump_json(byte_level_json()["model"]["vocab"]); }
 
 constexpr const char* kConfig = R"({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|end|>",
     "added_tokens_decoder": {"267": {"content": "<|bos|>", "special": true},
@@ -60,7 +61,7 @@ TEST(LegacyFiles, QwenSplitsDigitsOneByOne) {
 std::string vocab_with_end() {
   nlohmann::json vocab = byte_level_json()["model"]["vocab"];
   vocab["<|endoftext|>"] = kBos;
-  return vocab.dump();
+  return dump_json(vocab);
 }
 
 Tokenizer convert(const LegacyFiles& files) {

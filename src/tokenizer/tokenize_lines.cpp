@@ -1,4 +1,5 @@
 #include "tokenizer/tokenize_lines.h"
+#include "base/json.h"
 
 #include <algorithm>
 #include <istream>
@@ -25,12 +26,12 @@ Status tokenize_lines(const Tokenizer& tokenizer, const EncodeOptions& options, 
   std::vector<TokenId> ids;
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
-    const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto value = parse_json(line);
     if (!value.is_string()) return invalid_argument(line_name(number) + ": not a JSON string");
     const auto status =
         tokenizer.encode(value.get_ref<const std::string&>(), options, scratch, ids);
     if (!status) return with_context(line_name(number), status.error());
-    out << nlohmann::json(ids).dump() << '\n' << std::flush;
+    out << dump_json(nlohmann::json(ids)) << '\n' << std::flush;
   }
   return end_of(in);
 }
@@ -39,7 +40,7 @@ Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std:
                         std::ostream& out) {
   std::string line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
-    const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto value = parse_json(line);
     const auto is_id = [](const nlohmann::json& v) { return v.is_number_integer(); };
     if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_id)) {
       return invalid_argument(line_name(number) + ": not a JSON array of token ids");
@@ -50,7 +51,7 @@ Status detokenize_lines(const Tokenizer& tokenizer, SkipSpecialTokens skip, std:
       const bool known = wide >= 0 && wide < tokenizer.vocab_size();
       ids.push_back(known ? static_cast<TokenId>(wide) : -1);
     }
-    out << nlohmann::json(tokenizer.decode(ids, skip)).dump() << '\n' << std::flush;
+    out << dump_json(nlohmann::json(tokenizer.decode(ids, skip))) << '\n' << std::flush;
   }
   return end_of(in);
 }

@@ -9,13 +9,14 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "tokenizer/test_tokenizers.h"
 
 namespace sluice {
 namespace {
 
 TEST(TokenizeLines, AnswersEachLine) {
-  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  const auto tokenizer = Tokenizer::from_json(dump_json(byte_level_json()));
   ASSERT_TRUE(tokenizer);
   std::istringstream in("\"hello\"\n\"\\u20ac\"\n\"\"\n");
   std::ostringstream out;
@@ -30,7 +31,7 @@ TEST(TokenizeLines, AnswersEachLine) {
 }
 
 TEST(TokenizeLines, NamesTheBrokenLine) {
-  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  const auto tokenizer = Tokenizer::from_json(dump_json(byte_level_json()));
   ASSERT_TRUE(tokenizer);
   std::istringstream in("\"a\"\n5\n");
   std::ostringstream out;
@@ -53,7 +54,7 @@ class BrokenFile final : public std::streambuf {
 };
 
 TEST(TokenizeLines, InputThatBreaksIsNotItsEnd) {
-  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  const auto tokenizer = Tokenizer::from_json(dump_json(byte_level_json()));
   ASSERT_TRUE(tokenizer);
   BrokenFile strings("\"a\"\n");
   std::istream in(&strings);

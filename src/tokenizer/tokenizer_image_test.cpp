@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "tests/support/sanitized.h"
 #include "tokenizer/image_builder.h"
 #include "tokenizer/image_layout.h"
 #include "tokenizer/streaming_detokenizer.h"
@@ -68,7 +70,7 @@ const std::vector<std::string> kImageTexts = {
     " xxqqq--AB <|bos|>~~ 12_34 <|end|>more", ""};
 
 Tokenizer loaded(const nlohmann::json& definition) {
-  auto tokenizer = Tokenizer::from_json(definition.dump(), R"({"eos_token": "<|end|>"})");
+  auto tokenizer = Tokenizer::from_json(dump_json(definition), R"({"eos_token": "<|end|>"})");
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return *std::move(tokenizer);
 }
@@ -180,7 +182,7 @@ TEST(TokenizerImage, FlippedBytesAreSafe) {
   for (const auto& definition : {sentencepiece_json(), rich_json()}) {
     const Tokenizer original = loaded(definition);
     ImageCopy copy(original.image());
-    for (std::size_t at = 0; at < copy.bytes().size(); ++at) {
+    for (std::size_t at = 0; at < copy.bytes().size(); at += kSanitized ? 4 : 1) {
       const auto flip = static_cast<std::byte>(1 + rng() % 255);
       copy.bytes()[at] ^= flip;
       if (const auto tokenizer = copy.open()) {
@@ -201,7 +203,7 @@ TEST(TokenizerImage, FlippedBytesAreSafe) {
     }
     expect_equal(original, *copy.open());
   }
-  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(refused, static_cast<std::size_t>(rounds(1000)));
 }
 
 TEST(TokenizerImage, PatternsAreCompiledWhenATextNeedsThem) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,7 +23,7 @@ struct Case {
 void expect_refused(const json& definition, const Case& c) {
   json broken = definition;
   broken[json::json_pointer(c.pointer)] = c.value;
-  const auto loaded = Tokenizer::from_json(broken.dump());
+  const auto loaded = Tokenizer::from_json(dump_json(broken));
   ASSERT_FALSE(loaded) << c.pointer << " = " << c.value;
   EXPECT_EQ(loaded.error().code, c.code) << c.message;
   EXPECT_THAT(loaded.error().message, HasSubstr("tokenizer.json: " + c.message));
@@ -132,7 +133,7 @@ TEST(TokenizerJson, HolesAreNoTokens) {
   json definition = byte_level_json();
   definition["model"]["vocab"].erase("hello");
   definition["model"]["merges"] = json::array();
-  const auto holey = Tokenizer::from_json(definition.dump());
+  const auto holey = Tokenizer::from_json(dump_json(definition));
   ASSERT_TRUE(holey) << holey.error().message;
   EXPECT_EQ(holey->vocab_size(), kEnd + 1);
   EXPECT_EQ(holey->token_text(kHello), "");
@@ -152,11 +153,10 @@ TEST(TokenizerJson, HolesAreNoTokens) {
 TEST(TokenizerJson, HoleyVocabularyAsTheReference) {
   const auto make = [](const json& vocab, const json& added) {
     return Tokenizer::from_json(
-        json{{"version", "1.0"},
-             {"added_tokens", added},
-             {"decoder", {{"type", "Fuse"}}},
-             {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}}}}
-            .dump());
+        dump_json(json{{"version", "1.0"},
+                       {"added_tokens", added},
+                       {"decoder", {{"type", "Fuse"}}},
+                       {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b"}}}}}));
   };
   const std::vector<TokenId> all{0, 1, 2, 3, 7, 100};
   const auto bare = make({{"a", 0}, {"b", 2}, {"ab", 7}}, json::array());
@@ -186,7 +186,7 @@ TEST(TokenizerJson, SpecialsAreTokensNotHoles) {
   definition["model"]["merges"] = json::array();
   definition["post_processor"] = {
       {"type", "RobertaProcessing"}, {"cls", {"<|bos|>", kHello}}, {"sep", {"<|end|>", kEnd}}};
-  const auto loaded = Tokenizer::from_json(definition.dump());
+  const auto loaded = Tokenizer::from_json(dump_json(definition));
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message, HasSubstr("post_processor: token id 259 is no token"));
 }
@@ -194,19 +194,19 @@ TEST(TokenizerJson, SpecialsAreTokensNotHoles) {
 TEST(TokenizerJson, HugeIdsAreNamed) {
   json definition = byte_level_json();
   definition["model"]["vocab"]["hello"] = 16777216;
-  auto loaded = Tokenizer::from_json(definition.dump());
+  auto loaded = Tokenizer::from_json(dump_json(definition));
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message,
               HasSubstr("model.vocab['hello'] is 16777216; ids must be below 16777216"));
   definition["model"]["vocab"]["hello"] = 16777215;
-  loaded = Tokenizer::from_json(definition.dump());
+  loaded = Tokenizer::from_json(dump_json(definition));
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ(loaded->vocab_size(), 16777216);
   EXPECT_EQ(loaded->token_text(16777215), "hello");
 }
 
 TEST(TokenizerJson, DuplicatesAreNamed) {
-  std::string text = byte_level_json().dump();
+  std::string text = dump_json(byte_level_json());
   text.replace(text.find("\"hello\":259"), 11, "\"hello\":259,\"hello\":259");
   const auto loaded = Tokenizer::from_json(text);
   ASSERT_FALSE(loaded);
@@ -214,7 +214,7 @@ TEST(TokenizerJson, DuplicatesAreNamed) {
 }
 
 TEST(TokenizerJson, TruncatedTextsAreRefused) {
-  const std::string whole = sentencepiece_json().dump();
+  const std::string whole = dump_json(sentencepiece_json());
   for (std::size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 97) {
     const auto loaded = Tokenizer::from_json(std::string_view(whole).substr(0, size));
     ASSERT_FALSE(loaded) << size;
@@ -227,7 +227,7 @@ TEST(TokenizerJson, TruncatedTextsAreRefused) {
 }
 
 TEST(TokenizerJson, BrokenConfigIsRefused) {
-  const std::string definition = byte_level_json().dump();
+  const std::string definition = dump_json(byte_level_json());
   for (const std::string config : {"{", "[]", R"({"bos_token": 5})", R"({"add_bos_token": 1})"}) {
     const auto loaded = Tokenizer::from_json(definition, config);
     ASSERT_FALSE(loaded) << config;
@@ -251,12 +251,12 @@ TEST(TokenizerJson, PostProcessorsCompose) {
         {{"type", "TemplateProcessing"},
          {"single", {start, sequence, end}},
          {"special_tokens", {{"B", {{"ids", {kBos, kBos}}}}, {"E", {{"ids", {kEnd}}}}}}}}}};
-  const auto tokenizer = Tokenizer::from_json(definition.dump());
+  const auto tokenizer = Tokenizer::from_json(dump_json(definition));
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   EXPECT_THAT(*tokenizer->encode("hello"), testing::ElementsAre(kBos, kBos, kHello, kEnd));
   definition["post_processor"] = {
       {"type", "RobertaProcessing"}, {"sep", {"<|end|>", kEnd}}, {"cls", {"<|bos|>", kBos}}};
-  const auto roberta = Tokenizer::from_json(definition.dump());
+  const auto roberta = Tokenizer::from_json(dump_json(definition));
   ASSERT_TRUE(roberta) << roberta.error().message;
   EXPECT_THAT(*roberta->encode("hello"), testing::ElementsAre(kBos, kHello, kEnd));
 }
@@ -266,7 +266,7 @@ TEST(TokenizerJson, ReadsWhatPythonWrites) {
   const std::string config =
       "\xEF\xBB\xBF{\"model_max_length\": 1000000000000000019884624838656, \"odd\": [NaN, "
       "-Infinity, 1e999], \"eos_token\": \"<|end|>\"}";
-  const std::string definition = byte_level_json().dump();
+  const std::string definition = dump_json(byte_level_json());
   const auto plain = Tokenizer::from_json(definition, config);
   ASSERT_TRUE(plain) << plain.error().message;
   EXPECT_EQ(plain->eos_id(), kEnd);
@@ -282,7 +282,7 @@ TEST(TokenizerJson, NestingIsBounded) {
     return "{\"odd\": " + std::string(static_cast<std::size_t>(levels), '[') +
            std::string(static_cast<std::size_t>(levels), ']') + ", ";
   };
-  const std::string rest = byte_level_json().dump().substr(1);
+  const std::string rest = dump_json(byte_level_json()).substr(1);
   EXPECT_TRUE(Tokenizer::from_json(nested(63) + rest));
   for (const int levels : {64, 100'000}) {
     const auto loaded = Tokenizer::from_json(nested(levels) + rest);

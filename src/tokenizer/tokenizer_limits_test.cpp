@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizer/test_random.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 Tokenizer tokenizer_of(const json& definition) {
-  auto tokenizer = Tokenizer::from_json(definition.dump());
+  auto tokenizer = Tokenizer::from_json(dump_json(definition));
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return *std::move(tokenizer);
 }
@@ -147,7 +148,7 @@ std::vector<json> slow_definitions() {
 TEST(StopCheck, EndsEveryStage) {
   const std::string text = repeated("he\u0301", 100'000);
   for (const json& definition : slow_definitions()) {
-    SCOPED_TRACE(definition.dump().substr(0, 400));
+    SCOPED_TRACE(dump_json(definition).substr(0, 400));
     const Tokenizer tokenizer = tokenizer_of(definition);
     EncodeScratch scratch;
     std::vector<TokenId> ids;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizer/test_tokenizers.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,7 +14,7 @@ namespace sluice {
 namespace {
 
 TEST(TokenizerThreads, ShareOneTokenizer) {
-  const auto tokenizer = Tokenizer::from_json(byte_level_json().dump());
+  const auto tokenizer = Tokenizer::from_json(dump_json(byte_level_json()));
   ASSERT_TRUE(tokenizer);
   const std::string text = "hello world, hello  12 \u00e9<|end|>";
   const auto expected = tokenizer->encode(text);

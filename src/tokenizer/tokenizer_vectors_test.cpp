@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -30,8 +32,7 @@ TEST_P(ReferenceVectors, AreEqual) {
   }
   const auto tokenizer = Tokenizer::load(tokenizer_file);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-  std::ifstream file(vectors_file);
-  const auto vectors = nlohmann::json::parse(file);
+  const auto vectors = parse_json(read_file(vectors_file, 1 << 26).value());
   ASSERT_GT(vectors.size(), 10u);
   const auto restored = Tokenizer::from_image(tokenizer->image(), nullptr);
   ASSERT_TRUE(restored) << restored.error().message;
