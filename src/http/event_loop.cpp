@@ -3,7 +3,9 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <memory>
 #include <utility>
 
 #include "http/event_loop_impl.h"
@@ -13,6 +15,17 @@ namespace sluice::http {
 namespace {
 
 using ErrorCodeOfAsio = boost::system::error_code;
+
+// The waiting operation owns `signals`; it ends with the context.
+void wait_again(std::unique_ptr<boost::asio::signal_set> signals, std::function<void()> task) {
+  boost::asio::signal_set& waiting = *signals;
+  waiting.async_wait([signals = std::move(signals), task = std::move(task)](
+                         const ErrorCodeOfAsio& error, int) mutable {
+    if (error) return;
+    task();
+    wait_again(std::move(signals), std::move(task));
+  });
+}
 
 }  // namespace
 
@@ -48,6 +61,10 @@ void EventLoop::after(Duration delay, std::function<void()> task) {
 
 void EventLoop::on_first_signal(std::initializer_list<int> signals, std::function<void(int)> task) {
   signals_ = std::make_unique<SignalWatch>(*impl_->context, signals, std::move(task));
+}
+
+void EventLoop::on_each_signal(int signal, std::function<void()> task) {
+  wait_again(std::make_unique<boost::asio::signal_set>(*impl_->context, signal), std::move(task));
 }
 
 }  // namespace sluice::http

@@ -40,6 +40,10 @@ class EventLoop {
   // restores the former handlers. REQUIRES: no other loop of the process watches signals.
   void on_first_signal(std::initializer_list<int> signals, std::function<void(int)> task);
 
+  // Runs `task` each time the process gets `signal`, once for those that come together. REQUIRES:
+  // no other part of the process handles it.
+  void on_each_signal(int signal, std::function<void()> task);
+
   // For the other files of src/http.
   struct Impl;
   Impl& impl() { return *impl_; }

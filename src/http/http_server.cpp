@@ -100,10 +100,13 @@ HttpServer::~HttpServer() = default;
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(EventLoop& loop, const std::string& host,
                                                        std::uint16_t port, const HttpLimits& limits,
-                                                       Handler& handler, const Clock& clock) {
+                                                       Handler& handler, const Clock& clock,
+                                                       TlsContext* tls) {
   auto impl = std::make_unique<Impl>(loop, limits, handler, clock);
-  ASSIGN_OR_RETURN(impl->listener, Listener::open(loop, host, port, impl->listener_options(),
-                                                  impl->accept_function()));
+  Listener::Options options = impl->listener_options();
+  options.tls = tls;
+  ASSIGN_OR_RETURN(impl->listener,
+                   Listener::open(loop, host, port, options, impl->accept_function()));
   impl->port = impl->listener->port();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }

@@ -15,6 +15,7 @@
 #include "http/event_loop.h"
 #include "http/exchange.h"
 #include "http/message.h"
+#include "http/tls.h"
 
 namespace sluice::http {
 
@@ -61,11 +62,13 @@ struct HttpServerStats {
 class HttpServer {
  public:
   // Binds and listens; connections are accepted once the loop runs. Port 0: any free port. Errors
-  // name host and port and the cause (in use, no permission, no such address).
+  // name host and port and the cause (in use, no permission, no such address). `tls`: encrypts
+  // (https); it outlives the server.
   // REQUIRES: loop, handler and clock outlive the server.
   static Result<std::unique_ptr<HttpServer>> listen(EventLoop& loop, const std::string& host,
                                                     std::uint16_t port, const HttpLimits& limits,
-                                                    Handler& handler, const Clock& clock);
+                                                    Handler& handler, const Clock& clock,
+                                                    TlsContext* tls = nullptr);
   // The same on a Unix-domain socket (Listener::open_unix()). Errors name path and cause.
   static Result<std::unique_ptr<HttpServer>> listen_unix(EventLoop& loop, const std::string& path,
                                                          const HttpLimits& limits, Handler& handler,

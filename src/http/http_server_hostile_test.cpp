@@ -19,6 +19,7 @@
 #include "http/open_files.h"
 #include "http/test_client.h"
 #include "http/test_server.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::http {
 namespace {
@@ -535,14 +536,6 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-bool sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;  // their shadow memory counts as ours
-#else
-  return false;
-#endif
-}
-
 TEST(HttpServerHostile, AThousandConnectionsAreCheap) {
   constexpr int kClients = 1000;
   // Both ends are in this process.
@@ -560,7 +553,7 @@ TEST(HttpServerHostile, AThousandConnectionsAreCheap) {
   for (TestClient& client : clients) ASSERT_EQ(client.answer()->status, 200);
   const std::size_t grown = resident_bytes() - before;
   RecordProperty("bytes_per_connection", static_cast<int>(grown / kClients));
-  if (!sanitized()) {
+  if (!kSanitized) {  // a sanitizer's shadow memory counts as ours
     EXPECT_LT(grown / kClients, 10U * 1000);
   }
   EXPECT_EQ(server.handled(), kClients + 1);

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <iterator>
+
+#include "base/text.h"
 
 namespace sluice::http {
 namespace {
@@ -39,8 +40,8 @@ std::string date_text() {
 
 void ResponseHeads::append(const Response& response, Framing framing, std::size_t content_length,
                            bool keep_alive, bool http_1_1, TimePoint now, std::string& out) {
-  fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\nServer: sluice\r\nDate: {}\r\n",
-                 response.status, reason_phrase(response.status), date(now));
+  append_format(out, "HTTP/1.1 {} {}\r\nServer: sluice\r\nDate: {}\r\n", response.status,
+                reason_phrase(response.status), date(now));
   const bool bodiless = !has_body(response.status);
   if (!response.content_type.empty() && !bodiless) {
     append_header("Content-Type", response.content_type, out);
@@ -48,7 +49,7 @@ void ResponseHeads::append(const Response& response, Framing framing, std::size_
   if (framing == Framing::kChunked) {
     out += "Transfer-Encoding: chunked\r\n";
   } else if (framing == Framing::kLength && !bodiless) {
-    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", content_length);
+    append_format(out, "Content-Length: {}\r\n", content_length);
   }
   if (!keep_alive) {
     out += "Connection: close\r\n";
@@ -69,7 +70,7 @@ std::string_view ResponseHeads::date(TimePoint now) {
 
 void append_chunk(std::string_view bytes, std::string& out) {
   if (bytes.empty()) return;
-  fmt::format_to(std::back_inserter(out), "{:x}\r\n", bytes.size());
+  append_format(out, "{:x}\r\n", bytes.size());
   out += bytes;
   out += "\r\n";
 }

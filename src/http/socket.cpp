@@ -69,8 +69,8 @@ IoResult io_result(std::size_t bytes, const SystemError& error) {
 struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   using Instant = std::chrono::steady_clock::time_point;
 
-  explicit Impl(Stream::socket accepted)
-      : socket(std::move(accepted)), timer(socket.get_executor()) {}
+  explicit Impl(Stream::socket connected)
+      : socket(std::move(connected)), timer(socket.get_executor()) {}
 
   void arm_timer() {
     timer_at = *deadline;
@@ -89,12 +89,15 @@ struct Socket::Impl : std::enable_shared_from_this<Socket::Impl> {
   void close() {
     events = nullptr;
     deadline.reset();
+    if (tls) tls->end();
+    tls.reset();
     SystemError ignored;
     timer.cancel(ignored);
     socket.close(ignored);
   }
 
   Stream::socket socket;
+  std::optional<TlsSession> tls;
   boost::asio::steady_timer timer;
   SocketEvents* events = nullptr;
   // The timer may be due before the deadline, never after it: most deadlines are moved later or
@@ -117,18 +120,26 @@ void Socket::set_events(SocketEvents& events) { impl_->events = &events; }
 
 void Socket::await_readable() {
   if (std::exchange(impl_->reading, true)) return;
-  impl_->socket.async_wait(Stream::socket::wait_read, [impl = impl_](const SystemError&) {
+  const auto arrived = [impl = impl_](const SystemError&) {
     impl->reading = false;
     if (impl->events != nullptr) impl->events->on_readable();
-  });
+  };
+  if (impl_->tls && impl_->tls->has_received()) {
+    boost::asio::post(impl_->socket.get_executor(), [arrived] { arrived({}); });
+    return;
+  }
+  const bool room = impl_->tls && impl_->tls->receive_awaits_room();
+  impl_->socket.async_wait(room ? Stream::socket::wait_write : Stream::socket::wait_read, arrived);
 }
 
 void Socket::await_writable() {
   if (std::exchange(impl_->writing, true)) return;
-  impl_->socket.async_wait(Stream::socket::wait_write, [impl = impl_](const SystemError&) {
-    impl->writing = false;
-    if (impl->events != nullptr) impl->events->on_writable();
-  });
+  const bool bytes = impl_->tls && impl_->tls->send_awaits_bytes();
+  impl_->socket.async_wait(bytes ? Stream::socket::wait_read : Stream::socket::wait_write,
+                           [impl = impl_](const SystemError&) {
+                             impl->writing = false;
+                             if (impl->events != nullptr) impl->events->on_writable();
+                           });
 }
 
 void Socket::set_deadline(Duration delay) {
@@ -155,6 +166,7 @@ std::string Socket::local_address() const {
 }
 
 IoResult Socket::receive(std::span<char> into) {
+  if (impl_->tls) return impl_->tls->receive(into);
   SystemError error;
   const std::size_t bytes =
       impl_->socket.read_some(boost::asio::buffer(into.data(), into.size()), error);
@@ -163,6 +175,7 @@ IoResult Socket::receive(std::span<char> into) {
 
 IoResult Socket::send(std::string_view bytes) {
   CHECK(!bytes.empty());
+  if (impl_->tls) return impl_->tls->send(bytes);
   SystemError error;
   const std::size_t sent =
       impl_->socket.write_some(boost::asio::buffer(bytes.data(), bytes.size()), error);
@@ -170,6 +183,7 @@ IoResult Socket::send(std::string_view bytes) {
 }
 
 void Socket::shutdown_send() {
+  if (impl_->tls) impl_->tls->end();
   SystemError ignored;
   impl_->socket.shutdown(Stream::socket::shutdown_send, ignored);
 }
@@ -178,6 +192,7 @@ void Socket::close() { impl_->close(); }
 
 void Socket::reset() {
   SystemError ignored;
+  impl_->tls.reset();  // without an end, so that the peer sees a cut
   impl_->socket.set_option(Stream::socket::linger(true, 0), ignored);
   impl_->close();
 }
@@ -200,8 +215,9 @@ template <class Protocol>
 class Acceptor final : public Listening, public std::enable_shared_from_this<Acceptor<Protocol>> {
  public:
   // Shared by the listener's addresses.
-  Acceptor(boost::asio::io_context& context, std::shared_ptr<Listener::Accept> accept)
-      : acceptor_(context), pause_(context), accept_(std::move(accept)) {}
+  Acceptor(boost::asio::io_context& context, std::shared_ptr<Listener::Accept> accept,
+           TlsContext* tls)
+      : acceptor_(context), pause_(context), accept_(std::move(accept)), tls_(tls) {}
 
   // To be opened before start().
   typename Protocol::acceptor& socket() { return acceptor_; }
@@ -238,7 +254,9 @@ class Acceptor final : public Listening, public std::enable_shared_from_this<Acc
     if (!error) socket.non_blocking(true, error);
     if (error) return;  // already gone
     // Shared with the socket's pending waits.
-    (*accept_)(Socket(std::make_shared<Socket::Impl>(std::move(socket))), address_text(peer));
+    auto impl = std::make_shared<Socket::Impl>(std::move(socket));
+    if (tls_ != nullptr) impl->tls.emplace(*tls_, impl->socket.native_handle());
+    (*accept_)(Socket(std::move(impl)), address_text(peer));
   }
 
   // Typically no more files may be opened: the connection stays in the system's queue.
@@ -255,6 +273,7 @@ class Acceptor final : public Listening, public std::enable_shared_from_this<Acc
   typename Protocol::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::shared_ptr<Listener::Accept> accept_;  // shared by the listener's addresses
+  TlsContext* const tls_;                     // null: plain
   bool complained_ = false;
   bool accepting_ = false;
   bool held_ = false;
@@ -342,7 +361,7 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop& loop, const std::str
     // With port 0 the first address finds a port for all.
     if (port == 0 && !impl->addresses.empty()) endpoint.port(impl->port);
     // Shared with pending accepts.
-    const auto acceptor = std::make_shared<Acceptor<tcp>>(context, shared_accept);
+    const auto acceptor = std::make_shared<Acceptor<tcp>>(context, shared_accept, options.tls);
     error = open_tcp(acceptor->socket(), endpoint, endpoints.size() > 1, options);
     // A name may have addresses that this machine lacks, typically of IPv6; these are skipped. An
     // address that is in use or forbidden is an error.
@@ -371,9 +390,10 @@ Result<std::unique_ptr<Listener>> Listener::open_unix(EventLoop& loop, const std
   RETURN_IF_ERROR(remove_stale_socket(path));
   boost::asio::io_context& context = *loop.impl().context;
   // Shared with pending accepts, as the acceptor is.
-  auto shared_accept = std::make_shared<Accept>(std::move(accept));
+  const auto shared_accept = std::make_shared<Accept>(std::move(accept));
+  using LocalAcceptor = Acceptor<Local>;
   // Shared with its pending accepts.
-  const auto acceptor = std::make_shared<Acceptor<Local>>(context, std::move(shared_accept));
+  const auto acceptor = std::make_shared<LocalAcceptor>(context, shared_accept, options.tls);
   if (const SystemError error = open_local(acceptor->socket(), path, options)) {
     return unavailable(fmt::format("cannot listen on unix:{}: {}", path, error.message()));
   }

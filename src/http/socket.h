@@ -1,9 +1,9 @@
-// Socket, Listener and Connector: non-blocking TCP and Unix-domain sockets on the event loop. A
-// waiting socket holds no buffer, so an idle connection costs little. Only the .cpp files of this
-// header and of the loop use Asio's sockets.
-// Owner: a Socket belongs to its connection, a Listener to the server, a Connector to the client.
-// The loop outlives all three. Threads: the event loop's. No callback runs inside a call or after
-// close().
+// Socket, Listener and Connector: non-blocking TCP and Unix-domain sockets on the event loop, with
+// TLS if the listener says so: receive() and send() then carry what is inside. A waiting socket
+// holds no buffer, so an idle connection costs little. Only the .cpp files of this header and of
+// the loop use Asio's sockets. Owner: a Socket belongs to its connection, a Listener to the server,
+// a Connector to the client. The loop outlives all three. Threads: the event loop's. No callback
+// runs inside a call or after close().
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "http/event_loop.h"
+#include "http/io_result.h"
+#include "http/tls.h"
 
 namespace sluice::http {
 
@@ -27,12 +29,6 @@ class SocketEvents {
   virtual void on_writable() = 0;
   virtual void on_deadline() = 0;
   virtual void on_wake() = 0;
-};
-
-enum class IoState : std::uint8_t { kDone, kWouldBlock, kClosed };
-struct IoResult {
-  IoState state = IoState::kDone;
-  std::size_t bytes = 0;  // > 0 when kDone
 };
 
 class Socket {
@@ -80,6 +76,8 @@ class Listener {
     std::int32_t send_buffer_bytes = 128 << 10;
     // A peer that acknowledges nothing for this long is considered gone.
     Duration user_timeout = std::chrono::seconds(60);
+    // Encrypts the connections; null: they are plain. REQUIRES: it outlives them.
+    TlsContext* tls = nullptr;
   };
   // Receives each new connection and its peer's address, "127.0.0.1:51234" or "[::1]:51234".
   using Accept = std::function<void(Socket, std::string)>;

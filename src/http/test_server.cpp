@@ -17,8 +17,8 @@ std::string echo(const Request& request) {
 
 }  // namespace
 
-TestServer::TestServer(const HttpLimits& limits, const std::string& host) {
-  auto server = HttpServer::listen(loop_, host, 0, limits, *this, clock_);
+TestServer::TestServer(const HttpLimits& limits, const std::string& host, TlsContext* tls) {
+  auto server = HttpServer::listen(loop_, host, 0, limits, *this, clock_, tls);
   CHECK(server.has_value());
   server_ = std::move(*server);
   port_ = server_->port();

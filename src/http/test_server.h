@@ -23,7 +23,9 @@ namespace sluice::http {
 
 class TestServer final : private Handler {
  public:
-  explicit TestServer(const HttpLimits& limits = {}, const std::string& host = "127.0.0.1");
+  // `tls`: it outlives the server; null: plain HTTP.
+  explicit TestServer(const HttpLimits& limits = {}, const std::string& host = "127.0.0.1",
+                      TlsContext* tls = nullptr);
   ~TestServer() override;
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;

@@ -1,0 +1,72 @@
+// TLS of the server: TlsContext has its certificate and key, TlsSession encrypts one connection.
+// TLS 1.2 and 1.3; clients are not asked for certificates. OpenSSL stays out of this header.
+// Owner: the context is the command's and outlives the sockets that use it; a session is its
+// socket's. Threads: the event loop's; load() before the loop runs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "http/io_result.h"
+
+namespace sluice::http {
+
+class TlsContext {
+ public:
+  // PEM files: the certificate, then those that signed it; and its key without a passphrase. The
+  // two may be one file. Errors name the file and the cause. Warns about a certificate that is not
+  // valid today.
+  static Result<std::unique_ptr<TlsContext>> load(const std::string& certificate_file,
+                                                  const std::string& key_file);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  // Reads the files again, for later connections. After an error those from before stay.
+  Status reload();
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit TlsContext(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The handshake happens within the first calls of receive() or send(). A call that lacks bytes of
+// the peer, or room in the socket, returns kWouldBlock and must be repeated later; send() then with
+// the same bytes, and possibly more behind them.
+class TlsSession {
+ public:
+  // `socket`: connected, non-blocking, open while the session lives. REQUIRES: the process ignores
+  // SIGPIPE, which OpenSSL's writes may raise.
+  TlsSession(TlsContext& context, int socket);
+  ~TlsSession();
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+
+  IoResult receive(std::span<char> into);
+  // At least one byte.
+  IoResult send(std::string_view bytes);
+  // Whether receive() has bytes that the socket no longer shows as readable.
+  bool has_received() const;
+  // Whether the last call lacked the other direction: receive() room to send, send() bytes to read.
+  bool receive_awaits_room() const { return receive_awaits_room_; }
+  bool send_awaits_bytes() const { return send_awaits_bytes_; }
+  // Tells the peer that no more bytes come, so that it can tell an end from a cut.
+  void end();
+
+ private:
+  struct Impl;
+  IoResult refuse_plain_http();
+
+  std::unique_ptr<Impl> impl_;
+  bool receive_awaits_room_ = false;
+  bool send_awaits_bytes_ = false;
+  bool broken_ = false;
+};
+
+}  // namespace sluice::http
