@@ -1,6 +1,5 @@
 #include "server/access_log.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/async.h>
 #include <spdlog/sinks/basic_file_sink.h>
@@ -8,9 +7,9 @@
 
 #include <chrono>
 #include <filesystem>
-#include <iterator>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/unix_time.h"
 #include "server/json_writer.h"
 
@@ -22,7 +21,7 @@ constexpr std::chrono::seconds kLossReportInterval{10};
 
 void append_field(std::string_view name, std::string_view value, std::string& out) {
   if (value.empty()) return;
-  fmt::format_to(std::back_inserter(out), ",\"{}\":", name);
+  append_format(out, ",\"{}\":", name);
   append_json_string(value, out);  // any bytes: paths and names come from clients
 }
 
@@ -31,24 +30,23 @@ void append_field(std::string_view name, std::string_view value, std::string& ou
 std::string access_line(const AccessRecord& r, std::int64_t unix_ms) {
   std::string out;
   out.reserve(384);
-  auto sink = std::back_inserter(out);
-  fmt::format_to(sink, "{{\"time\":\"{:%Y-%m-%dT%H:%M:%S}.{:03}Z\"",
-                 fmt::gmtime(static_cast<std::time_t>(unix_ms / 1000)), unix_ms % 1000);
+  append_format(out, "{{\"time\":\"{}.{:03}Z\"", utc_text(unix_ms / 1000, "%Y-%m-%dT%H:%M:%S"),
+                unix_ms % 1000);
   append_field("request_id", r.request_id, out);
   append_field("peer", r.peer, out);
   append_field("method", r.method, out);
   append_field("path", r.path, out);
-  fmt::format_to(sink, ",\"status\":{}", r.status);
+  append_format(out, ",\"status\":{}", r.status);
   append_field("model", r.model, out);
   append_field("client", r.client, out);
   if (r.prompt_tokens > 0) {
-    fmt::format_to(sink, ",\"prompt_tokens\":{},\"cached_tokens\":{},\"completion_tokens\":{}",
-                   r.prompt_tokens, r.cached_tokens, r.completion_tokens);
+    append_format(out, ",\"prompt_tokens\":{},\"cached_tokens\":{},\"completion_tokens\":{}",
+                  r.prompt_tokens, r.cached_tokens, r.completion_tokens);
   }
-  if (r.ttft) fmt::format_to(sink, ",\"ttft_ms\":{:.3f}", to_milliseconds(*r.ttft));
-  fmt::format_to(sink, ",\"total_ms\":{:.3f}", to_milliseconds(r.total));
+  if (r.ttft) append_format(out, ",\"ttft_ms\":{:.3f}", to_milliseconds(*r.ttft));
+  append_format(out, ",\"total_ms\":{:.3f}", to_milliseconds(r.total));
   append_field("finish_reason", r.finish_reason, out);
-  fmt::format_to(sink, ",\"bytes\":{}", r.bytes);
+  append_format(out, ",\"bytes\":{}", r.bytes);
   append_field("close_reason", r.close_reason, out);
   out += '}';
   return out;

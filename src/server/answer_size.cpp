@@ -45,8 +45,23 @@ AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& s
   return {n * (choice.json + tokens * token.json), n * (choice.held + tokens * token.held)};
 }
 
+AnswerSize embedding_size(const EmbeddingPart& part, std::int32_t width) {
+  constexpr std::size_t kFloatJson = 13;
+  constexpr std::size_t kObjectJson = 64;
+  const auto held = static_cast<std::size_t>(width);
+  const auto shown = static_cast<std::size_t>(part.dimensions.value_or(width));
+  if (part.use != EmbeddingUse::kVectors) return {kObjectJson, held * sizeof(float)};
+  return {kObjectJson + shown * (part.base64 ? 6 : kFloatJson), held * sizeof(float)};
+}
+
 ApiResult<void> check_answer_size(const GenerationCall& call, const AnswerSize& size) {
   if (call.stream || size.json <= kMaxAnswerBytes) return {};
+  if (call.kind == ApiKind::kEmbedding) {
+    return tl::unexpected(bad_field(
+        "input", fmt::format("the answer would have {} MiB, and at most {} MiB are answered at "
+                             "once; send fewer texts, or set encoding_format to \"base64\"",
+                             size.json >> 20, kMaxAnswerBytes >> 20)));
+  }
   const bool has_logprobs = call.sampling.logprobs >= 0 || call.sampling.prompt_logprobs >= 0;
   return tl::unexpected(bad_field(
       has_logprobs ? "logprobs" : "max_tokens",

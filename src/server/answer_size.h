@@ -26,6 +26,9 @@ struct AnswerSize {
 AnswerSize whole_answer_size(const GenerationCall& call, const SamplingParams& sampling,
                              std::size_t prompt_tokens, std::size_t echo_bytes);
 
+// The size of a prompt's part in an answer of vectors of `width`.
+AnswerSize embedding_size(const EmbeddingPart& part, std::int32_t width);
+
 // 400 if the call is not streamed and its answer could be longer than kMaxAnswerBytes.
 ApiResult<void> check_answer_size(const GenerationCall& call, const AnswerSize& size);
 

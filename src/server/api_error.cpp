@@ -24,6 +24,26 @@ std::string type_of(ErrorCode code) {
   return "server_error";
 }
 
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+std::string anthropic_error(const ApiError& error) {
+  std::string out = R"({"type":"error","error":{"type":")";
+  out += anthropic_type(error.status);
+  out += R"(","message":)";
+  append_json_string(error.message, out);
+  return out + "}}";
+}
+
 void append_or_null(const std::string& text, std::string& out) {
   if (text.empty()) {
     out += "null";
@@ -58,7 +78,8 @@ ApiError to_api_error(const Error& error, std::string param) {
   return result;
 }
 
-std::string to_json(const ApiError& error) {
+std::string to_json(const ApiError& error, Dialect dialect) {
+  if (dialect == Dialect::kMessages) return anthropic_error(error);
   std::string out = R"({"error":{"message":)";
   append_json_string(error.message, out);
   out += R"(,"type":)";

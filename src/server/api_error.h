@@ -8,6 +8,7 @@
 #include <tl/expected.hpp>
 
 #include "base/result.h"
+#include "server/dialect.h"
 
 namespace sluice {
 
@@ -31,7 +32,7 @@ ApiError unsupported_field(std::string param, std::string message);
 // rate_limit_exceeded), kUnavailable 503, kInternal 500, ... `param` may be empty.
 ApiError to_api_error(const Error& error, std::string param = {});
 
-// The JSON text {"error": {...}}.
-std::string to_json(const ApiError& error);
+// The JSON text {"error": {...}}; Anthropic's is {"type": "error", "error": {"type", "message"}}.
+std::string to_json(const ApiError& error, Dialect dialect = Dialect::kOpenAi);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 #include "server/api_error.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ TEST(ApiError, HasOpenAisShape) {
 
 TEST(ApiError, StaysValidJsonWhateverTheMessageHolds) {
   const ApiError error = bad_field("x\n", "quote \" and \xFF and \x01");
-  const auto parsed = nlohmann::json::parse(to_json(error));
+  const auto parsed = parse_json(to_json(error));
   EXPECT_EQ(parsed["error"]["message"], "quote \" and \xEF\xBF\xBD and \x01");
   EXPECT_EQ(parsed["error"]["param"], "x\n");
 }

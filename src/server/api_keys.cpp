@@ -49,7 +49,14 @@ bool equal_in_constant_time(const Sha256Digest& a, const Sha256Digest& b) {
   return difference == 0;
 }
 
-Status read_setting(std::string_view word, ApiKey& key) {
+// A line of the file.
+struct KeyLine {
+  ApiKey key;
+  KeyLimits limits;
+};
+
+Status read_setting(std::string_view word, KeyLine& line) {
+  ApiKey& key = line.key;
   if (word == "role=admin") {
     if (key.is_admin) return invalid_argument("role is given twice");
     key.is_admin = true;
@@ -60,12 +67,16 @@ Status read_setting(std::string_view word, ApiKey& key) {
     return invalid_argument("a line must be `NAME KEY [SETTING=VALUE ...]`; '#' begins a comment");
   }
   if (name == "role") return invalid_argument("the only role is admin; write role=admin");
+  Status read = read_limit(name, word.substr(name.size() + 1), line.limits);
+  if (read || read.error().code != ErrorCode::kNotFound) return read;
   // The word may be a misplaced key, so the message does not repeat it.
-  return invalid_argument("unknown setting after the key; the only one is role=admin");
+  return invalid_argument(
+      "unknown setting after the key; there are role=admin, rpm=N, tpm=N, concurrency=N, queue=N% "
+      "and priority=N");
 }
 
 // A message must not carry the key itself.
-Result<ApiKey> parse_key(std::span<const std::string_view> words) {
+Result<KeyLine> parse_line(std::span<const std::string_view> words) {
   if (words.size() < 2 || words[1].starts_with("role=")) {
     return invalid_argument(
         "a line must be `NAME KEY [SETTING=VALUE ...]`, where NAME is the tenant");
@@ -76,11 +87,11 @@ Result<ApiKey> parse_key(std::span<const std::string_view> words) {
   if (!is_key(words[1])) {
     return invalid_argument("the key must be 8 to 512 visible ASCII characters");
   }
-  ApiKey key;
-  key.name = words[0];
-  key.digest = sha256(words[1]);
-  for (const std::string_view word : words.subspan(2)) RETURN_IF_ERROR(read_setting(word, key));
-  return key;
+  KeyLine line;
+  line.key.name = words[0];
+  line.key.digest = sha256(words[1]);
+  for (const std::string_view word : words.subspan(2)) RETURN_IF_ERROR(read_setting(word, line));
+  return line;
 }
 
 }  // namespace
@@ -102,13 +113,17 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view path) {
     const auto words = words_of(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
-    auto key = parse_key(words);
-    if (!key) return invalid_argument(fmt::format("{}:{}: {}", path, number, key.error().message));
+    const auto at = [&](const Error& error) {
+      return invalid_argument(fmt::format("{}:{}: {}", path, number, error.message));
+    };
+    auto line = parse_line(words);
+    if (!line) return at(line.error());
     for (const ApiKey& other : keys.keys_) {
-      if (other.digest != key->digest) continue;
-      return invalid_argument(fmt::format("{}:{}: this key appears twice", path, number));
+      if (other.digest == line->key.digest) return at(invalid_argument("this key appears twice"));
     }
-    keys.keys_.push_back(*std::move(key));
+    const Status merged = merge_limits(line->limits, keys.limits_[line->key.name]);
+    if (!merged) return at(merged.error());
+    keys.keys_.push_back(std::move(line->key));
   }
   if (keys.keys_.empty()) {
     return invalid_argument(fmt::format("{}: contains no key, so no client could call", path));
@@ -126,6 +141,16 @@ Result<ApiKeys> ApiKeys::single(std::string_view key) {
   return keys;
 }
 
+const KeyLimits& ApiKeys::limits_of(std::string_view name) const {
+  static const KeyLimits kNone;
+  const auto found = limits_.find(name);
+  return found == limits_.end() ? kNone : found->second;
+}
+
+bool ApiKeys::any_admin() const {
+  return std::any_of(keys_.begin(), keys_.end(), [](const ApiKey& key) { return key.is_admin; });
+}
+
 const ApiKey* ApiKeys::find(const std::string* authorization) const {
   if (authorization == nullptr) return nullptr;
   std::string_view value = *authorization;
@@ -137,7 +162,10 @@ const ApiKey* ApiKeys::find(const std::string* authorization) const {
   value.remove_prefix(kScheme.size());
   const std::size_t begin = value.find_first_not_of(' ');
   if (begin == std::string_view::npos) return nullptr;
-  value.remove_prefix(begin);
+  return find_key(value.substr(begin));
+}
+
+const ApiKey* ApiKeys::find_key(std::string_view value) const {
   const Sha256Digest digest = sha256(value);
   // The loop has no early end: the time must not depend on which key matches or how much of it.
   const ApiKey* found = nullptr;

@@ -59,7 +59,17 @@ TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
   EXPECT_EQ(error_of("\n\nbob short\n"),
             "keys.txt:3: the key must be 8 to 512 visible ASCII characters");
   EXPECT_EQ(error_of("a sk-secret-1 weight=2"),
-            "keys.txt:1: unknown setting after the key; the only one is role=admin");
+            "keys.txt:1: unknown setting after the key; there are role=admin, rpm=N, tpm=N, "
+            "concurrency=N, queue=N% and priority=N");
+  EXPECT_EQ(error_of("a sk-secret-1 rpm=0"),
+            "keys.txt:1: rpm must be a whole number between 1 and 1000000000");
+  EXPECT_EQ(error_of("a sk-secret-1 queue=25"),
+            "keys.txt:1: queue must be a whole number between 1% and 100%");
+  EXPECT_EQ(error_of("a sk-secret-1 tpm=5 tpm=5"), "keys.txt:1: tpm is given twice");
+  EXPECT_EQ(
+      error_of("a sk-secret-1 tpm=5\na sk-secret-2 tpm=6"),
+      "keys.txt:2: tpm differs from that of an earlier line with the same name; the keys of a "
+      "name share its limits, so give it once");
   EXPECT_EQ(error_of("a sk-secret-1 role=king"),
             "keys.txt:1: the only role is admin; write role=admin");
   EXPECT_EQ(error_of("a sk-secret-1 role=admin role=admin"), "keys.txt:1: role is given twice");
@@ -68,6 +78,17 @@ TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
   EXPECT_EQ(error_of("a sk-secret-1\nb sk-secret-1"), "keys.txt:2: this key appears twice");
   EXPECT_EQ(error_of("# nothing\n"), "keys.txt: contains no key, so no client could call");
   EXPECT_EQ(error_of("a sk-\x01\x02secret").find("secret"), std::string::npos);
+}
+
+TEST(ApiKeys, TheKeysOfANameShareItsLimits) {
+  const auto keys = ApiKeys::parse(
+      "a sk-alice-1 rpm=60 queue=25%\nb sk-bob-000\na sk-alice-2 rpm=60 tpm=1000 concurrency=4 "
+      "priority=-3",
+      "keys");
+  ASSERT_TRUE(keys) << keys.error().message;
+  EXPECT_EQ(keys->limits_of("a"), (KeyLimits{60, 1000, 4, 25, -3}));
+  EXPECT_EQ(keys->limits_of("b"), KeyLimits{});
+  EXPECT_EQ(keys->limits_of("nobody"), KeyLimits{});
 }
 
 TEST(ApiKeys, AMissingFileIsNamed) {

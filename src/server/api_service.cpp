@@ -11,23 +11,20 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/sha256.h"
-#include "base/unix_time.h"
 #include "server/error_response.h"
+#include "server/openapi.h"
 #include "server/page.h"
-#include "server/prepare_generation.h"
 #include "server/request_id.h"
 #include "server/response_json.h"
+#include "server/served_names.h"
 
 namespace sluice {
 namespace {
 
 constexpr int kRetryWhileLoading = 1;   // seconds
 constexpr int kRetryWhileDraining = 5;  // time for another instance to take over
-// A longer body is long work: tens of milliseconds of tokenization.
-constexpr std::size_t kShortBody = 256 << 10;
-// How often silent streams are looked for.
-constexpr Duration kStreamWatch = std::chrono::seconds(1);
 constexpr std::string_view kRequestIdHeader = "X-Request-Id";
+constexpr std::string_view kApiKeyHeader = "X-Api-Key";  // Anthropic's
 
 ApiError make_error(int status, std::string message, std::string code) {
   ApiError error;
@@ -45,9 +42,20 @@ std::string system_fingerprint(std::string_view version, const ServedModel& mode
   return "fp_" + to_hex(sha256(text)).substr(0, 12);
 }
 
-ApiError shutting_down() { return make_error(503, "the server is shutting down", "unavailable"); }
+std::string_view kind_name(ApiKind kind) {
+  switch (kind) {
+    case ApiKind::kChat: return "chat";
+    case ApiKind::kCompletion: return "completion";
+    case ApiKind::kEmbedding: return "embedding";
+  }
+  return "";
+}
 
 }  // namespace
+
+ApiError ApiService::shutting_down() {
+  return make_error(503, "the server is shutting down", "unavailable");
+}
 
 ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop,
                        EngineLoop& engine, const Clock& clock, AccessLog& log,
@@ -59,6 +67,7 @@ ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& lo
       clock_(clock),
       log_(log),
       metrics_(metrics),
+      quotas_(clock, engine.max_requests()),
       generations_(
           engine,
           [this](std::size_t bytes, std::function<void()> work, std::function<void()> done) {
@@ -103,8 +112,7 @@ std::optional<ApiError> ApiService::refuse_state() const {
   if (now == "ready") return std::nullopt;
   if (now == "failed") {
     const auto failure = engine_.failure();
-    return make_error(503, "the engine has failed: " + (failure ? failure->message : ""),
-                      "unavailable");
+    return make_error(503, failure ? failure->message : "the engine has failed", "unavailable");
   }
   const bool loading = now == "loading";
   ApiError error = make_error(503, loading ? "the model is loading" : "the server is shutting down",
@@ -115,13 +123,30 @@ std::optional<ApiError> ApiService::refuse_state() const {
 
 std::optional<ApiError> ApiService::refuse(const Route& route, const http::Request& head) const {
   if (route.needs_key && keys_ != nullptr && key_of(head) == nullptr) {
-    return make_error(401,
-                      head.header("Authorization") == nullptr
-                          ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
-                          : "the API key is unknown",
-                      "invalid_api_key");
+    return make_error(
+        401,
+        head.header("Authorization") == nullptr && head.header(kApiKeyHeader) == nullptr
+            ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
+            : "Incorrect API key provided: this server does not know it",
+        "invalid_api_key");
+  }
+  if (route.endpoint == Endpoint::kLoadAdapter || route.endpoint == Endpoint::kUnloadAdapter) {
+    if (auto error = refuse_change(head)) return error;
   }
   return route.needs_model ? refuse_state() : std::nullopt;
+}
+
+std::optional<ApiError> ApiService::refuse_change(const http::Request& head) const {
+  if (options_.adapter_folder.empty()) {
+    return make_error(403,
+                      "adapters cannot be loaded here; start the server with --adapter-dir and an "
+                      "admin key",
+                      "forbidden");
+  }
+  const ApiKey* key = key_of(head);
+  if (key != nullptr && key->is_admin) return std::nullopt;
+  return make_error(403, "loading adapters needs an admin key (role=admin in --api-key-file)",
+                    "forbidden");
 }
 
 std::optional<http::Response> ApiService::admit(const http::Request& head) {
@@ -143,11 +168,15 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
         make_error(405, fmt::format("{} takes {}, not {}", head.path, match.allowed, head.method),
                    "method_not_allowed");
   } else {
-    error = make_error(404, fmt::format("there is nothing at {}", head.path), "not_found");
+    error = make_error(
+        404,
+        fmt::format("there is nothing at {}; this server has {}; GET /openapi.json describes them",
+                    head.path, api_endpoints()),
+        "not_found");
   }
   if (!error) return std::nullopt;
   AccessRecord record = record_of(head);
-  http::Response response = error_response(*error, record.request_id);
+  http::Response response = error_response(*error, record.request_id, dialect_of(head.path));
   if (wrong_method) response.headers.push_back({"Allow", match.allowed});
   add_cors(head, response);
   record.status = response.status;
@@ -167,7 +196,7 @@ http::Response ApiService::refusal(const http::Request& head, int status, std::s
   ApiError error = make_error(status, std::move(message), "");
   if (status == 503) error.retry_after_s = kRetryWhileLoading;
   AccessRecord record = record_of(head);
-  http::Response response = error_response(error, record.request_id);
+  http::Response response = error_response(error, record.request_id, dialect_of(head.path));
   add_cors(head, response);
   record.status = status;
   record.bytes = static_cast<std::int64_t>(response.body.size());
@@ -176,7 +205,10 @@ http::Response ApiService::refusal(const http::Request& head, int status, std::s
 }
 
 const ApiKey* ApiService::key_of(const http::Request& head) const {
-  return keys_ == nullptr ? nullptr : keys_->find(head.header("Authorization"));
+  if (keys_ == nullptr) return nullptr;
+  if (const ApiKey* key = keys_->find(head.header("Authorization"))) return key;
+  const std::string* key = head.header(kApiKeyHeader);
+  return key == nullptr ? nullptr : keys_->find_key(*key);
 }
 
 AccessRecord ApiService::record_of(const http::Request& request) const {
@@ -196,7 +228,13 @@ void ApiService::handle(ExchangePtr exchange) {
   const http::Request& request = exchange->request();
   const RouteMatch match = find_route(request.method, request.path);
   CHECK(match.route != nullptr);  // admit() has checked it
-  Call call{std::move(exchange), record_of(request)};
+  Call call{std::move(exchange), record_of(request), {}};
+  if (match.route->needs_key && keys_ != nullptr && key_of(request) == nullptr) {
+    // The key was removed from the file while the body came.
+    return answer_error(std::move(call),
+                        make_error(401, "Incorrect API key provided: this server does not know it",
+                                   "invalid_api_key"));
+  }
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {
     for (http::Header& header : cors_headers(origin)) call.exchange->add_header(std::move(header));
@@ -209,13 +247,23 @@ void ApiService::handle(ExchangePtr exchange) {
     case Endpoint::kVersion:
       return answer_json(std::move(call), 200,
                          fmt::format(R"({{"version":"{}"}})", options_.version));
+    case Endpoint::kOpenApi:
+      return answer_json(std::move(call), 200, openapi_json(options_.version));
     case Endpoint::kMetrics: return answer_metrics(std::move(call));
     case Endpoint::kModels:
     case Endpoint::kModel: return answer_models(std::move(call), match.route->endpoint);
     case Endpoint::kChat:
-    case Endpoint::kCompletion: return prepare(std::move(call), match.route->endpoint);
+    case Endpoint::kCompletion:
+    case Endpoint::kEmbeddings:
+    case Endpoint::kScore:
+    case Endpoint::kRerank:
+    case Endpoint::kResponses:
+    case Endpoint::kMessages: return prepare(std::move(call), match.route->endpoint);
+    case Endpoint::kCountTokens:
     case Endpoint::kTokenize:
     case Endpoint::kDetokenize: return tokenize(std::move(call), match.route->endpoint);
+    case Endpoint::kLoadAdapter:
+    case Endpoint::kUnloadAdapter: return change_adapters(std::move(call), match.route->endpoint);
   }
 }
 
@@ -235,6 +283,11 @@ void ApiService::answer(Call call, http::Response response) {
   if (!has_id) response.headers.push_back({std::string(kRequestIdHeader), call.record.request_id});
   call.exchange->respond(std::move(response));
   note(call.record);
+}
+
+void ApiService::answer_error(Call call, const ApiError& error) {
+  const Dialect dialect = dialect_of(call.exchange->request().path);
+  answer(std::move(call), error_response(error, {}, dialect));
 }
 
 void ApiService::answer_json(Call call, int status, std::string body) {
@@ -277,17 +330,17 @@ void ApiService::answer_metrics(Call call) {
 
 void ApiService::answer_models(Call call, Endpoint endpoint) {
   if (auto error = refuse_state()) {  // it may have changed since admit()
-    return answer(std::move(call), error_response(*error, {}));
+    return answer_error(std::move(call), *error);
   }
-  const ModelCard card{model_->name, model_->created, model_->limits.max_model_len};
+  const std::vector<ModelCard> cards = served_cards(*model_);
   if (endpoint == Endpoint::kModels) {
-    return answer_json(std::move(call), 200, models_json(std::span(&card, 1)));
+    return answer_json(std::move(call), 200, models_json(cards));
   }
   const std::string asked = model_id_of(call.exchange->request().path);
-  if (auto known = check_model(asked, card.id); !known) {
-    return answer(std::move(call), error_response(known.error(), {}));
-  }
-  answer_json(std::move(call), 200, model_json(card));
+  const auto card = std::find_if(cards.begin(), cards.end(),
+                                 [&](const ModelCard& one) { return one.id == asked; });
+  if (card != cards.end()) return answer_json(std::move(call), 200, model_json(*card));
+  answer_error(std::move(call), no_such_model(*model_, asked));
 }
 
 std::vector<StatusRequest> ApiService::status_requests(
@@ -300,7 +353,7 @@ std::vector<StatusRequest> ApiService::status_requests(
     StatusRequest request;
     request.id = generation->record().request_id;
     request.client = generation->client();
-    request.kind = generation->kind() == ApiKind::kChat ? "chat" : "completion";
+    request.kind = kind_name(generation->kind());
     request.age = now - generation->received();
     request.ttft = generation->ttft();
     request.progress = one;
@@ -332,7 +385,8 @@ std::string ApiService::status_body(std::span<const StatusRequest> requests) con
 std::string_view ApiService::visible_tenant(const http::Request& head) const {
   if (keys_ == nullptr) return {};
   const ApiKey* key = key_of(head);
-  CHECK(key != nullptr);  // admit() refuses others
+  // A key that was removed after handle() sees nothing: no tenant has this name.
+  if (key == nullptr) return " ";
   return key->is_admin ? std::string_view() : std::string_view(key->name);
 }
 
@@ -357,154 +411,6 @@ void ApiService::answer_status(Call call) {
       answer_json(std::move(waiting), 200, body->second);
     }
   });
-}
-
-// ---------------------------------------------------------------- work for the workers
-
-PromptWorker& ApiService::worker(int index) {
-  auto& made = prompt_workers_[static_cast<std::size_t>(index)];
-  if (made == nullptr) made = std::make_unique<PromptWorker>(*model_);
-  return *made;
-}
-
-template <class T>
-void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T)) {
-  if (auto error = refuse_state()) {  // it may have changed while the body came
-    metrics_.request_refused(state());
-    return answer(std::move(call), error_response(*error, {}));
-  }
-  // Shared by the loop and the job: the client may leave while the job runs.
-  const auto shared = std::make_shared<WorkerCall>();
-  shared->exchange = std::move(call.exchange);
-  shared->record = std::move(call.record);
-  shared->body = shared->exchange->take_body();
-  const std::size_t bytes = shared->body.size();
-  shared->ticket = pool_.try_submit(
-      [this, shared, work = std::move(work), done](int index) {
-        const StopCheck stop = shared->stop_check(clock_);
-        // Shared because tasks are copied.
-        const auto result = std::make_shared<T>([&]() -> T {
-          if (auto status = stop(); !status) return tl::unexpected(to_api_error(status.error()));
-          return work(worker(index), shared->body, stop);
-        }());
-        std::string().swap(shared->body);  // freeing a long body takes milliseconds
-        loop_.post([this, shared, result, done] { worked(*shared, std::move(*result), done); });
-      },
-      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
-  if (shared->ticket) {
-    preparing_.insert(shared);
-    shared->exchange->on_close(
-        [this, shared](http::CloseReason reason) { abandon(*shared, reason); });
-    return;
-  }
-  metrics_.request_refused("workers_full");
-  ApiError error = to_api_error(resource_exhausted(
-      fmt::format("{} requests wait to be read; try again later", options_.max_waiting_calls)));
-  error.retry_after_s = kRetryWhileLoading;
-  answer({std::move(shared->exchange), std::move(shared->record)}, error_response(error, {}));
-}
-
-template <class T>
-void ApiService::worked(WorkerCall& work, T result, void (ApiService::*done)(Call, T)) {
-  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
-  work.exchange->drop_body();
-  if (work.exchange->closed()) return note_abandoned(work, http::CloseReason::kPeerGone);
-  if (cancelled_) result = tl::unexpected(shutting_down());
-  (this->*done)({std::move(work.exchange), std::move(work.record)}, std::move(result));
-}
-
-void ApiService::abandon(WorkerCall& work, http::CloseReason reason) {
-  work.abandoned = true;
-  // A running job ends soon and calls worked(); a waiting job never starts.
-  if (!work.ticket || !pool_.drop(*work.ticket)) return;
-  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
-  work.exchange->drop_body();
-  note_abandoned(work, reason);
-}
-
-void ApiService::note_abandoned(WorkerCall& work, http::CloseReason reason) {
-  work.record.status = kStatusClientGone;
-  work.record.close_reason = close_reason_name(reason);
-  work.record.total = clock_.now() - work.exchange->request().received;
-  note(work.record);
-}
-
-// The pool always accepts these jobs; the number of calls in the engine bounds their number.
-void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
-                               std::function<void()> done) {
-  pool_.submit(
-      [this, work = std::move(work), done = std::move(done)](int) {
-        work();
-        loop_.post(done);
-      },
-      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
-}
-
-void ApiService::prepare(Call call, Endpoint endpoint) {
-  const std::string key_name(call.record.client);
-  on_worker<Prepared>(
-      std::move(call),
-      [endpoint, key_name, unknown = options_.unknown_fields](
-          PromptWorker& worker, std::string_view body, const StopCheck& stop) -> Prepared {
-        auto parsed = endpoint == Endpoint::kChat ? parse_chat_call(body, unknown)
-                                                  : parse_completion_call(body, unknown);
-        if (!parsed) return tl::unexpected(std::move(parsed).error());
-        if (auto known = check_model(parsed->model, worker.model().name); !known) {
-          return tl::unexpected(std::move(known).error());
-        }
-        return prepare_generation(worker, *std::move(parsed), key_name, stop);
-      },
-      &ApiService::prepared);
-}
-
-void ApiService::prepared(Call call, Prepared result) {
-  if (!result) return answer(std::move(call), error_response(result.error(), {}));
-  AnswerHead head;
-  head.kind = result->call.kind;
-  head.id = make_request_id(head.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-");
-  head.created = unix_seconds();
-  head.model = model_->name;
-  head.system_fingerprint = system_fingerprint_;
-  call.record.model = model_->name;
-  if (call.record.client.empty()) call.record.client = result->call.user;
-  note_ignored(*call.exchange, result->call.ignored_fields);
-  generations_.start(std::move(call.exchange), *std::move(result), std::move(head),
-                     model_->tokenizer, std::move(call.record));
-  watch_streams();
-}
-
-void ApiService::note_ignored(http::Exchange& exchange, std::span<const IgnoredField> fields) {
-  if (fields.empty()) return;
-  exchange.add_header({std::string(kIgnoredFieldsHeader), ignored_fields_value(fields)});
-  for (const std::string& line : ignored_fields_.new_lines(fields)) log_warning(line);
-}
-
-void ApiService::watch_streams() {
-  if (watches_streams_ || options_.stream_keep_alive == Duration{0}) return;
-  if (generations_.active() == 0) return;
-  watches_streams_ = true;
-  loop_.after(std::min(options_.stream_keep_alive, kStreamWatch), [this] {
-    watches_streams_ = false;
-    generations_.keep_streams_alive();
-    watch_streams();
-  });
-}
-
-void ApiService::tokenize(Call call, Endpoint endpoint) {
-  on_worker<Text>(
-      std::move(call),
-      [endpoint, unknown = options_.unknown_fields](PromptWorker& worker, std::string_view body,
-                                                    const StopCheck& stop) {
-        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, unknown, stop)
-                                               : detokenize_answer(worker.model(), body, unknown);
-      },
-      &ApiService::text_ready);
-}
-
-void ApiService::text_ready(Call call, Text result) {
-  if (!result) return answer(std::move(call), error_response(result.error(), {}));
-  note_ignored(*call.exchange, result->ignored_fields);
-  answer_json(std::move(call), 200, std::move(result->json));
 }
 
 }  // namespace sluice

@@ -24,6 +24,7 @@
 #include "server/engine_loop.h"
 #include "server/generations.h"
 #include "server/ignored_fields.h"
+#include "server/key_quotas.h"
 #include "server/origin_policy.h"
 #include "server/routes.h"
 #include "server/server_metrics.h"
@@ -44,13 +45,16 @@ class ApiService final : public http::Handler {
     std::size_t max_waiting_calls = 1024;
     OriginPolicy origins;
     UnknownFields unknown_fields = UnknownFields::kIgnore;
+    // Adapters below this folder may be loaded and unloaded with an admin key; empty: none may.
+    std::string adapter_folder;
     Duration stream_keep_alive = std::chrono::seconds(15);  // 0: no comments in silent streams
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
   };
 
-  // `keys`: nullptr = no key is needed. REQUIRES: all outlive it.
+  // `keys`: nullptr = no key is needed; the owner may replace the keys between two tasks of the
+  // loop. REQUIRES: all outlive it.
   ApiService(Options options, const ApiKeys* keys, http::EventLoop& loop, EngineLoop& engine,
              const Clock& clock, AccessLog& log, ServerMetrics& metrics);
   ~ApiService() override;  // stops the workers
@@ -79,16 +83,19 @@ class ApiService final : public http::Handler {
   struct Call {
     ExchangePtr exchange;
     AccessRecord record;
+    KeyQuotas::Lease lease;  // of a call that generates, with a key
   };
   using Prepared = ApiResult<PreparedGeneration>;
   using Text = ApiResult<TokenizeReply>;
 
+  static ApiError shutting_down();
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
   std::optional<ApiError> refuse_state() const;
   const ApiKey* key_of(const http::Request& head) const;
   AccessRecord record_of(const http::Request& request) const;
   void note(const AccessRecord& record);
   void answer(Call call, http::Response response);
+  void answer_error(Call call, const ApiError& error);
   void answer_json(Call call, int status, std::string body);
   void answer_page(Call call);
   void answer_status(Call call);
@@ -101,9 +108,14 @@ class ApiService final : public http::Handler {
   void answer_models(Call call, Endpoint endpoint);
   std::vector<StatusRequest> status_requests(std::span<const RequestProgress> progress) const;
 
+  // Takes a place for the call from its key's limits; false: answered.
+  bool take_place(Call& call);
   void prepare(Call call, Endpoint endpoint);
   void prepared(Call call, Prepared result);
   void tokenize(Call call, Endpoint endpoint);
+  void change_adapters(Call call, Endpoint endpoint);
+  void adapters_changed(Call call, ApiResult<std::string> result);
+  std::optional<ApiError> refuse_change(const http::Request& head) const;
   // Runs `work` on a worker, then `done` on the loop, unless the client leaves before.
   template <class T>
   using Work = std::function<T(PromptWorker&, std::string_view body, const StopCheck&)>;
@@ -120,6 +132,8 @@ class ApiService final : public http::Handler {
   void note_ignored(http::Exchange& exchange, std::span<const IgnoredField> fields);
   // Runs while calls are active.
   void watch_streams();
+  // Runs while calls with a `timeout` are active.
+  void watch_deadlines();
   PromptWorker& worker(int index);
 
   const Options options_;
@@ -129,6 +143,7 @@ class ApiService final : public http::Handler {
   const Clock& clock_;
   AccessLog& log_;
   ServerMetrics& metrics_;
+  KeyQuotas quotas_;
   Generations generations_;
   const TimePoint started_;
   const ServedModel* model_ = nullptr;
@@ -137,6 +152,7 @@ class ApiService final : public http::Handler {
   bool draining_ = false;
   bool cancelled_ = false;
   bool watches_streams_ = false;
+  bool watches_deadlines_ = false;
   IgnoredFieldLog ignored_fields_;
   std::unordered_set<std::shared_ptr<WorkerCall>> preparing_;  // calls that the workers have
   std::vector<Call> status_calls_;                             // wait for the engine's answer

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "server/chat_fields.h"
+#include "server/dialect_fields.h"
 #include "server/generation_call.h"
 #include "server/sampling_fields.h"
 
@@ -56,25 +57,45 @@ void read_logprobs(FieldReader& reader, SamplingParams& sampling) {
   }
 }
 
-void read_tool_fields(FieldReader& reader, JsonValue::Object& body, ChatPart& chat) {
-  read_tools(reader, body, chat.tools);
-  const JsonValue* choice = reader.find("tool_choice");
-  if (choice != nullptr) {
-    const std::string* text = choice->string();
-    if (text != nullptr && *text == "none") {
-      chat.tools = {};
-    } else if (text == nullptr || *text != "auto") {
-      reader.unsupported("tool_choice",
-                         fmt::format("got {}; only \"auto\" and \"none\" are served: a call cannot "
-                                     "be forced, ask for it in the prompt",
-                                     shown_value(*choice)));
-    }
+// {"type": "function", "function": {"name": NAME}}; nullptr for anything else.
+const std::string* named_tool(const JsonValue& choice) {
+  const JsonValue::Object* object = choice.object();
+  const JsonValue* function = object == nullptr ? nullptr : find_member(*object, "function");
+  if (function == nullptr || function->object() == nullptr) return nullptr;
+  const JsonValue* name = find_member(*function->object(), "name");
+  return name == nullptr ? nullptr : name->string();
+}
+
+void read_tool_choice(FieldReader& reader, const JsonValue& value, GenerationCall& call) {
+  JsonValue& tools = call.chat.tools;
+  const std::string* text = value.string();
+  const std::string* name = named_tool(value);
+  if (text != nullptr && *text == "none") {
+    tools = {};
+    return;
   }
-  const bool parallel = reader.boolean("parallel_tool_calls").value_or(true);
-  if (!parallel && !chat.tools.is_null()) {
-    reader.unsupported("parallel_tool_calls",
-                       "got false; the number of calls cannot be limited, leave it out");
+  if (text != nullptr && *text == "auto") return;
+  const JsonValue::Object* choice = value.object();
+  const JsonValue* allowed = choice == nullptr ? nullptr : find_member(*choice, "allowed_tools");
+  if (allowed != nullptr && allowed->object() != nullptr) {
+    return read_allowed_tools(reader, "tool_choice.allowed_tools", *allowed->object(), call);
   }
+  if (name == nullptr && (text == nullptr || *text != "required")) {
+    reader.unsupported("tool_choice",
+                       fmt::format("got {}; expected \"auto\", \"none\", \"required\" or "
+                                   R"({{"type": "function", "function": {{"name": ...}}}})",
+                                   shown_value(value)));
+    return;
+  }
+  call.tool_choice.required = true;
+  if (name != nullptr) call.tool_choice.name = *name;
+}
+
+void read_tool_fields(FieldReader& reader, JsonValue::Object& body, GenerationCall& call) {
+  read_tools(reader, body, call.chat.tools);
+  if (const JsonValue* choice = reader.find("tool_choice")) read_tool_choice(reader, *choice, call);
+  reader.read_into("parallel_tool_calls", call.tool_choice.parallel);
+  check_tool_choice(reader, "tool_choice", call);
   const JsonValue* function_call = reader.find("function_call");
   if (function_call == nullptr) return;
   const std::string* text = function_call->string();
@@ -139,11 +160,11 @@ void read_hints(FieldReader& reader) {
 
 }  // namespace
 
-ApiResult<GenerationCall> parse_chat_call(std::string_view body, UnknownFields unknown) {
+ApiResult<GenerationCall> parse_chat_call(std::string_view body, BodyReading reading) {
   auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   GenerationCall call;
-  FieldReader reader(*object, "", ignored_of(call, unknown));
+  FieldReader reader(*object, "", ignored_of(call, reading), reading.fields);
   call.kind = ApiKind::kChat;
   call.add_special_tokens = false;  // the template has them
   std::string_view max_tokens_name = "max_tokens";
@@ -151,7 +172,7 @@ ApiResult<GenerationCall> parse_chat_call(std::string_view body, UnknownFields u
   read_chat_fields(reader, *object, call.chat);
   read_length(reader, call, max_tokens_name);
   read_logprobs(reader, call.sampling);
-  read_tool_fields(reader, *object, call.chat);
+  read_tool_fields(reader, *object, call);
   read_modalities(reader);
   read_reasoning_effort(reader, call.chat.variables);
   read_hints(reader);

@@ -190,12 +190,9 @@ TEST(ParseChatCall, NeutralValuesOfUnservedFieldsAreAccepted) {
 TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
   const Fault faults[] = {
       {R"("response_format":{"type":"xml"})", "response_format", "\"xml\"", true},
-      {R"("tool_choice":"required")", "tool_choice", "only \"auto\" and \"none\"", true},
-      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice", "an object",
-       true},
+      {R"("tool_choice":"any")", "tool_choice", "\"required\"", true},
+      {R"("tool_choice":{"type":"allowed_tools"})", "tool_choice", "an object", true},
       {R"("tools":[{"type":"custom","custom":{}}])", "tools[0].type", "\"custom\"", true},
-      {R"("tools":[{"type":"function","function":{"name":"f"}}],"parallel_tool_calls":false)",
-       "parallel_tool_calls", "cannot be limited", true},
       {R"("functions":[{"name":"f"}])", "functions", "use tools", true},
       {R"("function_call":{"name":"f"})", "function_call", "use tools", true},
       {R"("modalities":["text","audio"])", "modalities", "only [\"text\"]", true},
@@ -494,6 +491,28 @@ TEST(ParseChatCall, ToolsAreHiddenWhenNoneMayBeCalled) {
   EXPECT_FALSE(parsed(chat(tools)).chat.tools.is_null());
   EXPECT_TRUE(parsed(chat(tools + R"(,"tool_choice":"none")")).chat.tools.is_null());
   EXPECT_TRUE(parsed(chat(R"("tools":[])")).chat.tools.is_null());
+}
+
+TEST(ParseChatCall, CallsMayBeForced) {
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  EXPECT_EQ(parsed(chat(tools)).tool_choice, ToolChoice{});
+  EXPECT_EQ(
+      parsed(chat(tools + R"(,"tool_choice":"required","parallel_tool_calls":false)")).tool_choice,
+      (ToolChoice{true, "", false}));
+  EXPECT_EQ(parsed(chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"))
+                .tool_choice,
+            (ToolChoice{true, "f", true}));
+  const std::pair<std::string, const char*> faults[] = {
+      {R"("tool_choice":"required")", "there are no tools"},
+      {tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})", "not among tools"},
+      {tools + R"(,"tool_choice":"required","guided_regex":"a")", "guided_regex"},
+  };
+  for (const auto& [fields, message] : faults) {
+    const auto refused = parse_chat_call(chat(fields));
+    ASSERT_FALSE(refused) << fields;
+    EXPECT_EQ(refused.error().param, "tool_choice");
+    EXPECT_NE(refused.error().message.find(message), std::string::npos) << refused.error().message;
+  }
 }
 
 TEST(ParseChatCall, ReasoningEffortReachesTheTemplate) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/generation_call.h"
+#include "server/prompt_fields.h"
 #include "server/sampling_fields.h"
 
 namespace sluice {
@@ -14,61 +15,6 @@ constexpr RefusedField kRefused[] = {
     {"suffix", Neutral::kEmpty, "text cannot be inserted in the middle"},
     {"prompt_embeds", Neutral::kNull, "send text or token ids"},
 };
-
-void read_token_prompt(FieldReader& reader, const JsonValue::Array& ids, const std::string& where,
-                       std::vector<CompletionPrompt>& out) {
-  if (ids.empty()) {
-    reader.bad(where, "is empty; expected at least one token id");
-    return;
-  }
-  if (auto tokens = reader.token_ids_in(ids, where)) out.emplace_back(*std::move(tokens));
-}
-
-// Several prompts: all texts, or all arrays of ids; the first one says which.
-void read_prompts(FieldReader& reader, const JsonValue::Array& items,
-                  std::vector<CompletionPrompt>& out) {
-  if (items.size() > kMaxPrompts) {
-    reader.bad("prompt", fmt::format("got {} prompts; at most {} are served in one call",
-                                     items.size(), kMaxPrompts));
-    return;
-  }
-  const bool texts = items.front().string() != nullptr;
-  for (std::size_t i = 0; i < items.size() && !reader.failed(); ++i) {
-    const std::string where = fmt::format("prompt[{}]", i);
-    if (texts && items[i].string() != nullptr) {
-      out.emplace_back(*items[i].string());
-    } else if (!texts && items[i].array() != nullptr) {
-      read_token_prompt(reader, *items[i].array(), where, out);
-    } else {
-      reader.mistyped(where, items[i],
-                      texts ? "a string, as the first prompt is" : "an array of token ids");
-    }
-  }
-}
-
-void read_prompt(FieldReader& reader, std::vector<CompletionPrompt>& out) {
-  const JsonValue* value = reader.find("prompt");
-  if (value == nullptr) {
-    if (!reader.failed()) {
-      reader.missing("prompt", "a string, an array of token ids, or an array of either");
-    }
-    return;
-  }
-  if (const std::string* text = value->string()) {
-    out.emplace_back(*text);
-    return;
-  }
-  const JsonValue::Array* items = value->array();
-  if (items == nullptr) {
-    reader.mistyped("prompt", *value, "a string, an array of token ids, or an array of either");
-  } else if (items->empty()) {
-    reader.bad("prompt", "is an empty array; expected at least one prompt");
-  } else if (items->front().string() != nullptr || items->front().array() != nullptr) {
-    read_prompts(reader, *items, out);
-  } else {
-    read_token_prompt(reader, *items, "prompt", out);
-  }
-}
 
 void read_completion_fields(FieldReader& reader, GenerationCall& call) {
   constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
@@ -112,14 +58,14 @@ void read_completion_fields(FieldReader& reader, GenerationCall& call) {
 
 }  // namespace
 
-ApiResult<GenerationCall> parse_completion_call(std::string_view body, UnknownFields unknown) {
+ApiResult<GenerationCall> parse_completion_call(std::string_view body, BodyReading reading) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   GenerationCall call;
-  FieldReader reader(*object, "", ignored_of(call, unknown));
+  FieldReader reader(*object, "", ignored_of(call, reading), reading.fields);
   call.kind = ApiKind::kCompletion;
   read_common_fields(reader, call);
-  read_prompt(reader, call.prompts);
+  read_prompts(reader, "prompt", kMaxPrompts, call.prompts);
   read_completion_fields(reader, call);
   reader.refuse_unless_neutral(kRefused);
   check_sampling(reader, call, "max_tokens", "logprobs");

@@ -34,6 +34,8 @@ struct OutputEvent {
   std::uint32_t num_logprobs = 0;
   std::uint32_t first_prompt_logprob = 0;
   std::uint32_t num_prompt_logprobs = 0;
+  std::uint32_t first_embedding = 0;
+  std::uint32_t num_embedding = 0;
   TimePoint time;             // when the step was committed
   TimePoint first_scheduled;  // when the choice first ran; zero: never
 };
@@ -58,6 +60,8 @@ struct EngineGauges {
   std::int32_t kv_blocks = 0;  // in all
   std::int32_t kv_blocks_used = 0;
   std::int32_t kv_blocks_cached = 0;  // free, but still findable
+  std::int32_t tier_pages = 0;        // of a tier below; 0: there is none
+  std::int32_t tier_pages_saved = 0;  // those that hold a block
   std::int64_t prefix_queried_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
   EngineStats totals;
@@ -68,6 +72,7 @@ struct OutputBatch {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
   std::vector<PromptLogprob> prompt_logprobs;
+  std::vector<float> embeddings;
   std::vector<RefusedRequest> refused;
   std::vector<StepRecord> steps;
   std::vector<RequestProgress> progress;  // if has_progress: the answer to ask_progress()
@@ -83,6 +88,9 @@ struct OutputBatch {
   std::span<const PromptLogprob> prompt_logprobs_of(const OutputEvent& event) const {
     return std::span(prompt_logprobs)
         .subspan(event.first_prompt_logprob, event.num_prompt_logprobs);
+  }
+  std::span<const float> embedding_of(const OutputEvent& event) const {
+    return std::span(embeddings).subspan(event.first_embedding, event.num_embedding);
   }
   void clear();  // keeps capacity
 };

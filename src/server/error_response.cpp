@@ -4,10 +4,10 @@
 
 namespace sluice {
 
-http::Response error_response(const ApiError& error, std::string_view request_id) {
+http::Response error_response(const ApiError& error, std::string_view request_id, Dialect dialect) {
   http::Response response;
   response.status = error.status;
-  response.body = to_json(error);
+  response.body = to_json(error, dialect);
   if (error.retry_after_s) {
     response.headers.push_back({"Retry-After", std::to_string(*error.retry_after_s)});
   }

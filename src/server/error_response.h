@@ -10,6 +10,7 @@
 namespace sluice {
 
 // `request_id` empty: no header for it.
-http::Response error_response(const ApiError& error, std::string_view request_id);
+http::Response error_response(const ApiError& error, std::string_view request_id,
+                              Dialect dialect = Dialect::kOpenAi);
 
 }  // namespace sluice

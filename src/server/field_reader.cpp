@@ -62,8 +62,10 @@ std::optional<std::int64_t> whole_number(const JsonValue& value) {
   return static_cast<std::int64_t>(number);
 }
 
-const JsonValue* FieldReader::find(std::string_view name) {
+const JsonValue* FieldReader::find(std::string_view name, BodyFieldType type, std::int64_t min,
+                                   std::int64_t max) {
   known_.push_back(name);
+  if (recorded_ != nullptr) recorded_->add(name, type, min, max);
   if (failed()) return nullptr;
   const JsonValue* value = find_member(*object_, name);
   return value == nullptr || value->is_null() ? nullptr : value;
@@ -71,7 +73,7 @@ const JsonValue* FieldReader::find(std::string_view name) {
 
 std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int64_t min,
                                                  std::int64_t max) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kInteger, min, max);
   if (value == nullptr) return std::nullopt;
   const auto number = whole_number(*value);
   if (number && *number >= min && *number <= max) return number;
@@ -80,7 +82,7 @@ std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int
 }
 
 std::optional<float> FieldReader::number(std::string_view name) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kNumber);
   if (value == nullptr) return std::nullopt;
   if (const auto* integer = value->integer()) return static_cast<float>(*integer);
   if (const auto* decimal = value->decimal()) {
@@ -92,7 +94,7 @@ std::optional<float> FieldReader::number(std::string_view name) {
 }
 
 std::optional<bool> FieldReader::boolean(std::string_view name) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kBoolean);
   if (value == nullptr) return std::nullopt;
   if (const bool* flag = value->boolean()) return *flag;
   mistyped(name, *value, "true or false");
@@ -100,7 +102,7 @@ std::optional<bool> FieldReader::boolean(std::string_view name) {
 }
 
 const std::string* FieldReader::string(std::string_view name, std::size_t max_bytes) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kString);
   if (value == nullptr) return nullptr;
   const std::string* text = value->string();
   if (text != nullptr && text->size() <= max_bytes) return text;
@@ -110,14 +112,14 @@ const std::string* FieldReader::string(std::string_view name, std::size_t max_by
 }
 
 const JsonValue::Array* FieldReader::array(std::string_view name) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kArray);
   if (value == nullptr) return nullptr;
   if (value->array() == nullptr) mistyped(name, *value, "an array");
   return value->array();
 }
 
 const JsonValue::Object* FieldReader::object(std::string_view name) {
-  const JsonValue* value = find(name);
+  const JsonValue* value = find(name, BodyFieldType::kObject);
   if (value == nullptr) return nullptr;
   if (value->object() == nullptr) mistyped(name, *value, "an object");
   return value->object();
@@ -125,6 +127,7 @@ const JsonValue::Object* FieldReader::object(std::string_view name) {
 
 std::optional<std::vector<TokenId>> FieldReader::token_ids(std::string_view name,
                                                            std::size_t max_count) {
+  if (recorded_ != nullptr) recorded_->add(name, BodyFieldType::kTokenIds);
   const JsonValue::Array* items = array(name);
   if (items == nullptr) return std::nullopt;
   if (items->size() > max_count) {
@@ -191,7 +194,12 @@ void FieldReader::unsupported(std::string_view name, std::string_view message) {
 }
 
 void FieldReader::missing(std::string_view name, std::string_view expected) {
-  bad(name, fmt::format("is missing; expected {}", expected));
+  if (recorded_ != nullptr) return recorded_->require(name);
+  missing_either(name, expected);
+}
+
+void FieldReader::missing_either(std::string_view name, std::string_view expected) {
+  if (recorded_ == nullptr) bad(name, fmt::format("is missing; expected {}", expected));
 }
 
 void FieldReader::fail(ApiError error) {

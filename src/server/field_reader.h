@@ -13,6 +13,7 @@
 
 #include "base/token_id.h"
 #include "server/api_error.h"
+#include "server/body_fields.h"
 #include "server/ignored_fields.h"
 #include "server/request_json.h"
 
@@ -32,12 +33,14 @@ class FieldReader {
  public:
   // `prefix` goes before names in errors: "" or "stream_options.". Unknown fields are appended to
   // `ignored`, which must outlive the reader; nullptr: they are errors.
+  // `recorded`: gets the fields that are asked for, and none is missing; null: nothing is recorded.
   FieldReader(const JsonValue::Object& object, std::string prefix,
-              std::vector<IgnoredField>* ignored)
-      : object_(&object), prefix_(std::move(prefix)), ignored_(ignored) {}
+              std::vector<IgnoredField>* ignored, BodyFields* recorded = nullptr)
+      : object_(&object), prefix_(std::move(prefix)), ignored_(ignored), recorded_(recorded) {}
 
   // Names must be literals: the reader keeps them as the known names.
-  const JsonValue* find(std::string_view name);
+  // A value of any type.
+  const JsonValue* find(std::string_view name) { return find(name, BodyFieldType::kAny); }
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t min, std::int64_t max);
   std::optional<float> number(std::string_view name);
   std::optional<bool> boolean(std::string_view name);
@@ -60,6 +63,8 @@ class FieldReader {
   void bad(std::string_view name, std::string_view message);
   void unsupported(std::string_view name, std::string_view message);
   void missing(std::string_view name, std::string_view expected);
+  // The same for a field that another one may stand for.
+  void missing_either(std::string_view name, std::string_view expected);
   // "prefix.name: got value; expected ..."
   void mistyped(std::string_view name, const JsonValue& value, std::string_view expected);
   void fail(ApiError error);
@@ -71,12 +76,15 @@ class FieldReader {
   const std::optional<ApiError>& error() const { return error_; }
 
  private:
+  const JsonValue* find(std::string_view name, BodyFieldType type, std::int64_t min = 0,
+                        std::int64_t max = 0);
   void refuse_unknown(const std::string& name, std::string_view near);
   void ignore(const std::string& name, std::string_view near);
 
   const JsonValue::Object* object_;
   std::string prefix_;
   std::vector<IgnoredField>* ignored_;
+  BodyFields* recorded_;
   std::vector<std::string_view> known_;
   std::optional<ApiError> error_;
 };

@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "server/answer_size.h"
 #include "server/answer_text.h"
+#include "server/embedding_json.h"
 #include "server/error_response.h"
 #include "server/logprob_lists.h"
 
@@ -19,6 +20,7 @@ namespace {
 // A longer answer becomes JSON on a worker: this much takes about 0.2 ms.
 constexpr std::size_t kMaxJsonOnLoop = 64 << 10;
 constexpr std::size_t kJsonPerLogprob = 96;  // of an ordinary token
+constexpr std::size_t kJsonPerFloat = 13;
 
 }  // namespace
 
@@ -39,6 +41,7 @@ struct Generation::Choice {
   AnswerParts parts;
   std::vector<TokenId> tokens;
   std::vector<std::int64_t> offsets;          // of each token's text, of the last step
+  std::vector<float> embedding;               // kEmbedding
   std::vector<TokenLogprob> logprobs;         // 1 + SamplingParams::logprobs for each token
   std::vector<std::int64_t> logprob_offsets;  // of the tokens that `logprobs` holds
   // `logprobs` begins with the echoed prompt, whose first token has no log-probability.
@@ -62,16 +65,20 @@ struct Generation::Prompt {
 };
 
 Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-                       const GenerationContext& context, RequestId first_id, AccessRecord record)
+                       const GenerationContext& context, RequestId first_id, AccessRecord record,
+                       KeyQuotas::Lease lease)
     : exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
       tool_format_(prepared.tool_format),
       tool_parameters_(std::move(prepared.tool_parameters)),
+      adapter_(std::move(prepared.adapter)),
+      pooling_(prepared.pooling),
       head_(std::move(head)),
-      writer_(head_),
+      writer_(make_answer_writer(head_, call_.include_usage)),
       context_(context),
       first_id_(first_id),
       record_(std::move(record)),
+      lease_(std::move(lease)),
       last_write_(context.clock.now()),
       held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {
@@ -114,17 +121,26 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
     request.prompt = std::move(prompt.prompt.ids);
   }
   request.sampling = prompt.sampling;
+  request.pooling = pooling_;
   request.arrival = received();
   request.priority = call_.priority;
+  request.deadline = deadline();
   request.client_key = std::move(client_key);
+  if (adapter_ != nullptr) {
+    request.adapter = adapter_->content->index;
+    request.adapter_content = adapter_->content;
+  }
   request.block_hashes = std::move(prompt.prompt.block_hashes);
-  if (!scored) request.block_hash_root = prompt.prompt.block_hash_root;
+  if (!scored && pooling_ != Pooling::kMean) {
+    request.block_hash_root = prompt.prompt.block_hash_root;
+  }
   return request;
 }
 
 TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
                              std::span<const TokenLogprob> logprobs,
-                             std::span<const PromptLogprob> prompt_logprobs) {
+                             std::span<const PromptLogprob> prompt_logprobs,
+                             std::span<const float> embedding) {
   TokenTiming timing;
   if (finished_) return timing;
   Prompt& prompt = prompts_[event.request - first_id_];
@@ -141,6 +157,13 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   }
   prompt.scores.insert(prompt.scores.end(), prompt_logprobs.begin(), prompt_logprobs.end());
   if (tokens.empty() && event.finish_reason == FinishReason::kNone) return timing;
+  if (call_.kind == ApiKind::kEmbedding) {
+    if (embedding.empty()) {
+      fail(to_api_error(internal_error("the engine gave no vector")));
+      return timing;
+    }
+    choice.embedding.assign(embedding.begin(), embedding.end());
+  }
   if (call_.prompt_only) tokens = {};
   // The other choices find the first choice's blocks, which is no cache hit of the prompt.
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
@@ -169,7 +192,7 @@ TokenTiming Generation::time_tokens(Prompt& prompt, Choice& choice, const Output
   if (!prompt.any_token) {
     prompt.any_token = true;
     context_.metrics.first_token(
-        {static_cast<std::int32_t>(prompt.prompt_tokens), received(), event.time});
+        {static_cast<std::int32_t>(prompt.prompt_tokens), received(), event.time, key_name()});
   }
   if (choice.output_tokens > 0) {
     timing.tbt = event.time - choice.last_token;
@@ -180,6 +203,7 @@ TokenTiming Generation::time_tokens(Prompt& prompt, Choice& choice, const Output
   choice.last_token = event.time;
   choice.output_tokens += static_cast<std::int32_t>(event.num_tokens);
   context_.metrics.tokens(event.num_tokens, timing.tbt);
+  lease_.take_output(event.num_tokens);
   return timing;
 }
 
@@ -193,6 +217,8 @@ void Generation::measure_end(const Prompt& prompt, const Choice& choice, FinishR
   times.first_token = choice.first_token;
   times.last_token = choice.last_token;
   times.end = context_.clock.now();
+  if (adapter_ != nullptr) times.adapter = adapter_->name;
+  times.key = key_name();
   context_.metrics.choice_finished(times);
 }
 
@@ -286,9 +312,7 @@ void Generation::append_chunk(const Prompt& prompt, Choice& choice, TimePoint co
   if (part.first && call_.return_token_ids) part.prompt_token_ids = &prompt.prompt.ids;
   const Usage so_far = usage();
   if (call_.continuous_usage_stats) part.usage = &so_far;
-  chunk_.clear();
-  writer_.append_chunk(part, chunk_);
-  append_sse(chunk_, pending_);
+  writer_->append_chunk(part, so_far, pending_);
   pending_commits_.push_back(committed);
   choice.started = true;
   choice.parts.clear();
@@ -360,12 +384,7 @@ void Generation::write_pending() {
 }
 
 void Generation::finish_stream() {
-  if (call_.include_usage) {
-    chunk_.clear();
-    writer_.append_usage_chunk(usage(), chunk_);
-    append_sse(chunk_, pending_);
-  }
-  append_sse("[DONE]", pending_);
+  writer_->append_end(usage(), pending_);
   write(pending_);
   exchange_->end_stream();
   measure_delivery();
@@ -383,6 +402,7 @@ WholeAnswer Generation::whole_answer() {
   WholeAnswer whole;
   whole.head = head_;
   whole.usage = usage();
+  if (call_.kind == ApiKind::kEmbedding) whole.embedding = std::move(call_.embedding);
   for (Prompt& prompt : prompts_) {
     for (Choice& choice : prompt.choices) {
       if (call_.echo) add_echo(prompt, choice);
@@ -393,6 +413,8 @@ WholeAnswer Generation::whole_answer() {
       answer.tool_calls = std::move(choice.parts.calls);
       whole.about_bytes +=
           answer.text.size() + answer.reasoning.size() + kJsonPerLogprob * choice.logprobs.size();
+      answer.embedding = std::move(choice.embedding);
+      whole.about_bytes += kJsonPerFloat * answer.embedding.size();
       answer.finish_reason = choice.finish_reason;
       answer.stop_reason = std::move(choice.stop_reason);
       if (prompt.sampling.logprobs >= 0) {
@@ -424,7 +446,11 @@ ApiResult<std::string> WholeAnswer::json() const {
         "or set \"stream\": true",
         2 * kMaxAnswerBytes >> 20))));
   }
-  return answer_json(head, choices, usage);
+  if (!embedding) return whole_answer_json(head, choices, usage);
+  std::vector<std::vector<float>> vectors;
+  for (const ChoiceAnswer& choice : choices) vectors.push_back(choice.embedding);
+  return embedding_answer_json(head, *embedding, embedding->normalize.value_or(true), vectors,
+                               usage);
 }
 
 void Generation::answer(ApiResult<std::string> json) {
@@ -442,12 +468,12 @@ void Generation::fail(const ApiError& error) {
   if (finished_) return;
   cancel_requests(FinishReason::kError);
   if (streaming_) {
-    append_sse(to_json(error), pending_);
+    writer_->append_error(error, pending_);
     record_.close_reason = "error";
     write(pending_);
     exchange_->end_stream();
   } else {
-    http::Response response = error_response(error, record_.request_id);
+    http::Response response = error_response(error, record_.request_id, head_.dialect);
     record_.status = error.status;
     record_.bytes = static_cast<std::int64_t>(response.body.size());
     exchange_->respond(std::move(response));
@@ -458,6 +484,21 @@ void Generation::fail(const ApiError& error) {
 void Generation::refuse(const ApiError& error, std::size_t first_refused) {
   for (std::size_t i = first_refused; i < prompts_.size(); ++i) prompts_[i].unfinished = 0;
   fail(error);
+}
+
+std::string_view Generation::key_name() const {
+  return lease_ ? std::string_view(lease_.name()) : std::string_view();
+}
+
+std::optional<TimePoint> Generation::deadline() const {
+  if (!call_.timeout) return std::nullopt;
+  return received() + *call_.timeout;
+}
+
+void Generation::end_late() {
+  fail(to_api_error(Error{ErrorCode::kDeadlineExceeded,
+                          fmt::format("the answer was not complete after {:g} s (timeout)",
+                                      to_seconds(*call_.timeout))}));
 }
 
 void Generation::close(http::CloseReason reason) {

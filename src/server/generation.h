@@ -25,8 +25,10 @@
 #include "http/exchange.h"
 #include "request/request.h"
 #include "server/access_log.h"
+#include "server/answer_writer.h"
 #include "server/api_error.h"
 #include "server/engine_loop.h"
+#include "server/key_quotas.h"
 #include "server/prepare_generation.h"
 #include "server/response_json.h"
 #include "server/server_metrics.h"
@@ -41,7 +43,8 @@ struct WholeAnswer {
   AnswerHead head;
   std::vector<ChoiceAnswer> choices;
   Usage usage;
-  std::size_t about_bytes = 0;  // of the JSON, roughly
+  std::optional<EmbeddingPart> embedding;  // the answer is about vectors
+  std::size_t about_bytes = 0;             // of the JSON, roughly
 
   // The JSON; an error when it is longer than twice kMaxAnswerBytes.
   ApiResult<std::string> json() const;
@@ -66,10 +69,11 @@ class Generation {
   static constexpr std::size_t kMaxUnsentBytes = std::size_t{1} << 20;
 
   // `record`: has the request's part of the access log's line. The engine's ids of the prompts are
-  // first_id, first_id + 1, ...
+  // first_id, first_id + 1, ... `lease`: the call's place in the limits of its key.
   // REQUIRES: the context's objects outlive it.
   Generation(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-             const GenerationContext& context, RequestId first_id, AccessRecord record);
+             const GenerationContext& context, RequestId first_id, AccessRecord record,
+             KeyQuotas::Lease lease = {});
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -82,6 +86,8 @@ class Generation {
   const std::string& client() const { return record_.client; }
   TimePoint received() const { return exchange_->request().received; }
   std::optional<Duration> ttft() const { return record_.ttft; }
+  // When the call ends if it is not answered before; absent: never.
+  std::optional<TimePoint> deadline() const;
 
   // Runs once, from the loop, when the client is gone.
   void on_close(std::function<void(http::CloseReason)> task) {
@@ -91,7 +97,8 @@ class Generation {
   // One event of the engine; flush() follows when the batch is through.
   TokenTiming take(const OutputEvent& event, std::span<const TokenId> tokens,
                    std::span<const TokenLogprob> logprobs,
-                   std::span<const PromptLogprob> prompt_logprobs = {});
+                   std::span<const PromptLogprob> prompt_logprobs = {},
+                   std::span<const float> embedding = {});
   void flush();
   // After flush(): an answer that is too long to become JSON on the event loop. The caller makes
   // the JSON on a worker and then calls answer().
@@ -112,6 +119,8 @@ class Generation {
   // The same when the engine has not taken the requests from prompt `first_refused` on: they are
   // neither cancelled nor counted.
   void refuse(const ApiError& error, std::size_t first_refused);
+  // The deadline is over: 504, or an error event.
+  void end_late();
   // The client is gone.
   void close(http::CloseReason reason);
 
@@ -123,6 +132,7 @@ class Generation {
   struct Choice;
   struct Prompt;
 
+  std::string_view key_name() const;  // empty: no key was needed
   TokenTiming time_tokens(Prompt& prompt, Choice& choice, const OutputEvent& event);
   void measure_end(const Prompt& prompt, const Choice& choice, FinishReason reason);
   void take_tokens(Prompt& prompt, Choice& choice, std::span<const TokenId> tokens,
@@ -149,11 +159,14 @@ class Generation {
   GenerationCall call_;
   const ToolFormat* const tool_format_;
   const ToolParameters tool_parameters_;
+  const SharedAdapter adapter_;  // null: the base model
+  const Pooling pooling_;
   AnswerHead head_;
-  ChunkWriter writer_;
+  const std::unique_ptr<AnswerWriter> writer_;
   const GenerationContext context_;
   const RequestId first_id_;
   AccessRecord record_;
+  const KeyQuotas::Lease lease_;
 
   std::vector<Prompt> prompts_;
   std::size_t unfinished_choices_ = 0;
@@ -165,7 +178,6 @@ class Generation {
   std::shared_ptr<std::atomic<bool>> finished_flag_ = std::make_shared<std::atomic<bool>>(false);
   const std::size_t held_bytes_;
   std::optional<WholeAnswer> long_answer_;
-  std::string chunk_;                       // one chunk's JSON
   std::string pending_;                     // bytes of this batch
   std::vector<TimePoint> pending_commits_;  // of the steps that gave the chunks in them
 };

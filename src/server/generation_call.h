@@ -11,13 +11,17 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/json_document.h"
 #include "base/token_id.h"
 #include "front/prompt_truncation.h"
 #include "front/sampling_defaults.h"
+#include "front/tool_grammar.h"
 #include "grammar/grammar_compiler.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
+#include "server/body_fields.h"
+#include "server/dialect.h"
 #include "server/ignored_fields.h"
 
 namespace sluice {
@@ -25,8 +29,10 @@ namespace sluice {
 // Bounds of one call to /v1/completions: its prompts, and prompts times n.
 inline constexpr std::size_t kMaxPrompts = 256;
 inline constexpr std::int64_t kMaxChoices = 1024;
+// Texts of one call to /v1/embeddings, as in OpenAI's API.
+inline constexpr std::size_t kMaxEmbeddings = 2048;
 
-enum class ApiKind : std::uint8_t { kChat, kCompletion };
+enum class ApiKind : std::uint8_t { kChat, kCompletion, kEmbedding };
 
 // A prompt of /v1/completions: text, or token ids used as they are.
 using CompletionPrompt = std::variant<std::string, std::vector<TokenId>>;
@@ -46,11 +52,33 @@ struct StructuredOutput {
   std::string field;
 };
 
+// Vectors of texts, or what is computed of them.
+enum class EmbeddingUse : std::uint8_t { kVectors, kScore, kRerank };
+struct EmbeddingPart {
+  EmbeddingUse use = EmbeddingUse::kVectors;
+  std::optional<std::int32_t> dimensions;  // kVectors: the first ones; absent: all
+  bool base64 = false;                     // kVectors: of F32, little-endian
+  std::optional<bool> normalize;           // kVectors: to length 1; absent: as the model says
+  // kScore and kRerank: the prompts are the first texts and then the second ones. One first text
+  // goes with every second one, otherwise each goes with that of its place.
+  std::size_t num_first = 0;
+  std::string first_field;             // for errors: where the first texts were
+  std::string second_field;            // and the second
+  std::optional<std::int32_t> top_n;   // kRerank: so many results; absent: all
+  std::vector<std::string> documents;  // kRerank: those that the answer repeats
+
+  // The field that holds a prompt.
+  std::string field_of(std::size_t prompt, std::size_t num_prompts) const;
+};
+
 struct GenerationCall {
   ApiKind kind = ApiKind::kChat;
+  Dialect dialect = Dialect::kOpenAi;
   std::string model;
   ChatPart chat;                          // kChat
-  std::vector<CompletionPrompt> prompts;  // kCompletion; at least one
+  ToolChoice tool_choice;                 // kChat
+  std::vector<CompletionPrompt> prompts;  // kCompletion and kEmbedding; at least one
+  EmbeddingPart embedding;                // kEmbedding
 
   // Without max_tokens: 16 for kCompletion, as in OpenAI's API; for kChat the context is the limit.
   SamplingParams sampling;
@@ -80,13 +108,25 @@ struct GenerationCall {
   std::string user;        // the client that fair scheduling charges without an API key
   std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own
   std::int32_t priority = 0;
+  std::optional<Duration> timeout;  // the answer ends then, complete or not
+  std::string repeated_json;        // kResponses: members of the request that the answer repeats
   std::vector<IgnoredField> ignored_fields;
 };
 
 ApiResult<GenerationCall> parse_chat_call(std::string_view body,
-                                          UnknownFields unknown = UnknownFields::kRefuse);
+                                          BodyReading reading = UnknownFields::kRefuse);
 ApiResult<GenerationCall> parse_completion_call(std::string_view body,
-                                                UnknownFields unknown = UnknownFields::kRefuse);
+                                                BodyReading reading = UnknownFields::kRefuse);
+// OpenAI's /v1/embeddings, vLLM's /score, Jina's and Cohere's /rerank.
+ApiResult<GenerationCall> parse_embedding_call(std::string_view body, EmbeddingUse use,
+                                               BodyReading reading = UnknownFields::kRefuse);
+
+// Anthropic's /v1/messages, and its count_tokens, which needs no max_tokens.
+enum class MessagesUse : std::uint8_t { kAnswer, kCount };
+ApiResult<GenerationCall> parse_messages_call(std::string_view body, BodyReading reading,
+                                              MessagesUse use = MessagesUse::kAnswer);
+// OpenAI's /v1/responses.
+ApiResult<GenerationCall> parse_responses_call(std::string_view body, BodyReading reading);
 
 // /tokenize: text or chat to ids; /detokenize: ids to text (vLLM's shapes).
 struct TokenizeCall {
@@ -103,14 +143,14 @@ struct DetokenizeCall {
   std::vector<IgnoredField> ignored_fields;
 };
 ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body,
-                                            UnknownFields unknown = UnknownFields::kRefuse);
+                                            BodyReading reading = UnknownFields::kRefuse);
 ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body,
-                                                UnknownFields unknown = UnknownFields::kRefuse);
+                                                BodyReading reading = UnknownFields::kRefuse);
 
 // The list for FieldReader: of the call, or none when unknown fields are refused.
 template <class Call>
-std::vector<IgnoredField>* ignored_of(Call& call, UnknownFields unknown) {
-  return unknown == UnknownFields::kIgnore ? &call.ignored_fields : nullptr;
+std::vector<IgnoredField>* ignored_of(Call& call, const BodyReading& reading) {
+  return reading.unknown == UnknownFields::kIgnore ? &call.ignored_fields : nullptr;
 }
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/json.h"
 #include "tests/support/demo_model.h"
 #include "tests/support/fake_engine_loop.h"
 #include "tests/support/fake_exchange.h"
@@ -117,7 +118,7 @@ class GenerationTest : public testing::Test {
       const std::size_t end = rest.find("\n\n");
       CHECK(end != std::string_view::npos && rest.starts_with("data: "));
       const std::string_view data = rest.substr(6, end - 6);
-      found.push_back(data == "[DONE]" ? json("[DONE]") : json::parse(data));
+      found.push_back(data == "[DONE]" ? json("[DONE]") : parse_json(data));
       rest.remove_prefix(end + 2);
     }
     return found;
@@ -134,7 +135,7 @@ class GenerationTest : public testing::Test {
     return text;
   }
 
-  json answer() const { return json::parse(exchange_->body); }
+  json answer() const { return parse_json(exchange_->body); }
 
   const ToolFormat* tool_format_ = nullptr;  // of the model; nullptr: it has none
   test::FakeEngineLoop engine_;

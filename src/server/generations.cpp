@@ -31,16 +31,17 @@ Generations::Generations(EngineLoop& engine, RunOnWorker run_on_worker, const Cl
 Generations::~Generations() = default;
 
 void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-                        const Tokenizer& tokenizer, AccessRecord record) {
+                        const Tokenizer& tokenizer, AccessRecord record, KeyQuotas::Lease lease) {
   const RequestId first_id = next_id_;
   next_id_ += prepared.parts.size();
   const std::string client = record.client;
   const GenerationContext context{tokenizer, engine_, clock_, metrics_};
   auto generation =
       std::make_unique<Generation>(std::move(exchange), std::move(prepared), std::move(head),
-                                   context, first_id, std::move(record));
+                                   context, first_id, std::move(record), std::move(lease));
   Generation& started = *generation;
   generations_.emplace(first_id, std::move(generation));
+  if (const auto deadline = started.deadline()) deadlines_.emplace(*deadline, first_id);
   const auto refused = refuse(started);
   held_bytes_ += counted_bytes(started);
   if (refused) {
@@ -95,14 +96,22 @@ void Generations::take_outputs() {
   const EngineState state = engine_.state();
   if (state != EngineState::kFailed && state != EngineState::kStopped) return;
   const auto failure = engine_.failure();
-  fail_all(to_api_error(unavailable(failure ? "the engine has failed: " + failure->message
-                                            : "the engine has stopped")));
+  fail_all(to_api_error(unavailable(failure ? failure->message : "the engine has stopped")));
   give_progress({});  // nothing will come any more
 }
 
 void Generations::keep_streams_alive() {
   const TimePoint now = clock_.now();
   for (const auto& [id, generation] : generations_) generation->keep_alive(now, keep_alive_);
+}
+
+void Generations::end_late() {
+  const TimePoint now = clock_.now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const RequestId first_id = deadlines_.begin()->second;
+    generations_.at(first_id)->end_late();
+    retire(first_id);
+  }
 }
 
 void Generations::measure_engine() {
@@ -119,7 +128,7 @@ void Generations::take_batch() {
     Generation& generation = *found->second;
     const TokenTiming timing =
         generation.take(event, batch_.tokens_of(event), batch_.logprobs_of(event),
-                        batch_.prompt_logprobs_of(event));
+                        batch_.prompt_logprobs_of(event), batch_.embedding_of(event));
     if (timing.ttft) live_.ttft.add(*timing.ttft);
     if (timing.tbt) {
       live_.tbt.add(*timing.tbt);
@@ -199,6 +208,7 @@ void Generations::retire(RequestId first_id) {
   const auto found = generations_.find(first_id);
   const Generation& generation = *found->second;
   held_bytes_ -= counted_bytes(generation);
+  if (const auto deadline = generation.deadline()) deadlines_.erase({*deadline, first_id});
   log_.write(generation.record());
   metrics_.http_request(generation.record().path, generation.record().status);
   for (std::size_t i = 0; i < generation.num_prompts(); ++i) by_request_.erase(first_id + i);

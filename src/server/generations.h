@@ -8,9 +8,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,12 +40,15 @@ class Generations {
 
   // Submits a call, or answers why not. A client that has gone meanwhile costs nothing.
   void start(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
-             const Tokenizer& tokenizer, AccessRecord record);
+             const Tokenizer& tokenizer, AccessRecord record, KeyQuotas::Lease lease = {});
 
   // Takes what the engine has reported: after each of its wake-ups.
   void take_outputs();
   // Writes a comment into each stream that has been silent for `keep_alive`.
   void keep_streams_alive();
+  // Ends the calls whose deadline is over.
+  void end_late();
+  bool any_deadline() const { return !deadlines_.empty(); }
   // Also on its own, so that gauges are right between wake-ups.
   void measure_engine();
   // Ends every call.
@@ -83,6 +88,7 @@ class Generations {
 
   std::unordered_map<RequestId, std::unique_ptr<Generation>> generations_;  // by first id
   std::unordered_map<RequestId, Generation*> by_request_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;  // of unfinished calls, by first id
   OutputBatch batch_;
   std::vector<Generation*> touched_;  // in this batch
   ProgressTask progress_task_;        // empty: no task waits

@@ -6,6 +6,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "server/answer_size.h"
 #include "tests/support/demo_model.h"
 #include "tests/support/fake_engine_loop.h"
@@ -32,7 +33,7 @@ class GenerationsTest : public testing::Test {
 
   // Shared as every exchange is.
   std::shared_ptr<FakeExchange> start(const json& body) {
-    auto call = parse_completion_call(body.dump());
+    auto call = parse_completion_call(dump_json(body));
     CHECK(call.has_value());
     PromptWorker worker(long_context_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
@@ -84,6 +85,26 @@ TEST_F(GenerationsTest, AShortAnswerIsMadeAtOnce) {
   EXPECT_EQ(generations_.active(), 0U);
 }
 
+TEST_F(GenerationsTest, ACallWithATimeoutEndsThen) {
+  const auto late = start({{"model", "demo"}, {"prompt", "x"}, {"timeout", 2.5}});
+  const auto in_time = start({{"model", "demo"}, {"prompt", "x"}, {"timeout", 2.5}});
+  const auto patient = start({{"model", "demo"}, {"prompt", "x"}});
+  ASSERT_TRUE(generations_.any_deadline());
+  finish(2, 3, 0);
+  clock_.advance(std::chrono::milliseconds(2499));
+  generations_.end_late();
+  EXPECT_FALSE(late->ended);
+  clock_.advance(std::chrono::milliseconds(1));
+  generations_.end_late();
+  ASSERT_TRUE(late->ended);
+  EXPECT_EQ(late->head->status, 504);
+  EXPECT_THAT(late->body, testing::HasSubstr("not complete after 2.5 s (timeout)"));
+  EXPECT_THAT(engine_.cancelled, testing::ElementsAre(1));
+  EXPECT_EQ(in_time->head->status, 200);
+  EXPECT_FALSE(patient->ended);
+  EXPECT_FALSE(generations_.any_deadline());
+}
+
 TEST_F(GenerationsTest, ALongAnswerIsMadeByAWorker) {
   const auto exchange = start(kLong);
   finish(1, 5000, 21);
@@ -95,7 +116,7 @@ TEST_F(GenerationsTest, ALongAnswerIsMadeByAWorker) {
   jobs_[0].done();
   ASSERT_TRUE(exchange->ended);
   EXPECT_EQ(generations_.active(), 0U);
-  const json answer = json::parse(exchange->body);
+  const json answer = parse_json(exchange->body);
   const json& logprobs = answer["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"].size(), 5000U);
   EXPECT_EQ(logprobs["text_offset"][4999], 4999);

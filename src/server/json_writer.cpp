@@ -64,6 +64,12 @@ void append_json_string(std::string_view text, std::string& out) {
   out += '"';
 }
 
+std::string json_string(std::string_view text) {
+  std::string out;
+  append_json_string(text, out);
+  return out;
+}
+
 void append_json_integer(std::int64_t value, std::string& out) {
   std::array<char, 24> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;

@@ -12,6 +12,9 @@ namespace sluice {
 // UTF-8 become U+FFFD, one per maximal invalid part, so the result is always valid.
 void append_json_string(std::string_view text, std::string& out);
 
+// The same as a text of its own.
+std::string json_string(std::string_view text);
+
 void append_json_integer(std::int64_t value, std::string& out);
 
 // [a,b,...]: calls `append` for each item, with commas between them.

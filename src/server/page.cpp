@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
+#include <span>
 
+#include "base/base64.h"
 #include "base/sha256.h"
 
 namespace sluice {
@@ -12,21 +13,6 @@ namespace sluice {
 extern const std::string_view kPageText;
 
 namespace {
-
-std::string base64(const Sha256Digest& digest) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < digest.size(); i += 3) {
-    const std::size_t bytes = digest.size() - i < 3 ? digest.size() - i : 3;
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < bytes ? digest[i + k] : 0U);
-    for (std::size_t k = 0; k < 4; ++k) {
-      out += k <= bytes ? kLetters[group >> (18 - 6 * k) & 63U] : '=';
-    }
-  }
-  return out;
-}
 
 // The digests of the text between <tag> and </tag>, as sources of a policy.
 std::string sources_of(std::string_view html, std::string_view tag) {
@@ -39,7 +25,8 @@ std::string sources_of(std::string_view html, std::string_view tag) {
     html.remove_prefix(begin + open.size());
     const std::size_t end = html.find(close);
     if (end == std::string_view::npos) break;
-    sources += fmt::format(" 'sha256-{}'", base64(sha256(html.substr(0, end))));
+    const Sha256Digest digest = sha256(html.substr(0, end));
+    sources += fmt::format(" 'sha256-{}'", to_base64(std::as_bytes(std::span(digest))));
     html.remove_prefix(end);
   }
   return sources.empty() ? " 'none'" : sources;

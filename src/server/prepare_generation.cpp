@@ -14,12 +14,16 @@
 #include "server/request_id.h"
 #include "server/request_json.h"
 #include "server/sampling_fields.h"
+#include "server/tool_prompt.h"
 
 namespace sluice {
 namespace {
 
 std::string prompt_param(const GenerationCall& call, std::size_t index) {
   if (call.kind == ApiKind::kChat) return "messages";
+  if (call.kind == ApiKind::kEmbedding) {
+    return call.embedding.field_of(index, call.prompts.size());
+  }
   return call.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
 }
 
@@ -28,7 +32,7 @@ PromptTruncation truncation_of(const GenerationCall& call, const EngineLimits& l
   PromptTruncation truncation;
   truncation.side = call.truncation_side;
   if (!call.truncate_prompt_tokens) return truncation;
-  const bool asks_for_length = call.given.max_tokens || call.kind == ApiKind::kCompletion;
+  const bool asks_for_length = call.given.max_tokens || call.kind != ApiKind::kChat;
   const std::int32_t output = asks_for_length ? call.sampling.max_tokens : 1;
   const std::int32_t room = limits.max_model_len - std::min(output, limits.max_model_len - 1);
   truncation.max_tokens = static_cast<std::size_t>(
@@ -74,17 +78,13 @@ PromptResult<PreparedPrompt> build_prompt(PromptWorker& worker, GenerationCall& 
                           truncation);
 }
 
-bool reads_calls(const ServedModel& model, const GenerationCall& call) {
-  return model.tool_format != nullptr && !call.chat.tools.is_null();
-}
-
 // Some models mark calls and reasoning with special tokens, which must then be part of the text.
-bool needs_special_tokens(const ServedModel& model, const GenerationCall& call) {
+bool needs_special_tokens(const ServedModel& model, const GenerationCall& call,
+                          const ToolFormat* tool_format) {
   std::vector<std::string_view> markers;
-  if (reads_calls(model, call)) {
-    markers = {model.tool_format->begin, model.tool_format->end, model.tool_format->separator};
-    markers.insert(markers.end(), model.tool_format->dropped.begin(),
-                   model.tool_format->dropped.end());
+  if (tool_format != nullptr) {
+    markers = {tool_format->begin, tool_format->end, tool_format->separator};
+    markers.insert(markers.end(), tool_format->dropped.begin(), tool_format->dropped.end());
   }
   if (call.kind == ApiKind::kChat && model.reasoning_format != nullptr) {
     markers.push_back(model.reasoning_format->begin);
@@ -118,7 +118,8 @@ ApiError grammar_error(const StructuredOutput& structured, const Error& error) {
 }
 
 ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, std::size_t index,
-                                   std::string_view salt, const StopCheck& stop) {
+                                   const ToolFormat* tool_format, std::string_view salt,
+                                   const StopCheck& stop) {
   const ServedModel& model = worker.model();
   auto prompt = build_prompt(worker, call, index, salt, stop);
   if (!prompt) return tl::unexpected(to_api_error(prompt.error(), prompt_param(call, index)));
@@ -134,9 +135,10 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
     return tl::unexpected(to_api_error(status.error(), sampling_field(status.error())));
   }
   if (!call.given.seed) part.sampling.seed = random_bits() >> 1;
-  const SkipSpecialTokens skip = call.skip_special_tokens && !needs_special_tokens(model, call)
-                                     ? SkipSpecialTokens::kYes
-                                     : SkipSpecialTokens::kNo;
+  const SkipSpecialTokens skip =
+      call.skip_special_tokens && !needs_special_tokens(model, call, tool_format)
+          ? SkipSpecialTokens::kYes
+          : SkipSpecialTokens::kNo;
   const bool continues_prompt = call.kind != ApiKind::kChat || call.chat.continue_final_message;
   const std::span<const TokenId> before =
       continues_prompt ? std::span<const TokenId>(part.prompt.ids) : std::span<const TokenId>();
@@ -162,9 +164,53 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
     if (!grammar) return tl::unexpected(grammar_error(*call.structured, grammar.error()));
     part.sampling.grammar = *std::move(grammar);
   }
-  // A token whose KV comes from the prefix cache has no logits.
-  if (part.sampling.prompt_logprobs >= 0) part.prompt.block_hashes.clear();
+  // A token whose KV comes from the prefix cache has no logits and no hidden state.
+  const bool mean = call.kind == ApiKind::kEmbedding && model.embedding.pooling == Pooling::kMean;
+  if (part.sampling.prompt_logprobs >= 0 || mean) part.prompt.block_hashes.clear();
   return part;
+}
+
+// The format of calls, their grammar if the call asks for one, and the tools in the prompt.
+ApiResult<void> prepare_tools(const ServedModel& model, GenerationCall& call,
+                              PreparedGeneration& prepared) {
+  JsonValue& tools = call.chat.tools;
+  if (call.kind != ApiKind::kChat || tools.is_null()) return {};
+  prepared.tool_format = model.tool_format;
+  const bool shown = shows_tools(model);
+  // A model that is held to calls, or told how to write them, writes those of this format.
+  if (prepared.tool_format == nullptr && (!shown || call.tool_choice.required)) {
+    prepared.tool_format = find_tool_format("hermes");
+  }
+  std::string text;
+  append_json(tools, text);
+  prepared.tool_parameters = ToolParameters::from_json(text);
+  const bool held = prepared.tool_format != nullptr && !call.structured &&
+                    needs_tool_grammar(tools, call.tool_choice);
+  if (held) {
+    auto answer = tool_grammar(model.tokenizer, *prepared.tool_format, tools, call.tool_choice);
+    if (!answer) return tl::unexpected(to_api_error(answer.error(), "tools"));
+    const std::string key =
+        fmt::format("{} {} {} {} {}", prepared.tool_format->name, call.tool_choice.required,
+                    call.tool_choice.parallel, call.tool_choice.name, text);
+    call.structured = StructuredOutput{
+        {GrammarKind::kTagged, key, {}, *std::move(answer), std::nullopt}, "tools"};
+  }
+  if (!shown) describe_tools(call.chat);
+  return {};
+}
+
+// Fills in what the model says, and checks the call against it.
+ApiResult<void> prepare_embedding(const ServedModel& model, EmbeddingPart& part) {
+  if (!model.no_embedding_reason.empty()) {
+    return tl::unexpected(to_api_error(unsupported(
+        fmt::format("{} makes no vectors of texts: {}", model.name, model.no_embedding_reason))));
+  }
+  if (!part.normalize) part.normalize = model.embedding.normalize;
+  const std::int32_t width = model.limits.hidden_size;
+  if (part.dimensions.value_or(width) <= width) return {};
+  return tl::unexpected(
+      bad_field("dimensions", fmt::format("dimensions: got {}; the vectors of {} have {}",
+                                          *part.dimensions, model.name, width)));
 }
 
 }  // namespace
@@ -182,15 +228,10 @@ ChatParts chat_parts(const ChatPart& chat) {
   return parts;
 }
 
-// Without this check, a template that ignores tools would hide them from the model.
-ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat) {
-  if (chat.tools.is_null() || !model.templates) return {};
+bool shows_tools(const ServedModel& model) {
+  if (!model.templates) return true;  // rendering reports the problem
   const auto chosen = model.templates->choose(ToolsGiven::kYes);
-  if (!chosen || (*chosen)->reads_tools()) return {};  // rendering reports the problem
-  return tl::unexpected(unsupported_field(
-      "tools", fmt::format("tools: the chat template of {} does not show tools to the model; "
-                           "describe them in a message, or leave them out",
-                           model.name)));
+  return !chosen || (*chosen)->reads_tools();
 }
 
 ApiError to_api_error(const PromptError& error, std::string param) {
@@ -201,19 +242,22 @@ ApiError to_api_error(const PromptError& error, std::string param) {
 }
 
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
-                                                 std::string_view key_name, const StopCheck& stop) {
-  if (auto read = check_tools(worker.model(), call.chat); !read) {
-    return tl::unexpected(std::move(read).error());
-  }
+                                                 std::string_view key_name, const StopCheck& stop,
+                                                 SharedAdapter adapter) {
+  worker.use_adapter(adapter == nullptr ? nullptr : adapter->content.get());
   auto bad_words = tokenize_bad_words(worker.model().tokenizer, call.bad_words);
   if (!bad_words) return tl::unexpected(std::move(bad_words).error());
   call.sampling.bad_words = *std::move(bad_words);
   PreparedGeneration prepared;
-  if (reads_calls(worker.model(), call)) {
-    prepared.tool_format = worker.model().tool_format;
-    std::string tools;
-    append_json(call.chat.tools, tools);
-    prepared.tool_parameters = ToolParameters::from_json(tools);
+  prepared.adapter = std::move(adapter);
+  if (auto ready = prepare_tools(worker.model(), call, prepared); !ready) {
+    return tl::unexpected(std::move(ready).error());
+  }
+  if (call.kind == ApiKind::kEmbedding) {
+    if (auto ready = prepare_embedding(worker.model(), call.embedding); !ready) {
+      return tl::unexpected(std::move(ready).error());
+    }
+    prepared.pooling = worker.model().embedding.pooling;
   }
   const std::string salt = tenant_salt(key_name, call.cache_salt);
   const std::size_t count = call.kind == ApiKind::kChat ? 1 : call.prompts.size();
@@ -223,10 +267,12 @@ ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, Generatio
     if (auto status = stop ? stop() : Status{}; !status) {
       return tl::unexpected(to_api_error(status.error()));
     }
-    auto part = prepare_part(worker, call, i, salt, stop);
+    auto part = prepare_part(worker, call, i, prepared.tool_format, salt, stop);
     if (!part) return tl::unexpected(std::move(part).error());
     const AnswerSize size =
-        whole_answer_size(call, part->sampling, part->prompt.ids.size(), part->echo.size());
+        call.kind == ApiKind::kEmbedding
+            ? embedding_size(call.embedding, worker.model().limits.hidden_size)
+            : whole_answer_size(call, part->sampling, part->prompt.ids.size(), part->echo.size());
     answer.json += size.json;
     answer.held += size.held;
     prepared.parts.push_back(*std::move(part));

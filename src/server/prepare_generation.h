@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "adapter/adapter_store.h"
 #include "base/stop_check.h"
 #include "front/prompt_builder.h"
 #include "front/reasoning_stream.h"
@@ -39,21 +40,25 @@ struct PreparedGeneration {
   const ToolFormat* tool_format = nullptr;
   ToolParameters tool_parameters;
   std::vector<PromptPart> parts;
-  std::size_t held_bytes = 0;  // of its whole answer, at most (answer_size.h); 0 for a stream
+  SharedAdapter adapter;             // null: the base model
+  Pooling pooling = Pooling::kNone;  // kEmbedding
+  std::size_t held_bytes = 0;        // of its whole answer, at most (answer_size.h); 0 for a stream
 };
 
 // `key_name`: whose API key it is, empty without keys. Its prompts share no cached block with those
 // of other keys.
+// `adapter`: the call's; null = the base model.
 // Returns the error of `stop` as soon as it asks to stop.
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
                                                  std::string_view key_name,
-                                                 const StopCheck& stop = {});
+                                                 const StopCheck& stop = {},
+                                                 SharedAdapter adapter = nullptr);
 
 // The API's error for a prompt; `param` is the field that holds the prompt.
 ApiError to_api_error(const PromptError& error, std::string param);
 
-// Refuses a chat whose tools the model's template does not read.
-ApiResult<void> check_tools(const ServedModel& model, const ChatPart& chat);
+// Whether the model's chat template shows tools to the model; if not, describe_tools() does.
+bool shows_tools(const ServedModel& model);
 
 // A chat as the renderer takes it. The texts stay the caller's.
 ChatParts chat_parts(const ChatPart& chat);

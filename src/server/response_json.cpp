@@ -173,6 +173,12 @@ void append_model_card(const ModelCard& model, std::string& out) {
   append_json_integer(model.created, out);
   out += R"(,"owned_by":"sluice","max_model_len":)";
   append_json_integer(model.max_model_len, out);
+  if (!model.parent.empty()) {
+    out += R"(,"root":)";
+    append_json_string(model.root, out);
+    out += R"(,"parent":)";
+    append_json_string(model.parent, out);
+  }
   out += '}';
 }
 
@@ -200,6 +206,7 @@ std::string answer_json(const AnswerHead& head, std::span<const ChoiceAnswer> ch
 std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choices) {
   constexpr std::size_t kEscaped = 6;  // \u0001 for one byte
   constexpr std::size_t kInteger = 12;
+  constexpr std::size_t kFloat = 16;
   constexpr std::size_t kChoice = 4096;  // names, stop reason, usage
   constexpr std::size_t kCall = 256;
   std::size_t bytes = kChoice;
@@ -208,6 +215,7 @@ std::size_t answer_json_bound(ApiKind kind, std::span<const ChoiceAnswer> choice
     for (const ToolCallAnswer& call : choice.tool_calls) {
       bytes += kCall + kEscaped * (call.name.size() + call.arguments.size());
     }
+    bytes += kFloat * choice.embedding.size();
     if (choice.token_ids) bytes += kInteger * choice.token_ids->size();
     if (choice.prompt_token_ids) bytes += kInteger * choice.prompt_token_ids->size();
     if (choice.logprobs) bytes += logprobs_json_bound(kind, *choice.logprobs);

@@ -28,10 +28,12 @@ struct Usage {
 // The fields that every object and chunk of one answer repeats.
 struct AnswerHead {
   ApiKind kind = ApiKind::kChat;
-  std::string id;            // "chatcmpl-..." or "cmpl-..."
+  std::string id;            // "chatcmpl-...", "cmpl-...", "resp_..." or "msg_..."
   std::int64_t created = 0;  // Unix seconds
   std::string model;
   std::string system_fingerprint;  // empty: absent
+  Dialect dialect = Dialect::kOpenAi;
+  std::string repeated_json = {};  // GenerationCall::repeated_json
 };
 
 // One token with its alternatives, as text.
@@ -86,6 +88,7 @@ struct ChoiceAnswer {
   std::optional<PromptLogprobList> prompt_logprobs;      // prompt_logprobs
   std::optional<std::vector<TokenId>> token_ids;         // return_token_ids
   std::optional<std::vector<TokenId>> prompt_token_ids;  // return_token_ids
+  std::vector<float> embedding;                          // kEmbedding
 };
 
 // The object of an answer that is not streamed. Takes about a millisecond for each 200 KB.
@@ -131,6 +134,8 @@ struct ModelCard {
   std::string id;
   std::int64_t created = 0;
   std::int32_t max_model_len = 0;
+  std::string root;    // of an adapter: its directory's name
+  std::string parent;  // of an adapter: the base model
 };
 std::string models_json(std::span<const ModelCard> models);
 std::string model_json(const ModelCard& model);

@@ -1,4 +1,5 @@
 #include "server/response_json.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ const std::string kCompletionChunk =
 std::string chunk(const AnswerHead& head, const ChunkPart& part) {
   std::string out;
   ChunkWriter(head).append_chunk(part, out);
-  EXPECT_FALSE(Json::parse(out, nullptr, false).is_discarded()) << out;
+  EXPECT_FALSE(parse_json(out).is_discarded()) << out;
   return out;
 }
 
@@ -60,7 +61,7 @@ TEST(AnswerJson, Chat) {
                  R"("finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":5,)"
                  R"("completion_tokens":3,"total_tokens":8,)"
                  R"("prompt_tokens_details":{"cached_tokens":4}}})");
-  EXPECT_EQ(Json::parse(out)["choices"][0]["message"]["content"], choice.text);
+  EXPECT_EQ(parse_json(out)["choices"][0]["message"]["content"], choice.text);
 }
 
 TEST(AnswerJson, CompletionsOfSeveralChoices) {
@@ -86,7 +87,7 @@ TEST(AnswerJson, ChatHasThePromptsTokensOnce) {
     choice.prompt_token_ids = std::vector<TokenId>{4, 5};
     choice.token_ids = std::vector<TokenId>{6};
   }
-  const Json parsed = Json::parse(answer_json(kChatHead, choices, Usage{}));
+  const Json parsed = parse_json(answer_json(kChatHead, choices, Usage{}));
   EXPECT_EQ(parsed["prompt_token_ids"], Json({4, 5}));
   EXPECT_EQ(parsed["choices"][1]["token_ids"], Json::array({6}));
   EXPECT_FALSE(parsed["choices"][0].contains("prompt_token_ids"));
@@ -100,7 +101,7 @@ TEST(AnswerJson, EveryFinishReasonHasItsName) {
   for (const auto& [reason, name] : names) {
     ChoiceAnswer choice;
     choice.finish_reason = reason;
-    const Json parsed = Json::parse(answer_json(kChatHead, std::span(&choice, 1), Usage{}));
+    const Json parsed = parse_json(answer_json(kChatHead, std::span(&choice, 1), Usage{}));
     EXPECT_EQ(parsed["choices"][0]["finish_reason"], name);
   }
 }
@@ -117,15 +118,15 @@ TEST(AnswerJson, ChatLogprobsHoldExactBytes) {
                      R"("refusal":null},"finish_reason")"),
             std::string::npos)
       << out;
-  EXPECT_FALSE(Json::parse(out, nullptr, false).is_discarded());
+  EXPECT_FALSE(parse_json(out).is_discarded());
 }
 
 TEST(AnswerJson, CompletionLogprobsAreParallelLists) {
   ChoiceAnswer choice;
   choice.logprobs = list_of(halves());
-  const Json parsed = Json::parse(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
+  const Json parsed = parse_json(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
   const Json& logprobs = parsed["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs.dump(),
+  EXPECT_EQ(dump_json(logprobs),
             R"({"text_offset":[0,1],"token_logprobs":[-0.5,-9999.0],"tokens":["�","�"],)"
             R"("top_logprobs":[{"a":-2.0,"�":-0.5},{"�":-9999.0}]})");
 }
@@ -137,7 +138,7 @@ TEST(AnswerJson, LogprobsThatAreNoNumbersStayJson) {
     std::vector<OutputTokenLogprobs> token(1);
     token.front().chosen.logprob = odd;
     choice.logprobs = list_of(token);
-    const Json parsed = Json::parse(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
+    const Json parsed = parse_json(answer_json(kCompletionHead, std::span(&choice, 1), Usage{}));
     EXPECT_EQ(parsed["choices"][0]["logprobs"]["token_logprobs"][0], -9999.0);
   }
 }
@@ -159,8 +160,8 @@ TEST(ChunkWriter, ChatChunksFromFirstToLast) {
             kChatChunk + R"({"index":2,"delta":{},"logprobs":null,"finish_reason":"stop",)"
                          R"("stop_reason":"END"}]})");
   last.text = "x";
-  EXPECT_EQ(Json::parse(chunk(kChatHead, last))["choices"][0]["delta"]["content"], "x");
-  EXPECT_EQ(Json::parse(chunk(kChatHead, text_part("")))["choices"][0]["delta"]["content"], "");
+  EXPECT_EQ(parse_json(chunk(kChatHead, last))["choices"][0]["delta"]["content"], "x");
+  EXPECT_EQ(parse_json(chunk(kChatHead, text_part("")))["choices"][0]["delta"]["content"], "");
 }
 
 TEST(ChunkWriter, CompletionChunks) {
@@ -183,12 +184,12 @@ TEST(ChunkWriter, CarriesIdsLogprobsAndUsage) {
   part.prompt_token_ids = &prompt;
   part.usage = &usage;
   part.logprobs = &logprobs;
-  const Json chat = Json::parse(chunk(kChatHead, part));
+  const Json chat = parse_json(chunk(kChatHead, part));
   EXPECT_EQ(chat["prompt_token_ids"], Json({1, 2}));
   EXPECT_EQ(chat["choices"][0]["token_ids"], Json::array({3}));
   EXPECT_EQ(chat["usage"]["total_tokens"], 3);
   EXPECT_EQ(chat["choices"][0]["logprobs"]["content"][1]["bytes"], Json::array({169}));
-  const Json text = Json::parse(chunk(kCompletionHead, part));
+  const Json text = parse_json(chunk(kCompletionHead, part));
   EXPECT_EQ(text["choices"][0]["prompt_token_ids"], Json({1, 2}));
   EXPECT_FALSE(text.contains("prompt_token_ids"));
   EXPECT_EQ(text["choices"][0]["logprobs"]["tokens"].size(), 2U);
@@ -231,11 +232,11 @@ TEST(AppendSse, FramesOneEvent) {
 }
 
 TEST(ModelsJson, ListsCards) {
-  const std::vector<ModelCard> models = {{"a", 5, 8192}, {"b\\", 6, 4096}};
+  const std::vector<ModelCard> models = {{"a", 5, 8192, {}, {}}, {"b\\", 6, 4096, "dir", "a"}};
   EXPECT_EQ(models_json(models),
             R"({"object":"list","data":[{"id":"a","object":"model","created":5,)"
             R"("owned_by":"sluice","max_model_len":8192},{"id":"b\\","object":"model",)"
-            R"("created":6,"owned_by":"sluice","max_model_len":4096}]})");
+            R"("created":6,"owned_by":"sluice","max_model_len":4096,"root":"dir","parent":"a"}]})");
   EXPECT_EQ(model_json(models[0]), R"({"id":"a","object":"model","created":5,)"
                                    R"("owned_by":"sluice","max_model_len":8192})");
   EXPECT_EQ(models_json({}), R"({"object":"list","data":[]})");
@@ -253,10 +254,10 @@ TEST(TokenizeJson, HasVllmsShape) {
 
 TEST(ResponseJson, ObjectsAndChunksCarryTheFingerprint) {
   for (AnswerHead head : {kChatHead, kCompletionHead}) {
-    EXPECT_FALSE(Json::parse(answer_json(head, {}, {})).contains("system_fingerprint"));
+    EXPECT_FALSE(parse_json(answer_json(head, {}, {})).contains("system_fingerprint"));
     head.system_fingerprint = "fp_12";
-    EXPECT_EQ(Json::parse(answer_json(head, {}, {}))["system_fingerprint"], "fp_12");
-    EXPECT_EQ(Json::parse(chunk(head, {}))["system_fingerprint"], "fp_12");
+    EXPECT_EQ(parse_json(answer_json(head, {}, {}))["system_fingerprint"], "fp_12");
+    EXPECT_EQ(parse_json(chunk(head, {}))["system_fingerprint"], "fp_12");
   }
 }
 

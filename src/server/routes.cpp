@@ -9,18 +9,39 @@ namespace {
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 constexpr std::array kRoutes = {
-    Route{"GET", "/", Endpoint::kPage, false, false},
-    Route{"GET", "/status", Endpoint::kStatus, true, false},
-    Route{"GET", "/health", Endpoint::kHealth, false, false},
-    Route{"GET", "/ready", Endpoint::kReady, false, false},
-    Route{"GET", "/version", Endpoint::kVersion, false, false},
-    Route{"GET", "/metrics", Endpoint::kMetrics, false, false},
-    Route{"GET", "/v1/models", Endpoint::kModels, true, true},
-    Route{"GET", kModelPrefix, Endpoint::kModel, true, true},
-    Route{"POST", "/v1/chat/completions", Endpoint::kChat, true, true},
-    Route{"POST", "/v1/completions", Endpoint::kCompletion, true, true},
-    Route{"POST", "/tokenize", Endpoint::kTokenize, true, true},
-    Route{"POST", "/detokenize", Endpoint::kDetokenize, true, true},
+    Route{"GET", "/", Endpoint::kPage, false, false, "A page to chat and to watch the server"},
+    Route{"GET", "/status", Endpoint::kStatus, true, false,
+          "Gauges, latencies and unfinished requests"},
+    Route{"GET", "/health", Endpoint::kHealth, false, false, "Whether the process answers"},
+    Route{"GET", "/ready", Endpoint::kReady, false, false,
+          "Whether the model is loaded and answers"},
+    Route{"GET", "/version", Endpoint::kVersion, false, false, "The server's version"},
+    Route{"GET", "/openapi.json", Endpoint::kOpenApi, false, false, "This document"},
+    Route{"GET", "/metrics", Endpoint::kMetrics, false, false, "Metrics as Prometheus text"},
+    Route{"GET", "/v1/models", Endpoint::kModels, true, true, "The models that a request may name"},
+    Route{"GET", kModelPrefix, Endpoint::kModel, true, true, "One model"},
+    Route{"POST", "/v1/chat/completions", Endpoint::kChat, true, true, "Answer a chat"},
+    Route{"POST", "/v1/completions", Endpoint::kCompletion, true, true,
+          "Complete text or token ids"},
+    Route{"POST", "/v1/embeddings", Endpoint::kEmbeddings, true, true, "Vectors of texts"},
+    Route{"POST", "/v1/score", Endpoint::kScore, true, true, "How alike pairs of texts are"},
+    Route{"POST", "/score", Endpoint::kScore, true, true, "The same, as vLLM names it"},
+    Route{"POST", "/v1/rerank", Endpoint::kRerank, true, true,
+          "Documents by their likeness to a query"},
+    Route{"POST", "/v2/rerank", Endpoint::kRerank, true, true, "The same, as Cohere names it"},
+    Route{"POST", "/rerank", Endpoint::kRerank, true, true, "The same, as vLLM names it"},
+    Route{"POST", "/v1/responses", Endpoint::kResponses, true, true,
+          "Answer a chat in OpenAI's Responses API"},
+    Route{"POST", "/v1/messages", Endpoint::kMessages, true, true,
+          "Answer a chat in Anthropic's Messages API"},
+    Route{"POST", "/v1/messages/count_tokens", Endpoint::kCountTokens, true, true,
+          "Count the tokens of a chat"},
+    Route{"POST", "/tokenize", Endpoint::kTokenize, true, true, "Text or chat to token ids"},
+    Route{"POST", "/detokenize", Endpoint::kDetokenize, true, true, "Token ids to text"},
+    Route{"POST", "/v1/load_lora_adapter", Endpoint::kLoadAdapter, true, true,
+          "Load a LoRA adapter; needs an admin key"},
+    Route{"POST", "/v1/unload_lora_adapter", Endpoint::kUnloadAdapter, true, true,
+          "Unload a LoRA adapter; needs an admin key"},
 };
 
 bool covers(const Route& route, std::string_view path) {
@@ -35,6 +56,8 @@ bool takes(const Route& route, std::string_view method) {
 
 }  // namespace
 
+std::span<const Route> all_routes() { return kRoutes; }
+
 RouteMatch find_route(std::string_view method, std::string_view path) {
   RouteMatch match;
   for (const Route& route : kRoutes) {
@@ -48,6 +71,16 @@ RouteMatch find_route(std::string_view method, std::string_view path) {
     match.allowed += route.method == "GET" ? "GET, HEAD" : route.method;
   }
   return match;
+}
+
+std::string api_endpoints() {
+  std::string list;
+  for (const Route& route : kRoutes) {
+    if (!route.needs_model || route.endpoint == Endpoint::kModel) continue;
+    if (!list.empty()) list += ", ";
+    list += std::string(route.method) + " " + std::string(route.path);
+  }
+  return list;
 }
 
 std::string model_id_of(std::string_view path) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,13 +15,22 @@ enum class Endpoint : std::uint8_t {
   kHealth,
   kReady,
   kVersion,
+  kOpenApi,
   kMetrics,
   kModels,
   kModel,  // /v1/models/{id}
   kChat,
   kCompletion,
+  kEmbeddings,
+  kScore,
+  kRerank,
+  kResponses,
+  kMessages,
+  kCountTokens,
   kTokenize,
   kDetokenize,
+  kLoadAdapter,
+  kUnloadAdapter,
 };
 
 struct Route {
@@ -29,7 +39,11 @@ struct Route {
   Endpoint endpoint;
   bool needs_key;    // when there are API keys
   bool needs_model;  // refused unless the model is ready
+  std::string_view summary;
 };
+
+// All routes, in the order of the documentation.
+std::span<const Route> all_routes();
 
 // The route of a request. If there is none, `route` is nullptr and `allowed` lists the methods of
 // that path ("" when nothing is there).
@@ -38,6 +52,9 @@ struct RouteMatch {
   std::string allowed;
 };
 RouteMatch find_route(std::string_view method, std::string_view path);
+
+// The endpoints of the API, for people: "GET /v1/models, POST ...".
+std::string api_endpoints();
 
 // The id after /v1/models/, with %XX decoded. An invalid %XX is kept unchanged.
 std::string model_id_of(std::string_view path);

@@ -34,6 +34,12 @@ TEST(Routes, UnknownPathsAllowNothing) {
   }
 }
 
+TEST(Routes, TheListNamesTheEndpointsOfTheApi) {
+  const std::string list = api_endpoints();
+  EXPECT_NE(list.find("POST /v1/messages, POST /v1/messages/count_tokens"), std::string::npos);
+  EXPECT_EQ(list.find("/health"), std::string::npos);
+}
+
 TEST(Routes, ModelIdsAreDecoded) {
   EXPECT_EQ(model_id_of("/v1/models/demo"), "demo");
   EXPECT_EQ(model_id_of("/v1/models/org%2Fname"), "org/name");

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMaxChoicesPerPrompt = 128;  // the limit of validate()
+constexpr float kMaxTimeoutSeconds = 86'400;
 constexpr std::int64_t kMinInt32 = std::numeric_limits<std::int32_t>::min();
 
 void read_int32(FieldReader& reader, std::string_view name, std::int64_t min, std::int64_t max,
@@ -116,22 +117,6 @@ void read_bad_words(FieldReader& reader, std::vector<std::string>& out) {
   }
 }
 
-void read_truncation(FieldReader& reader, GenerationCall& call) {
-  const auto tokens = reader.integer("truncate_prompt_tokens", -1, kMaxInt32);
-  const std::string* side = reader.string("truncation_side", 16);
-  if (tokens && *tokens == 0) {
-    reader.bad("truncate_prompt_tokens", "is 0; expected at least 1, or -1 for the whole context");
-  }
-  if (tokens) call.truncate_prompt_tokens = static_cast<std::int32_t>(*tokens);
-  if (side == nullptr || *side == "left") return;
-  if (*side == "right") {
-    call.truncation_side = TruncationSide::kRight;
-  } else {
-    reader.bad("truncation_side", fmt::format("got {}; expected \"left\" or \"right\"",
-                                              shown_value(JsonValue{*side})));
-  }
-}
-
 void read_stream_fields(FieldReader& reader, GenerationCall& call) {
   reader.read_into("stream", call.stream);
   const JsonValue::Object* options = reader.object("stream_options");
@@ -148,18 +133,6 @@ void read_stream_fields(FieldReader& reader, GenerationCall& call) {
   fields.refuse_unless_neutral(kRefused);
   fields.check_unknown();
   if (fields.failed()) reader.fail(*fields.error());
-}
-
-void read_account_fields(FieldReader& reader, GenerationCall& call) {
-  const std::string* user = reader.string("user", kMaxUserBytes);
-  const std::string* safety_identifier = reader.string("safety_identifier", kMaxUserBytes);
-  if (user == nullptr) user = safety_identifier;
-  if (user != nullptr) call.user = *user;
-  if (const std::string* salt = reader.string("cache_salt", kMaxCacheSaltBytes)) {
-    if (salt->empty()) reader.bad("cache_salt", "is empty; expected a secret string, or null");
-    call.cache_salt = *salt;
-  }
-  read_int32(reader, "priority", kMinInt32, kMaxInt32, call.priority);
 }
 
 // Fields of vLLM or the OpenAI API that are not served, in both calls.
@@ -185,6 +158,42 @@ constexpr RefusedField kRefused[] = {
 };
 
 }  // namespace
+
+void read_truncation(FieldReader& reader, GenerationCall& call) {
+  const auto tokens = reader.integer("truncate_prompt_tokens", -1, kMaxInt32);
+  const std::string* side = reader.string("truncation_side", 16);
+  if (tokens && *tokens == 0) {
+    reader.bad("truncate_prompt_tokens", "is 0; expected at least 1, or -1 for the whole context");
+  }
+  if (tokens) call.truncate_prompt_tokens = static_cast<std::int32_t>(*tokens);
+  if (side == nullptr || *side == "left") return;
+  if (*side == "right") {
+    call.truncation_side = TruncationSide::kRight;
+  } else {
+    reader.bad("truncation_side", fmt::format("got {}; expected \"left\" or \"right\"",
+                                              shown_value(JsonValue{*side})));
+  }
+}
+
+void read_account_fields(FieldReader& reader, GenerationCall& call) {
+  const std::string* user = reader.string("user", kMaxUserBytes);
+  const std::string* safety_identifier = reader.string("safety_identifier", kMaxUserBytes);
+  if (user == nullptr) user = safety_identifier;
+  if (user != nullptr) call.user = *user;
+  if (const std::string* salt = reader.string("cache_salt", kMaxCacheSaltBytes)) {
+    if (salt->empty()) reader.bad("cache_salt", "is empty; expected a secret string, or null");
+    call.cache_salt = *salt;
+  }
+  read_int32(reader, "priority", kMinInt32, kMaxInt32, call.priority);
+  if (const auto seconds = reader.number("timeout")) {
+    if (*seconds > 0 && *seconds <= kMaxTimeoutSeconds) {
+      call.timeout = from_seconds(static_cast<double>(*seconds));
+    } else {
+      reader.bad("timeout", fmt::format("got {:g}; expected seconds above 0, at most {:g}",
+                                        *seconds, kMaxTimeoutSeconds));
+    }
+  }
+}
 
 void read_common_fields(FieldReader& reader, GenerationCall& call) {
   if (const std::string* model = reader.string("model", kMaxModelBytes)) {

@@ -28,6 +28,11 @@ inline constexpr std::size_t kMaxCacheSaltBytes = 1024;
 // differently.
 void read_common_fields(FieldReader& reader, GenerationCall& call);
 
+// The parts of it that calls without sampling have, too: how a long prompt is cut; and user, salt
+// of the cache, priority and timeout.
+void read_truncation(FieldReader& reader, GenerationCall& call);
+void read_account_fields(FieldReader& reader, GenerationCall& call);
+
 // The field that an error of validate() names at the start of its message.
 std::string sampling_field(const Error& error);
 

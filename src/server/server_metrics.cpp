@@ -1,7 +1,9 @@
 #include "server/server_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 #include "base/check.h"
 
@@ -63,9 +65,12 @@ void ServerMetrics::request_admitted(const AdmittedRequest& request) {
 
 void ServerMetrics::request_refused(std::string_view reason) { count(refused_, reason, {}); }
 
+void ServerMetrics::key_refused(std::string_view key) { use_of(keys_, key).refused.add(); }
+
 void ServerMetrics::first_token(const FirstToken& first) {
   prompt_tokens_.add(first.prompt_tokens);
   time_to_first_token_.record(to_seconds(first.time - first.arrival));
+  if (!first.key.empty()) use_of(keys_, first.key).prompt_tokens.add(first.prompt_tokens);
 }
 
 void ServerMetrics::tokens(std::int64_t count, std::optional<Duration> gap) {
@@ -77,6 +82,13 @@ void ServerMetrics::tokens(std::int64_t count, std::optional<Duration> gap) {
 void ServerMetrics::choice_finished(const RequestTimes& times) {
   CHECK(times.reason != FinishReason::kNone);
   finished_[static_cast<std::size_t>(times.reason)].add();
+  for (const auto& [uses, name] :
+       {std::pair(&adapters_, times.adapter), std::pair(&keys_, times.key)}) {
+    if (name.empty()) continue;
+    Use& use = use_of(*uses, name);
+    use.requests.add();
+    use.tokens.add(times.output_tokens);
+  }
   e2e_latency_.record(to_seconds(times.end - times.arrival));
   request_prompt_tokens_.record(times.prompt_tokens);
   request_generation_tokens_.record(times.output_tokens);
@@ -89,6 +101,46 @@ void ServerMetrics::choice_finished(const RequestTimes& times) {
   if (times.output_tokens < 2) return;
   time_per_output_token_.record(to_seconds(times.last_token - times.first_token) /
                                 (times.output_tokens - 1));
+}
+
+ServerMetrics::Use& ServerMetrics::use_of(std::vector<Use>& uses, std::string_view name) {
+  constexpr std::string_view kOthers = "other";
+  const auto find = [&](std::string_view wanted) {
+    return std::find_if(uses.begin(), uses.end(),
+                        [&](const Use& use) { return use.name == wanted; });
+  };
+  auto found = find(name);
+  const bool full = uses.size() >= kMaxUseLabels;
+  if (found == uses.end() && full) found = find(kOthers);
+  if (found != uses.end()) return *found;
+  uses.push_back({std::string(full ? kOthers : name), {}, {}, {}, {}});
+  return uses.back();
+}
+
+void ServerMetrics::write_adapters(PrometheusWriter& writer) const {
+  writer.counter("adapter_loads_total", "Loads of adapters into slots.");
+  write_number(writer, static_cast<double>(gauges_.totals.adapter_loads));
+  writer.counter("adapter_requests_total",
+                 "Choices that ended, by adapter; from the 65th adapter on: other.");
+  for (const Use& use : adapters_) {
+    writer.value({{"adapter", use.name}}, use.requests.value());
+  }
+  writer.counter("adapter_generation_tokens_total", "Output tokens of ended choices, by adapter.");
+  for (const Use& use : adapters_) {
+    writer.value({{"adapter", use.name}}, use.tokens.value());
+  }
+}
+
+void ServerMetrics::write_keys(PrometheusWriter& writer) const {
+  const auto count = [&](std::string_view name, std::string_view help, Counter Use::* counter) {
+    writer.counter(name, help);
+    for (const Use& use : keys_) writer.value({{"key", use.name}}, (use.*counter).value());
+  };
+  count("key_requests_total", "Choices that ended, by the name of the API key.", &Use::requests);
+  count("key_prompt_tokens_total", "Prompt tokens of requests that gave a token, by key.",
+        &Use::prompt_tokens);
+  count("key_generation_tokens_total", "Output tokens of ended choices, by key.", &Use::tokens);
+  count("key_refused_total", "Calls that the limits of their key refused.", &Use::refused);
 }
 
 void ServerMetrics::steps(std::span<const StepRecord> steps) {
@@ -119,7 +171,10 @@ void ServerMetrics::write(std::string& out) const {
   write_engine(writer);
   write_padding(writer);
   write_prefix_cache(writer);
+  write_tier(writer);
   write_tokens(writer);
+  write_adapters(writer);
+  write_keys(writer);
   write_latencies(writer);
   write_parameters(writer);
   write_server(writer);
@@ -185,6 +240,20 @@ void ServerMetrics::write_prefix_cache(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(gauges_.prefix_queried_tokens));
   writer.counter("prefix_cache_hits_total", "Tokens found in the prefix cache.");
   write_number(writer, static_cast<double>(gauges_.prefix_hit_tokens));
+}
+
+void ServerMetrics::write_tier(PrometheusWriter& writer) const {
+  writer.gauge("kv_tier_pages", "Blocks that the tier below KV memory has room for.");
+  write_number(writer, gauges_.tier_pages);
+  writer.gauge("kv_tier_pages_used", "Blocks that are in the tier.");
+  write_number(writer, gauges_.tier_pages_saved);
+  const EngineStats& totals = gauges_.totals;
+  writer.counter("kv_tier_blocks_saved_total", "KV blocks that went to the tier.");
+  write_number(writer, static_cast<double>(totals.saved_blocks));
+  writer.counter("kv_tier_blocks_loaded_total", "KV blocks that came back from the tier.");
+  write_number(writer, static_cast<double>(totals.loaded_blocks));
+  writer.counter("kv_tier_failures_total", "Loads and saves that failed, of adapters too.");
+  write_number(writer, static_cast<double>(totals.failed_transfers));
 }
 
 void ServerMetrics::write_tokens(PrometheusWriter& writer) const {

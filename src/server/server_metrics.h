@@ -35,6 +35,7 @@ struct FirstToken {
   std::int32_t prompt_tokens = 0;
   TimePoint arrival;
   TimePoint time;
+  std::string_view key = {};  // the name of the API key; empty: none was needed
 };
 
 // The times of an ended choice. A time is zero if the choice did not reach that point.
@@ -47,6 +48,8 @@ struct RequestTimes {
   TimePoint first_token;
   TimePoint last_token;
   TimePoint end;
+  std::string_view adapter = {};  // its name; empty: the base model
+  std::string_view key = {};      // the name of the API key; empty: none was needed
 };
 
 // The KV cache's configuration at the load of the model.
@@ -71,6 +74,7 @@ class ServerMetrics {
   void request_admitted(const AdmittedRequest& request);
   // `reason`: a fixed word, "queue_full", "draining", ...
   void request_refused(std::string_view reason);
+  void key_refused(std::string_view key);  // by the key's limits
   void first_token(const FirstToken& first);
   // Output tokens of one choice from one step; `gap`: since that choice's previous tokens.
   void tokens(std::int64_t count, std::optional<Duration> gap);
@@ -99,10 +103,25 @@ class ServerMetrics {
     Counter counter;
   };
 
+  // The calls of one adapter or key.
+  struct Use {
+    std::string name;
+    Counter requests;
+    Counter prompt_tokens;
+    Counter tokens;
+    Counter refused;
+  };
+  // Names beyond these are counted together, so that they cannot fill the exposition.
+  static constexpr std::size_t kMaxUseLabels = 64;
+
+  static Use& use_of(std::vector<Use>& uses, std::string_view name);
+  void write_adapters(PrometheusWriter& writer) const;
+  void write_keys(PrometheusWriter& writer) const;
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
   void write_padding(PrometheusWriter& writer) const;
   void write_prefix_cache(PrometheusWriter& writer) const;
+  void write_tier(PrometheusWriter& writer) const;
   void write_tokens(PrometheusWriter& writer) const;
   void write_latencies(PrometheusWriter& writer) const;
   void write_parameters(PrometheusWriter& writer) const;
@@ -125,6 +144,8 @@ class ServerMetrics {
   Counter generation_tokens_;
   Counter finished_[kNumFinishReasons];
   std::vector<Labelled> refused_;
+  std::vector<Use> adapters_;
+  std::vector<Use> keys_;
   std::vector<Labelled> http_requests_;
   Gauge open_connections_;
 

@@ -32,6 +32,26 @@ test::Exposition written(const ServerMetrics& metrics) {
 
 TimePoint at(Duration d) { return TimePoint{d}; }
 
+TEST(ServerMetricsTest, KeysAreCountedByName) {
+  ServerMetrics metrics = make_metrics();
+  metrics.first_token({37, at(1s), at(2s), "alice"});
+  RequestTimes times;
+  times.reason = FinishReason::kStop;
+  times.output_tokens = 4;
+  times.adapter = "poet";
+  times.key = "alice";
+  metrics.choice_finished(times);
+  metrics.key_refused("bob");
+  for (int i = 0; i < 100; ++i) metrics.key_refused("key" + std::to_string(i));
+  const auto m = written(metrics);
+  EXPECT_EQ(m.at("sluice:key_prompt_tokens_total").value({{"key", "alice"}}), 37);
+  EXPECT_EQ(m.at("sluice:key_requests_total").value({{"key", "alice"}}), 1);
+  EXPECT_EQ(m.at("sluice:key_generation_tokens_total").value({{"key", "alice"}}), 4);
+  EXPECT_EQ(m.at("sluice:adapter_generation_tokens_total").value({{"adapter", "poet"}}), 4);
+  EXPECT_EQ(m.at("sluice:key_refused_total").value({{"key", "bob"}}), 1);
+  EXPECT_EQ(m.at("sluice:key_refused_total").value({{"key", "other"}}), 38);
+}
+
 TEST(ServerMetricsTest, ARequestsLifeAppearsInEveryLatency) {
   ServerMetrics metrics = make_metrics();
   metrics.request_admitted({.n = 1, .max_tokens = 100, .dispatch = 150us});

@@ -1,4 +1,5 @@
 #include "server/status_json.h"
+#include "base/json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -60,7 +61,7 @@ std::string status_json(const ServerStatus& status) {
                                  {"beside", span.beside}});
   }
   // Client names may come from clients: bytes that are not UTF-8 are replaced.
-  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return dump_json(object);
 }
 
 }  // namespace sluice

@@ -107,7 +107,6 @@ class StructuredReader {
     if (grammar != nullptr && !grammar->empty()) set("grammar", GrammarKind::kGbnf, *grammar, {});
   }
 
- private:
   // A schema, or its text (vLLM).
   void set_schema(std::string field, const JsonValue& schema) {
     std::string text;
@@ -137,15 +136,25 @@ class StructuredReader {
                                      call_.structured->field));
       return;
     }
-    call_.structured =
-        StructuredOutput{{kind, std::move(text), std::move(json), std::nullopt}, std::move(field)};
+    call_.structured = StructuredOutput{{kind, std::move(text), std::move(json), {}, std::nullopt},
+                                        std::move(field)};
   }
 
+ private:
   FieldReader& reader_;
   GenerationCall& call_;
 };
 
 }  // namespace
+
+void set_json_schema(FieldReader& reader, GenerationCall& call, std::string field,
+                     const JsonValue& schema) {
+  StructuredReader(reader, call).set_schema(std::move(field), schema);
+}
+
+void set_json_object(FieldReader& reader, GenerationCall& call, std::string field) {
+  StructuredReader(reader, call).set(std::move(field), GrammarKind::kJsonObject, {}, {});
+}
 
 void read_structured_fields(FieldReader& reader, GenerationCall& call) {
   StructuredReader structured(reader, call);

@@ -47,12 +47,15 @@ void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch
   event.num_logprobs = static_cast<std::uint32_t>(output.logprobs.size());
   event.first_prompt_logprob = static_cast<std::uint32_t>(batch.prompt_logprobs.size());
   event.num_prompt_logprobs = static_cast<std::uint32_t>(output.prompt_logprobs.size());
+  event.first_embedding = static_cast<std::uint32_t>(batch.embeddings.size());
+  event.num_embedding = static_cast<std::uint32_t>(output.embedding.size());
   event.time = now;
   event.first_scheduled = output.first_scheduled;
   batch.tokens.insert(batch.tokens.end(), output.tokens.begin(), output.tokens.end());
   batch.logprobs.insert(batch.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
   batch.prompt_logprobs.insert(batch.prompt_logprobs.end(), output.prompt_logprobs.begin(),
                                output.prompt_logprobs.end());
+  batch.embeddings.insert(batch.embeddings.end(), output.embedding.begin(), output.embedding.end());
   batch.events.push_back(event);
 }
 
@@ -76,6 +79,8 @@ EngineGauges gauges_of(const Engine& engine) {
   gauges.kv_blocks = engine.kv().options().max_blocks - 1;
   gauges.kv_blocks_used = engine.kv().num_used_blocks();
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
+  gauges.tier_pages = engine.kv().tier().num_pages();
+  gauges.tier_pages_saved = engine.kv().tier().num_saved();
   gauges.prefix_queried_tokens = engine.kv().prefix_stats().queried_tokens;
   gauges.prefix_hit_tokens = engine.kv().prefix_stats().hit_tokens;
   gauges.totals = engine.stats();
@@ -89,6 +94,7 @@ void OutputBatch::clear() {
   tokens.clear();
   logprobs.clear();
   prompt_logprobs.clear();
+  embeddings.clear();
   refused.clear();
   steps.clear();
   progress.clear();
@@ -118,6 +124,7 @@ struct ThreadedEngineLoop::Impl {
   void run(const Make& make);
   bool wait_and_take();
   std::optional<TimePoint> wake_at() const;
+  TimePoint idle_call_at() const;
   Status call_when_idle();
   void take_submissions();
   void apply_taken();
@@ -160,7 +167,8 @@ struct ThreadedEngineLoop::Impl {
   std::vector<RequestId> taken_cancels;
   std::vector<EndedChoice> taken_ended;
   std::vector<RefusedRequest> refused;
-  WhenIdle when_idle;  // empty once it returned nothing
+  WhenIdle when_idle;        // empty once it wants nothing more
+  TimePoint next_idle_call;  // not before
   TimePoint last_work{};
 
   std::thread thread;  // the owner's
@@ -192,15 +200,21 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
 std::optional<TimePoint> ThreadedEngineLoop::Impl::wake_at() const {
   const auto due = engine->wake_at();
   if (!when_idle) return due;
-  const TimePoint idle = last_work + kIdle;
+  const TimePoint idle = idle_call_at();
   return due ? std::min(*due, idle) : idle;
 }
 
+TimePoint ThreadedEngineLoop::Impl::idle_call_at() const {
+  return std::max(last_work + kIdle, next_idle_call);
+}
+
 Status ThreadedEngineLoop::Impl::call_when_idle() {
-  if (!when_idle || engine->has_work() || clock.now() - last_work < kIdle) return {};
-  ASSIGN_OR_RETURN(std::optional<Request> request, when_idle());
+  if (!when_idle || engine->has_work() || clock.now() < idle_call_at()) return {};
+  ASSIGN_OR_RETURN(IdleWork work, when_idle());
+  std::optional<Request>& request = work.request;
   if (!request) {
-    when_idle = nullptr;
+    if (!work.again) when_idle = nullptr;
+    next_idle_call = clock.now() + work.again.value_or(Duration(0));
     return {};
   }
   CHECK(is_operators(request->id));

@@ -30,15 +30,22 @@ class ThreadedEngineLoop final : public EngineLoop {
         1024;  // unfinished requests, running or waiting; a further one is refused
   };
 
-  using WhenIdle = std::function<Result<std::optional<Request>>()>;
+  // The result of when_idle().
+  struct IdleWork {
+    // A request of the operator's own (kFirstOperatorId). It runs beside clients', and its outputs
+    // go nowhere.
+    // when_idle() is called again at the next idle time.
+    std::optional<Request> request;
+    // Without a request: when_idle() is called again after this long, when idle. Absent: never.
+    std::optional<Duration> again = std::nullopt;
+  };
+  using WhenIdle = std::function<Result<IdleWork>()>;
 
   // The time without a request after which `when_idle` is called.
   static constexpr std::chrono::seconds kIdle{1};
 
-  // `when_idle`: called on the engine's thread when nothing has run for kIdle; may be empty. It
-  // returns a request of the operator's own (kFirstOperatorId), which runs beside clients' and
-  // whose outputs go nowhere, and is called again at the next idle time; or nothing: it is not
-  // called again. Its error makes the state kFailed.
+  // `when_idle`: called on the engine's thread when nothing has run for kIdle; may be empty. Its
+  // error makes the state kFailed.
   ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake,
                      WhenIdle when_idle = {});
   ~ThreadedEngineLoop() override;  // stops

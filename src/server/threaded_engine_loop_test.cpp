@@ -458,10 +458,10 @@ TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
 TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
   std::atomic<int> calls = 0;
   std::atomic<bool> busy = true;
-  when_idle_ = [&]() -> Result<std::optional<Request>> {
+  when_idle_ = [&]() -> Result<ThreadedEngineLoop::IdleWork> {
     EXPECT_FALSE(busy);
     ++calls;
-    return std::optional<Request>();
+    return ThreadedEngineLoop::IdleWork{};
   };
   gate_.close();
   start();
@@ -481,12 +481,14 @@ TEST_F(ThreadedEngineLoopTest, TheIdleHookRunsOnceAndNotBesideWork) {
 // The engine's own requests run when it is idle, and clients see nothing of them.
 TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
   std::atomic<int> calls = 0;
-  when_idle_ = [&]() -> Result<std::optional<Request>> {
-    if (++calls > 2) return std::optional<Request>();
-    return std::optional(request(kFirstOperatorId + static_cast<RequestId>(calls), 20, 1));
+  when_idle_ = [&]() -> Result<ThreadedEngineLoop::IdleWork> {
+    if (++calls > 3) return ThreadedEngineLoop::IdleWork{};
+    if (calls == 3) return ThreadedEngineLoop::IdleWork{{}, std::chrono::milliseconds(20)};
+    return ThreadedEngineLoop::IdleWork{
+        request(kFirstOperatorId + static_cast<RequestId>(calls), 20, 1)};
   };
   start();
-  poll([&] { return calls == 3; });
+  poll([&] { return calls == 4; });
   ASSERT_TRUE(loop_->submit(request(1, 20, 3)));
   await_ends(1);
   ASSERT_EQ(seen_.size(), 1U);
@@ -494,7 +496,9 @@ TEST_F(ThreadedEngineLoopTest, OperatorRequestsRunWhenIdle) {
 }
 
 TEST_F(ThreadedEngineLoopTest, AnErrorWhenIdleFailsTheEngine) {
-  when_idle_ = []() -> Result<std::optional<Request>> { return internal_error("wrong logits"); };
+  when_idle_ = []() -> Result<ThreadedEngineLoop::IdleWork> {
+    return internal_error("wrong logits");
+  };
   start();
   await_state(EngineState::kFailed);
   EXPECT_EQ(loop_->failure()->message, "wrong logits");

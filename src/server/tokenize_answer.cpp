@@ -5,33 +5,24 @@
 #include <utility>
 
 #include "server/generation_call.h"
+#include "server/messages_answer.h"
 #include "server/prepare_generation.h"
 #include "server/response_json.h"
+#include "server/served_names.h"
+#include "server/tool_prompt.h"
 
 namespace sluice {
-
-ApiResult<void> check_model(std::string_view asked, std::string_view served) {
-  if (asked == served) return {};
-  ApiError error;
-  error.status = 404;
-  error.message = fmt::format("there is no model '{}' here; this server has '{}'", asked, served);
-  error.param = "model";
-  error.code = "model_not_found";
-  return tl::unexpected(std::move(error));
-}
 
 ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
                                          UnknownFields unknown, const StopCheck& stop) {
   auto call = parse_tokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
   const ServedModel& model = worker.model();
-  if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
+  if (auto known = find_served(model, call->model.value_or(model.name)); !known) {
     return tl::unexpected(std::move(known).error());
   }
-  if (call->chat) {
-    if (auto read = check_tools(model, *call->chat); !read) {
-      return tl::unexpected(std::move(read).error());
-    }
+  if (call->chat && !call->chat->tools.is_null() && !shows_tools(model)) {
+    describe_tools(*call->chat);
   }
   const AddSpecialTokens special =
       call->add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
@@ -52,11 +43,25 @@ ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view 
   return TokenizeReply{tokenize_json(answer), std::move(call->ignored_fields)};
 }
 
+ApiResult<TokenizeReply> count_answer(PromptWorker& worker, std::string_view body,
+                                      UnknownFields unknown, const StopCheck& stop) {
+  auto call = parse_messages_call(body, unknown, MessagesUse::kCount);
+  if (!call) return tl::unexpected(std::move(call).error());
+  const ServedModel& model = worker.model();
+  if (auto known = find_served(model, call->model); !known) {
+    return tl::unexpected(std::move(known).error());
+  }
+  if (!call->chat.tools.is_null() && !shows_tools(model)) describe_tools(call->chat);
+  const auto ids = worker.tokenize_chat(chat_parts(call->chat), AddSpecialTokens::kNo, stop);
+  if (!ids) return tl::unexpected(to_api_error(ids.error(), "messages"));
+  return TokenizeReply{token_count_json(ids->size()), std::move(call->ignored_fields)};
+}
+
 ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
                                            UnknownFields unknown) {
   auto call = parse_detokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
-  if (auto known = check_model(call->model.value_or(model.name), model.name); !known) {
+  if (auto known = find_served(model, call->model.value_or(model.name)); !known) {
     return tl::unexpected(std::move(known).error());
   }
   for (std::size_t i = 0; i < call->tokens.size(); ++i) {

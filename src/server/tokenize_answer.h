@@ -1,4 +1,4 @@
-// The endpoints /tokenize and /detokenize: from body to JSON.
+// The endpoints /tokenize, /detokenize and /v1/messages/count_tokens: from body to JSON.
 // Threads: a worker's.
 #pragma once
 
@@ -21,10 +21,11 @@ struct TokenizeReply {
 // Returns the error of `stop` as soon as it asks to stop.
 ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
                                          UnknownFields unknown, const StopCheck& stop = {});
+ApiResult<TokenizeReply> count_answer(PromptWorker& worker, std::string_view body,
+                                      UnknownFields unknown, const StopCheck& stop = {});
 ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
                                            UnknownFields unknown);
 
 // 404 unless `asked` is the model that is served.
-ApiResult<void> check_model(std::string_view asked, std::string_view served);
 
 }  // namespace sluice

@@ -16,11 +16,11 @@ void read_model(FieldReader& reader, std::optional<std::string>& out) {
 
 }  // namespace
 
-ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields unknown) {
+ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, BodyReading reading) {
   auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   TokenizeCall call;
-  FieldReader reader(*object, "", ignored_of(call, unknown));
+  FieldReader reader(*object, "", ignored_of(call, reading), reading.fields);
   read_model(reader, call.model);
   const std::string* prompt = reader.string("prompt", kAnyLength);
   const bool has_messages = reader.find("messages") != nullptr;
@@ -35,7 +35,7 @@ ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields
     call.chat = std::move(chat);
     call.add_special_tokens = false;  // the template has them
   } else if (!reader.failed()) {
-    reader.missing("prompt", "a string, or messages");
+    reader.missing_either("prompt", "a string, or messages");
   }
   reader.read_into("add_special_tokens", call.add_special_tokens);
   reader.read_into("return_token_strs", call.return_token_strs);
@@ -44,11 +44,11 @@ ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, UnknownFields
   return call;
 }
 
-ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body, UnknownFields unknown) {
+ApiResult<DetokenizeCall> parse_detokenize_call(std::string_view body, BodyReading reading) {
   const auto object = parse_request_json(body);
   if (!object) return tl::unexpected(object.error());
   DetokenizeCall call;
-  FieldReader reader(*object, "", ignored_of(call, unknown));
+  FieldReader reader(*object, "", ignored_of(call, reading), reading.fields);
   read_model(reader, call.model);
   if (auto tokens = reader.token_ids("tokens", kAnyLength)) {
     call.tokens = *std::move(tokens);

@@ -1,7 +1,8 @@
 // WorkerCall: one HTTP call while the workers have it. The loop keeps the exchange; the worker has
 // the body and calls stop() during its work.
-// Owner: shared by the loop and the worker's job, whichever ends last. Threads: `exchange` and
-// `record` the loop's; `body` the worker's while the job runs; the rest any.
+// Owner: shared by the loop and the worker's job, whichever ends last. Threads: `exchange`,
+// `record` and `lease` the loop's, which takes exchange and lease out before the job lets go;
+// `body` the worker's while the job runs; the rest any.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include "base/stop_check.h"
 #include "http/exchange.h"
 #include "server/access_log.h"
+#include "server/key_quotas.h"
 #include "server/worker_pool.h"
 
 namespace sluice {
@@ -24,6 +26,7 @@ inline constexpr Duration kMaxWorkTime = std::chrono::seconds(30);
 struct WorkerCall {
   std::shared_ptr<http::Exchange> exchange;  // shared as every exchange is
   AccessRecord record;
+  KeyQuotas::Lease lease;
   std::string body;
   std::optional<WorkerPool::Ticket> ticket;
   std::atomic<bool> abandoned = false;  // the client has left, or the server stops

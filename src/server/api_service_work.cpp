@@ -1,0 +1,275 @@
+// ApiService's calls that the workers read, and those that generate.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/unix_time.h"
+#include "server/adapter_calls.h"
+#include "server/api_service.h"
+#include "server/prepare_generation.h"
+#include "server/request_id.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRetryWhenFull = 1;  // seconds
+// A longer body is long work: tens of milliseconds of tokenization.
+constexpr std::size_t kShortBody = 256 << 10;
+// How often silent streams are looked for.
+constexpr Duration kStreamWatch = std::chrono::seconds(1);
+// How exactly the `timeout` of a call is kept.
+constexpr Duration kDeadlineWatch = std::chrono::milliseconds(50);
+
+ApiResult<GenerationCall> parse_call(Endpoint endpoint, std::string_view body,
+                                     UnknownFields unknown) {
+  switch (endpoint) {
+    case Endpoint::kResponses: return parse_responses_call(body, unknown);
+    case Endpoint::kMessages: return parse_messages_call(body, unknown);
+    case Endpoint::kCompletion: return parse_completion_call(body, unknown);
+    case Endpoint::kEmbeddings: return parse_embedding_call(body, EmbeddingUse::kVectors, unknown);
+    case Endpoint::kScore: return parse_embedding_call(body, EmbeddingUse::kScore, unknown);
+    case Endpoint::kRerank: return parse_embedding_call(body, EmbeddingUse::kRerank, unknown);
+    default: return parse_chat_call(body, unknown);
+  }
+}
+
+std::string_view id_prefix(const GenerationCall& call) {
+  switch (call.dialect) {
+    case Dialect::kResponses: return "resp_";
+    case Dialect::kMessages: return "msg_";
+    case Dialect::kOpenAi: break;
+  }
+  switch (call.kind) {
+    case ApiKind::kChat: return "chatcmpl-";
+    case ApiKind::kCompletion: return "cmpl-";
+    case ApiKind::kEmbedding: break;
+  }
+  switch (call.embedding.use) {
+    case EmbeddingUse::kVectors: return "embd-";
+    case EmbeddingUse::kScore: return "score-";
+    case EmbeddingUse::kRerank: return "rerank-";
+  }
+  return "";
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- work for the workers
+
+PromptWorker& ApiService::worker(int index) {
+  auto& made = prompt_workers_[static_cast<std::size_t>(index)];
+  if (made == nullptr) made = std::make_unique<PromptWorker>(*model_);
+  return *made;
+}
+
+template <class T>
+void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T)) {
+  if (auto error = refuse_state()) {  // it may have changed while the body came
+    metrics_.request_refused(state());
+    return answer_error(std::move(call), *error);
+  }
+  // Shared by the loop and the job: the client may leave while the job runs.
+  const auto shared = std::make_shared<WorkerCall>();
+  shared->exchange = std::move(call.exchange);
+  shared->record = std::move(call.record);
+  shared->lease = std::move(call.lease);
+  shared->body = shared->exchange->take_body();
+  const std::size_t bytes = shared->body.size();
+  shared->ticket = pool_.try_submit(
+      [this, shared, work = std::move(work), done](int index) {
+        const StopCheck stop = shared->stop_check(clock_);
+        // Shared because tasks are copied.
+        const auto result = std::make_shared<T>([&]() -> T {
+          if (auto status = stop(); !status) return tl::unexpected(to_api_error(status.error()));
+          return work(worker(index), shared->body, stop);
+        }());
+        std::string().swap(shared->body);  // freeing a long body takes milliseconds
+        loop_.post([this, shared, result, done] { worked(*shared, std::move(*result), done); });
+      },
+      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
+  if (shared->ticket) {
+    preparing_.insert(shared);
+    shared->exchange->on_close(
+        [this, shared](http::CloseReason reason) { abandon(*shared, reason); });
+    return;
+  }
+  metrics_.request_refused("workers_full");
+  ApiError error = to_api_error(resource_exhausted(
+      fmt::format("{} requests wait to be read; try again later", options_.max_waiting_calls)));
+  error.retry_after_s = kRetryWhenFull;
+  answer_error({std::move(shared->exchange), std::move(shared->record), {}}, error);
+}
+
+template <class T>
+void ApiService::worked(WorkerCall& work, T result, void (ApiService::*done)(Call, T)) {
+  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) > 0) {
+    work.exchange->drop_body();
+    if (!work.exchange->closed()) {
+      if (cancelled_) result = tl::unexpected(shutting_down());
+      return (this->*done)(
+          {std::move(work.exchange), std::move(work.record), std::move(work.lease)},
+          std::move(result));
+    }
+    note_abandoned(work, http::CloseReason::kPeerGone);
+  }
+  // The job shares `work` and may end later, on its own thread, where neither may end.
+  work.exchange.reset();
+  work.lease = {};
+}
+
+void ApiService::abandon(WorkerCall& work, http::CloseReason reason) {
+  work.abandoned = true;
+  // A running job ends soon and calls worked(); a waiting job never starts.
+  if (!work.ticket || !pool_.drop(*work.ticket)) return;
+  if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
+  work.exchange->drop_body();
+  note_abandoned(work, reason);
+}
+
+void ApiService::note_abandoned(WorkerCall& work, http::CloseReason reason) {
+  work.record.status = kStatusClientGone;
+  work.record.close_reason = close_reason_name(reason);
+  work.record.total = clock_.now() - work.exchange->request().received;
+  work.lease = {};
+  note(work.record);
+}
+
+// The pool always accepts these jobs; the number of calls in the engine bounds their number.
+void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
+                               std::function<void()> done) {
+  pool_.submit(
+      [this, work = std::move(work), done = std::move(done)](int) {
+        work();
+        loop_.post(done);
+      },
+      bytes <= kShortBody ? JobLength::kShort : JobLength::kLong);
+}
+
+bool ApiService::take_place(Call& call) {
+  if (keys_ == nullptr) return true;
+  auto lease = quotas_.begin(call.record.client, keys_->limits_of(call.record.client));
+  if (!lease) {
+    metrics_.key_refused(call.record.client);
+    answer_error(std::move(call), lease.error());
+    return false;
+  }
+  call.lease = *std::move(lease);
+  return true;
+}
+
+void ApiService::prepare(Call call, Endpoint endpoint) {
+  if (!take_place(call)) return;
+  const std::string key_name(call.record.client);
+  on_worker<Prepared>(
+      std::move(call),
+      [endpoint, key_name, unknown = options_.unknown_fields](
+          PromptWorker& worker, std::string_view body, const StopCheck& stop) -> Prepared {
+        auto parsed = parse_call(endpoint, body, unknown);
+        if (!parsed) return tl::unexpected(std::move(parsed).error());
+        auto adapter = find_served(worker.model(), parsed->model);
+        if (!adapter) return tl::unexpected(std::move(adapter).error());
+        return prepare_generation(worker, *std::move(parsed), key_name, stop, *std::move(adapter));
+      },
+      &ApiService::prepared);
+}
+
+void ApiService::prepared(Call call, Prepared result) {
+  if (!result) return answer_error(std::move(call), result.error());
+  KeyQuotas::Prompt prompt{static_cast<std::int64_t>(result->parts.size()), 0,
+                           result->call.priority};
+  for (const PromptPart& part : result->parts) {
+    prompt.tokens += static_cast<std::int64_t>(part.prompt.ids.size());
+  }
+  const auto refused = quotas_.take_prompt(call.lease, prompt);
+  for (http::Header& header : quotas_.headers(call.lease)) {
+    call.exchange->add_header(std::move(header));
+  }
+  if (refused) {
+    metrics_.key_refused(call.lease.name());
+    return answer_error(std::move(call), *refused);
+  }
+  AnswerHead head;
+  head.kind = result->call.kind;
+  head.dialect = result->call.dialect;
+  head.id = make_request_id(id_prefix(result->call));
+  head.repeated_json = std::move(result->call.repeated_json);
+  head.created = unix_seconds();
+  head.model = result->adapter == nullptr ? model_->name : result->adapter->name;
+  head.system_fingerprint = system_fingerprint_;
+  call.record.model = head.model;
+  if (call.record.client.empty()) call.record.client = result->call.user;
+  note_ignored(*call.exchange, result->call.ignored_fields);
+  generations_.start(std::move(call.exchange), *std::move(result), std::move(head),
+                     model_->tokenizer, std::move(call.record), std::move(call.lease));
+  watch_streams();
+  watch_deadlines();
+}
+
+void ApiService::note_ignored(http::Exchange& exchange, std::span<const IgnoredField> fields) {
+  if (fields.empty()) return;
+  exchange.add_header({std::string(kIgnoredFieldsHeader), ignored_fields_value(fields)});
+  for (const std::string& line : ignored_fields_.new_lines(fields)) log_warning(line);
+}
+
+void ApiService::watch_streams() {
+  if (watches_streams_ || options_.stream_keep_alive == Duration{0}) return;
+  if (generations_.active() == 0) return;
+  watches_streams_ = true;
+  loop_.after(std::min(options_.stream_keep_alive, kStreamWatch), [this] {
+    watches_streams_ = false;
+    generations_.keep_streams_alive();
+    watch_streams();
+  });
+}
+
+void ApiService::watch_deadlines() {
+  if (watches_deadlines_ || !generations_.any_deadline()) return;
+  watches_deadlines_ = true;
+  loop_.after(kDeadlineWatch, [this] {
+    watches_deadlines_ = false;
+    generations_.end_late();
+    watch_deadlines();
+  });
+}
+
+void ApiService::tokenize(Call call, Endpoint endpoint) {
+  on_worker<Text>(
+      std::move(call),
+      [endpoint, unknown = options_.unknown_fields](PromptWorker& worker, std::string_view body,
+                                                    const StopCheck& stop) {
+        if (endpoint == Endpoint::kCountTokens) return count_answer(worker, body, unknown, stop);
+        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, unknown, stop)
+                                               : detokenize_answer(worker.model(), body, unknown);
+      },
+      &ApiService::text_ready);
+}
+
+void ApiService::change_adapters(Call call, Endpoint endpoint) {
+  on_worker<ApiResult<std::string>>(
+      std::move(call),
+      [this, endpoint](PromptWorker& worker, std::string_view body, const StopCheck&) {
+        return endpoint == Endpoint::kLoadAdapter
+                   ? load_adapter(worker.model(), options_.adapter_folder, body)
+                   : unload_adapter(worker.model(), body);
+      },
+      &ApiService::adapters_changed);
+}
+
+void ApiService::adapters_changed(Call call, ApiResult<std::string> result) {
+  if (!result) return answer_error(std::move(call), result.error());
+  http::Response response;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = *std::move(result);
+  answer(std::move(call), std::move(response));
+}
+
+void ApiService::text_ready(Call call, Text result) {
+  if (!result) return answer_error(std::move(call), result.error());
+  note_ignored(*call.exchange, result->ignored_fields);
+  answer_json(std::move(call), 200, std::move(result->json));
+}
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+// BodyFields: the fields that a reader of a body asks for, with their types, so that the document
+// of the API lists what the reader reads. A recording reader gets an empty object and fails
+// nothing. Plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/ignored_fields.h"
+
+namespace sluice {
+
+enum class BodyFieldType : std::uint8_t {
+  kAny,  // of several types
+  kInteger,
+  kNumber,
+  kBoolean,
+  kString,
+  kArray,
+  kTokenIds,
+  kObject,
+};
+
+struct BodyField {
+  std::string name;
+  BodyFieldType type = BodyFieldType::kAny;
+  std::int64_t min = 0;  // kInteger
+  std::int64_t max = 0;
+  bool required = false;
+};
+
+struct BodyFields {
+  std::vector<BodyField> fields;
+
+  // A field that is read twice keeps its first type.
+  void add(std::string_view name, BodyFieldType type, std::int64_t min = 0, std::int64_t max = 0);
+  void require(std::string_view name);
+};
+
+// How a body is read.
+struct BodyReading {
+  // NOLINTNEXTLINE(google-explicit-constructor): most callers say only what becomes of unknown ones
+  BodyReading(UnknownFields unknown_fields) : unknown(unknown_fields) {}
+  // Records the fields of a body. REQUIRES: the body is {}.
+  explicit BodyReading(BodyFields& recorded) : unknown(UnknownFields::kIgnore), fields(&recorded) {}
+
+  UnknownFields unknown;
+  BodyFields* fields = nullptr;
+};
+
+}  // namespace sluice

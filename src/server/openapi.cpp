@@ -1,0 +1,193 @@
+#include "server/openapi.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cctype>
+
+#include "base/json.h"
+#include "server/adapter_calls.h"
+#include "server/body_fields.h"
+#include "server/generation_call.h"
+#include "server/routes.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The parts that no route changes. An answer may have more members than a client needs to know.
+constexpr std::string_view kFrame = R"({
+  "openapi": "3.1.0",
+  "info": {"title": "Sluice"},
+  "paths": {},
+  "components": {
+    "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+    "schemas": {
+      "Error": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+          "error": {
+            "type": "object",
+            "required": ["message"],
+            "properties": {"message": {"type": "string"}}
+          }
+        }
+      }
+    },
+    "responses": {
+      "Error": {
+        "description": "The error, with its cause",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+      }
+    }
+  }
+})";
+
+std::string_view content_type_of(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kPage: return "text/html";
+    case Endpoint::kMetrics: return "text/plain";
+    default: return "application/json";
+  }
+}
+
+bool may_stream(Endpoint endpoint) {
+  return endpoint == Endpoint::kChat || endpoint == Endpoint::kCompletion ||
+         endpoint == Endpoint::kResponses || endpoint == Endpoint::kMessages;
+}
+
+ordered_json schema_of(std::string_view type) {
+  ordered_json content;
+  content["schema"]["type"] = type;
+  return content;
+}
+
+ordered_json answers_of(const Route& route) {
+  const std::string_view type = content_type_of(route.endpoint);
+  ordered_json answer;
+  answer["description"] = "The answer";
+  answer["content"][std::string(type)] =
+      schema_of(type == "application/json" ? "object" : "string");
+  if (may_stream(route.endpoint)) answer["content"]["text/event-stream"] = schema_of("string");
+  ordered_json answers;
+  answers["200"] = std::move(answer);
+  // /health and /ready answer 503 with their state instead of an error.
+  if (route.needs_key) answers["default"]["$ref"] = "#/components/responses/Error";
+  return answers;
+}
+
+// A null field counts as not given.
+ordered_json type_or_null(std::string_view type) {
+  ordered_json schema;
+  schema["type"] = {type, "null"};
+  return schema;
+}
+
+ordered_json schema_of(const BodyField& field) {
+  ordered_json schema = ordered_json::object();
+  switch (field.type) {
+    case BodyFieldType::kAny: return schema;
+    case BodyFieldType::kInteger:
+      schema = type_or_null("integer");
+      schema["minimum"] = field.min;
+      schema["maximum"] = field.max;
+      break;
+    case BodyFieldType::kNumber: schema = type_or_null("number"); break;
+    case BodyFieldType::kBoolean: schema = type_or_null("boolean"); break;
+    case BodyFieldType::kString: schema = type_or_null("string"); break;
+    case BodyFieldType::kArray: schema = type_or_null("array"); break;
+    case BodyFieldType::kTokenIds:
+      schema = type_or_null("array");
+      schema["items"]["type"] = "integer";
+      break;
+    case BodyFieldType::kObject: schema = type_or_null("object"); break;
+  }
+  if (field.required) schema["type"] = schema["type"][0];
+  return schema;
+}
+
+// The readers of bodies say what they read.
+BodyFields fields_of(Endpoint endpoint) {
+  BodyFields fields;
+  const BodyReading reading(fields);
+  constexpr std::string_view kNothing = "{}";
+  switch (endpoint) {
+    case Endpoint::kChat: static_cast<void>(parse_chat_call(kNothing, reading)); break;
+    case Endpoint::kCompletion: static_cast<void>(parse_completion_call(kNothing, reading)); break;
+    case Endpoint::kResponses: static_cast<void>(parse_responses_call(kNothing, reading)); break;
+    case Endpoint::kMessages: static_cast<void>(parse_messages_call(kNothing, reading)); break;
+    case Endpoint::kCountTokens:
+      static_cast<void>(parse_messages_call(kNothing, reading, MessagesUse::kCount));
+      break;
+    case Endpoint::kEmbeddings:
+      static_cast<void>(parse_embedding_call(kNothing, EmbeddingUse::kVectors, reading));
+      break;
+    case Endpoint::kScore:
+      static_cast<void>(parse_embedding_call(kNothing, EmbeddingUse::kScore, reading));
+      break;
+    case Endpoint::kRerank:
+      static_cast<void>(parse_embedding_call(kNothing, EmbeddingUse::kRerank, reading));
+      break;
+    case Endpoint::kTokenize: static_cast<void>(parse_tokenize_call(kNothing, reading)); break;
+    case Endpoint::kDetokenize: static_cast<void>(parse_detokenize_call(kNothing, reading)); break;
+    case Endpoint::kLoadAdapter: record_adapter_fields(true, fields); break;
+    case Endpoint::kUnloadAdapter: record_adapter_fields(false, fields); break;
+    default: break;
+  }
+  return fields;
+}
+
+ordered_json body_of(Endpoint endpoint) {
+  ordered_json content = schema_of("object");
+  ordered_json& schema = content["schema"];
+  schema["properties"] = ordered_json::object();
+  for (const BodyField& field : fields_of(endpoint).fields) {
+    schema["properties"][field.name] = schema_of(field);
+    if (field.required) schema["required"].push_back(field.name);
+  }
+  return content;
+}
+
+ordered_json operation_of(const Route& route) {
+  ordered_json operation;
+  operation["summary"] = route.summary;
+  if (route.needs_key) {
+    ordered_json keyless = ordered_json::object();  // a server without keys
+    ordered_json with_key;
+    with_key["key"] = ordered_json::array();
+    operation["security"].push_back(std::move(with_key));
+    operation["security"].push_back(std::move(keyless));
+  }
+  if (route.endpoint == Endpoint::kModel) {
+    ordered_json id;
+    id["name"] = "id";
+    id["in"] = "path";
+    id["required"] = true;
+    id["schema"]["type"] = "string";
+    operation["parameters"].push_back(std::move(id));
+  }
+  if (route.method == "POST") {
+    operation["requestBody"]["required"] = true;
+    operation["requestBody"]["content"]["application/json"] = body_of(route.endpoint);
+  }
+  operation["responses"] = answers_of(route);
+  return operation;
+}
+
+}  // namespace
+
+std::string openapi_json(std::string_view version) {
+  ordered_json document = parse_ordered_json(kFrame);
+  document["info"]["version"] = version;
+  for (const Route& route : all_routes()) {
+    std::string path(route.path);
+    if (route.endpoint == Endpoint::kModel) path += "{id}";
+    std::string method(route.method);
+    for (char& c : method) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    document["paths"][path][method] = operation_of(route);
+  }
+  return dump_json(document);
+}
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+#include "server/openapi.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "server/routes.h"
+
+namespace sluice {
+namespace {
+
+TEST(OpenApi, HasEveryRouteWithWhatItNeeds) {
+  const nlohmann::json document = parse_json(openapi_json("1.2"));
+  ASSERT_FALSE(document.is_discarded());
+  EXPECT_EQ(document["openapi"], "3.1.0");
+  EXPECT_EQ(document["info"]["version"], "1.2");
+  EXPECT_EQ(document["paths"].size(), all_routes().size());
+  for (const Route& route : all_routes()) {
+    std::string path(route.path);
+    if (path == "/v1/models/") path += "{id}";
+    const char* method = route.method == "GET" ? "get" : "post";
+    ASSERT_TRUE(document["paths"][path].contains(method)) << path;
+    const nlohmann::json& operation = document["paths"][path][method];
+    EXPECT_FALSE(operation["summary"].get<std::string>().empty()) << path;
+    EXPECT_EQ(operation.contains("security"), route.needs_key) << path;
+    EXPECT_EQ(operation.contains("requestBody"), route.method == "POST") << path;
+    EXPECT_TRUE(operation["responses"].contains("200")) << path;
+  }
+}
+
+TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {
+  const nlohmann::json document = parse_json(openapi_json("1.2"));
+  const auto schema_of = [&](const char* path) {
+    return document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+  };
+  const nlohmann::json chat = schema_of("/v1/chat/completions");
+  EXPECT_EQ(chat["required"], nlohmann::json::parse(R"(["model", "messages"])"));
+  EXPECT_EQ(chat["properties"]["model"]["type"], "string");
+  EXPECT_EQ(chat["properties"]["temperature"]["type"],
+            nlohmann::json::parse(R"(["number", "null"])"));
+  EXPECT_EQ(chat["properties"]["n"]["minimum"], 1);
+  EXPECT_EQ(chat["properties"]["top_logprobs"]["maximum"], 20);
+  EXPECT_EQ(chat["properties"]["stop"], nlohmann::json::object());  // a string or an array
+  EXPECT_EQ(chat["properties"]["stop_token_ids"]["items"]["type"], "integer");
+  const std::vector<std::pair<const char*, const char*>> required = {
+      {"/v1/completions", R"(["model", "prompt"])"},
+      {"/v1/embeddings", R"(["model", "input"])"},
+      {"/v1/rerank", R"(["model", "query", "documents"])"},
+      {"/v1/responses", R"(["model", "input"])"},
+      {"/v1/messages", R"(["model", "messages", "max_tokens"])"},
+      {"/v1/messages/count_tokens", R"(["model", "messages"])"},
+      {"/detokenize", R"(["tokens"])"},
+      {"/v1/load_lora_adapter", R"(["lora_name", "lora_path"])"},
+  };
+  for (const auto& [path, names] : required) {
+    nlohmann::json got = schema_of(path)["required"];
+    nlohmann::json wanted = nlohmann::json::parse(names);
+    std::sort(got.begin(), got.end());
+    std::sort(wanted.begin(), wanted.end());
+    EXPECT_EQ(got, wanted) << path;
+  }
+  EXPECT_EQ(schema_of("/v1/score")["required"], nlohmann::json::parse(R"(["model"])"));
+}
+
+TEST(OpenApi, StreamsAndTheIdOfAModelAreInIt) {
+  const nlohmann::json document = parse_json(openapi_json("1.2"));
+  const nlohmann::json& chat = document["paths"]["/v1/chat/completions"]["post"];
+  EXPECT_TRUE(chat["responses"]["200"]["content"].contains("text/event-stream"));
+  EXPECT_EQ(document["paths"]["/v1/models/{id}"]["get"]["parameters"][0]["name"], "id");
+  EXPECT_TRUE(document["paths"]["/openapi.json"].contains("get"));
+}
+
+}  // namespace
+}  // namespace sluice
