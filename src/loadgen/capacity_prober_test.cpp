@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "loadgen/test_openai_server.h"
 
 namespace sluice {
@@ -63,7 +64,7 @@ TEST(CapacityProber, TheDelayComesFromTheServersHistogram) {
   const auto bodies = server.bodies();
   EXPECT_EQ(std::set<std::string>(bodies.begin(), bodies.end()).size(), 60U);
   ASSERT_EQ(prober.outcomes().size(), 2U);
-  const auto json = nlohmann::json::parse(prober.outcomes()[0].json);
+  const auto json = parse_json(prober.outcomes()[0].json);
   EXPECT_EQ(json["completed"], 40);
   EXPECT_EQ(json["request_rate"], 400);
 }

@@ -75,6 +75,9 @@ class OfflineRun {
       request.sampling.temperature = static_cast<float>(options_.temperature);
       request.sampling.seed = options_.seed + next_;
       request.sampling.ignore_eos = true;
+      if (!options_.adapters.empty()) {
+        request.adapter = options_.adapters[next_ % options_.adapters.size()];
+      }
       RequestRecord& record = live_[request.id];
       record.arrival = record.sent = batch_start_;
       record.prompt_tokens = wanted.prompt_tokens;

@@ -22,6 +22,9 @@ struct OfflineOptions {
   std::int64_t batch_size =
       0;  // requests; a batch starts when the previous one has ended; 0: one batch
   std::int64_t max_waiting = 64;  // requests in the engine's queue: prompts are made as needed
+  // Indices that requests name in turn (-1: the base model); empty: all use the base model. The
+  // caller keeps the adapters alive.
+  std::vector<std::int32_t> adapters;
   double temperature = 0;
   std::uint64_t seed = 0;
   std::int64_t first_number = 0;  // of the first request's prompt

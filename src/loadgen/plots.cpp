@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -15,7 +16,7 @@ constexpr double kShortestBin = 0.25;  // seconds
 
 template <class... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+  append_format(out, format, std::forward<Args>(args)...);
 }
 
 // The time bins of a run.

@@ -1,8 +1,9 @@
 #include "loadgen/request_writer.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace sluice {
@@ -18,7 +19,7 @@ http::ClientRequest RequestWriter::write(const WorkloadRequest& request, std::in
   http::ClientRequest out;
   out.method = "POST";
   out.path = endpoint_path(form_.endpoint);
-  out.body = "{\"model\":" + nlohmann::json(form_.model).dump();
+  out.body = "{\"model\":" + dump_json(nlohmann::json(form_.model));
   if (form_.endpoint == LoadEndpoint::kChat) {
     prompts_.make_text(request, number, text_);
     // Words and blanks: nothing to escape.
@@ -26,7 +27,7 @@ http::ClientRequest RequestWriter::write(const WorkloadRequest& request, std::in
   } else {
     prompts_.make_ids(request, number, ids_);
     out.body += ",\"prompt\":[";
-    for (const TokenId id : ids_) fmt::format_to(std::back_inserter(out.body), "{},", id);
+    for (const TokenId id : ids_) append_format(out.body, "{},", id);
     out.body.back() = ']';
   }
   out.body +=

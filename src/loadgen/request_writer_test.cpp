@@ -1,4 +1,5 @@
 #include "loadgen/request_writer.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ TEST(RequestWriter, ACompletionHasIdsAndAsksForUsage) {
   const http::ClientRequest request = writer.write({Duration(0), 4, 9, {}}, 0);
   EXPECT_EQ(request.method, "POST");
   EXPECT_EQ(request.path, "/v1/completions");
-  const json body = json::parse(request.body);
+  const json body = parse_json(request.body);
   EXPECT_EQ(body["model"], "a\"b");
   EXPECT_EQ(body["prompt"].size(), 4U);
   for (const json& id : body["prompt"]) EXPECT_TRUE(id >= 5 && id <= 7);
@@ -30,7 +31,7 @@ TEST(RequestWriter, AChatHasWordsAndNothingThatOpenAiDoesNotKnow) {
   RequestWriter writer({LoadEndpoint::kChat, "m", 0, false}, PromptMaker({}, 1));
   const http::ClientRequest request = writer.write({Duration(0), 3, 9, {}}, 0);
   EXPECT_EQ(request.path, "/v1/chat/completions");
-  const json body = json::parse(request.body);
+  const json body = parse_json(request.body);
   EXPECT_EQ(body["messages"][0]["role"], "user");
   EXPECT_FALSE(body["messages"][0]["content"].get<std::string>().empty());
   EXPECT_EQ(body.size(), 6U);

@@ -1,14 +1,15 @@
 #include "loadgen/server_facts.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
+#include "base/json.h"
 #include "base/json_depth.h"
+#include "base/text.h"
 #include "http/fetch.h"
 #include "loadgen/prompt_maker.h"
 #include "loadgen/stream_chunk.h"
@@ -37,7 +38,7 @@ Result<json> ask_json(const http::HttpClientOptions& options, const http::Client
   if (answer.status != 200) return refused(request, answer);
   json object;
   if (!json_deeper_than(answer.body, kMaxJsonDepth)) {
-    object = json::parse(answer.body, nullptr, false);
+    object = parse_json(answer.body);
   }
   if (!object.is_object()) {
     return unavailable(
@@ -99,7 +100,7 @@ Result<ServerFacts> ask_models(const http::HttpClientOptions& options, const std
   }
   if (names.empty()) return unavailable("GET /v1/models: the server lists no model");
   if (facts.model.empty()) {
-    return not_found(fmt::format("--model '{}': the server has {}", model, fmt::join(names, ", ")));
+    return not_found(fmt::format("--model '{}': the server has {}", model, join(names, ", ")));
   }
   return facts;
 }
@@ -110,7 +111,7 @@ Result<std::vector<TokenId>> ask_token_ids(const http::HttpClientOptions& option
       "; give --vocab-size N (config.json of the model has it), or use --endpoint "
       "/v1/chat/completions, whose prompts are text";
   const json body = {{"model", model}, {"prompt", sample_text()}, {"add_special_tokens", false}};
-  auto object = ask_json(options, {"POST", "/tokenize", body.dump()});
+  auto object = ask_json(options, {"POST", "/tokenize", dump_json(body)});
   if (!object) {
     Error error = std::move(object).error();
     error.message += kAdvice;

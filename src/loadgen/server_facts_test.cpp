@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "base/text.h"
 #include "loadgen/test_openai_server.h"
 
 namespace sluice {
@@ -81,7 +81,7 @@ TEST(ServerFacts, PromptsAreMadeOfWhatTokenizeGives) {
   EXPECT_THAT(ask_token_ids(options, "m").error().message, HasSubstr("2 different tokens"));
   std::vector<int> tokens;
   for (int i = 0; i < 40; ++i) tokens.push_back(100 - i % 20);
-  server.tokenize.body = fmt::format("{{\"tokens\":[{}]}}", fmt::join(tokens, ","));
+  server.tokenize.body = fmt::format("{{\"tokens\":[{}]}}", join(tokens, ","));
   const auto ids = ask_token_ids(options, "m");
   ASSERT_TRUE(ids.has_value());
   EXPECT_EQ(ids->size(), 20U);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <iterator>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -48,7 +48,7 @@ void append_metric_value(double value, std::string& out) {
   } else if (std::isinf(value)) {
     out += value > 0 ? "+Inf" : "-Inf";
   } else {
-    fmt::format_to(std::back_inserter(out), "{}", value);
+    append_format(out, "{}", value);
   }
 }
 

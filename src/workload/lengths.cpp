@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "workload/csv.h"
 #include "workload/quote_field.h"
 #include "workload/seed.h"
@@ -121,7 +122,7 @@ Result<std::vector<RequestLengths>> read_length_csv(const std::string& path) {
   auto text = read_file(path, kMaxBytes);
   if (!text && text.error().code == ErrorCode::kNotFound) {
     return not_found(fmt::format("lengths {}: no such name ({}) and no such file",
-                                 quote_field(path), fmt::join(length_names(), ", ")));
+                                 quote_field(path), join(length_names(), ", ")));
   }
   if (!text) return std::move(text).error();
   ASSIGN_OR_RETURN(CsvReader csv, CsvReader::open(*text, path));

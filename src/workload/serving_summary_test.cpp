@@ -1,4 +1,5 @@
 #include "workload/serving_summary.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -189,7 +190,7 @@ TEST(ServingRecorder, NothingAtAll) {
   EXPECT_EQ(summary.max_concurrent_requests, 0);
   EXPECT_EQ(summary.realised_rate, 0);
   EXPECT_EQ(summary.request_throughput(), 0);
-  const auto json = nlohmann::json::parse(summary_json(summary, {}, {}));
+  const auto json = parse_json(summary_json(summary, {}, {}));
   EXPECT_EQ(json["mean_ttft_ms"], 0);
 }
 
@@ -207,7 +208,7 @@ ServingSummary small_run() {
 
 std::vector<std::string> keys_of(const std::string& text) {
   std::vector<std::string> keys;
-  const auto json = nlohmann::ordered_json::parse(text);
+  const auto json = parse_ordered_json(text);
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   return keys;
 }
@@ -227,7 +228,7 @@ TEST(SummaryJson, KeysOfVllmAndThenOurs) {
                   "mean_scheduling_delay_ms", "median_scheduling_delay_ms",
                   "std_scheduling_delay_ms", "p99_scheduling_delay_ms",
                   "p99.9_scheduling_delay_ms"));
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_json(text);
   EXPECT_EQ(json["duration"], 2.0);
   EXPECT_EQ(json["request_goodput"], 0.5);
   EXPECT_EQ(json["p99_itl_ms"], 50.0);
@@ -239,16 +240,16 @@ TEST(SummaryJson, WithoutGoodputAndDelaysThereIsNoFigureOfThem) {
   recorder.add_request(answered(2));
   const ServingSummary summary = recorder.finish(seconds(1));
   EXPECT_EQ(summary.good, 0);
-  const auto json = nlohmann::json::parse(summary_json(summary, {50, 99}, {}));
+  const auto json = parse_json(summary_json(summary, {50, 99}, {}));
   EXPECT_TRUE(json["request_goodput"].is_null());
   EXPECT_FALSE(json.contains("mean_scheduling_delay_ms"));
   EXPECT_TRUE(json.contains("p50_ttft_ms"));
 }
 
 TEST(SummaryJson, ExtraKeysAreEscapedAndTheirValuesKept) {
-  const auto json = nlohmann::json::parse(
+  const auto json = parse_json(
       summary_json(small_run(), {}, {{"a \"b\"\n", "[1,2]"}, {"label", R"({"x":null})"}}));
-  EXPECT_EQ(json["a \"b\"\n"], nlohmann::json::parse("[1,2]"));
+  EXPECT_EQ(json["a \"b\"\n"], parse_json("[1,2]"));
   EXPECT_TRUE(json["label"]["x"].is_null());
 }
 

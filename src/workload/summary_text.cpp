@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "workload/serving_summary.h"
 
 namespace sluice {
@@ -72,7 +73,7 @@ class Table {
  private:
   template <class T>
   void add(fmt::format_string<std::string_view&, T&> format, std::string_view name, T value) {
-    fmt::format_to(std::back_inserter(text_), format, name, value);
+    append_format(text_, format, name, value);
   }
   std::string text_;
 };
@@ -103,10 +104,10 @@ std::string summary_json(const ServingSummary& summary, const std::vector<double
   json["realised_request_rate"] = summary.realised_rate;
   if (figures.back().key == "scheduling_delay") add_latencies(figures.back(), shown, json);
 
-  const std::string ours = json.dump();
+  const std::string ours = dump_json(json);
   std::string text = "{";
   // Values of `extra` are JSON already and may be large (lists of every request): not parsed again.
-  for (const auto& [key, value] : extra) text += Json(key).dump() + ":" + value + ",";
+  for (const auto& [key, value] : extra) text += dump_json(Json(key)) + ":" + value + ",";
   return text.append(ours, 1);
 }
 
