@@ -8,6 +8,7 @@
 
 #include "apps/bench_progress.h"
 #include "apps/exit_code.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "loadgen/capacity_prober.h"
 #include "loadgen/report.h"
@@ -89,10 +90,10 @@ std::string result_json(const BenchArguments& arguments, const CapacityProber& p
   if (result.failing_rate > 0) json["failing_request_rate"] = result.failing_rate;
   for (const auto& outcome : outcomes) {
     nlohmann::ordered_json probe = {{"met", outcome.point.met}};
-    probe.update(nlohmann::ordered_json::parse(outcome.json));
+    probe.update(parse_ordered_json(outcome.json));
     json["probes"].push_back(std::move(probe));
   }
-  return json.dump();
+  return dump_json(json);
 }
 
 Status report_probes(const BenchArguments& arguments, const BenchPlan& plan,

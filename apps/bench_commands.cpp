@@ -1,13 +1,13 @@
 #include "apps/bench_commands.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <string_view>
 
 #include "apps/engine_flags.h"
+#include "base/text.h"
 #include "workload/lengths.h"
 
 namespace sluice {
@@ -73,7 +73,7 @@ void add_workload_options(CLI::App& command, BenchArguments& a) {
   command
       .add_option(
           "--lengths", a.lengths,
-          fmt::format("{} or a csv file (default fixed:1024,128)", fmt::join(length_names(), ", ")))
+          fmt::format("{} or a csv file (default fixed:1024,128)", join(length_names(), ", ")))
       ->group(group);
   command
       .add_option("--random-input-len,--input-len", a.input_len,
@@ -211,7 +211,7 @@ void add_capacity_options(CLI::App& command, BenchArguments& a) {
 CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
   CLI::App* command = bench.add_subcommand("offline", "An engine without a server");
   const std::string group = "Request options";
-  command->add_option("MODEL", a.model, "checkpoint directory")->required();
+  command->add_option("MODEL", a.model, "checkpoint directory or GGUF file")->required();
   add_workload_options(*command, a.bench);
   command
       ->add_option("--batch-size", a.batch_size,
@@ -223,6 +223,11 @@ CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
                    "short requests before, not counted (as many as run at once)")
       ->group(group)
       ->check(CLI::Range(0, 100'000));
+  command
+      ->add_option("--model-name", a.model_names,
+                   "an adapter, or base, for each request in turn: one,two,base (base)")
+      ->group(group)
+      ->delimiter(',');
   add_common_outputs(*command, a.bench);
   command->add_option("--output-json", a.output_json, "write the JSON object to this file as well")
       ->group("Output options");

@@ -15,6 +15,7 @@
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "loadgen/offline_run.h"
 #include "loadgen/warm_up.h"
@@ -81,6 +82,22 @@ Status warm_up_engine(Engine& engine, const OfflineArguments& arguments,
   return {};
 }
 
+// The indices of --model-name.
+Result<std::vector<std::int32_t>> find_adapters(const std::vector<std::string>& names,
+                                                const LoadedModel& loaded) {
+  std::vector<std::int32_t> indices;
+  for (const std::string& name : names) {
+    const auto adapter =
+        name == "base" || loaded.adapters == nullptr ? nullptr : loaded.adapters->find(name);
+    if (adapter == nullptr && name != "base") {
+      return invalid_argument(
+          fmt::format("--model-name {}: no --adapter {}=DIRECTORY is given", name, name));
+    }
+    indices.push_back(adapter == nullptr ? -1 : adapter->content->index);
+  }
+  return indices;
+}
+
 ordered_json startup_json(const StartupTimeline& timeline) {
   ordered_json spans = ordered_json::array();
   for (const StartupSpan& span : timeline.spans()) {
@@ -95,9 +112,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(
     const OfflineArguments& arguments, const OfflineSettings& settings, const LoadedModel& model,
     const Device& device, const StartupTimeline& timeline, const Workload& workload,
     const OfflineResult& result) {
-  const auto text = [](const ordered_json& value) {
-    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  };
+  const auto text = [](const ordered_json& value) { return dump_json(value); };
   const bool dummy = settings.engine.load_format == LoadFormat::kDummy;
   ordered_json batch = nullptr;
   if (arguments.batch_size) batch = *arguments.batch_size;
@@ -133,8 +148,11 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   catch_interrupts();
   Workload& workload = settings.workload;
   shorten_to_context(workload, loaded.engine->limits().max_model_len);
+  ASSIGN_OR_RETURN(settings.run.adapters, find_adapters(arguments.model_names, loaded));
   const PromptMaker prompts(middle_ids(loaded.config.vocab_size), settings.run.seed);
   RETURN_IF_ERROR(warm_up_engine(*loaded.engine, arguments, settings, workload, prompts, clock));
+  // The measured requests use graphs and find all weights in memory.
+  if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
   timeline.mark("warm-up");
   fmt::print(stderr, "{}\n", timeline.line());
 
@@ -148,7 +166,6 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   const std::string json = offline_json(*result, settings.report);
   fmt::print("{}", arguments.bench.json ? json + "\n" : offline_text(*result, settings.report));
   std::fflush(stdout);
-  if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
   snapshot.collect();
   snapshot.settle();
   if (!arguments.output_json.empty()) RETURN_IF_ERROR(write_json(arguments.output_json, json));

@@ -17,6 +17,7 @@ struct OfflineArguments {
   BenchArguments bench;  // uses its requests and outputs
   std::optional<std::int32_t> batch_size;
   std::optional<std::int32_t> num_warmups;
+  std::vector<std::string> model_names;  // adapters, or "base", that requests use in turn
   std::string output_json;
   EngineOptionTexts engine;
 };

@@ -1,6 +1,5 @@
 #include "apps/bench_options.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "apps/option_values.h"
 #include "base/ascii.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "http/message_grammar.h"
 #include "http/open_files.h"
 
@@ -231,9 +231,7 @@ Result<BenchPlan> make_bench_plan(const BenchArguments& arguments) {
   return plan;
 }
 
-std::string timestamp_text() {
-  return fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
-}
+std::string timestamp_text() { return utc_text(unix_seconds(), "%Y%m%d-%H%M%S"); }
 
 Status write_bench_report(const std::string& folder, const ReportInput& input) {
   ASSIGN_OR_RETURN(const ReportFiles files, write_report(folder, input));

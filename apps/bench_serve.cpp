@@ -13,6 +13,7 @@
 #include "apps/bench_progress.h"
 #include "apps/exit_code.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "loadgen/report.h"
 #include "loadgen/warm_up.h"
@@ -32,9 +33,7 @@ std::string_view end_name(LoadEnd end) {
   return "";
 }
 
-std::string json_of(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+std::string json_of(const ordered_json& value) { return dump_json(value); }
 
 // The run's settings by vLLM's names, then our own.
 std::vector<std::pair<std::string, std::string>> facts_of(const BenchPlan& plan,

@@ -28,7 +28,7 @@ Request canary_request(const EngineLimits& limits, TimePoint now) {
   request.sampling.max_tokens = 1;
   request.sampling.temperature = 0;
   request.sampling.ignore_eos = true;
-  request.sampling.logprobs = std::min(kMaxLogprobs, limits.vocab_size - 1);
+  request.sampling.logprobs = 1;  // so that every device's row goes through the host
   return request;
 }
 
@@ -43,22 +43,36 @@ Result<SnapshotKey> canary_key(const WarmFacts& facts, const Snapshot& snapshot)
 
 }  // namespace
 
-Result<Hash128> canary_checksum(Engine& engine, const Clock& clock) {
-  CHECK(!engine.has_work());
+namespace {
+
+Status run_canary(Engine& engine, const Clock& clock) {
   RETURN_IF_ERROR(engine.add_request(canary_request(engine.limits(), clock.now())));
-  ContentHasher hasher;
   while (engine.has_work()) {
     ASSIGN_OR_RETURN(const auto outputs, engine.step());
     for (const ChoiceOutput& output : outputs) {
       if (is_failure(output.finish_reason)) return internal_error("the canary's step failed");
-      hasher.update(std::as_bytes(output.tokens));
-      hasher.update(std::as_bytes(output.logprobs));
     }
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Hash128> canary_checksum(Engine& engine, LogitsTap& logits, const Clock& clock) {
+  CHECK(!engine.has_work());
+  ContentHasher hasher;
+  std::size_t rows = 0;
+  logits.watch_logits([&](std::span<const float> row) {
+    if (rows++ == 0) hasher.update(std::as_bytes(row));
+  });
+  const Status ran = run_canary(engine, clock);
+  logits.watch_logits({});
+  RETURN_IF_ERROR(ran);
+  CHECK(rows > 0);  // a request with log-probabilities has its rows on the host
   return hasher.digest();
 }
 
-Status check_canary(Engine& engine, const Clock& clock, const WarmFacts& facts,
+Status check_canary(Engine& engine, LogitsTap& logits, const Clock& clock, const WarmFacts& facts,
                     Snapshot& snapshot) {
   if (snapshot.mode() == SnapshotMode::kOff) return {};
   // A file of the user's that has none is not told of.
@@ -66,7 +80,7 @@ Status check_canary(Engine& engine, const Clock& clock, const WarmFacts& facts,
   if (snapshot.mode() == SnapshotMode::kFile && !has) return {};
   ASSIGN_OR_RETURN(SnapshotKey key, canary_key(facts, snapshot));
   const auto stored = snapshot.find(kCanarySection, key);
-  ASSIGN_OR_RETURN(const Hash128 checksum, canary_checksum(engine, clock));
+  ASSIGN_OR_RETURN(const Hash128 checksum, canary_checksum(engine, logits, clock));
   // Changed weights are the checkpoint's fault, and their checksum must not be kept.
   RETURN_IF_ERROR(engine.check_files());
   const auto bytes = std::as_bytes(std::span(&checksum, 1));

@@ -10,17 +10,18 @@
 #include "base/hash128.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/logits_tap.h"
 #include "snapshot/snapshot.h"
 
 namespace sluice {
 
-// The checksum of the input's last logits: the most likely tokens with their log-probabilities,
-// whose common sum takes in every logit. Takes one step, and leaves nothing in the prefix cache.
-// REQUIRES: the engine has no work.
-Result<Hash128> canary_checksum(Engine& engine, const Clock& clock);
+// The checksum of the logits behind the input, of the whole row. Takes one step, and leaves nothing
+// in the prefix cache. REQUIRES: the engine has no work; `logits` are those of its executor.
+Result<Hash128> canary_checksum(Engine& engine, LogitsTap& logits, const Clock& clock);
 
 // Compares the snapshot's checksum with this engine's, or offers it to a snapshot without one.
 // kInternal if they differ: answers are not to be trusted. The cache folder's file is then removed.
-Status check_canary(Engine& engine, const Clock& clock, const WarmFacts& facts, Snapshot& snapshot);
+Status check_canary(Engine& engine, LogitsTap& logits, const Clock& clock, const WarmFacts& facts,
+                    Snapshot& snapshot);
 
 }  // namespace sluice

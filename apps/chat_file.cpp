@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/json_depth.h"
+#include "base/utf8.h"
 #include "chat_template/chat_context.h"
 #include "front/chat_prompt.h"
 
@@ -30,7 +32,7 @@ Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) 
   if (json_deeper_than(chat_json, kMaxChatDepth)) {
     return invalid_argument(fmt::format("{}: nested deeper than {} levels", name, kMaxChatDepth));
   }
-  Json chat = Json::parse(chat_json, nullptr, /*allow_exceptions=*/false);
+  Json chat = parse_ordered_json(chat_json);
   if (chat.is_discarded()) return invalid_argument(fmt::format("{}: is not valid JSON", name));
   if (!chat.is_object()) {
     return invalid_argument(fmt::format("{}: must be a JSON object with messages", name));
@@ -39,8 +41,8 @@ Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) 
     return invalid_argument(fmt::format("{}: messages missing", name));
   }
   ChatTexts parts;
-  parts.messages = chat["messages"].dump();
-  if (chat.contains("tools") && !chat["tools"].is_null()) parts.tools = chat["tools"].dump();
+  parts.messages = dump_json(chat["messages"]);
+  if (chat.contains("tools") && !chat["tools"].is_null()) parts.tools = dump_json(chat["tools"]);
   if (chat.contains("add_generation_prompt")) {
     const Json& flag = chat["add_generation_prompt"];
     if (!flag.is_boolean()) {
@@ -49,7 +51,7 @@ Result<ChatTexts> split_chat(std::string_view chat_json, std::string_view name) 
     parts.add_generation_prompt = flag.get<bool>();
   }
   for (const char* key : {"messages", "tools", "add_generation_prompt"}) chat.erase(key);
-  if (!chat.empty()) parts.extra = chat.dump();
+  if (!chat.empty()) parts.extra = dump_json(chat);
   return parts;
 }
 
@@ -79,14 +81,11 @@ Result<ChatPrompt> chat_prompt_from_json(const ChatTemplates& templates, std::st
 
 Result<ChatPrompt> chat_prompt_for_message(const ChatTemplates& templates, std::string_view message,
                                            const Tokenizer& tokenizer) {
-  // dump() throws an exception for text that is not UTF-8.
-  Json messages = Json::array({{{"role", "user"}, {"content", std::string(message)}}});
-  ChatTexts parts;
-  try {
-    parts.messages = messages.dump();
-  } catch (const Json::exception&) {
+  if (utf8::find_invalid(message)) {
     return invalid_argument("--chat: the message is not valid UTF-8");
   }
+  ChatTexts parts;
+  parts.messages = dump_json(Json::array({{{"role", "user"}, {"content", std::string(message)}}}));
   parts.add_generation_prompt = true;
   return render(templates, parts, "--chat", tokenizer);
 }

@@ -1,7 +1,6 @@
 #include "apps/command_line.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,17 +10,19 @@
 #include <vector>
 
 #include "apps/bench_commands.h"
+#include "apps/config_file.h"
 #include "apps/engine_flags.h"
 #include "apps/exit_code.h"
 #include "apps/simulate_options.h"
 #include "apps/snapshot_commands.h"
 #include "base/nearest_name.h"
+#include "base/text.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 8> kCommands = {
-    "serve", "generate", "tokenize", "bench", "simulate", "profile", "snapshot", "doctor"};
+constexpr std::array<std::string_view, 9> kCommands = {
+    "serve", "generate", "tokenize", "bench", "simulate", "profile", "snapshot", "kv", "doctor"};
 constexpr std::array<std::string_view, 4> kNotBuilt = {"gateway", "agent", "coordinator", "place"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
@@ -57,8 +58,9 @@ void add_sampling_options(CLI::App& command, SamplingArguments& a) {
 
 void add_listen_options(CLI::App& command, ServeArguments& a) {
   const std::string group = "Server options";
-  command.add_option("--host", a.host, "address or name to listen on (default 127.0.0.1)")
-      ->group(group);
+  CLI::Option* host =
+      command.add_option("--host", a.host, "address or name to listen on (default 127.0.0.1)")
+          ->group(group);
   command
       .add_option("--allowed-host", a.allowed_hosts,
                   "another name by which clients may call the server; may be repeated")
@@ -69,7 +71,25 @@ void add_listen_options(CLI::App& command, ServeArguments& a) {
                   "a web origin whose pages may call the server; may be repeated")
       ->group(group)
       ->allow_extra_args(false);
-  command.add_option("--port", a.port, "0 = any free one (default 8000)")->group(group);
+  CLI::Option* port =
+      command.add_option("--port", a.port, "0 = any free one (default 8000)")->group(group);
+  command
+      .add_option("--uds", a.uds,
+                  "listen on this Unix-domain socket, which only this user can open, instead of a "
+                  "port")
+      ->group(group)
+      ->excludes(host)
+      ->excludes(port);
+  CLI::Option* certificate =
+      command
+          .add_option("--ssl-certfile", a.ssl_certfile,
+                      "PEM file of the server's certificate, with those that signed it: clients "
+                      "then call by https")
+          ->group(group);
+  command
+      .add_option("--ssl-keyfile", a.ssl_keyfile, "PEM file of its key (default: in the same file)")
+      ->group(group)
+      ->needs(certificate);
   command.add_option("--max-connections", a.max_connections, "one more gets 503 (default 4096)")
       ->group(group);
   command
@@ -89,12 +109,55 @@ void add_listen_options(CLI::App& command, ServeArguments& a) {
       ->group(group);
 }
 
-void add_model(CLI::App& command, std::string& model, std::string& revision) {
+void add_isolation_options(CLI::App& command, ServeArguments& a) {
+  const std::string group = "Server options";
   command
-      .add_option("MODEL", model,
-                  "checkpoint directory, or the name of a repository in the Hugging Face cache")
-      ->required();
+      .add_option(
+          "--isolation", a.isolation,
+          "none: one engine for all clients; process: each API key and adapter has an engine in "
+          "a sandboxed process of its own, on shared weights (default none)")
+      ->group(group);
+  command
+      .add_option("--sandbox", a.sandbox,
+                  "strict: no start unless this machine has every layer of the sandbox; "
+                  "best-effort: names the missing layers and goes on (default strict)")
+      ->group(group);
+  command
+      .add_option("--max-functions", a.max_functions,
+                  "processes at one time, one for each key and adapter that calls; a call that may "
+                  "replace none of them gets 429; each has the KV memory of --kv-cache-memory "
+                  "(default 8)")
+      ->group(group);
+  command
+      .add_option("--function-idle", a.function_idle,
+                  "seconds without a request after which a process ends (300)")
+      ->group(group);
+}
+
+CLI::Option* add_model(CLI::App& command, std::string& model, std::string& revision) {
+  CLI::Option* option = command.add_option(
+      "MODEL", model,
+      "checkpoint directory, GGUF file, or name of a repository in the Hugging Face cache");
   command.add_option("--revision", revision, "of the repository: branch, tag or commit (main)");
+  return option;
+}
+
+// How text goes into the model and comes out.
+void add_text_options(CLI::App& command, ServeArguments& arguments) {
+  const std::string group = "Server options";
+  command
+      .add_option("--chat-template", arguments.chat_template,
+                  "a Jinja file, used instead of the checkpoint's templates")
+      ->group(group);
+  command
+      .add_option("--tool-call-parser", arguments.parsers.tool_calls,
+                  "the format of the model's tool calls: auto (from the chat template), none, or "
+                  "a name such as hermes (auto)")
+      ->group(group);
+  command
+      .add_option("--reasoning-parser", arguments.parsers.reasoning,
+                  "the format of the model's reasoning, such as qwen3; none: it is text (none)")
+      ->group(group);
 }
 
 CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
@@ -102,12 +165,19 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   CLI::App* command = root.add_subcommand("serve", "The OpenAI-compatible server");
   add_model(*command, arguments.model, arguments.revision);
   command
+      ->add_option(
+          "--config", arguments.config,
+          "a YAML file of these options (model: ..., max-num-seqs: 64); those on the command "
+          "line win")
+      ->group(group);
+  command
       ->add_option("--served-model-name", arguments.served_model_name,
                    "as clients call it (default: the directory's or repository's name)")
       ->group(group);
   command
       ->add_option("--api-key-file", arguments.api_key_file,
-                   "lines of `NAME KEY [role=admin]` (default: no key is needed)")
+                   "lines of `NAME KEY [SETTING=VALUE ...]`, read again on SIGHUP (default: no key "
+                   "is needed)")
       ->group(group);
   command
       ->add_option("--api-key", arguments.api_key,
@@ -124,20 +194,17 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->add_option("--workers", arguments.workers,
                    "threads that parse, render and tokenize (default 2)")
       ->group(group);
+  command
+      ->add_option("--adapter-dir", arguments.adapter_dir,
+                   "a folder; admin keys may load adapters below it while the server runs")
+      ->group(group);
+  add_isolation_options(*command, arguments);
   add_warm_options(*command, arguments.warm);
   command
       ->add_flag("--verify", arguments.verify,
                  "compare the snapshot's canary before the server is ready, not when it is idle")
       ->group(group);
-  command
-      ->add_option("--tool-call-parser", arguments.parsers.tool_calls,
-                   "the format of the model's tool calls: auto (from the chat template), none, or "
-                   "a name such as hermes (auto)")
-      ->group(group);
-  command
-      ->add_option("--reasoning-parser", arguments.parsers.reasoning,
-                   "the format of the model's reasoning, such as qwen3; none: it is text (none)")
-      ->group(group);
+  add_text_options(*command, arguments);
   command
       ->add_flag("--strict-fields", arguments.strict_fields,
                  "refuse requests with fields that the server does not know (default: ignore them)")
@@ -158,12 +225,18 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
 
 CLI::App* add_generate(CLI::App& root, GenerateArguments& arguments) {
   CLI::App* command = root.add_subcommand("generate", "Continue one prompt, offline");
-  add_model(*command, arguments.model, arguments.revision);
+  add_model(*command, arguments.model, arguments.revision)->required();
   command->add_option("--prompt", arguments.prompt, "text; BOS is added as the tokenizer does");
   command->add_option("--prompt-ids", arguments.prompt_ids, "token ids as they are: 1,2,3");
   command->add_option("--chat", arguments.chat, "one user message, in the model's chat template");
-  command->add_option("--model-name", arguments.model_name, "adapter; not built yet");
+  command->add_option("--model-name", arguments.model_name,
+                      "one of the adapters (default: the base model)");
   command->add_flag("--json", arguments.json, "one JSON object on stdout, nothing else");
+  command->add_option("--json-schema", arguments.grammar.json_schema,
+                      "the output is valid for the JSON schema in this file");
+  command->add_option("--regex", arguments.grammar.regex, "the output matches this expression");
+  command->add_option("--grammar", arguments.grammar.grammar,
+                      "the output is a text of the GBNF grammar in this file");
   add_sampling_options(*command, arguments.sampling);
   add_engine_options(*command, arguments.engine);
   return command;
@@ -171,7 +244,8 @@ CLI::App* add_generate(CLI::App& root, GenerateArguments& arguments) {
 
 CLI::App* add_tokenize(CLI::App& root, TokenizeArguments& arguments) {
   CLI::App* command = root.add_subcommand("tokenize", "Text on stdin to token ids");
-  command->add_option("MODEL", arguments.model, "checkpoint directory, or a tokenizer.json")
+  command
+      ->add_option("MODEL", arguments.model, "checkpoint directory, GGUF file, or tokenizer.json")
       ->required();
   command->add_flag("--no-special", arguments.no_special, "add no BOS and no EOS");
   CLI::Option* jsonl =
@@ -190,7 +264,7 @@ CLI::App* add_profile(CLI::App& root, ProfileArguments& arguments) {
   const std::string group = "Profile options";
   CLI::App* command =
       root.add_subcommand("profile", "Measure what steps cost here; find token budgets");
-  command->add_option("MODEL", arguments.model, "checkpoint directory")->required();
+  command->add_option("MODEL", arguments.model, "checkpoint directory or GGUF file")->required();
   command->add_option("--output", arguments.output, "file (default: one in ~/.cache/sluice)")
       ->group(group);
   command->add_option("--report", arguments.report, "folder for a page with plots (gnuplot)")
@@ -215,12 +289,12 @@ std::optional<Error> refuse_command(std::string_view first) {
     return std::find(names.begin(), names.end(), first) != names.end();
   };
   if (is_in(kNotBuilt)) {
-    return unsupported(fmt::format("command {} is not built yet; there are {}", first,
-                                   fmt::join(kCommands, ", ")));
+    return unsupported(
+        fmt::format("command {} is not built yet; there are {}", first, join(kCommands, ", ")));
   }
   if (first.empty() || first.front() == '-' || is_in(kCommands)) return std::nullopt;
   return invalid_argument(fmt::format("there is no command '{}'; there are {} (see --help)", first,
-                                      fmt::join(kCommands, ", ")));
+                                      join(kCommands, ", ")));
 }
 
 std::string nearest_option(const CLI::App& command, std::string_view given) {
@@ -252,12 +326,58 @@ Error leftover(const CLI::App& root) {
                                         name));
   }
   return invalid_argument(
-      fmt::format("'{}' was not expected (see {} --help)", fmt::join(left, " "), name));
+      fmt::format("'{}' was not expected (see {} --help)", join(left, " "), name));
+}
+
+// The option of an entry; a file may name the positional MODEL too.
+Result<CLI::Option*> option_of(CLI::App& command, const ConfigEntry& entry) {
+  const bool is_model = entry.name == "model";
+  CLI::Option* option =
+      command.get_option_no_throw(is_model ? std::string("MODEL") : "--" + entry.name);
+  if (option != nullptr && entry.name != "config" && entry.name != "help") return option;
+  const std::string near = nearest_option(command, "--" + entry.name);
+  return invalid_argument(
+      fmt::format("{}: there is no option '{}'{}", entry.where, entry.name,
+                  near.empty() ? "" : "; did you mean '" + near.substr(2) + "'?"));
+}
+
+Status apply_entry(const ConfigEntry& entry, CLI::Option& option) {
+  const bool is_flag = option.get_items_expected_max() == 0;
+  const bool has_truth = entry.values.size() == 1 &&
+                         (entry.values.front() == "true" || entry.values.front() == "false");
+  if (is_flag && !has_truth) {
+    return invalid_argument(fmt::format("{}: {} must be true or false", entry.where, entry.name));
+  }
+  try {
+    for (const std::string& value : entry.values) {
+      // A flag's own name may mean false: --no-enable-prefix-caching.
+      option.add_result(is_flag ? option.get_flag_value(entry.name, value) : value);
+    }
+    option.run_callback();
+  } catch (const CLI::Error& error) {
+    return invalid_argument(fmt::format("{}: {}", entry.where, error.what()));
+  }
+  return {};
+}
+
+// The options of the file that the command line does not give.
+Status apply_config(const std::string& path, CLI::App& command) {
+  auto entries = read_config_file(path);
+  if (!entries) return with_context("--config", std::move(entries).error());
+  for (const ConfigEntry& entry : *entries) {
+    ASSIGN_OR_RETURN(CLI::Option * option, option_of(command, entry));
+    if (option->count() == 0) RETURN_IF_ERROR(apply_entry(entry, *option));
+  }
+  return {};
 }
 
 }  // namespace
 
 std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) {
+  if (argc > 1 && std::string_view(argv[1]) == "function") {  // for the program itself
+    line.command = Command::kFunction;
+    return std::nullopt;
+  }
   if (const auto error = refuse_command(argc > 1 ? argv[1] : "")) {
     return report_error(*error, kExitUsage);
   }
@@ -269,13 +389,14 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   app.name("sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.require_subcommand(1);
-  const CLI::App* serve = add_serve(app, line.serve);
+  CLI::App* serve = add_serve(app, line.serve);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
   const BenchCommands bench = add_bench(app, line.bench, line.offline);
   const CLI::App* simulate = add_simulate(app, line.simulate);
   const CLI::App* profile = add_profile(app, line.profile);
   const CLI::App* snapshot = add_snapshot(app, line.snapshot);
+  const CLI::App* kv = add_kv(app, line.kv);
   add_doctor(app, line.doctor);
   try {
     app.parse(argc, argv);
@@ -286,6 +407,13 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   } catch (const CLI::ParseError& error) {
     return report_error(invalid_argument(fmt::format("{} (see --help)", error.what())), kExitUsage);
   }
+  if (serve->parsed() && !line.serve.config.empty()) {
+    const Status applied = apply_config(line.serve.config, *serve);
+    if (!applied) return report_error(applied.error(), kExitUsage);
+  }
+  if (serve->parsed() && line.serve.model.empty()) {
+    return report_error(invalid_argument("MODEL is required (see --help)"), kExitUsage);
+  }
   line.command = serve->parsed()            ? Command::kServe
                  : generate->parsed()       ? Command::kGenerate
                  : tokenize->parsed()       ? Command::kTokenize
@@ -295,6 +423,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : bench.offline->parsed()  ? Command::kBenchOffline
                  : simulate->parsed()       ? Command::kSimulate
                  : snapshot->parsed()       ? Command::kSnapshot
+                 : kv->parsed()             ? Command::kKv
                                             : Command::kDoctor;
   return std::nullopt;
 }

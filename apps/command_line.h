@@ -9,6 +9,7 @@
 #include "apps/bench_options.h"
 #include "apps/doctor.h"
 #include "apps/generate.h"
+#include "apps/kv_command.h"
 #include "apps/profile.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
@@ -27,7 +28,9 @@ enum class Command : std::uint8_t {
   kBenchOffline,
   kSimulate,
   kSnapshot,
+  kKv,
   kDoctor,
+  kFunction,
 };
 
 struct CommandLine {
@@ -40,6 +43,7 @@ struct CommandLine {
   SimulateArguments simulate;
   ProfileArguments profile;
   SnapshotArguments snapshot;
+  KvArguments kv;
   DoctorArguments doctor;
 };
 

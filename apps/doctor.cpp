@@ -6,6 +6,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/machine_checks.h"
+#include "base/json.h"
 
 namespace sluice {
 namespace {
@@ -18,7 +19,7 @@ void print_json(const std::vector<MachineCheck>& checks, bool usable) {
                                 {"found", check.found},
                                 {"advice", check.advice}});
   }
-  fmt::print("{}\n", object.dump());
+  fmt::print("{}\n", dump_json(object));
 }
 
 void print_text(const std::vector<MachineCheck>& checks) {

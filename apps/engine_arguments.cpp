@@ -6,21 +6,14 @@
 #include <limits>
 #include <utility>
 
+#include "adapter/adapter_store.h"
+#include "apps/kv_disk.h"
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
-
-// Not built: each is named with what works instead.
-Status refuse_unbuilt(const EngineOptionTexts& texts) {
-  if (!texts.adapters.empty()) {
-    return unsupported(
-        fmt::format("--adapter {} is refused: adapters are not built yet", texts.adapters.front()));
-  }
-  return {};
-}
 
 Status parse_device(const std::string& text, EngineOptions& options) {
   if (text.empty() || text == "cpu") return {};
@@ -47,17 +40,14 @@ std::string_view short_dtype(std::string_view text) {
 Status parse_dtype(std::string_view given, EngineOptions& options) {
   const std::string_view text = short_dtype(given);
   if (text.empty() || text == "auto") return {};
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4}) {
     if (text != dtype_name(dtype)) continue;
     options.dtype = dtype;
     return {};
   }
-  if (text == "int8" || text == "int4") {
-    return unsupported(
-        fmt::format("--dtype {} is not built yet; use auto, bf16, f16, f32 or fp8", text));
-  }
   return invalid_argument(
-      fmt::format("--dtype must be auto, bf16, f16, f32 or fp8, got '{}'", text));
+      fmt::format("--dtype must be auto, bf16, f16, f32, fp8, int8 or int4, got '{}'", text));
 }
 
 Status parse_load_format(const std::string& text, EngineOptions& options) {
@@ -102,13 +92,13 @@ Result<Duration> parse_idle_release(const std::string& text) {
       text));
 }
 
-Status parse_plans_by_time(const EngineOptions& options) {
+Status parse_plans_by_time(std::string_view budget, const EngineOptions& options) {
   ASSIGN_OR_RETURN(const auto policy, make_policy(options.scheduler));
   if (policy->plans_by_time()) return {};
   return invalid_argument(fmt::format(
-      "--token-budget time does not go with --scheduler {}, which does not plan chunks behind all "
+      "--token-budget {} does not go with --scheduler {}, which does not plan chunks behind all "
       "decodes; use stall-free or vtc, or --token-budget auto",
-      options.scheduler));
+      budget, options.scheduler));
 }
 
 // A number, `auto` or `time`; a goal alone means auto. REQUIRES: the scheduler is known.
@@ -123,7 +113,11 @@ Status parse_budget(const EngineOptionTexts& texts, EngineOptions& options) {
   }
   if (text == "time") {
     options.budget_mode = BudgetMode::kTime;
-    return parse_plans_by_time(options);
+    return parse_plans_by_time("time", options);
+  }
+  if (text == "follow" && !options.tbt_slo) {
+    options.budget_mode = BudgetMode::kFollow;
+    return parse_plans_by_time("follow", options);
   }
   if (options.tbt_slo) {
     return invalid_argument(fmt::format(
@@ -135,8 +129,8 @@ Status parse_budget(const EngineOptionTexts& texts, EngineOptions& options) {
   auto parsed = parse_integer("--token-budget", text, 1, 1 << 16);
   if (!parsed) {
     return invalid_argument(fmt::format(
-        "--token-budget must be auto, time or a whole number between 1 and {}, got '{}'", 1 << 16,
-        text));
+        "--token-budget must be follow, auto, time or a whole number between 1 and {}, got '{}'",
+        1 << 16, text));
   }
   options.token_budget = static_cast<std::int32_t>(*parsed);
   return {};
@@ -152,17 +146,44 @@ Status parse_optional(std::string_view option, const std::string& text, std::int
   return {};
 }
 
+Status parse_restore(const std::string& text, SnapshotChoice& choice) {
+  if (text.empty()) return {};
+  if (choice.mode == SnapshotMode::kOff) {
+    return invalid_argument(
+        "--restore says how graphs of a snapshot are placed; leave it out with --snapshot off");
+  }
+  if (text == "layout") {
+    choice.restore = RestoreMode::kLayout;
+  } else if (text == "relocate") {
+    choice.restore = RestoreMode::kRelocate;
+  } else {
+    return invalid_argument(fmt::format("--restore must be layout or relocate, got '{}'", text));
+  }
+  return {};
+}
+
+Status parse_adapters(const EngineOptionTexts& texts, AdapterSettings& settings) {
+  for (const std::string& text : texts.adapters) {
+    ASSIGN_OR_RETURN(auto named, parse_adapter_option(text));
+    settings.sources.push_back({std::move(named.first), std::move(named.second)});
+  }
+  RETURN_IF_ERROR(
+      parse_optional("--adapter-slots,--max-loras", texts.adapter_slots, 1, 4096, settings.slots));
+  return parse_optional("--max-lora-rank", texts.max_lora_rank, 1, LoraTable::kMaxRank,
+                        settings.max_rank);
+}
+
 }  // namespace
 
 Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   EngineOptions options;
-  RETURN_IF_ERROR(refuse_unbuilt(texts));
   RETURN_IF_ERROR(parse_device(texts.device, options));
   RETURN_IF_ERROR(parse_dtype(texts.dtype, options));
   RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;
   options.deterministic = texts.deterministic;
   options.snapshot = parse_snapshot_choice(texts.snapshot);
+  RETURN_IF_ERROR(parse_restore(texts.restore, options.snapshot));
   options.prefix_caching = texts.prefix_caching ? PrefixCaching::kOn : PrefixCaching::kOff;
   RETURN_IF_ERROR(parse_scheduler(texts.scheduler, options));
   constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
@@ -173,9 +194,18 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
       parse_optional("--max-model-len", texts.max_model_len, 2, kLargest, options.max_model_len));
   RETURN_IF_ERROR(parse_optional("--block-size", texts.block_size, 1, 1024, options.block_size));
   RETURN_IF_ERROR(parse_optional("--threads", texts.threads, 1, 1024, options.threads));
+  RETURN_IF_ERROR(parse_adapters(texts, options.adapters));
   if (!texts.kv_cache_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_cache_memory,
                      parse_memory_size("--kv-cache-memory", texts.kv_cache_memory));
+  }
+  if (!texts.kv_disk.empty()) {
+    ASSIGN_OR_RETURN(options.kv_disk, parse_kv_disk(texts.kv_disk));
+    if (!texts.prefix_caching) {
+      return invalid_argument(
+          "--kv-disk needs the prefix cache, which --no-enable-prefix-caching "
+          "turns off");
+    }
   }
   if (!texts.kv_idle_release.empty()) {
     ASSIGN_OR_RETURN(options.kv_idle_release, parse_idle_release(texts.kv_idle_release));

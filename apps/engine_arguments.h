@@ -24,9 +24,13 @@ struct EngineOptionTexts {
   std::string block_size;
   std::string kv_cache_memory;
   std::string kv_idle_release;
+  std::string kv_disk;
   std::string threads;
-  std::vector<std::string> adapters;
+  std::vector<std::string> adapters;  // NAME=DIRECTORY, NAME=MIX
+  std::string adapter_slots;
+  std::string max_lora_rank;
   std::string snapshot;
+  std::string restore;
   bool enforce_eager = false;
   bool prefix_caching = true;
   bool deterministic = false;

@@ -73,6 +73,21 @@ TEST(EngineArgumentsTest, SnapshotsAreAutomaticUnlessTurnedOffOrNamed) {
   EXPECT_EQ(choice("a/file").path, "a/file");
 }
 
+TEST(EngineArgumentsTest, RestoreIsAutomaticUnlessForced) {
+  EngineOptionTexts texts;
+  EXPECT_EQ(parse_engine_options(texts)->snapshot.restore, RestoreMode::kAutomatic);
+  texts.restore = "layout";
+  EXPECT_EQ(parse_engine_options(texts)->snapshot.restore, RestoreMode::kLayout);
+  texts.restore = "relocate";
+  EXPECT_EQ(parse_engine_options(texts)->snapshot.restore, RestoreMode::kRelocate);
+  texts.snapshot = "off";
+  EXPECT_THAT(parse_engine_options(texts).error().message, testing::HasSubstr("--snapshot off"));
+  texts.snapshot = "";
+  texts.restore = "fast";
+  EXPECT_THAT(parse_engine_options(texts).error().message,
+              testing::HasSubstr("--restore must be layout or relocate, got 'fast'"));
+}
+
 TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
   const auto refused = [](auto set, const char* name) {
     EngineOptionTexts texts;
@@ -82,9 +97,6 @@ TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
     EXPECT_EQ(options.error().code, ErrorCode::kUnsupported) << name;
     EXPECT_THAT(options.error().message, HasSubstr(name));
   };
-  refused([](auto& t) { t.dtype = "int8"; }, "--dtype int8");
-  refused([](auto& t) { t.dtype = "int4"; }, "--dtype int4");
-  refused([](auto& t) { t.adapters = {"a=/x"}; }, "--adapter a=/x");
   refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
 }
 
@@ -104,6 +116,12 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.scheduler = "magic"; }, "--scheduler");
   wrong([](auto& t) { t.token_budget = "0"; }, "--token-budget");
   wrong([](auto& t) { t.token_budget = "1.5"; }, "--token-budget");
+  wrong(
+      [](auto& t) {
+        t.token_budget = "follow";
+        t.scheduler = "prefill-first";
+      },
+      "--token-budget follow");
   wrong([](auto& t) { t.max_num_seqs = "-1"; }, "--max-num-seqs");
   wrong([](auto& t) { t.max_num_seqs = "99999999999999999999"; }, "--max-num-seqs");
   wrong([](auto& t) { t.max_model_len = "1"; }, "--max-model-len");
@@ -158,6 +176,8 @@ TEST(EngineArguments, VllmsNamesOfNumberFormatsMeanTheSame) {
   EXPECT_EQ(dtype_of("float16"), DType::kF16);
   EXPECT_EQ(dtype_of("half"), DType::kF16);
   EXPECT_EQ(dtype_of("float32"), DType::kF32);
+  EXPECT_EQ(dtype_of("int8"), DType::kI8);
+  EXPECT_EQ(dtype_of("int4"), DType::kI4);
   EXPECT_EQ(dtype_of("float"), DType::kF32);
 }
 

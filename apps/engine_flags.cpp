@@ -1,20 +1,64 @@
 #include "apps/engine_flags.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
+#include "base/text.h"
 #include "scheduler/policy.h"
 
 namespace sluice {
+namespace {
+
+void add_adapter_options(CLI::App& command, EngineOptionTexts& texts, const std::string& group) {
+  command
+      .add_option("--adapter", texts.adapters,
+                  "NAME=DIRECTORY of a LoRA adapter in PEFT's format, or a mix of those before, "
+                  "NAME=poet:0.7+pirate:0.3; may be repeated")
+      ->group(group);
+  command
+      .add_option("--adapter-slots,--max-loras", texts.adapter_slots,
+                  "adapters in the device's memory at once (default 8, or all if there are fewer)")
+      ->group(group);
+  command
+      .add_option("--max-lora-rank", texts.max_lora_rank,
+                  "the largest rank of an adapter (default: that of the adapters given; with "
+                  "--adapter-dir at least 64)")
+      ->group(group);
+}
+
+void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::string& group) {
+  command.add_option("--block-size", texts.block_size, "tokens per KV block (default 16)")
+      ->group(group);
+  command
+      .add_option("--kv-cache-memory", texts.kv_cache_memory,
+                  "the most, such as 4GiB (default: half of what is free after weights)")
+      ->group(group);
+  command
+      .add_option("--kv-idle-release", texts.kv_idle_release,
+                  "seconds without a request after which KV memory goes back to the system "
+                  "(default 0: never)")
+      ->group(group);
+  command
+      .add_option(
+          "--kv-disk", texts.kv_disk,
+          "DIR:SIZE: a folder that keeps KV blocks, also for later starts, such as kv:50GiB")
+      ->group(group);
+  command
+      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
+                "reuse the KV blocks of common prefixes (default on)")
+      ->group(group);
+}
+
+}  // namespace
 
 void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
   command
-      .add_option("--dtype", texts.dtype,
-                  "auto, bf16, f16, f32 or fp8; vLLM's names too (default auto: as stored)")
+      .add_option(
+          "--dtype", texts.dtype,
+          "auto, bf16, f16, f32, fp8, int8 or int4; vLLM's names too (default auto: as stored)")
       ->group(group);
   command
       .add_option("--load-format", texts.load_format,
@@ -29,11 +73,12 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       ->group(group);
   command
       .add_option("--scheduler", texts.scheduler,
-                  fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
+                  fmt::format("one of {} (default stall-free)", join(policy_names(), ", ")))
       ->group(group);
   command
       .add_option("--token-budget,--max-num-batched-tokens", texts.token_budget,
-                  "tokens per step, or auto or time: by --tbt-slo-ms (default 512)")
+                  "tokens per step (default 512); follow: 512, and fewer beside streams, so that "
+                  "they stay smooth (default of serve); auto or time: by --tbt-slo-ms")
       ->group(group);
   command
       .add_option("--tbt-slo-ms", texts.tbt_slo_ms,
@@ -47,27 +92,33 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
       .add_option("--max-model-len", texts.max_model_len,
                   "context, prompt and output (default: the model's, at most 8192)")
       ->group(group);
-  command.add_option("--block-size", texts.block_size, "tokens per KV block (default 16)")
-      ->group(group);
-  command
-      .add_option("--kv-cache-memory", texts.kv_cache_memory,
-                  "the most, such as 4GiB (default: half of what is free after weights)")
-      ->group(group);
-  command
-      .add_option("--kv-idle-release", texts.kv_idle_release,
-                  "seconds without a request after which KV memory goes back to the system "
-                  "(default 0: never)")
-      ->group(group);
-  command
-      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
-                "reuse the KV blocks of common prefixes (default on)")
-      ->group(group);
+  add_kv_options(command, texts, group);
   command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
-  command.add_option("--adapter", texts.adapters, "name=DIR; not built yet")->group(group);
+  add_adapter_options(command, texts, group);
   command
       .add_option("--snapshot", texts.snapshot,
                   "auto: keep what a start makes in ~/.cache/sluice; off; or a file of `sluice "
                   "snapshot save` (default auto)")
+      ->group(group);
+  command
+      .add_option("--restore", texts.restore,
+                  "layout: graphs of a snapshot only at the addresses that they were saved at; "
+                  "relocate: only at others (default: at the saved ones if they are free)")
+      ->group(group);
+}
+
+void add_warm_options(CLI::App& command, WarmArguments& arguments) {
+  const std::string group = "Warm prompts";
+  command
+      .add_option("--warm", arguments.files,
+                  "a JSON file: an array of messages, or an object with messages and tools; its "
+                  "KV blocks stay in memory, for all clients; may be repeated")
+      ->group(group)
+      ->allow_extra_args(false);
+  command
+      .add_option("--warm-limit", arguments.limit,
+                  fmt::format("the most that warm prompts take of KV memory, 0 to 1 (default {})",
+                              WarmPrompts::kDefaultLimit))
       ->group(group);
 }
 

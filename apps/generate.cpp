@@ -16,7 +16,10 @@
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "apps/run_request.h"
+#include "apps/warm_start.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "front/answer_grammar.h"
 #include "front/text_sections.h"
 #include "kv/block_hash.h"
 
@@ -30,6 +33,7 @@ struct Settings {
   EngineOptions engine;
   SamplingParams sampling;
   std::vector<TokenId> prompt_ids;
+  std::optional<GrammarOption> grammar;
 };
 
 Result<std::vector<TokenId>> parse_prompt_ids(std::string_view text) {
@@ -54,10 +58,6 @@ Result<Settings> parse_settings(const GenerateArguments& arguments) {
   if (sources != 1) {
     return invalid_argument("give exactly one of --prompt, --prompt-ids and --chat");
   }
-  if (!arguments.model_name.empty()) {
-    return unsupported(fmt::format("--model-name {} is refused: adapters are not built yet",
-                                   arguments.model_name));
-  }
   if (arguments.sampling.logprobs && !arguments.json) {
     return invalid_argument("--logprobs needs --json, which carries them");
   }
@@ -66,6 +66,7 @@ Result<Settings> parse_settings(const GenerateArguments& arguments) {
   }
   ASSIGN_OR_RETURN(settings.engine, parse_engine_options(arguments.engine));
   ASSIGN_OR_RETURN(settings.sampling, parse_sampling(arguments.sampling));
+  ASSIGN_OR_RETURN(settings.grammar, read_grammar_option(arguments.grammar));
   return settings;
 }
 
@@ -96,6 +97,17 @@ Result<std::vector<TokenId>> make_prompt(const GenerateArguments& arguments,
   return chat.ids;
 }
 
+Result<TokenGrammarPtr> compile_grammar(const GrammarOption& option, const Tokenizer* tokenizer,
+                                        const LoadedEngine& loaded) {
+  if (tokenizer == nullptr) {
+    return invalid_argument(option.name + " needs a tokenizer, and the model has none");
+  }
+  auto grammar =
+      compile_output_grammar(*tokenizer, facts_of(loaded).limits.vocab_size, option.spec);
+  if (!grammar) return with_context(option.name, std::move(grammar).error());
+  return grammar;
+}
+
 ordered_json logprobs_json(const ChoiceRecord& choice) {
   if (choice.logprobs.empty()) return nullptr;
   ordered_json tokens = ordered_json::array();
@@ -117,7 +129,7 @@ ordered_json choice_json(const ChoiceRecord& choice) {
 
 // Choice 0 is at the top level; if there are several choices, all are also in "choices".
 void print_json(const std::vector<TokenId>& prompt, const GenerationRecord& record) {
-  ordered_json object = {{"prompt_tokens", prompt}};
+  ordered_json object = {{"prompt_tokens", prompt}, {"cached_tokens", record.cached_tokens}};
   object.update(choice_json(record.choices.front()));
   if (record.choices.size() > 1) {
     for (const ChoiceRecord& choice : record.choices) {
@@ -126,7 +138,7 @@ void print_json(const std::vector<TokenId>& prompt, const GenerationRecord& reco
   }
   object["timing"] = {{"ttft_ms", to_milliseconds(record.first_token)},
                       {"total_ms", to_milliseconds(record.total)}};
-  fmt::print("{}\n", object.dump());
+  fmt::print("{}\n", dump_json(object));
 }
 
 // The first choice has been streamed.
@@ -150,14 +162,29 @@ std::string timing_line(std::size_t prompt_len, const GenerationRecord& record) 
                             finish_reason_name(record.choices.front().finish_reason));
 }
 
+// The adapter of --model-name; null: the base model.
+Result<SharedAdapter> find_adapter(const LoadedEngine& loaded, const std::string& name) {
+  if (name.empty()) return SharedAdapter();
+  SharedAdapter adapter = loaded.adapters == nullptr ? nullptr : loaded.adapters->find(name);
+  if (adapter != nullptr) return adapter;
+  return invalid_argument(
+      fmt::format("--model-name {}: no --adapter {}=DIRECTORY is given", name, name));
+}
+
 Request make_request(const LoadedEngine& loaded, std::vector<TokenId> prompt,
-                     const SamplingParams& sampling, TimePoint now) {
+                     const SamplingParams& sampling, const SharedAdapter& adapter, TimePoint now) {
   Request request;
   request.id = 1;
   request.prompt = std::move(prompt);
   request.sampling = sampling;
   request.arrival = now;
-  request.block_hash_root = block_hash_root(loaded.kv_identity);
+  KvIdentity identity = loaded.kv_identity;
+  if (adapter != nullptr) {
+    request.adapter = adapter->content->index;
+    request.adapter_content = adapter->content;
+    identity.adapter_digest = adapter->content->image.digest;
+  }
+  request.block_hash_root = block_hash_root(identity);
   request.block_hashes =
       BlockHasher(*request.block_hash_root, loaded.block_size).hash_prompt(request.prompt);
   return request;
@@ -194,9 +221,16 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   timeline.mark("wait for tokenizer");
   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt,
                    make_prompt(arguments, settings, tokenizer, snapshot));
+  ASSIGN_OR_RETURN(const SharedAdapter adapter, find_adapter(loaded, arguments.model_name));
   SamplingParams sampling = settings.sampling;
   apply_defaults(arguments.sampling, loaded.generation, sampling);
+  if (settings.grammar) {
+    ASSIGN_OR_RETURN(sampling.grammar, compile_grammar(*settings.grammar, tokenizer, loaded));
+  }
   timeline.mark("prompt");
+  const WarmFacts facts = warm_facts(arguments.model, settings.engine, local);
+  ASSIGN_OR_RETURN(const std::size_t warm, restore_stored_warm(facts, *loaded.engine, snapshot));
+  if (warm > 0) timeline.mark("warm prompts");
   fmt::print(stderr, "{}\n", timeline.line());
 
   catch_interrupts();
@@ -207,8 +241,8 @@ Result<int> generate(const GenerateArguments& arguments, const Settings& setting
   };
   ASSIGN_OR_RETURN(
       const GenerationRecord record,
-      run_request(*loaded.engine, make_request(loaded, prompt, sampling, clock.now()), tokenizer,
-                  clock, Progress::kReport,
+      run_request(*loaded.engine, make_request(loaded, prompt, sampling, adapter, clock.now()),
+                  tokenizer, clock, Progress::kReport,
                   arguments.chat ? OutputText::kStandsAlone : OutputText::kContinuesPrompt,
                   stream));
   if (arguments.json) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/engine_arguments.h"
+#include "apps/grammar_arguments.h"
 #include "apps/sampling_arguments.h"
 
 namespace sluice {
@@ -19,6 +20,7 @@ struct GenerateArguments {
   bool json = false;
   EngineOptionTexts engine;
   SamplingArguments sampling;
+  GrammarArguments grammar;
 };
 
 // Returns the exit code.

@@ -19,6 +19,9 @@ namespace {
 // Leaves room for tokenizers and graphs in what --snapshot auto keeps.
 constexpr std::uint64_t kMaxAutoWarmBytes = std::uint64_t{48} << 20;
 
+// How often an idle server with warm prompts looks at the clock.
+constexpr Duration kClockInterval = std::chrono::minutes(1);
+
 // One tiny request, so that the first client does not pay for the first launch of each kernel. On
 // the CPU there is nothing of the kind: graphs are captured, and weights are read meanwhile, which
 // a client's own request waits for layer by layer. The request has no block hashes and so leaves
@@ -42,7 +45,6 @@ Status warm_up(Engine& engine, const Clock& clock) {
   return {};
 }
 
-// A client that sends tools to a model without a format gets calls as text; the log says so once.
 void choose_tool_format(const std::string& parser, ServedModel& model) {
   if (parser != "auto") {
     model.tool_format = find_tool_format(parser);  // nullptr for "none"
@@ -63,6 +65,11 @@ void choose_tool_format(const std::string& parser, ServedModel& model) {
 
 }  // namespace
 
+void set_answer_formats(const AnswerParsers& parsers, ServedModel& model) {
+  choose_tool_format(parsers.tool_calls, model);
+  model.reasoning_format = find_reasoning_format(parsers.reasoning);  // nullptr for "none"
+}
+
 Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
                                                    const std::string& name,
                                                    const EngineOptions& options, const Clock& clock,
@@ -71,14 +78,15 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   clock_ = &clock;
   ASSIGN_OR_RETURN(snapshot_, open_snapshot(directory, options, clock));
   timeline.mark("snapshot");
-  Beside<Result<ServedText>> text_phase(clock,
-                                        [&] { return load_served_text(directory, snapshot_); });
+  Beside<Result<ServedText>> text_phase(
+      clock, [&] { return load_served_text(directory, snapshot_, served.chat_template); });
   ASSIGN_OR_RETURN(LocalEngine local,
                    load_local_engine(directory, options, clock, timeline, snapshot_, urgent_));
   pool_ = std::move(local.pool);
   warm_facts_ = warm_facts(directory, options, local);
   device_ = std::move(local.device);
   stream_ = local.loaded.stream;
+  logits_ = local.loaded.logits;
   LoadedEngine& loaded = local.loaded;
   engine_ = loaded.engine.get();
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
@@ -87,13 +95,15 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
     return span_name(result ? result->tokenizer.source : TokenizerSource::kFiles);
   }));
   model_ = make_served_model(std::move(text), name, unix_seconds(), facts_of(loaded));
-  choose_tool_format(served.parsers.tool_calls, *model_);
-  model_->reasoning_format = find_reasoning_format(served.parsers.reasoning);  // nullptr for "none"
+  set_answer_formats(served.parsers, *model_);
+  model_->local_time = served.local_time;
   timeline.mark("wait for tokenizer");
   if (device_->traits().asynchronous) {
     RETURN_IF_ERROR(warm_up(*loaded.engine, clock));
     timeline.mark("warm-up");
   }
+  warm_limit_ = served.warm.limit;
+  rendered_ = std::chrono::floor<std::chrono::hours>(model_->local_time());
   ASSIGN_OR_RETURN(warm_, start_warm(served.warm, warm_facts_, *engine_, *model_, snapshot_));
   warm_restored_ = warm_.num_ready(*engine_) == warm_.size();
   if (!warm_.empty()) timeline.mark("warm prompts");
@@ -101,25 +111,45 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
     RETURN_IF_ERROR(compare_canary());
     timeline.mark("canary");
   }
+  // Weights that turned out to be wrong meanwhile: the start fails, instead of the first step.
+  if (stream_ != nullptr) RETURN_IF_ERROR(stream_->poll());
   return std::move(loaded.engine);
 }
 
 Status ServedEngine::compare_canary() {
   canary_checked_ = true;
-  return check_canary(*engine_, *clock_, warm_facts_, snapshot_);
+  return check_canary(*engine_, *logits_, *clock_, warm_facts_, snapshot_);
 }
 
-Result<std::optional<Request>> ServedEngine::when_idle() {
+void ServedEngine::render_at_a_new_hour() {
+  const auto hour = std::chrono::floor<std::chrono::hours>(model_->local_time());
+  if (warm_.empty() || hour == rendered_) return;
+  rendered_ = hour;
+  if (!warm_.refresh(*model_)) return;
+  model_->warm_names->set(warm_.names());
+  warm_.hold(*engine_, warm_limit_);
+  warm_complete_ = false;
+  warm_restored_ = false;
+}
+
+Result<ThreadedEngineLoop::IdleWork> ServedEngine::when_idle() {
   if (!canary_checked_) RETURN_IF_ERROR(compare_canary());
+  render_at_a_new_hour();
   if (auto request = warm_.next_missing(*engine_, *model_, next_own_++, clock_->now())) {
-    return std::optional<Request>(std::move(request));
+    return ThreadedEngineLoop::IdleWork{std::move(request)};
   }
-  if (!warm_restored_ && !warm_.empty()) {
-    log_info(fmt::format("warm prompts: {} of {} in memory, {} tokens in all",
-                         warm_.num_ready(*engine_), warm_.size(), warm_.num_tokens()));
-  }
-  keep_snapshot();
-  return std::optional<Request>();
+  if (!warm_complete_) tell_warm();
+  warm_complete_ = true;
+  if (!kept_) keep_snapshot();
+  kept_ = true;
+  if (warm_.empty()) return ThreadedEngineLoop::IdleWork{};
+  return ThreadedEngineLoop::IdleWork{std::nullopt, kClockInterval};
+}
+
+void ServedEngine::tell_warm() const {
+  if (warm_restored_ || warm_.empty()) return;
+  log_info(fmt::format("warm prompts: {} of {} in memory, {} tokens in all",
+                       warm_.num_ready(*engine_), warm_.size(), warm_.num_tokens()));
 }
 
 // Empty when there is nothing new to keep, or it is too large for the cache folder.
@@ -145,7 +175,7 @@ void ServedEngine::keep_snapshot() {
   keeper_ = std::thread([this, image = warm_image()]() mutable {
     // The key takes a digest of all weights, which the engine's thread must not wait for.
     if (!image.empty()) {
-      if (auto key = warm_key(warm_facts_)) {
+      if (auto key = warm_key(warm_facts_, snapshot_.model())) {
         snapshot_.offer(kWarmPromptsSection, *std::move(key), [&image] { return image; });
         snapshot_.collect();
       } else {

@@ -3,6 +3,8 @@
 // returns. Threads: load() on the engine's; the rest from any once load() has succeeded.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "chat_template/chat_context.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
@@ -20,6 +23,7 @@
 #include "engine/weight_stream.h"
 #include "front/served_model.h"
 #include "server/server_metrics.h"
+#include "server/threaded_engine_loop.h"
 #include "snapshot/snapshot.h"
 
 namespace sluice {
@@ -36,7 +40,14 @@ struct ServedEngineOptions {
   AnswerParsers parsers;
   WarmOptions warm;
   CanaryTime canary = CanaryTime::kWhenIdle;
+  std::string chat_template = {};  // a file, instead of the checkpoint's templates; empty: none
+  // Calendar time for templates that name the date; a test has its own.
+  std::function<std::chrono::local_seconds()> local_time = local_time_now;
 };
+
+// Sets the formats of tool calls and reasoning. A client that sends tools to a model without a
+// format gets calls as text; the log says so once.
+void set_answer_formats(const AnswerParsers& parsers, ServedModel& model);
 
 class ServedEngine {
  public:
@@ -55,13 +66,16 @@ class ServedEngine {
   // everything that the start made and the next one may use goes into the cache folder: the
   // engine's thread encodes it, and a thread of its own writes it. The destructor waits for it.
   // First of all the snapshot's canary is compared, unless load() did: an error if it differs.
-  Result<std::optional<Request>> when_idle();
+  // On a new day the warm prompts are rendered again, and computed if their tokens changed.
+  Result<ThreadedEngineLoop::IdleWork> when_idle();
 
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
 
  private:
   Status compare_canary();
+  void render_at_a_new_hour();
+  void tell_warm() const;
   void keep_snapshot();
   std::vector<std::byte> warm_image();
 
@@ -77,8 +91,15 @@ class ServedEngine {
   WarmPrompts warm_;
   bool canary_checked_ = false;
   bool warm_restored_ = false;  // all of them, from the snapshot
+  double warm_limit_ = 0;
+  // The hour of the warm prompts' text. A template that names minutes is rendered at each hour
+  // only.
+  std::chrono::local_time<std::chrono::hours> rendered_;
+  bool warm_complete_ = false;  // nothing was left to compute
+  bool kept_ = false;
   RequestId next_own_ = kFirstOperatorId;
   WeightStream* stream_ = nullptr;  // of the engine
+  LogitsTap* logits_ = nullptr;     // likewise
   std::thread keeper_;
 };
 

@@ -1,5 +1,6 @@
 #include "apps/local_engine.h"
 
+#include "apps/kv_disk.h"
 #include "apps/make_device.h"
 #include "apps/tbt_goal.h"
 
@@ -14,9 +15,15 @@ Result<LocalEngine> load_local_engine(const std::string& directory, const Engine
   timeline.mark("device");
   ASSIGN_OR_RETURN(const EngineOptions chosen, with_token_budget(directory, options, *local.device,
                                                                  *local.pool, clock, snapshot));
-  if (options.budget_mode != BudgetMode::kTokens) timeline.mark("token budget");
-  ASSIGN_OR_RETURN(local.loaded, load_engine(directory, chosen, *local.device, *local.pool, clock,
-                                             timeline, &snapshot));
+  if (needs_profile(options.budget_mode)) timeline.mark("token budget");
+  ASSIGN_OR_RETURN(LoadedExecutor executor, load_executor(directory, chosen, *local.device,
+                                                          *local.pool, timeline, &snapshot));
+  if (chosen.kv_disk) {
+    RETURN_IF_ERROR(
+        add_kv_disk(directory, chosen, snapshot.model(), *local.device, clock, executor));
+    timeline.mark("KV disk");
+  }
+  local.loaded = make_engine(std::move(executor), clock, timeline);
   return local;
 }
 

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda_device.h"
+#include "function/probe_sandbox.h"
 
 namespace sluice {
 namespace {
@@ -113,6 +114,21 @@ MachineCheck check_cuda() {
   return check;
 }
 
+// For `serve --isolation process`.
+MachineCheck check_sandbox() {
+  const auto report = probe_sandbox({"/proc/self/exe", "function"}, {});
+  if (!report) {
+    return {"sandbox", CheckLevel::kWarning, report.error().message,
+            "serve --isolation process will not start here"};
+  }
+  if (report->complete()) {
+    return {"sandbox", CheckLevel::kOk, fmt::format("all {} layers", kLayerCount), ""};
+  }
+  return {"sandbox", CheckLevel::kNote, "without: " + report->missing(),
+          "serve --isolation process needs --sandbox best-effort here; docs/isolation.md says how "
+          "to get the layers"};
+}
+
 }  // namespace
 
 const char* check_level_name(CheckLevel level) {
@@ -141,6 +157,7 @@ std::vector<MachineCheck> check_machine() {
   checks.push_back(check_limit("locked memory", RLIMIT_MEMLOCK, rlim_t{64} << 10,
                                "only pinned memory will need it; ulimit -l unlimited"));
   checks.push_back(check_huge_pages());
+  checks.push_back(check_sandbox());
   checks.push_back(check_cuda());
   return checks;
 }

@@ -7,6 +7,8 @@
 #include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/exit_code.h"
+#include "apps/isolated_model.h"
+#include "apps/kv_command.h"
 
 namespace {
 
@@ -23,7 +25,9 @@ int run(int argc, char** argv) {
     case sluice::Command::kSimulate: return sluice::run_simulate(line.simulate);
     case sluice::Command::kSnapshot: return sluice::run_snapshot(line.snapshot);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
+    case sluice::Command::kKv: return sluice::run_kv(line.kv);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
+    case sluice::Command::kFunction: return sluice::run_function_command();
   }
   return sluice::kExitUsage;
 }

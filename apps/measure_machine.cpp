@@ -92,7 +92,7 @@ ProfileIdentity profile_identity(const ModelIdentity& model, const Device& devic
 
 Result<MachineProfile> measure_machine(const std::string& directory, const EngineOptions& options,
                                        Device& device, ThreadPool& pool, const Clock& clock,
-                                       const MeasureOptions& measure) {
+                                       const MeasureOptions& measure, Snapshot* snapshot) {
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(directory));
   ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
   EngineOptions roomy = options;
@@ -106,7 +106,10 @@ Result<MachineProfile> measure_machine(const std::string& directory, const Engin
   ASSIGN_OR_RETURN(roomy.kv_cache_memory,
                    choose_kv_bytes(config, model, options, device, measure.max_kv_bytes));
   StartupTimeline timeline(clock);
-  ASSIGN_OR_RETURN(LoadedExecutor loaded, load_executor(directory, roomy, device, pool, timeline));
+  ASSIGN_OR_RETURN(LoadedExecutor loaded,
+                   load_executor(directory, roomy, device, pool, timeline, snapshot));
+  if (loaded.stream != nullptr) RETURN_IF_ERROR(loaded.stream->finish());
+  if (snapshot != nullptr) snapshot->collect();  // what it offers refers to the executor
 
   const TimePoint start = clock.now();
   const StepLimits limits{loaded.kv, roomy.token_budget, config.vocab_size};

@@ -13,6 +13,7 @@
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
 #include "profile/profiler.h"
+#include "snapshot/snapshot.h"
 
 namespace sluice {
 
@@ -27,9 +28,10 @@ ProfileIdentity profile_identity(const ModelIdentity& model, const Device& devic
                                  const ThreadPool& pool);
 
 // Progress goes to stderr: a line that is rewritten on a terminal, else one every ten seconds.
-// SIGINT ends it with kCancelled when catch_interrupts() was called.
+// SIGINT ends it with kCancelled when catch_interrupts() was called. `snapshot`: parts that the
+// load need not make; it has collected what the load offers. Null = none.
 Result<MachineProfile> measure_machine(const std::string& directory, const EngineOptions& options,
                                        Device& device, ThreadPool& pool, const Clock& clock,
-                                       const MeasureOptions& measure);
+                                       const MeasureOptions& measure, Snapshot* snapshot = nullptr);
 
 }  // namespace sluice

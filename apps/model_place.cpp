@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "model/model_files.h"
 
 namespace sluice {
 namespace {
@@ -83,10 +84,12 @@ std::string hugging_face_cache() {
 }
 
 Result<ModelPlace> find_model(const std::string& model, const std::string& revision) {
-  if (is_a_directory(model)) {
+  // A name that ends in .gguf is never a repository of models that can be loaded.
+  if (is_a_directory(model) || is_gguf_model(model)) {
     if (revision.empty()) return ModelPlace{model, std::nullopt};
-    return invalid_argument(fmt::format(
-        "--revision {} is given, but {} is a directory; leave --revision out", revision, model));
+    return invalid_argument(
+        fmt::format("--revision {} is given, but {} is a {}; leave --revision out", revision, model,
+                    is_a_directory(model) ? "directory" : "file"));
   }
   // A path that does not exist: the reader of the checkpoint says so.
   if (!is_repository(model)) return ModelPlace{model, std::nullopt};

@@ -76,6 +76,8 @@ TEST_F(ModelPlaceTest, DirectoriesAndPathsStayAsTheyAre) {
   EXPECT_EQ(find_model("models/demo", "")->directory, "models/demo");
   EXPECT_FALSE(find_model("models/demo", "")->repository);
   EXPECT_THAT(find_model("models/demo", "main").error().message, HasSubstr("is a directory"));
+  EXPECT_EQ(find_model("model.gguf", "")->directory, "model.gguf");
+  EXPECT_THAT(find_model("model.gguf", "main").error().message, HasSubstr("is a file"));
   for (const char* path : {"/no/such", "./no-such", "../x", "a/b/c", "no-such/"}) {
     const auto place = find_model(path, "");
     ASSERT_TRUE(place) << path;

@@ -1,4 +1,5 @@
 #include "apps/offline_report.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 
@@ -90,7 +91,7 @@ std::string offline_json(const OfflineResult& result, const OfflineReport& repor
   const ServingSummary& summary = result.summary;
   auto entries = report.facts;
   const auto add = [&](const char* key, const ordered_json& value) {
-    entries.emplace_back(key, value.dump());
+    entries.emplace_back(key, dump_json(value));
   };
   add("elapsed_time", to_seconds(summary.duration));
   add("num_requests", summary.completed);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tests/support/fake_engine.h"
 
 namespace sluice {
@@ -25,7 +26,7 @@ TEST(OfflineReport, HasTheKeysOfVllm) {
   report.percentiles = {90};
   report.batches = true;
   report.facts = {{"model_id", "\"m\""}};
-  const auto json = nlohmann::json::parse(offline_json(*result, report));
+  const auto json = parse_json(offline_json(*result, report));
   EXPECT_EQ(json["model_id"], "m");
   EXPECT_EQ(json["num_requests"], 6);
   EXPECT_EQ(json["total_num_tokens"], 6 * 14);
@@ -53,7 +54,7 @@ TEST(OfflineReport, HasTheKeysOfVllm) {
   EXPECT_THAT(text, testing::HasSubstr("row pad %"));
   EXPECT_THAT(text, testing::HasSubstr(" 75.0\n"));
   report.batches = false;
-  EXPECT_FALSE(nlohmann::json::parse(offline_json(*result, report)).contains("latencies"));
+  EXPECT_FALSE(parse_json(offline_json(*result, report)).contains("latencies"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/file_digests.h"
 #include "base/log.h"
 #include "checkpoint/digest.h"
+#include "model/model_files.h"
 
 namespace sluice {
 namespace {
@@ -34,7 +35,7 @@ void remember(FileDigests& files) {
 Result<std::string> digest_of_weights(const std::string& directory, LoadFormat format,
                                       FileDigests& files) {
   if (format == LoadFormat::kDummy) return std::string();
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(directory));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, open_checkpoint(directory));
   ASSIGN_OR_RETURN(const Hash128 digest, weights_digest(checkpoint, files));
   return to_hex(digest);
 }
@@ -78,15 +79,24 @@ Result<Snapshot> open_snapshot(const std::string& directory, const EngineOptions
   return snapshot;
 }
 
-Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options) {
+Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options,
+                                  const SnapshotModel& known) {
   FileDigests files = open_digests();
-  ASSIGN_OR_RETURN(const Hash128 config, config_digest(directory, files));
-  ASSIGN_OR_RETURN(const Hash128 tokenizer, tokenizer_digest(directory, files));
-  ASSIGN_OR_RETURN(const std::string weights,
-                   digest_of_weights(directory, options.load_format, files));
+  auto [config, tokenizer, weights] = known;
+  if (config.empty()) {
+    ASSIGN_OR_RETURN(const Hash128 digest, config_digest(directory, files));
+    config = to_hex(digest);
+  }
+  if (tokenizer.empty()) {
+    ASSIGN_OR_RETURN(const Hash128 digest, tokenizer_digest(directory, files));
+    tokenizer = to_hex(digest);
+  }
+  if (weights.empty()) {
+    ASSIGN_OR_RETURN(weights, digest_of_weights(directory, options.load_format, files));
+  }
   remember(files);
-  return SnapshotKey{{"config.json", to_hex(config)},
-                     {"tokenizer", to_hex(tokenizer)},
+  return SnapshotKey{{"config.json", config},
+                     {"tokenizer", tokenizer},
                      {"weights", weights.empty() ? "dummy" : weights}};
 }
 

@@ -25,8 +25,10 @@ Result<Snapshot> open_snapshot(const std::string& directory, const EngineOptions
                                const Clock& clock);
 
 // The model's content for keys: digests of config.json, of the tokenizer's files and of all
-// weights. Reads every byte, at the speed of memory, unless the digests are remembered.
-Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options);
+// weights. Reads every byte, at the speed of memory, unless the digests are remembered. `known`:
+// digests that the start has already; empty ones are found.
+Result<SnapshotKey> model_content(const std::string& directory, const EngineOptions& options,
+                                  const SnapshotModel& known);
 
 // Identifies this program and its C library, whose functions weights and logits depend on.
 Result<std::string> program_digest();

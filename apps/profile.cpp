@@ -9,6 +9,7 @@
 #include "apps/interrupt.h"
 #include "apps/make_device.h"
 #include "apps/measure_machine.h"
+#include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "apps/profile_findings.h"
 #include "apps/profile_plots.h"
@@ -79,10 +80,12 @@ Status measure_and_tell(const ProfileArguments& arguments, const ProfileSettings
   const SystemClock clock;
   const auto pool = make_pool(settings.engine);
   ASSIGN_OR_RETURN(const auto device, make_device(settings.engine, *pool));
+  ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, settings.engine, clock));
   catch_interrupts();
-  ASSIGN_OR_RETURN(
-      MachineProfile measured,
-      measure_machine(arguments.model, settings.engine, *device, *pool, clock, settings.measure));
+  ASSIGN_OR_RETURN(MachineProfile measured,
+                   measure_machine(arguments.model, settings.engine, *device, *pool, clock,
+                                   settings.measure, &snapshot));
+  snapshot.settle();
   Findings findings =
       conclude(std::move(measured), settings.engine.max_num_seqs, settings.engine.tbt_slo);
   ASSIGN_OR_RETURN(findings.path, keep_profile(findings.profile, arguments.output));

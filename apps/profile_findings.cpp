@@ -1,9 +1,9 @@
 #include "apps/profile_findings.h"
+#include "base/json.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 template <class... Args>
 void add(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+  append_format(out, format, std::forward<Args>(args)...);
 }
 
 Recommendation recommend(const Findings& f, std::string name, Duration goal) {
@@ -36,7 +36,7 @@ void add_predictor(std::string& out, const MachineProfile& profile) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(p.num_knots); ++i) {
     knots.push_back(fmt::format("{} {:.3g}", p.knots[i].tokens, ms_of(p.knots[i].ns)));
   }
-  add(out, "predictor    tokens ms: {}\n", fmt::join(knots, ", "));
+  add(out, "predictor    tokens ms: {}\n", join(knots, ", "));
   add(out,
       "             row {:.3g} us, chunk token {:.3g} us, logits {:.3g} ms + {:.3g} us a row\n",
       p.row_ns / 1e3, p.chunk_token_ns / 1e3, ms_of(p.logits_ns), p.logit_row_ns / 1e3);
@@ -96,7 +96,7 @@ std::string findings_json(const Findings& f) {
                              {"reference_decodes", f.load.decode_rows},
                              {"reference_context", f.load.context},
                              {"recommendations", std::move(recommendations)}};
-  return root.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return dump_json(root) + "\n";
 }
 
 std::string findings_text(const Findings& f) {

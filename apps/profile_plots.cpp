@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -14,7 +15,7 @@ class Table {
  public:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    append_format(text_, format, std::forward<Args>(args)...);
     text_ += '\n';
   }
   std::string take() { return std::move(text_); }

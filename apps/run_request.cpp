@@ -110,6 +110,7 @@ Result<GenerationRecord> run_request(Engine& engine, Request request, const Toke
     for (const ChoiceOutput& output : outputs) {
       if (!any_token && !output.tokens.empty()) recorder.record.first_token = now - start;
       any_token |= !output.tokens.empty();
+      if (output.choice == 0) recorder.record.cached_tokens = output.cached_prompt_tokens;
       recorder.take(output);
     }
   }

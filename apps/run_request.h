@@ -27,6 +27,7 @@ struct GenerationRecord {
   std::vector<ChoiceRecord> choices;
   Duration first_token{0};  // since the engine received the request
   Duration total{0};
+  std::int32_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   bool interrupted = false;
 };
 

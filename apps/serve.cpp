@@ -8,16 +8,21 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "apps/exit_code.h"
+#include "apps/isolated_model.h"
 #include "apps/load_served_engine.h"
 #include "apps/model_place.h"
 #include "apps/serve_settings.h"
+#include "apps/service_manager.h"
 #include "base/log.h"
+#include "function/tenant_loops.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
 #include "http/open_files.h"
+#include "http/tls.h"
 #include "model/model_config.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
@@ -37,34 +42,42 @@ constexpr int kMmapThreshold = 256 << 10;
 class Server {
  public:
   Server(const ServeArguments& arguments, const ServeSettings& settings,
-         std::optional<ApiKeys> keys, std::unique_ptr<AccessLog> access_log)
+         std::optional<ApiKeys> keys, std::unique_ptr<http::TlsContext> tls,
+         std::unique_ptr<AccessLog> access_log)
       : arguments_(arguments),
         settings_(settings),
         timeline_(clock_),
+        tls_(std::move(tls)),
         keys_(std::move(keys)),
         access_log_(std::move(access_log)),
-        engine_(
-            settings.queue, clock_, [this] { loop_.post([this] { engine_woke(); }); },
-            [this] { return loaded_.when_idle(); }),
+        engine_(make_engine_loop()),
         metrics_(metrics_options(arguments, settings)),
         service_(service_options(), keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *access_log_,
                  metrics_) {}
 
   Status start() {
-    ASSIGN_OR_RETURN(http_, http::HttpServer::listen(loop_, arguments_.host, settings_.port,
-                                                     settings_.limits, service_, clock_));
+    ASSIGN_OR_RETURN(http_, listen());
     timeline_.mark("listen");
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
+    if (!arguments_.api_key_file.empty() || tls_ != nullptr) {
+      loop_.on_each_signal(SIGHUP, [this] { reload_files(); });
+    }
     fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
-    engine_.start([this] { return load(); });
+    tell_manager("STATUS=loading " + arguments_.model);
+    if (tenants_) {
+      tenants_->start([this] { return load_isolated(); });
+    } else {
+      threaded_->start([this] { return load(); });
+    }
     return {};
   }
 
   // Until a drain is over, or the model cannot be loaded.
   Status run() {
     loop_.run();
-    engine_.stop();
+    if (tenants_) tenants_->stop();
+    if (threaded_) threaded_->stop();
     if (load_error_) return *load_error_;
     return {};
   }
@@ -89,35 +102,82 @@ class Server {
     options.unknown_fields =
         arguments_.strict_fields ? UnknownFields::kRefuse : UnknownFields::kIgnore;
     options.stream_keep_alive = settings_.stream_keep_alive;
+    options.adapter_folder = arguments_.adapter_dir;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     return options;
   }
 
+  EngineLoop& make_engine_loop() {
+    const auto wake = [this] { loop_.post([this] { engine_woke(); }); };
+    if (!settings_.functions) {
+      return threaded_.emplace(settings_.queue, clock_, wake,
+                               [this] { return loaded_.when_idle(); });
+    }
+    TenantLoops::Options options;
+    options.by_key = keys_.has_value();
+    options.max_requests = settings_.queue.max_requests;
+    options.max_loops = settings_.functions->max_functions;
+    options.idle = settings_.functions->idle;
+    return tenants_.emplace(options, clock_, wake);
+  }
+
+  Result<std::unique_ptr<http::HttpServer>> listen() {
+    if (arguments_.uds.empty()) {
+      return http::HttpServer::listen(loop_, arguments_.host, settings_.port, settings_.limits,
+                                      service_, clock_, tls_.get());
+    }
+    auto server =
+        http::HttpServer::listen_unix(loop_, arguments_.uds, settings_.limits, service_, clock_);
+    if (!server) return with_context("--uds", std::move(server).error());
+    return server;
+  }
+
   std::string url() const {
+    if (!arguments_.uds.empty()) return "unix:" + arguments_.uds;
     const bool is_v6 = arguments_.host.find(':') != std::string::npos;
     const std::string host = is_v6 ? fmt::format("[{}]", arguments_.host) : arguments_.host;
-    return fmt::format("http://{}:{}", host, http_->port());
+    return fmt::format("{}://{}:{}", tls_ != nullptr ? "https" : "http", host, http_->port());
   }
 
   // On the engine's thread.
   Result<std::unique_ptr<Engine>> load() {
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<Engine> engine,
-        loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_, timeline_,
-                     {arguments_.parsers, settings_.warm,
-                      arguments_.verify ? CanaryTime::kBeforeReady : CanaryTime::kWhenIdle}));
-    loop_.post([this] {
+    ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                     loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
+                                  timeline_, served_options()));
+    publish(loaded_);
+    return engine;
+  }
+
+  // On the thread that ends functions.
+  Result<TenantLoops::MakeLoop> load_isolated() {
+    ASSIGN_OR_RETURN(TenantLoops::MakeLoop make,
+                     isolated_.load(arguments_.model, settings_.model_name, settings_.engine,
+                                    *settings_.functions, settings_.queue.max_requests, clock_,
+                                    timeline_, served_options()));
+    publish(isolated_);
+    return make;
+  }
+
+  ServedEngineOptions served_options() const {
+    return {arguments_.parsers, settings_.warm,
+            arguments_.verify ? CanaryTime::kBeforeReady : CanaryTime::kWhenIdle,
+            arguments_.chat_template};
+  }
+
+  // `loaded`: a ServedEngine or an IsolatedModel.
+  template <class Loaded>
+  void publish(const Loaded& loaded) {
+    loop_.post([this, &loaded] {
       std::vector<StatusSpan> spans;
       for (const StartupSpan& span : timeline_.spans()) {
         spans.push_back({span.name, span.duration, span.begin, span.beside});
       }
-      service_.set_model(loaded_.model(), std::move(spans));
-      metrics_.cache_config(loaded_.cache_config());
+      service_.set_model(loaded.model(), std::move(spans));
+      metrics_.cache_config(loaded.cache_config());
       metrics_.startup(timeline_.spans(), timeline_.total());
       announce();
     });
-    return engine;
   }
 
   void engine_woke() {
@@ -133,8 +193,7 @@ class Server {
       return;
     }
     // The supervisor that watches /health decides what to do; clients get 503 meanwhile.
-    log_error(
-        fmt::format("the engine has failed: {}; answering every call with 503", error.message));
+    log_error(fmt::format("{}; answering every call with 503", error.message));
   }
 
   void announce() {
@@ -142,6 +201,40 @@ class Server {
     ready_ = true;
     fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(), url(),
                settings_.model_name);
+    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), settings_.model_name));
+  }
+
+  static void tell_manager(const std::string& lines) {
+    if (auto told = tell_service_manager(lines); !told) log_warning(told.error().message);
+  }
+
+  // After an error the files from before stay, so that a slip locks no client out.
+  void reload_files() {
+    if (tls_ != nullptr) reload_certificate();
+    if (!arguments_.api_key_file.empty()) reload_keys();
+  }
+
+  void reload_certificate() {
+    if (const auto read = tls_->reload(); !read) {
+      log_error(fmt::format("the certificate was not read again, that from before stays: {}",
+                            read.error().message));
+      return;
+    }
+    log_info(arguments_.ssl_certfile + ": read again, for later connections");
+  }
+
+  void reload_keys() {
+    auto keys = ApiKeys::load(arguments_.api_key_file);
+    if (keys && !arguments_.adapter_dir.empty() && !keys->any_admin()) {
+      keys = invalid_argument("--adapter-dir needs a key of role=admin");
+    }
+    if (!keys) {
+      log_error(fmt::format("the API keys were not read again, those from before stay: {}",
+                            keys.error().message));
+      return;
+    }
+    *keys_ = *std::move(keys);
+    log_info(fmt::format("{}: {} API keys", arguments_.api_key_file, keys_->size()));
   }
 
   void begin_drain() {
@@ -153,6 +246,7 @@ class Server {
     fmt::print(stderr, "draining: {} requests run; up to {} s (signal again to exit at once)\n",
                service_.active(),
                std::chrono::duration_cast<std::chrono::seconds>(settings_.drain_timeout).count());
+    tell_manager(fmt::format("STOPPING=1\nSTATUS=draining: {} requests run", service_.active()));
     service_.drain();
     http_->drain();
     loop_.after(settings_.drain_timeout, [this] { end_drain(); });
@@ -180,13 +274,19 @@ class Server {
   const ServeArguments& arguments_;
   const ServeSettings& settings_;
   const SystemClock clock_;
-  StartupTimeline timeline_;  // the engine's thread has it until set_model()
-  UrgentWork urgent_;         // before every member that marks it or yields to it
+  StartupTimeline timeline_;                     // the engine's thread has it until set_model()
+  const std::unique_ptr<http::TlsContext> tls_;  // null: none
+  UrgentWork urgent_;  // before every member that marks it or yields to it
   http::EventLoop loop_{&urgent_};
   std::optional<ApiKeys> keys_;
   std::unique_ptr<AccessLog> access_log_;
+  // --isolation none has these two.
   ServedEngine loaded_{&urgent_};
-  ThreadedEngineLoop engine_;
+  std::optional<ThreadedEngineLoop> threaded_;
+  // --isolation process has these two.
+  IsolatedModel isolated_;
+  std::optional<TenantLoops> tenants_;
+  EngineLoop& engine_;  // one of the two
   ServerMetrics metrics_;
   ApiService service_;
   std::unique_ptr<http::HttpServer> http_;
@@ -222,13 +322,24 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
     ASSIGN_OR_RETURN(keys, ApiKeys::single(arguments.api_key));
   } else if (!arguments.api_key_file.empty()) {
     ASSIGN_OR_RETURN(keys, ApiKeys::load(arguments.api_key_file));
-  } else if (!is_loopback(arguments.host)) {
+  } else if (arguments.uds.empty() && !is_loopback(arguments.host)) {
     log_warning(fmt::format("no API key is set: every client that reaches {} may use the model",
                             arguments.host));
   }
+  if (!arguments.adapter_dir.empty() && !(keys && keys->any_admin())) {
+    return invalid_argument(
+        "--adapter-dir needs an --api-key-file with a key of role=admin, because loading adapters "
+        "changes the answers of all clients");
+  }
+  std::unique_ptr<http::TlsContext> tls;
+  if (!arguments.ssl_certfile.empty()) {
+    const std::string& key =
+        arguments.ssl_keyfile.empty() ? arguments.ssl_certfile : arguments.ssl_keyfile;
+    ASSIGN_OR_RETURN(tls, http::TlsContext::load(arguments.ssl_certfile, key));
+  }
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
   allow_connections(settings.limits.max_connections);
-  Server server(arguments, settings, std::move(keys), std::move(access_log));
+  Server server(arguments, settings, std::move(keys), std::move(tls), std::move(access_log));
   RETURN_IF_ERROR(server.start());
   return server.run();
 }

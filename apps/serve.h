@@ -14,15 +14,21 @@ namespace sluice {
 
 // As given; absent = not given.
 struct ServeArguments {
+  std::string config;  // a file of options; empty: none
   std::string model;
   std::string revision;
   std::string api_key;  // empty: none
   std::string host = "127.0.0.1";
   std::optional<std::string> port;
+  std::string uds;            // a socket's path; empty: host and port
+  std::string ssl_certfile;   // empty: no TLS
+  std::string ssl_keyfile;    // empty: in the same file
+  std::string chat_template;  // a file; empty: the checkpoint's
   std::optional<std::string> served_model_name;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;
   std::string api_key_file;
+  std::string adapter_dir;
   std::optional<std::string> max_connections;
   std::optional<std::string> max_queue;
   std::optional<std::string> max_body_size;
@@ -39,6 +45,10 @@ struct ServeArguments {
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";
   std::string metrics_namespace = "sluice";
+  std::string isolation = "none";
+  std::optional<std::string> sandbox;
+  std::optional<std::string> max_functions;
+  std::optional<std::string> function_idle;
   EngineOptionTexts engine;
 };
 

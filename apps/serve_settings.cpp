@@ -9,6 +9,7 @@
 #include "apps/option_values.h"
 #include "front/reasoning_stream.h"
 #include "front/tool_format.h"
+#include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::int64_t kMaxSeconds = 7 * 24 * 3600;
 constexpr std::int64_t kMaxConnections = 1 << 20;
 constexpr std::int64_t kMaxQueue = 1 << 20;
 constexpr std::int64_t kMaxWorkers = 64;
+constexpr std::int64_t kMaxFunctions = 1024;
 constexpr std::int64_t kMaxBodyBytes = std::int64_t{1} << 30;
 
 // These functions do not change `value` if the option was not given.
@@ -90,6 +92,73 @@ Status check_reasoning_parser(const std::string& name) {
       fmt::format("--reasoning-parser must be one of {}; got '{}'", names, name));
 }
 
+struct GivenOption {
+  const char* name;
+  bool given;
+};
+
+// These need a part of the engine's process that functions do not have.
+Status check_function_options(const ServeArguments& a, const EngineOptions& engine) {
+  const EngineOptionTexts& texts = a.engine;
+  const bool integers = engine.dtype == DType::kI8 || engine.dtype == DType::kI4;
+  const GivenOption refused[] = {
+      {"--device cuda", engine.device == DeviceKind::kCuda},
+      {"--dtype int8 or int4", integers},
+      {"--adapter-slots", !texts.adapter_slots.empty()},
+      {"--snapshot", !texts.snapshot.empty() && texts.snapshot != "off"},
+      {"--restore", !texts.restore.empty()},
+      {"--warm", !a.warm.files.empty()},
+      {"--warm-limit", !a.warm.limit.empty()},
+      {"--verify", a.verify},
+      {"--kv-disk", engine.kv_disk.has_value()},
+      {"--kv-idle-release", engine.kv_idle_release > Duration{0}},
+      {"--enforce-eager", texts.enforce_eager},
+      {"--no-enable-prefix-caching", !texts.prefix_caching},
+      {"--tbt-slo-ms", !texts.tbt_slo_ms.empty()},
+      {"--token-budget follow, auto or time", engine.budget_mode != BudgetMode::kTokens},
+  };
+  for (const GivenOption& option : refused) {
+    if (!option.given) continue;
+    return unsupported(fmt::format(
+        "{} does not go with --isolation process; leave it out, or use --isolation none",
+        option.name));
+  }
+  return {};
+}
+
+Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
+                                                       EngineOptions& engine) {
+  if (a.isolation == "none") {
+    for (const GivenOption& option :
+         {GivenOption{"--sandbox", a.sandbox.has_value()},
+          GivenOption{"--max-functions", a.max_functions.has_value()},
+          GivenOption{"--function-idle", a.function_idle.has_value()}}) {
+      if (!option.given) continue;
+      return invalid_argument(
+          fmt::format("{} is for --isolation process only; leave it out", option.name));
+    }
+    return std::optional<FunctionSettings>();
+  }
+  if (a.isolation != "process") {
+    return invalid_argument(
+        fmt::format("--isolation must be none or process, got '{}'", a.isolation));
+  }
+  FunctionSettings functions;
+  const std::string sandbox = a.sandbox.value_or("strict");
+  if (sandbox != "strict" && sandbox != "best-effort") {
+    return invalid_argument(
+        fmt::format("--sandbox must be strict or best-effort, got '{}'", sandbox));
+  }
+  functions.best_effort = sandbox == "best-effort";
+  RETURN_IF_ERROR(
+      read_count("--max-functions", a.max_functions, 1, kMaxFunctions, functions.max_functions));
+  RETURN_IF_ERROR(read_seconds("--function-idle", a.function_idle, 1, functions.idle));
+  RETURN_IF_ERROR(check_function_options(a, engine));
+  engine.snapshot = {};
+  engine.adapters.sealed = true;
+  return std::optional<FunctionSettings>(functions);
+}
+
 }  // namespace
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
@@ -111,8 +180,31 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   RETURN_IF_ERROR(check_tool_call_parser(a.parsers.tool_calls));
   RETURN_IF_ERROR(check_reasoning_parser(a.parsers.reasoning));
   ASSIGN_OR_RETURN(s.model_name, name_of(a));
-  ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, a.allowed_hosts, a.cors_origins}));
+  if (!a.uds.empty() && a.port) {
+    return invalid_argument("--uds and --port exclude each other");
+  }
+  if (!a.uds.empty() && !a.ssl_certfile.empty()) {
+    return invalid_argument(
+        "--uds and --ssl-certfile exclude each other: only this user can open the socket");
+  }
+  // No page of a browser reaches a socket file, so any name may stand in front of it.
+  std::vector<std::string> hosts = a.allowed_hosts;
+  if (!a.uds.empty()) hosts.emplace_back("*");
+  ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, hosts, a.cors_origins}));
   ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));
+  ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
+  ASSIGN_OR_RETURN(const auto policy, make_policy(s.engine.scheduler));
+  const bool budget_given = !a.engine.token_budget.empty() || s.engine.tbt_slo;
+  if (!budget_given && !s.functions && policy->plans_by_time())
+    s.engine.budget_mode = BudgetMode::kFollow;
+  s.engine.adapters.at_run_time = !a.adapter_dir.empty();
+  for (const AdapterSettings::Source& source : s.engine.adapters.sources) {
+    if (source.name != s.model_name) continue;
+    return invalid_argument(
+        fmt::format("--adapter {} has the name of the base model; give it another one, or change "
+                    "--served-model-name",
+                    source.name));
+  }
   ASSIGN_OR_RETURN(s.warm, read_warm_options(a.warm, s.engine));
   return s;
 }

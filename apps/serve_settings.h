@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "apps/isolated_model.h"
 #include "apps/serve.h"
 #include "base/clock.h"
 #include "base/result.h"
@@ -26,6 +28,7 @@ struct ServeSettings {
   int workers = 2;
   EngineOptions engine;
   WarmOptions warm;
+  std::optional<FunctionSettings> functions;  // --isolation process
 };
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& arguments);

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
 #include "apps/simulate_setup.h"
+#include "base/json.h"
 #include "sim/hardware.h"
 #include "sim/model_shapes.h"
 #include "sim/simulated_capacity.h"
@@ -77,7 +79,7 @@ void print_known_json() {
                       {"kv_heads", m.kv_heads},
                       {"window", m.window}});
   }
-  fmt::print("{}\n", SimulateJson{{"gpus", gpus}, {"models", models}}.dump());
+  fmt::print("{}\n", dump_json(SimulateJson{{"gpus", gpus}, {"models", models}}));
 }
 
 void print_known(bool json) {
@@ -102,7 +104,7 @@ void print_known(bool json) {
 
 // ---------------------------------------------------------------- one run
 
-std::string json_text(std::string_view text) { return SimulateJson(text).dump(); }
+std::string json_text(std::string_view text) { return dump_json(SimulateJson(text)); }
 
 // The run's settings, printed before its results.
 std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m) {
@@ -118,25 +120,25 @@ std::vector<std::pair<std::string, std::string>> facts(const SimulatedMachine& m
       {"max_num_seqs", std::to_string(m.options.replica.max_num_seqs)},
       {"max_model_len", std::to_string(m.options.replica.max_model_len)},
       {"kv_blocks", std::to_string(m.options.replica.num_blocks)},
-      {"reference_decode_ms", SimulateJson(to_milliseconds(m.reference_decode)).dump()}};
-  if (m.tbt_slo) extra.emplace_back("tbt_slo_ms", SimulateJson(to_milliseconds(*m.tbt_slo)).dump());
+      {"reference_decode_ms", dump_json(SimulateJson(to_milliseconds(m.reference_decode)))}};
+  if (m.tbt_slo)
+    extra.emplace_back("tbt_slo_ms", dump_json(SimulateJson(to_milliseconds(*m.tbt_slo))));
   if (m.predictor) {
     const PredictionError& e = *m.predictor;
     extra.emplace_back(
         "predictor_error",
-        SimulateJson{{"median", e.median}, {"p90", e.p90}, {"largest", e.largest}}.dump());
+        dump_json(SimulateJson{{"median", e.median}, {"p90", e.p90}, {"largest", e.largest}}));
   }
   return extra;
 }
 
 std::string pipeline_json(const PipelineTimes& t) {
-  return SimulateJson{{"busy_s", to_seconds(t.busy)},
-                      {"prefill_lengths_s", to_seconds(t.prefill_lengths)},
-                      {"prefill_decode_s", to_seconds(t.prefill_decode)},
-                      {"context_s", to_seconds(t.context)},
-                      {"link_s", to_seconds(t.link)},
-                      {"unfilled_s", to_seconds(t.unfilled)}}
-      .dump();
+  return dump_json(SimulateJson{{"busy_s", to_seconds(t.busy)},
+                                {"prefill_lengths_s", to_seconds(t.prefill_lengths)},
+                                {"prefill_decode_s", to_seconds(t.prefill_decode)},
+                                {"context_s", to_seconds(t.context)},
+                                {"link_s", to_seconds(t.link)},
+                                {"unfilled_s", to_seconds(t.unfilled)}});
 }
 
 void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workload& workload,
@@ -220,7 +222,7 @@ Status check_capacity_arguments(const SimulatedLoad& load, const SimulateArgumen
 void print_capacity(const SimulatedMachine& machine, const CapacityResult& r, bool json) {
   if (json) {
     SimulateJson object;
-    for (const auto& [key, value] : facts(machine)) object[key] = SimulateJson::parse(value);
+    for (const auto& [key, value] : facts(machine)) object[key] = parse_ordered_json(value);
     object["capacity_request_rate"] = r.rate;
     object["failing_request_rate"] =
         r.failing_rate > 0 ? SimulateJson(r.failing_rate) : SimulateJson(nullptr);
@@ -233,7 +235,7 @@ void print_capacity(const SimulatedMachine& machine, const CapacityResult& r, bo
            {"p99_itl_ms", to_milliseconds(p.p99_tbt)},
            {"median_scheduling_delay_ms", to_milliseconds(p.median_scheduling_delay)}});
     }
-    fmt::print("{}\n", object.dump());
+    fmt::print("{}\n", dump_json(object));
     return;
   }
   fmt::print("{:>10} {:>14} {:>26}\n", "requests/s", "P99 TBT (ms)", "median queue delay (ms)");
@@ -271,8 +273,8 @@ void print_search(const DeploymentSearch& search, double slo_ms, bool json) {
                       {"capacity_request_rate", c.capacity}});
     }
     fmt::print("{}\n",
-               SimulateJson{{"tbt_slo_ms", slo_ms}, {"tried", search.tried}, {"deployments", list}}
-                   .dump());
+               dump_json(SimulateJson{
+                   {"tbt_slo_ms", slo_ms}, {"tried", search.tried}, {"deployments", list}}));
     return;
   }
   fmt::print("{:>4} {:>4} {:>9} {:>13} {:>22}\n", "tp", "pp", "replicas", "token budget",

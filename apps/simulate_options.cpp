@@ -1,10 +1,10 @@
 #include "apps/simulate_options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
+#include "base/text.h"
 #include "scheduler/policy.h"
 #include "workload/lengths.h"
 
@@ -50,7 +50,7 @@ void add_scheduler_options(CLI::App& command, SimulateArguments& a) {
   const std::string group = "Scheduling";
   command
       .add_option("--scheduler", a.scheduler,
-                  fmt::format("one of {} (default stall-free)", fmt::join(policy_names(), ", ")))
+                  fmt::format("one of {} (default stall-free)", join(policy_names(), ", ")))
       ->group(group);
   command
       .add_option("--token-budget", a.token_budget,
@@ -98,9 +98,8 @@ void add_load_options(CLI::App& command, SimulateArguments& a) {
                   "default 2048; of a trace: the first ones (default all)")
       ->group(group);
   command
-      .add_option(
-          "--lengths", a.lengths,
-          fmt::format("{} or a csv file (default sharegpt)", fmt::join(length_names(), ", ")))
+      .add_option("--lengths", a.lengths,
+                  fmt::format("{} or a csv file (default sharegpt)", join(length_names(), ", ")))
       ->group(group);
   command.add_option("--trace", a.trace, "Azure LLM csv or Mooncake jsonl, with its times")
       ->group(group);

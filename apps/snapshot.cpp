@@ -1,7 +1,6 @@
 #include "apps/snapshot.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,7 +16,9 @@
 #include "apps/open_snapshot.h"
 #include "apps/snapshot_verify.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "front/served_model.h"
 #include "front/text_sections.h"
 
@@ -90,7 +91,7 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
   const SystemClock clock;
   StartupTimeline timeline(clock);
   SaveProgress progress;
-  options.snapshot = {SnapshotMode::kCollect, {}, arguments.weights};
+  options.snapshot = {SnapshotMode::kCollect, {}, arguments.weights, RestoreMode::kAutomatic};
   ASSIGN_OR_RETURN(Snapshot snapshot, open_snapshot(arguments.model, options, clock));
   progress.phase("loading " + arguments.model);
   auto local = load_local_engine(arguments.model, options, clock, timeline, snapshot);
@@ -115,21 +116,19 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
     progress.end();
     if (!made) return std::move(made).error();
     warm_text = *std::move(made);
-    ASSIGN_OR_RETURN(SnapshotKey key, warm_key(facts));
+    ASSIGN_OR_RETURN(SnapshotKey key, warm_key(facts, snapshot.model()));
     snapshot.offer(kWarmPromptsSection, std::move(key),
                    [&] { return warm_text->prompts.encode(engine, warm_text->model.block_size); });
     timeline.mark("warm prompts");
   }
   progress.phase("reading the model's files");
-  auto content = model_content(arguments.model, options);
+  auto content = model_content(arguments.model, options, snapshot.model());
   progress.end();
   if (!content) return std::move(content).error();
   timeline.mark("content digest");
-  if (!snapshot.has_offers()) {
-    return invalid_argument("snapshot: there is nothing to save; leave --enforce-eager out");
-  }
-  RETURN_IF_ERROR(
-      check_canary(engine, clock, warm_facts(arguments.model, options, *local), snapshot));
+  RETURN_IF_ERROR(check_canary(engine, *local->loaded.logits, clock,
+                               warm_facts(arguments.model, options, *local), snapshot));
+  if (local->loaded.stream != nullptr) RETURN_IF_ERROR(local->loaded.stream->finish());
   snapshot.offer(kModelSection, *std::move(content), [&]() -> Result<std::vector<std::byte>> {
     const std::string name = directory_name(arguments.model);
     const auto bytes = std::as_bytes(std::span(name));
@@ -143,7 +142,7 @@ Status save(const SnapshotArguments& arguments, EngineOptions options, const War
   RETURN_IF_ERROR(written);
   timeline.mark("save");
   fmt::print(stderr, "{}\n", timeline.line());
-  fmt::print("{}: saved {} in {:.2f} s\n", arguments.file, fmt::join(snapshot.collected(), ", "),
+  fmt::print("{}: saved {} in {:.2f} s\n", arguments.file, join(snapshot.collected(), ", "),
              to_seconds(timeline.total()));
   return {};
 }
@@ -179,7 +178,7 @@ Status inspect(const SnapshotArguments& arguments) {
     }
     const ordered_json object = {
         {"file", arguments.file}, {"bytes", file.file_bytes()}, {"sections", std::move(sections)}};
-    fmt::print("{}\n", object.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", dump_json(object));
   } else {
     fmt::print("{}: {} sections, {:.1f} KiB\n", arguments.file, file.table().sections.size(),
                static_cast<double>(file.file_bytes()) / 0x1p10);
@@ -206,6 +205,11 @@ int run_snapshot(const SnapshotArguments& arguments) {
   if (arguments.action == SnapshotAction::kVerify) {
     const auto code = verify_snapshot({arguments.file, arguments.model, arguments.json}, *options);
     return code ? *code : report_failure(code.error());
+  }
+  if (!arguments.engine.restore.empty()) {
+    return report_error(
+        invalid_argument("--restore: sluice snapshot save restores nothing; leave --restore out"),
+        kExitUsage);
   }
   const auto warm = read_warm_options(arguments.warm, *options);
   if (!warm) return report_error(warm.error(), kExitUsage);

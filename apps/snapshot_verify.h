@@ -1,5 +1,6 @@
 // `sluice snapshot verify`: two starts of one model in this process, without and with a snapshot
-// file, and a comparison of their first tokens and log-probabilities. One thread.
+// file, and a comparison of tokens and of whole rows of logits: of a short prompt, and of a turn
+// behind each warm prompt that the file has. One thread.
 #pragma once
 
 #include <string>

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "engine/engine_loader.h"
 #include "profile/token_budget.h"
+#include "scheduler/policy.h"
 
 namespace sluice {
 namespace {
@@ -35,7 +36,7 @@ Result<MachineProfile> measure_quickly(const std::string& directory, const Engin
   measure.max_kv_bytes = kQuickKvBytes;
   auto profile = measure_machine(directory, options, device, pool, clock, measure);
   if (!profile) {
-    return with_context("--token-budget auto or time needs a profile (sluice profile makes one)",
+    return with_context("no profile could be made (sluice profile makes one)",
                         std::move(profile).error());
   }
   const Status saved =
@@ -101,42 +102,83 @@ Result<MachineProfile> find_profile(const std::string& directory, const ModelIde
   return measure_quickly(directory, options, device, pool, clock, path);
 }
 
+// A start without a profile: nothing keeps a goal then.
+EngineOptions without_profile(const EngineOptions& options, const Error& problem) {
+  EngineOptions chosen = options;
+  const auto policy = make_policy(options.scheduler);
+  const bool follows = policy && (*policy)->plans_by_time();
+  chosen.budget_mode = follows ? BudgetMode::kFollow : BudgetMode::kTokens;
+  log_warning(fmt::format(
+      "{}; the token budget {} instead, and keeps no goal", problem.message,
+      follows ? std::string("follows measured steps") : fmt::format("is {}", chosen.token_budget)));
+  return chosen;
+}
+
+// Where `problem` is that no budget keeps the goal with the reference load: says what is kept.
+void warn_of_part(const Error& problem, const PartOfGoal& part) {
+  const std::string kept =
+      part.context ? fmt::format("it is kept with contexts of up to {} tokens", *part.context)
+                   : "steps are as short as they can be";
+  log_warning(fmt::format("{}; without that {}", problem.message, kept));
+}
+
+struct Chosen {
+  EngineOptions options;
+  std::string what;
+};
+
+Chosen choose(const MachineProfile& profile, const ReferenceLoad& load, Duration goal,
+              const EngineOptions& options) {
+  Chosen chosen{options, {}};
+  PartOfGoal part;
+  const auto whole = choose_token_budget(profile, load, goal);
+  if (whole) {
+    part.token_budget = *whole;
+  } else {
+    part = keep_part(profile, load, goal);
+    warn_of_part(whole.error(), part);
+  }
+  if (options.budget_mode == BudgetMode::kTime) {
+    TimeBudgetChoice choice = time_budget_for(profile, load, goal);
+    chosen.options.token_budget = choice.token_budget;
+    chosen.options.time_budget = choice.time;
+    chosen.what = fmt::format("time, at most {} tokens", choice.token_budget);
+  } else {
+    chosen.options.token_budget = part.token_budget;
+    chosen.options.budget_mode = BudgetMode::kTokens;
+    chosen.what = fmt::format("{}", part.token_budget);
+  }
+  return chosen;
+}
+
 }  // namespace
 
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
                                         Device& device, ThreadPool& pool, const Clock& clock,
                                         Snapshot& snapshot) {
   const bool collects = snapshot.mode() == SnapshotMode::kCollect;
-  if (options.budget_mode == BudgetMode::kTokens && !collects) return options;
+  if (!needs_profile(options.budget_mode) && !collects) return options;
   ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(directory, options));
-  if (options.budget_mode == BudgetMode::kTokens) {
+  if (!needs_profile(options.budget_mode)) {
     offer_kept_profile(profile_identity(model, device, pool), snapshot);
     return options;
   }
-  ASSIGN_OR_RETURN(const MachineProfile profile,
-                   find_profile(directory, model, options, device, pool, clock, snapshot));
-  if (collects) offer_kept_profile(profile.identity, snapshot);
-  const ReferenceLoad load = reference_load(options.max_num_seqs, model.max_model_len);
-  const Duration goal = options.tbt_slo.value_or(paper_goals(profile).strict);
-  EngineOptions chosen = options;
-  std::string what;
-  if (options.budget_mode == BudgetMode::kTime) {
-    ASSIGN_OR_RETURN(TimeBudgetChoice choice, choose_time_budget(profile, load, goal));
-    chosen.token_budget = choice.token_budget;
-    chosen.time_budget = choice.time;
-    what = fmt::format("time, at most {} tokens", choice.token_budget);
-  } else {
-    ASSIGN_OR_RETURN(chosen.token_budget, choose_token_budget(profile, load, goal));
-    chosen.budget_mode = BudgetMode::kTokens;
-    what = fmt::format("{}", chosen.token_budget);
+  const auto profile = find_profile(directory, model, options, device, pool, clock, snapshot);
+  if (!profile) {
+    if (profile.error().code == ErrorCode::kCancelled) return profile.error();
+    return without_profile(options, profile.error());
   }
+  if (collects) offer_kept_profile(profile->identity, snapshot);
+  const ReferenceLoad load = reference_load(options.max_num_seqs, model.max_model_len);
+  const Duration goal = options.tbt_slo.value_or(paper_goals(*profile).strict);
+  const Chosen chosen = choose(*profile, load, goal, options);
   log_info(
       fmt::format("token budget: {} (TBT goal {:.6g} ms{}; {} decodes with contexts of {}; "
                   "predictions x {:.2f}{})",
-                  what, to_milliseconds(goal), options.tbt_slo ? "" : ", 5 decode steps",
-                  load.decode_rows, load.context, prediction_margin(profile),
-                  chosen.time_budget ? " at first, then as measured steps say" : ""));
-  return chosen;
+                  chosen.what, to_milliseconds(goal), options.tbt_slo ? "" : ", 5 decode steps",
+                  load.decode_rows, load.context, prediction_margin(*profile),
+                  chosen.options.time_budget ? " at first, then as measured steps say" : ""));
+  return chosen.options;
 }
 
 }  // namespace sluice

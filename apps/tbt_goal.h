@@ -17,7 +17,8 @@ namespace sluice {
 
 // Returns the options to load the engine with. Options that state the budget as a number are not
 // changed. Logs the choice and its reason. `snapshot save` collects the stored profile with every
-// budget. kInvalidArgument for a goal that cannot be met.
+// budget. A goal that cannot be kept, and a profile that can be neither read nor made, are
+// warnings: a goal never prevents a start.
 Result<EngineOptions> with_token_budget(const std::string& directory, const EngineOptions& options,
                                         Device& device, ThreadPool& pool, const Clock& clock,
                                         Snapshot& snapshot);

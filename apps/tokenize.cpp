@@ -1,7 +1,6 @@
 #include "apps/tokenize.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <cstdio>
@@ -13,7 +12,10 @@
 #include "apps/exit_code.h"
 #include "apps/open_snapshot.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "front/text_sections.h"
+#include "model/model_files.h"
 #include "tokenizer/tokenize_lines.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,7 +28,7 @@ constexpr std::uint64_t kMaxChatBytes = std::uint64_t{64} << 20;
 
 void print_object(const std::string& text, const std::vector<TokenId>& ids) {
   const ordered_json object = {{"text", text}, {"ids", ids}};
-  fmt::print("{}\n", object.dump());
+  fmt::print("{}\n", dump_json(object));
 }
 
 Status tokenize_chat(const TokenizeArguments& arguments, const Tokenizer& tokenizer,
@@ -58,7 +60,7 @@ Status tokenize_text(const TokenizeArguments& arguments, const Tokenizer& tokeni
   if (arguments.json) {
     print_object(text, *ids);
   } else {
-    fmt::print("{}\n", fmt::join(*ids, " "));
+    fmt::print("{}\n", join(*ids, " "));
   }
   return {};
 }
@@ -67,7 +69,8 @@ Status tokenize_text(const TokenizeArguments& arguments, const Tokenizer& tokeni
 Result<Snapshot> find_snapshot(const TokenizeArguments& arguments, const Clock& clock) {
   const SnapshotChoice choice = parse_snapshot_choice(arguments.snapshot);
   std::error_code ignored;
-  const bool has_model = std::filesystem::exists(arguments.model + "/config.json", ignored);
+  const bool has_model = is_gguf_model(arguments.model) ||
+                         std::filesystem::exists(arguments.model + "/config.json", ignored);
   if (choice.mode == SnapshotMode::kAuto && !has_model) return Snapshot();
   return open_snapshot(arguments.model, choice, clock);
 }

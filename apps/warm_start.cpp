@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <utility>
 
@@ -22,7 +21,7 @@ Result<std::optional<WarmImage>> find_image(const WarmOptions& warm, const WarmF
   // The cache folder's file is asked for what the operator gives now, and for nothing else.
   const bool wanted = snapshot.mode() == SnapshotMode::kFile || !warm.chats.empty();
   if (!wanted || !snapshot.has_kind(kWarmPromptsSection)) return std::optional<WarmImage>();
-  ASSIGN_OR_RETURN(const SnapshotKey key, warm_key(facts));
+  ASSIGN_OR_RETURN(const SnapshotKey key, warm_key(facts, snapshot.model()));
   const auto bytes = snapshot.find(kWarmPromptsSection, key);
   if (!bytes) return std::optional<WarmImage>();
   auto image = decode_warm_image(*bytes);
@@ -47,21 +46,6 @@ void add_chats_of(const WarmImage& image, const ServedModel& model, WarmPrompts&
 }
 
 }  // namespace
-
-void add_warm_options(CLI::App& command, WarmArguments& arguments) {
-  const std::string group = "Warm prompts";
-  command
-      .add_option("--warm", arguments.files,
-                  "a JSON file: an array of messages, or an object with messages and tools; its "
-                  "KV blocks stay in memory, for all clients; may be repeated")
-      ->group(group)
-      ->allow_extra_args(false);
-  command
-      .add_option("--warm-limit", arguments.limit,
-                  fmt::format("the most that warm prompts take of KV memory, 0 to 1 (default {})",
-                              WarmPrompts::kDefaultLimit))
-      ->group(group);
-}
 
 Result<WarmOptions> read_warm_options(const WarmArguments& arguments, const EngineOptions& engine) {
   WarmOptions options;
@@ -92,8 +76,8 @@ WarmFacts warm_facts(const std::string& directory, const EngineOptions& options,
   return {directory, options, local.loaded.kv_identity, local.device->traits().numerics};
 }
 
-Result<SnapshotKey> warm_key(const WarmFacts& facts) {
-  ASSIGN_OR_RETURN(const SnapshotKey content, model_content(facts.directory, facts.options));
+Result<SnapshotKey> warm_key(const WarmFacts& facts, const SnapshotModel& model) {
+  ASSIGN_OR_RETURN(const SnapshotKey content, model_content(facts.directory, facts.options, model));
   ASSIGN_OR_RETURN(std::string program, program_digest());
   SnapshotKey key;
   for (const SnapshotFact& fact : content) {
@@ -120,10 +104,10 @@ Result<WarmPrompts> start_warm(const WarmOptions& warm, const WarmFacts& facts, 
   ASSIGN_OR_RETURN(const std::optional<WarmImage> image, find_image(warm, facts, engine, snapshot));
   if (image && snapshot.mode() == SnapshotMode::kFile) add_chats_of(*image, model, prompts);
   if (prompts.empty()) return prompts;
-  model.warm_names = prompts.names();
+  model.warm_names->set(prompts.names());
   prompts.hold(engine, warm.limit);
   if (image) {
-    RETURN_IF_ERROR(prompts.restore(engine, *image, model));
+    RETURN_IF_ERROR(prompts.restore(engine, *image, facts.identity));
     snapshot.restored(kWarmPromptsSection);
   }
   log_info(fmt::format(
@@ -131,6 +115,21 @@ Result<WarmPrompts> start_warm(const WarmOptions& warm, const WarmFacts& facts, 
       prompts.size(), prompts.num_tokens(),
       prompts.num_ready(engine) < prompts.size() ? "; the rest is computed when idle" : ""));
   return prompts;
+}
+
+Result<std::size_t> restore_stored_warm(const WarmFacts& facts, Engine& engine,
+                                        Snapshot& snapshot) {
+  const bool used =
+      snapshot.mode() == SnapshotMode::kFile && facts.options.prefix_caching == PrefixCaching::kOn;
+  if (!used) return std::size_t{0};
+  ASSIGN_OR_RETURN(const std::optional<WarmImage> image, find_image({}, facts, engine, snapshot));
+  if (!image) return std::size_t{0};
+  WarmPrompts prompts;
+  prompts.add_stored(*image, facts.identity);
+  prompts.hold(engine, WarmPrompts::kDefaultLimit);
+  RETURN_IF_ERROR(prompts.restore(engine, *image, facts.identity));
+  snapshot.restored(kWarmPromptsSection);
+  return prompts.num_ready(engine);
 }
 
 Status compute_warm(WarmPrompts& prompts, Engine& engine, const ServedModel& model,

@@ -1,0 +1,117 @@
+#include "apps/isolated_model.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "apps/exit_code.h"
+#include "apps/make_device.h"
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "base/unix_time.h"
+#include "engine/backbone_loader.h"
+#include "function/run_function.h"
+
+namespace sluice {
+namespace {
+
+// A function needs this beside the backbone and KV memory: for the program, its buffers, frames.
+constexpr std::int64_t kOtherBytes = std::int64_t{1} << 30;
+// For each thread's stack and heap.
+constexpr std::int64_t kThreadBytes = std::int64_t{16} << 20;
+// Tasks beside the threads that compute.
+constexpr unsigned kOtherTasks = 16;
+
+// Half of the memory that the backbone has left, in equal parts; at most what one engine can use.
+Result<std::int64_t> choose_kv_bytes(const EngineOptions& options, const LoadedEngine& alone,
+                                     const Device& device, std::int32_t functions) {
+  if (options.kv_cache_memory) return *options.kv_cache_memory;
+  ASSIGN_OR_RETURN(const MemoryInfo memory, device.memory_info());
+  return std::min(alone.kv_bytes, memory.free_bytes / 2 / functions);
+}
+
+ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_effort,
+                                        std::int64_t kv_bytes, std::int64_t shared_bytes) {
+  ProcessEngineLoop::Options loop;
+  loop.command = {"/proc/self/exe", "function"};
+  loop.best_effort = best_effort;
+  loop.start.kv_bytes = kv_bytes;
+  loop.start.max_num_seqs = options.max_num_seqs;
+  loop.start.token_budget = options.token_budget;
+  loop.start.block_size = options.block_size;
+  loop.start.threads = options.threads > 0 ? options.threads : available_cpus();
+  loop.start.scheduler = options.scheduler;
+  loop.sandbox.memory_bytes = static_cast<std::uint64_t>(shared_bytes + kv_bytes + kOtherBytes +
+                                                         loop.start.threads * kThreadBytes);
+  loop.sandbox.max_tasks = static_cast<unsigned>(loop.start.threads) + kOtherTasks;
+  loop.sandbox.cpu_cores = loop.start.threads;
+  return loop;
+}
+
+std::int64_t largest_adapter(const LoadedModel& model) {
+  if (model.adapters == nullptr) return 0;
+  return static_cast<std::int64_t>(model.adapters->format().slot_bytes(model.config));
+}
+
+}  // namespace
+
+Result<TenantLoops::MakeLoop> IsolatedModel::load(
+    const std::string& directory, const std::string& name, const EngineOptions& options,
+    const FunctionSettings& functions, std::int32_t max_requests, const Clock& clock,
+    StartupTimeline& timeline, const ServedEngineOptions& served) {
+  const auto pool = make_pool(options);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(options, *pool));
+  timeline.mark("device");
+  ASSIGN_OR_RETURN(const Backbone written, make_backbone(directory, options, *device, *pool));
+  ASSIGN_OR_RETURN(backbone_, read_only(written));
+  timeline.mark("backbone");
+  ASSIGN_OR_RETURN(const LoadedEngine alone,
+                   load_engine_on_backbone(backbone_, options, *device, *pool, clock, timeline));
+  ASSIGN_OR_RETURN(const std::int64_t kv_bytes,
+                   choose_kv_bytes(options, alone, *device, functions.max_functions));
+  Snapshot none;
+  ASSIGN_OR_RETURN(ServedText text, load_served_text(directory, none, served.chat_template));
+  model_ = make_served_model(std::move(text), name, unix_seconds(), facts_of(alone));
+  set_answer_formats(served.parsers, *model_);
+  model_->local_time = served.local_time;
+  timeline.mark("tokenizer");
+  const std::int64_t blocks = alone.kv_blocks * kv_bytes / alone.kv_bytes;
+  cache_config_ = {alone.block_size, static_cast<std::int32_t>(blocks), alone.kv_identity.kv_dtype,
+                   true};
+
+  ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(backbone_));
+  ProcessEngineLoop::Options loop =
+      loop_options(options, functions.best_effort, kv_bytes,
+                   static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
+  loop.start.max_requests = max_requests;
+  loop.vocab_size = alone.engine->limits().vocab_size;
+  log_info(fmt::format(
+      "isolation: up to {} function processes with {} MiB of KV memory each; the backbone of {} "
+      "MiB "
+      "is shared; no snapshot, and a token budget of {} that does not follow streams",
+      functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20, options.token_budget));
+  return TenantLoops::MakeLoop([this, loop, adapters = alone.adapters, &clock](
+                                   std::int32_t adapter, std::function<void()> wake) {
+    ProcessEngineLoop::Options one = loop;
+    if (adapter >= 0) one.adapter = adapters->content(adapter);
+    auto made =
+        std::make_unique<ProcessEngineLoop>(std::move(one), backbone_, clock, std::move(wake));
+    made->start();
+    return made;
+  });
+}
+
+int run_function_command() {
+  struct stat socket{};
+  if (fstat(FunctionDescriptors::kSocket, &socket) != 0 || !S_ISSOCK(socket.st_mode)) {
+    return report_error(invalid_argument("function is not for users: `sluice serve --isolation "
+                                         "process` starts it, with a socket as its input"),
+                        kExitUsage);
+  }
+  return run_function([](ThreadPool& pool) { return make_device(EngineOptions(), pool); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+// IsolatedModel: the model of a server whose engines run in function processes (src/function): its
+// backbone in shared memory, and its text side.
+//
+// load() writes the backbone, and makes one engine on it in this process, for the facts that the
+// text side needs; a setting that no engine accepts fails there and not at a client's first call.
+// Then the engine goes. The function processes are this program again, as `sluice function`.
+// Owner: the command; it outlives all loops. Threads: load() on one, the rest from any once it has
+// succeeded.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/load_served_engine.h"
+#include "backbone/backbone.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "engine/startup_timeline.h"
+#include "front/served_model.h"
+#include "function/process_engine_loop.h"
+#include "function/tenant_loops.h"
+#include "server/server_metrics.h"
+
+namespace sluice {
+
+// The options of --isolation process.
+struct FunctionSettings {
+  bool best_effort = false;                   // --sandbox
+  std::int32_t max_functions = 8;             // --max-functions
+  Duration idle = std::chrono::seconds(300);  // --function-idle
+};
+
+class IsolatedModel {
+ public:
+  // `max_requests`: of one function. Call once. Errors name file, field or option.
+  Result<TenantLoops::MakeLoop> load(const std::string& directory, const std::string& name,
+                                     const EngineOptions& options,
+                                     const FunctionSettings& functions, std::int32_t max_requests,
+                                     const Clock& clock, StartupTimeline& timeline,
+                                     const ServedEngineOptions& served);
+
+  const ServedModel& model() const { return *model_; }
+  const CacheConfig& cache_config() const { return cache_config_; }
+
+ private:
+  Backbone backbone_;  // read-only descriptors
+  std::optional<ServedModel> model_;
+  CacheConfig cache_config_;
+};
+
+// The command `sluice function`, which ProcessEngineLoop starts. Returns the exit code.
+int run_function_command();
+
+}  // namespace sluice

@@ -1,0 +1,94 @@
+#include "apps/kv_disk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "apps/open_snapshot.h"
+#include "apps/option_values.h"
+#include "base/hmac.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "offload/disk_tier.h"
+#include "offload/tier_secret.h"
+
+namespace sluice {
+namespace {
+
+// Each part with its length, so that no two lists of parts are one text.
+void append_part(std::string& text, std::string_view name, std::string_view value) {
+  text += fmt::format("{}:{} {}:{}\n", name.size(), name, value.size(), value);
+}
+
+Result<std::string> identity_of(const std::string& directory, const EngineOptions& options,
+                                const SnapshotModel& known, const Device& device,
+                                const LoadedExecutor& executor) {
+  std::string text;
+  ASSIGN_OR_RETURN(const SnapshotKey content, model_content(directory, options, known));
+  for (const auto& [name, value] : content) append_part(text, name, value);
+  ASSIGN_OR_RETURN(const std::string program, program_digest());
+  append_part(text, "program", program);
+  append_part(text, "numerics", device.traits().numerics);
+  append_part(text, "weights", executor.kv_identity.weight_dtype);
+  append_part(text, "kv", executor.kv_identity.kv_dtype);
+  append_part(text, "rope", executor.kv_identity.rope_overrides);
+  append_part(
+      text, "block",
+      fmt::format("{} tokens, {} bytes", executor.block_size, executor.contents->block_bytes()));
+  return text;
+}
+
+// The model's part of the names of blocks. Without the secret no such name can be made.
+std::string secret_digest(const HmacKey& secret, std::string_view identity) {
+  Hmac hmac(derive_key(secret, "sluice/kv-names/1"));
+  hmac.update(std::as_bytes(std::span(identity)));
+  const HmacTag tag = hmac.finish();
+  return to_hex(sha256(tag));
+}
+
+}  // namespace
+
+Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return invalid_argument(
+        fmt::format("--kv-disk '{}': expected DIR:SIZE, such as kv:50GiB", text));
+  }
+  KvDiskSettings settings;
+  settings.folder = text.substr(0, colon);
+  ASSIGN_OR_RETURN(settings.bytes, parse_memory_size("--kv-disk", text.substr(colon + 1)));
+  return settings;
+}
+
+Status add_kv_disk(const std::string& directory, const EngineOptions& options,
+                   const SnapshotModel& known, const Device& device, const Clock& clock,
+                   LoadedExecutor& executor) {
+  const std::string secret_path = default_secret_path();
+  if (secret_path.empty()) {
+    return invalid_argument(
+        "--kv-disk keeps its secret outside of its folder: set XDG_STATE_HOME or HOME");
+  }
+  DiskTier::Options disk;
+  disk.folder = std::filesystem::absolute(options.kv_disk->folder).lexically_normal().string();
+  if (disk.folder.ends_with('/')) disk.folder.pop_back();
+  disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes);
+  disk.block_bytes = executor.contents->block_bytes();
+  ASSIGN_OR_RETURN(disk.identity, identity_of(directory, options, known, device, executor));
+  ASSIGN_OR_RETURN(disk.secret, load_tier_secret(secret_path));
+  auto tier = DiskTier::open(disk, clock);
+  if (!tier) return with_context("--kv-disk", tier.error());
+  executor.kv_identity.model_digest = secret_digest(disk.secret, disk.identity);
+  const std::int32_t pages = (*tier)->num_pages();
+  if (auto added = add_tier(*std::move(tier), executor); !added) {
+    return with_context("--kv-disk", added.error());
+  }
+  log_info(fmt::format("{}: {} of {} blocks of {} KiB are there", disk.folder,
+                       executor.stored.size(), pages, disk.block_bytes >> 10));
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// The disk tier of a command that runs an engine: --kv-disk. The names of blocks and the checksums
+// of pages are made under a secret of this user, and of all that decides the bytes of a block: the
+// model's whole content, dtypes, layout, the program and the CPU's instruction set.
+// Functions; the caller's thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "engine/engine_loader.h"
+#include "engine/engine_options.h"
+#include "snapshot/snapshot.h"
+
+namespace sluice {
+
+// "DIR:SIZE", such as "kv:50GiB". kInvalidArgument names the option.
+Result<KvDiskSettings> parse_kv_disk(std::string_view text);
+
+// Opens the tier that `options` name and gives it to the executor, whose identity then names blocks
+// under the secret. `known`: digests that the start has. REQUIRES: options.kv_disk.
+Status add_kv_disk(const std::string& directory, const EngineOptions& options,
+                   const SnapshotModel& known, const Device& device, const Clock& clock,
+                   LoadedExecutor& executor);
+
+}  // namespace sluice
