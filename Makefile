@@ -10,6 +10,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell awk -v n=$$(nproc) '/MemAvailable/ {m = int($$2 / 1500000); \
           print (m < 1 ? 1 : m < n ? m : n)}' /proc/meminfo)
 FUZZ_SECONDS ?= 30
+PREFIX ?= /usr/local
 CAMPAIGN_SECONDS ?= 3600
 export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 # What ccache asks for before it caches compilations that use a precompiled header.
@@ -22,10 +23,13 @@ step = @start=$$SECONDS; echo "--- $(1)"; { $(2); } && echo "--- $(1): $$((SECON
 help:
 	@echo "make demo      install packages, build, serve the demo model and chat with it"
 	@echo "make build     the release binary at build/sluice"
+	@echo "make install   program, manual, completions and a systemd unit below PREFIX ($(PREFIX)); DESTDIR"
+	@echo "make package   a Debian package in build/packages"
 	@echo "make dist      build/sluice-gpu: binary, GPU tests and libraries for a machine with a GPU"
 	@echo "make test      every unit, parity, golden and integration test, tidy, format check,"
 	@echo "               on the binary and the libraries that make build makes"
-	@echo "make asan      the tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan      the tests of the libraries under the address and undefined-behaviour sanitizers"
+	@echo "make asan-all  the same with the tests of the program and of its clients"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
 	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak|snapshot-kill"
@@ -33,19 +37,22 @@ help:
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"
 	@echo "make lint      clang-tidy over all code but tests (minutes); LINT=quick: no static analyzer"
+	@echo "make venv-clients   litellm, LangChain, LlamaIndex and llm, for one of the client tests"
 	@echo "make venv-oracles   Python environment for golden files and training"
 	@echo "make clean     remove build/"
 	@echo "JOBS=$(JOBS) compilers at once; SLUICE_NO_INSTALL=1 leaves packages to you"
 
 # ---------------------------------------------------------------- release and demo
 
-.PHONY: packages-build packages-test packages-dist packages-fuzz
+.PHONY: packages-build packages-test packages-dist packages-fuzz packages-package
 packages-build:
 	@tools/install.sh build
 packages-test:
 	@tools/install.sh build test
 packages-dist:
 	@tools/install.sh build test bench
+packages-package:
+	@tools/install.sh build package
 packages-fuzz:
 	@tools/install.sh build fuzz
 
@@ -59,6 +66,25 @@ DEMO_PROMPT ?= Tell me a story about a little boat and the sea.
 .PHONY: demo
 demo: build
 	@tools/demo.sh build/sluice models/demo "$(DEMO_PROMPT)"
+
+# ---------------------------------------------------------------- for other machines
+
+# $(call files_for,PREFIX): builds what is installed below PREFIX.
+define files_for
+	$(call step,configure release,cmake --preset release -DSLUICE_TESTS=OFF \
+	  -DCMAKE_INSTALL_PREFIX=$(1) >/dev/null)
+	$(call step,build release,cmake --build --preset release -j$(JOBS) --target to_install)
+endef
+
+.PHONY: install package
+install: packages-package
+	$(call files_for,$(PREFIX))
+	@DESTDIR="$(DESTDIR)" cmake --install build/release --strip
+
+package: packages-package
+	$(call files_for,/usr)
+	@cd build/release && cpack --config CPackConfig.cmake
+	@rm -rf build/packages/_CPack_Packages; ls build/packages/*.deb
 
 # ---------------------------------------------------------------- for a machine with a GPU
 
@@ -78,13 +104,16 @@ define preset_tests
 	$(call step,test $(1),ctest --preset $(1) -j$(JOBS) --output-junit junit.xml $(3))
 endef
 
-.PHONY: test test-release asan tsan
+.PHONY: test test-release asan asan-all tsan
 test: test-release format-check
 
 test-release: packages-test client-venv
 	$(call preset_tests,release,all,)
 
 asan: packages-test client-venv
+	$(call preset_tests,asan-ubsan,library_tests,-LE 'style|browser|memory|client|binary' -E NOT_BUILT)
+
+asan-all: packages-test client-venv
 	$(call preset_tests,asan-ubsan,all,-LE 'style|browser|memory')
 
 tsan: packages-test
@@ -105,7 +134,8 @@ campaign:
 .PHONY: tidy format format-check lint
 tidy:
 	@python3 tools/tidy.py
-	@cd tools && python3 -m unittest -q tidy_test tidy_prose_test gpu_check_test paper_tables_test
+	@cd tools && python3 -m unittest -q tidy_test tidy_prose_test gpu_check_test paper_tables_test \
+	  manuals_test
 
 # The files git tracks, so that a scratch file breaks nobody's build.
 CPP_FILES = git ls-files -z '*.h' '*.cpp' '*.cu' '*.cuh'
@@ -131,10 +161,12 @@ client-venv:
 	  echo "no packages for tests/client: its tests will be skipped" >&2
 
 build/venv/%.stamp: tools/requirements-dev.txt tools/requirements-lint.txt \
-                    tools/requirements-client.txt
+                    tools/requirements-client.txt tools/requirements-client-nodeps.txt
 	@tools/install.sh test
 	@test -x build/venv/bin/pip || { mkdir -p build; python3 -m venv build/venv; }
-	@build/venv/bin/pip -q --disable-pip-version-check install -r tools/requirements-$*.txt
+	@build/venv/bin/pip -q --disable-pip-version-check install --no-compile -r tools/requirements-$*.txt
+	@test ! -f tools/requirements-$*-nodeps.txt || build/venv/bin/pip -q \
+	  --disable-pip-version-check install --no-compile --no-deps -r tools/requirements-$*-nodeps.txt
 	@touch $@
 
 # ---------------------------------------------------------------- Python for golden files, training
@@ -145,6 +177,16 @@ build/venv-oracles/stamp: tools/requirements.txt
 	@tools/install.sh test
 	@test -x build/venv-oracles/bin/pip || { mkdir -p build; python3 -m venv build/venv-oracles; }
 	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt
+	@touch $@
+
+# Clients that people use, for tests/client/others_test.py: 450 MB, a minute.
+.PHONY: venv-clients
+venv-clients: build/venv-clients/stamp
+build/venv-clients/stamp: tools/requirements-clients.txt
+	@tools/install.sh test
+	@test -x build/venv-clients/bin/pip || { mkdir -p build; python3 -m venv build/venv-clients; }
+	build/venv-clients/bin/pip -q --disable-pip-version-check install --no-compile \
+	  -r tools/requirements-clients.txt
 	@touch $@
 
 .PHONY: clean

@@ -12,6 +12,7 @@ function(sluice_library)
     add_library(${target} STATIC ${ARG_SRCS})
     set(scope PUBLIC)
     target_compile_options(${target} PRIVATE ${SLUICE_WARNINGS})
+    sluice_common_headers(${target})
     sluice_unity(${target} "${ARG_ALONE}")
   else()
     add_library(${target} INTERFACE)
@@ -41,6 +42,27 @@ function(sluice_unity target alone)
     endif()
     set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
+endfunction()
+
+# With SLUICE_PCH: the headers that nearly every source includes, parsed once for all libraries.
+# Sources still include what they use: the preset `dev` does without.
+function(sluice_common_headers target)
+  if(NOT SLUICE_PCH)
+    return()
+  endif()
+  if(NOT TARGET sluice_headers)
+    # The compiler wants the same flags for both, so the owner of the headers is a library as well.
+    set(source ${PROJECT_BINARY_DIR}/sluice_headers.cpp)
+    file(CONFIGURE OUTPUT ${source} CONTENT "\n")
+    add_library(sluice_headers STATIC EXCLUDE_FROM_ALL ${source})
+    target_compile_options(sluice_headers PRIVATE ${SLUICE_WARNINGS})
+    target_link_libraries(sluice_headers PRIVATE fmt::fmt tl::expected)
+    target_precompile_headers(sluice_headers PRIVATE
+      <algorithm> <array> <atomic> <chrono> <cstdint> <filesystem> <fstream> <functional> <map>
+      <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <unordered_map>
+      <utility> <variant> <vector> <fmt/format.h> <tl/expected.hpp>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM sluice_headers)
 endfunction()
 
 # A dependency is a folder of ours (base -> sluice_base) or an imported target (fmt::fmt).
@@ -77,7 +99,8 @@ endfunction()
 # One GoogleTest executable <name>_test; every case is a ctest of its own. The label `threads` is
 # for code with threads in it: such tests also run under the thread sanitizer in CI, which builds
 # the target thread_tests only. THREAD_CASES, a GoogleTest filter, gives it to some cases where the
-# others would only cost time there.
+# others would only cost time there. The label `binary` is for tests of the program `sluice`:
+# library_tests are all others, which CI runs under the address sanitizer too.
 function(sluice_test)
   if(NOT SLUICE_TESTS)
     return()
@@ -97,6 +120,12 @@ function(sluice_test)
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
   sluice_test_headers(${target})
   sluice_unity(${target} "${ARG_ALONE}")
+  if(NOT "binary" IN_LIST ARG_LABELS)
+    if(NOT TARGET library_tests)
+      add_custom_target(library_tests)
+    endif()
+    add_dependencies(library_tests ${target})
+  endif()
   if("threads" IN_LIST ARG_LABELS OR ARG_THREAD_CASES)
     if(NOT TARGET thread_tests)
       add_custom_target(thread_tests)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian 12 packages that a group of targets needs. Prints each missing one with the
 # reason, removes nothing, asks nothing. Works as root or through sudo; does nothing, quickly, when
-# all are there. Usage: tools/install.sh GROUP..., GROUP = build | test | fuzz | bench | dev
+# all are there. Usage: tools/install.sh GROUP...
+# GROUP = build | test | fuzz | bench | package | dev
 # SLUICE_NO_INSTALL=1 only reports what is missing and goes on.
 set -eu
 
@@ -20,14 +21,17 @@ nlohmann-json3-dev  small JSON files
 libsimdjson-dev     large JSON files (tokenizer.json)
 libpcre2-dev        pre-tokenizer patterns
 libutf8proc-dev     Unicode normalization
-libssl-dev          SHA-256
+libssl-dev          SHA-256, TLS
+libyaml-cpp-dev     files of options (serve --config)
 libxxhash-dev       hashes of snapshots at memory speed (XXH3, headers only)
+libseccomp-dev      system-call filter of sandboxed processes
 libboost1.81-dev    sockets and timers of the server (Boost.Asio, headers only)
 EOF
     ;;
     test) cat <<'EOF'
 libgtest-dev        unit tests
 libgmock-dev        matchers for unit tests
+lld                 links the tests in a third of the time
 git                 lists the files to check
 python3             tools/tidy.py and its tests
 python3-venv        environment for the pinned clang-format
@@ -47,11 +51,17 @@ EOF
 libbenchmark-dev    micro-benchmarks (-DSLUICE_BENCH=ON, and make dist)
 EOF
     ;;
+    package) cat <<'EOF'
+dpkg-dev            finds the packages that the program's libraries are in
+file                tells dpkg-dev which files are programs
+python3             makes the manual page and the completions (tools/manuals.py)
+EOF
+    ;;
     dev) cat <<'EOF'
 gdb                 debugger
 EOF
     ;;
-    *) echo "install.sh: unknown group '$1' (build, test, fuzz, bench, dev)" >&2; exit 2 ;;
+    *) echo "install.sh: unknown group '$1'; build, test, fuzz, bench, package, dev" >&2; exit 2 ;;
   esac
 }
 
@@ -59,7 +69,7 @@ installed() {
   dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^.i'
 }
 
-[ $# -gt 0 ] || { echo "usage: tools/install.sh build|test|fuzz|bench|dev ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: tools/install.sh GROUP..., see the top of this file" >&2; exit 2; }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install.sh: not a Debian system; see docs/building.md for the libraries needed" >&2

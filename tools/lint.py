@@ -20,8 +20,8 @@ CLANG_TIDY = ROOT / "build/venv/bin/clang-tidy"
 QUICK = "--checks=-clang-analyzer-*"
 # GCC's options that clang does not know, and a precompiled header of GCC.
 CLANG_ARGS = [f"--extra-arg=-Wno-{warning}" for warning in
-              ("unknown-warning-option", "ignored-gch", "deprecated-declarations",
-               "string-conversion")]
+              ("unknown-warning-option", "unused-command-line-argument", "ignored-gch",
+               "deprecated-declarations", "string-conversion")]
 FINDING = re.compile(r"^\S+:\d+:\d+: (error|warning): ")
 
 

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Measures function processes (docs/isolation.md): memory of N, the first token of a cold one,
+and the decode rate of one beside the engine in the server's process. With --adapter all calls use
+this adapter, and none gets the spare process.
+
+    tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
+"""
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+KIB = 1024
+
+
+class Server:
+    """`sluice serve` with a key a function."""
+
+    def __init__(self, binary, model, keys, *options, adapter=None):
+        self.called = "a" if adapter else "m"
+        if adapter:
+            options = (*options, "--adapter", "a=" + adapter)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.keys = [f"sk-function-{i:04}" for i in range(keys)]
+        self.folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        path = os.path.join(self.folder.name, "keys")
+        with open(path, "w", encoding="ascii") as stream:
+            os.fchmod(stream.fileno(), 0o600)
+            stream.writelines(f"tenant{i} {key}\n" for i, key in enumerate(self.keys))
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [binary, "serve", model, "--port", str(self.port), "--api-key-file", path,
+             "--served-model-name", "m", "--access-log", "off", *options], stderr=subprocess.PIPE,
+            text=True)
+        for line in self.process.stderr:
+            if line.startswith("ready:"):
+                return
+        raise SystemExit(f"the server ended with {self.process.wait()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate()
+        self.folder.cleanup()
+
+    def stream(self, key, tokens, words):
+        """Seconds to the first token and to the last."""
+        body = {"model": self.called, "prompt": [5 + (7919 * i + key) % 900 for i in range(words)],
+                "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        begin = time.monotonic()
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           {"Authorization": "Bearer " + self.keys[key]})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise SystemExit(answer.read().decode())
+        times = []
+        while line := answer.readline():
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+        return times[0] - begin, times[-1] - begin
+
+    def functions(self):
+        pids = []
+        for task in os.listdir(f"/proc/{self.process.pid}/task"):
+            with open(f"/proc/{self.process.pid}/task/{task}/children", encoding="ascii") as stream:
+                pids += stream.read().split()
+        return pids
+
+
+def memory_of(pid):
+    """MiB: shared in part by others (PSS) by kind, and page tables."""
+    found = {}
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as stream:
+        for line in stream:
+            name, _, rest = line.partition(":")
+            if name in ("Pss", "Pss_Anon", "Pss_File", "Pss_Shmem"):
+                found[name] = int(rest.split()[0]) / KIB
+    with open(f"/proc/{pid}/status", encoding="ascii") as stream:
+        found["tables"] = next(int(l.split()[1]) for l in stream if l.startswith("VmPTE")) / KIB
+    return found
+
+
+def isolated(a, keys):
+    return Server(a.binary, a.model, keys, "--isolation", "process", "--sandbox", "best-effort",
+                  "--max-functions", str(keys), "--max-num-seqs", "8", "--token-budget", "128",
+                  "--kv-cache-memory", "64MiB", adapter=a.adapter)
+
+
+def memory_and_cold_start(a):
+    with isolated(a, a.functions) as server:
+        cold, warm = [], []
+        for key in range(a.functions):
+            cold.append(server.stream(key, 8, 16)[0])
+            warm.append(server.stream(key, 8, 16)[0])  # from the prefix cache but for a block
+            server.stream(key, 2, 24)
+        sums = {}
+        for pid in server.functions():
+            for name, value in memory_of(pid).items():
+                sums[name] = sums.get(name, 0) + value
+        own = memory_of(server.process.pid)
+    print(f"{a.functions} functions, each after an answer, MiB: "
+          + ", ".join(f"{name} {value:.0f}" for name, value in sums.items())
+          + f"; server: Pss {own['Pss']:.0f}")
+    print(f"each: anonymous {sums['Pss_Anon'] / a.functions:.1f}, files "
+          f"{sums['Pss_File'] / a.functions:.1f}, page tables {sums['tables'] / a.functions:.1f}")
+    # The first function is the spare one, if the calls are for the base model.
+    print(f"first token of a cold function, less that of a warm one, ms: median "
+          f"{1e3 * (statistics.median(cold[1:]) - statistics.median(warm[1:])):.0f} "
+          f"(cold {1e3 * statistics.median(cold[1:]):.0f}; the spare "
+          f"{1e3 * (cold[0] - warm[0]):.0f})")
+
+
+def rate(a):
+    with isolated(a, 1) as function, Server(
+            a.binary, a.model, 1, "--snapshot", "off", "--max-num-seqs", "8", "--token-budget",
+            "128", "--kv-cache-memory", "64MiB", adapter=a.adapter) as plain:
+        ratios = []
+        for _ in range(a.rounds + 1):
+            ratios.append(plain.stream(0, 128, 16)[1] / function.stream(0, 128, 16)[1])
+        ratios = ratios[1:]
+    print(f"speed of one function / engine in the server, 128 tokens: median "
+          f"{statistics.median(ratios):.3f} (of {a.rounds}: {min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("model")
+    parser.add_argument("--functions", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--adapter")
+    a = parser.parse_args()
+    memory_and_cold_start(a)
+    rate(a)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
