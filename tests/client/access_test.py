@@ -1,6 +1,7 @@
 """API keys, Host and Origin: which calls are allowed, and which requests each key sees."""
 
 import json
+import signal
 import subprocess
 
 import openai
@@ -66,6 +67,57 @@ def test_a_bad_line_of_the_key_file_is_named(tmp_path, line, message):
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and f"{path}:3: " in done.stderr and message in done.stderr, done
     assert ALICE not in done.stderr
+
+
+# ---------------------------------------------------------------- limits of a key
+
+
+def ask(server, key, **fields):
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=key, max_retries=0) as client:
+        return client.completions.with_raw_response.create(**(CALL | fields))
+
+
+def test_limits_of_a_key_hold_and_change_on_sighup(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text(f"alice {ALICE} rpm=2 priority=0\nbob {BOB} tpm=50\nops {OPS}\n")
+    with Server("--api-key-file", str(path), api_key=OPS) as server:
+        with pytest.raises(openai.BadRequestError, match="priority"):
+            ask(server, ALICE, extra_body={"priority": -1})
+        answer = ask(server, ALICE)
+        assert answer.headers["x-ratelimit-limit-requests"] == "2"
+        assert answer.headers["x-ratelimit-remaining-requests"] == "0"
+        with pytest.raises(openai.RateLimitError) as refused:
+            ask(server, ALICE)
+        assert refused.value.code == "rate_limit_exceeded"
+        assert 25 <= int(refused.value.response.headers["retry-after"]) <= 30
+
+        ask(server, BOB, max_tokens=100, extra_body={"ignore_eos": True})
+        with pytest.raises(openai.RateLimitError, match="tokens a minute"):
+            ask(server, BOB)
+        assert "x-ratelimit-limit-tokens" not in ask(server, OPS).headers
+
+        path.write_text("alice is not a line\n")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_stderr("those from before stay")
+        with pytest.raises(openai.RateLimitError):
+            ask(server, ALICE)
+        path.write_text(f"alice {ALICE}\nops {OPS}\n")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_stderr("2 API keys")
+        ask(server, ALICE)
+        with pytest.raises(openai.AuthenticationError):
+            ask(server, BOB)
+        metrics = server.get("/metrics").text
+        assert 'sluice:key_refused_total{key="alice"} 3' in metrics, metrics
+
+
+def test_a_timeout_ends_a_call(server):
+    fields = {"max_tokens": 1900, "timeout": 0.2, "ignore_eos": True}
+    answer = server.post("/v1/completions", CALL | fields)
+    assert answer.status == 504 and "timeout" in answer.error()["message"], answer
+    stream = server.post("/v1/completions", CALL | fields | {"stream": True})
+    assert stream.status == 200 and "timeout" in stream.text and "[DONE]" not in stream.text
+    assert server.post("/v1/completions", CALL | {"timeout": 0}).error()["param"] == "timeout"
 
 
 # ---------------------------------------------------------------- names and pages

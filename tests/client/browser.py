@@ -125,7 +125,8 @@ class Browser:
                 self._send("POST", self._element(selector) + "/click", {})
                 return
             except AssertionError as error:
-                if attempt == 4 or "click intercepted" not in str(error):
+                moving = "click intercepted" in str(error) or "not interactable" in str(error)
+                if attempt == 4 or not moving:
                     raise
                 time.sleep(0.1)
 

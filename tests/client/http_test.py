@@ -41,11 +41,19 @@ def test_chat_tokens_are_those_of_the_chat(server):
     assert answer["usage"]["prompt_tokens"] == count
 
 
-def test_tokenize_refuses_tools_that_the_template_leaves_out(server):
+def test_tools_are_described_where_the_template_leaves_them_out(server):
     tool = {"type": "function", "function": {"name": "weather"}}
-    answer = server.post("/tokenize", {"model": NAME, "messages": MESSAGES, "tools": [tool]})
-    assert answer.status == 400
-    assert answer.json()["error"]["param"] == "tools"
+    messages = [{"role": "user", "content": "x"},
+                {"role": "assistant", "tool_calls": [
+                    {"id": "1", "type": "function",
+                     "function": {"name": "weather", "arguments": "{\"a\": 1}"}}]},
+                {"role": "tool", "tool_call_id": "1", "content": "rain"}]
+    answer = server.post("/tokenize", {"model": NAME, "messages": messages, "tools": [tool]})
+    assert answer.status == 200, answer
+    text = server.post("/detokenize", {"tokens": answer.json()["tokens"]}).json()["prompt"]
+    assert '<tools>\n{"type":"function","function":{"name":"weather"}}\n</tools>' in text
+    assert '<tool_call>\n{"name": "weather", "arguments": {"a": 1}}\n</tool_call>' in text
+    assert "<tool_response>\nrain\n</tool_response>" in text
 
 
 def test_detokenize_refuses_unknown_ids(server):

@@ -92,7 +92,7 @@ def test_keys(tmp_path):
             assert line["client"] == "alice"
         # Endpoints without anyone's data need no key; all others do.
         for path, status in (("/", 200), ("/health", 200), ("/ready", 200), ("/version", 200),
-                             ("/status", 401), ("/v1/models", 401)):
+                             ("/openapi.json", 200), ("/status", 401), ("/v1/models", 401)):
             assert server.get(path, headers={"Authorization": ""}).status == status, path
         refused = server.get("/status", headers={"Authorization": ""})
         assert refused.headers["www-authenticate"].startswith("Bearer")

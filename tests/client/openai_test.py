@@ -389,19 +389,6 @@ def test_priority_and_user_are_taken(client):
 # ---------------------------------------------------------------- refusals
 
 
-TOOL = {"type": "function", "function": {"name": "weather", "description": "The weather.",
-                                         "parameters": {"type": "object", "properties": {}}}}
-
-
-def test_tools_are_refused_by_name_where_the_template_has_none(client):
-    """The demo model's template knows no tools: leaving them out silently would be a lie."""
-    with pytest.raises(openai.BadRequestError) as caught:
-        chat(client, tools=[TOOL])
-    assert caught.value.param == "tools" and caught.value.code == "unsupported"
-    hidden = chat(client, tools=[TOOL], tool_choice="none")
-    assert hidden.choices[0].message.content == chat(client).choices[0].message.content
-
-
 @pytest.mark.parametrize("fields, param", [
     ({"temperature": -1}, "temperature"),
     ({"temperature": "hot"}, "temperature"),

@@ -35,7 +35,12 @@ def page(server, browser):
 
 
 def turn_text(page):
-    return page.run(LAST + ".querySelector('.text').textContent")
+    """The last answer as the page sends it along, which is also the text that it shows."""
+    shown = page.run(LAST + ".querySelector('.text').textContent")
+    sent = page.run("const last = history[history.length - 1];"
+                    "return last && last.role === 'assistant' ? last.content : ''")
+    assert shown.split() == sent.split()
+    return sent
 
 
 def ask_for_endless_answers(page):
@@ -89,6 +94,96 @@ def test_chat_streams_an_answer(page, server):
     page.wait(TURNS + " === 2")
     page.click("#clear")
     assert page.run("return document.querySelectorAll('.turn').length") == 0
+
+
+MARKDOWN = """# Title
+
+Text with **strong**, *soft*, `co*de`, ~~old~~ and [a link](https://example.org/a?b=c), <b>no</b>.
+A second line. javascript:alert(1) [bad](javascript:alert(1)) snake_case_name 2*3*4
+
+- one
+- two
+  - inner
+1. first
+
+2. second
+
+> quoted
+> - item
+
+| a | b |
+|---|:-:|
+| 1 | `2` |
+
+```python
+if x < 1:  # **not strong**
+    pass
+```
+---
+end"""
+
+
+def test_markdown_becomes_elements(page):
+    """In one piece and letter by letter."""
+    shapes = []
+    for size in (10_000, 1):
+        shapes.append(page.run("""
+          const node = document.createElement("div"), view = new MarkdownView(node);
+          const text = arguments[0], size = arguments[1];
+          for (let i = 0; i < text.length; i += size) {
+            view.add(text.slice(i, i + size));
+            view.draw();
+          }
+          const shape = one => one.nodeType === 3 ? one.textContent
+            : one.tagName.toLowerCase() + "(" + [...one.childNodes].map(shape).join(",") + ")";
+          window.drawn = node;
+          return [...node.children].map(shape);""", MARKDOWN, size))
+    assert shapes[0] == shapes[1]
+    assert shapes[0] == [
+        "h3(Title)",
+        "p(Text with ,strong(strong),, ,em(soft),, ,code(co*de),, ,del(old), and ,a(a link),"
+        ", <b>no</b>.\nA second line. javascript:alert(1) [bad](javascript:alert(1)) "
+        "snake_case_name 2,em(3),4)",
+        "ul(li(one),li(p(two),ul(li(inner))))",
+        "ol(li(first),li(second))",
+        "blockquote(p(quoted),ul(li(item)))",
+        "table(tr(th(a),th(b)),tr(td(1),td(code(2))))",
+        "div(pre(code(if x < 1:  # **not strong**\n    pass)),button(Copy))",
+        "hr()",
+        "p(end)",
+    ]
+    assert page.run("return [...window.drawn.querySelectorAll('a')].map(a => a.href)") == [
+        "https://example.org/a?b=c"]
+
+
+def test_hostile_text_stays_quick(page):
+    """Nesting, long runs of markers and a long paragraph."""
+    for text in ("> " * 5000 + "x", "- " * 5000 + "x", "*" * 20000, "`" * 9999 + "a",
+                 "**a" * 6000, "[" * 19000, "word " * 40000, "|-" * 9000, "  " * 5000 + "- x"):
+        taken = page.run("""
+          const node = document.createElement("div"), view = new MarkdownView(node);
+          const from = performance.now();
+          view.add(arguments[0]);
+          view.draw();
+          return performance.now() - from;""", text)
+        assert taken < 2000, (text[:10], taken)
+
+
+def test_regenerate_and_copy(page):
+    set_field(page, "#max-tokens", "8")
+    page.type("#prompt", STORY + ENTER)
+    page.wait(TURNS + " === 1")
+    page.run("navigator.clipboard.writeText = async text => { window.copied = text; };")
+    page.click(".turn.assistant .actions button")
+    assert page.wait("return window.copied") == turn_text(page)
+    page.run(LAST + ".id = 'before'")
+    page.click(".again")
+    page.wait("return !document.getElementById('before') && !document.querySelector('.busy')")
+    assert page.run("return [history.length, document.querySelectorAll('.turn').length]") == [2, 2]
+    assert page.run("return history[0].content") == STORY
+    page.type("#prompt", "More." + ENTER)
+    page.wait(TURNS + " === 2")
+    assert page.run("return document.querySelectorAll('.again').length") == 1
 
 
 def test_gauges_and_requests_move(page):

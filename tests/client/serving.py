@@ -36,8 +36,8 @@ class Server:
         self.stderr_path = os.path.join(self.folder.name, "stderr")
         self.port = port or free_port()
         self.api_key = api_key
-        command = [BINARY, "serve", model, "--host", "127.0.0.1", "--port", str(self.port),
-                   "--threads", "2", "--access-log", self.access_log, *options]
+        command = [BINARY, "serve", *([model] if model else []), "--host", "127.0.0.1", "--port",
+                   str(self.port), "--threads", "2", "--access-log", self.access_log, *options]
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                             stdout=stderr, stderr=stderr)
@@ -62,6 +62,12 @@ class Server:
     def stderr(self):
         with open(self.stderr_path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
+
+    def await_stderr(self, text, seconds=5):
+        deadline = time.monotonic() + seconds * PATIENCE
+        while text not in self.stderr():
+            assert time.monotonic() < deadline, self.stderr()
+            time.sleep(0.02)
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)

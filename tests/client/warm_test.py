@@ -1,6 +1,7 @@
 """Warm prompts: every tenant finds the operator's blocks, and no other tenant's."""
 
 import json
+import shutil
 import subprocess
 import time
 
@@ -45,9 +46,9 @@ def await_line(server, text):
         time.sleep(0.05)
 
 
-def serve(files, *options):
+def serve(files, *options, model=MODEL):
     return Server("--api-key-file", str(files / "keys"), "--block-size", str(BLOCK), *options,
-                  api_key=KEYS["alice"])
+                  api_key=KEYS["alice"], model=model)
 
 
 def check_neighbours(server, cold):
@@ -114,6 +115,30 @@ def test_auto_keeps_what_serve_computed(files):
     with serve(files) as server:
         assert "warm prompts" not in server.stderr()
         assert ask(server, "alice", "Hi")[2] == 0
+
+
+def dated_model(files):
+    """The demo model with a template that names the date."""
+    model = files / "demo"
+    shutil.copytree(MODEL, model)
+    (model / "chat_template.jinja").write_text(
+        "{{ 'Today is ' + strftime_now('%A, %Y-%m-%d') + '. ' }}{% for m in messages %}"
+        "{{ m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}")
+    return str(model)
+
+
+def test_the_prompt_of_another_day_is_computed_again(files, monkeypatch):
+    model = dated_model(files)
+    snapshot = str(files / "warm.snapshot")
+    monkeypatch.setenv("TZ", "West+12")  # these two clocks never show the same date
+    subprocess.run([BINARY, "snapshot", "save", model, "-o", snapshot, "--threads", "2",
+                    "--warm", str(files / "chat.json")],
+                   capture_output=True, timeout=60 * PATIENCE, check=True)
+    monkeypatch.setenv("TZ", "East-14")
+    with serve(files, "--snapshot", snapshot, model=model) as server:
+        assert "is not what the snapshot has" in server.stderr()
+        await_line(server, "warm prompts: 1 of 1 in memory")
+        assert ask(server, "alice", "Hi")[2] >= 4 * BLOCK
 
 
 def test_a_limit_that_is_too_small_is_told(files):

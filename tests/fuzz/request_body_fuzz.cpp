@@ -1,4 +1,4 @@
-// The bodies of the four calls that have one. Any input gives a call within its limits, or a 400
+// The bodies of the calls that have one. Any input gives a call within its limits, or a 400
 // that is valid JSON. Chat templates see the same values as from the JSON text.
 #include <cmath>
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "chat_template/heap.h"
 #include "chat_template/json_text.h"
 #include "chat_template/json_value.h"
@@ -22,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 json parsed(std::string_view text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json value = sluice::parse_json(text);
   CHECK(!value.is_discarded());
   return value;
 }
@@ -160,11 +161,37 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     check_error(chat.error());
   }
+  for (const bool messages : {true, false}) {
+    constexpr auto kUnknown = sluice::UnknownFields::kIgnore;
+    const auto call = messages ? sluice::parse_messages_call(body, kUnknown)
+                               : sluice::parse_responses_call(body, kUnknown);
+    if (call) {
+      check_chat(call->chat);
+      check_sampling(*call);
+      if (!messages) CHECK(parsed("{" + call->repeated_json + "}").is_object());
+    } else {
+      check_error(call.error());
+    }
+  }
   if (const auto completion = sluice::parse_completion_call(body)) {
     check_prompts(*completion);
     check_sampling(*completion);
   } else {
     check_error(completion.error());
+  }
+  for (const auto use : {sluice::EmbeddingUse::kVectors, sluice::EmbeddingUse::kScore,
+                         sluice::EmbeddingUse::kRerank}) {
+    const auto call = sluice::parse_embedding_call(body, use);
+    if (call) {
+      CHECK(!call->prompts.empty() && call->prompts.size() <= sluice::kMaxEmbeddings);
+      CHECK(call->embedding.num_first <
+            call->prompts.size() + (use == sluice::EmbeddingUse::kVectors));
+      for (std::size_t i = 0; i < call->prompts.size(); ++i) {
+        CHECK(!call->embedding.field_of(i, call->prompts.size()).empty());
+      }
+    } else {
+      check_error(call.error());
+    }
   }
   if (const auto tokenize = sluice::parse_tokenize_call(body)) {
     CHECK(tokenize->prompt.has_value() != tokenize->chat.has_value());

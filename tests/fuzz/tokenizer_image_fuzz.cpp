@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "tokenizer/image_layout.h"
 #include "tokenizer/streaming_detokenizer.h"
 #include "tokenizer/test_tokenizers.h"
@@ -25,7 +26,7 @@ constexpr std::string_view kTexts[] = {
     "\u00e9e\u0301 \u4e2d\u6587 \U0001F600\u200d \u2581the \u0130\uFB01\u1100\u1161\u11A7"};
 
 Tokenizer load(const nlohmann::json& definition) {
-  auto loaded = Tokenizer::from_json(definition.dump());
+  auto loaded = Tokenizer::from_json(dump_json(definition));
   if (!loaded) std::abort();
   return *std::move(loaded);
 }

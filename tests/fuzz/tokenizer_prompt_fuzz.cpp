@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "tokenizer/stop_matcher.h"
 #include "tokenizer/streaming_detokenizer.h"
@@ -29,7 +30,7 @@ struct Target {
 };
 
 Tokenizer load(const nlohmann::json& definition) {
-  auto loaded = Tokenizer::from_json(definition.dump());
+  auto loaded = Tokenizer::from_json(dump_json(definition));
   if (!loaded) std::abort();
   return *std::move(loaded);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "front/tool_call_stream.h"
 #include "front/tool_format.h"
 
@@ -45,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   CHECK(whole.content == pieces.content);
   for (const sluice::ToolCall& call : whole.calls) {
     CHECK(!call.name.empty());
-    CHECK(nlohmann::json::parse(call.arguments, nullptr, false).is_object());
+    CHECK(sluice::parse_json(call.arguments).is_object());
   }
   const bool has_marker = format.begin.empty() ||
                           answer.find(format.begin) != std::string_view::npos ||

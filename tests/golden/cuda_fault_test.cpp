@@ -93,6 +93,15 @@ TEST_F(CudaFaultTest, AnOlderGpuRefusesFp8AndSaysWhatWorks) {
   EXPECT_EQ(error_of(fp8.path()).message, "");
 }
 
+TEST_F(CudaFaultTest, RefusesIntegerWeightsBeforeLoading) {
+  options_.dtype = DType::kI8;
+  const Error error = load_error(checkpoint_.path(), *device_);
+  EXPECT_EQ(error.code, ErrorCode::kUnsupported);
+  EXPECT_EQ(error.message,
+            "--dtype int8: cuda:0 has no kernels for integer weights; use --dtype f32 or fp8, or "
+            "--device cpu");
+}
+
 TEST_F(CudaFaultTest, AModelThatDoesNotFitSaysHowMuchIsMissing) {
   options_.kv_cache_memory = std::int64_t{3} << 30;
   const Error error = load_error(checkpoint_.path(), *device_);

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/chat_file.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "tests/support/decoder_harness.h"
 #include "tests/support/engine_fixture.h"
 #include "tokenizer/tokenizer.h"
@@ -29,8 +31,7 @@ class DemoTest : public testing::Test {
     }
     for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
       if (entry.path().extension() != ".json") continue;
-      std::ifstream in(entry.path());
-      goldens_.push_back(ordered_json::parse(in));
+      goldens_.push_back(parse_ordered_json(read_file(entry.path(), 1 << 26).value()));
     }
     ASSERT_FALSE(goldens_.empty());
   }
@@ -57,7 +58,7 @@ TEST_F(DemoTest, PromptsRenderAndTokenizeAsInTransformers) {
     }
     const ordered_json chat = {{"messages", golden.at("messages")},
                                {"add_generation_prompt", true}};
-    const auto prompt = chat_prompt_from_json(*templates, chat.dump(), "golden", *tokenizer);
+    const auto prompt = chat_prompt_from_json(*templates, dump_json(chat), "golden", *tokenizer);
     ASSERT_TRUE(prompt) << prompt.error().message;
     EXPECT_EQ(prompt->text, golden.at("prompt_text"));
     EXPECT_EQ(prompt->ids, ids(golden, "prompt_ids"));

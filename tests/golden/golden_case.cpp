@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "tensor/float8.h"
@@ -109,7 +110,7 @@ std::vector<std::string> golden_case_names(const std::string& directory) {
 
 GoldenCase read_golden_case(const std::string& directory, const std::string& name) {
   const auto folder = std::filesystem::path(directory) / name;
-  const auto json = nlohmann::json::parse(read_text(folder / "case.json"));
+  const auto json = parse_json(read_text(folder / "case.json"));
   GoldenCase golden;
   golden.name = name;
   golden.config = read_text(folder / "config.json");
@@ -150,7 +151,7 @@ std::vector<float> golden_values(const GoldenTensor& tensor, std::uint64_t seed)
 
 void write_golden_checkpoint(const GoldenCase& golden, const std::string& directory) {
   const std::string type = golden.dtype == "f32" ? "F32" : golden.dtype == "f16" ? "F16" : "BF16";
-  const auto config = nlohmann::json::parse(golden.config);
+  const auto config = parse_json(golden.config);
   nlohmann::json header;
   std::string data;
   const auto add = [&](const std::string& name, const std::string& dtype,
@@ -175,7 +176,7 @@ void write_golden_checkpoint(const GoldenCase& golden, const std::string& direct
   if (!golden.weights_sha256.empty() && to_hex(sha256(data)) != golden.weights_sha256) {
     throw std::runtime_error(golden.name + ": the recipe gives other weights than case.json says");
   }
-  std::string text = header.dump();
+  std::string text = dump_json(header);
   text.append((64 - (text.size() + 8) % 64) % 64, ' ');
   std::string length;
   append(length, static_cast<std::uint64_t>(text.size()));

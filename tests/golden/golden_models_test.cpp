@@ -19,6 +19,8 @@ constexpr const char* kDirectory = "tests/golden/models";
 
 DType dtype_of(const std::string& name) {
   if (name == "fp8") return DType::kF8E4M3;
+  if (name == "int8") return DType::kI8;
+  if (name == "int4") return DType::kI4;
   return name == "f32" ? DType::kF32 : name == "f16" ? DType::kF16 : DType::kBF16;
 }
 
@@ -53,6 +55,19 @@ class GoldenModelsTest : public testing::TestWithParam<std::string> {
     }
     error.rms = std::sqrt(error.rms / static_cast<double>(count));
     return error;
+  }
+
+  // The size of the expected logits.
+  double rms_of_logits() const {
+    double sum = 0;
+    std::size_t count = 0;
+    for (const GoldenPrompt& prompt : golden_.prompts) {
+      for (const auto& row : prompt.logits) {
+        for (const double logit : row) sum += logit * logit;
+        count += row.size();
+      }
+    }
+    return std::sqrt(sum / static_cast<double>(count));
   }
 
   TempDirectory checkpoint_;
@@ -93,6 +108,20 @@ TEST_P(Fp8ModelsTest, MatricesUsedDirectly) {
   EXPECT_GT(ours.rms, 0);
 }
 
+// Quantized while loading: INT8 is off by a few percent in such small models,
+// INT4 by some tens.
+class IntegerModelsTest : public GoldenModelsTest {};
+TEST_P(IntegerModelsTest, LogitsAreNear) {
+  const double int8 = error_of("int8").rms / rms_of_logits();
+  RecordProperty("int8_relative_rms", std::to_string(int8));
+  EXPECT_LT(int8, 0.08);
+  EXPECT_GT(int8, 0.0005) << "not quantized";
+  const double int4 = error_of("int4").rms / rms_of_logits();
+  RecordProperty("int4_relative_rms", std::to_string(int4));
+  EXPECT_LT(int4, 0.5);
+  EXPECT_GT(int4, 3 * int8) << "not in four bits";
+}
+
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -100,6 +129,9 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModelsTest, testing::ValuesIn(golden_case_names(kDirectory)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Models, IntegerModelsTest,
+                         testing::Values("llama-gqa-tied-f32", "qwen3-layer-types-biases"),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Models, Fp8ModelsTest,
                          testing::Values("llama-fp8-block", "qwen2-fp8-channel",

@@ -21,6 +21,7 @@
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/decoder_harness.h"
 #include "tests/support/late_device.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -119,8 +120,9 @@ TEST_P(GraphPlacesTest, AStoredGraphWithAChangedWordIsRefusedOrDiffers) {
   const TwoArenas arenas(checkpoint_.path(), *make_cpu_device({.threads = 1}));
   const ModelRunner& runner = arenas.runner(0);
   const OpList& list = *runner.graphs().lists(ForwardVariant::kPlain).back();
+  const std::size_t step = kSanitized ? 7 : 1;
   int changed = 0;
-  for (std::size_t i = 0; i < list.size(); ++i) {
+  for (std::size_t i = 0; i < list.size(); i += step) {
     for (const OpField& field : op_fields(list[i].op)) {
       OpList other = list;
       other.params(i)[field.offset] ^= std::byte{4};

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/support/engine_fixture.h"
 
 namespace sluice {
@@ -33,7 +34,7 @@ std::vector<GoldenCase> load_cases(const std::string& directory) {
     return {};
   }
   std::vector<GoldenCase> cases;
-  const nlohmann::json golden = nlohmann::json::parse(*text);
+  const nlohmann::json golden = parse_json(*text);
   for (const auto& entry : golden.at("cases")) {
     cases.push_back({entry.at("prompt_ids").get<std::vector<TokenId>>(),
                      entry.at("output_ids").get<std::vector<TokenId>>()});

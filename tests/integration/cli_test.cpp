@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/subprocess.h"
@@ -148,11 +150,7 @@ TEST_F(CliTest, ServeNamesTheReasonWhenItCannotStart) {
 }
 
 TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
-  const std::vector<std::vector<std::string>> cases = {{"--dtype", "int8"},
-                                                       {"--dtype", "int4"},
-                                                       {"--adapter", "a=b"},
-                                                       {"--scheduler", "fair"},
-                                                       {"--model-name", "a"}};
+  const std::vector<std::vector<std::string>> cases = {{"--scheduler", "fair"}};
   for (const auto& option : cases) {
     std::vector<std::string> arguments = {"--prompt-ids", "1"};
     arguments.insert(arguments.end(), option.begin(), option.end());
@@ -163,11 +161,21 @@ TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
 }
 
+TEST_F(CliTest, WrongAdaptersAreErrors) {
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--prompt-ids", "1"});
+    return generate(tiny_.path(), arguments);
+  };
+  expect_error(with({"--adapter", "poet"}), 2, "--adapter");
+  expect_error(with({"--adapter", "poet=/nonexistent"}), 1, "/nonexistent/adapter_config.json");
+  expect_error(with({"--model-name", "poet"}), 1, "--model-name");
+}
+
 TEST_F(CliTest, WeightsAreQuantizedWhileLoading) {
   const ProcessResult result = generate(
       kDemo, {"--prompt", "Once upon a time", "--max-tokens", "5", "--dtype", "fp8", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(json::parse(result.out)["output_tokens"].size(), 5U);
+  EXPECT_EQ(parse_json(result.out)["output_tokens"].size(), 5U);
 }
 
 // The token budget is chosen from the profile that was measured and kept.
@@ -181,7 +189,7 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   };
   const ProcessResult measured = profile({"--json"});
   ASSERT_EQ(measured.exit_code, 0) << measured.err;
-  const json found = json::parse(measured.out);
+  const json found = parse_json(measured.out);
   EXPECT_GT(found["decode_step_ms"], 0);
   EXPECT_EQ(found["recommendations"].size(), 2U);
   EXPECT_TRUE(std::filesystem::exists(found["profile"].get<std::string>()));
@@ -206,9 +214,17 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err,
                 AllOf(HasSubstr("token budget: "), HasSubstr("60000"), HasSubstr(cache)));
-    EXPECT_EQ(json::parse(result.out)["output_tokens"], json::parse(plain.out)["output_tokens"]);
+    EXPECT_EQ(parse_json(result.out)["output_tokens"], parse_json(plain.out)["output_tokens"]);
   }
-  expect_error(with({"--tbt-slo-ms", "0.001"}), 1, "the smallest that can be kept is");
+  // A goal that cannot be kept, and a profile that cannot be read, are told and prevent nothing.
+  const auto runs_and_says = [&](const ProcessResult& result, const std::string& what) {
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(what));
+    EXPECT_EQ(parse_json(result.out)["output_tokens"], parse_json(plain.out)["output_tokens"]);
+  };
+  runs_and_says(with({"--tbt-slo-ms", "0.001"}), "the smallest that can be kept is");
+  ASSERT_TRUE(write_file(found["profile"].get<std::string>(), "{"));
+  runs_and_says(with({"--token-budget", "auto"}), "follows measured steps instead");
   expect_error(with({"--token-budget", "time", "--scheduler", "unified"}), 2, "unified");
   expect_error(with({"--token-budget", "64", "--tbt-slo-ms", "5"}), 2, "--token-budget 64");
   expect_error(profile({"--token-budget", "auto"}), 2, "--token-budget");
@@ -264,7 +280,7 @@ TEST_F(CliTest, PromptIdsWithoutATokenizerGiveTheGoldenTokens) {
         generate(tiny_.path(), {"--prompt-ids", ids, "--temperature", "0", "--ignore-eos", "--json",
                                 "--max-tokens", std::to_string(prompt.greedy.size())});
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    const json object = json::parse(result.out);
+    const json object = parse_json(result.out);
     EXPECT_EQ(object.at("prompt_tokens").get<std::vector<TokenId>>(), prompt.ids);
     EXPECT_EQ(object.at("output_tokens").get<std::vector<TokenId>>(), prompt.greedy);
     EXPECT_EQ(object.at("finish_reason"), "length");
@@ -281,11 +297,11 @@ TEST_F(CliTest, DummyWeightsNeedNoFilesAndAreRepeatable) {
   const ProcessResult first = generate(bare.path(), arguments);
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.err, HasSubstr("the weights are RANDOM"));
-  const auto tokens = json::parse(first.out)["output_tokens"];
+  const auto tokens = parse_json(first.out)["output_tokens"];
   EXPECT_EQ(tokens.size(), 8U);
-  EXPECT_EQ(json::parse(generate(bare.path(), arguments).out)["output_tokens"], tokens);
+  EXPECT_EQ(parse_json(generate(bare.path(), arguments).out)["output_tokens"], tokens);
   // The checkpoint's own weights are not used, even if it has some.
-  EXPECT_EQ(json::parse(generate(tiny_.path(), arguments).out)["output_tokens"], tokens);
+  EXPECT_EQ(parse_json(generate(tiny_.path(), arguments).out)["output_tokens"], tokens);
 }
 
 TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
@@ -314,7 +330,7 @@ TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
                                            saved});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("the weights are RANDOM"), HasSubstr("6/6")));
-  const json object = json::parse(result.out);
+  const json object = parse_json(result.out);
   EXPECT_EQ(object["num_requests"], 6);
   EXPECT_EQ(object["total_num_tokens"], 6 * 45);
   EXPECT_EQ(object["latencies"].size(), 2U);
@@ -325,7 +341,7 @@ TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
   EXPECT_EQ(object["startup"].back()["name"], "warm-up");
   EXPECT_GT(object["startup"].back()["seconds"].get<double>(), 0);
   std::ifstream file(saved);
-  EXPECT_EQ(json::parse(file), object);
+  EXPECT_EQ(parse_json(std::string(std::istreambuf_iterator<char>(file), {})), object);
   // A request that cannot be run, and a file that cannot be written, are errors.
   EXPECT_EQ(sluice_run({"bench", "offline", kDemo, "--num-prompts", "1", "--input-len", "9",
                         "--output-len", "1", "--output-json", "/nonexistent/x"})
@@ -339,11 +355,11 @@ TEST_F(CliTest, JsonHasExactlyTheKeysPromised) {
                        "--logprobs", "3", "--json", "--ignore-eos"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
-  const json object = json::parse(result.out);
+  const json object = parse_json(result.out);
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
-  EXPECT_THAT(keys, testing::UnorderedElementsAre("prompt_tokens", "output_tokens", "text",
-                                                  "finish_reason", "logprobs", "timing"));
+  EXPECT_THAT(keys, testing::UnorderedElementsAre("prompt_tokens", "cached_tokens", "output_tokens",
+                                                  "text", "finish_reason", "logprobs", "timing"));
   ASSERT_EQ(object["logprobs"].size(), 5U);
   for (std::size_t i = 0; i < 5; ++i) {
     const json& token = object["logprobs"][i];
@@ -366,7 +382,7 @@ TEST_F(CliTest, TextIsStreamedAndEqualToTheJsonText) {
   with_json.emplace_back("--json");
   const ProcessResult object = generate(kDemo, with_json);
   ASSERT_EQ(object.exit_code, 0) << object.err;
-  EXPECT_EQ(text.out, json::parse(object.out).at("text").get<std::string>() + "\n");
+  EXPECT_EQ(text.out, parse_json(object.out).at("text").get<std::string>() + "\n");
 }
 
 TEST_F(CliTest, StopStringsEndTheTextBeforeThem) {
@@ -374,7 +390,7 @@ TEST_F(CliTest, StopStringsEndTheTextBeforeThem) {
                                          "60",       "--temperature",    "0",
                                          "--json",   "--ignore-eos"};
   const auto text_of = [](const ProcessResult& result) {
-    return json::parse(result.out).at("text").get<std::string>();
+    return parse_json(result.out).at("text").get<std::string>();
   };
   const std::string whole = text_of(generate(kDemo, base));
   ASSERT_GT(whole.size(), 20U);
@@ -383,9 +399,32 @@ TEST_F(CliTest, StopStringsEndTheTextBeforeThem) {
   stopped.insert(stopped.end(), {"--stop", stop});
   const ProcessResult result = generate(kDemo, stopped);
   EXPECT_EQ(text_of(result), whole.substr(0, whole.find(stop)));
-  EXPECT_EQ(json::parse(result.out).at("finish_reason"), "stop");
+  EXPECT_EQ(parse_json(result.out).at("finish_reason"), "stop");
   stopped.emplace_back("--include-stop");
   EXPECT_EQ(text_of(generate(kDemo, stopped)), whole.substr(0, whole.find(stop) + 4));
+}
+
+TEST_F(CliTest, OutputsKeepToAGrammar) {
+  const TempDirectory files;
+  files.write("schema.json", R"({"type":"object","required":["a"],"additionalProperties":false,
+      "properties":{"a":{"type":"boolean"}}})");
+  files.write("x.gbnf", "root ::= \"ye\" \"s\"");
+  const auto output = [](const std::string& option, const std::string& value) {
+    const ProcessResult result =
+        generate("models/demo", {"--prompt", "A fox", "--temperature", "0", option, value});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_TRUE(parse_json(output("--json-schema", files.file("schema.json")))["a"].is_boolean());
+  EXPECT_EQ(output("--grammar", files.file("x.gbnf")), "yes\n");
+  EXPECT_THAT(output("--regex", "up|down"), testing::AnyOf("up\n", "down\n"));
+  expect_error(generate("models/demo", {"--prompt", "a", "--regex", "(a"}), 1, "--regex");
+  expect_error(generate("models/demo", {"--prompt", "a", "--json-schema", "/nowhere/x"}), 2,
+               "--json-schema");
+  expect_error(generate("models/demo", {"--prompt", "a", "--json-schema", files.file("x.gbnf")}), 2,
+               "--json-schema");
+  expect_error(generate("models/demo", {"--prompt", "a", "--regex", "a", "--grammar", "x"}), 2,
+               "at most one");
 }
 
 TEST_F(CliTest, ChatUsesTheModelsTemplate) {
@@ -398,17 +437,17 @@ TEST_F(CliTest, ChatUsesTheModelsTemplate) {
   const ProcessResult tokenized =
       sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")});
   ASSERT_EQ(tokenized.exit_code, 0) << tokenized.err;
-  const json chat = json::parse(tokenized.out);
+  const json chat = parse_json(tokenized.out);
   EXPECT_EQ(chat.at("text"), "<|bos|><|user|>Tell me a story.<|end|><|assistant|>");
-  EXPECT_EQ(chat.at("ids"), json::parse(result.out).at("prompt_tokens"));
+  EXPECT_EQ(chat.at("ids"), parse_json(result.out).at("prompt_tokens"));
   // The generation prompt is there by default, as in the API.
   files.write("chat.json", R"({"messages":[{"role":"user","content":"Tell me a story."}]})");
-  EXPECT_EQ(json::parse(sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")}).out),
+  EXPECT_EQ(parse_json(sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")}).out),
             chat);
   files.write("chat.json", R"({"messages":[{"role":"user","content":"Tell me a story."}],
                                "add_generation_prompt":false})");
   const ProcessResult without = sluice_run({"tokenize", kDemo, "--chat", files.file("chat.json")});
-  EXPECT_EQ(json::parse(without.out).at("text"), "<|bos|><|user|>Tell me a story.<|end|>");
+  EXPECT_EQ(parse_json(without.out).at("text"), "<|bos|><|user|>Tell me a story.<|end|>");
 }
 
 TEST_F(CliTest, SeveralChoicesAreAllThere) {
@@ -417,7 +456,7 @@ TEST_F(CliTest, SeveralChoicesAreAllThere) {
       "--json",   "--ignore-eos", "--temperature", "1"};
   const ProcessResult result = generate(kDemo, arguments);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json object = json::parse(result.out);
+  const json object = parse_json(result.out);
   ASSERT_EQ(object.at("choices").size(), 3U);
   EXPECT_EQ(object["choices"][0]["output_tokens"], object["output_tokens"]);
   EXPECT_NE(object["choices"][1]["output_tokens"], object["choices"][2]["output_tokens"]);
@@ -439,7 +478,7 @@ TEST_F(CliTest, HugeMaxTokensIsCutAtTheContext) {
         generate(tiny_.path(), {"--prompt-ids", "1,2,3", "--max-tokens", huge, "--ignore-eos",
                                 "--max-model-len", "20", "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    const json object = json::parse(result.out);
+    const json object = parse_json(result.out);
     EXPECT_EQ(object.at("output_tokens").size(), 17U);
     EXPECT_EQ(object.at("finish_reason"), "length");
   }
@@ -492,7 +531,7 @@ TEST_F(CliTest, TokenizeReadsStdin) {
   const ProcessResult ids = sluice_run({"tokenize", kDemo}, "Once upon a time");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;
   const ProcessResult object = sluice_run({"tokenize", kDemo, "--json"}, "Once upon a time");
-  const json parsed = json::parse(object.out);
+  const json parsed = parse_json(object.out);
   std::string joined;
   for (const auto& id : parsed.at("ids")) {
     joined += (joined.empty() ? "" : " ") + std::to_string(id.get<TokenId>());
@@ -506,7 +545,7 @@ TEST_F(CliTest, TokenizeReadsStdin) {
   EXPECT_EQ(std::count(plain.out.begin(), plain.out.end(), '\n'), 2);
   for (std::size_t begin = 0; begin < plain.out.size();) {
     const std::size_t end = plain.out.find('\n', begin);
-    EXPECT_TRUE(json::parse(plain.out.substr(begin, end - begin)).is_array());
+    EXPECT_TRUE(parse_json(plain.out.substr(begin, end - begin)).is_array());
     begin = end + 1;
   }
 }
@@ -541,10 +580,10 @@ TEST_F(CliTest, DoctorDescribesTheMachine) {
   const ProcessResult text = sluice_run({"doctor"});
   EXPECT_EQ(text.exit_code, 0) << text.out;
   EXPECT_THAT(text.out, AllOf(HasSubstr("cores"), HasSubstr("memory"), HasSubstr("cuda"),
-                              HasSubstr("isa"), HasSubstr("huge pages")));
+                              HasSubstr("isa"), HasSubstr("huge pages"), HasSubstr("sandbox")));
   const ProcessResult object = sluice_run({"doctor", "--json"});
   EXPECT_EQ(object.exit_code, 0);
-  const json parsed = json::parse(object.out);
+  const json parsed = parse_json(object.out);
   EXPECT_TRUE(parsed.at("usable").get<bool>());
   for (const auto& check : parsed.at("checks")) {
     EXPECT_FALSE(check.at("name").get<std::string>().empty());

@@ -6,11 +6,13 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "scheduler/block_pager.h"
 #include "scheduler/policy.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/late_device.h"
+#include "tests/support/memory_tier.h"
 
 namespace sluice {
 namespace {
@@ -249,6 +251,35 @@ TEST_P(EngineExactnessTest, FromThePrefixCache) {
   run_and_compare(fixture, 1);
   const std::int64_t second = fixture.engine().stats().computed_tokens - first;
   EXPECT_LT(second, first) << "nothing came from the cache";
+}
+
+// Memory for little more than one request, and a tier that outlives the engines. The third engine
+// meets damaged pages.
+TEST_P(EngineExactnessTest, FromATierAlsoInALaterProcess) {
+  EngineOptions options = base_options();
+  options.prefix_caching = PrefixCaching::kOn;
+  options.decode_headroom = 0;
+  {
+    EngineFixture plenty(checkpoint_.path(), options, 1);
+    const std::int64_t per_block = plenty.loaded().kv_bytes / plenty.loaded().kv_blocks;
+    options.kv_cache_memory = (plenty.engine().kv().blocks_needed(81) + 5) * per_block;
+  }
+  test::MemoryTier::Store store;
+  store.pages.resize(600);
+  for (const bool damaged : {false, false, true}) {
+    store.fail_loads = damaged;
+    const bool first = store.saves == 0;
+    EngineFixture fixture(checkpoint_.path(), options, 1, nullptr, nullptr,
+                          std::make_unique<test::MemoryTier>(store));
+    run_and_compare(fixture, first ? 0 : 1);
+    const PagingStats& paging = fixture.engine().scheduler().paging_stats();
+    if (damaged) {
+      EXPECT_GT(paging.failed_loads, 0);
+      EXPECT_EQ(paging.hit_tokens, 0);
+    } else {
+      EXPECT_GT(first ? paging.saved_blocks : paging.hit_tokens, 50);
+    }
+  }
 }
 
 TEST_P(EngineExactnessTest, AfterPreemption) {

@@ -24,8 +24,8 @@ constexpr std::int32_t kPromptLen = 61;
 class LogitsExactnessTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam()),
-                            checkpoint_.path());
+    const std::string model = GetParam().substr(0, GetParam().find('+'));
+    write_golden_checkpoint(read_golden_case("tests/golden/models", model), checkpoint_.path());
     DecoderHarness whole(checkpoint_.path(), options());
     vocab_size_ = whole.config().vocab_size;
     num_layers_ = whole.config().num_layers;
@@ -34,8 +34,11 @@ class LogitsExactnessTest : public testing::TestWithParam<std::string> {
     ASSERT_EQ(expected_.size(), static_cast<std::size_t>(kPromptLen));
   }
 
+  // A model's name, and after a plus sign the dtype that its weights are converted to.
   static HarnessOptions options() {
     HarnessOptions options;
+    if (GetParam().ends_with("+int8")) options.dtype = DType::kI8;
+    if (GetParam().ends_with("+int4")) options.dtype = DType::kI4;
     options.max_tokens = 160;
     options.max_slots = 6;
     options.context = 80;
@@ -173,13 +176,15 @@ TEST_P(LogitsExactnessTest, InTwoStages) {
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
+  std::replace(name.begin(), name.end(), '+', '_');
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LogitsExactnessTest,
                          testing::Values("llama-mha", "llama-gqa-tied-f32", "llama-mqa-odd-sizes",
                                          "llama-gelu-f16", "mistral-window", "qwen2-window",
-                                         "qwen3-layer-types-biases", "llama-fp8-block"),
+                                         "qwen3-layer-types-biases", "llama-fp8-block",
+                                         "qwen2-window+int8", "llama-mqa-odd-sizes+int4"),
                          test_name);
 
 }  // namespace

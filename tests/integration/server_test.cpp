@@ -8,11 +8,14 @@
 #include <thread>
 
 #include "apps/load_served_engine.h"
+#include "base/json.h"
 #include "base/thread_pool.h"
 #include "http/test_client.h"
 #include "server/api_service.h"
 #include "server/threaded_engine_loop.h"
+#include "tests/support/adapter_files.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +37,8 @@ struct Options {
   const char* keys = nullptr;
   bool hold_load = false;  // until release_load()
   http::HttpLimits limits;
+  AdapterSettings adapters;
+  std::string adapter_folder;
 };
 
 // The whole stack on a free port.
@@ -48,6 +53,7 @@ class RunningServer {
     ApiService::Options service;
     service.model_name = "demo";
     service.version = "test";
+    service.adapter_folder = options.adapter_folder;
     service_.emplace(service, keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *log_, metrics_);
     auto http = http::HttpServer::listen(loop_, "127.0.0.1", 0, options.limits, *service_, clock_);
     CHECK(http.has_value());
@@ -110,7 +116,7 @@ class RunningServer {
   }
   static std::string post(const std::string& path, const json& body,
                           const std::string& headers = {}) {
-    const std::string text = body.dump();
+    const std::string text = dump_json(body);
     return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
            "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
   }
@@ -121,7 +127,7 @@ class RunningServer {
     CHECK(answer.has_value());
     return *answer;
   }
-  json status() { return json::parse(get("/status").body); }
+  json status() { return parse_json(get("/status").body); }
   // The engine answers between two steps, so this lets steps run until it has answered.
   json status_at_gate() {
     http::TestClient client(port());
@@ -131,7 +137,7 @@ class RunningServer {
       gate.let(1);
       std::this_thread::sleep_for(milliseconds(100));
     }
-    return json::parse(client.answer()->body);
+    return parse_json(client.answer()->body);
   }
   bool await_unfinished(std::int32_t requests) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -153,7 +159,7 @@ class RunningServer {
   bool await_state(std::string_view state) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < until) {
-      if (json::parse(get("/ready").body).at("state") == state) return true;
+      if (parse_json(get("/ready").body).at("state") == state) return true;
       std::this_thread::sleep_for(milliseconds(1));
     }
     return false;
@@ -177,6 +183,7 @@ class RunningServer {
     } else {
       EngineOptions engine_options;
       engine_options.threads = 1;
+      engine_options.adapters = options_.adapters;
       StartupTimeline timeline(clock_);
       ASSIGN_OR_RETURN(engine, served_.load(kDemo, "demo", engine_options, clock_, timeline));
       model = &served_.model();
@@ -237,7 +244,7 @@ Streamed parse_stream(std::string_view body) {
       streamed.done = true;
       continue;
     }
-    const json event = json::parse(data);
+    const json event = parse_json(data);
     if (event.contains("error")) {
       streamed.error = event["error"]["message"];
       continue;
@@ -250,8 +257,8 @@ Streamed parse_stream(std::string_view body) {
   return streamed;
 }
 
-TEST(Server, TwoHundredStreamsEqualTheirSingleRuns) {
-  constexpr int kStreams = 200;
+TEST(Server, ManyStreamsEqualTheirSingleRuns) {
+  constexpr int kStreams = rounds(200);
   Options options;
   options.fake = false;
   RunningServer server(options);
@@ -265,7 +272,7 @@ TEST(Server, TwoHundredStreamsEqualTheirSingleRuns) {
                  {"seed", i}};
     const auto answer = server.complete(body);
     ASSERT_EQ(answer.status, 200) << answer.body;
-    single.push_back(json::parse(answer.body)["choices"][0]["text"]);
+    single.push_back(parse_json(answer.body)["choices"][0]["text"]);
     body["stream"] = true;
     bodies.push_back(std::move(body));
   }
@@ -338,7 +345,7 @@ TEST(Server, StatusRequestsWithinOneStepShareOneAnswer) {
       }
       bodies.push_back(watcher.answer()->body);
     }
-    EXPECT_EQ(json::parse(bodies[0])["requests"].size(), 1U);
+    EXPECT_EQ(parse_json(bodies[0])["requests"].size(), 1U);
     one_answer = bodies[0] == bodies[1] && bodies[0] == bodies[2];  // with one uptime
   }
   EXPECT_TRUE(one_answer);
@@ -371,7 +378,7 @@ TEST(Server, ACallLargerThanTheQueueGetsNoRetryAfter) {
   json body = {{"model", "demo"}, {"prompt", {"a", "b", "c"}}, {"max_tokens", 1}};
   const auto refused = server.complete(body);
   EXPECT_EQ(refused.status, 400);
-  EXPECT_EQ(json::parse(refused.body)["error"]["param"], "prompt");
+  EXPECT_EQ(parse_json(refused.body)["error"]["param"], "prompt");
   EXPECT_THAT(refused.body, HasSubstr("got 3 prompts; this server holds 2 requests"));
   body["prompt"] = {"a", "b"};
   EXPECT_EQ(server.complete(body).status, 200);
@@ -387,7 +394,7 @@ TEST(Server, BodiesOfRunningCallsTakeNoRoomFromOthers) {
   server.gate.close();
   std::vector<http::TestClient> clients;
   for (int i = 0; i < 3; ++i) {
-    const std::string body = long_stream(8, 4).dump() + std::string(3000, ' ');
+    const std::string body = dump_json(long_stream(8, 4)) + std::string(3000, ' ');
     clients.emplace_back(server.port());
     ASSERT_TRUE(
         clients.back().send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
@@ -481,7 +488,7 @@ TEST(Server, CallsThatADrainFindsInTheWorkersAre503) {
   server.gate.close();
   http::TestClient client(server.port());
   // So long that a worker is still busy with it.
-  const std::string body = long_stream(8, 10).dump() + std::string(7 << 20, ' ');
+  const std::string body = dump_json(long_stream(8, 10)) + std::string(7 << 20, ' ');
   ASSERT_TRUE(client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
                           std::to_string(body.size()) + "\r\n\r\n" + body));
   while (!server.cancel_all_if_active()) std::this_thread::yield();
@@ -541,7 +548,7 @@ TEST(Server, CachedTokensAreCountedAndTenantsDoNotShareThem) {
                  {"temperature", 0}};
     body.update(more);
     const auto answer = server.complete(body, "Authorization: Bearer " + key + "\r\n");
-    return json::parse(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+    return parse_json(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
   };
   EXPECT_EQ(cached("sk-alice-1"), 0);
   EXPECT_EQ(cached("sk-alice-1"), 96);
@@ -549,6 +556,114 @@ TEST(Server, CachedTokensAreCountedAndTenantsDoNotShareThem) {
   EXPECT_EQ(cached("sk-bob-002"), 96);  // the same tenant
   EXPECT_EQ(cached("sk-alice-1", {{"cache_salt", "s"}}), 0);
   EXPECT_EQ(cached("sk-alice-1", {{"cache_salt", "s"}}), 96);
+}
+
+// A server of the demo model with the adapter "first", and a folder of adapters to load.
+class AdapterServer {
+ public:
+  AdapterServer() {
+    const ModelConfig config = *load_model_config(kDemo);
+    for (const auto& [name, seed] : {std::pair("one", 1), {"same", 1}, {"two", 2}}) {
+      write_random_adapter(folder_.file(name), config, 4, static_cast<std::uint64_t>(seed), 0.2F);
+    }
+    write_random_adapter(outside_.file("secret"), config, 4, 3);
+    std::filesystem::create_directory_symlink(outside_.file("secret"), folder_.file("link"));
+    Options options;
+    options.fake = false;
+    options.keys = "alice sk-alice-1\nops sk-ops-0001 role=admin\n";
+    options.adapters = {.sources = {{"first", folder_.file("one")}}, .at_run_time = true};
+    options.adapter_folder = folder_.path();
+    server_.emplace(options);
+  }
+
+  http::TestAnswer call(const std::string& path, const json& body, const std::string& key) {
+    http::TestClient client(server_->port());
+    CHECK(client.send(RunningServer::post(path, body, key)));
+    return *client.answer();
+  }
+  http::TestAnswer load(const std::string& name, const std::string& path, bool in_place = false) {
+    return call("/v1/load_lora_adapter",
+                {{"lora_name", name}, {"lora_path", path}, {"load_inplace", in_place}}, kOps);
+  }
+  http::TestAnswer unload(const std::string& name) {
+    return call("/v1/unload_lora_adapter", {{"lora_name", name}}, kOps);
+  }
+  http::TestAnswer get(const std::string& path) { return server_->get(path, kAlice); }
+  http::TestAnswer complete(const std::string& model) {
+    return server_->complete({{"model", model},
+                              {"prompt", std::vector<int>(100, 9)},
+                              {"max_tokens", 12},
+                              {"temperature", 0}},
+                             kAlice);
+  }
+  struct Answer {
+    std::string text;
+    int cached_tokens = 0;
+  };
+  Answer answer(const std::string& model) {
+    const auto full = complete(model);
+    EXPECT_EQ(full.status, 200) << full.body;
+    const json body = parse_json(full.body);
+    EXPECT_EQ(body["model"], model);
+    return {body["choices"][0]["text"], body["usage"]["prompt_tokens_details"]["cached_tokens"]};
+  }
+
+  const std::string kAlice = "Authorization: Bearer sk-alice-1\r\n";
+  const std::string kOps = "Authorization: Bearer sk-ops-0001\r\n";
+
+ private:
+  const TempDirectory folder_;
+  const TempDirectory outside_;
+  std::optional<RunningServer> server_;
+};
+
+// Content, not names, decides what the prefix cache shares.
+TEST(Server, AdaptersAreLoadedReplacedAndUnloadedWhileItRuns) {
+  AdapterServer server;
+  const auto base = server.answer("demo");
+  const auto first = server.answer("first");
+  EXPECT_NE(first.text, base.text);
+  EXPECT_EQ(first.cached_tokens, 0);
+  const auto added = server.load("second", "two");
+  EXPECT_EQ(added.status, 200) << added.body;
+  EXPECT_EQ(added.body, "Success: LoRA adapter 'second' added successfully.");
+  const auto second = server.answer("second");
+  EXPECT_NE(second.text, first.text);
+  EXPECT_EQ(second.cached_tokens, 0);
+  EXPECT_EQ(server.load("second", "same").status, 400);  // is loaded already
+  EXPECT_EQ(server.load("second", "same", true).status, 200);
+  const auto replaced = server.answer("second");
+  EXPECT_EQ(replaced.text, first.text);
+  EXPECT_EQ(replaced.cached_tokens, 96);  // blocks of "first", which has the same content
+  EXPECT_EQ(server.unload("second").status, 200);
+  EXPECT_EQ(server.unload("second").status, 404);
+  const auto gone = server.complete("second");
+  EXPECT_EQ(gone.status, 404);
+  EXPECT_THAT(gone.body, HasSubstr("'demo', 'first'"));
+  const std::string metrics = server.get("/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("adapter_loads_total"));
+  EXPECT_THAT(metrics, HasSubstr("sluice:adapter_requests_total{adapter=\"second\"} 2"));
+}
+
+TEST(Server, AdaptersAreModelsAndOnlyAdminsLoadThem) {
+  AdapterServer server;
+  EXPECT_EQ(server.load("second", "same").status, 200);
+  const json models = parse_json(server.get("/v1/models").body)["data"];
+  ASSERT_EQ(models.size(), 3U);
+  EXPECT_FALSE(models[0].contains("parent"));
+  EXPECT_EQ(models[2]["id"], "second");
+  EXPECT_EQ(models[2]["parent"], "demo");
+  EXPECT_EQ(models[2]["root"], "same");
+  EXPECT_EQ(server.get("/v1/models/first").status, 200);
+  EXPECT_EQ(
+      server
+          .call("/v1/load_lora_adapter", {{"lora_name", "x"}, {"lora_path", "two"}}, server.kAlice)
+          .status,
+      403);
+  for (const std::string path : {"link", "../", "/etc", "none", ""}) {
+    EXPECT_EQ(server.load("third", path).status, 400) << path;
+  }
+  EXPECT_EQ(server.load("demo", "two").status, 400);
 }
 
 TEST(Server, AClientThatLeavesBeforeItsTurnCostsNothing) {

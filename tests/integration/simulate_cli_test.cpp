@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "profile/machine_profile.h"
 #include "profile/test_profiles.h"
 #include "tests/support/checkpoint_files.h"
@@ -30,7 +31,7 @@ ProcessResult simulate_on(const std::string& gpu, const std::string& model,
 
 json result_of(const ProcessResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  return json::parse(result.out);
+  return parse_json(result.out);
 }
 
 void expect_refused(const ProcessResult& result, int code, const std::string& what) {

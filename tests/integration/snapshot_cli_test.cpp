@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "snapshot/snapshot_file.h"
 #include "snapshot/snapshot_writer.h"
 #include "tests/golden/golden_case.h"
@@ -33,6 +34,7 @@ using test::ProcessResult;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 ProcessResult run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), SLUICE_BINARY);
@@ -53,6 +55,35 @@ std::vector<std::string> snapshot_lines(const std::string& err) {
   }
   return lines;
 }
+
+// A copy of a snapshot in which one section has other contents, with right hashes.
+class ChangedSnapshot {
+ public:
+  template <class Change>
+  ChangedSnapshot(const std::string& path, const std::string& kind, const Change& change) {
+    auto file = SnapshotFile::open(path);
+    if (!file) return;
+    for (const SnapshotSection& section : file->table().sections) {
+      auto bytes = file->copy(section).value();
+      if (section.kind == kind) change(bytes);
+      contents_.push_back(std::move(bytes));
+      sections_.push_back({section.kind, section.version, section.key, {}});
+    }
+    for (std::size_t i = 0; i < sections_.size(); ++i) sections_[i].bytes = contents_[i];
+  }
+  Status write(const std::string& path, bool for_this_user_only = false) const {
+    SnapshotWriteOptions options;
+    options.for_this_user_only = for_this_user_only;
+    return write_snapshot(path, sections_, options);
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> contents_;
+  std::vector<NewSection> sections_;
+};
+
+void flip_first(std::vector<std::byte>& bytes) { bytes[0] ^= std::byte(1); }
+void cut_in_half(std::vector<std::byte>& bytes) { bytes.resize(bytes.size() / 2); }
 
 class SnapshotCliTest : public testing::Test {
  protected:
@@ -92,7 +123,7 @@ class SnapshotCliTest : public testing::Test {
   static std::vector<int> tokens(const ProcessResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     if (result.exit_code != 0) return {};
-    return json::parse(result.out)["output_tokens"].get<std::vector<int>>();
+    return parse_json(result.out)["output_tokens"].get<std::vector<int>>();
   }
   // One start with the file: right tokens, and one line that says `what`.
   void expect_told(const std::string& what, std::vector<std::string> options = {}) const {
@@ -125,41 +156,47 @@ TEST_F(SnapshotCliTest, SecondStartParsesNoTokenizerJson) {
   EXPECT_THAT(first.err, HasSubstr("tokenizer JSON"));
   const ProcessResult second = chat("auto");
   EXPECT_EQ(tokens(second), expected);
-  EXPECT_THAT(second.err, AllOf(HasSubstr("tokenizer "), testing::Not(HasSubstr("JSON"))));
+  EXPECT_THAT(second.err, AllOf(HasSubstr("tokenizer "), Not(HasSubstr("JSON"))));
 
   const ProcessResult saved = run({"snapshot", "save", "models/demo", "-o", file_});
   EXPECT_THAT(saved.out, HasSubstr("tokenizer, chat-templates"));
   const ProcessResult named = chat(file_);
   EXPECT_EQ(tokens(named), expected);
-  EXPECT_THAT(named.err, testing::Not(HasSubstr("JSON")));
+  EXPECT_THAT(named.err, Not(HasSubstr("JSON")));
 }
 
 TEST_F(SnapshotCliTest, SavesInspectsAndVerifies) {
   const ProcessResult saved = save();
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
-  EXPECT_THAT(saved.out, HasSubstr("saved graphs, canary, model in"));
+  EXPECT_THAT(saved.out, HasSubstr("saved rope, graphs, canary, model in"));
 
   const ProcessResult text = run({"snapshot", "inspect", file_});
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("graphs (version 1)"), HasSubstr("max-num-seqs: 4")));
-  const json inspected = json::parse(run({"snapshot", "inspect", file_, "--json"}).out);
-  ASSERT_EQ(inspected["sections"].size(), 3U);
-  EXPECT_EQ(inspected["sections"][1]["kind"], "canary");
-  EXPECT_EQ(inspected["sections"][2]["kind"], "model");
+  EXPECT_THAT(text.out, AllOf(HasSubstr("graphs (version 2)"), HasSubstr("max-num-seqs: 4")));
+  const json inspected = parse_json(run({"snapshot", "inspect", file_, "--json"}).out);
+  ASSERT_EQ(inspected["sections"].size(), 4U);
+  EXPECT_EQ(inspected["sections"][0]["kind"], "rope");
+  EXPECT_EQ(inspected["sections"][2]["kind"], "canary");
+  EXPECT_EQ(inspected["sections"][3]["kind"], "model");
   EXPECT_EQ(inspected["bytes"], std::filesystem::file_size(file_));
-  EXPECT_EQ(inspected["sections"][0]["depends_on"]["max-num-seqs"], "4");
+  EXPECT_EQ(inspected["sections"][1]["depends_on"]["max-num-seqs"], "4");
 
   std::vector<std::string> arguments = {"snapshot", "verify", file_, model_.path(), "--json"};
   for (const std::string& option : small()) arguments.push_back(option);
   const ProcessResult verified = run(arguments);
   ASSERT_EQ(verified.exit_code, 0) << verified.err;
-  const json result = json::parse(verified.out);
+  const json result = parse_json(verified.out);
   EXPECT_TRUE(result["equal"]);
   EXPECT_EQ(result["with"]["tokens"], result["without"]["tokens"]);
   EXPECT_EQ(result["with"]["logits"], result["without"]["logits"]);
-  ASSERT_EQ(result["sections"].size(), 2U);
-  EXPECT_EQ(result["sections"][0]["made"], "restored");
-  EXPECT_EQ(result["sections"][1]["made"], "restored");
+  EXPECT_EQ(result["with"]["logit_rows"], 16) << "the prompt twice, without graphs and with";
+  ASSERT_EQ(result["sections"].size(), 3U);
+  for (const json& section : result["sections"]) EXPECT_EQ(section["made"], "restored");
+  EXPECT_EQ(result["sections"][2]["placed"], "layout");
+  arguments.insert(arguments.end(), {"--restore", "relocate"});
+  const json relocated = parse_json(run(arguments).out);
+  EXPECT_TRUE(relocated["equal"]);
+  EXPECT_EQ(relocated["sections"][2]["placed"], "relocate");
 
   const ProcessResult used = generate({"--snapshot", file_});
   EXPECT_EQ(tokens(used), expected_);
@@ -189,7 +226,7 @@ TEST_F(SnapshotCliTest, SectionsForOtherOptionsAreAdded) {
   ASSERT_EQ(save({"--add", "--dtype", "bf16"}).exit_code, 0);
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->table().sections.size(), 5U) << "graphs and canary twice, the model once";
+  EXPECT_EQ(file->table().sections.size(), 6U) << "graphs and canary twice, rope and model once";
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_}).err), IsEmpty());
   EXPECT_THAT(snapshot_lines(generate({"--snapshot", file_, "--dtype", "bf16"}).err), IsEmpty());
 }
@@ -200,12 +237,18 @@ TEST_F(SnapshotCliTest, AStartThatTheFileIsNotForIsNative) {
   const ProcessResult bf16 = generate({"--snapshot", file_, "--dtype", "bf16"});
   EXPECT_THAT(snapshot_lines(bf16.err),
               testing::ElementsAre(HasSubstr("section 'graphs' was made for dtype 'f32")));
-  // Another machine, to the graphs: the device's description names its threads.
-  expect_told("section 'graphs' was made for device '", {"--threads", "2"});
+  // Graphs do not depend on the number of threads.
+  const ProcessResult threads = generate({"--snapshot", file_, "--threads", "2"});
+  EXPECT_EQ(tokens(threads), expected_);
+  EXPECT_THAT(snapshot_lines(threads.err), IsEmpty());
   // Another model: the same shape with another configuration.
   std::string config = content_of(model_.file("config.json"));
   model_.write("config.json", config + "\n");
-  expect_told("was made for config.json '");
+  const ProcessResult other = generate({"--snapshot", file_});
+  EXPECT_EQ(tokens(other), expected_);
+  EXPECT_THAT(snapshot_lines(other.err),
+              testing::UnorderedElementsAre(HasSubstr("'graphs' was made for config.json '"),
+                                            HasSubstr("'rope' was made for config.json '")));
 }
 
 TEST_F(SnapshotCliTest, BadFilesAreToldAndTheTokensAreRight) {
@@ -220,6 +263,7 @@ TEST_F(SnapshotCliTest, BadFilesAreToldAndTheTokensAreRight) {
   const auto file = SnapshotFile::open(file_);
   ASSERT_TRUE(file);
   const auto blob = static_cast<std::size_t>(file->table().blobs[0].offset);
+  const auto graphs = static_cast<std::size_t>(file->table().blobs[1].offset);
   write(whole.substr(0, 30));
   expect_told("is truncated");
   write(whole.substr(0, blob));
@@ -237,6 +281,8 @@ TEST_F(SnapshotCliTest, BadFilesAreToldAndTheTokensAreRight) {
   write(flipped(100));
   expect_told("the table is damaged");
   write(flipped(blob + 10));
+  expect_told("section 'rope' is damaged");
+  write(flipped(graphs + 10));
   expect_told("section 'graphs' is damaged");
   write(flipped(whole.size() - 1));
   expect_told("section 'model' is damaged");
@@ -263,6 +309,85 @@ TEST_F(SnapshotCliTest, DamageInASectionForAnotherStartIsToldToo) {
   EXPECT_EQ(run({"snapshot", "verify", file_, model_.path()}).exit_code, 1);
 }
 
+// Each section that a start reads: half of it, and all of it with a flipped bit.
+TEST_F(SnapshotCliTest, EachSectionCutOrFlippedIsToldAndMadeNatively) {
+  folder_.write("chat.json", R"([{"role":"system","content":"You are a helpful and quick cat."}])");
+  const auto run_demo = [](std::vector<std::string> arguments) {
+    for (const char* option : {"--threads", "1", "--dtype", "fp8"}) arguments.emplace_back(option);
+    return run(std::move(arguments));
+  };
+  const std::string whole = folder_.file("whole.snapshot");
+  ASSERT_EQ(run_demo({"snapshot", "save", "models/demo", "-o", whole, "--weights", "--warm",
+                      folder_.file("chat.json")})
+                .exit_code,
+            0);
+  const auto ask = [&](const std::string& snapshot) {
+    return run_demo({"generate", "models/demo", "--chat", "Hi", "--temperature", "0",
+                     "--max-tokens", "4", "--json", "--snapshot", snapshot});
+  };
+  const std::vector<int> expected = tokens(ask("off"));
+  const auto expect_told = [&](const std::string& what) {
+    const ProcessResult result = ask(file_);
+    EXPECT_EQ(tokens(result), expected) << what;
+    EXPECT_THAT(snapshot_lines(result.err), testing::ElementsAre(HasSubstr(what)));
+  };
+  const auto file = SnapshotFile::open(whole);
+  ASSERT_TRUE(file);
+  const std::string bytes = content_of(whole);
+  int sections = 0;
+  for (const SnapshotSection& section : file->table().sections) {
+    const std::string name = "section '" + section.kind + "' ";
+    std::string flipped = bytes;
+    char& byte = flipped[static_cast<std::size_t>(file->table().blobs[section.blob].offset) + 1];
+    byte = static_cast<char>(byte ^ 4);
+    folder_.write("f.snapshot", flipped);
+    expect_told(name + "is damaged");
+    if (section.kind == "canary" || section.kind == "model") continue;  // not read by generate
+    ASSERT_TRUE(ChangedSnapshot(whole, section.kind, cut_in_half).write(file_));
+    expect_told(name + "does not fit");
+    ++sections;
+  }
+  EXPECT_EQ(sections, 6);
+}
+
+// Both starts of verify, and generate, are asked a turn behind the prompt.
+TEST_F(SnapshotCliTest, WarmPromptsServeGenerateAndAreVerified) {
+  std::string system;
+  for (int i = 0; i < 12; ++i) system += "You are a helpful cat. ";
+  const std::string messages = R"({"messages":[{"role":"system","content":")" + system + R"("}]})";
+  folder_.write("chat.json", messages);
+  ASSERT_EQ(run({"snapshot", "save", "models/demo", "-o", file_, "--threads", "1", "--warm",
+                 folder_.file("chat.json")})
+                .exit_code,
+            0);
+  const ProcessResult verified =
+      run({"snapshot", "verify", file_, "models/demo", "--threads", "1", "--json"});
+  ASSERT_EQ(verified.exit_code, 0) << verified.err;
+  const json result = parse_json(verified.out);
+  EXPECT_TRUE(result["equal"]);
+  EXPECT_EQ(result["with"]["logit_rows"], 24);
+  bool restored = false;
+  for (const json& section : result["sections"]) {
+    restored |= section["kind"] == "warm-prompts" && section["made"] == "restored";
+  }
+  EXPECT_TRUE(restored) << verified.out;
+
+  const json chat = parse_json(
+      run({"tokenize", "models/demo", "--chat", folder_.file("chat.json"), "--json"}).out);
+  std::string ids;
+  for (const json& id : chat["ids"]) ids += (ids.empty() ? "" : ",") + dump_json(id);
+  const auto ask = [&](const std::string& snapshot) {
+    return parse_json(run({"generate", "models/demo", "--prompt-ids", ids, "--temperature", "0",
+                           "--max-tokens", "6", "--json", "--threads", "1", "--snapshot", snapshot})
+                          .out);
+  };
+  const json cold = ask("off");
+  const json warm = ask(file_);
+  EXPECT_EQ(warm["output_tokens"], cold["output_tokens"]);
+  EXPECT_EQ(cold["cached_tokens"], 0);
+  EXPECT_GE(warm["cached_tokens"].get<int>(), 32);
+}
+
 // A start on a machine without a profile measures first, unless the file has one.
 TEST_F(SnapshotCliTest, TheMachineProfileTravelsAlong) {
   ASSERT_EQ(save({"--token-budget", "auto"}).exit_code, 0);
@@ -270,34 +395,47 @@ TEST_F(SnapshotCliTest, TheMachineProfileTravelsAlong) {
   setenv("XDG_CACHE_HOME", other.path().c_str(), 1);
   const ProcessResult result = generate({"--snapshot", file_, "--token-budget", "auto"});
   EXPECT_EQ(tokens(result), expected_);
-  EXPECT_THAT(result.err, testing::Not(HasSubstr("makes a better one")));
+  EXPECT_THAT(result.err, Not(HasSubstr("makes a better one")));
   EXPECT_THAT(snapshot_lines(result.err), IsEmpty());
-  json inspected = json::parse(run({"snapshot", "inspect", file_, "--json"}).out);
+  json inspected = parse_json(run({"snapshot", "inspect", file_, "--json"}).out);
   EXPECT_EQ(inspected["sections"][0]["kind"], "machine-profile") << inspected;
   EXPECT_EQ(inspected["sections"][0]["depends_on"]["threads"], "1");
+  setenv("XDG_CACHE_HOME", cache_.path().c_str(), 1);  // which has the profile too
+  ASSERT_TRUE(ChangedSnapshot(file_, "machine-profile", cut_in_half).write(file_));
+  expect_told("section 'machine-profile' does not fit", {"--token-budget", "auto"});
+}
+
+ProcessResult serve_demo(const std::string& snapshot) {
+  return run({"serve", "models/demo", "--port", "0", "--threads", "1", "--verify", "--access-log",
+              "off", "--snapshot", snapshot});
 }
 
 // A file whose checksum is not this engine's: the server does not come up.
 TEST_F(SnapshotCliTest, AWrongCanaryEndsTheStart) {
   ASSERT_EQ(run({"snapshot", "save", "models/demo", "-o", file_, "--threads", "1"}).exit_code, 0);
-  auto file = SnapshotFile::open(file_);
-  ASSERT_TRUE(file);
-  std::vector<std::vector<std::byte>> contents;
-  std::vector<NewSection> sections;
-  for (const SnapshotSection& section : file->table().sections) {
-    auto& bytes = contents.emplace_back(file->copy(section).value());
-    if (section.kind == "canary") bytes[0] ^= std::byte(1);
-  }
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    const SnapshotSection& section = file->table().sections[i];
-    sections.push_back({section.kind, section.version, section.key, contents[i]});
-  }
   const std::string wrong = folder_.file("wrong.snapshot");
-  ASSERT_TRUE(write_snapshot(wrong, sections, {}));
-  const ProcessResult served = run({"serve", "models/demo", "--port", "0", "--threads", "1",
-                                    "--verify", "--access-log", "off", "--snapshot", wrong});
+  ASSERT_TRUE(ChangedSnapshot(file_, "canary", flip_first).write(wrong, false));
+  const ProcessResult served = serve_demo(wrong);
   EXPECT_EQ(served.exit_code, 1);
   EXPECT_THAT(served.err, AllOf(HasSubstr(wrong), HasSubstr("the canary's logits are not those")));
+  EXPECT_TRUE(std::filesystem::exists(wrong)) << "a file of the user's stays";
+}
+
+TEST_F(SnapshotCliTest, AutoRemovesItsFileWhenTheCanaryDiffers) {
+  ASSERT_EQ(run({"generate", "models/demo", "--prompt", "a", "--max-tokens", "1", "--threads", "1"})
+                .exit_code,
+            0);
+  std::string kept;
+  for (const auto& entry : std::filesystem::directory_iterator(cache_.file("sluice/snapshots"))) {
+    if (entry.path().extension() == ".snapshot") kept = entry.path().string();
+  }
+  ASSERT_FALSE(kept.empty());
+  ASSERT_EQ(run({"snapshot", "save", "models/demo", "-o", file_, "--threads", "1"}).exit_code, 0);
+  ASSERT_TRUE(ChangedSnapshot(file_, "canary", flip_first).write(kept, true));
+  const ProcessResult served = serve_demo("auto");
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.err, AllOf(HasSubstr(kept), HasSubstr("the canary's logits are not those")));
+  EXPECT_FALSE(std::filesystem::exists(kept));
 }
 
 TEST_F(SnapshotCliTest, VerifyTellsOtherWeights) {
@@ -319,7 +457,7 @@ TEST_F(SnapshotCliTest, WrongUseNamesTheOption) {
   EXPECT_EQ(run({"snapshot"}).exit_code, 2);
   EXPECT_EQ(run({"snapshot", "save", model_.path()}).exit_code, 2);
   EXPECT_EQ(save({"--snapshot", "off"}).exit_code, 2);
-  EXPECT_THAT(save({"--enforce-eager"}).err, HasSubstr("nothing to save"));
+  EXPECT_EQ(save({"--restore", "layout"}).exit_code, 2);
   EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
@@ -335,6 +473,13 @@ TEST_F(SnapshotCliTest, WithoutAHomeItSaysSoOnceAndRuns) {
   EXPECT_THAT(snapshot_lines(none.err)[0], HasSubstr("nothing is kept"));
 }
 
+TEST_F(SnapshotCliTest, ProfileReadsSnapshotsToo) {
+  const ProcessResult absent =
+      run({"profile", model_.path(), "--threads", "1", "--snapshot", folder_.file("absent")});
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_THAT(absent.err, AllOf(HasSubstr("--snapshot"), HasSubstr("absent")));
+}
+
 TEST_F(SnapshotCliTest, AFullDiskLeavesNothingHalf) {
   ASSERT_EQ(save().exit_code, 0);
   const std::string before = content_of(file_);
@@ -345,6 +490,28 @@ TEST_F(SnapshotCliTest, AFullDiskLeavesNothingHalf) {
   EXPECT_THAT(full.err, AllOf(HasSubstr("sluice: snapshot"), HasSubstr("cannot be written")));
   EXPECT_EQ(content_of(file_), before);
   EXPECT_FALSE(std::filesystem::exists(file_ + ".part"));
+}
+
+TEST_F(SnapshotCliTest, WeightsAreSavedVerifiedAndAFullDiskIsTold) {
+  const std::vector<std::string> fp8 = {"--weights", "--dtype", "fp8"};
+  const ProcessResult saved = save(fp8);
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_THAT(saved.out, HasSubstr("saved rope, weights, graphs, "));
+  const ProcessResult verified = run({"snapshot", "verify", file_, model_.path(), "--dtype", "fp8",
+                                      "--threads", "1", "--max-num-seqs", "4"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_THAT(verified.out, AllOf(HasSubstr("section weights: restored"), HasSubstr("equal"),
+                                  Not(HasSubstr("DIFFERENT"))));
+  const std::string before = content_of(file_);
+  const std::string command = "ulimit -f 8; exec " SLUICE_BINARY " snapshot save " + model_.path() +
+                              " -o " + file_ + " --weights --dtype fp8 --threads 1";
+  const ProcessResult full = test::run_process({"/bin/bash", "-c", command});
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.err, HasSubstr("cannot be written"));
+  EXPECT_EQ(content_of(file_), before);
+  const ProcessResult none = save({"--weights"});
+  EXPECT_EQ(none.exit_code, 0) << none.err;
+  EXPECT_THAT(none.err, HasSubstr("--weights: this --dtype converts nothing"));
 }
 
 TEST_F(SnapshotCliTest, AutoOnAFullDiskSaysSoAndAnswers) {
@@ -368,8 +535,10 @@ TEST_F(SnapshotCliTest, KilledWhileSavingTheOldFileStays) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       const std::string seqs = std::to_string(4 + i % 2);
+      const char* const dtype = i % 4 < 2 ? "auto" : "bf16";  // bf16 has converted weights too
       execl(SLUICE_BINARY, SLUICE_BINARY, "snapshot", "save", model_.path().c_str(), "-o",
-            file_.c_str(), "--threads", "1", "--max-num-seqs", seqs.c_str(), nullptr);
+            file_.c_str(), "--threads", "1", "--max-num-seqs", seqs.c_str(), "--weights", "--dtype",
+            dtype, nullptr);
       _exit(127);
     }
     // Saving takes some 20 ms: any moment of it, a different one each time.

@@ -4,19 +4,17 @@
 #include <map>
 
 #include "tests/golden/golden_case.h"
+#include "tests/support/adapter_files.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
 
 constexpr int kStreams = 64;
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kSteps = 1000;  // sanitizers are ten times slower
-#else
-constexpr int kSteps = 10000;
-#endif
+constexpr int kSteps = kSanitized ? 300 : 10000;
 constexpr int kWarmUp = 200;
 
 Request stream(RequestId id) {
@@ -48,22 +46,25 @@ void write_long_context_model(const std::string& directory) {
   write_golden_checkpoint(golden, directory);
 }
 
-TEST(StepAllocationTest, TenThousandStepsOf64SampledStreamsAllocateNothing) {
-  TempDirectory checkpoint;
-  ASSERT_NO_FATAL_FAILURE(write_long_context_model(checkpoint.path()));
-  EngineOptions options;
+// Runs all streams past the warm-up, then counts.
+void expect_no_allocations(const std::string& checkpoint, EngineOptions options, int steps) {
   options.max_num_seqs = kStreams;
   options.max_model_len = 16384;
   options.dtype = DType::kF32;
   options.kv_cache_memory = std::int64_t{256} << 20;
-  test::EngineFixture fixture(checkpoint.path(), options, 2);
-  for (RequestId id = 1; id <= kStreams; ++id) fixture.add(stream(id));
+  test::EngineFixture fixture(checkpoint, options, 2);
+  const std::int32_t adapters = fixture.engine().limits().num_adapters;
+  for (RequestId id = 1; id <= kStreams; ++id) {
+    Request request = stream(id);
+    if (adapters > 0) request.adapter = static_cast<std::int32_t>(id) % (adapters + 1) - 1;
+    fixture.add(std::move(request));
+  }
   Engine& engine = fixture.engine();
   for (int i = 0; i < kWarmUp; ++i) ASSERT_TRUE(engine.step());
 
   std::int64_t tokens = 0;
   const std::size_t before = allocation_count();
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < steps; ++i) {
     const auto outputs = engine.step();
     if (!outputs) break;
     for (const ChoiceOutput& output : *outputs) {
@@ -72,7 +73,26 @@ TEST(StepAllocationTest, TenThousandStepsOf64SampledStreamsAllocateNothing) {
   }
   const std::size_t allocations = allocation_count() - before;
   EXPECT_EQ(allocations, 0U);
-  EXPECT_EQ(tokens, std::int64_t{kSteps} * kStreams);
+  EXPECT_EQ(tokens, std::int64_t{steps} * kStreams);
+}
+
+TEST(StepAllocationTest, TenThousandStepsOf64SampledStreamsAllocateNothing) {
+  TempDirectory checkpoint;
+  ASSERT_NO_FATAL_FAILURE(write_long_context_model(checkpoint.path()));
+  expect_no_allocations(checkpoint.path(), {}, kSteps);
+}
+
+TEST(StepAllocationTest, StepsWithAdaptersAllocateNothing) {
+  TempDirectory checkpoint;
+  TempDirectory adapters;
+  ASSERT_NO_FATAL_FAILURE(write_long_context_model(checkpoint.path()));
+  EngineOptions options;
+  const ModelConfig config = *load_model_config(checkpoint.path());
+  for (const std::string name : {"one", "two", "three"}) {
+    write_random_adapter(adapters.file(name), config, 4, name.size());
+    options.adapters.sources.push_back({name, adapters.file(name)});
+  }
+  expect_no_allocations(checkpoint.path(), options, kSteps / 10);
 }
 
 }  // namespace

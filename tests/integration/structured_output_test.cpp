@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "base/json.h"
 #include "front/answer_grammar.h"
 #include "front/served_model.h"
 #include "grammar/grammar_matcher.h"
@@ -94,7 +95,7 @@ TEST_F(StructuredOutputTest, AnswersAreJsonWithSeveralChoicesAndTheirPrefixCache
   int parsed = 0;
   for (const auto& [key, result] : results) {
     if (result.finish_reason != FinishReason::kStop) continue;
-    const auto json = nlohmann::json::parse(text_of(result), nullptr, false);
+    const auto json = parse_json(text_of(result));
     EXPECT_TRUE(json.is_object()) << text_of(result);
     ++parsed;
   }

@@ -12,7 +12,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "base/json.h"
 #include "device/cpu/cpu_device.h"
 #include "model/dummy_weights.h"
 #include "tensor/float8.h"
@@ -142,6 +145,31 @@ TEST_P(WeightsTest, AnotherDtypeIsConverted) {
   }
 }
 
+// In the smallest pieces, the last one first, by several threads.
+TEST_P(WeightsTest, WeightsThatAreConvertedLaterHaveTheSameBytes) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kI8, DType::kI4, DType::kBF16, DType::kF32}) {
+    Loaded now(directory_.path(), dtype);
+    ArenaPlan plan;
+    const WeightsLayout layout =
+        WeightsLayout::plan(now.checkpoint, now.sources, dtype, now.device->traits(), "m", plan);
+    plan.finish(now.device->traits().granularity);
+    Arena arena = *Arena::create(*now.device, std::move(plan));
+    ASSERT_TRUE(layout.load(arena, *now.device, now.pool, nullptr, Conversion::kLater));
+    const auto bytes_of = [&](const Arena& in) {
+      const std::byte* const region = in.region_base(RegionKind::kWeights);
+      return std::span(region + layout.derived().offset, layout.derived().bytes);
+    };
+    const std::vector<DerivedPiece> pieces = layout.pieces(1);
+    EXPECT_TRUE(std::ranges::is_sorted(pieces, {}, &DerivedPiece::stage));
+    const int count = static_cast<int>(pieces.size());
+    EXPECT_EQ(count == 0, std::ranges::equal(bytes_of(arena), bytes_of(*now.arena)));
+    now.pool.parallel_for(count, [&](int task) {
+      EXPECT_TRUE(layout.convert(pieces[static_cast<std::size_t>(count - 1 - task)], arena));
+    });
+    EXPECT_TRUE(std::ranges::equal(bytes_of(arena), bytes_of(*now.arena))) << dtype_name(dtype);
+  }
+}
+
 TEST_P(WeightsTest, AStageHasItsOwnLayersOnly) {
   const Loaded loaded(directory_.path(), {}, 1, 2);
   ASSERT_EQ(loaded.weights.layers.size(), 1U);
@@ -234,9 +262,9 @@ TEST(Fp8WeightsOnDevices, QuantizedWhileLoading) {
   const Loaded fp8(published.path());
   // The same model in F32.
   const TempDirectory plain;
-  auto config = nlohmann::json::parse(golden.config);
+  auto config = parse_json(golden.config);
   config.erase("quantization_config");
-  golden.config = config.dump();
+  golden.config = dump_json(config);
   golden.dtype = "f32";
   golden.weights_sha256.clear();
   write_golden_checkpoint(golden, plain.path());
@@ -249,6 +277,33 @@ TEST(Fp8WeightsOnDevices, QuantizedWhileLoading) {
   EXPECT_EQ(counted(a.down, a.down_scales), counted(b.down, b.down_scales));
   EXPECT_EQ(std::memcmp(a.gate.data, b.gate.data, static_cast<std::size_t>(a.gate.elements())), 0);
   EXPECT_EQ(quantized.mapped_bytes > 0, true) << "embedding and norms lie in the file";
+}
+
+// Codes times scales are within half a step of the file's values.
+TEST(Int8Weights, AllMatricesAreQuantizedWhileLoading) {
+  const TempDirectory directory;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "llama-gqa-tied-f32"),
+                          directory.path());
+  const Loaded stored(directory.path());
+  const Loaded int8(directory.path(), DType::kI8);
+  EXPECT_EQ(int8.weights.dtypes.others, DType::kF32);
+  EXPECT_EQ(int8.weights.final_norm.dtype, DType::kF32);
+  EXPECT_EQ(int8.weights.lm_head.data, int8.weights.embedding.data);
+  EXPECT_EQ(int8.weights.lm_head_scales.values, int8.weights.embedding_scales.values);
+  const auto expect_near = [](const TensorView& want, const TensorView& codes,
+                              const BlockScales& scales) {
+    ASSERT_EQ(codes.dtype, DType::kI8);
+    for (std::int64_t i = 0; i < want.elements(); ++i) {
+      const float scale = scales.values[i / want.dims[1]];
+      ASSERT_NEAR(static_cast<float>(codes.as<std::int8_t>()[i]) * scale, element(want, i),
+                  scale * 0.5001F);
+    }
+  };
+  expect_near(stored.weights.embedding, int8.weights.embedding, int8.weights.embedding_scales);
+  const LayerWeights& a = stored.weights.layers[1];
+  const LayerWeights& b = int8.weights.layers[1];
+  expect_near(a.k, b.k, b.k_scales);
+  expect_near(a.down, b.down, b.down_scales);
 }
 
 TEST(Fp8WeightsOnDevices, BadNumbersAreNamed) {

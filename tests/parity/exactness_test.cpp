@@ -14,15 +14,12 @@
 #include "tests/parity/attention_case.h"
 #include "tests/parity/lora_case.h"
 #include "tests/parity/support.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::parity {
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-constexpr std::uint64_t kSeeds = 2;  // races do not wait for rare numbers
-#else
-constexpr std::uint64_t kSeeds = 6;
-#endif
+constexpr std::uint64_t kSeeds = kSanitized ? 2 : 6;  // races do not wait for rare numbers
 
 class ExactnessTest : public testing::TestWithParam<DeviceCase> {
  protected:

@@ -22,16 +22,36 @@ T must(Result<T> result) {
 }  // namespace
 
 EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& options,
-                             int threads, std::unique_ptr<Device> device, Snapshot* snapshot)
+                             int threads, std::unique_ptr<Device> device, Snapshot* snapshot,
+                             std::unique_ptr<KvTier> tier)
     : pool_(threads),
       device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
   StartupTimeline timeline(clock_);
-  loaded_ = must(load_engine(directory, options, *device_, pool_, clock_, timeline, snapshot));
+  LoadedExecutor parts =
+      must(load_executor(directory, options, *device_, pool_, timeline, snapshot));
+  if (tier != nullptr) {
+    const auto added = add_tier(std::move(tier), parts);
+    if (!added) std::fprintf(stderr, "%s\n", added.error().message.c_str());
+    CHECK(added.has_value());
+  }
+  loaded_ = make_engine(std::move(parts), clock_, timeline);
+}
+
+EngineFixture::EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads)
+    : pool_(threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
+  StartupTimeline timeline(clock_);
+  loaded_ = must(load_engine_on_backbone(backbone, options, *device_, pool_, clock_, timeline));
 }
 
 void EngineFixture::add(Request request) {
-  if (request.sampling.prompt_logprobs < 0) {
-    request.block_hash_root = block_hash_root(loaded_.kv_identity);
+  if (request.sampling.prompt_logprobs < 0 && request.pooling != Pooling::kMean) {
+    KvIdentity identity = loaded_.kv_identity;
+    if (request.adapter >= 0) {
+      const auto content = loaded_.adapters->content(request.adapter);
+      identity.adapter_digest = content->image.digest;
+      request.adapter_content = content;
+    }
+    request.block_hash_root = block_hash_root(identity);
     request.block_hashes =
         BlockHasher(*request.block_hash_root, loaded_.block_size).hash_prompt(request.prompt);
   }
@@ -47,6 +67,8 @@ void EngineFixture::step(Results& results) {
     result.logprobs.insert(result.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
     result.prompt_logprobs.insert(result.prompt_logprobs.end(), output.prompt_logprobs.begin(),
                                   output.prompt_logprobs.end());
+    result.embedding.insert(result.embedding.end(), output.embedding.begin(),
+                            output.embedding.end());
     result.finish_reason = output.finish_reason;
   }
   engine().check_integrity();

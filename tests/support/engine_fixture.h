@@ -12,8 +12,10 @@
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
+#include "engine/backbone_loader.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
+#include "offload/kv_tier.h"
 
 namespace sluice::test {
 
@@ -21,6 +23,7 @@ struct ChoiceResult {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
   std::vector<PromptLogprob> prompt_logprobs;
+  std::vector<float> embedding;
   FinishReason finish_reason = FinishReason::kNone;
 };
 
@@ -31,7 +34,10 @@ class EngineFixture {
  public:
   // CHECKs that the model loads. `snapshot`: of load_engine(); it outlives this.
   EngineFixture(const std::string& directory, const EngineOptions& options, int threads,
-                std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr);
+                std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr,
+                std::unique_ptr<KvTier> tier = nullptr);
+  // The same on a backbone.
+  EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads);
 
   Engine& engine() { return *loaded_.engine; }
   const LoadedEngine& loaded() const { return loaded_; }
@@ -39,7 +45,7 @@ class EngineFixture {
   ThreadPool& pool() { return pool_; }
 
   // Queues a request; CHECKs success. Fills in the digests of the prompt's blocks, unless
-  // prompt_logprobs are wanted.
+  // prompt_logprobs or a mean are wanted, and holds the content of its adapter.
   void add(Request request);
   // Runs steps and adds outputs to `results`; CHECKs success, and the integrity after each step.
   void step(Results& results);

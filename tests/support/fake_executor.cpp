@@ -22,6 +22,8 @@ FakeExecutor::FakeExecutor(const FakeModel& model, const KvOptions& options, int
                  kNullBlock);
   results_.resize(at(max_in_flight));
   backed_ = options.num_blocks;
+  pages_.resize(at(options.tier_pages));
+  accepts_saves_ = options.tier_pages > 0;
 }
 
 BlockId& FakeExecutor::entry(std::int32_t slot, std::int32_t group, std::int32_t block) {
@@ -61,12 +63,21 @@ void FakeExecutor::run_rows(const BatchPlan& plan) {
 }
 
 void FakeExecutor::start_transfers(const BatchPlan& plan) {
+  for (const std::int32_t page : plan.wrong_pages) {
+    for (const PagedBlock& block : paging_) CHECK(block.page != page);
+    pages_.at(at(page)).contents.clear();
+  }
   for (const PlanTransfer& transfer : plan.transfers) {
     CHECK(transfer.id > last_transfer_);
     last_transfer_ = transfer.id;
-    CHECK(transfer.kind == TransferKind::kLoadAdapter && transfer.resource >= 0);
-    CHECK(std::none_of(transfers_.begin(), transfers_.end(),
-                       [&](const PlanTransfer& other) { return other.place == transfer.place; }));
+    CHECK(transfer.resource >= 0);
+    if (transfer.kind != TransferKind::kLoadAdapter) {
+      start_paging(transfer, plan.pages.at(at(transfer.resource)));
+      continue;
+    }
+    CHECK(std::none_of(transfers_.begin(), transfers_.end(), [&](const PlanTransfer& other) {
+      return other.kind == TransferKind::kLoadAdapter && other.place == transfer.place;
+    }));
     if (at(transfer.place) >= adapters_.size()) adapters_.resize(at(transfer.place) + 1);
     // Written from now on: a row that reads the slot meets contents that are no adapter's.
     adapters_[at(transfer.place)] = kUndefined;
@@ -74,11 +85,87 @@ void FakeExecutor::start_transfers(const BatchPlan& plan) {
   }
 }
 
+// The contents of a block that is loaded are garbage until the end, and a block that is saved must
+// not change until then.
+void FakeExecutor::start_paging(const PlanTransfer& transfer, const PagedBlock& block) {
+  CHECK(transfer.place == block.page && block.block > kNullBlock && block.block < backed_);
+  for (const PagedBlock& other : paging_) {
+    CHECK(other.page != block.page && other.block != block.block);
+  }
+  Page& page = pages_.at(at(block.page));
+  std::vector<std::uint64_t> contents;
+  for (std::int32_t i = 0; i < options_.block_size; ++i) {
+    if (transfer.kind == TransferKind::kSaveBlock) {
+      contents.push_back(content(block.block, i));
+    } else {
+      content(block.block, i) = 0xDEADULL;
+    }
+  }
+  if (transfer.kind == TransferKind::kLoadBlock) {
+    CHECK(!page.contents.empty());
+    CHECK(page.block.name == block.name && page.block.group == block.group);
+  } else {
+    page.contents.clear();
+  }
+  transfers_.push_back(transfer);
+  paging_.push_back(block);
+  expected_.push_back(std::move(contents));
+}
+
+void FakeExecutor::end_paging(const PlanTransfer& transfer, bool failed) {
+  const auto found = std::find_if(paging_.begin(), paging_.end(), [&](const PagedBlock& block) {
+    return block.page == transfer.place;
+  });
+  CHECK(found != paging_.end());
+  const PagedBlock block = *found;
+  const auto expected = expected_.begin() + (found - paging_.begin());
+  Page& page = pages_[at(block.page)];
+  for (std::int32_t i = 0; i < options_.block_size; ++i) {
+    std::uint64_t& here = content(block.block, i);
+    if (transfer.kind == TransferKind::kSaveBlock) {
+      CHECK(here == (*expected)[at(i)]);
+    } else {
+      CHECK(here == 0xDEADULL);
+      if (!failed) here = page.contents[at(i)];
+    }
+  }
+  // As the engine does it.
+  if (transfer.kind == TransferKind::kLoadBlock && failed) page.contents.clear();
+  if (transfer.kind == TransferKind::kSaveBlock && !failed) {
+    page = {block, std::move(*expected), ++num_saves_};
+  }
+  paging_.erase(found);
+  expected_.erase(expected);
+}
+
+std::vector<PagedBlock> FakeExecutor::saved_pages() const {
+  std::vector<const Page*> saved;
+  for (const Page& page : pages_) {
+    if (!page.contents.empty()) saved.push_back(&page);
+  }
+  std::sort(saved.begin(), saved.end(),
+            [](const Page* a, const Page* b) { return a->saved < b->saved; });
+  std::vector<PagedBlock> blocks;
+  blocks.reserve(saved.size());
+  for (const Page* page : saved) blocks.push_back(page->block);
+  return blocks;
+}
+
+void FakeExecutor::take_tier(FakeExecutor& other) {
+  CHECK(paging_.empty() && other.paging_.empty() && pages_.size() == other.pages_.size());
+  pages_ = std::move(other.pages_);
+  num_saves_ = other.num_saves_;
+}
+
 void FakeExecutor::end_transfer(std::size_t index, bool failed) {
   CHECK(index < transfers_.size());
   const PlanTransfer transfer = transfers_[index];
   transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (!failed) adapters_[at(transfer.place)] = transfer.resource;
+  if (transfer.kind != TransferKind::kLoadAdapter) {
+    end_paging(transfer, failed);
+  } else if (!failed) {
+    adapters_[at(transfer.place)] = transfer.resource;
+  }
   completed_.push_back({transfer.id, failed});
 }
 

@@ -1,4 +1,5 @@
-// FakeExecutor: runs plans on a FakeModel with a simulated KV memory and simulated adapter slots.
+// FakeExecutor: runs plans on a FakeModel with a simulated KV memory, simulated adapter slots and a
+// simulated tier below the memory, if KvOptions has one.
 // It CHECKs every promise that BatchPlan makes to an executor: tables, copies, slots, positions,
 // which row may write which block, order of transfers, blocks without memory. So scheduler and
 // engine are tested without a model or a device. Threads: one. A step runs when it is submitted;
@@ -31,6 +32,12 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   Status wait_for_transfer(Duration at_most) override;
   std::int32_t kv_backed_blocks() const override { return backed_; }
   bool kv_growth_failed() const override { return growth_failed_; }
+
+  bool tier_accepts_saves() const override { return accepts_saves_; }
+  void accept_saves(bool accept) { accepts_saves_ = accept; }
+  // The pages with a block, in the order of saving. Another executor can begin with them.
+  std::vector<PagedBlock> saved_pages() const;
+  void take_tier(FakeExecutor& other);
 
   // Transfers stay under way until end_transfer().
   void hold_transfers() { holds_transfers_ = true; }
@@ -68,6 +75,8 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   void check_writes(const BatchPlan& plan);
   void run_rows(const BatchPlan& plan);
   void start_transfers(const BatchPlan& plan);
+  void start_paging(const PlanTransfer& transfer, const PagedBlock& block);
+  void end_paging(const PlanTransfer& transfer, bool failed);
   void resize_kv(std::int32_t blocks);
   void run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out);
   std::uint64_t seen_by(std::int32_t slot, std::int32_t position, std::int32_t end);
@@ -86,6 +95,17 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   std::vector<std::uint64_t> row_step_;   // by slot: the plan of its last row
   std::vector<std::uint64_t> copy_step_;  // by block: the plan that copied from or to it
   std::vector<std::int32_t> adapters_;    // by adapter slot
+  // A page of the tier; `contents` is empty while it has no block.
+  struct Page {
+    PagedBlock block;
+    std::vector<std::uint64_t> contents;
+    std::uint64_t saved = 0;  // counts saves
+  };
+  std::vector<Page> pages_;
+  std::vector<PagedBlock> paging_;                    // under way
+  std::vector<std::vector<std::uint64_t>> expected_;  // by transfer in paging_: a save's contents
+  std::uint64_t num_saves_ = 0;
+  bool accepts_saves_ = true;
   std::vector<PlanTransfer> transfers_;
   std::vector<TransferResult> completed_;
   TransferId last_transfer_ = 0;

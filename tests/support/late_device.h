@@ -37,6 +37,9 @@ class LateDevice : public Device {
   const DeviceTraits& traits() const override { return traits_; }
   Result<MemoryInfo> memory_info() const override { return inner_->memory_info(); }
   Result<AddressRange> reserve(std::size_t bytes) override { return inner_->reserve(bytes); }
+  Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes) override {
+    return inner_->reserve_at(base, bytes);
+  }
   void release(AddressRange range) override { inner_->release(range); }
   // Memory only: what a GPU without a peer has.
   Status back(AddressRange range, std::size_t offset, std::size_t bytes,

@@ -35,6 +35,7 @@ struct HarnessOptions {
   std::int32_t chunk_blocks = 0;  // as in KvOptions
   AdapterOptions adapters = {};
   Duration kv_idle_release{0};
+  std::int32_t tier_pages = 0;  // as in KvOptions
 };
 
 class SchedulerHarness {
@@ -64,7 +65,8 @@ class SchedulerHarness {
                        options.max_model_len),
                    .watermark = options.watermark,
                    .prefix_caching = options.prefix_caching,
-                   .chunk_blocks = options.chunk_blocks},
+                   .chunk_blocks = options.chunk_blocks,
+                   .tier_pages = options.tier_pages},
         kv(kv_options),
         scheduler(scheduler_options, kv, make_policy(options.policy).value()),
         executor(model, kv_options, options.max_in_flight),
@@ -115,7 +117,8 @@ class SchedulerHarness {
                    {.completed = completed,
                     .kv_backed_blocks = executor.kv_backed_blocks(),
                     .kv_growth_failed = executor.kv_growth_failed(),
-                    .kv_limit_blocks = kv_limit},
+                    .kv_limit_blocks = kv_limit,
+                    .tier_accepts_saves = executor.tier_accepts_saves()},
                    p);
     scheduler.check_integrity();
     if (p.empty()) return p;
@@ -142,6 +145,11 @@ class SchedulerHarness {
 
   void run_to_end() {
     while (scheduler.has_work()) step();
+  }
+
+  // Lets the saves of unused blocks end. REQUIRES: transfers are not held, nothing is in flight.
+  void save_all() {
+    while (kv.num_paging() + kv.num_unsaved() > 0) CHECK(!plan().has_rows());
   }
 
   static std::string describe(const BatchPlan& plan) {

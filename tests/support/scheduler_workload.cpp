@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "kv/block_hash.h"
+#include "scheduler/block_pager.h"
 #include "scheduler/kv_sizer.h"
 #include "scheduler/plan_pass.h"
 #include "scheduler/policy.h"
@@ -140,6 +141,12 @@ TimeBudget pick_time_budget(SplitMix64& rng) {
   time.min_chunk = pick(rng, 1, 20);
   time.margin = 1 + rng.uniform();
   time.learn = chance(rng, 0.8);
+  if (chance(rng, 0.4)) {
+    time.predictor = {};
+    time.costs = StepCosts{.pair_tokens = rng.uniform(), .position_reads = rng.uniform()};
+    time.decode_steps = 1 + 4 * rng.uniform();
+    time.learn = true;
+  }
   return time;
 }
 
@@ -202,6 +209,14 @@ Setup make_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed) {
   return setup;
 }
 
+// Drawn from the seed alone, so that it changes nothing else that is drawn.
+Setup with_tier(Setup setup, std::uint64_t seed) {
+  SplitMix64 rng(seed);
+  if (setup.kv.prefix_caching == PrefixCaching::kOff || chance(rng, 0.4)) return setup;
+  setup.kv.tier_pages = pick(rng, 1, 3 * setup.kv.max_blocks);
+  return setup;
+}
+
 std::unique_ptr<Policy> choose_policy(const Setup& setup, std::string_view name,
                                       std::uint64_t seed) {
   if (name != kGuessing) return make_policy(name).value();
@@ -232,7 +247,7 @@ class Workload {
   Workload(std::string_view policy, std::uint64_t seed)
       : rng_(seed),
         promises_(promises_of(policy)),
-        setup_(make_setup(rng_, policy, seed)),
+        setup_(with_tier(make_setup(rng_, policy, seed), seed)),
         kv_(setup_.kv),
         scheduler_(setup_.scheduler, kv_, choose_policy(setup_, policy, rng_())),
         executor_(setup_.model, setup_.kv, setup_.max_in_flight),
@@ -453,10 +468,11 @@ void Workload::end_transfers() {
     if (!chance(rng_, 0.3)) continue;
     const TransferId id = executor_.transfers()[i - 1].id;
     const std::int32_t adapter = executor_.transfers()[i - 1].resource;
-    const bool failed = chance(rng_, 0.45);
+    const bool pages = executor_.transfers()[i - 1].kind != TransferKind::kLoadAdapter;
+    const bool failed = chance(rng_, pages ? 0.1 : 0.45);
     executor_.end_transfer(i - 1, failed);
     report_.failed_transfers += failed ? 1 : 0;
-    if (failed) failed_adapters_.insert(adapter);
+    if (failed && !pages) failed_adapters_.insert(adapter);
     report_.late_transfers += turns_ - started_.at(id) >= 2 ? 1 : 0;
     started_.erase(id);
   }
@@ -467,6 +483,10 @@ void Workload::turn() {
   // Long enough for a refused growth to be asked for again.
   if (setup_.refuse_rate > 0 && chance(rng_, 0.1)) now_ = now_ + std::chrono::seconds(1);
   end_transfers();
+  if (setup_.kv.tier_pages > 0) {
+    executor_.accept_saves(chance(rng_, 0.8));
+    if (chance(rng_, 0.02)) kv_.drop_cached();
+  }
   if (num_plans_ < plans_.size()) plan_step();
   const bool full = num_plans_ == plans_.size();
   const bool stuck = scheduler_.has_work() && last_plan_empty_;
@@ -479,12 +499,26 @@ void Workload::drain() {
   refuse_growth(false);
   std::int64_t budget = 1000;
   for (const auto& [id, live] : live_) budget += 40 * std::int64_t{live->sequence.max_len} + 100;
-  while (scheduler_.has_work() || num_plans_ > 0) {
+  budget += 100 * std::int64_t{setup_.kv.max_blocks};
+  while (scheduler_.has_work() || num_plans_ > 0 || kv_.has_wrong_pages() ||
+         kv_.num_paging() + kv_.num_unsaved() > 0) {
     turn();
     ++turns_;
     CHECK(--budget > 0);  // every sequence finishes
   }
   CHECK(live_.empty());
+  CHECK(kv_.tier().num_under_way() == 0 && executor_.transfers().empty());
+  // The tier has exactly the blocks of the index.
+  const std::vector<PagedBlock> saved = executor_.saved_pages();
+  CHECK(static_cast<std::int32_t>(saved.size()) == kv_.tier().num_saved());
+  for (const PagedBlock& page : saved) {
+    CHECK(kv_.tier().find(page.name, page.group) == page.page);
+  }
+  const PagingStats& paging = scheduler_.paging_stats();
+  report_.saved_blocks = paging.saved_blocks;
+  report_.loaded_blocks = paging.loaded_blocks;
+  report_.failed_loads = paging.failed_loads;
+  report_.tier_tokens = paging.hit_tokens;
   CHECK(kv_.num_used_blocks() == kv_.num_pinned_blocks());
   kv_.release_holds();
   CHECK(kv_.num_used_blocks() == 0 && kv_.num_available_blocks() == kv_.num_usable_blocks());
@@ -501,7 +535,8 @@ void Workload::plan_step() {
                   {.completed = completed_,
                    .kv_backed_blocks = executor_.kv_backed_blocks(),
                    .kv_growth_failed = executor_.kv_growth_failed(),
-                   .kv_limit_blocks = kv_limit_},
+                   .kv_limit_blocks = kv_limit_,
+                   .tier_accepts_saves = executor_.tier_accepts_saves()},
                   plan);
   scheduler_.check_integrity();
   check_holds();
@@ -544,9 +579,10 @@ void Workload::note_memory(const BatchPlan& plan) {
   report_.idle_releases += kv_limit_ == 0 ? 1 : 0;
 }
 
-// With no step to wait for, something must run or move, or all wait for adapters.
+// With no step to wait for, something must run or move, or all wait for transfers.
 void Workload::check_waits(const BatchPlan& plan) const {
   if (num_plans_ > 0 || !plan.empty() || !plan.preempted.empty() || !plan.ended.empty()) return;
+  if (kv_.num_paging() > 0) return;  // transfers hold blocks that a sequence lacks
   CHECK(scheduler_.num_running() == 0);
   CHECK(!scheduler_.has_work() || !executor_.transfers().empty());
   for (const auto& [id, live] : live_) CHECK(live->owner->request.adapter >= 0);
@@ -603,22 +639,26 @@ void Workload::check_time(const BatchPlan& plan) const {
   if (!setup_.scheduler.time_budget) return;
   const TimeBudget& time = *setup_.scheduler.time_budget;
   StepFeatures step;
+  StepFeatures streams;
   std::int32_t decodes = 0;
   std::int32_t chunks = 0;
   for (const PlanRow& row : plan.rows) {
     const LiveSequence& live = *live_.at(row.sequence);
     if (row.context_len >= live.prefill_end) {
-      step.add_decode(row.context_len, time.predictor.window);
+      step.add_decode(row.context_len, time.window());
+      streams.add_decode(row.context_len, time.window());
       ++decodes;
     } else {
-      step.add_chunk(row.context_len, row.query_len, row.num_logits > 0, time.predictor.window);
+      step.add_chunk(row.context_len, row.query_len, row.num_logits > 0, time.window());
       ++chunks;
     }
   }
   if (decodes == 0 || chunks == 0) return;
-  CHECK((chunks == 1 && step.chunk_tokens <= time.min_chunk) ||
-        step_time_->time_ns(step) * step_time_->margin() <=
-            time.limit_ns(time.longest_step) * (1 + 1e-9));
+  if (chunks == 1 && step.chunk_tokens <= time.min_chunk) return;
+  CHECK(step_time_->known());
+  const double limit = time.decode_steps > 0 ? step_time_->decode_limit_ns(streams)
+                                             : time.limit_ns(time.longest_step);
+  CHECK(step_time_->time_ns(step) * step_time_->margin() <= limit * (1 + 1e-9));
 }
 
 // A step takes from its submission, or the end of the one before it, to its own end.
@@ -626,7 +666,8 @@ void Workload::learn_time(const InFlight& flight) {
   if (!step_time_) return;
   const bool piped = setup_.scheduler.micro_batches > 1;
   const TimePoint start = piped ? flight.submitted : std::max(flight.submitted, last_end_);
-  step_time_->observe(step_features(flight.plan), static_cast<double>((now_ - start).count()));
+  step_time_->observe(step_features(flight.plan), decode_features(flight.plan),
+                      static_cast<double>((now_ - start).count()));
   last_end_ = now_;
 }
 
@@ -666,6 +707,8 @@ void Workload::check_admissions(const BatchPlan& plan) {
     for (const auto& [id, live] : live_) {
       if (live->sequence.state != SequenceState::kWaiting) continue;
       const Request& other = live->owner->request;
+      if (live->sequence.paging == Paging::kLoading) continue;
+      if (live->sequence.paging == Paging::kFollowing) continue;
       CHECK(!should_come_first(*live, admitted) || other.sampling.n > 1 || other.adapter >= 0);
     }
   }
@@ -809,6 +852,10 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   transfers += other.transfers;
   late_transfers += other.late_transfers;
   failed_transfers += other.failed_transfers;
+  saved_blocks += other.saved_blocks;
+  loaded_blocks += other.loaded_blocks;
+  failed_loads += other.failed_loads;
+  tier_tokens += other.tier_tokens;
   no_memory += other.no_memory;
   no_adapter += other.no_adapter;
   most_pinned = std::max(most_pinned, other.most_pinned);

@@ -1,9 +1,9 @@
 // A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
 // several choices, clients, priorities, adapters, cancels, stop ids, failing rows, a tiny memory
-// that grows, is refused, is limited and is returned when idle, late and failed transfers, one to
-// three steps in flight, one or several micro-batches. Every plan, token and finish reason is
-// compared with the expected one, and each policy's further promises are checked.
-// A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
+// that grows, is refused, is limited and is returned when idle, a tier below that memory, late and
+// failed transfers, one to three steps in flight, one or several micro-batches. Every plan, token
+// and finish reason is compared with the expected one, and each policy's further promises are
+// checked. A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,11 @@ struct WorkloadReport {
   std::int64_t transfers = 0;
   std::int64_t late_transfers = 0;  // ended two turns or more after they began
   std::int64_t failed_transfers = 0;
+  // With a tier below memory: blocks, and tokens that sequences found there.
+  std::int64_t saved_blocks = 0;
+  std::int64_t loaded_blocks = 0;
+  std::int64_t failed_loads = 0;
+  std::int64_t tier_tokens = 0;
   std::int64_t no_memory = 0;    // sequences that ended for it
   std::int64_t no_adapter = 0;   // likewise
   std::int64_t most_pinned = 0;  // blocks held for warm prompts

@@ -1,0 +1,255 @@
+"""`serve --isolation process`: the same tokens, the sandbox as /proc shows it, and deaths."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from serving import BINARY, MODEL, NAME, PATIENCE, Server, free_port
+
+KEYS = {name: f"sk-{name}-0123456789" for name in ("alice", "bob", "carol")}
+# A machine may lack these without a reason to skip; all other layers must be there.
+CONTROL_GROUPS = {"memory limit", "task limit", "cpu limit"}
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "keys"
+    path.write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
+    return str(path)
+
+
+def isolated(key_file, *options, functions=2, **more):
+    return Server("--api-key-file", key_file, "--isolation", "process", "--sandbox", "best-effort",
+                  "--max-functions", str(functions), "--kv-cache-memory", "64MiB", *options,
+                  api_key=KEYS["alice"], **more)
+
+
+def ask(server, name, **fields):
+    body = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0,
+            "ignore_eos": True, **fields}
+    return server.post("/v1/completions", body, headers={"Authorization": "Bearer " + KEYS[name]})
+
+
+def text_of(answer):
+    assert answer.status == 200, answer
+    return answer.json()["choices"][0]["text"]
+
+
+def functions_of(pid):
+    """The processes that a server has started, oldest first."""
+    children = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as stream:
+            children += [int(child) for child in stream.read().split()]
+    return sorted(children)
+
+
+def await_gone(pids, seconds=10):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def missing_layers(server):
+    """The names in the server's warning."""
+    names = set()
+    for line in server.stderr().splitlines():
+        if "a function process runs without: " in line:
+            listed = line.partition("runs without: ")[2]
+            names |= {part.partition(" (")[0].strip() for part in listed.split("; ")}
+    return names
+
+
+@pytest.fixture(scope="module")
+def server(key_file):
+    with isolated(key_file) as started:
+        others = missing_layers(started) - CONTROL_GROUPS
+        if others:
+            pytest.skip(f"SKIPPED: this machine lacks layers of the sandbox: {sorted(others)}")
+        yield started
+
+
+def test_tokens_are_those_of_one_engine(server, key_file):
+    with Server("--api-key-file", key_file, api_key=KEYS["alice"]) as plain:
+        for fields in ({}, {"temperature": 0.8, "seed": 7, "n": 2, "logprobs": 2}):
+            expected = ask(plain, "alice", **fields).json()["choices"]
+            for name in ("alice", "bob"):
+                assert ask(server, name, **fields).json()["choices"] == expected
+
+
+def test_functions_are_in_the_sandbox_and_share_the_weights(server):
+    text_of(ask(server, "alice"))
+    text_of(ask(server, "bob"))
+    pids = functions_of(server.process.pid)
+    assert len(pids) == 2
+    inodes = set()
+    for pid in pids:
+        with open(f"/proc/{pid}/status", encoding="ascii") as stream:
+            status = stream.read()
+        assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
+        try:
+            for kind in ("net", "ipc", "uts", "mnt", "pid"):
+                assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+            with open(f"/proc/{pid}/maps", encoding="ascii") as stream:
+                maps = [line.split() for line in stream if "memfd:" in line]
+        except PermissionError:
+            continue  # an ordinary user may not look into it
+        assert maps and all(fields[1] == "r--s" for fields in maps), maps
+        inodes |= {max(maps, key=size_of)[4]}
+    assert len(inodes) == 1 or (not inodes and os.geteuid() != 0), inodes
+
+
+def size_of(fields):
+    begin, end = fields[0].split("-")
+    return int(end, 16) - int(begin, 16)
+
+
+def test_a_death_ends_only_its_own_calls(server):
+    expected = text_of(ask(server, "bob", max_tokens=600))
+    before = functions_of(server.process.pid)
+    answers = {}
+
+    def call(name, tokens):
+        answers[name] = ask(server, name, max_tokens=tokens)
+
+    text_of(ask(server, "alice"))
+    threads = [threading.Thread(target=call, args=("bob", 600)),
+               threading.Thread(target=call, args=("alice", 1900))]
+    for thread in threads:
+        thread.start()
+    server.await_status(lambda s: s["running"] == 2)
+    steps = server.metrics()["engine_steps_total"]
+    # Alice's is the older one: the first key that called got the spare function.
+    os.kill(before[0], signal.SIGKILL)
+    for thread in threads:
+        thread.join(60 * PATIENCE)
+    assert answers["alice"].status >= 500, answers["alice"]
+    assert text_of(answers["bob"]) == expected
+    assert text_of(ask(server, "alice", max_tokens=600)) == expected
+    after = functions_of(server.process.pid)
+    assert before[1] in after and before[0] not in after
+    assert server.metrics()["engine_steps_total"] >= steps
+
+
+def test_one_key_more_takes_the_place_of_an_idle_one_or_gets_429(server, connect):
+    text_of(ask(server, "alice"))
+    text_of(ask(server, "bob"))
+    threads = [threading.Thread(target=ask, args=(server, name), kwargs={"max_tokens": 1500})
+               for name in ("alice", "bob")]
+    for thread in threads:
+        thread.start()
+    server.await_status(lambda s: s["running"] == 2)
+    refused = ask(server, "carol")
+    assert refused.status == 429 and "--max-functions" in refused.error()["message"], refused
+    for thread in threads:
+        thread.join(60 * PATIENCE)
+    text_of(ask(server, "carol"))
+    assert len(functions_of(server.process.pid)) <= 2
+
+
+def test_a_function_ends_when_it_is_idle_and_all_with_the_server(key_file):
+    server = isolated(key_file, "--function-idle", "1", expected_status=-signal.SIGKILL)
+    with server:
+        text_of(ask(server, "alice"))
+        await_gone(functions_of(server.process.pid))
+        text_of(ask(server, "alice"))
+        left = functions_of(server.process.pid)
+        assert left
+        server.process.kill()
+        server.wait()
+        await_gone(left)
+    with isolated(key_file) as server:
+        left = functions_of(server.process.pid)
+        assert left
+    await_gone(left)
+
+
+ADAPTERS = [option for name in ("poet", "pirate")
+            for option in ("--adapter", f"{name}={MODEL}-adapters/{name}")]
+
+
+def adapter_inodes(pid):
+    """The adapters that a function maps; None if an ordinary user may not look."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="ascii") as stream:
+            maps = [line.split() for line in stream if "memfd:sluice-adapter" in line]
+    except PermissionError:
+        return None
+    assert all(fields[1] == "r--s" for fields in maps), maps
+    return {fields[4] for fields in maps}
+
+
+def test_each_key_and_adapter_has_a_function(key_file):
+    calls = [(name, model) for name in ("alice", "bob") for model in (NAME, "poet", "pirate")]
+    with Server("--api-key-file", key_file, *ADAPTERS, api_key=KEYS["alice"]) as plain:
+        expected = {model: text_of(ask(plain, "alice", model=model)) for _, model in calls}
+    assert len(set(expected.values())) == 3
+    with isolated(key_file, *ADAPTERS, functions=6) as server:
+        def ask_all():
+            answers = {}
+
+            def call(name, model):
+                answers[name, model] = text_of(ask(server, name, model=model))
+
+            threads = [threading.Thread(target=call, args=one) for one in calls]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60 * PATIENCE)
+            assert answers == {(name, model): expected[model] for name, model in calls}
+
+        ask_all()
+        before = functions_of(server.process.pid)
+        assert len(before) == 6
+        inodes = [adapter_inodes(pid) for pid in before]
+        if None not in inodes:
+            assert sorted(map(len, inodes)) == [0, 0, 1, 1, 1, 1]
+            assert len(set().union(*inodes)) == 2
+        os.kill(before[3], signal.SIGKILL)
+        await_gone(before[3:4])
+        ask_all()
+        assert set(before) - set(before[3:4]) <= set(functions_of(server.process.pid))
+
+
+def test_a_reload_gives_later_calls_a_new_function(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(f"alice {KEYS['alice']} role=admin\n")
+    for name in ("poet", "pirate"):
+        shutil.copytree(f"{MODEL}-adapters/{name}", tmp_path / "adapters" / name)
+    with isolated(str(keys), "--adapter-dir", str(tmp_path / "adapters")) as server:
+        def load(path):
+            answer = server.post("/v1/load_lora_adapter", {
+                "lora_name": "style", "lora_path": str(tmp_path / "adapters" / path),
+                "load_inplace": True})
+            assert answer.status == 200, answer
+
+        load("poet")
+        before = text_of(ask(server, "alice", model="style"))
+        load("pirate")
+        after = text_of(ask(server, "alice", model="style"))
+        assert after != before
+        load("poet")
+        assert text_of(ask(server, "alice", model="style")) == before
+
+
+def test_what_does_not_go_with_it_is_refused_by_name():
+    for options in (["--adapter-slots", "2"], ["--snapshot", "auto"], ["--dtype", "int8"],
+                    ["--tbt-slo-ms", "50"], ["--sandbox", "loose"]):
+        done = subprocess.run([BINARY, "serve", MODEL, "--port", str(free_port()), "--isolation",
+                               "process", *options], capture_output=True, text=True, timeout=60,
+                              check=False)
+        assert done.returncode == 2 and options[0] in done.stderr, done

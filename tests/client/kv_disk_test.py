@@ -1,0 +1,138 @@
+"""Chats that go on after the server was killed: their KV is read from --kv-disk, not computed."""
+
+import os
+import signal
+import stat
+import subprocess
+import time
+
+import openai
+import pytest
+
+from serving import BINARY, MODEL, NAME, PATIENCE, Server
+
+KEYS = "a sk-aaaaaaaaaaaa\nb sk-bbbbbbbbbbbb\n"
+STORY = "Once upon a time there was a fox who carried a lantern over the hill to the sea. " * 40
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "keys").write_text(KEYS)
+    return tmp_path
+
+
+def start(folder, *options, expected_status=0):
+    return Server("--kv-disk", f"{folder}/kv:64MiB", "--api-key-file", str(folder / "keys"),
+                  *options, api_key="sk-aaaaaaaaaaaa", expected_status=expected_status)
+
+
+def chat(server, messages, key="sk-aaaaaaaaaaaa"):
+    """The answer, the tokens of the prompt that were not computed, and all of them."""
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=key) as client:
+        answer = client.chat.completions.create(
+            model=NAME, messages=messages, temperature=0, max_tokens=24,
+            extra_body={"ignore_eos": True})
+    usage = answer.usage
+    return (answer.choices[0].message.content, usage.prompt_tokens_details.cached_tokens,
+            usage.prompt_tokens)
+
+
+def await_saved(folder):
+    """Until the folder does not change any more."""
+    deadline = time.monotonic() + 20 * PATIENCE
+    before = None
+    while time.monotonic() < deadline:
+        now = sorted((entry.name, entry.stat().st_mtime_ns)
+                     for entry in os.scandir(folder / "kv"))
+        if len(now) > 1 and now == before:
+            return
+        before = now
+        time.sleep(0.3)
+    raise AssertionError(now)
+
+
+def test_a_chat_goes_on_after_kill_9(folder):
+    first = [{"role": "user", "content": STORY}]
+    with start(folder, expected_status=-signal.SIGKILL) as server:
+        said, cached, _ = chat(server, first)
+        assert cached == 0
+        second = first + [{"role": "assistant", "content": said},
+                          {"role": "user", "content": "And then?"}]
+        await_saved(folder)
+        server.process.kill()
+        server.process.wait()
+    with Server() as plain:
+        wanted, _, _ = chat(plain, second, key="none")
+    with start(folder) as server:
+        assert "blocks of" in server.stderr()
+        again, cached, prompt = chat(server, second)
+        assert again == wanted
+        assert cached >= 0.9 * prompt - 60, (cached, prompt)
+        metrics = dict(line.rsplit(" ", 1) for line in server.get("/metrics").text.splitlines()
+                       if line.startswith("sluice:kv_tier"))
+        metrics = {name.split("{")[0]: float(value) for name, value in metrics.items()}
+        assert metrics["sluice:kv_tier_blocks_loaded_total"] * 16 >= cached > 0
+        assert metrics["sluice:kv_tier_failures_total"] == 0
+        assert 0 < metrics["sluice:kv_tier_pages_used"] < metrics["sluice:kv_tier_pages"]
+        other, cached, _ = chat(server, second, key="sk-bbbbbbbbbbbb")
+        assert other == wanted and cached == 0
+        for entry in os.scandir(folder / "kv"):
+            assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(folder / "state" / "sluice" / "kv-secret").st_mode) == 0o600
+
+
+def test_damage_and_another_secret_are_misses(folder):
+    messages = [{"role": "user", "content": STORY}]
+    with start(folder) as server:
+        wanted, _, _ = chat(server, messages)
+        await_saved(folder)
+    segment, = [entry.path for entry in os.scandir(folder / "kv") if "segment" in entry.name]
+    with open(segment, "r+b") as file:
+        size = os.path.getsize(segment)
+        for at in range(65536, size, 1000):  # every page has some
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 255]))
+    with start(folder) as server:
+        said, cached, _ = chat(server, messages)
+        assert said == wanted and cached == 0
+        assert "damaged" in server.stderr() and "computed again" in server.stderr()
+        await_saved(folder)
+    (folder / "state" / "sluice" / "kv-secret").unlink()
+    with start(folder) as server:
+        said, cached, _ = chat(server, messages)
+        assert said == wanted and cached == 0
+
+
+def kv(*arguments):
+    return subprocess.run([BINARY, "kv", *arguments], capture_output=True, text=True,
+                          timeout=60 * PATIENCE, check=False)
+
+
+def test_one_server_has_the_folder(folder):
+    with start(folder) as server:
+        chat(server, [{"role": "user", "content": STORY}])
+        await_saved(folder)
+        assert kv("clear", str(folder / "kv")).returncode == 1
+        done = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--kv-disk",
+                               f"{folder}/kv:64MiB"], capture_output=True, text=True,
+                              timeout=60 * PATIENCE, check=False)
+        assert done.returncode == 1 and "another process has it" in done.stderr, done
+    listed = kv("ls", str(folder / "kv")).stdout.splitlines()
+    assert len(listed) == 2 and listed[1].split()[1] == "1", listed
+    assert "MiB removed" in kv("clear", str(folder / "kv")).stdout
+    assert len(kv("ls", str(folder / "kv")).stdout.splitlines()) == 1
+    assert kv("ls", str(folder / "none")).returncode == 1
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--kv-disk", "kv"], "DIR:SIZE"), (["--kv-disk", "kv:much"], "--kv-disk"),
+    (["--kv-disk", "kv:1GiB", "--no-enable-prefix-caching"], "prefix cache"),
+    (["--kv-disk", "kv:1GiB", "--isolation", "process"], "--isolation process"),
+])
+def test_wrong_options_are_named(folder, options, said):
+    done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
+                          timeout=60 * PATIENCE, check=False, cwd=folder)
+    assert done.returncode == 2 and said in done.stderr, done

@@ -1,0 +1,170 @@
+// Engines on a backbone: the bits of an engine on the checkpoint, in memory that none can change.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backbone/backbone.h"
+#include "base/shared_memory.h"
+#include "tests/golden/golden_case.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/engine_fixture.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+EngineOptions small_options(std::optional<DType> dtype) {
+  EngineOptions options;
+  options.dtype = dtype;
+  options.max_num_seqs = 2;
+  options.token_budget = 16;
+  options.max_model_len = 64;
+  options.kv_cache_memory = 1 << 20;
+  return options;
+}
+
+Backbone make_read_only(const std::string& model, const EngineOptions& options) {
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  auto written = make_backbone(model, options, **device, pool);
+  EXPECT_TRUE(written) << written.error().message;
+  return *read_only(*written);
+}
+
+// Tokens and all logits of two requests that share steps.
+struct Computed {
+  std::vector<TokenId> tokens;
+  std::vector<std::vector<float>> logits;
+  friend bool operator==(const Computed&, const Computed&) = default;
+};
+
+Computed compute(test::EngineFixture& engine) {
+  Computed computed;
+  engine.loaded().logits->watch_logits(
+      [&](std::span<const float> row) { computed.logits.emplace_back(row.begin(), row.end()); });
+  engine.add(test::greedy_request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 6));
+  engine.add(test::greedy_request(2, {9, 8, 7}, 9));
+  for (const auto& [choice, result] : engine.run_to_end()) {
+    computed.tokens.insert(computed.tokens.end(), result.tokens.begin(), result.tokens.end());
+  }
+  engine.loaded().logits->watch_logits({});
+  return computed;
+}
+
+struct BackboneCase {
+  const char* model;
+  std::optional<DType> dtype;
+  std::string name() const {
+    std::string name = std::string(model) + "_" + (dtype ? dtype_name(*dtype) : "as_stored");
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+  }
+  friend void PrintTo(const BackboneCase& value, std::ostream* out) { *out << value.name(); }
+};
+
+class BackboneTest : public testing::TestWithParam<BackboneCase> {};
+
+TEST_P(BackboneTest, TokensAndLogitsAreThoseOfTheCheckpoint) {
+  TempDirectory model;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam().model), model.path());
+  const EngineOptions options = small_options(GetParam().dtype);
+  test::EngineFixture alone(model.path(), options, 1);
+  const Computed expected = compute(alone);
+  ASSERT_EQ(expected.tokens.size(), 15U);
+  const Backbone backbone = make_read_only(model.path(), options);
+  test::EngineFixture first(backbone, options, 2);
+  test::EngineFixture second(backbone, options, 1);
+  EXPECT_EQ(compute(first), expected);
+  EXPECT_EQ(compute(second), expected);
+  EXPECT_EQ(first.loaded().kv_identity.model_digest, alone.loaded().kv_identity.model_digest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BackboneTest,
+                         testing::Values(BackboneCase{"llama-gqa-tied-f32", std::nullopt},
+                                         BackboneCase{"llama-gqa-tied-f32", DType::kF8E4M3},
+                                         BackboneCase{"llama-fp8-block", std::nullopt},
+                                         BackboneCase{"qwen2-fp8-channel", DType::kBF16},
+                                         BackboneCase{"mistral-window", std::nullopt},
+                                         BackboneCase{"qwen3-layer-types-biases", DType::kBF16}),
+                         [](const auto& tested) { return tested.param.name(); });
+
+class BackboneMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-tied"), model_.path());
+  }
+
+  TempDirectory model_;
+};
+
+TEST_F(BackboneMemoryTest, NoReaderCanChangeIt) {
+  const Backbone backbone = make_read_only(model_.path(), small_options({}));
+  const int fd = backbone.memory.get();
+  constexpr std::size_t kPage = 4096;
+  void* const page = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  EXPECT_NE(mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
+  munmap(page, kPage);
+  EXPECT_EQ(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  EXPECT_LT(pwrite(fd, "x", 1, 0), 0);
+  EXPECT_NE(ftruncate(fd, 0), 0);
+  EXPECT_NE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), 0);
+  EXPECT_NE(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+  // A process that may open it again gets a descriptor, but the seals hold.
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const FileDescriptor again(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!again.valid()) return;
+  EXPECT_LT(pwrite(again.get(), "x", 1, 0), 0);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  EXPECT_NE(ftruncate(again.get(), 0), 0);
+  EXPECT_NE(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), 0);
+}
+
+TEST_F(BackboneMemoryTest, EnginesMapOneMemoryReadOnly) {
+  const Backbone backbone = make_read_only(model_.path(), small_options({}));
+  test::EngineFixture first(backbone, small_options({}), 1);
+  test::EngineFixture second(backbone, small_options({}), 1);
+  struct stat status{};
+  ASSERT_EQ(fstat(backbone.memory.get(), &status), 0);
+  std::ifstream maps("/proc/self/maps");
+  int mappings = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:sluice-backbone") == std::string::npos) continue;
+    ++mappings;
+    EXPECT_THAT(line, HasSubstr(" r--s "));
+    EXPECT_THAT(line, HasSubstr(" " + std::to_string(status.st_ino) + " "));
+  }
+  EXPECT_EQ(mappings, 2);
+}
+
+TEST_F(BackboneMemoryTest, UnsealedOrOtherMemoryIsRefused) {
+  Backbone backbone = make_read_only(model_.path(), small_options({}));
+  const auto manifest = open_backbone(backbone);
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_TRUE(verify_backbone(backbone, *manifest));
+  BackboneManifest other = *manifest;
+  other.hash.low ^= 1;
+  EXPECT_THAT(verify_backbone(backbone, other).error().message, HasSubstr("differ"));
+
+  backbone.memory = *create_shared_memory("unsealed", manifest->bytes);
+  EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("not sealed"));
+  backbone.memory = *create_shared_memory("short", 4096);
+  ASSERT_EQ(fcntl(backbone.memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
+  EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("its manifest says"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,157 @@
+// Matrix products with weights in blocks (INT4 and the types of GGUF files) have the bits of
+// products with the same weights in BF16, on each instruction set and at every number of rows; so
+// does the embedding.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tensor/gguf_blocks.h"
+#include "tests/parity/support.h"
+
+namespace sluice::parity {
+namespace {
+
+class MatmulBlocksTest : public DeviceTest {
+ protected:
+  struct Weights {
+    MatmulSegment blocks;
+    MatmulSegment widened;
+  };
+  Weights put_weights(SplitMix64& rng, DType dtype, std::int64_t rows, std::int64_t cols);
+  std::vector<float> run(const TensorView& x, const std::vector<MatmulSegment>& segments);
+};
+
+// Where a block holds numbers in F16.
+std::vector<std::size_t> places_of_f16(DType dtype) {
+  if (dtype == DType::kQ4K) return {0, 2};
+  if (dtype == DType::kQ6K) return {208};
+  return {0};
+}
+
+// Factors of every size that F16 has below 2, and codes of any value.
+MatmulBlocksTest::Weights MatmulBlocksTest::put_weights(SplitMix64& rng, DType dtype,
+                                                        std::int64_t rows, std::int64_t cols) {
+  const std::int64_t row_bytes = bytes_of(dtype, cols);
+  std::vector<std::uint8_t> blocks(static_cast<std::size_t>(rows * row_bytes));
+  for (std::uint8_t& byte : blocks) byte = static_cast<std::uint8_t>(rng.below(256));
+  const auto block_bytes = static_cast<std::size_t>(block_of(dtype).bytes);
+  for (std::size_t at = 0; at < blocks.size(); at += block_bytes) {
+    for (const std::size_t place : places_of_f16(dtype)) {
+      blocks[at + place + 1] = static_cast<std::uint8_t>(blocks[at + place + 1] & 0xBF);
+    }
+  }
+  std::vector<float> values;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t k = 0; k < cols; ++k) {
+      values.push_back(block_element(dtype, blocks.data() + n * row_bytes, k));
+    }
+  }
+  Weights weights;
+  weights.blocks.weight = matrix_view(memory_->put(blocks), dtype, rows, cols);
+  weights.widened.weight = memory_->put_matrix(values, rows, cols, DType::kBF16);
+  return weights;
+}
+
+std::vector<float> MatmulBlocksTest::run(const TensorView& x,
+                                         const std::vector<MatmulSegment>& segments) {
+  MatmulParams p;
+  p.x = x;
+  std::int64_t width = 0;
+  for (const MatmulSegment& segment : segments) {
+    p.segments[p.num_segments++] = segment;
+    width += segment.weight.dims[0];
+  }
+  p.out = memory_->take_matrix(x.dims[0], width, DType::kF32, width + 1);
+  p.rows = {nullptr, static_cast<std::int32_t>(x.dims[0])};
+  ops().run(p);
+  return result(p.out);
+}
+
+TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
+  SplitMix64 rng(1);
+  struct Shape {
+    DType dtype;
+    std::int64_t depth;
+    std::vector<std::int64_t> cols;
+  };
+  for (const auto& [dtype, depth, cols] :
+       {Shape{DType::kI4, 1, {1}}, Shape{DType::kI4, 33, {7, 2}}, Shape{DType::kI4, 192, {13}},
+        Shape{DType::kI4, 416, {40, 9, 5}}, Shape{DType::kQ8_0, 96, {13, 2}},
+        Shape{DType::kQ8_0, 416, {40, 5}}, Shape{DType::kQ4K, 256, {7, 1}},
+        Shape{DType::kQ4K, 768, {40, 5}}, Shape{DType::kQ6K, 256, {7, 1}},
+        Shape{DType::kQ6K, 768, {40, 5}}}) {
+    for (const std::int64_t rows : {1, 3, 4, 5, 14}) {
+      memory_->clear();
+      const TensorView x = memory_->put_matrix(
+          random_floats(rng, static_cast<std::size_t>(rows * depth)), rows, depth, DType::kBF16);
+      std::vector<MatmulSegment> blocks;
+      std::vector<MatmulSegment> widened;
+      for (const std::int64_t n : cols) {
+        Weights weights = put_weights(rng, dtype, n, depth);
+        weights.blocks.bias =
+            memory_->put_vector(random_floats(rng, static_cast<std::size_t>(n)), DType::kBF16);
+        weights.widened.bias = weights.blocks.bias;
+        blocks.push_back(weights.blocks);
+        widened.push_back(weights.widened);
+      }
+      expect_same(
+          run(x, blocks), run(x, widened),
+          std::to_string(rows) + " rows of " + std::to_string(depth) + " in " + dtype_name(dtype));
+    }
+  }
+}
+
+// So many rows that they do not stay in the cache, in more than one piece of columns.
+TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
+  if (GetParam().name == "cpu_reference") GTEST_SKIP() << "too slow, and row by row anyway";
+  SplitMix64 rng(2);
+  constexpr std::int64_t kDepth = 4096;
+  constexpr std::int64_t kRows = 70;
+  constexpr std::int64_t kCols = 100;
+  const Weights weights = put_weights(rng, DType::kI4, kCols, kDepth);
+  const TensorView x =
+      memory_->put_matrix(random_floats(rng, kRows * kDepth), kRows, kDepth, DType::kBF16);
+  const auto all = run(x, {weights.blocks});
+  for (const std::int64_t row : {0, 37, 69}) {
+    TensorView one = x;
+    one.data = x.as<std::uint16_t>() + row * kDepth;
+    one.dims[0] = 1;
+    expect_same(run(one, {weights.blocks}),
+                std::span(all).subspan(static_cast<std::size_t>(row * kCols), kCols),
+                "row " + std::to_string(row));
+  }
+}
+
+TEST_P(MatmulBlocksTest, EmbeddingRoundsToBf16) {
+  SplitMix64 rng(3);
+  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K}) {
+    memory_->clear();
+    constexpr std::int64_t kWidth = 512;
+    const Weights weights = put_weights(rng, dtype, 5, kWidth);
+    const auto embed = [&](const TensorView& table) {
+      EmbedParams p;
+      p.table = table;
+      p.token_ids = memory_->put(std::vector<std::int32_t>{4, 0, 3});
+      p.out = memory_->take_matrix(3, kWidth, DType::kF32, kWidth + 1);
+      p.rows = {nullptr, 3};
+      ops().run(p);
+      return result(p.out);
+    };
+    expect_same(embed(weights.blocks.weight), embed(weights.widened.weight), dtype_name(dtype));
+  }
+}
+
+// CUDA has no kernels for blocks and refuses it before loading.
+std::vector<DeviceCase> devices_with_blocks() {
+  std::vector<DeviceCase> devices = available_devices();
+  std::erase_if(devices, [](const DeviceCase& device) { return !device.name.starts_with("cpu"); });
+  return devices;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, MatmulBlocksTest, testing::ValuesIn(devices_with_blocks()),
+                         case_name);
+
+}  // namespace
+}  // namespace sluice::parity
