@@ -1,4 +1,4 @@
-// Brings pages of mapped files into memory before they are used.
+// Brings pages of mapped files into memory before they are used, and lets them go afterwards.
 // Functions without state; any thread. Nothing depends on them: a page that they leave out is read
 // when it is used.
 #pragma once
@@ -13,5 +13,8 @@ void start_paging_in(std::span<const std::byte> bytes);
 // Reads one byte of each 64 KiB. The system reads missing pages, and maps those around the byte
 // that it has. REQUIRES: a file that may be truncated is guarded (MappingGuard).
 void touch_pages(std::span<const std::byte> bytes);
+// Takes the whole pages of a range of a mapped file out of this process's memory. The system may
+// keep them, and a later read brings them back.
+void release_pages(std::span<const std::byte> bytes);
 
 }  // namespace sluice

@@ -19,9 +19,9 @@ namespace sluice {
 // system refuses.
 Result<FileDescriptor> create_shared_memory(const std::string& name, std::size_t bytes);
 
-// Writes at `offset` without a mapping: a process that another thread starts meanwhile would inherit
-// a writable mapping until its exec, and the memory could not be sealed. kResourceExhausted when
-// the system has no memory. REQUIRES: offset + bytes.size() is inside the memory.
+// Writes at `offset` without a mapping: a process that another thread starts meanwhile would
+// inherit a writable mapping until its exec, and the memory could not be sealed. kResourceExhausted
+// when the system has no memory. REQUIRES: offset + bytes.size() is inside the memory.
 Status write_shared_memory(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                            const char* what);
 

@@ -41,6 +41,8 @@ class Checkpoint {
   // The file that holds a tensor of this checkpoint.
   const CheckpointFile& file_of(const TensorInfo& tensor) const;
   std::span<const std::byte> data(const TensorInfo& tensor) const;
+  // The files themselves; views of them stay valid.
+  std::vector<CheckpointFile> take_files() && { return std::move(files_); }
 
  private:
   std::string directory_;

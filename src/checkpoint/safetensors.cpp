@@ -71,10 +71,13 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kQ8_0: return DType::kQ8_0;
     case StoredDType::kQ4K: return DType::kQ4K;
     case StoredDType::kQ6K: return DType::kQ6K;
+    case StoredDType::kU4G32: return DType::kU4G32;
+    case StoredDType::kU4G128: return DType::kU4G128;
+    case StoredDType::kI8: return DType::kI8;
     default:
       return unsupported(
           fmt::format("tensor {}: dtype {} is not supported for weights; "
-                      "expected F32, F16, BF16 or F8_E4M3",
+                      "expected F32, F16, BF16, F8_E4M3 or I8",
                       quote_text(tensor.name), stored_dtype_name(tensor.dtype)));
   }
 }

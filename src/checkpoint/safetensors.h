@@ -22,7 +22,8 @@
 namespace sluice {
 
 // Element types of stored tensors. A safetensors file may hold those up to kU64, and weights in it
-// use F32, F16, BF16 and F8_E4M3 alone. The others come from GGUF files.
+// use F32, F16, BF16, F8_E4M3 and I8 alone. The others come from GGUF files, and from matrices that
+// model/packed_checkpoint.h repacks.
 enum class StoredDType : std::uint8_t {
   kBool,
   kU8,
@@ -43,6 +44,8 @@ enum class StoredDType : std::uint8_t {
   kQ8_0,
   kQ4K,
   kQ6K,
+  kU4G32,
+  kU4G128,
 };
 
 // As written in the file: "BF16".
@@ -63,8 +66,8 @@ std::string shape_text(std::span<const std::int64_t> shape);
 // Null when there is none. REQUIRES: sorted by name.
 const TensorInfo* find_tensor(std::span<const TensorInfo> sorted, std::string_view name);
 
-// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16, F8_E4M3
-// and those of GGUF files.
+// The type of a tensor that is used as a weight; kUnsupported for all but F32, F16, BF16, F8_E4M3,
+// I8 and types of blocks.
 Result<DType> weight_dtype(const TensorInfo& tensor);
 
 class SafetensorsFile {

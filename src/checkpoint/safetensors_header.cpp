@@ -312,6 +312,8 @@ std::string_view stored_dtype_name(StoredDType dtype) {
     case StoredDType::kQ8_0: return "Q8_0";
     case StoredDType::kQ4K: return "Q4_K";
     case StoredDType::kQ6K: return "Q6_K";
+    case StoredDType::kU4G32: return "U4G32";
+    case StoredDType::kU4G128: return "U4G128";
     default: return entry_of(dtype).name;
   }
 }

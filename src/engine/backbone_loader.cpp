@@ -72,6 +72,11 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
   return loaded;
 }
 
+Error cannot_hold(const std::string& directory, DType dtype) {
+  return unsupported(directory + ": its weights are stored in " + dtype_name(dtype) +
+                     ", which a backbone cannot hold yet; use a checkpoint in F32, F16 or BF16");
+}
+
 }  // namespace
 
 Result<Backbone> make_backbone(const std::string& directory, const EngineOptions& options,
@@ -80,16 +85,16 @@ Result<Backbone> make_backbone(const std::string& directory, const EngineOptions
                    read_model_text(directory, "config.json", ModelLimits::kConfigBytes));
   ASSIGN_OR_RETURN(const ModelConfig config, parse_model_config(config_text));
   ASSIGN_OR_RETURN(std::string generation, generation_text(directory));
-  ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, config, options));
+  ASSIGN_OR_RETURN(const WeightFiles files,
+                   find_weights(directory, config, options, pool, Repacking::kNamesOnly));
   if (options.dtype == DType::kI8 || options.dtype == DType::kI4) {
     return unsupported(std::string("--dtype ") + dtype_name(*options.dtype) +
                        ": a backbone cannot hold integer weights yet; use --dtype auto or fp8");
   }
   if (files.plan.blocks) {
-    return unsupported(directory + ": its weights are stored in " + dtype_name(*files.plan.blocks) +
-                       ", which a backbone cannot hold yet; use a " +
-                       "checkpoint in F32, F16 or BF16");
+    return cannot_hold(directory, *files.plan.blocks);
   }
+  if (files.plan.codes == DType::kI8) return cannot_hold(directory, DType::kI8);
   RETURN_IF_ERROR(check_fp8(weight_dtypes(files.plan, options.dtype), options, device.traits()));
   ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
   return write_backbone({config, files.checkpoint, files.plan, options.dtype, context, files.digest,

@@ -141,7 +141,9 @@ void warn_of_dummy_weights(const WeightsLayout& layout, WeightDTypes dtypes,
 
 Result<ModelIdentity> identify_model(const std::string& directory, const EngineOptions& options) {
   ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(directory));
-  ASSIGN_OR_RETURN(const WeightFiles files, find_weights(directory, config, options));
+  ThreadPool this_thread(1);
+  ASSIGN_OR_RETURN(const WeightFiles files,
+                   find_weights(directory, config, options, this_thread, Repacking::kNamesOnly));
   ASSIGN_OR_RETURN(const std::int32_t context, choose_context(config, options));
   const WeightDTypes dtypes = weight_dtypes(files.plan, options.dtype);
   return ModelIdentity{to_hex(files.digest), dtypes.matrices, dtypes.others, context};
@@ -158,11 +160,11 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
                                                         : loaded.generation.eos_tokens;
   timeline.mark("config");
 
-  ASSIGN_OR_RETURN(WeightFiles found, find_weights(directory, loaded.config, options));
+  ASSIGN_OR_RETURN(WeightFiles found, find_weights(directory, loaded.config, options, pool));
   const Shared<WeightFiles> files(new WeightFiles(std::move(found)));
   timeline.mark("open");
 
-  if (files->plan.fp8) {
+  if (files->plan.codes == DType::kF8E4M3) {
     log_info(
         "config.json: quantization_config: weights in FP8. Activations are not quantized, whatever "
         "it says of them");

@@ -175,10 +175,33 @@ Status check_blocks(DType blocks, const ModelConfig& config, const EngineOptions
                                  MatmulParams::kMaxIntegerDepth));
 }
 
+// Matrices that are stored in INT8 are used as they are, or expanded.
+Status check_stored_int8(DType others, const ModelConfig& config, const EngineOptions& options,
+                         const DeviceTraits& traits) {
+  if (options.dtype && is_float(*options.dtype)) return {};
+  if (options.dtype) {
+    return unsupported(fmt::format(
+        "--dtype {}: the checkpoint's weights are in INT8 and would be quantized twice; "
+        "use --dtype auto, or a checkpoint in F32, F16 or BF16",
+        dtype_name(*options.dtype)));
+  }
+  if (!traits.no_integers.empty()) {
+    return unsupported(
+        fmt::format("the checkpoint's weights are in INT8: {}; use --dtype {}, which expands them "
+                    "and takes twice the memory, or --device cpu",
+                    traits.no_integers, dtype_name(others)));
+  }
+  const std::int64_t depth = largest_depth(config);
+  if (depth <= MatmulParams::kMaxIntegerDepth) return {};
+  return unsupported(fmt::format("a matrix in INT8 has {} columns; the limit is {}; use --dtype {}",
+                                 depth, MatmulParams::kMaxIntegerDepth, dtype_name(others)));
+}
+
 }  // namespace
 
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
-                                 const EngineOptions& options) {
+                                 const EngineOptions& options, ThreadPool& pool,
+                                 Repacking repacking) {
   if (options.load_format == LoadFormat::kDummy) {
     const bool named = options.dtype && is_float(*options.dtype);
     const DType dtype = named ? *options.dtype : config.dtype.value_or(DType::kBF16);
@@ -187,6 +210,10 @@ Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig
     return WeightFiles{std::move(none), plan_dummy_weights(config, dtype), digest};
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, open_checkpoint(directory));
+  if (config.packing) {
+    ASSIGN_OR_RETURN(checkpoint,
+                     repack_checkpoint(std::move(checkpoint), *config.packing, pool, repacking));
+  }
   ASSIGN_OR_RETURN(ModelWeightsPlan plan,
                    resolve_weights(config, checkpoint, 0, config.num_layers));
   ASSIGN_OR_RETURN(const Sha256Digest digest, model_digest(checkpoint));
@@ -206,6 +233,7 @@ Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptio
 Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config,
                       const EngineOptions& options, const DeviceTraits& traits) {
   if (sources.blocks) return check_blocks(*sources.blocks, config, options, traits);
+  if (sources.codes == DType::kI8) return check_stored_int8(sources.dtype, config, options, traits);
   if (options.dtype != DType::kI8 && options.dtype != DType::kI4) return {};
   const auto refuse = [&](const std::string& why, std::string_view use) {
     return unsupported(fmt::format("--dtype {}: {}; use {}", dtype_name(*options.dtype), why, use));
@@ -214,7 +242,7 @@ Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config
     return refuse(traits.no_integers,
                   fmt::format("--dtype {} or fp8, or --device cpu", dtype_name(sources.dtype)));
   }
-  if (sources.fp8) {
+  if (sources.codes) {
     return refuse("the checkpoint's weights are in FP8 and would be quantized twice",
                   "--dtype auto, or a checkpoint in F32, F16 or BF16");
   }

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/sha256.h"
+#include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "device/arena.h"
 #include "device/device.h"
@@ -21,6 +22,7 @@
 #include "kv/kv_manager.h"
 #include "model/families.h"
 #include "model/model_config.h"
+#include "model/packed_checkpoint.h"
 #include "model/weights.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
@@ -35,8 +37,10 @@ struct WeightFiles {
 };
 
 // With dummy weights the digest covers config.json alone, so it differs from every checkpoint's.
+// Matrices that other tools packed are repacked, over the pool.
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
-                                 const EngineOptions& options);
+                                 const EngineOptions& options, ThreadPool& pool,
+                                 Repacking repacking = Repacking::kFull);
 
 // The longest context: the option's, or the model's up to kDefaultContext.
 Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptions& options);
@@ -44,7 +48,8 @@ Result<std::int32_t> choose_context(const ModelConfig& config, const EngineOptio
 // kUnsupported if the device cannot compute with FP8 and the matrices are in FP8.
 Status check_fp8(WeightDTypes dtypes, const EngineOptions& options, const DeviceTraits& traits);
 
-// kUnsupported if INT8 or INT4 is wanted and the device, the checkpoint or the model rules it out.
+// kUnsupported if weights are in INT8, INT4 or blocks, wanted or stored, and the device, the
+// checkpoint or the model rules it out.
 Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config,
                       const EngineOptions& options, const DeviceTraits& traits);
 

@@ -19,6 +19,13 @@ TensorView slice(const TensorView& buffer, std::int32_t rows, std::int64_t cols)
   return matrix_view(buffer.data, buffer.dtype, rows, cols);
 }
 
+// A head in F16 or F32 beside matrices in blocks takes inputs of its own dtype; every other head
+// those of the layers.
+DType head_input(const DeviceTraits& traits, WeightDTypes weights, DType input) {
+  const bool own = is_blocks(weights.matrices) && is_float(weights.ends);
+  return own ? traits.matmul_input_dtype(weights.ends) : input;
+}
+
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, const Options& options, WeightDTypes weights,
@@ -26,7 +33,8 @@ Decoder::Decoder(const ModelConfig& config, const Options& options, WeightDTypes
     : config_(config),
       options_(options),
       wide_(traits.residual_dtype),
-      input_(traits.matmul_input_dtype(weights.matrices, weights.others)) {
+      input_(traits.matmul_input_dtype(weights.matrices, weights.others)),
+      head_input_(head_input(traits, weights, input_)) {
   CHECK(options.first_layer >= 0 && options.first_layer < options.last_layer &&
         options.last_layer <= config.num_layers);
   CHECK(options.adapter_slots == 0 ||
@@ -75,14 +83,17 @@ void Decoder::plan_buffers(ArenaPlan& arena) {
   };
   Buffers& b = buffers_;
   add(b.residual, "residual", wide_, most.tokens, config_.hidden_size);
-  add(b.normed, "normed", input_, most.tokens, config_.hidden_size);
+  const DType wider = size_of(head_input_) > size_of(input_) ? head_input_ : input_;
+  add(b.normed, "normed", wider, most.tokens, config_.hidden_size);
+  b.final_normed = matrix_view(nullptr, head_input_, most.tokens, config_.hidden_size);
+  b.normed = matrix_view(nullptr, input_, most.tokens, config_.hidden_size);
   add(b.qkv, "qkv", wide_, most.tokens, widths.qkv);
   add(b.attention, "attention", input_, most.tokens, widths.attention);
   add(b.projected, "projected", wide_, most.tokens, config_.hidden_size);
   add(b.gate_up, "gate_up", wide_, most.tokens, std::int64_t{2} * widths.intermediate);
   add(b.activated, "activated", input_, most.tokens, widths.intermediate);
   if (options_.last_layer == config_.num_layers) {
-    add(b.gathered, "gathered", input_, most.logits, config_.hidden_size);
+    add(b.gathered, "gathered", head_input_, most.logits, config_.hidden_size);
     add(b.logits, "logits", DType::kF32, most.logits, config_.vocab_size);
   }
   if (options_.adapter_slots > 0) {
@@ -107,6 +118,7 @@ Status Decoder::bind(const Arena& arena, Device& device, DecoderWeights weights,
   };
   bind_one(b.residual, "residual");
   bind_one(b.normed, "normed");
+  bind_one(b.final_normed, "normed");
   bind_one(b.qkv, "qkv");
   bind_one(b.attention, "attention");
   bind_one(b.projected, "projected");
@@ -188,29 +200,30 @@ void Decoder::forward(Ops& ops, const StepCapacity& capacity, ForwardVariant var
   for (std::int32_t i = options_.first_layer; i < options_.last_layer; ++i) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(i - options_.first_layer)];
     before(++stage);
-    norm(pass, pending, w.input_norm);
+    norm(pass, pending, w.input_norm, buffers_.normed);
     attention(pass, i);
-    norm(pass, projected, w.post_attention_norm);
+    norm(pass, projected, w.post_attention_norm, buffers_.normed);
     mlp(pass, i);
     pending = projected;
   }
   before(++stage);
   if (options_.last_layer == config_.num_layers) {
-    norm(pass, pending, weights_.final_norm);
+    norm(pass, pending, weights_.final_norm, buffers_.final_normed);
     project_logits(pass);
   } else {
     // Called only for its addition to the residual stream, because the next stage's first norm adds
     // nothing. So a model in stages computes the same bits as a whole model.
-    norm(pass, pending, weights_.layers.back().input_norm);
+    norm(pass, pending, weights_.layers.back().input_norm, buffers_.normed);
   }
 }
 
-void Decoder::norm(const Pass& pass, const TensorView& add, const TensorView& weight) const {
+void Decoder::norm(const Pass& pass, const TensorView& add, const TensorView& weight,
+                   const TensorView& normed) const {
   const StepCapacity& capacity = pass.capacity;
   pass.ops.run(RmsNormParams{slice(buffers_.residual, capacity.tokens, config_.hidden_size),
                              add,
                              weight,
-                             slice(buffers_.normed, capacity.tokens, config_.hidden_size),
+                             slice(normed, capacity.tokens, config_.hidden_size),
                              config_.norm_epsilon,
                              {inputs_.num_tokens, capacity.tokens}});
 }
@@ -338,7 +351,7 @@ void Decoder::project_logits(const Pass& pass) const {
   Ops& ops = pass.ops;
   const StepCapacity& capacity = pass.capacity;
   const RowCount rows{inputs_.num_logits, capacity.logits};
-  const TensorView normed = slice(buffers_.normed, capacity.tokens, config_.hidden_size);
+  const TensorView normed = slice(buffers_.final_normed, capacity.tokens, config_.hidden_size);
   const TensorView gathered = slice(buffers_.gathered, capacity.logits, config_.hidden_size);
   const TensorView logits = slice(buffers_.logits, capacity.logits, config_.vocab_size);
   ops.run(GatherRowsParams{normed, inputs_.logit_indices, gathered, rows});

@@ -116,14 +116,14 @@ class Decoder {
   void forward(Ops& ops, const StepCapacity& capacity, ForwardVariant variant,
                BeforeStage before) const;
 
-  // The dtype of matmul inputs, which is also that of adapters.
+  // The dtype of the inputs of the layers' matmuls, which is also that of adapters.
   DType input_dtype() const { return input_; }
 
   // [L, V] F32: row i belongs to logit_indices[i]. Last stage only.
   const TensorView& logits() const { return buffers_.logits; }
-  // Behind the final norm, in input_dtype(): [T, hidden] of all tokens, and [L, hidden] of the
-  // logit positions. Last stage only.
-  const TensorView& normed() const { return buffers_.normed; }
+  // Behind the final norm, in the dtype of the head's inputs: [T, hidden] of all tokens, and [L,
+  // hidden] of the logit positions. Last stage only.
+  const TensorView& normed() const { return buffers_.final_normed; }
   const TensorView& gathered() const { return buffers_.gathered; }
   // [T, hidden]: the residual stream, between stages.
   const TensorView& hidden() const { return buffers_.residual; }
@@ -132,6 +132,7 @@ class Decoder {
   struct Buffers {
     TensorView residual;           // [T, hidden]
     TensorView normed;             // [T, hidden]: input of a matmul
+    TensorView final_normed;       // the same memory, behind the final norm
     TensorView qkv;                // [T, (H + 2 G) D]
     TensorView attention;          // [T, H D]
     TensorView projected;          // [T, hidden]: output of o and down, added by the next norm
@@ -161,7 +162,8 @@ class Decoder {
   std::size_t rope_floats(const RopeConfig& rope) const;
   Status write_rope_tables(const Arena& arena, Device& device, std::span<const float> tables);
 
-  void norm(const Pass& pass, const TensorView& add, const TensorView& weight) const;
+  void norm(const Pass& pass, const TensorView& add, const TensorView& weight,
+            const TensorView& normed) const;
   void attention(const Pass& pass, std::int32_t layer) const;
   void mlp(const Pass& pass, std::int32_t layer) const;
   void layer_matmul(const Pass& pass, std::int32_t layer, std::int32_t first_module,
@@ -170,8 +172,9 @@ class Decoder {
 
   const ModelConfig& config_;
   Options options_;
-  DType wide_;   // dtype of the residual stream and of matmul outputs
-  DType input_;  // dtype of matmul inputs
+  DType wide_;        // dtype of the residual stream and of matmul outputs
+  DType input_;       // dtype of matmul inputs
+  DType head_input_;  // of lm_head's matmul
   Buffers buffers_;
   DecoderWeights weights_;
   DecoderInputs inputs_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -152,7 +153,7 @@ class Resolver {
     source.tensor = *tensor;
     source.dtype = *dtype;
     source.sharding = weight_sharding(config_.family, role);
-    if (*dtype == DType::kF8E4M3) {
+    if (has_scales(*dtype)) {
       auto scaled = find_scales(role, source);
       if (!scaled) return with_context(path, scaled.error());
       return source;
@@ -172,7 +173,7 @@ class Resolver {
   }
 
   Result<DType> common_dtype() const {
-    // There may be only matrices in blocks, and in a middle stage only matrices in FP8.
+    // There may be only matrices in blocks, and in a middle stage only matrices of codes.
     if (!matrix_dtype_) return config_.dtype.value_or(DType::kBF16);
     for (const WeightSource& vector : vectors_) {
       if (vector.dtype != *matrix_dtype_) {
@@ -188,33 +189,34 @@ class Resolver {
  private:
   Status find_scales(WeightRole role, WeightSource& source) const {
     const TensorInfo& matrix = source.tensor;
+    const std::string_view stored = stored_dtype_name(matrix.dtype);
     if (!is_of_layer(role) || matrix.shape.size() != 2) {
       return unsupported(
-          fmt::format("tensor {} is F8_E4M3; expected only q, k, v, o, gate, up and down "
-                      "projections in FP8, all else in F32, F16 or BF16",
-                      quote_text(matrix.name)));
+          fmt::format("tensor {} is {}; expected only q, k, v, o, gate, up and down "
+                      "projections in {}, all else in F32, F16 or BF16",
+                      quote_text(matrix.name), stored, dtype_name(source.dtype)));
     }
-    if (!config_.fp8) {
+    if (!config_.scaling || config_.scaling->codes != source.dtype) {
       return invalid_argument(
-          fmt::format("tensor {} is F8_E4M3, but config.json has no quantization_config that says "
+          fmt::format("tensor {} is {}, but config.json has no quantization_config that says "
                       "how it is scaled",
-                      quote_text(matrix.name)));
+                      quote_text(matrix.name), stored));
     }
     const TensorInfo* scales = checkpoint_.find(matrix.name + "_scale_inv");
     if (scales == nullptr) scales = checkpoint_.find(matrix.name + "_scale");
     if (scales == nullptr) {
-      return not_found(fmt::format("tensor {} or {} is missing: the scales of an F8_E4M3 matrix",
+      return not_found(fmt::format("tensor {} or {} is missing: the scales of an {} matrix",
                                    quote_text(matrix.name + "_scale_inv"),
-                                   quote_text(matrix.name + "_scale")));
+                                   quote_text(matrix.name + "_scale"), stored));
     }
     ASSIGN_OR_RETURN(const DType dtype, weight_dtype(*scales));
-    if (dtype == DType::kF8E4M3) {
-      return unsupported(fmt::format("tensor {}: scales in F8_E4M3; expected F32, F16 or BF16",
-                                     quote_text(scales->name)));
+    if (!is_float(dtype)) {
+      return unsupported(fmt::format("tensor {}: scales in {}; expected F32, F16 or BF16",
+                                     quote_text(scales->name), stored_dtype_name(scales->dtype)));
     }
     source.scales = *scales;
-    source.block_rows = block_size(config_.fp8->block_rows, matrix.shape[0]);
-    source.block_cols = block_size(config_.fp8->block_cols, matrix.shape[1]);
+    source.block_rows = block_size(config_.scaling->block_rows, matrix.shape[0]);
+    source.block_cols = block_size(config_.scaling->block_cols, matrix.shape[1]);
     return check_scales(source);
   }
 
@@ -284,6 +286,23 @@ Status resolve_ends(const ModelConfig& config, const Checkpoint& checkpoint, boo
   return {};
 }
 
+// The inputs of a product are quantized for all of its matrices or for none.
+Status check_products(const Checkpoint& checkpoint, const LayerWeightSources& layer) {
+  using enum WeightRole;
+  for (const auto& [first, second] :
+       {std::pair{kQ, kK}, std::pair{kQ, kV}, std::pair{kGate, kUp}}) {
+    const WeightSource& a = layer[first];
+    const WeightSource& b = layer[second];
+    if ((a.dtype == DType::kI8) == (b.dtype == DType::kI8)) continue;
+    return unsupported(fmt::format(
+        "{}: tensor {} is {}, but {} is {}; expected q, k and v, or gate and up, all in int8 or "
+        "none",
+        checkpoint.file_of(b.tensor).path(), quote_text(b.tensor.name), dtype_name(b.dtype),
+        quote_text(a.tensor.name), dtype_name(a.dtype)));
+  }
+  return {};
+}
+
 // Finds the type of most blocks. Types of blocks may be mixed, but the decoder's products take
 // inputs of one type, and blocks take BF16.
 Status find_blocks(const Checkpoint& checkpoint, ModelWeightsPlan& plan) {
@@ -297,7 +316,8 @@ Status find_blocks(const Checkpoint& checkpoint, ModelWeightsPlan& plan) {
   for (const LayerWeightSources& layer : plan.layers) {
     for (const WeightSource& source : layer.weights) visit(source);
   }
-  visit(plan.lm_head);
+  // The head's inputs may have a type of their own.
+  if (is_blocks(plan.lm_head.dtype)) visit(plan.lm_head);
   if (bytes.empty()) return {};
   const auto most = std::max_element(
       bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -305,7 +325,7 @@ Status find_blocks(const Checkpoint& checkpoint, ModelWeightsPlan& plan) {
   if (other == nullptr) return {};
   return unsupported(
       fmt::format("{}: tensor {} is {} beside matrices in {}; expected blocks or BF16 "
-                  "for all matrices but the embedding",
+                  "for all matrices but the embedding and lm_head",
                   checkpoint.file_of(other->tensor).path(), quote_text(other->tensor.name),
                   dtype_name(other->dtype), dtype_name(most->first)));
 }
@@ -374,8 +394,9 @@ Result<ModelWeightsPlan> resolve_weights(const ModelConfig& config, const Checkp
       if (!is_of_layer(spec.role) || !has_weight(layer, spec.present)) continue;
       WeightSource& source = sources.weights[static_cast<std::size_t>(spec.role)];
       ASSIGN_OR_RETURN(source, resolver.resolve(spec.role, i));
-      plan.fp8 = plan.fp8 || source.dtype == DType::kF8E4M3;
+      if (has_scales(source.dtype)) plan.codes = source.dtype;
     }
+    RETURN_IF_ERROR(check_products(checkpoint, sources));
   }
   ASSIGN_OR_RETURN(plan.dtype, resolver.common_dtype());
   RETURN_IF_ERROR(find_blocks(checkpoint, plan));

@@ -60,7 +60,8 @@ struct WeightSource {
   TensorInfo tensor;
   DType dtype = DType::kF32;
   Sharding sharding = Sharding::kReplicated;
-  // The scales of an FP8 matrix, in F32, F16 or BF16: one for block_rows by block_cols codes.
+  // The scales of a matrix in FP8 or INT8, in F32, F16 or BF16: one for block_rows by block_cols
+  // codes.
   TensorInfo scales;
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;
@@ -78,12 +79,12 @@ struct LayerWeightSources {
 struct ModelWeightsPlan {
   std::int32_t first_layer = 0;
   std::int32_t last_layer = 0;  // exclusive
-  // The dtype of all matrices that are neither in FP8 nor in blocks; norms and biases may be F32
+  // The dtype of all matrices that are neither in codes nor in blocks; norms and biases may be F32
   // instead. BF16 if there is none.
   DType dtype = DType::kF32;
   // The type of blocks of most matrices, if some are in blocks. All products then take BF16.
   std::optional<DType> blocks;
-  bool fp8 = false;                        // some of the layers' matrices are in FP8
+  std::optional<DType> codes;              // some of the layers' matrices are in FP8 or INT8
   bool tied = false;                       // lm_head is the embedding
   WeightSource embedding;                  // first stage; also the last one when tied
   WeightSource final_norm;                 // last stage

@@ -203,12 +203,12 @@ TEST(ResolveWeights, KeepsToOneDtype) {
                         "\"model.embed_tokens.weight\" is bf16"));
   tensors["model.layers.1.mlp.up_proj.weight"].dtype = "I8";
   EXPECT_THAT(error_of(config, tensors),
-              HasSubstr("\"model.layers.1.mlp.up_proj.weight\": dtype I8 is not supported"));
+              HasSubstr("\"model.layers.1.mlp.up_proj.weight\" is I8, but config.json has no "));
 }
 
 TEST(ResolveWeights, FindsScalesOfFp8Matrices) {
   ModelConfig config = small_config(true, false);
-  config.fp8 = Fp8Scaling{4, 0};  // [12, 8] has 3 by 1 of them
+  config.scaling = CodeScaling{4, 0};  // [12, 8] has 3 by 1 of them
   Tensors tensors = tensors_of(config);
   const std::string q = "model.layers.1.self_attn.q_proj.weight";
   tensors[q].dtype = "F8_E4M3";
@@ -219,7 +219,7 @@ TEST(ResolveWeights, FindsScalesOfFp8Matrices) {
       scaled[q + suffix] = {shape, "F32"};
       const auto plan = resolve(config, scaled);
       ASSERT_TRUE(plan) << plan.error().message;
-      EXPECT_TRUE(plan->fp8);
+      EXPECT_TRUE(plan->codes);
       EXPECT_EQ(plan->dtype, DType::kBF16);
       const WeightSource& source = plan->layer(1)[WeightRole::kQ];
       EXPECT_EQ(source.dtype, DType::kF8E4M3);
@@ -240,13 +240,13 @@ TEST(ResolveWeights, FindsScalesOfFp8Matrices) {
   EXPECT_THAT(error_of(config, tensors),
               HasSubstr("\"model.embed_tokens.weight\" is F8_E4M3; exp"));
   tensors["model.embed_tokens.weight"].dtype = "BF16";
-  config.fp8.reset();
+  config.scaling.reset();
   EXPECT_THAT(error_of(config, tensors), HasSubstr("config.json has no quantization_config"));
 }
 
 TEST(ResolveWeights, OneScaleMayBeAScalar) {
   ModelConfig config = small_config(false, false);
-  config.fp8 = Fp8Scaling{};
+  config.scaling = CodeScaling{};
   Tensors tensors = tensors_of(config);
   const std::string down = "model.layers.0.mlp.down_proj.weight";
   tensors[down].dtype = "F8_E4M3";
@@ -257,7 +257,7 @@ TEST(ResolveWeights, OneScaleMayBeAScalar) {
   // A stage that has no other matrices.
   const auto stage = resolve(config, tensors, 1, 2);
   ASSERT_TRUE(stage) << stage.error().message;
-  EXPECT_FALSE(stage->fp8);
+  EXPECT_FALSE(stage->codes);
 }
 
 TEST(ResolveWeights, LeavesOtherTensorsAlone) {

@@ -280,7 +280,9 @@ Result<ModelConfig> read_config(const JsonFields& fields) {
   RETURN_IF_ERROR(refuse_unsupported_fields(fields));
   ModelConfig config;
   config.family = rules.family;
-  ASSIGN_OR_RETURN(config.fp8, read_quantization(fields));
+  ASSIGN_OR_RETURN(const Quantization quantization, read_quantization(fields));
+  config.scaling = quantization.scaling;
+  config.packing = quantization.packing;
   ASSIGN_OR_RETURN(config.vocab_size, read_size(fields, "vocab_size", ModelLimits::kVocabSize));
   ASSIGN_OR_RETURN(config.hidden_size, read_size(fields, "hidden_size", ModelLimits::kHiddenSize));
   ASSIGN_OR_RETURN(config.num_layers, read_size(fields, "num_hidden_layers", ModelLimits::kLayers));

@@ -62,13 +62,33 @@ struct LayerConfig {
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
-// The scaling of a checkpoint's FP8 matrices: one factor for block_rows by block_cols codes; 0
-// means all rows or columns. The dtypes in the files determine which matrices are in FP8.
-struct Fp8Scaling {
+// The scaling of a checkpoint's matrices of codes (FP8 or INT8): one factor for block_rows by
+// block_cols codes; 0 means all rows or columns. The dtypes in the files determine which matrices
+// have codes.
+struct CodeScaling {
   std::int32_t block_rows = 0;
   std::int32_t block_cols = 0;
+  DType codes = DType::kF8E4M3;
 
-  friend bool operator==(const Fp8Scaling&, const Fp8Scaling&) = default;
+  friend bool operator==(const CodeScaling&, const CodeScaling&) = default;
+};
+
+// The form of a checkpoint's integer matrices whose products take inputs of 16 bits
+// (packed_matrix.h). The names in the files determine which matrices have this form.
+enum class Packing : std::uint8_t {
+  kGptq,    // zero points are stored minus 1
+  kGptqV2,  // as they are
+  kAwq,
+  kCompressed,  // compressed-tensors, "pack-quantized"
+  kPlainInt8,   // compressed-tensors, "int-quantized"
+};
+struct WeightPacking {
+  Packing packing = Packing::kGptq;
+  std::int32_t bits = 4;        // of a code: 4 or 8
+  std::int32_t group_size = 0;  // columns that share a scale; 0 means all
+  bool zero_points = true;      // false: the checkpoint's zero points are not used
+
+  friend bool operator==(const WeightPacking&, const WeightPacking&) = default;
 };
 
 struct ModelConfig {
@@ -82,10 +102,11 @@ struct ModelConfig {
   std::optional<TokenId> bos_token;
   std::vector<TokenId>
       eos_tokens;  // of config.json; GenerationDefaults::eos_tokens replace them if present
-  std::optional<DType> dtype;       // as config.json states; the files override it
-  std::optional<Fp8Scaling> fp8;    // a checkpoint with FP8 matrices
-  std::vector<LayerConfig> layers;  // num_layers
-  std::vector<RopeConfig> ropes;    // at least one
+  std::optional<DType> dtype;            // as config.json states; the files override it
+  std::optional<CodeScaling> scaling;    // a checkpoint with matrices of codes
+  std::optional<WeightPacking> packing;  // a checkpoint with packed matrices
+  std::vector<LayerConfig> layers;       // num_layers
+  std::vector<RopeConfig> ropes;         // at least one
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -304,11 +304,11 @@ TEST(ModelConfig, RefusesWhatChangesTheMathematics) {
 
 TEST(ModelConfig, ReadsHowFp8IsScaled) {
   json config = llama();
-  EXPECT_FALSE(parsed(config).fp8);
+  EXPECT_FALSE(parsed(config).scaling);
   config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
-  EXPECT_EQ(parsed(config).fp8, (Fp8Scaling{128, 128}));
-  EXPECT_THAT(error_with(llama(), "quantization_config", {{"quant_method", "awq"}}),
-              HasSubstr("config.json: quantization_config.quant_method: \"awq\""));
+  EXPECT_EQ(parsed(config).scaling, (CodeScaling{128, 128}));
+  EXPECT_THAT(error_with(llama(), "quantization_config", {{"quant_method", "hqq"}}),
+              HasSubstr("config.json: quantization_config.quant_method: \"hqq\""));
 }
 
 TEST(ModelConfig, IgnoresWhatDoesNotMatter) {

@@ -1,7 +1,9 @@
-// Reads quantization_config of config.json, in the two forms of published FP8 weights: quant_method
-// "fp8" (transformers and vLLM) and "compressed-tensors" (llm-compressor). Activations stay in 16
-// or 32 bits even if the file says otherwise (the engine's loader logs this). Every other kind of
-// quantization is refused by name. Pure; any thread.
+// Reads quantization_config of config.json, in the forms that are published: quant_method "fp8"
+// (transformers and vLLM), "gptq" and "awq" (4 and 8 bits, 4 bits), and "compressed-tensors"
+// (llm-compressor: FP8, INT8 and packed integers). Every other kind of quantization is refused by
+// name.
+// Inputs of products stay in 16 or 32 bits even if the file says otherwise (the engine's loader
+// logs this), except for INT8 matrices whose file asks for inputs in INT8. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -12,7 +14,11 @@
 
 namespace sluice {
 
-// Nothing when the weights are not quantized.
-Result<std::optional<Fp8Scaling>> read_quantization(const JsonFields& config);
+// One of the two, or none when the weights are not quantized.
+struct Quantization {
+  std::optional<CodeScaling> scaling;
+  std::optional<WeightPacking> packing;
+};
+Result<Quantization> read_quantization(const JsonFields& config);
 
 }  // namespace sluice

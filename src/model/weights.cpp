@@ -74,7 +74,7 @@ WeightDTypes weight_dtypes(const ModelWeightsPlan& sources, std::optional<DType>
     return {*sources.blocks, sources.dtype, head ? sources.lm_head.dtype : sources.dtype};
   }
   if (!wanted) {
-    return {sources.fp8 ? DType::kF8E4M3 : sources.dtype, sources.dtype, sources.dtype};
+    return {sources.codes.value_or(sources.dtype), sources.dtype, sources.dtype};
   }
   switch (*wanted) {
     case DType::kF8E4M3: return {*wanted, sources.dtype, sources.dtype};

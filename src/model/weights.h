@@ -7,8 +7,8 @@
 // If FP8, INT8 or INT4 is wanted, matrices are quantized while they are copied
 // (quantized_weights.h). All three apply to the matrices of layers. The embedding and lm_head are
 // in INT8 beside layers in INT8 or INT4, and unchanged beside layers in FP8. If another dtype is
-// wanted, matrices stored in FP8 are expanded. Scales are copied, in F32, to the place after their
-// matrix.
+// wanted, matrices stored in FP8 or INT8 are expanded. Scales are copied, in F32, to the place
+// after their matrix.
 //
 // Weights region: [ copied as stored | derived: converted weights, scales | mapped files, whole ]
 //                   one named buffer each, in the order in which a forward pass uses them

@@ -18,7 +18,9 @@ enum class DType : std::uint8_t {
   kI4,
   kQ8_0,
   kQ4K,
-  kQ6K
+  kQ6K,
+  kU4G32,
+  kU4G128
 };
 
 // The types that ops accept for activations. Other types are for weights only.
@@ -32,7 +34,9 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::kI4:
     case DType::kQ8_0:
     case DType::kQ4K:
-    case DType::kQ6K: return 0;
+    case DType::kQ6K:
+    case DType::kU4G32:
+    case DType::kU4G128: return 0;
     case DType::kF32:
     case DType::kI32: return 4;
     case DType::kF16:
@@ -58,6 +62,13 @@ constexpr std::size_t size_of(DType dtype) {
 //          bytes of codes. Element: factor * scale * code - factor * minimum.
 //   kQ6K:  128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
 //          F16 factor. Element: factor * scale * (code - 32).
+//
+// kU4G32 and kU4G128 hold groups of 32 and 128 codes with a zero point, as other tools quantize
+// (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero).
+//   kU4G32:  an F16 scale, a byte with the zero point, 16 bytes of codes in the order of kI4.
+//   kU4G128: an F32 scale, a byte with the zero point, 32 words of 16 bits (little-endian). Word j
+//            holds the codes of elements j, 32 + j, 64 + j and 96 + j, from its low bits to its
+//            high bits.
 struct ElementBlock {
   std::int64_t elements = 1;
   std::int64_t bytes = 1;
@@ -68,6 +79,8 @@ constexpr ElementBlock block_of(DType dtype) {
     case DType::kQ8_0: return {32, 34};
     case DType::kQ4K: return {256, 144};
     case DType::kQ6K: return {256, 210};
+    case DType::kU4G32: return {32, 19};
+    case DType::kU4G128: return {128, 69};
     default: return {1, static_cast<std::int64_t>(size_of(dtype))};
   }
 }
@@ -95,6 +108,8 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kQ8_0: return "q8_0";
     case DType::kQ4K: return "q4_k";
     case DType::kQ6K: return "q6_k";
+    case DType::kU4G32: return "u4g32";
+    case DType::kU4G128: return "u4g128";
   }
   return "?";
 }

@@ -1,8 +1,8 @@
-// Elements of the block types that a GGUF file brings (dtype.h): kQ8_0, kQ4K and kQ6K, one element
-// at a time. Scalar code for reference kernels and tests; fast kernels use vector instructions. The
-// order of roundings is that of the format's reference code, so that values agree with it bit for
-// bit: each product and each difference is rounded to F32.
-// Pure functions; any thread. No alignment is required.
+// Elements of weights in blocks (dtype.h), one element at a time: the types of GGUF files, and
+// those that checkpoints of other tools are packed to. Scalar code for reference kernels and tests;
+// fast kernels use vector instructions. The order of roundings is that of the format's reference
+// code, so that values agree with it bit for bit: each product and each difference is rounded to
+// F32. Pure functions; any thread. No alignment is required.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +58,18 @@ inline float q6_k_element(const std::uint8_t* block, std::int64_t place) {
   return product * static_cast<float>((low | high << 4) - 32);
 }
 
+inline float u4_g32_element(const std::uint8_t* block, std::int64_t place) {
+  const int pair = block[3 + place % 16];
+  return half_at(block) * static_cast<float>((place < 16 ? pair & 15 : pair >> 4) - block[2]);
+}
+
+inline float u4_g128_element(const std::uint8_t* block, std::int64_t place) {
+  float scale = 0.0F;
+  std::memcpy(&scale, block, sizeof(scale));
+  const int pair = block[5 + 2 * (place % 32) + place / 64];
+  return scale * static_cast<float>((place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4]);
+}
+
 // Element `index` of a row of blocks, before it is rounded to BF16. REQUIRES: is_blocks(dtype).
 inline float block_element(DType dtype, const void* row, std::int64_t index) {
   const ElementBlock shape = block_of(dtype);
@@ -67,6 +79,8 @@ inline float block_element(DType dtype, const void* row, std::int64_t index) {
     case DType::kQ8_0: return q8_0_element(block, place);
     case DType::kQ4K: return q4_k_element(block, place);
     case DType::kQ6K: return q6_k_element(block, place);
+    case DType::kU4G32: return u4_g32_element(block, place);
+    case DType::kU4G128: return u4_g128_element(block, place);
     default: return int4_element(block, place);
   }
 }

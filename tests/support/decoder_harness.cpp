@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "device/cpu/cpu_device.h"
 #include "model/families.h"
 #include "model/model_files.h"
+#include "model/packed_checkpoint.h"
 
 namespace sluice::test {
 namespace {
@@ -36,7 +38,11 @@ KvLayout layout_of(const ModelConfig& config, const HarnessOptions& options, DTy
 DecoderHarness::DecoderHarness(const std::string& directory, const HarnessOptions& options)
     : options_(options), pool_(options.threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
   config_ = must(load_model_config(directory));
-  const Checkpoint checkpoint = must(open_checkpoint(directory));
+  Checkpoint checkpoint = must(open_checkpoint(directory));
+  if (config_.packing) {
+    checkpoint =
+        must(repack_checkpoint(std::move(checkpoint), *config_.packing, pool_, Repacking::kFull));
+  }
   const std::int32_t last = options.last_layer.value_or(config_.num_layers);
   const ModelWeightsPlan sources =
       must(resolve_weights(config_, checkpoint, options.first_layer, last));

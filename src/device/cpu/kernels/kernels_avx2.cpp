@@ -22,6 +22,8 @@ const KernelTable& avx2_kernels() {
       .matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16<Avx2>>,
       .matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16<Avx2>>,
       .matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16<Avx2>>,
+      .matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16<Avx2>>,
+      .matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16<Avx2>>,
       .matmul_cols = 12,
       .lanes = Avx2::kLanes,
       .quantize_rows = quantize_rows<Avx2>,

@@ -53,6 +53,9 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
     Avx512::store_linear(p, codes, scale, minimum, [](F v) { return narrow(v); });
   }
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
+    Avx512::store_shifted(p, codes, scale, zero, [](F v) { return narrow(v); });
+  }
 
  private:
   SLUICE_INLINE static H narrow(F v) { return reinterpret_cast<H>(_mm512_cvtneps_pbh(v)); }
@@ -99,6 +102,60 @@ struct DotQ8Pairs : DotBf16Pairs {
   }
 };
 static_assert(DotQ8Pairs::kStep == block_of(DType::kQ8_0).elements);
+
+// The weight in kU4G128. A step is a block, of which each vector takes the next four bits of every
+// word as indices into a table that holds the 16 values twice, so that the fifth bit of an index
+// does not matter. The sums are added in the order of DotBf16Pairs.
+struct DotU4Pairs : DotBf16Pairs {
+  using W = std::uint8_t;
+  struct Vector {
+    __m512i quarters[4];
+  };
+  static constexpr int kStep = 128;
+  static constexpr int kRows = 2;  // registers hold the vectors of two rows of x
+  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
+    constexpr ElementBlock kBlock = block_of(DType::kU4G128);
+    return row + k / kBlock.elements * kBlock.bytes;
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p) {
+    return {Avx512::load_pairs(p), Avx512::load_pairs(p + 32), Avx512::load_pairs(p + 64),
+            Avx512::load_pairs(p + 96)};
+  }
+  // The elements behind the first n are zeros, and so are their products.
+  template <int>
+  SLUICE_INLINE static Vector load_x(const X* p, int n) {
+    Vector x;
+    for (int i = 0; i < 4; ++i) {
+      const int left = n - 32 * i;
+      x.quarters[i] = Avx512::load_pairs(p + 32 * i, left < 0 ? 0 : left > 32 ? 32 : left);
+    }
+    return x;
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    float scale = 0.0F;
+    __builtin_memcpy(&scale, p, sizeof(scale));
+    const __m512 values = Avx512::shifted_values(Avx512::set1(scale), static_cast<float>(p[4]));
+    const __m512i table = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(values, values));
+    const __m512i words = _mm512_loadu_si512(p + 5);
+    return {_mm512_permutexvar_epi16(words, table),
+            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table),
+            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table),
+            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table)};
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int) {
+    return load_w<phase>(p);
+  }
+  SLUICE_INLINE static __m512 multiply_add(const Vector& x, const Vector& w, __m512 sum) {
+    for (int i = 0; i < 4; ++i) {
+      sum = DotBf16Pairs::multiply_add(x.quarters[i], w.quarters[i], sum);
+    }
+    return sum;
+  }
+};
+static_assert(DotU4Pairs::kStep == block_of(DType::kU4G128).elements);
 
 // Four products of INT8 a lane. The instruction takes one factor without a sign, so 128 is added to
 // the codes of the weight and taken off their sum.
@@ -149,6 +206,8 @@ const KernelTable& avx512_bf16_kernels() {
     table.matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16Pairs, Avx512Bf16, DotQ8Pairs>;
     table.matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16Pairs, Avx512Bf16>;
     table.matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16Pairs, Avx512Bf16>;
+    table.matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16Pairs, Avx512Bf16>;
+    table.matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16Pairs, Avx512Bf16, DotU4Pairs>;
     return table;
   }();
   return kTable;

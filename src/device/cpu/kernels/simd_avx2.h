@@ -172,14 +172,12 @@ struct Avx2 {
     store_h(p + 8, to_bf16(_mm256_mul_ps(second, scale)));
   }
   SLUICE_INLINE static void store_linear(std::uint16_t* p, __m256i codes, F scale, F minimum) {
-    const F low = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
-    const F high = _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15);
-    const __m128i first = to_bf16(_mm256_sub_ps(_mm256_mul_ps(low, scale), minimum));
-    const __m128i second = to_bf16(_mm256_sub_ps(_mm256_mul_ps(high, scale), minimum));
-    const __m128i low_bytes = low_bytes_of(first, second);
-    const __m128i high_bytes = high_bytes_of(first, second);
-    store_looked_up(p, _mm256_castsi256_si128(codes), low_bytes, high_bytes);
-    store_looked_up(p + 16, _mm256_extracti128_si256(codes, 1), low_bytes, high_bytes);
+    store_by_table(p, codes, _mm256_sub_ps(_mm256_mul_ps(low_codes(), scale), minimum),
+                   _mm256_sub_ps(_mm256_mul_ps(high_codes(), scale), minimum));
+  }
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
+    store_by_table(p, codes, _mm256_mul_ps(_mm256_sub_ps(low_codes(), _mm256_set1_ps(zero)), scale),
+                   _mm256_mul_ps(_mm256_sub_ps(high_codes(), _mm256_set1_ps(zero)), scale));
   }
   SLUICE_INLINE static void store_codes(std::int8_t* p, F v) {
     const __m256i wide = _mm256_cvtps_epi32(v);
@@ -237,6 +235,17 @@ struct Avx2 {
   }
 
  private:
+  SLUICE_INLINE static F low_codes() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+  SLUICE_INLINE static F high_codes() { return _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15); }
+  // 32 elements, given the values of the codes 0 to 7 and 8 to 15.
+  SLUICE_INLINE static void store_by_table(std::uint16_t* p, __m256i codes, F low, F high) {
+    const __m128i first = to_bf16(low);
+    const __m128i second = to_bf16(high);
+    const __m128i low_bytes = low_bytes_of(first, second);
+    const __m128i high_bytes = high_bytes_of(first, second);
+    store_looked_up(p, _mm256_castsi256_si128(codes), low_bytes, high_bytes);
+    store_looked_up(p + 16, _mm256_extracti128_si256(codes, 1), low_bytes, high_bytes);
+  }
   // Sign extension fills the bits above the sign, and a mask keeps only the topmost one. Adding to
   // the magnitude overflows for NaN only; the carry makes the float16 a NaN too.
   SLUICE_INLINE static H widen_e4m3(__m128i codes) {

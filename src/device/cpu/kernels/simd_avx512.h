@@ -176,6 +176,23 @@ struct Avx512 {
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
   }
 
+  // 32 elements in BF16: codes below 16 minus a zero point, times a scale.
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
+    store_shifted(p, codes, scale, zero, [](F v) { return to_bf16(v); });
+  }
+  template <class Round>
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero,
+                                          const Round& round_to_bf16) {
+    const H table = round_to_bf16(shifted_values(scale, zero));
+    _mm512_storeu_si512(
+        p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
+  }
+  // The values of the codes 0 to 15.
+  SLUICE_INLINE static F shifted_values(F scale, float zero) {
+    const F all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_mul_ps(_mm512_sub_ps(all, _mm512_set1_ps(zero)), scale);
+  }
+
   // Whole numbers from -128 to 127.
   SLUICE_INLINE static void store_codes(std::int8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));

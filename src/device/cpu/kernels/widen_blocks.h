@@ -112,6 +112,36 @@ struct BlocksOfQ6K {
   }
 };
 
+struct BlocksOfU4G32 {
+  static constexpr DType kDType = DType::kU4G32;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+    const __m128i pairs = load_16_bytes(block + 3);
+    const __m256i codes =
+        _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(pairs, 4), pairs), _mm256_set1_epi8(15));
+    S::store_shifted(to, codes, S::set1_f16(block), static_cast<float>(block[2]));
+  }
+};
+
+struct BlocksOfU4G128 {
+  static constexpr DType kDType = DType::kU4G128;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+    float scale = 0.0F;
+    __builtin_memcpy(&scale, block, sizeof(scale));
+    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 5));
+    const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 37));
+    const __m256i nibble = _mm256_set1_epi16(15);
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const __m256i low = _mm256_and_si256(_mm256_srli_epi16(first, 4 * quarter), nibble);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(second, 4 * quarter), nibble);
+      // Packs within 128-bit halves; the permutation puts the quarters in order.
+      const __m256i codes = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
+      S::store_shifted(to + 32 * quarter, codes, S::set1(scale), static_cast<float>(block[4]));
+    }
+  }
+};
+
 // Calls f with the type of a dtype that is stored in blocks.
 template <class Function>
 SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
@@ -119,6 +149,8 @@ SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
     case DType::kQ8_0: return f(BlocksOfQ8());
     case DType::kQ4K: return f(BlocksOfQ4K());
     case DType::kQ6K: return f(BlocksOfQ6K());
+    case DType::kU4G32: return f(BlocksOfU4G32());
+    case DType::kU4G128: return f(BlocksOfU4G128());
     default: return f(BlocksOfI4());
   }
 }
