@@ -33,6 +33,10 @@ Result<std::int64_t> choose_kv_bytes(const EngineOptions& options, const LoadedE
   return std::min(alone.kv_bytes, memory.free_bytes / 2 / functions);
 }
 
+std::int32_t threads_of(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : available_cpus();
+}
+
 ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_effort,
                                         std::int64_t kv_bytes, std::int64_t shared_bytes) {
   ProcessEngineLoop::Options loop;
@@ -42,7 +46,7 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   loop.start.max_num_seqs = options.max_num_seqs;
   loop.start.token_budget = options.token_budget;
   loop.start.block_size = options.block_size;
-  loop.start.threads = options.threads > 0 ? options.threads : available_cpus();
+  loop.start.threads = threads_of(options);
   loop.start.scheduler = options.scheduler;
   loop.sandbox.memory_bytes = static_cast<std::uint64_t>(shared_bytes + kv_bytes + kOtherBytes +
                                                          loop.start.threads * kThreadBytes);
@@ -58,10 +62,17 @@ std::int64_t largest_adapter(const LoadedModel& model) {
 
 }  // namespace
 
+TurnKeeper::Options turn_options(const EngineOptions& options) {
+  TurnKeeper::Options turns;
+  turns.threads = threads_of(options);
+  turns.places = std::max(1, available_cpus() / turns.threads);
+  return turns;
+}
+
 Result<TenantLoops::MakeLoop> IsolatedModel::load(
     const std::string& directory, const std::string& name, const EngineOptions& options,
-    const FunctionSettings& functions, std::int32_t max_requests, const Clock& clock,
-    StartupTimeline& timeline, const ServedEngineOptions& served) {
+    const FunctionSettings& functions, std::int32_t max_requests, TurnService& turns,
+    const Clock& clock, StartupTimeline& timeline, const ServedEngineOptions& served) {
   const auto pool = make_pool(options);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(options, *pool));
   timeline.mark("device");
@@ -93,12 +104,12 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       "MiB "
       "is shared; no snapshot, and a token budget of {} that does not follow streams",
       functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20, options.token_budget));
-  return TenantLoops::MakeLoop([this, loop, adapters = alone.adapters, &clock](
+  return TenantLoops::MakeLoop([this, loop, adapters = alone.adapters, &turns, &clock](
                                    std::int32_t adapter, std::function<void()> wake) {
     ProcessEngineLoop::Options one = loop;
     if (adapter >= 0) one.adapter = adapters->content(adapter);
-    auto made =
-        std::make_unique<ProcessEngineLoop>(std::move(one), backbone_, clock, std::move(wake));
+    auto made = std::make_unique<ProcessEngineLoop>(std::move(one), backbone_, turns, clock,
+                                                    std::move(wake));
     made->start();
     return made;
   });

@@ -22,6 +22,7 @@
 #include "front/served_model.h"
 #include "function/process_engine_loop.h"
 #include "function/tenant_loops.h"
+#include "function/turn_service.h"
 #include "server/server_metrics.h"
 
 namespace sluice {
@@ -33,14 +34,18 @@ struct FunctionSettings {
   Duration idle = std::chrono::seconds(300);  // --function-idle
 };
 
+// As many functions compute at a time as there are cores for their threads; by default, one.
+TurnKeeper::Options turn_options(const EngineOptions& options);
+
 class IsolatedModel {
  public:
-  // `max_requests`: of one function. Call once. Errors name file, field or option.
+  // `max_requests`: of one function. Call once. Errors name file, field or option. `turns` outlives
+  // all loops.
   Result<TenantLoops::MakeLoop> load(const std::string& directory, const std::string& name,
                                      const EngineOptions& options,
                                      const FunctionSettings& functions, std::int32_t max_requests,
-                                     const Clock& clock, StartupTimeline& timeline,
-                                     const ServedEngineOptions& served);
+                                     TurnService& turns, const Clock& clock,
+                                     StartupTimeline& timeline, const ServedEngineOptions& served);
 
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }

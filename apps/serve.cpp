@@ -19,6 +19,7 @@
 #include "apps/service_manager.h"
 #include "base/log.h"
 #include "function/tenant_loops.h"
+#include "function/turn_service.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
 #include "http/open_files.h"
@@ -43,11 +44,12 @@ class Server {
  public:
   Server(const ServeArguments& arguments, const ServeSettings& settings,
          std::optional<ApiKeys> keys, std::unique_ptr<http::TlsContext> tls,
-         std::unique_ptr<AccessLog> access_log)
+         std::unique_ptr<AccessLog> access_log, std::unique_ptr<TurnService> turns)
       : arguments_(arguments),
         settings_(settings),
         timeline_(clock_),
         tls_(std::move(tls)),
+        turns_(std::move(turns)),
         keys_(std::move(keys)),
         access_log_(std::move(access_log)),
         engine_(make_engine_loop()),
@@ -105,7 +107,18 @@ class Server {
     options.adapter_folder = arguments_.adapter_dir;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
+    if (turns_) options.function_turns = [this] { return function_turns(); };
     return options;
+  }
+
+  FunctionTurns function_turns() const {
+    const TurnKeeper::Totals totals = turns_->totals();
+    FunctionTurns turns{{}, totals.suspensions, totals.kills};
+    for (const TurnLedger::Usage& usage : totals.usage) {
+      const bool unused = usage.tenant.empty() && usage.time == Duration(0);  // the spare's
+      if (!unused) turns.uses.push_back({usage.tenant, usage.time});
+    }
+    return turns;
   }
 
   EngineLoop& make_engine_loop() {
@@ -153,8 +166,8 @@ class Server {
   Result<TenantLoops::MakeLoop> load_isolated() {
     ASSIGN_OR_RETURN(TenantLoops::MakeLoop make,
                      isolated_.load(arguments_.model, settings_.model_name, settings_.engine,
-                                    *settings_.functions, settings_.queue.max_requests, clock_,
-                                    timeline_, served_options()));
+                                    *settings_.functions, settings_.queue.max_requests, *turns_,
+                                    clock_, timeline_, served_options()));
     publish(isolated_);
     return make;
   }
@@ -276,7 +289,9 @@ class Server {
   const SystemClock clock_;
   StartupTimeline timeline_;                     // the engine's thread has it until set_model()
   const std::unique_ptr<http::TlsContext> tls_;  // null: none
-  UrgentWork urgent_;  // before every member that marks it or yields to it
+  const std::unique_ptr<TurnService> turns_;     // null with --isolation none
+  // Before every member that marks it or yields to it. Function processes read its count.
+  UrgentWork urgent_{turns_ ? &turns_->urgent_count() : nullptr};
   http::EventLoop loop_{&urgent_};
   std::optional<ApiKeys> keys_;
   std::unique_ptr<AccessLog> access_log_;
@@ -339,7 +354,13 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
   }
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
   allow_connections(settings.limits.max_connections);
-  Server server(arguments, settings, std::move(keys), std::move(tls), std::move(access_log));
+  const SystemClock clock;
+  std::unique_ptr<TurnService> turns;
+  if (settings.functions) {
+    ASSIGN_OR_RETURN(turns, TurnService::start(turn_options(settings.engine), clock));
+  }
+  Server server(arguments, settings, std::move(keys), std::move(tls), std::move(access_log),
+                std::move(turns));
   RETURN_IF_ERROR(server.start());
   return server.run();
 }

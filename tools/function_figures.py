@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Measures function processes (docs/isolation.md): memory of N, the first token of a cold one,
-and the decode rate of one beside the engine in the server's process. With --adapter all calls use
-this adapter, and none gets the spare process.
+the decode rate of one beside the engine in the server's process, the sum of the rates of several
+that decode at once, and the shares of two tenants. With --adapter all calls use this adapter, and
+none gets the spare process.
 
     tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
+        [--tokens 128] [--only memory,rate,together,shares]
 """
 
 import argparse
+import concurrent.futures
 import http.client
 import json
 import os
@@ -70,6 +73,30 @@ class Server:
                 times.append(time.monotonic())
         return times[0] - begin, times[-1] - begin
 
+    def complete(self, key, tokens, salt):
+        """An answer that does not stream, so that this client needs no CPU time meanwhile."""
+        body = {"model": self.called, "prompt": [5 + (7919 * salt + key) % 900] * 8,
+                "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+        answer = self.ask("POST", "/v1/completions", key, json.dumps(body))
+        assert json.loads(answer)["usage"]["completion_tokens"] == tokens
+
+    def ask(self, method, path, key=0, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request(method, path, body, {"Authorization": "Bearer " + self.keys[key]})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status != 200:
+            raise SystemExit(text)
+        return text
+
+    def turn_seconds(self):
+        """By tenant."""
+        found = {}
+        for line in self.ask("GET", "/metrics").splitlines():
+            if line.startswith("sluice:function_turn_seconds_total{"):
+                found[line.split('"')[1]] = float(line.rpartition(" ")[2])
+        return found
+
     def functions(self):
         pids = []
         for task in os.listdir(f"/proc/{self.process.pid}/task"):
@@ -127,10 +154,57 @@ def rate(a):
             "128", "--kv-cache-memory", "64MiB", adapter=a.adapter) as plain:
         ratios = []
         for _ in range(a.rounds + 1):
-            ratios.append(plain.stream(0, 128, 16)[1] / function.stream(0, 128, 16)[1])
+            ratios.append(plain.stream(0, a.tokens, 16)[1] / function.stream(0, a.tokens, 16)[1])
         ratios = ratios[1:]
-    print(f"speed of one function / engine in the server, 128 tokens: median "
+    print(f"speed of one function / engine in the server, {a.tokens} tokens: median "
           f"{statistics.median(ratios):.3f} (of {a.rounds}: {min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def run_all(calls):
+    """Seconds that the calls take at the same time."""
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        for done in [pool.submit(*call) for call in calls]:
+            done.result()
+    return time.monotonic() - begin
+
+
+def together(a):
+    """The tokens a second of eight functions that decode at once, to those of one alone, which
+    gives eight answers one after another."""
+    count = 8
+    with isolated(a, count) as server:
+        for key in range(count):
+            server.complete(key, 8, 0)
+        ratios = []
+        for salt in range(1, a.rounds + 1):
+            alone = sum(run_all([(server.complete, 0, a.tokens, salt * count + i)])
+                        for i in range(count))
+            ratios.append(alone / run_all([(server.complete, key, a.tokens, salt)
+                                           for key in range(count)]))
+    print(f"sum of {count} functions that decode / one alone, {a.tokens} tokens each: median "
+          f"{statistics.median(ratios):.3f} (of {a.rounds}: {min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def shares(a):
+    """The share of turn time of a tenant with 2 requests at any time beside one with 20, for ten
+    seconds."""
+    with isolated(a, 2) as server:
+        for key in range(2):
+            server.complete(key, 8, 0)
+        before = server.turn_seconds()
+        end = time.monotonic() + 10
+
+        def calls(key, worker):
+            salt = 0
+            while time.monotonic() < end:
+                salt += 1
+                server.complete(key, a.tokens, 100 * worker + salt)
+
+        run_all([(calls, worker % 11 // 10, worker) for worker in range(22)])
+        used = {key: time_ - before[key] for key, time_ in server.turn_seconds().items()}
+    print(f"turn time of a tenant with 2 requests at any time beside one with 20: "
+          f"{used['tenant1'] / sum(used.values()):.3f} of all")
 
 
 def main():
@@ -141,9 +215,13 @@ def main():
     parser.add_argument("--functions", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--adapter")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--only", default="memory,rate,together,shares")
     a = parser.parse_args()
-    memory_and_cold_start(a)
-    rate(a)
+    figures = {"memory": memory_and_cold_start, "rate": rate, "together": together,
+               "shares": shares}
+    for name in a.only.split(","):
+        figures[name](a)
     return 0
 
 

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -62,24 +63,36 @@ Status check_sealed(int fd, const char* what) {
   return invalid_argument(fmt::format("{}: the memory is not sealed", what));
 }
 
+Status seal_against_new_writers(int fd, const char* what) {
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0) return {};
+  return unsupported(
+      fmt::format("cannot seal the {} against new writers: {}", what, std::strerror(errno)));
+}
+
 Result<std::size_t> shared_memory_size(int fd, const char* what) {
   struct stat status{};
   if (fstat(fd, &status) == 0) return static_cast<std::size_t>(status.st_size);
   return unavailable(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-// Shared by all that read the memory.
-Result<std::shared_ptr<const std::byte>> map_shared_memory(int fd, std::size_t bytes,
-                                                           const char* what) {
-  void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+void Unmap::operator()(const void* data) const { munmap(const_cast<void*>(data), bytes); }
+
+Result<MemoryMapping> map_memory(int fd, std::size_t bytes, MemoryAccess access, const char* what) {
+  const int protection = access == MemoryAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* const data = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
     return resource_exhausted(
         fmt::format("cannot map {} bytes of the {}: {}", bytes, what, std::strerror(errno)));
   }
+  return MemoryMapping(static_cast<std::byte*>(data), Unmap{bytes});
+}
+
+// Shared by all that read the memory.
+Result<std::shared_ptr<const std::byte>> map_shared_memory(int fd, std::size_t bytes,
+                                                           const char* what) {
+  ASSIGN_OR_RETURN(MemoryMapping mapping, map_memory(fd, bytes, MemoryAccess::kRead, what));
   // Shared by all that read the memory.
-  return std::shared_ptr<const std::byte>(
-      static_cast<const std::byte*>(data),
-      [bytes](const std::byte* mapped) { munmap(const_cast<std::byte*>(mapped), bytes); });
+  return std::shared_ptr<const std::byte>(std::move(mapping));
 }
 
 }  // namespace sluice

@@ -37,9 +37,23 @@ Status check_sealed(int fd, const char* what);
 
 Result<std::size_t> shared_memory_size(int fd, const char* what);
 
+// Forbids all writes but those through mappings that are writable already, so that one process goes
+// on writing what others read. `what` names the memory in errors. kUnsupported if the kernel lacks
+// the seal (before 5.1).
+Status seal_against_new_writers(int fd, const char* what);
+
 // Maps the first `bytes` bytes read-only. Shared by all that read them; the last one unmaps.
 // REQUIRES: bytes > 0.
 Result<std::shared_ptr<const std::byte>> map_shared_memory(int fd, std::size_t bytes,
                                                            const char* what);
+
+// A mapping with one owner.
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(const void* data) const;
+};
+using MemoryMapping = std::unique_ptr<std::byte, Unmap>;
+enum class MemoryAccess : std::uint8_t { kRead, kReadWrite };
+Result<MemoryMapping> map_memory(int fd, std::size_t bytes, MemoryAccess access, const char* what);
 
 }  // namespace sluice

@@ -4,23 +4,37 @@
 // thread may wait for the kernel's next tick while every core computes: 4 ms at 250 ticks a second,
 // longer than a step of a small model. (After sched_yield() the kernel also ends the thread's time
 // slice, so that the next thread to wake gets its core at once.)
+//
+// The count may lie in memory that other processes read, so that their threads yield too, and an
+// UrgentWork may also look at such a count of another process.
 // Owner: the command. Threads: any.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace sluice {
 
 class UrgentWork {
  public:
+  using Count = std::atomic<std::int32_t>;
+
+  UrgentWork() = default;
+  // Counts in `shared`, or in itself if that is null. Work is also pending while `other` is above
+  // zero; null: there is no other. REQUIRES: both outlive this and its marks.
+  explicit UrgentWork(Count* shared, const Count* other = nullptr)
+      : count_(shared != nullptr ? shared : &own_), other_(other) {}
+  UrgentWork(const UrgentWork&) = delete;
+  UrgentWork& operator=(const UrgentWork&) = delete;
+
   // Lives as long as one piece of urgent work: from the moment it is queued until it is done.
   class Mark {
    public:
     Mark() = default;
     explicit Mark(UrgentWork* work) : work_(work) {
-      if (work_ != nullptr) work_->pending_.fetch_add(1, std::memory_order_relaxed);
+      if (work_ != nullptr) work_->count_->fetch_add(1, std::memory_order_relaxed);
     }
     ~Mark() { end(); }
     Mark(Mark&& other) noexcept : work_(std::exchange(other.work_, nullptr)) {}
@@ -34,15 +48,20 @@ class UrgentWork {
 
    private:
     void end() {
-      if (work_ != nullptr) work_->pending_.fetch_sub(1, std::memory_order_relaxed);
+      if (work_ != nullptr) work_->count_->fetch_sub(1, std::memory_order_relaxed);
     }
     UrgentWork* work_ = nullptr;
   };
 
-  bool pending() const { return pending_.load(std::memory_order_relaxed) > 0; }
+  bool pending() const {
+    return count_->load(std::memory_order_relaxed) > 0 ||
+           (other_ != nullptr && other_->load(std::memory_order_relaxed) > 0);
+  }
 
  private:
-  std::atomic<int> pending_{0};
+  Count own_{0};
+  Count* count_ = &own_;
+  const Count* other_ = nullptr;
 };
 
 // YieldLimiter: tells a computing thread when to yield its core: when urgent work is pending and

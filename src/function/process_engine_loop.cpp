@@ -33,10 +33,11 @@ std::mutex spawning;
 }  // namespace
 
 struct ProcessEngineLoop::Impl {
-  Impl(Options loop_options, const Backbone& shared, const Clock& loop_clock,
-       std::function<void()> loop_wake)
+  Impl(Options loop_options, const Backbone& shared, TurnService& turn_service,
+       const Clock& loop_clock, std::function<void()> loop_wake)
       : options(std::move(loop_options)),
         backbone(shared),
+        turns(turn_service),
         clock(loop_clock),
         wake(std::move(loop_wake)),
         mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -47,6 +48,7 @@ struct ProcessEngineLoop::Impl {
   // The process that runs now. Only the thread uses it.
   struct Running {
     SandboxedProcess process;
+    std::unique_ptr<TurnService::Seat> seat;  // ends before the process
     FrameSocket socket;
     TimePoint started;
     TimePoint last_frame;
@@ -63,7 +65,9 @@ struct ProcessEngineLoop::Impl {
   // The thread.
   void run();
   Error run_process();
-  Result<Running> start_process() const;
+  Error serve(Running& running);
+  Result<Running> start_process();
+  Result<std::unique_ptr<TurnService::Seat>> take_seat();
   Status exchange(Running& running);
   Status wait(const Running& running) const;
   Status handle_frames(Running& running);
@@ -75,6 +79,7 @@ struct ProcessEngineLoop::Impl {
 
   Options options;  // fixed once it is made
   const Backbone& backbone;
+  TurnService& turns;
   const Clock& clock;
   const std::function<void()> wake;
   const FileDescriptor mail;  // rung for the thread
@@ -83,6 +88,8 @@ struct ProcessEngineLoop::Impl {
   std::condition_variable stop_wanted;
   // Guarded by `mutex`.
   bool stopping = false;
+  std::string tenant;
+  TurnService::Seat* seat = nullptr;           // of the process that runs
   std::vector<std::vector<std::byte>> outbox;  // frames for a ready process
   bool progress_wanted = false;
   OutstandingRequests outstanding;
@@ -167,6 +174,17 @@ Error ProcessEngineLoop::Impl::run_process() {
   auto started = start_process();
   if (!started) return std::move(started).error();
   Running running = *std::move(started);
+  const Error reason = serve(running);
+  {
+    const std::lock_guard lock(mutex);
+    seat = nullptr;
+  }
+  const auto killed = running.seat->failure();
+  return killed ? *killed : reason;
+}
+
+// Returns the reason why the process should end or has ended.
+Error ProcessEngineLoop::Impl::serve(Running& running) {
   for (;;) {
     {
       const std::lock_guard lock(mutex);
@@ -180,7 +198,7 @@ Error ProcessEngineLoop::Impl::run_process() {
   }
 }
 
-Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process() const {
+Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return unavailable(fmt::format("cannot create a socket: {}", std::strerror(errno)));
@@ -194,12 +212,30 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
   descriptors[FunctionDescriptors::kBackbone] = backbone.memory.get();
   descriptors[FunctionDescriptors::kErrors] = errors.get();
   descriptors[FunctionDescriptors::kManifest] = backbone.manifest.get();
+  ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> own, take_seat());
+  descriptors[FunctionDescriptors::kTurnGrant] = own->pages().grant_fd();
+  descriptors[FunctionDescriptors::kTurnRequest] = own->pages().request_fd();
+  descriptors[FunctionDescriptors::kTurnBell] = own->pages().bell_fd();
+  descriptors[FunctionDescriptors::kUrgentCount] = turns.urgent_fd();
   if (options.adapter) descriptors.push_back(options.adapter->memory.get());
-  const std::lock_guard lock(spawning);
-  ASSIGN_OR_RETURN(SandboxedProcess process,
-                   spawn_sandboxed(options.command, descriptors, options.sandbox));
+  std::unique_lock spawn_lock(spawning);
+  auto process = spawn_sandboxed(options.command, descriptors, options.sandbox);
+  spawn_lock.unlock();
+  if (!process) {
+    const std::lock_guard lock(mutex);
+    seat = nullptr;
+    return std::move(process).error();
+  }
+  own->attach(process->pid());
   const TimePoint now = clock.now();
-  return Running{std::move(process), FrameSocket(std::move(ours)), now, now};
+  return Running{*std::move(process), std::move(own), FrameSocket(std::move(ours)), now, now};
+}
+
+Result<std::unique_ptr<TurnService::Seat>> ProcessEngineLoop::Impl::take_seat() {
+  const std::lock_guard lock(mutex);
+  ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> taken, turns.add(tenant));
+  seat = taken.get();
+  return taken;
 }
 
 Status ProcessEngineLoop::Impl::exchange(Running& running) {
@@ -274,6 +310,7 @@ Status ProcessEngineLoop::Impl::handle_state(StateFrame frame, Running& running)
   }
   if (frame.state != EngineState::kReady) return {};
   running.ready = true;
+  running.seat->watch_cpu();
   {
     const std::lock_guard lock(mutex);
     state = EngineState::kReady;
@@ -295,9 +332,9 @@ Status ProcessEngineLoop::Impl::accept(OutputBatch batch) {
   return {};
 }
 
-ProcessEngineLoop::ProcessEngineLoop(Options options, const Backbone& backbone, const Clock& clock,
-                                     std::function<void()> wake)
-    : impl_(std::make_unique<Impl>(std::move(options), backbone, clock, std::move(wake))) {}
+ProcessEngineLoop::ProcessEngineLoop(Options options, const Backbone& backbone, TurnService& turns,
+                                     const Clock& clock, std::function<void()> wake)
+    : impl_(std::make_unique<Impl>(std::move(options), backbone, turns, clock, std::move(wake))) {}
 
 ProcessEngineLoop::~ProcessEngineLoop() { stop(); }
 
@@ -327,6 +364,12 @@ void ProcessEngineLoop::stop() {
     if (std::exchange(impl_->progress_wanted, false)) impl_->pending.has_progress = true;
   }
   impl_->publish();
+}
+
+void ProcessEngineLoop::set_tenant(const std::string& tenant) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->tenant = tenant;
+  if (impl_->seat != nullptr) impl_->seat->set_tenant(tenant);
 }
 
 Status ProcessEngineLoop::submit(Request request) {

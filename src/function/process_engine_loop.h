@@ -1,7 +1,7 @@
 // ProcessEngineLoop: an EngineLoop whose engine runs in a sandboxed process of its own, on a shared
 // backbone. Its thread starts the process, moves frames, checks every batch, and restarts the
 // process with growing pauses after its death. The process dies with this thread, or when its
-// socket closes.
+// socket closes. It computes only while it holds a turn of the TurnService.
 //
 // A death, a lie (OutstandingRequests) and silence beyond Options::hang_limit all end the process.
 // Its choices then end with kError. Requests that come before the next process is ready wait for
@@ -25,12 +25,14 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "function/frames.h"
+#include "function/tenant_loop.h"
+#include "function/turn_service.h"
 #include "sandbox/options.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
 
-class ProcessEngineLoop final : public EngineLoop {
+class ProcessEngineLoop final : public TenantLoop {
  public:
   struct Options {
     std::vector<std::string> command;  // a program that calls run_function(), and its arguments
@@ -45,9 +47,9 @@ class ProcessEngineLoop final : public EngineLoop {
     Duration longest_pause = std::chrono::seconds(10);
   };
 
-  // `backbone`: read-only descriptors; it outlives this.
-  ProcessEngineLoop(Options options, const Backbone& backbone, const Clock& clock,
-                    std::function<void()> wake);
+  // `backbone`: read-only descriptors. It and `turns` outlive this.
+  ProcessEngineLoop(Options options, const Backbone& backbone, TurnService& turns,
+                    const Clock& clock, std::function<void()> wake);
   ~ProcessEngineLoop() override;  // stops
   ProcessEngineLoop(const ProcessEngineLoop&) = delete;
   ProcessEngineLoop& operator=(const ProcessEngineLoop&) = delete;
@@ -56,6 +58,9 @@ class ProcessEngineLoop final : public EngineLoop {
   // Ends the process and the thread. Unfinished choices end with kCancelled. A second call does
   // nothing.
   void stop();
+
+  // The process uses turn time of this tenant from now on.
+  void set_tenant(const std::string& tenant) override;
 
   // REQUIRES: the request names the function's adapter, by its index.
   // kUnsupported also for requests that no frame can express (check_sendable).

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -20,6 +21,8 @@
 #include "engine/backbone_loader.h"
 #include "function/frame_socket.h"
 #include "function/frames.h"
+#include "function/turn_gate.h"
+#include "function/turn_page.h"
 #include "sandbox/enter.h"
 #include "server/threaded_engine_loop.h"
 
@@ -33,10 +36,13 @@ class Function {
         socket_(FileDescriptor(FunctionDescriptors::kSocket)),
         backbone_{FileDescriptor(FunctionDescriptors::kBackbone),
                   FileDescriptor(FunctionDescriptors::kManifest)},
+        bell_(FunctionDescriptors::kTurnBell),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   ~Function() {
-    if (loop_) loop_->stop();
+    if (!loop_) return;
+    gate_->stop();
+    loop_->stop();
   }
 
   // Until the server closes the socket.
@@ -80,7 +86,7 @@ class Function {
       if (const auto* start_frame = std::get_if<StartFrame>(&message)) {
         if (loop_) return invalid_argument("a function was started twice");
         if (start_frame->has_adapter) adapter_.emplace(FunctionDescriptors::kAdapter);
-        start(*start_frame);
+        RETURN_IF_ERROR(start(*start_frame));
       } else if (!loop_) {
         return invalid_argument("a function got a request before its start");
       } else {
@@ -89,8 +95,21 @@ class Function {
     }
   }
 
-  void start(const StartFrame& frame) {
-    loop_.emplace(ThreadedEngineLoop::Options{frame.max_requests}, clock_, [this] { wake(); });
+  Status map_turns() {
+    const FileDescriptor grant(FunctionDescriptors::kTurnGrant);
+    const FileDescriptor request(FunctionDescriptors::kTurnRequest);
+    const FileDescriptor urgent(FunctionDescriptors::kUrgentCount);
+    ASSIGN_OR_RETURN(gate_, TurnGate::open(grant.get(), request.get(), bell_.get(), clock_));
+    ASSIGN_OR_RETURN(server_urgent_, map_urgent_count(urgent.get()));
+    urgent_.emplace(nullptr, server_urgent_.get());
+    return {};
+  }
+
+  Status start(const StartFrame& frame) {
+    RETURN_IF_ERROR(map_turns());
+    loop_.emplace(
+        ThreadedEngineLoop::Options{frame.max_requests}, clock_, [this] { wake(); },
+        ThreadedEngineLoop::WhenIdle(), gate_.get());
     loop_->start([this, frame]() -> Result<std::unique_ptr<Engine>> {
       EngineOptions options;
       options.kv_cache_memory = frame.kv_bytes;
@@ -100,7 +119,7 @@ class Function {
       options.token_budget = frame.token_budget;
       options.block_size = frame.block_size;
       options.scheduler = frame.scheduler;
-      pool_ = std::make_unique<ThreadPool>(frame.threads, &outputs_wait_);
+      pool_ = std::make_unique<ThreadPool>(frame.threads, &*urgent_);
       ASSIGN_OR_RETURN(device_, make_device_(*pool_));
       StartupTimeline timeline(clock_);
       ASSIGN_OR_RETURN(LoadedEngine loaded,
@@ -108,6 +127,7 @@ class Function {
                                                timeline, adapter_ ? &*adapter_ : nullptr));
       return std::move(loaded.engine);
     });
+    return {};
   }
 
   Status handle(ToFunction message) {
@@ -158,7 +178,7 @@ class Function {
 
   // On the engine's thread.
   void wake() {
-    mark_outputs(UrgentWork::Mark(&outputs_wait_));
+    mark_outputs(UrgentWork::Mark(&*urgent_));
     const std::uint64_t one = 1;
     static_cast<void>(write(wake_.get(), &one, sizeof(one)));
   }
@@ -168,8 +188,12 @@ class Function {
   FrameSocket socket_;
   Backbone backbone_;
   std::optional<FileDescriptor> adapter_;  // none: the function computes the base model
+  FileDescriptor bell_;
   FileDescriptor wake_;
-  UrgentWork outputs_wait_;
+  // From the start on.
+  std::unique_ptr<TurnGate> gate_;
+  MappedPage<const UrgentWork::Count> server_urgent_;
+  std::optional<UrgentWork> urgent_;  // the server's, and outputs that wait to be sent
   std::mutex mark_mutex_;
   UrgentWork::Mark mark_;  // guarded by `mark_mutex_`
   std::unique_ptr<ThreadPool> pool_;

@@ -3,7 +3,8 @@
 //
 // ProcessEngineLoop starts the process with the descriptors below and no other. A file for the
 // standard error is among them, because libraries write there. The process tells its layers before
-// it gets any data of a client; the server decides whether they are enough.
+// it gets any data of a client; the server decides whether they are enough. Each step of the engine
+// waits for a turn (TurnGate); the start of the engine does not.
 // Threads: REQUIRES that the process has one thread.
 #pragma once
 
@@ -21,7 +22,11 @@ struct FunctionDescriptors {
   static constexpr int kBackbone = 1;
   static constexpr int kErrors = 2;
   static constexpr int kManifest = 3;
-  static constexpr int kAdapter = 4;  // if StartFrame::has_adapter
+  static constexpr int kTurnGrant = 4;  // these three: turn_page.h
+  static constexpr int kTurnRequest = 5;
+  static constexpr int kTurnBell = 6;
+  static constexpr int kUrgentCount = 7;  // of the server's urgent work
+  static constexpr int kAdapter = 8;      // if StartFrame::has_adapter
 };
 
 using MakeFunctionDevice = std::function<Result<std::unique_ptr<Device>>(ThreadPool& pool)>;

@@ -61,7 +61,7 @@ void TenantLoops::stop() {
   thread_.join();
   // Loops take the lock when they wake, so they end without it.
   Functions functions;
-  std::unique_ptr<EngineLoop> spare;
+  std::unique_ptr<TenantLoop> spare;
   {
     const std::lock_guard lock(mutex_);
     functions.swap(functions_);
@@ -210,6 +210,7 @@ Result<TenantLoops::Function*> TenantLoops::function_of(const Key& key) {
   Function& function = functions_[key];
   function.loop =
       spare_ && key.adapter < 0 ? std::move(spare_) : make_(key.adapter, [this] { loop_woke(); });
+  function.loop->set_tenant(key.tenant);
   // A loop wakes once for all that is not taken, and nothing took from the spare one.
   collect(function);
   return &function;

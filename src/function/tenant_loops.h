@@ -35,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "function/tenant_loop.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
@@ -50,7 +51,7 @@ class TenantLoops final : public EngineLoop {
   // Makes and starts a loop for requests of one Request::adapter. A request holds the content of
   // that adapter meanwhile. The loop's destructor ends it.
   using MakeLoop =
-      std::function<std::unique_ptr<EngineLoop>(std::int32_t adapter, std::function<void()> wake)>;
+      std::function<std::unique_ptr<TenantLoop>(std::int32_t adapter, std::function<void()> wake)>;
 
   TenantLoops(Options options, const Clock& clock, std::function<void()> wake);
   ~TenantLoops() override;  // stops
@@ -77,7 +78,7 @@ class TenantLoops final : public EngineLoop {
  private:
   // A loop of one tenant and adapter.
   struct Function {
-    std::unique_ptr<EngineLoop> loop;
+    std::unique_ptr<TenantLoop> loop;
     TimePoint last_use;
     EngineGauges gauges;
     bool asked = false;  // for its progress
@@ -114,9 +115,9 @@ class TenantLoops final : public EngineLoop {
   EngineState state_ = EngineState::kLoading;
   std::optional<Error> failure_;
   MakeLoop make_;
-  std::unique_ptr<EngineLoop> spare_;
+  std::unique_ptr<TenantLoop> spare_;
   Functions functions_;
-  std::vector<std::unique_ptr<EngineLoop>> ending_;  // the thread destroys them
+  std::vector<std::unique_ptr<TenantLoop>> ending_;  // the thread destroys them
   EngineGauges ended_;                               // totals of loops and processes that ended
   OutputBatch pending_;
   OutputBatch scratch_;

@@ -20,7 +20,7 @@ namespace sluice {
 namespace {
 
 // A tenant's loop that the test drives by hand.
-class HandLoop final : public EngineLoop {
+class HandLoop final : public TenantLoop {
  public:
   struct Shared {
     std::mutex mutex;
@@ -40,8 +40,13 @@ class HandLoop final : public EngineLoop {
     shared_.alive.erase(number_);
   }
 
+  void set_tenant(const std::string& tenant) override {
+    const std::lock_guard lock(mutex_);
+    tenant_ = tenant;
+  }
   Status submit(Request request) override {
     const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(tenant_.empty() || tenant_ == request.client_key) << tenant_;
     EXPECT_EQ(request.adapter, adapter_);
     unfinished_.insert(request.id);
     return {};
@@ -104,6 +109,7 @@ class HandLoop final : public EngineLoop {
   std::optional<Error> failure_;
   int number_ = 0;
   mutable std::mutex mutex_;  // the thread of TenantLoops looks at it too
+  std::string tenant_ = "none yet";
   std::set<RequestId> unfinished_;
   OutputBatch pending_;
   std::int64_t steps_ = 0;

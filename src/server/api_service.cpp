@@ -322,6 +322,7 @@ void ApiService::answer_ready(Call call) {
 void ApiService::answer_metrics(Call call) {
   generations_.measure_engine();
   if (options_.open_connections) metrics_.open_connections(options_.open_connections());
+  if (options_.function_turns) metrics_.function_turns(options_.function_turns());
   http::Response response;
   response.content_type = kPrometheusContentType;
   metrics_.write(response.body);

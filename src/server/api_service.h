@@ -51,6 +51,8 @@ class ApiService final : public http::Handler {
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
+    // The turns of function processes, for /metrics; empty: there are none.
+    std::function<FunctionTurns()> function_turns;
   };
 
   // `keys`: nullptr = no key is needed; the owner may replace the keys between two tasks of the

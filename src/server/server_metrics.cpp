@@ -143,6 +143,27 @@ void ServerMetrics::write_keys(PrometheusWriter& writer) const {
   count("key_refused_total", "Calls that the limits of their key refused.", &Use::refused);
 }
 
+void ServerMetrics::write_turns(PrometheusWriter& writer) const {
+  if (!turns_) return;
+  writer.counter("function_turn_seconds_total",
+                 "Time for which functions had their turn at the cores, by key.");
+  Duration others{0};
+  for (std::size_t i = 0; i < turns_->uses.size(); ++i) {
+    const FunctionTurns::Use& use = turns_->uses[i];
+    if (i >= kMaxUseLabels) {
+      others += use.time;
+    } else {
+      writer.value({{"key", use.key}}, to_seconds(use.time));
+    }
+  }
+  if (turns_->uses.size() > kMaxUseLabels) writer.value({{"key", "other"}}, to_seconds(others));
+  writer.counter("function_suspensions_total",
+                 "Function processes that were stopped because they did not keep to their turns.");
+  write_number(writer, static_cast<double>(turns_->suspensions));
+  writer.counter("function_kills_total", "Function processes that were killed for that.");
+  write_number(writer, static_cast<double>(turns_->kills));
+}
+
 void ServerMetrics::steps(std::span<const StepRecord> steps) {
   for (const StepRecord& step : steps) {
     step_duration_.record(to_seconds(step.duration));
@@ -175,6 +196,7 @@ void ServerMetrics::write(std::string& out) const {
   write_tokens(writer);
   write_adapters(writer);
   write_keys(writer);
+  write_turns(writer);
   write_latencies(writer);
   write_parameters(writer);
   write_server(writer);

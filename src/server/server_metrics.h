@@ -60,6 +60,17 @@ struct CacheConfig {
   bool prefix_caching = true;
 };
 
+// The turns that function processes had at the device, since the start.
+struct FunctionTurns {
+  struct Use {
+    std::string key;  // the name of the API key; empty: calls need none
+    Duration time{0};
+  };
+  std::vector<Use> uses;
+  std::int64_t suspensions = 0;
+  std::int64_t kills = 0;
+};
+
 class ServerMetrics {
  public:
   struct Options {
@@ -85,6 +96,7 @@ class ServerMetrics {
   // The engine.
   void steps(std::span<const StepRecord> steps);
   void engine(EngineState state, const EngineGauges& gauges, std::int32_t unfinished_requests);
+  void function_turns(FunctionTurns turns) { turns_ = std::move(turns); }
   void cache_config(CacheConfig config) { cache_config_ = std::move(config); }
   void startup(std::span<const StartupSpan> spans, Duration total);
 
@@ -117,6 +129,7 @@ class ServerMetrics {
   static Use& use_of(std::vector<Use>& uses, std::string_view name);
   void write_adapters(PrometheusWriter& writer) const;
   void write_keys(PrometheusWriter& writer) const;
+  void write_turns(PrometheusWriter& writer) const;
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
   void write_padding(PrometheusWriter& writer) const;
@@ -136,6 +149,7 @@ class ServerMetrics {
   EngineState state_ = EngineState::kLoading;
   EngineGauges gauges_;
   std::int32_t unfinished_requests_ = 0;
+  std::optional<FunctionTurns> turns_;
   std::optional<CacheConfig> cache_config_;
   std::vector<StartupSpan> startup_;
   Duration startup_total_{0};

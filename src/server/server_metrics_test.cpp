@@ -52,6 +52,21 @@ TEST(ServerMetricsTest, KeysAreCountedByName) {
   EXPECT_EQ(m.at("sluice:key_refused_total").value({{"key", "other"}}), 38);
 }
 
+TEST(ServerMetricsTest, TurnsAreThereWithFunctionsAndBoundedByKey) {
+  ServerMetrics metrics = make_metrics();
+  EXPECT_FALSE(written(metrics).contains("sluice:function_turn_seconds_total"));
+  FunctionTurns turns{.uses = {{"alice", 1500ms}}, .suspensions = 2, .kills = 1};
+  for (int i = 0; i < 70; ++i) turns.uses.push_back({"key" + std::to_string(i), 1s});
+  metrics.function_turns(turns);
+  const auto m = written(metrics);
+  const auto& seconds = m.at("sluice:function_turn_seconds_total");
+  EXPECT_EQ(seconds.value({{"key", "alice"}}), 1.5);
+  EXPECT_EQ(seconds.value({{"key", "key62"}}), 1);
+  EXPECT_EQ(seconds.value({{"key", "other"}}), 7);
+  EXPECT_EQ(m.at("sluice:function_suspensions_total").value({{"model_name", "demo"}}), 2);
+  EXPECT_EQ(m.at("sluice:function_kills_total").value({{"model_name", "demo"}}), 1);
+}
+
 TEST(ServerMetricsTest, ARequestsLifeAppearsInEveryLatency) {
   ServerMetrics metrics = make_metrics();
   metrics.request_admitted({.n = 1, .max_tokens = 100, .dispatch = 150us});

@@ -106,10 +106,11 @@ struct ThreadedEngineLoop::Impl {
   using Make = std::function<Result<std::unique_ptr<Engine>>()>;
 
   Impl(const Options& loop_options, const Clock& loop_clock, std::function<void()> loop_wake,
-       WhenIdle loop_when_idle)
+       WhenIdle loop_when_idle, StepGate* loop_gate)
       : options(loop_options),
         clock(loop_clock),
         wake(std::move(loop_wake)),
+        gate(loop_gate),
         when_idle(std::move(loop_when_idle)) {}
 
   // Any thread; REQUIRES: the caller holds `mutex`.
@@ -123,6 +124,7 @@ struct ThreadedEngineLoop::Impl {
   // The engine's thread.
   void run(const Make& make);
   bool wait_and_take();
+  bool wait_for_mail(std::unique_lock<std::mutex>& lock, bool busy);
   std::optional<TimePoint> wake_at() const;
   TimePoint idle_call_at() const;
   Status call_when_idle();
@@ -139,6 +141,7 @@ struct ThreadedEngineLoop::Impl {
   const Options options;
   const Clock& clock;
   const std::function<void()> wake;
+  StepGate* const gate;
 
   mutable std::mutex mutex;
   std::condition_variable mail;
@@ -192,6 +195,7 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
     } else {
       last_work = clock.now();
     }
+    if (gate != nullptr) gate->leave(engine->has_work());
   }
   shut_down();
 }
@@ -226,15 +230,26 @@ Status ThreadedEngineLoop::Impl::call_when_idle() {
 }
 
 // Sleeps while there is nothing to do. False: stop.
-bool ThreadedEngineLoop::Impl::wait_and_take() {
-  const bool busy = engine->has_work();
-  std::unique_lock lock(mutex);
+bool ThreadedEngineLoop::Impl::wait_for_mail(std::unique_lock<std::mutex>& lock, bool busy) {
   if (const auto due = wake_at(); !busy && due) {
     mail.wait_for(lock, std::max(*due - clock.now(), Duration(0)), [&] { return has_mail(); });
   } else if (!busy) {
     mail.wait(lock, [&] { return has_mail(); });
   }
-  if (stopping) return false;
+  return !stopping;
+}
+
+// False: stop. Passes the gate before it takes requests, so that they do not miss the next step.
+bool ThreadedEngineLoop::Impl::wait_and_take() {
+  const bool busy = engine->has_work();
+  std::unique_lock lock(mutex);
+  if (!wait_for_mail(lock, busy)) return false;
+  if (gate != nullptr && (busy || !inbox.empty())) {
+    lock.unlock();
+    gate->enter();
+    lock.lock();
+    if (stopping) return false;
+  }
   take_submissions();
   taken_cancels.clear();
   taken_cancels.swap(cancels);
@@ -409,8 +424,9 @@ void ThreadedEngineLoop::Impl::await_announced() const {
 }
 
 ThreadedEngineLoop::ThreadedEngineLoop(const Options& options, const Clock& clock,
-                                       std::function<void()> wake, WhenIdle when_idle)
-    : impl_(std::make_unique<Impl>(options, clock, std::move(wake), std::move(when_idle))) {}
+                                       std::function<void()> wake, WhenIdle when_idle,
+                                       StepGate* gate)
+    : impl_(std::make_unique<Impl>(options, clock, std::move(wake), std::move(when_idle), gate)) {}
 
 ThreadedEngineLoop::~ThreadedEngineLoop() { stop(); }
 

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "server/engine_loop.h"
+#include "server/step_gate.h"
 
 namespace sluice {
 
@@ -46,8 +47,10 @@ class ThreadedEngineLoop final : public EngineLoop {
 
   // `when_idle`: called on the engine's thread when nothing has run for kIdle; may be empty. Its
   // error makes the state kFailed.
+  // `gate`: each step waits for it; null: no step waits. It outlives this, and must let the thread
+  // pass while this stops. Requests that come during the wait are in the step after it.
   ThreadedEngineLoop(const Options& options, const Clock& clock, std::function<void()> wake,
-                     WhenIdle when_idle = {});
+                     WhenIdle when_idle = {}, StepGate* gate = nullptr);
   ~ThreadedEngineLoop() override;  // stops
   ThreadedEngineLoop(const ThreadedEngineLoop&) = delete;
   ThreadedEngineLoop& operator=(const ThreadedEngineLoop&) = delete;

@@ -49,6 +49,50 @@ struct Seen {
 };
 using SeenChoices = std::map<std::pair<RequestId, int>, Seen>;
 
+// Takes the turn back after each step, and gives it when the test says so.
+class HandGate final : public StepGate {
+ public:
+  void enter() override {
+    std::unique_lock lock(mutex_);
+    if (inside_) return;
+    waits_ = true;
+    news_.notify_all();
+    news_.wait(lock, [&] { return turns_ > 0; });
+    --turns_;
+    waits_ = false;
+    inside_ = true;
+  }
+  void leave(bool more) override {
+    const std::lock_guard lock(mutex_);
+    if (!inside_) return;
+    inside_ = false;
+    left_.push_back(more);
+    news_.notify_all();
+  }
+  void let(int turns) {
+    const std::lock_guard lock(mutex_);
+    turns_ += turns;
+    news_.notify_all();
+  }
+  bool await_waiting() {
+    std::unique_lock lock(mutex_);
+    return news_.wait_for(lock, kPatience, [&] { return waits_; });
+  }
+  // The thread told these after its steps.
+  std::vector<bool> left() {
+    const std::lock_guard lock(mutex_);
+    return left_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable news_;
+  int turns_ = 0;
+  bool waits_ = false;
+  bool inside_ = false;
+  std::vector<bool> left_;
+};
+
 class ThreadedEngineLoopTest : public testing::Test {
  protected:
   Result<std::unique_ptr<Engine>> make_engine(int good_steps) {
@@ -76,10 +120,11 @@ class ThreadedEngineLoopTest : public testing::Test {
           }
           woken_.notify_all();
         },
-        when_idle_);
+        when_idle_, step_gate_);
   }
   void TearDown() override {
     gate_.open();
+    hand_gate_.let(1 << 20);
     loop_.reset();
   }
 
@@ -148,6 +193,8 @@ class ThreadedEngineLoopTest : public testing::Test {
   SeenChoices seen_;
   int ended_ = 0;
   ThreadedEngineLoop::WhenIdle when_idle_;
+  HandGate hand_gate_;
+  StepGate* step_gate_ = nullptr;
   std::optional<ThreadedEngineLoop> loop_;
 };
 
@@ -183,6 +230,30 @@ TEST_F(ThreadedEngineLoopTest, RequestsOfManyThreadsGetTheirTokens) {
   EXPECT_EQ(loop_->unfinished_requests(), 0);
   EXPECT_EQ(batch_.gauges.kv_blocks_used, 0);
   EXPECT_EQ(batch_.gauges.running + batch_.gauges.waiting, 0);
+}
+
+TEST_F(ThreadedEngineLoopTest, EachStepWaitsForTheGateAndHasTheRequestsThatCameMeanwhile) {
+  step_gate_ = &hand_gate_;
+  start();
+  ASSERT_TRUE(loop_->submit(request(1, 5, 3)));
+  ASSERT_TRUE(hand_gate_.await_waiting());
+  ASSERT_TRUE(loop_->submit(request(2, 5, 3)));
+  hand_gate_.let(1);
+  await([&] {
+    take();
+    return seen_.size() == 2;
+  });
+  ASSERT_TRUE(hand_gate_.await_waiting());
+  EXPECT_EQ((seen_[{1, 0}].tokens.size()), 1U);
+  EXPECT_EQ((seen_[{2, 0}].tokens.size()), 1U);
+  EXPECT_EQ(hand_gate_.left(), std::vector<bool>{true});
+  hand_gate_.let(2);
+  await_ends(2);
+  poll([&] { return hand_gate_.left().size() == 3; });
+  EXPECT_EQ(hand_gate_.left(), (std::vector<bool>{true, true, false}));
+  for (const RequestId id : {1, 2}) {
+    EXPECT_EQ((seen_[{id, 0}].tokens), expected(request(id, 5, 3)));
+  }
 }
 
 TEST_F(ThreadedEngineLoopTest, CancelInMidPrefillFreesTheBlocksWithinOneStep) {

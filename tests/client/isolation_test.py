@@ -97,6 +97,7 @@ def test_functions_are_in_the_sandbox_and_share_the_weights(server):
     pids = functions_of(server.process.pid)
     assert len(pids) == 2
     inodes = set()
+    turns = []
     for pid in pids:
         with open(f"/proc/{pid}/status", encoding="ascii") as stream:
             status = stream.read()
@@ -108,9 +109,22 @@ def test_functions_are_in_the_sandbox_and_share_the_weights(server):
                 maps = [line.split() for line in stream if "memfd:" in line]
         except PermissionError:
             continue  # an ordinary user may not look into it
-        assert maps and all(fields[1] == "r--s" for fields in maps), maps
+        own = [fields for fields in maps if "turn-request" in fields[5]]
+        assert len(own) == 1 and own[0][1] == "rw-s", maps
+        assert all(fields[1] == "r--s" for fields in maps if fields not in own), maps
+        turns += [fields[4] for fields in maps if "sluice-turn" in fields[5]]
         inodes |= {max(maps, key=size_of)[4]}
+    assert len(set(turns)) == len(turns), turns  # no page of turns is in two processes
     assert len(inodes) == 1 or (not inodes and os.geteuid() != 0), inodes
+
+
+def test_turn_time_is_told_by_key(server):
+    text_of(ask(server, "alice", max_tokens=200))
+    text_of(ask(server, "bob"))
+    metrics = server.metrics()
+    for name in ("alice", "bob"):
+        assert metrics[f"function_turn_seconds_total{{key={name}}}"] > 0
+    assert metrics["function_suspensions_total"] == 0
 
 
 def size_of(fields):

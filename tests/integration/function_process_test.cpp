@@ -7,17 +7,13 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include "adapter/adapter_store.h"
@@ -28,119 +24,16 @@
 #include "tests/support/adapter_files.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/function_fixture.h"
 #include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
 
+using test::FunctionClient;
 using testing::HasSubstr;
+using FunctionProcessTest = test::FunctionFixture;
 constexpr Duration kShort = std::chrono::milliseconds(100);
-
-// One function and what it has answered.
-class Client {
- public:
-  Client(const Backbone& backbone, ProcessEngineLoop::Options options)
-      : loop_(std::move(options), backbone, clock_, [this] { woke(); }) {
-    loop_.start();
-  }
-  ~Client() { loop_.stop(); }
-
-  ProcessEngineLoop& loop() { return loop_; }
-
-  // The choice's end, with all its tokens.
-  struct Answer {
-    std::vector<TokenId> tokens;
-    FinishReason reason = FinishReason::kNone;
-  };
-
-  // Waits until `done` holds, and takes all outputs meanwhile.
-  template <class Done>
-  bool wait_for(const Done& done) {
-    for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);;) {
-      OutputBatch batch;
-      loop_.take(batch);
-      for (const OutputEvent& event : batch.events) {
-        Answer& answer = answers_[event.request];
-        const auto tokens = batch.tokens_of(event);
-        answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
-        answer.reason = event.finish_reason;
-      }
-      if (done()) return true;
-      std::unique_lock lock(mutex_);
-      if (!news_.wait_until(lock, end, [&] { return woken_; })) return false;
-      woken_ = false;
-    }
-  }
-  bool wait_until_ready() {
-    return wait_for([&] { return loop_.ready_process() || loop_.failure(); });
-  }
-  Answer wait_for_answer(RequestId id) {
-    EXPECT_TRUE(wait_for([&] { return answers_[id].reason != FinishReason::kNone; }));
-    return answers_[id];
-  }
-
- private:
-  void woke() {
-    {
-      const std::lock_guard lock(mutex_);
-      woken_ = true;
-    }
-    news_.notify_all();
-  }
-
-  const SystemClock clock_;
-  std::mutex mutex_;
-  std::condition_variable news_;
-  bool woken_ = false;
-  std::map<RequestId, Answer> answers_;
-  ProcessEngineLoop loop_;
-};
-
-class FunctionProcessTest : public testing::Test {
- protected:
-  void SetUp() override {
-    write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-tied"), model_.path());
-    ThreadPool pool(1);
-    const auto device = make_cpu_device({&pool, 0, {}});
-    backbone_ = *read_only(*make_backbone(model_.path(), engine_options(), **device, pool));
-  }
-
-  static EngineOptions engine_options() {
-    EngineOptions options;
-    options.max_num_seqs = 2;
-    options.token_budget = 16;
-    options.max_model_len = 64;
-    options.kv_cache_memory = 1 << 20;
-    return options;
-  }
-
-  ProcessEngineLoop::Options options() const {
-    ProcessEngineLoop::Options options;
-    options.command = {SLUICE_FUNCTION_CHILD};
-    options.best_effort = true;
-    // Sanitizers reserve terabytes of addresses, which RLIMIT_DATA counts.
-    if (kSanitized) options.sandbox.memory_bytes = std::uint64_t{1} << 46;
-    options.start.kv_bytes = 1 << 20;
-    options.start.max_num_seqs = 2;
-    options.start.token_budget = 16;
-    options.start.block_size = 16;
-    options.start.threads = 1;
-    options.start.max_requests = 8;
-    options.start.scheduler = "stall-free";
-    options.vocab_size = parse_model_config(open_backbone(backbone_)->config)->vocab_size;
-    return options;
-  }
-
-  std::vector<TokenId> expected(Request request) const {
-    test::EngineFixture engine(model_.path(), engine_options(), 1);
-    const RequestId id = request.id;
-    engine.add(std::move(request));
-    return engine.run_to_end()[{id, 0}].tokens;
-  }
-
-  TempDirectory model_;
-  Backbone backbone_;
-};
 
 std::string read_text(const std::string& path) {
   std::ostringstream text;
@@ -150,8 +43,8 @@ std::string read_text(const std::string& path) {
 
 TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   const Request request = test::greedy_request(1, {1, 2, 3, 4, 5, 6, 7}, 12);
-  Client first(backbone_, options());
-  Client second(backbone_, options());
+  FunctionClient first(backbone_, *turns_, options());
+  FunctionClient second(backbone_, *turns_, options());
   ASSERT_TRUE(first.wait_until_ready() && second.wait_until_ready());
   ASSERT_FALSE(first.loop().failure()) << first.loop().failure()->message;
   ASSERT_TRUE(first.loop().submit(request));
@@ -161,7 +54,7 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
 
   struct stat memory{};
   ASSERT_EQ(fstat(backbone_.memory.get(), &memory), 0);
-  for (Client* client : {&first, &second}) {
+  for (FunctionClient* client : {&first, &second}) {
     const std::string folder = "/proc/" + std::to_string(*client->loop().ready_process());
     const std::string status = read_text(folder + "/status");
     EXPECT_THAT(status, HasSubstr("Seccomp:\t2"));
@@ -211,7 +104,7 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
   struct Case {
     std::string name;
     SharedContent content;
-    std::unique_ptr<Client> client;
+    std::unique_ptr<FunctionClient> client;
     ino_t inode = 0;
   };
   std::vector<Case> cases;
@@ -223,9 +116,11 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
     struct stat memory{};
     ASSERT_EQ(fstat(with_adapter.adapter->memory.get(), &memory), 0);
     cases.push_back({source.name, with_adapter.adapter,
-                     std::make_unique<Client>(backbone_, with_adapter), memory.st_ino});
+                     std::make_unique<FunctionClient>(backbone_, *turns_, with_adapter),
+                     memory.st_ino});
   }
-  cases.push_back({"", nullptr, std::make_unique<Client>(backbone_, options()), 0});
+  cases.push_back(
+      {"", nullptr, std::make_unique<FunctionClient>(backbone_, *turns_, options()), 0});
 
   std::set<std::vector<TokenId>> answers;
   RequestId id = 0;
@@ -251,8 +146,8 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
 }
 
 TEST_F(FunctionProcessTest, ADeathEndsItsCallsAloneAndTheNextCallIsAnswered) {
-  Client victim(backbone_, options());
-  Client sibling(backbone_, options());
+  FunctionClient victim(backbone_, *turns_, options());
+  FunctionClient sibling(backbone_, *turns_, options());
   ASSERT_TRUE(victim.wait_until_ready() && sibling.wait_until_ready());
   ASSERT_FALSE(victim.loop().failure()) << victim.loop().failure()->message;
   const pid_t killed = *victim.loop().ready_process();
@@ -275,7 +170,7 @@ TEST_F(FunctionProcessTest, ADeathEndsItsCallsAloneAndTheNextCallIsAnswered) {
 TEST_F(FunctionProcessTest, SilenceEndsTheProcess) {
   ProcessEngineLoop::Options impatient = options();
   impatient.hang_limit = kShort;
-  Client client(backbone_, impatient);
+  FunctionClient client(backbone_, *turns_, impatient);
   ASSERT_TRUE(client.wait_until_ready());
   ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
   ASSERT_EQ(kill(*client.loop().ready_process(), SIGSTOP), 0);
@@ -286,7 +181,7 @@ TEST_F(FunctionProcessTest, SilenceEndsTheProcess) {
 TEST_F(FunctionProcessTest, NoProcessIsLeftAfterTheStop) {
   pid_t process = 0;
   {
-    Client client(backbone_, options());
+    FunctionClient client(backbone_, *turns_, options());
     ASSERT_TRUE(client.wait_until_ready());
     ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
     process = *client.loop().ready_process();
@@ -313,7 +208,7 @@ TEST_F(FunctionProcessTest, AMissingLayerIsNamedAndRefused) {
   ProcessEngineLoop::Options strict = options();
   strict.best_effort = false;
   strict.sandbox.without = {Layer::kTaskLimit};
-  Client client(backbone_, strict);
+  FunctionClient client(backbone_, *turns_, strict);
   ASSERT_TRUE(
       client.wait_for([&] { return client.loop().failure() || client.loop().ready_process(); }));
   ASSERT_TRUE(client.loop().failure());

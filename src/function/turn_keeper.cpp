@@ -1,0 +1,291 @@
+#include "function/turn_keeper.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/shared_futex.h"
+
+namespace sluice {
+
+TurnKeeper::TurnKeeper(const Options& options, const Clock& clock)
+    : options_(options), clock_(clock) {
+  CHECK(options.places >= 1 && options.threads >= 1);
+}
+
+TurnKeeper::Seat& TurnKeeper::at(SeatId seat) {
+  const auto found = seats_.find(seat);
+  CHECK(found != seats_.end());
+  return found->second;
+}
+
+TurnKeeper::Seat& TurnKeeper::seat_of(TurnLedger::FunctionId function) {
+  const auto found = std::ranges::find_if(
+      seats_, [&](const auto& entry) { return entry.second.function == function; });
+  CHECK(found != seats_.end());
+  return found->second;
+}
+
+TurnKeeper::SeatId TurnKeeper::add(TurnPages& pages, const std::string& tenant) {
+  const std::lock_guard lock(mutex_);
+  const SeatId id = next_seat_++;
+  Seat& seat = seats_[id];
+  seat.pages = &pages;
+  seat.function = ledger_.add(tenant);
+  return id;
+}
+
+void TurnKeeper::attach(SeatId seat, std::unique_ptr<TurnProcess> process) {
+  const std::lock_guard lock(mutex_);
+  at(seat).process = std::move(process);
+}
+
+void TurnKeeper::watch_cpu(SeatId id) {
+  const std::lock_guard lock(mutex_);
+  Seat& seat = at(id);
+  CHECK(seat.process != nullptr);
+  seat.watched = true;
+  seat.checked = clock_.now();
+  seat.cpu = seat.process->cpu_time();
+  seat.in_turn = Duration(0);
+}
+
+void TurnKeeper::set_tenant(SeatId seat, const std::string& tenant) {
+  const std::lock_guard lock(mutex_);
+  ledger_.set_tenant(at(seat).function, tenant);
+}
+
+void TurnKeeper::remove(SeatId id) {
+  const std::lock_guard lock(mutex_);
+  Seat& seat = at(id);
+  charge(seat, clock_.now());
+  if (seat.state == State::kComputing) --computing_;
+  ledger_.remove(seat.function);
+  seats_.erase(id);
+}
+
+std::optional<TimePoint> TurnKeeper::attend() {
+  const std::lock_guard lock(mutex_);
+  const TimePoint now = clock_.now();
+  for (auto& [id, seat] : seats_) charge(seat, now);
+  for (auto& [id, seat] : seats_) read_request(seat);
+  for (auto& [id, seat] : seats_) enforce(seat, now);
+  grant_places(now);
+  want_back(now);
+  return next_call(now);
+}
+
+void TurnKeeper::charge(Seat& seat, TimePoint now) {
+  if (seat.state != State::kComputing) return;
+  const Duration time = now - seat.charged;
+  ledger_.charge(seat.function, time);
+  seat.in_turn += time;
+  if (seat.wanted_back) {
+    const TimePoint due = seat.taken ? seat.charged : std::max(*seat.wanted_back, seat.charged);
+    seat.overdue += std::max(now - due, Duration(0));
+  }
+  seat.charged = now;
+}
+
+void TurnKeeper::read_request(Seat& seat) {
+  if (seat.failure) return;
+  const std::uint32_t word = seat.pages->request().word.load(std::memory_order_acquire);
+  const bool wants = (word & 1) != 0;
+  const bool returned = (word & ~1U) == turn_word(seat.turn, false);
+  if (returned && (seat.state == State::kComputing || seat.state == State::kSuspended)) {
+    end_turn(seat);
+  }
+  if (seat.state == State::kIdle && returned && wants) {
+    seat.state = State::kWaiting;
+    ledger_.ask(seat.function);
+  } else if (seat.state == State::kWaiting && !wants) {
+    seat.state = State::kIdle;
+    ledger_.withdraw(seat.function);
+  }
+}
+
+void TurnKeeper::end_turn(Seat& seat) {
+  if (seat.state == State::kComputing) {
+    ledger_.end(seat.function);
+    --computing_;
+  } else {
+    ledger_.withdraw(seat.function);
+  }
+  seat.state = State::kIdle;
+  seat.wanted_back.reset();
+  TurnGrant& grant = seat.pages->grant();
+  grant.return_after.store(TurnGrant::kNever, std::memory_order_relaxed);
+  grant.turn.store(turn_word(seat.turn, false), std::memory_order_release);
+}
+
+void TurnKeeper::enforce(Seat& seat, TimePoint now) {
+  if (seat.process == nullptr || seat.failure) return;
+  if (seat.weak_until && *seat.weak_until <= now) recover(seat);
+  if (seat.overdue > options_.kill_after) {
+    return kill(seat,
+                Error{ErrorCode::kDeadlineExceeded,
+                      fmt::format("it kept its turn and computed for {:.1f} s while others waited",
+                                  to_seconds(seat.overdue))});
+  }
+  if (seat.state == State::kComputing && seat.wanted_back &&
+      now - *seat.wanted_back >= grace(seat)) {
+    if (!seat.taken && !seat.weak_until) weaken(seat, now, "does not return its turn");
+    return suspend(seat);
+  }
+  if (!computes_without_turn(seat, now)) return;
+  if (++seat.strikes < options_.strikes_to_kill) {
+    weaken(seat, now, "computes without a turn");
+    return suspend(seat);
+  }
+  kill(seat, Error{ErrorCode::kDeadlineExceeded, "it computes without a turn again and again"});
+}
+
+// A leaky bucket of CPU time that no turn explains.
+bool TurnKeeper::computes_without_turn(Seat& seat, TimePoint now) {
+  const Duration passed = now - seat.checked;
+  if (!seat.watched || seat.stopped || passed < options_.check) return false;
+  const Duration cpu = seat.process->cpu_time();
+  const double free = to_seconds(passed) *
+                      (options_.free_cores + options_.free_cores_per_thread * options_.threads);
+  seat.excess += to_seconds(cpu - seat.cpu) - to_seconds(seat.in_turn) * options_.threads - free;
+  seat.excess = std::max(seat.excess, 0.0);
+  seat.checked = now;
+  seat.cpu = cpu;
+  seat.in_turn = Duration(0);
+  return seat.excess > to_seconds(options_.free_burst);
+}
+
+void TurnKeeper::weaken(Seat& seat, TimePoint now, const char* reason) {
+  log_warning(fmt::format("a function {}: its process is stopped and weakened for {} s", reason,
+                          to_seconds(options_.weak_for)));
+  ++suspensions_;
+  seat.excess = 0;
+  seat.weak_until = now + options_.weak_for;
+  ledger_.weaken(seat.function);
+}
+
+void TurnKeeper::suspend(Seat& seat) {
+  seat.process->stop();
+  seat.stopped = true;
+  if (seat.state != State::kComputing) return;
+  seat.state = State::kSuspended;
+  seat.taken = true;
+  seat.wanted_back.reset();
+  --computing_;
+  ledger_.end(seat.function);
+  ledger_.ask(seat.function);
+}
+
+// A suspended function goes on when it is next; another one at once.
+void TurnKeeper::recover(Seat& seat) {
+  seat.weak_until.reset();
+  ledger_.recover(seat.function);
+  if (!seat.stopped || seat.state == State::kSuspended) return;
+  seat.stopped = false;
+  seat.process->resume();
+}
+
+// The owner of the process sees its end, asks failure() and removes the seat.
+void TurnKeeper::kill(Seat& seat, Error reason) {
+  ++kills_;
+  seat.failure = std::move(reason);
+  seat.process->kill();
+  if (seat.state == State::kIdle) return;
+  if (seat.state == State::kWaiting) ledger_.withdraw(seat.function);
+  if (seat.state != State::kWaiting) end_turn(seat);
+  seat.state = State::kIdle;
+}
+
+void TurnKeeper::grant_places(TimePoint now) {
+  while (computing_ < options_.places) {
+    const auto next = ledger_.next();
+    if (!next) return;
+    grant(seat_of(*next), now);
+  }
+}
+
+void TurnKeeper::grant(Seat& seat, TimePoint now) {
+  ledger_.begin(seat.function);
+  ++computing_;
+  seat.begun = seat.charged = now;
+  const bool goes_on = seat.state == State::kSuspended;
+  seat.state = State::kComputing;
+  if (!goes_on) {
+    ++seat.turn;
+    seat.taken = false;
+    seat.overdue = Duration(0);
+    TurnGrant& grant = seat.pages->grant();
+    grant.turn.store(turn_word(seat.turn, true), std::memory_order_release);
+    shared_futex_wake(grant.turn);
+  }
+  if (std::exchange(seat.stopped, false)) seat.process->resume();
+}
+
+// One turn is wanted back for each function that waits, those first that are due first.
+void TurnKeeper::want_back(TimePoint now) {
+  due_.clear();
+  for (auto& [id, seat] : seats_) {
+    if (seat.state != State::kComputing) continue;
+    const auto before = std::exchange(seat.wanted_back, std::nullopt);
+    if (const auto lead = ledger_.lead(seat.function)) {
+      TimePoint time = std::max(seat.begun + options_.quantum, now + *lead);
+      if (*lead == Duration(0) && before) time = std::min(time, *before);
+      due_.emplace_back(time, &seat);
+    } else {
+      want_back(seat);
+    }
+  }
+  std::ranges::sort(due_, {}, &std::pair<TimePoint, Seat*>::first);
+  std::int32_t waiting = ledger_.num_waiting();
+  for (const auto& [time, seat] : due_) {
+    if (waiting-- > 0) seat->wanted_back = time;
+    want_back(*seat);
+  }
+}
+
+void TurnKeeper::want_back(const Seat& seat) {
+  const std::int64_t until =
+      seat.wanted_back ? seat.wanted_back->since_start.count() : TurnGrant::kNever;
+  seat.pages->grant().return_after.store(until, std::memory_order_relaxed);
+}
+
+std::optional<TimePoint> TurnKeeper::next_call(TimePoint now) const {
+  std::optional<TimePoint> next;
+  const auto at_latest = [&](TimePoint time) { next = next ? std::min(*next, time) : time; };
+  for (const auto& [id, seat] : seats_) {
+    if (seat.state != State::kIdle) at_latest(now + options_.check);
+    if (seat.process == nullptr || seat.failure) continue;  // no limit holds
+    if (seat.weak_until) at_latest(*seat.weak_until);
+    if (seat.wanted_back) at_latest(*seat.wanted_back + grace(seat));
+  }
+  return next;
+}
+
+std::optional<Error> TurnKeeper::failure(SeatId seat) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = seats_.find(seat);
+  return found == seats_.end() ? std::nullopt : found->second.failure;
+}
+
+TurnKeeper::Totals TurnKeeper::totals() const {
+  const std::lock_guard lock(mutex_);
+  return {ledger_.usage(), suspensions_, kills_};
+}
+
+void TurnKeeper::check_integrity() const {
+  const std::lock_guard lock(mutex_);
+  ledger_.check_integrity();
+  std::int32_t computing = 0;
+  for (const auto& [id, seat] : seats_) {
+    if (seat.state == State::kComputing) ++computing;
+    CHECK(!(seat.state == State::kComputing && seat.stopped));
+    CHECK(seat.state != State::kSuspended || seat.stopped);
+    CHECK(!seat.wanted_back || seat.state == State::kComputing);
+  }
+  CHECK(computing == computing_ && computing <= options_.places);
+}
+
+}  // namespace sluice

@@ -1,0 +1,157 @@
+// TurnKeeper: gives function processes turns at the device (turn_page.h), in the order of a
+// TurnLedger, and enforces that they keep to them. At most Options::places functions compute at a
+// time. A function that is alone keeps its turn; when another waits, its turn is wanted back after
+// Options::quantum, or later if its tenant had less turn time until then.
+//
+// Limits, for functions that no longer keep to the protocol:
+// - A turn that is not returned within suspend_after of the moment when it was wanted back is taken
+//   away: the process is stopped (SIGSTOP) and its function weakened for weak_for. It goes on where
+//   it was when it is next. Until it returns that turn, it is stopped again as soon as the turn is
+//   wanted back.
+// - A process that uses CPU time outside of its turns beyond free_cores and free_burst is stopped
+//   and weakened too.
+// - A turn in which the process computed for kill_after after others wanted it (while the process
+//   was stopped does not count), and the strikes_to_kill-th time outside of turns, kill the
+//   process.
+//
+// attend() does all of it in one pass. A thread calls it whenever a bell has rung, and at the time
+// that the last call returned (TurnService); tests call it by hand.
+// Owner: TurnService. Threads: any. The processes' callbacks are called with the lock held.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "function/turn_ledger.h"
+#include "function/turn_page.h"
+
+namespace sluice {
+
+// The power over a function's process.
+class TurnProcess {
+ public:
+  virtual ~TurnProcess() = default;
+  virtual Duration cpu_time() const = 0;  // of all its threads, since its start
+  virtual void stop() = 0;
+  virtual void resume() = 0;
+  virtual void kill() = 0;
+};
+
+class TurnKeeper {
+ public:
+  struct Options {
+    std::int32_t places = 1;   // functions that compute at a time
+    std::int32_t threads = 1;  // of each function
+    Duration quantum = std::chrono::milliseconds(2);
+    Duration suspend_after = std::chrono::milliseconds(500);
+    Duration weak_for = std::chrono::seconds(5);
+    Duration kill_after = std::chrono::seconds(5);
+    // How often CPU times are compared while a function waits or computes.
+    Duration check = std::chrono::milliseconds(100);
+    // CPU seconds per second outside of turns, for frames; and as many seconds at once.
+    double free_cores = 0.25;
+    double free_cores_per_thread = 0.05;  // pool threads spin for a moment after a turn
+    Duration free_burst = std::chrono::milliseconds(250);
+    std::int32_t strikes_to_kill = 3;
+  };
+  using SeatId = std::int64_t;
+
+  TurnKeeper(const Options& options, const Clock& clock);
+
+  // A new function. REQUIRES: `pages` lives until remove().
+  SeatId add(TurnPages& pages, const std::string& tenant);
+  // The function's process runs. Its limits hold from now on.
+  void attach(SeatId seat, std::unique_ptr<TurnProcess> process);
+  // Its engine is ready: its CPU time counts from now on. The start of an engine takes no turn.
+  void watch_cpu(SeatId seat);
+  void set_tenant(SeatId seat, const std::string& tenant);
+  void remove(SeatId seat);
+
+  // Reads what the functions ask, and grants, takes back and enforces. Returns the time of the next
+  // call, if no bell rings before; nothing: when a bell rings.
+  std::optional<TimePoint> attend();
+
+  // Why the keeper killed the process.
+  std::optional<Error> failure(SeatId seat) const;
+  struct Totals {
+    std::vector<TurnLedger::Usage> usage;  // turn time by tenant
+    std::int64_t suspensions = 0;
+    std::int64_t kills = 0;
+  };
+  Totals totals() const;
+  void check_integrity() const;
+
+ private:
+  enum class State : std::uint8_t {
+    kIdle,
+    kWaiting,
+    kComputing,
+    kSuspended,  // it has a turn, but its process is stopped; it waits to go on
+  };
+  struct Seat {
+    TurnPages* pages = nullptr;
+    std::unique_ptr<TurnProcess> process;  // null: not yet attached
+    TurnLedger::FunctionId function = 0;
+    State state = State::kIdle;
+    std::uint32_t turn = 0;  // the number of the last one
+    TimePoint begun;         // when it last got a place
+    TimePoint charged;       // until when its turn is charged
+    std::optional<TimePoint> wanted_back;
+    bool taken = false;   // this turn was taken away before
+    Duration overdue{0};  // of this turn: how long it went on although others wanted it
+    bool stopped = false;
+    std::optional<TimePoint> weak_until;
+    // CPU time.
+    bool watched = false;
+    TimePoint checked;
+    Duration cpu{0};
+    Duration in_turn{0};  // since `checked`
+    double excess = 0;    // seconds outside of turns, less what is free
+    std::int32_t strikes = 0;
+    std::optional<Error> failure;
+  };
+
+  void charge(Seat& seat, TimePoint now);
+  void read_request(Seat& seat);
+  void end_turn(Seat& seat);
+  void enforce(Seat& seat, TimePoint now);
+  bool computes_without_turn(Seat& seat, TimePoint now);
+  // How long after it was wanted back a turn may go on.
+  Duration grace(const Seat& seat) const {
+    return seat.taken || seat.weak_until ? Duration(0) : options_.suspend_after;
+  }
+  void suspend(Seat& seat);
+  void weaken(Seat& seat, TimePoint now, const char* reason);
+  void recover(Seat& seat);
+  void kill(Seat& seat, Error reason);
+  void grant_places(TimePoint now);
+  void grant(Seat& seat, TimePoint now);
+  void want_back(TimePoint now);
+  static void want_back(const Seat& seat);
+  std::optional<TimePoint> next_call(TimePoint now) const;
+  Seat& at(SeatId seat);
+  Seat& seat_of(TurnLedger::FunctionId function);
+
+  const Options options_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  // Guarded by `mutex_`.
+  TurnLedger ledger_;
+  std::map<SeatId, Seat> seats_;
+  SeatId next_seat_ = 0;
+  std::int32_t computing_ = 0;
+  std::vector<std::pair<TimePoint, Seat*>> due_;  // of want_back()
+  std::int64_t suspensions_ = 0;
+  std::int64_t kills_ = 0;
+};
+
+}  // namespace sluice

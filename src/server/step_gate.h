@@ -1,0 +1,18 @@
+// StepGate: lets an engine's thread compute, or makes it wait. A function process has one, because
+// processes take turns at the cores; an engine that has the cores to itself has none.
+// Threads: the engine's.
+#pragma once
+
+namespace sluice {
+
+class StepGate {
+ public:
+  virtual ~StepGate() = default;
+  // Returns once the engine may compute. Called before each step.
+  virtual void enter() = 0;
+  // Called after each step. `more`: there is more to compute. Without a call of enter() since the
+  // last turn ended, does nothing.
+  virtual void leave(bool more) = 0;
+};
+
+}  // namespace sluice
