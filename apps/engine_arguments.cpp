@@ -97,7 +97,7 @@ Status parse_plans_by_time(std::string_view budget, const EngineOptions& options
   if (policy->plans_by_time()) return {};
   return invalid_argument(fmt::format(
       "--token-budget {} does not go with --scheduler {}, which does not plan chunks behind all "
-      "decodes; use stall-free or vtc, or --token-budget auto",
+      "decodes; use stall-free, vtc or fair, or --token-budget auto",
       budget, options.scheduler));
 }
 

@@ -88,18 +88,6 @@ TEST(EngineArgumentsTest, RestoreIsAutomaticUnlessForced) {
               testing::HasSubstr("--restore must be layout or relocate, got 'fast'"));
 }
 
-TEST(EngineArgumentsTest, AnOptionThatIsNotBuiltIsRefusedByName) {
-  const auto refused = [](auto set, const char* name) {
-    EngineOptionTexts texts;
-    set(texts);
-    const auto options = parse_engine_options(texts);
-    ASSERT_FALSE(options) << name;
-    EXPECT_EQ(options.error().code, ErrorCode::kUnsupported) << name;
-    EXPECT_THAT(options.error().message, HasSubstr(name));
-  };
-  refused([](auto& t) { t.scheduler = "fair"; }, "--scheduler");
-}
-
 TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   const auto wrong = [](auto set, const char* name) {
     EngineOptionTexts texts;

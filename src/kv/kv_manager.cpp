@@ -104,24 +104,58 @@ std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_
   return blocks * options_.block_size;
 }
 
+KvManager::Admittance KvManager::admittance(std::span<const Hash128> hashes,
+                                            std::int32_t num_tokens, std::int32_t reserved) const {
+  CHECK(num_tokens > 0 && std::max(num_tokens, reserved) <= options_.max_model_len);
+  Admittance need;
+  need.cached = match(hashes, num_tokens - 1);
+  const std::int32_t hits = need.cached / options_.block_size;
+  need.missing = blocks_for(std::max(num_tokens, reserved)) - hits;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t first = first_visible_block(need.cached, window(g), options_.block_size);
+    need.promised += promise_for(g, hits - first, need.missing);
+    for (std::int32_t b = first; b < hits; ++b) {
+      need.revived += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
+    }
+  }
+  return need;
+}
+
+std::int64_t KvManager::blocks_to_admit(std::span<const Hash128> hashes, std::int32_t num_tokens,
+                                        std::int32_t reserved) const {
+  const Admittance need = admittance(hashes, num_tokens, reserved);
+  return need.promised + need.revived;
+}
+
+bool KvManager::promise(std::int32_t slot, std::int32_t tokens, Headroom headroom) {
+  const std::int32_t end = blocks_for(tokens);
+  const std::int32_t allocated = allocated_[index(slot)];
+  if (end <= std::max(allocated, target_[index(slot)])) return true;
+  const auto more = [&](std::int32_t g) {
+    const std::int32_t held = allocated - first_held_[group_index(slot, g)];
+    return std::max(0, promise_for(g, held, end - allocated) - promised_[group_index(slot, g)]);
+  };
+  std::int64_t needed = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) needed += more(g);
+  if (!may_take(needed, 0, headroom)) return false;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const std::int32_t added = more(g);
+    promised_[group_index(slot, g)] += added;
+    total_promised_ += added;
+  }
+  target_[index(slot)] = end;
+  return true;
+}
+
 std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const Hash128> hashes,
                                              std::int32_t num_tokens, Headroom headroom,
                                              BlockChanges& changes, std::int32_t reserved) {
   CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
-  CHECK(num_tokens > 0 && std::max(num_tokens, reserved) <= options_.max_model_len);
-  const std::int32_t cached = match(hashes, num_tokens - 1);
+  const Admittance need = admittance(hashes, num_tokens, reserved);
+  if (!may_take(need.promised + need.revived, need.revived, headroom)) return std::nullopt;
+  const std::int32_t cached = need.cached;
+  const std::int32_t missing = need.missing;
   const std::int32_t hits = cached / options_.block_size;
-  const std::int32_t missing = blocks_for(std::max(num_tokens, reserved)) - hits;
-  std::int64_t promised = 0;
-  std::int64_t revived = 0;
-  for (std::int32_t g = 0; g < num_groups_; ++g) {
-    const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
-    promised += promise_for(g, hits - first, missing);
-    for (std::int32_t b = first; b < hits; ++b) {
-      revived += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
-    }
-  }
-  if (!may_take(promised + revived, revived, headroom)) return std::nullopt;
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);

@@ -135,6 +135,15 @@ class KvManager {
                                     std::int32_t num_tokens, Headroom headroom,
                                     BlockChanges& changes, std::int32_t reserved = 0);
 
+  // The available blocks that admit() would take or promise with these arguments.
+  std::int64_t blocks_to_admit(std::span<const Hash128> hashes, std::int32_t num_tokens,
+                               std::int32_t reserved) const;
+
+  // Promises what the slot's first `tokens` tokens need beyond what it has, so that extend() up to
+  // there finds blocks; only the copy of a block shared after this call may lack one. Returns false
+  // without a change when memory is short.
+  bool promise(std::int32_t slot, std::int32_t tokens, Headroom headroom);
+
   // Whether `parent` still holds all of its first `tokens` tokens that position `tokens` can see.
   bool can_fork(std::int32_t parent, std::int32_t tokens) const;
   // Shares the blocks of the first `tokens` tokens of `parent` with the empty slot `child`, without
@@ -246,6 +255,15 @@ class KvManager {
   }
   std::int32_t window(std::int32_t group) const { return options_.group_windows[index(group)]; }
 
+  // The blocks of an admission: found ones, all others of a table, and what they take.
+  struct Admittance {
+    std::int32_t cached = 0;   // tokens
+    std::int32_t missing = 0;  // table entries
+    std::int64_t promised = 0;
+    std::int64_t revived = 0;  // free blocks with the wanted contents
+  };
+  Admittance admittance(std::span<const Hash128> hashes, std::int32_t num_tokens,
+                        std::int32_t reserved) const;
   std::int32_t promise_for(std::int32_t group, std::int32_t held, std::int32_t missing) const;
   bool may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom);
   bool extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,

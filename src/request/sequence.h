@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -29,6 +30,18 @@ enum class Paging : std::uint8_t {
   kLoading,    // waits for its loads
   kFollowing,  // waits for another sequence's loads, then looks again
   kDone,       // its loads have ended; what is missing is computed
+};
+
+// Turn: a sequence's share of contended memory under the `fair` policy (scheduler/policy_fair.h).
+struct Turn {
+  // Tokens of earlier turns, or the least that another sequence had when this one came.
+  std::int64_t served = 0;
+  // The turn lasts from position `begin` to `end`, a border of blocks. -1: it has none.
+  std::int32_t begin = -1;
+  std::int32_t end = 0;
+  // It was chosen, and its KV was back in memory; together they say what the return took.
+  std::optional<TimePoint> chosen = std::nullopt;
+  std::optional<TimePoint> back = std::nullopt;
 };
 
 struct Sequence {
@@ -52,6 +65,7 @@ struct Sequence {
   std::int32_t slot = -1;  // row of the executor's per-sequence state while running, else -1
   std::int32_t num_preemptions = 0;
   Paging paging = Paging::kNone;
+  Turn turn;
   bool cancel_requested = false;
   FinishReason cancel_reason = FinishReason::kCancelled;
 

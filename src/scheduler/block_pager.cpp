@@ -97,8 +97,9 @@ bool BlockPager::complete_save(const TransferResult& result) {
 
 bool BlockPager::take_loads_ended() { return std::exchange(loads_ended_, false); }
 
-void BlockPager::plan_saves(bool accepted, TransferId& next_id, BatchPlan& plan) {
-  if (!accepted || !loads_.empty()) return;
+void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, TransferId& next_id,
+                            BatchPlan& plan) {
+  if (!accepted || (!loads_.empty() && beside_loads == SavesBesideLoads::kNo)) return;
   const std::int32_t most = std::clamp(kv_.num_usable_blocks() / 16, 1, kMaxSaves);
   while (static_cast<std::int32_t>(saves_.size()) < most) {
     const std::optional<PagedBlock> block = kv_.begin_save();

@@ -11,7 +11,8 @@
 //
 // Saves: a block is saved as soon as its last holder has left, because its contents never change: a
 // later save would write the same bytes. At most kMaxSaves are under way, fewer in small memory,
-// and none is started while blocks are loaded.
+// and none is started while blocks are loaded. Only when sequences take turns
+// in contended memory, saves go beside loads and come first in a plan: they make the room.
 //
 // Owner: the scheduler's state. Threads: the engine's. Allocation: when loads start; without a tier
 // none.
@@ -37,6 +38,8 @@ struct PagingStats {
   std::int64_t hit_tokens = 0;  // that sequences found after their loads and not before
 };
 
+enum class SavesBesideLoads : std::uint8_t { kNo, kYes };
+
 class BlockPager {
  public:
   static constexpr std::int32_t kMaxSaves = 16;
@@ -60,8 +63,11 @@ class BlockPager {
   // Whether all loads of a sequence have ended since the last call: followers may look again.
   bool take_loads_ended();
 
-  // Starts saves. Called last in a plan, so that the plan's rows get their blocks first.
-  void plan_saves(bool accepted, TransferId& next_id, BatchPlan& plan);
+  // Starts saves. Called last in a plan, so that the plan's rows get their blocks first, unless
+  // those are promised.
+  void plan_saves(bool accepted, SavesBesideLoads beside_loads, TransferId& next_id,
+                  BatchPlan& plan);
+  std::int32_t num_saves() const { return static_cast<std::int32_t>(saves_.size()); }
 
   void check_integrity() const;
 

@@ -17,11 +17,13 @@ bool scores_prompt(const Sequence& sequence) {
 
 }  // namespace
 
-PlanPass::PlanPass(SchedulerState& state, TimePoint now, BatchPlan& plan)
+PlanPass::PlanPass(SchedulerState& state, TimePoint now, const ResourceView& resources,
+                   BatchPlan& plan)
     : state_(state),
       now_(now),
       plan_(plan),
       changes_(plan.block_changes()),
+      tier_accepts_saves_(resources.tier_accepts_saves),
       token_limit_(state.options.token_budget),
       time_(state.options.time_budget ? &*state.options.time_budget : nullptr),
       overlap_(state.options.micro_batches == 1),
@@ -272,9 +274,13 @@ std::int32_t PlanPass::tokens_missing(const Sequence& sequence) const {
   return num_tokens - state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1);
 }
 
-std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, Reservation reservation) const {
-  switch (reservation) {
+std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, const Admission& how) const {
+  switch (how.reservation) {
     case Reservation::kPrompt: break;
+    case Reservation::kTurn:
+      // The last token is never computed.
+      return std::max(sequence.length(),
+                      std::min(sequence.length() + how.growth, sequence.max_len - 1));
     case Reservation::kContext:
       if (!is_alone()) return state_.options.max_model_len;
       [[fallthrough]];
@@ -306,14 +312,17 @@ Headroom PlanPass::headroom(Reservation reservation) {
   if (reservation == Reservation::kPrompt && !is_alone()) {
     room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
   }
+  if (spares_unsaved_ && reservation == Reservation::kTurn) {
+    room.blocks = std::min(state_.kv.num_unsaved(), state_.kv.num_free_cached_blocks());
+  }
   return room;
 }
 
 std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Sequence& sequence,
-                                                  Reservation reservation) {
+                                                  const Admission& how) {
   ChoiceGroup* const group = state_.group_of(sequence);
-  const Headroom room = headroom(reservation);
-  const std::int32_t reserved = tokens_to_reserve(sequence, reservation);
+  const Headroom room = headroom(how.reservation);
+  const std::int32_t reserved = tokens_to_reserve(sequence, how);
   if (may_fork(sequence, group)) {
     const std::int32_t shared = sequence.prompt_len - 1;
     const bool forked = state_.kv.fork(group->leader_slot, slot, shared, reserved, room, changes_);
@@ -327,25 +336,25 @@ std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Seque
 
 // Whether the sequence does not fit even alone in the maximum of KV memory.
 bool PlanPass::never_fits(const Sequence& sequence, Reservation reservation) const {
-  const std::int32_t tokens =
-      reservation == Reservation::kPrompt ? sequence.length() : sequence.max_len - 1;
+  const bool known = reservation == Reservation::kPrompt || reservation == Reservation::kTurn;
+  const std::int32_t tokens = known ? sequence.length() : sequence.max_len - 1;
   return state_.kv.blocks_needed(tokens) > state_.kv_sizer.most_usable_blocks();
 }
 
-bool PlanPass::try_admit(std::size_t position, Reservation reservation) {
+bool PlanPass::try_admit(std::size_t position, const Admission& how) {
   const WaitingEntry entry = state_.waiting.at(position);
   Sequence& sequence = *entry.sequence;
   const std::int32_t slot = set().free_slots.back();
-  auto cached = take_blocks(slot, sequence, reservation);
-  if (!cached && state_.kv_sizer.stop_release()) cached = take_blocks(slot, sequence, reservation);
+  auto cached = take_blocks(slot, sequence, how);
+  if (!cached && state_.kv_sizer.stop_release()) cached = take_blocks(slot, sequence, how);
   const bool may_end_holds = is_alone() && !state_.kv_sizer.can_grow();
   if (!cached && may_end_holds && state_.kv.release_holds()) {
-    cached = take_blocks(slot, sequence, reservation);
+    cached = take_blocks(slot, sequence, how);
   }
   if (!cached) {
     if (state_.kv_sizer.can_grow()) state_.kv_sizer.want(state_.kv.last_shortage());
     lacks_memory_ = &sequence;
-    if (never_fits(sequence, reservation)) {
+    if (never_fits(sequence, how.reservation)) {
       state_.end_waiting(position, FinishReason::kNoMemory, plan_);
     }
     return false;
@@ -364,11 +373,11 @@ bool PlanPass::try_admit(std::size_t position, Reservation reservation) {
 }
 
 // Whether blocks of the sequence come from the tier below first. A sibling choice has them all.
-bool PlanPass::waits_for_blocks(Sequence& sequence, Reservation reservation) {
+bool PlanPass::waits_for_blocks(Sequence& sequence, const Admission& how) {
   if (!state_.pager.has_tier() || sequence.paging != Paging::kNone) return false;
   if (may_fork(sequence, state_.group_of(sequence))) return false;
   return state_.pager.load_for(sequence, SchedulerState::known_hashes(sequence),
-                               headroom(reservation), state_.next_transfer, plan_);
+                               headroom(how.reservation), state_.next_transfer, plan_);
 }
 
 bool PlanPass::admit_at(std::size_t position, const Admission& how) {
@@ -376,11 +385,11 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   const WaitingEntry& entry = state_.waiting.at(position);
   if (entry.order.ticket >= how.before_ticket) return false;
   Sequence& sequence = *entry.sequence;
-  if (waits_for_blocks(sequence, how.reservation)) return false;
+  if (waits_for_blocks(sequence, how)) return false;
   if (how.rows == PromptRows::kWhole && tokens_to_compute(sequence) > tokens_left()) return false;
   if (scores_prompt(sequence) && score_room() == 0) return false;
   if (time_ != nullptr && !time_for(entry)) return false;
-  if (!try_admit(position, how.reservation)) return false;
+  if (!try_admit(position, how)) return false;
   // Its blocks are promised, so the first chunk cannot fail.
   CHECK(prefill(sequence.slot, tokens_left()) == RowOutcome::kPlanned);
   return true;

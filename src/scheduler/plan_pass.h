@@ -28,12 +28,14 @@ enum class PromptRows : std::uint8_t {
 enum class Reservation : std::uint8_t {
   kPrompt,     // its known tokens; admission leaves headroom for decodes
   kMaxTokens,  // its prompt and max_tokens
+  kTurn,       // its known tokens and Admission::growth more; admission leaves no headroom
   kContext,    // max_model_len tokens
 };
 
 struct Admission {
   PromptRows rows = PromptRows::kChunks;
   Reservation reservation = Reservation::kPrompt;
+  std::int32_t growth = 0;  // with kTurn: tokens
   // Admits only sequences with a lower ticket.
   std::uint64_t before_ticket = std::numeric_limits<std::uint64_t>::max();
 };
@@ -45,7 +47,7 @@ enum class RowOutcome : std::uint8_t {
 
 class PlanPass {
  public:
-  PlanPass(SchedulerState& state, TimePoint now, BatchPlan& plan);
+  PlanPass(SchedulerState& state, TimePoint now, const ResourceView& resources, BatchPlan& plan);
 
   TimePoint now() const { return now_; }
 
@@ -160,6 +162,46 @@ class PlanPass {
   // Admits only choices whose leader is running and has computed their prompt.
   void admit_choices(const Admission& how);
 
+  // For a policy that hands out turns (policy_fair.h).
+  //
+  // Whether a sequence waits for blocks or for a slot, and memory cannot grow.
+  bool lacks_room() const;
+  // Whether the plan has room for one more row of a sequence that ran before it.
+  bool row_left() const { return plan_.rows.size() < max_running_rows_; }
+  std::int32_t turn_tokens() const { return state_.options.turn_tokens; }
+  std::int32_t block_size() const { return state_.kv.block_size(); }
+  std::int32_t available_blocks() const { return state_.kv.num_available_blocks(); }
+  std::int32_t free_slots() const { return static_cast<std::int32_t>(set().free_slots.size()); }
+  std::int32_t next(std::int32_t slot) const { return set().next[at(slot)]; }
+  std::int32_t prefill_end(std::int32_t slot) const { return set().prefill_end[at(slot)]; }
+  std::int32_t decode_end(std::int32_t slot) const { return set().decode_end[at(slot)]; }
+  Turn& turn(std::int32_t slot) { return set().sequence[at(slot)]->turn; }
+  // The length of a row with the whole prompt of a waiting sequence, at most. It reads the prefix
+  // cache only if the prompt is longer than tokens_left().
+  std::int32_t tokens_to_compute(const Sequence& sequence) const;
+  // Available blocks that the admission of a waiting sequence takes or promises, at most.
+  std::int64_t blocks_to_admit(const Sequence& sequence, const Admission& how) const;
+  // Available blocks that it will yet take when its loads have ended. REQUIRES: Paging::kLoading.
+  std::int64_t blocks_after_loads(const Sequence& sequence, const Admission& how) const;
+  // Promises blocks so that the slot's first `tokens` tokens never wait for one, and leaves `spare`
+  // blocks. False without a change when memory is short.
+  bool promise(std::int32_t slot, std::int32_t tokens, std::int32_t spare);
+  // The slot gets no row in this plan.
+  void hold(std::int32_t slot) { set().held[at(slot)] = 1; }
+  // Preempts a sequence, which waits then. REQUIRES: idle(slot), no row in this plan.
+  Sequence& displace(std::int32_t slot) {
+    Sequence& sequence = *set().sequence[at(slot)];
+    state_.preempt(slot, plan_);
+    return sequence;
+  }
+  // Starts saves of unused blocks before anything can take them. While saves are under way,
+  // admissions with kTurn take no block that the tier below has not.
+  void save_unused();
+  // The position of a waiting sequence, or waiting().size().
+  std::size_t find_waiting(const Sequence& sequence) const {
+    return state_.waiting.find(SchedulerState::place_of(sequence));
+  }
+
   // The service counters of clients, for policies that admit by them.
   ClientLedger& clients() { return state_.clients; }
   std::int64_t served(std::int32_t client) const { return state_.clients.served(client); }
@@ -200,17 +242,16 @@ class PlanPass {
   PlanRow& append_row(std::int32_t slot, std::int32_t count);
   RowOutcome make_room(std::int32_t slot, std::int32_t count);
   bool may_fork(const Sequence& sequence, const ChoiceGroup* group) const;
-  std::int32_t tokens_to_compute(const Sequence& sequence) const;
   std::int32_t tokens_missing(const Sequence& sequence) const;
-  bool waits_for_blocks(Sequence& sequence, Reservation reservation);
-  bool try_admit(std::size_t position, Reservation reservation);
+  bool waits_for_blocks(Sequence& sequence, const Admission& how);
+  bool try_admit(std::size_t position, const Admission& how);
   Headroom headroom(Reservation reservation);
   std::int32_t decode_room();
   std::int32_t room_of(std::int32_t slot) const;
   bool never_fits(const Sequence& sequence, Reservation reservation) const;
-  std::int32_t tokens_to_reserve(const Sequence& sequence, Reservation reservation) const;
+  std::int32_t tokens_to_reserve(const Sequence& sequence, const Admission& how) const;
   std::optional<std::int32_t> take_blocks(std::int32_t slot, const Sequence& sequence,
-                                          Reservation reservation);
+                                          const Admission& how);
   // Whether no other sequence runs or holds blocks.
   bool is_alone() const { return set().order.empty() && set().num_draining == 0; }
 
@@ -222,6 +263,8 @@ class PlanPass {
   bool short_of_memory_ = false;
   bool holds_victim_ = false;
   bool admits_ = true;
+  bool tier_accepts_saves_;
+  bool spares_unsaved_ = false;  // see save_unused()
   // The sequence that waits for blocks which neither growth nor preemption can supply in this plan;
   // null: there is none.
   const Sequence* lacks_memory_ = nullptr;

@@ -40,8 +40,7 @@ std::int32_t budget_beside_decodes(const SchedulerOptions& options);
 // The policies that `--scheduler` may name.
 std::vector<std::string_view> policy_names();
 
-// Makes a policy by name. Errors: kUnsupported for a policy that is planned but not built,
-// kInvalidArgument for any other name; both list the names that work.
+// Makes a policy by name. Errors: kInvalidArgument for another name, with the names that work.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "scheduler/policy.h"
+#include "scheduler/policy_fair.h"
 #include "scheduler/policy_vtc.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/simple_policies.h"
@@ -26,7 +27,7 @@ std::unique_ptr<Policy> make_hybrid() {
 
 struct NamedPolicy {
   std::string_view name;
-  MakePolicy make;  // null: planned, not built yet
+  MakePolicy make;
 };
 
 constexpr std::array kPolicies = {
@@ -39,7 +40,7 @@ constexpr std::array kPolicies = {
     NamedPolicy{"request-level", &make<RequestLevelPolicy>},
     NamedPolicy{"unified", &make<UnifiedPolicy>},
     NamedPolicy{"vtc", &make<VtcPolicy>},
-    NamedPolicy{"fair", nullptr},
+    NamedPolicy{"fair", &make<FairPolicy>},
 };
 
 }  // namespace
@@ -54,9 +55,7 @@ std::int32_t budget_beside_decodes(const SchedulerOptions& options) {
 
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;
-  for (const NamedPolicy& policy : kPolicies) {
-    if (policy.make != nullptr) names.push_back(policy.name);
-  }
+  for (const NamedPolicy& policy : kPolicies) names.push_back(policy.name);
   return names;
 }
 
@@ -66,9 +65,6 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   const std::string known = join(policy_names(), ", ");
   if (found == kPolicies.end()) {
     return invalid_argument(fmt::format("scheduler '{}' is unknown; use one of: {}", name, known));
-  }
-  if (found->make == nullptr) {
-    return unsupported(fmt::format("scheduler '{}' is not built yet; use one of: {}", name, known));
   }
   return found->make();
 }

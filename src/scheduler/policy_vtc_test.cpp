@@ -170,7 +170,7 @@ TEST(PolicyVtc, ThePreemptedDoNotPayTwice) {
   VtcPolicy policy;
   for (int round = 0; round < 2; ++round) {
     BatchPlan plan;
-    PlanPass pass(state, TimePoint{}, plan);
+    PlanPass pass(state, TimePoint{}, ResourceView{}, plan);
     policy.plan(pass);
     ASSERT_EQ(plan.rows.size(), 1U);
     EXPECT_EQ(state.clients.served(client), 5);

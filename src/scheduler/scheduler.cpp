@@ -127,12 +127,13 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   state_->kv_sizer.begin(now, resources);
   state_->take_completions(now, resources.completed, plan);
   state_->waiting.compact();
-  PlanPass pass(*state_, now, plan);
+  PlanPass pass(*state_, now, resources, plan);
   pass.keep_kv_limit();
   state_->plan_loads(now, plan);
   policy_->plan(pass);
   pass.finish();
-  state_->pager.plan_saves(resources.tier_accepts_saves, state_->next_transfer, plan);
+  state_->pager.plan_saves(resources.tier_accepts_saves, SavesBesideLoads::kNo,
+                           state_->next_transfer, plan);
   if (!plan.has_rows()) return;
   ++state_->next_step;
 }

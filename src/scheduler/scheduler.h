@@ -52,6 +52,8 @@ struct SchedulerOptions {
   // KvOptions::watermark. Without this headroom, a preempted sequence returns as soon as another
   // one ends and is preempted again.
   std::int32_t decode_headroom = 32;
+  // Tokens of a turn under the policy `fair`, at least; a turn ends at a border of blocks.
+  std::int32_t turn_tokens = 32;
   // Adapters that requests may name, and the slots that they are loaded into.
   AdapterOptions adapters = {};
   // KV memory is returned when no request has arrived and no sequence has ended for this long

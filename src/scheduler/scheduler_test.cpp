@@ -344,11 +344,6 @@ TEST(Policies, AreMadeByName) {
     EXPECT_EQ(make_policy(name).value()->name(), name);
   }
   EXPECT_EQ(policy_names().front(), "stall-free");
-  const auto later = make_policy("fair");
-  ASSERT_FALSE(later);
-  EXPECT_EQ(later.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(later.error().message, HasSubstr("not built yet"));
-  EXPECT_THAT(later.error().message, HasSubstr("stall-free"));
   const auto unknown = make_policy("stallfree");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);

@@ -49,6 +49,7 @@ std::string_view HybridPolicy::name() const {
     case Reservation::kPrompt: return "hybrid-only";
     case Reservation::kContext: return "hybrid";
     case Reservation::kMaxTokens: return "hybrid:max-tokens";
+    case Reservation::kTurn: break;  // of `fair`
   }
   return "";
 }

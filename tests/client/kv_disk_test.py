@@ -1,6 +1,8 @@
 """Chats that go on after the server was killed: their KV is read from --kv-disk, not computed."""
 
+import concurrent.futures
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -50,6 +52,33 @@ def await_saved(folder):
         before = now
         time.sleep(0.3)
     raise AssertionError(now)
+
+
+def burst(server, count=24):
+    """The texts of calls that begin together."""
+    client = openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa")
+
+    def one(i):
+        answer = client.completions.create(
+            model=NAME, prompt=f"Story number {i}: there was a fox, and it", temperature=0,
+            max_tokens=160, extra_body={"ignore_eos": True})
+        return answer.choices[0].text
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def test_turns_in_a_burst_beyond_memory_change_no_text(folder):
+    """That every prompt starts to answer early is tested in policy_fair_test."""
+    small = ["--kv-cache-memory", "1MiB", "--max-model-len", "512"]
+    with Server() as plain:
+        wanted = burst(plain)
+    with start(folder, "--scheduler", "fair", *small) as server:
+        assert burst(server) == wanted
+        metrics = server.get("/metrics").text
+    for name in ["kv_tier_blocks_loaded_total", "num_preemptions_total"]:
+        value = re.search(rf"^\S*:{name}\S* (\d+)", metrics, re.MULTILINE)
+        assert int(value[1]) > 0, name
 
 
 def test_a_chat_goes_on_after_kill_9(folder):

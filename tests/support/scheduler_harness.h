@@ -36,6 +36,7 @@ struct HarnessOptions {
   AdapterOptions adapters = {};
   Duration kv_idle_release{0};
   std::int32_t tier_pages = 0;  // as in KvOptions
+  std::int32_t turn_tokens = 32;
 };
 
 class SchedulerHarness {
@@ -52,6 +53,7 @@ class SchedulerHarness {
                           .micro_batches = options.micro_batches,
                           .time_budget = options.time_budget,
                           .decode_headroom = options.decode_headroom,
+                          .turn_tokens = options.turn_tokens,
                           .adapters = options.adapters,
                           .kv_idle_release = options.kv_idle_release},
         kv_options{.block_size = options.block_size,

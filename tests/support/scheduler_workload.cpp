@@ -54,6 +54,7 @@ struct Promises {
   bool limits_decodes = false;     // by the token budget, as well
   bool never_preempts = false;     // except for shared blocks that leave a window
   bool first_come = true;          // else only within a client
+  bool hands_out_turns = false;    // instead of serving in any of these orders
   bool closed_batches = false;     // only choices of its own requests join a decoding batch
   bool admits_before_all = false;  // while it admits, others may wait
 };
@@ -65,7 +66,8 @@ Promises promises_of(std::string_view policy) {
   p.never_preempts =
       policy == "hybrid" || policy == "hybrid:max-tokens" || policy == "request-level";
   p.whole_prompts = p.never_preempts || policy == "hybrid-only" || policy == "prefill-first";
-  p.first_come = policy != "vtc";
+  p.hands_out_turns = policy == "fair";
+  p.first_come = policy != "vtc" && !p.hands_out_turns;
   p.closed_batches = policy == "request-level";
   p.admits_before_all = policy == "request-level" || policy == "prefill-first";
   return p;
@@ -161,6 +163,7 @@ Setup make_setup(SplitMix64& rng, std::string_view policy, std::uint64_t seed) {
   scheduler.token_budget = chance(rng, 0.2) ? pick(rng, 1, 4) : pick(rng, 4, 64);
   scheduler.max_num_seqs = pick(rng, 1, 12);
   scheduler.max_model_len = context;
+  scheduler.turn_tokens = 1 + static_cast<std::int32_t>(seed % 13);
   scheduler.eos_ids = setup.model.eos_ids;
   KvOptions& kv = setup.kv;
   kv.block_size = std::int32_t{1} << rng.below(5);
@@ -597,7 +600,7 @@ void Workload::check_plan(const BatchPlan& plan) {
   const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
   CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding || kv_limit_ > 0);
   // Otherwise the victim would come back at once, or another sequence would take its blocks.
-  CHECK(plan.preempted.empty() || plan.assignments.empty());
+  CHECK(plan.preempted.empty() || plan.assignments.empty() || promises_.hands_out_turns);
   check_admissions(plan);
   check_closed_batch(plan);
   check_progress(plan);
@@ -693,6 +696,7 @@ void Workload::check_micro_batch(const BatchPlan& plan) const {
 bool Workload::should_come_first(const LiveSequence& live, const LiveSequence& other) const {
   const Request& a = live.owner->request;
   const Request& b = other.owner->request;
+  if (promises_.hands_out_turns) return false;
   if (a.priority != b.priority) return a.priority < b.priority;
   return live.arrival < other.arrival && (promises_.first_come || a.client_key == b.client_key);
 }
@@ -741,6 +745,7 @@ void Workload::check_progress(const BatchPlan& plan) {
     }
   }
   if (front == nullptr || !plan.has_rows()) return;  // it waits for a commit
+  if (promises_.hands_out_turns) return;
   if (promises_.admits_before_all && !plan.assignments.empty()) return;
   const bool has_row = std::any_of(plan.rows.begin(), plan.rows.end(), [&](const PlanRow& row) {
     return row.sequence == front->sequence.id;

@@ -1,0 +1,267 @@
+#include "scheduler/policy_fair.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "tests/support/scheduler_harness.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+
+std::vector<std::string> fair_steps(SchedulerHarness& h, int count) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < count; ++i) lines.push_back(h.step());
+  return lines;
+}
+
+// Figure 6 of the Aqua paper: memory for three; A (1) and B (2) decode, C (3) and D (4) arrive
+// together. D starts in the slice after C's first, not after A's end. Here the three places are
+// slots, and turns of 4 tokens end at borders of 4 tokens.
+TEST(FairPolicy, Figure6OfAqua) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 3, .turn_tokens = 4});
+  h.add(8, 12);
+  h.add(8, 12);
+  EXPECT_THAT(fair_steps(h, 3), ElementsAre("1:8@0 2:8@0", "1:1@8 2:1@8", "1:1@9 2:1@9"));
+  h.add(8, 12);
+  h.add(8, 12);
+  // Service counts from the moment that D waits: then A, B and C have had none.
+  EXPECT_THAT(fair_steps(h, 15), ElementsAre("1:1@10 2:1@10 3:8@0",   //
+                                             "1:1@11 2:1@11 3:1@8",   //
+                                             "1:1@12 3:1@9 4:8@0",    // at its border B yields to D
+                                             "1:1@13 3:1@10 4:1@8",   //
+                                             "1:1@14 3:1@11 4:1@9",   //
+                                             "1:1@15 4:1@10 2:1@12",  // C, served 4, to B, served 1
+                                             "2:1@13 4:1@11 3:1@12",  // A, served 5, to C
+                                             "2:1@14 3:1@13 4:1@12",  // D, served 5, goes on
+                                             "2:1@15 3:1@14 4:1@13",  //
+                                             "2:1@16 3:1@15 4:1@14",  // B, served 5, too
+                                             "2:1@17 4:1@15 1:1@16",  // C, served 8, yields to A
+                                             "1:1@17 2:1@18 3:1@16",  // D, served 9, to C
+                                             "1:1@18 3:1@17 4:1@16",  // B has ended
+                                             "3:1@18 4:1@17",         //
+                                             "4:1@18"));
+  EXPECT_FALSE(h.scheduler.has_work());
+}
+
+TEST(FairPolicy, ANewcomerIsLiftedToTheLeastServed) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 1, .max_model_len = 256, .turn_tokens = 4});
+  Sequence& a = h.add(4, 200);
+  Sequence& b = h.add(4, 200);
+  for (int i = 0; i < 100; ++i) h.step();
+  EXPECT_NEAR(a.output_len(), b.output_len(), 8);
+  // It begins at the next border. From then on all three have the same: C does not catch up.
+  Sequence& c = h.add(4, 200);
+  const std::int32_t before[] = {a.output_len(), b.output_len()};
+  for (int i = 0; i < 6; ++i) h.step();
+  EXPECT_GT(c.output_len(), 0);
+  for (int i = 0; i < 114; ++i) h.step();
+  EXPECT_NEAR(a.output_len() - before[0], 40, 8);
+  EXPECT_NEAR(b.output_len() - before[1], 40, 8);
+  EXPECT_NEAR(c.output_len(), 40, 8);
+  h.run_to_end();
+}
+
+// Two streams of 40 tokens on one slot. A step takes 3 ms, a load 9 ms: a turn of 4 tokens does not
+// pay for it, so each stream has its turn to the end, and then the other.
+TEST(FairPolicy, ATurnStretchesUntilItsReturnTookATenthOfIt) {
+  for (const bool slow : {false, true}) {
+    SchedulerHarness h({.policy = "fair",
+                        .max_num_seqs = 1,
+                        .max_model_len = 256,
+                        .num_blocks = 32,
+                        .tier_pages = 64,
+                        .turn_tokens = 4});
+    h.executor.hold_transfers();
+    h.add(20, 80);
+    h.add(20, 80);
+    std::string turns;
+    std::vector<int> steps;  // of each turn
+    int waited = 0;
+    while (h.scheduler.has_work()) {
+      const std::string step = h.step();
+      h.now = h.now + milliseconds(3);
+      waited = step.empty() ? waited + 1 : 0;
+      while ((!slow || waited >= 3) && !h.executor.transfers().empty()) {
+        h.executor.end_transfer(0, false);
+      }
+      if (step.empty()) continue;
+      const char letter = step[0] == '1' ? 'A' : 'B';
+      if (turns.empty() || turns.back() != letter) {
+        turns += letter;
+        steps.push_back(0);
+      }
+      ++steps.back();
+    }
+    // The first turns find their blocks in memory, the last ones end with their sequences.
+    ASSERT_GT(steps.size(), 6U);
+    const int longest = *std::max_element(steps.begin() + 2, steps.end() - 2);
+    if (slow) {
+      EXPECT_EQ(turns, "ABABABAB");
+      EXPECT_GE(steps[6], 81 / 3);
+    } else {
+      EXPECT_LE(longest, 20);
+    }
+  }
+}
+
+// Runs both policies on the same requests. Memory suffices for all of them.
+TEST(FairPolicy, EqualsStallFreeWhileNoSequenceWaitsForRoom) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::vector<std::string> schedules[2];
+    for (const bool fair : {false, true}) {
+      SplitMix64 rng(seed);
+      SchedulerHarness h({.policy = fair ? "fair" : "stall-free", .token_budget = 16});
+      for (int i = 0; i < 100 || h.scheduler.has_work(); ++i) {
+        const bool arrives = i < 100 && rng.below(8) == 0;
+        const auto length = static_cast<std::int32_t>(1 + rng.below(40));
+        const auto output = static_cast<std::int32_t>(1 + rng.below(20));
+        if (arrives && h.scheduler.num_running() + h.scheduler.num_waiting() < 8) {
+          h.add(length, output);
+        }
+        schedules[fair ? 1 : 0].push_back(h.step());
+      }
+    }
+    EXPECT_EQ(schedules[0], schedules[1]) << seed;
+  }
+}
+
+struct BurstReport {
+  std::int32_t worst_first_token = 0;  // in steps
+  std::int32_t makespan = 0;
+  std::int64_t computed = 0;  // tokens
+  std::int64_t needed = 0;
+  std::int64_t saved = 0;  // blocks
+  std::int64_t full = 0;   // blocks of all sequences at their ends
+};
+
+// 32 requests at once, with prompts of 64 and answers of 256, in memory for three.
+BurstReport run_burst(const char* policy, std::int32_t tier_pages) {
+  SchedulerHarness h({.policy = policy,
+                      .token_budget = 256,
+                      .max_num_seqs = 64,
+                      .max_model_len = 512,
+                      .block_size = 16,
+                      .num_blocks = 61,
+                      .decode_headroom = 32,
+                      .tier_pages = tier_pages});
+  for (int i = 0; i < 32; ++i) h.add(64, 256, 30 * i);
+  BurstReport report;
+  while (h.scheduler.has_work()) {
+    const BatchPlan& plan = h.plan();
+    report.makespan += 1;
+    for (const PlanRow& row : plan.rows) report.computed += row.query_len;
+    if (h.committed < h.planned) h.commit();
+    for (const auto& s : h.sequences) {
+      if (s->output_len() == 0) report.worst_first_token = report.makespan + 1;
+    }
+    h.now = h.now + milliseconds(1);
+  }
+  for (const auto& s : h.sequences) {
+    EXPECT_EQ(s->tokens, h.expected(*s).tokens);
+    report.needed += s->length() - 1;
+    report.full += (s->length() - 1) / 16;
+  }
+  report.saved = h.scheduler.paging_stats().saved_blocks;
+  return report;
+}
+
+TEST(FairPolicy, InABurstBeyondMemoryEveryPromptStartsToAnswer) {
+  const BurstReport first_come = run_burst("stall-free", 4096);
+  const BurstReport fair = run_burst("fair", 4096);
+  EXPECT_LT(fair.worst_first_token, first_come.worst_first_token / 6);
+  EXPECT_LT(fair.makespan, first_come.makespan * 1.05);
+  // Nothing is computed twice and no block is saved twice.
+  EXPECT_EQ(fair.computed, fair.needed);
+  EXPECT_LE(fair.saved, fair.full);
+  EXPECT_GT(first_come.computed, first_come.needed);
+}
+
+TEST(FairPolicy, WithoutATierTheSameBurstIsComputedAgain) {
+  const BurstReport first_come = run_burst("stall-free", 0);
+  const BurstReport fair = run_burst("fair", 0);
+  EXPECT_LT(fair.worst_first_token, first_come.worst_first_token / 6);
+  EXPECT_GT(fair.computed, fair.needed);
+}
+
+// Random arrivals at a full server: counts the turns that others begin while a sequence waits.
+TEST(FairPolicy, WaitsAreBounded) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SplitMix64 rng(seed);
+    SchedulerHarness h({.policy = "fair",
+                        .token_budget = 32,
+                        .max_num_seqs = static_cast<std::int32_t>(2 + rng.below(4)),
+                        .max_model_len = 256,
+                        .num_blocks = static_cast<std::int32_t>(66 + rng.below(60)),
+                        .tier_pages = rng.below(2) == 0 ? 4096 : 0,
+                        .turn_tokens = static_cast<std::int32_t>(1 + rng.below(12))});
+    std::map<SequenceId, int> begun;  // turns of others since it waits
+    int most_alive = 0;
+    int most_begun = 0;
+    for (int i = 0; i < 600 || h.scheduler.has_work(); ++i) {
+      ASSERT_LT(i, 20'000) << seed;
+      const int alive = h.scheduler.num_running() + h.scheduler.num_waiting();
+      if (i < 600 && alive < 20 && rng.below(4) == 0) {
+        const auto length = static_cast<std::int32_t>(1 + rng.below(60));
+        h.add(length, static_cast<std::int32_t>(1 + rng.below(120)),
+              static_cast<TokenId>(rng.below(900)));
+      }
+      most_alive = std::max(most_alive, alive + 1);
+      const BatchPlan& plan = h.plan();
+      for (const auto& s : h.sequences) {
+        if (s->state != SequenceState::kWaiting) begun.erase(s->id);
+        if (s->state == SequenceState::kWaiting) {
+          int& turns = begun[s->id];
+          turns += static_cast<int>(plan.assignments.size());
+          most_begun = std::max(most_begun, turns);
+        }
+      }
+      if (h.committed < h.planned) h.commit();
+    }
+    // Twice each other one, and once more for those that had a turn less.
+    EXPECT_LE(most_begun, 3 * most_alive) << seed;
+    for (const auto& s : h.sequences) EXPECT_EQ(s->tokens, h.expected(*s).tokens);
+  }
+}
+
+// Two clients, one with ten times the requests: the tokens of each while both wait.
+TEST(FairPolicy, ClientsShareBeforeSequencesDo) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 4, .max_model_len = 256, .turn_tokens = 4});
+  const auto add = [&](const char* client) {
+    Request& request = h.request(8, 200);
+    request.client_key = client;
+    CHECK(h.scheduler.add(h.sequence(request)).has_value());
+  };
+  for (int i = 0; i < 20; ++i) add("many");
+  for (int i = 0; i < 2; ++i) add("few");
+  for (int i = 0; i < 150; ++i) h.step();
+  std::map<std::string, int> tokens;
+  for (const auto& s : h.sequences) tokens[s->request->client_key] += s->output_len();
+  EXPECT_GE(tokens["few"], 0.85 * tokens["many"]);
+  for (const auto& s : h.sequences) h.scheduler.cancel(*s);
+}
+
+TEST(FairPolicy, AMoreUrgentNewcomerMakesItsRoomAtTheNextBorder) {
+  SchedulerHarness h({.policy = "fair", .max_num_seqs = 2, .max_model_len = 256, .turn_tokens = 8});
+  for (int i = 0; i < 6; ++i) h.add(8, 100);
+  for (int i = 0; i < 40; ++i) h.step();
+  Request& urgent = h.request(8, 40);
+  urgent.priority = -1;
+  Sequence& sequence = h.sequence(urgent);
+  ASSERT_TRUE(h.scheduler.add(sequence));
+  for (int i = 0; i < 12; ++i) h.step();
+  EXPECT_GT(sequence.output_len(), 0);
+  for (int i = 0; i < 40; ++i) h.step();
+  EXPECT_EQ(sequence.num_preemptions, 0);
+  EXPECT_EQ(sequence.state, SequenceState::kFinished);
+  h.run_to_end();
+}
+
+}  // namespace
+}  // namespace sluice
