@@ -45,6 +45,7 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   loop.start.kv_bytes = kv_bytes;
   loop.start.max_num_seqs = options.max_num_seqs;
   loop.start.token_budget = options.token_budget;
+  loop.start.follow = options.budget_mode == BudgetMode::kFollow;
   loop.start.block_size = options.block_size;
   loop.start.threads = threads_of(options);
   loop.start.scheduler = options.scheduler;
@@ -102,8 +103,8 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   log_info(fmt::format(
       "isolation: up to {} function processes with {} MiB of KV memory each; the backbone of {} "
       "MiB "
-      "is shared; no snapshot, and a token budget of {} that does not follow streams",
-      functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20, options.token_budget));
+      "is shared; no snapshot",
+      functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20));
   return TenantLoops::MakeLoop([this, loop, adapters = alone.adapters, &turns, &clock](
                                    std::int32_t adapter, std::function<void()> wake) {
     ProcessEngineLoop::Options one = loop;

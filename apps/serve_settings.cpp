@@ -115,7 +115,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
       {"--enforce-eager", texts.enforce_eager},
       {"--no-enable-prefix-caching", !texts.prefix_caching},
       {"--tbt-slo-ms", !texts.tbt_slo_ms.empty()},
-      {"--token-budget follow, auto or time", engine.budget_mode != BudgetMode::kTokens},
+      {"--token-budget auto or time", needs_profile(engine.budget_mode)},
   };
   for (const GivenOption& option : refused) {
     if (!option.given) continue;
@@ -195,8 +195,7 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
   ASSIGN_OR_RETURN(const auto policy, make_policy(s.engine.scheduler));
   const bool budget_given = !a.engine.token_budget.empty() || s.engine.tbt_slo;
-  if (!budget_given && !s.functions && policy->plans_by_time())
-    s.engine.budget_mode = BudgetMode::kFollow;
+  if (!budget_given && policy->plans_by_time()) s.engine.budget_mode = BudgetMode::kFollow;
   s.engine.adapters.at_run_time = !a.adapter_dir.empty();
   for (const AdapterSettings::Source& source : s.engine.adapters.sources) {
     if (source.name != s.model_name) continue;

@@ -26,6 +26,19 @@ TEST(UrgentWork, IsPendingWhileAnyMarkLives) {
   EXPECT_FALSE(work.pending());
 }
 
+TEST(UrgentWork, CountsWhereOthersReadAndReadsTheirCount) {
+  UrgentWork::Count servers = 0;
+  UrgentWork server(&servers);
+  const UrgentWork function(nullptr, &servers);
+  EXPECT_FALSE(function.pending());
+  {
+    const UrgentWork::Mark mark(&server);
+    EXPECT_EQ(servers, 1);
+    EXPECT_TRUE(server.pending() && function.pending());
+  }
+  EXPECT_FALSE(server.pending() || function.pending());
+}
+
 TEST(YieldLimiter, IsDueAtMostOncePerInterval) {
   UrgentWork work;
   YieldLimiter yields(&work);

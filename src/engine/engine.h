@@ -112,6 +112,9 @@ class Engine {
   // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory.
   void set_kv_limit(std::int32_t blocks) { kv_limit_ = blocks; }
 
+  // See Scheduler::limit_step().
+  void limit_step(Duration longest) { scheduler_->limit_step(longest); }
+
   // Blocks of warm prompts, by their names (KvManager::hold). restore_blocks() fills the needed
   // blocks that are not in memory with what `stored` gives; empty: it has none. KV memory grows for
   // them; blocks that find none are left out. Errors are the device's.

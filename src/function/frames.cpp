@@ -51,8 +51,8 @@ void list(Archive& a, Like<Request> auto& x) {
 }
 template <class Archive>
 void list(Archive& a, Like<StartFrame> auto& x) {
-  a(x.version, x.kv_bytes, x.max_num_seqs, x.token_budget, x.block_size, x.threads);
-  a(x.max_requests, x.scheduler, x.has_adapter);
+  a(x.version, x.kv_bytes, x.max_num_seqs, x.token_budget, x.follow, x.block_size);
+  a(x.threads, x.max_requests, x.scheduler, x.has_adapter);
 }
 template <class Archive>
 void list(Archive& a, Like<CancelFrame> auto& x) {

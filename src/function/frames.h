@@ -25,7 +25,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 2;
+inline constexpr std::uint32_t kFrameVersion = 3;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 
@@ -35,6 +35,7 @@ struct StartFrame {
   std::int64_t kv_bytes = 0;  // the most KV memory
   std::int32_t max_num_seqs = 0;
   std::int32_t token_budget = 0;
+  bool follow = false;  // BudgetMode::kFollow; false: kTokens
   std::int32_t block_size = 0;
   std::int32_t threads = 0;
   std::int32_t max_requests = 0;

@@ -84,6 +84,7 @@ TEST(FunctionFrames, RequestsCrossWithoutTheTextOfClients) {
 TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
   StartFrame start;
   start.kv_bytes = 1 << 20;
+  start.follow = true;
   start.scheduler = "stall-free";
   for (const ToFunction& message :
        {ToFunction(start), ToFunction(CancelFrame{3}), ToFunction(AskProgressFrame{}),

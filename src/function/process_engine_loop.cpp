@@ -64,7 +64,7 @@ struct ProcessEngineLoop::Impl {
 
   // The thread.
   void run();
-  Error run_process();
+  bool run_process();
   Error serve(Running& running);
   Result<Running> start_process();
   Result<std::unique_ptr<TurnService::Seat>> take_seat();
@@ -129,17 +129,7 @@ void ProcessEngineLoop::Impl::run() {
   Duration length = options.first_pause;
   for (;;) {
     const TimePoint started = clock.now();
-    const Error reason = run_process();
-    {
-      const std::lock_guard lock(mutex);
-      if (stopping) return;
-      if (state == EngineState::kLoading) {
-        state = EngineState::kFailed;
-        failure = reason;
-      }
-    }
-    report_death(reason);
-    if (failure) return;
+    if (!run_process()) return;
     // A process that ran for a while starts a new series of pauses.
     if (clock.now() - started > options.longest_pause) length = options.first_pause;
     if (!pause(length)) return;
@@ -169,18 +159,25 @@ void ProcessEngineLoop::Impl::report_death(const Error& reason) {
   publish();
 }
 
-// Returns the reason why it ended.
-Error ProcessEngineLoop::Impl::run_process() {
-  auto started = start_process();
-  if (!started) return std::move(started).error();
-  Running running = *std::move(started);
-  const Error reason = serve(running);
+// Runs a process to its end. False: no other one follows.
+bool ProcessEngineLoop::Impl::run_process() {
+  auto running = start_process();
+  Error reason = running ? serve(*running) : running.error();
+  if (running) {
+    if (auto killed = running->seat->failure()) reason = *std::move(killed);
+  }
   {
     const std::lock_guard lock(mutex);
     seat = nullptr;
+    if (stopping) return false;
+    if (state == EngineState::kLoading) {
+      state = EngineState::kFailed;
+      failure = reason;
+    }
   }
-  const auto killed = running.seat->failure();
-  return killed ? *killed : reason;
+  // While the process still exists, which takes time to end: later requests wait for the next one.
+  report_death(reason);
+  return !failure;
 }
 
 // Returns the reason why the process should end or has ended.

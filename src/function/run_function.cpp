@@ -117,6 +117,7 @@ class Function {
       options.kv_backing = KvBacking::kAtStart;
       options.max_num_seqs = frame.max_num_seqs;
       options.token_budget = frame.token_budget;
+      options.budget_mode = frame.follow ? BudgetMode::kFollow : BudgetMode::kTokens;
       options.block_size = frame.block_size;
       options.scheduler = frame.scheduler;
       pool_ = std::make_unique<ThreadPool>(frame.threads, &*urgent_);

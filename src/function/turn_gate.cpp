@@ -42,6 +42,12 @@ void TurnGate::enter() {
   }
 }
 
+// A step that begins before the turn's end may go on after it.
+Duration TurnGate::longest_step() const {
+  const std::int64_t until = grant_->return_after.load(std::memory_order_relaxed);
+  return until == TurnGrant::kNever ? Duration::max() : kSharedStep;
+}
+
 void TurnGate::leave(bool more) {
   if (!holds_) return;
   const std::int64_t until = grant_->return_after.load(std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -24,7 +25,11 @@ class TurnGate final : public StepGate {
   static Result<std::unique_ptr<TurnGate>> open(int grant, int request, int bell,
                                                 const Clock& clock);
 
+  // While another function waits, a step should take no longer than this.
+  static constexpr Duration kSharedStep = std::chrono::milliseconds(50);
+
   void enter() override;
+  Duration longest_step() const override;
   void leave(bool more) override;
   // From now on, enter() returns without a turn: the engine ends. A thread that waits returns too.
   void stop();

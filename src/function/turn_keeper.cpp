@@ -97,6 +97,8 @@ void TurnKeeper::read_request(Seat& seat) {
   const bool returned = (word & ~1U) == turn_word(seat.turn, false);
   if (returned && (seat.state == State::kComputing || seat.state == State::kSuspended)) {
     end_turn(seat);
+    // It returned its turn just before it was stopped.
+    if (!seat.weak_until && std::exchange(seat.stopped, false)) seat.process->resume();
   }
   if (seat.state == State::kIdle && returned && wants) {
     seat.state = State::kWaiting;

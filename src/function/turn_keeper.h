@@ -51,7 +51,8 @@ class TurnKeeper {
   struct Options {
     std::int32_t places = 1;   // functions that compute at a time
     std::int32_t threads = 1;  // of each function
-    Duration quantum = std::chrono::milliseconds(2);
+    // A hand-over takes some 0.3 ms, so this bounds its share of the time of small models.
+    Duration quantum = std::chrono::milliseconds(5);
     Duration suspend_after = std::chrono::milliseconds(500);
     Duration weak_for = std::chrono::seconds(5);
     Duration kill_after = std::chrono::seconds(5);

@@ -124,7 +124,7 @@ TEST_F(TurnKeeperTest, OthersGetTheirTurnAfterAQuantumAtAStepsBorder) {
   b.ask();
   pass(1ms);
   EXPECT_FALSE(a.wanted_back(clock_.now()));
-  EXPECT_TRUE(a.wanted_back(clock_.now() + 1ms));
+  EXPECT_TRUE(a.wanted_back(clock_.now() + (kOptions.quantum - 1ms)));
   EXPECT_FALSE(b.computes());
   a.give_back(true);
   pass(30ms);  // the step was longer than the quantum
@@ -167,7 +167,7 @@ TEST_F(TurnKeeperTest, AsManyComputeAtATimeAsThereArePlaces) {
   for (Hand* hand : {&a, &b, &c}) hand->ask();
   keeper.attend();
   EXPECT_TRUE(a.computes() && b.computes() && !c.computes());
-  clock_.advance(3ms);
+  clock_.advance(kOptions.quantum);
   keeper.attend();
   // One waits, so one turn is wanted back.
   EXPECT_NE(a.wanted_back(clock_.now()), b.wanted_back(clock_.now()));
@@ -207,6 +207,32 @@ TEST_F(TurnKeeperTest, ATurnThatIsNotReturnedIsTakenAndGoesOnLater) {
   pass(1ms);
   EXPECT_TRUE(b.computes() && !a.computes());
   EXPECT_FALSE(a.process.killed);
+}
+
+TEST_F(TurnKeeperTest, AProcessThatIsStoppedRightAfterItsReturnGoesOn) {
+  Hand a(keeper_, "a");
+  Hand b(keeper_, "b");
+  a.ask();
+  pass();
+  b.ask();
+  pass();
+  pass(kOptions.quantum + kOptions.suspend_after);
+  ASSERT_TRUE(a.process.stopped);
+  pass(kOptions.weak_for);  // it is no longer weakened, and next
+  b.give_back(true);
+  pass(1s);
+  ASSERT_TRUE(a.computes());
+  pass(1s);  // it has had its share, and is stopped again without being weakened
+  pass(10ms);
+  ASSERT_TRUE(a.process.stopped && !a.failure());
+  a.give_back(false);
+  pass(1ms);
+  EXPECT_FALSE(a.process.stopped);
+  a.ask();
+  b.give_back(false);
+  pass(1ms);
+  EXPECT_TRUE(a.computes());
+  EXPECT_EQ(keeper_.totals().suspensions, 1);
 }
 
 TEST_F(TurnKeeperTest, ATurnWithoutEndIsEndedWithItsProcess) {
@@ -359,18 +385,24 @@ TEST(TurnGateTest, WaitsForItsTurnAndReturnsItWhenOthersWait) {
 
   // Another one waits, so each step has a turn of its own, and the stop ends the wait.
   Hand other(keeper, "b");
+  std::atomic<bool> wanted = false;
   std::thread waiting([&] {
     gate->enter();
     ++steps;
-    std::this_thread::sleep_for(3ms);  // longer than the quantum
+    wanted.wait(false);
+    std::this_thread::sleep_for(10ms);  // longer than the quantum
     gate->leave(true);
     gate->enter();
     ++steps;
   });
   while (pages.request().word.load() != turn_word(1, true)) std::this_thread::yield();
   keeper.attend();
+  EXPECT_EQ(gate->longest_step(), Duration::max());
   other.ask();
   keeper.attend();
+  EXPECT_EQ(gate->longest_step(), TurnGate::kSharedStep);
+  wanted = true;
+  wanted.notify_all();
   while (pages.request().word.load() != turn_word(2, true)) std::this_thread::yield();
   keeper.attend();
   EXPECT_TRUE(other.computes());

@@ -237,6 +237,7 @@ class PlanPass {
   void sum_up_decodes();
   void begin_chunks();
   void limit_by_decodes();
+  void limit_by_slack();
   std::int32_t chunk_within_time(std::int32_t context, std::int32_t wanted, bool ends_prompt);
   bool time_for(const WaitingEntry& entry);
   PlanRow& append_row(std::int32_t slot, std::int32_t count);

@@ -14,16 +14,24 @@ TimePoint PlanPass::step_start() const {
 // Rows planned before the first chunk: decodes, and those with guesses.
 void PlanPass::sum_up_decodes() { planned_ = step_features(plan_, time_->window()); }
 
-// Sums up the time of the decodes and the slack of the stream that is due first. A stream whose
-// first token is not known yet (its step is in flight) is due one TBT from now.
+// Sums up the time of the decodes, and sets the limit of the step.
 void PlanPass::begin_chunks() {
   chunks_begun_ = true;
-  const TimePoint start = step_start();
   limit_ns_ = std::numeric_limits<double>::infinity();
   if (time_->decode_steps > 0) {
     limit_by_decodes();
-    return;
+  } else {
+    limit_by_slack();
   }
+  if (state_.step_limit == Duration::max()) return;
+  const auto limit = static_cast<double>(state_.step_limit.count());
+  limit_ns_ = std::min(limit_ns_, limit / state_.step_time->margin());
+}
+
+// The slack of the stream that is due first. A stream whose first token is not known yet (its step
+// is in flight) is due one TBT from now.
+void PlanPass::limit_by_slack() {
+  const TimePoint start = step_start();
   for (const PlanRow& row : plan_.rows) {
     const Sequence& stream = *set().sequence[at(row.slot)];
     const TimePoint due = stream.output_len() > 0

@@ -142,6 +142,11 @@ void Scheduler::take_memory(TimePoint now, const ResourceView& resources) {
   state_->kv_sizer.begin(now, resources);
 }
 
+void Scheduler::limit_step(Duration longest) {
+  CHECK(longest > Duration(0));
+  state_->step_limit = longest;
+}
+
 std::int32_t Scheduler::num_waiting() const {
   return static_cast<std::int32_t>(state_->waiting.size());
 }

@@ -105,6 +105,11 @@ class Scheduler {
   void commit(const BatchPlan& plan, const StepResult& result, TimePoint now,
               std::vector<RowCommit>& out);
 
+  // Limits the predicted time of later steps with chunks, beside the time budget; Duration::max()
+  // lifts the limit. The first chunk of a step has TimeBudget::min_chunk tokens all the same.
+  // Limits nothing without a time budget, and before any step time is known.
+  void limit_step(Duration longest);
+
   std::int32_t num_waiting() const;
   // Sequences that hold a slot, including sequences that ended while a step in flight uses the
   // slot.

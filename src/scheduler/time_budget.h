@@ -4,6 +4,7 @@
 // - a goal: the slack of the streams, which is the time until the earliest deadline among the
 //   decodes of the step. Token k of a stream is due k x tbt after its first one (as in Niyama);
 // - without a goal, decode_steps times what the decodes of the step would take alone.
+// Scheduler::limit_step() may limit steps further, also those without decodes.
 // docs/token-budget.md has the rules.
 // Values: plain; any thread.
 #pragma once

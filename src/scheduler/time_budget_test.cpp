@@ -292,6 +292,27 @@ TEST(TimeBudgetTest, PoliciesThatCannotPlanByTimeSaySo) {
   EXPECT_EQ(by_time, (std::vector<std::string_view>{"stall-free", "vtc", "fair"}));
 }
 
+TEST(TimeBudgetTest, ALimitOfStepsHoldsWithoutStreamsToo) {
+  SchedulerHarness h(options_with(budget_of(milliseconds(50))));
+  h.add(1000, 4);
+  EXPECT_EQ(chunk_of(timed_step(h)), 256);
+  h.scheduler.limit_step(milliseconds(8));
+  const BatchPlan& plan = timed_step(h);
+  const double ns = h.scheduler_options.time_budget->predictor.time_ns(step_features(plan));
+  EXPECT_LE(ns, 8e6);
+  EXPECT_GT(ns, 7.5e6);
+  // Shorter than the goal's, too.
+  h.add(8, 200);
+  while (h.scheduler.num_waiting() > 0) timed_step(h);
+  h.add(3000, 1);
+  timed_step(h);
+  EXPECT_LE(h.scheduler_options.time_budget->predictor.time_ns(step_features(timed_step(h))), 8e6);
+  h.scheduler.limit_step(std::chrono::nanoseconds(1));
+  EXPECT_EQ(chunk_of(timed_step(h)), 4);  // min_chunk
+  h.scheduler.limit_step(Duration::max());
+  EXPECT_GT(chunk_of(timed_step(h)), 100);
+}
+
 // A machine that reads its weights while it computes, and whose times are not known before.
 double machine_ns(const StepFeatures& f) {
   return std::max(9e6, 6e5 * f.tokens) + 200 * (f.decode_context + f.chunk_context) +

@@ -285,6 +285,7 @@ void ThreadedEngineLoop::Impl::apply_taken() {
 }
 
 Status ThreadedEngineLoop::Impl::step() {
+  if (gate != nullptr) engine->limit_step(gate->longest_step());
   const EngineStats before = engine->stats();
   const TimePoint start = clock.now();
   ASSIGN_OR_RETURN(const bool computed, engine->compute());

@@ -62,6 +62,7 @@ class HandGate final : public StepGate {
     waits_ = false;
     inside_ = true;
   }
+  Duration longest_step() const override { return Duration::max(); }
   void leave(bool more) override {
     const std::lock_guard lock(mutex_);
     if (!inside_) return;
