@@ -4,10 +4,10 @@ config.json that describe it, and its elements as that program reads them back.
 
     python3 tools/make_quantized_goldens.py [--only NAME...]
 
-Each case needs the package that it is named after: compressed-tensors 0.20.0, autoawq 0.2.9 and
-gptqmodel 7.7.0, with torch. The latter two ask for CUDA when they are installed; their sources are
-enough: give the folders with --autoawq and --gptqmodel. Elements of gptq and awq are computed in
-F32 (their own F16 would round them), those of compressed-tensors in the BF16 of its scales.
+Needs tools/requirements-quantized.txt, and for the cases of their names the sources of autoawq and
+gptqmodel (which ask for CUDA when they are installed): give their folders with --autoawq and
+--gptqmodel. Elements of gptq and awq are computed in F32 (their own F16 would round them), those of
+compressed-tensors in the BF16 of its scales.
 """
 
 import argparse
@@ -131,11 +131,14 @@ CASES = {
     "gptq-v2-64-zeros": lambda name: gptq_case(name, 3, 64, 4, False, 2),
     "gptq-v2-rows": lambda name: gptq_case(name, 4, 0, 4, True, 2),
     "gptq-v1-128-8bit": lambda name: gptq_case(name, 5, 128, 8, True, 1),
+    "gptq-v2-64-8bit": lambda name: gptq_case(name, 12, 64, 8, True, 2),
     "awq-128": lambda name: awq_case(name, 6, 128),
     "awq-64": lambda name: awq_case(name, 7, 64),
     "compressed-128": lambda name: compressed_case(name, 8, 128, 4, True, "pack-quantized"),
     "compressed-128-zeros": lambda name: compressed_case(name, 9, 128, 4, False, "pack-quantized"),
     "compressed-rows-8bit": lambda name: compressed_case(name, 10, 0, 8, True, "pack-quantized"),
+    "compressed-128-8bit-zeros":
+        lambda name: compressed_case(name, 13, 128, 8, False, "pack-quantized"),
     "compressed-rows-int8": lambda name: compressed_case(name, 11, 0, 8, True, "int-quantized"),
 }
 

@@ -73,6 +73,7 @@ Result<DType> weight_dtype(const TensorInfo& tensor) {
     case StoredDType::kQ6K: return DType::kQ6K;
     case StoredDType::kU4G32: return DType::kU4G32;
     case StoredDType::kU4G128: return DType::kU4G128;
+    case StoredDType::kU8G128: return DType::kU8G128;
     case StoredDType::kI8: return DType::kI8;
     default:
       return unsupported(

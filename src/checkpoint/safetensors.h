@@ -46,6 +46,7 @@ enum class StoredDType : std::uint8_t {
   kQ6K,
   kU4G32,
   kU4G128,
+  kU8G128,
 };
 
 // As written in the file: "BF16".

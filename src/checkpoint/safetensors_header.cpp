@@ -314,6 +314,7 @@ std::string_view stored_dtype_name(StoredDType dtype) {
     case StoredDType::kQ6K: return "Q6_K";
     case StoredDType::kU4G32: return "U4G32";
     case StoredDType::kU4G128: return "U4G128";
+    case StoredDType::kU8G128: return "U8G128";
     default: return entry_of(dtype).name;
   }
 }

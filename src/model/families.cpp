@@ -138,6 +138,7 @@ class Resolver {
     const TensorInfo* tensor = checkpoint_.find(name);
     const std::vector<std::int64_t> shape = weight_shape(config_, role, layer);
     if (tensor == nullptr) {
+      RETURN_IF_ERROR(check_unpacked(name));
       return not_found(fmt::format("{}: tensor {} is missing; expected shape {}",
                                    checkpoint_.directory(), quote_text(name), shape_text(shape)));
     }
@@ -187,6 +188,19 @@ class Resolver {
   }
 
  private:
+  // Old checkpoints of GPTQ describe their matrices in another file.
+  Status check_unpacked(const std::string& name) const {
+    const std::string module = name.substr(0, name.rfind('.'));
+    for (const char* part : {".qweight", ".weight_packed"}) {
+      if (checkpoint_.find(module + part) == nullptr) continue;
+      return unsupported(fmt::format(
+          "{}: tensor {} is quantized, but config.json: quantization_config does not say how; add "
+          "it (quant_method, bits, group_size), or take a newer checkpoint",
+          checkpoint_.directory(), quote_text(module + part)));
+    }
+    return {};
+  }
+
   Status find_scales(WeightRole role, WeightSource& source) const {
     const TensorInfo& matrix = source.tensor;
     const std::string_view stored = stored_dtype_name(matrix.dtype);

@@ -244,6 +244,42 @@ TEST(ResolveWeights, FindsScalesOfFp8Matrices) {
   EXPECT_THAT(error_of(config, tensors), HasSubstr("config.json has no quantization_config"));
 }
 
+TEST(ResolveWeights, MatricesOfAProductAreAllInInt8OrNone) {
+  ModelConfig config = small_config(false, false);
+  config.scaling = CodeScaling{1, 0, DType::kI8};
+  Tensors tensors = tensors_of(config);
+  const auto store = [&](const std::string& module) {
+    const std::string name = "model.layers.0." + module + ".weight";
+    tensors[name].dtype = "I8";
+    tensors[name + "_scale"] = {{tensors[name].shape[0], 1}, "BF16"};
+  };
+  store("self_attn.q_proj");
+  EXPECT_THAT(error_of(config, tensors),
+              HasSubstr("k_proj.weight\" is bf16, but \"model.layers.0.self_attn.q_proj.weight\" "
+                        "is int8; expected q, k and v, or gate and up, all in int8 or none"));
+  store("self_attn.k_proj");
+  store("self_attn.v_proj");
+  store("mlp.down_proj");
+  const auto plan = resolve(config, tensors);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->codes, DType::kI8);
+  const WeightSource& source = plan->layer(0)[WeightRole::kQ];
+  EXPECT_EQ(source.block_rows, 1);
+  EXPECT_EQ(source.block_cols, source.tensor.shape[1]);
+  store("mlp.up_proj");
+  EXPECT_THAT(error_of(config, tensors), HasSubstr("up_proj.weight\" is int8, but "));
+}
+
+TEST(ResolveWeights, SaysThatPackedMatricesNeedAField) {
+  const ModelConfig config = small_config(false, false);
+  Tensors tensors = tensors_of(config);
+  tensors.erase("model.layers.0.self_attn.q_proj.weight");
+  tensors["model.layers.0.self_attn.q_proj.qweight"] = {{1, 8}};
+  EXPECT_THAT(
+      error_of(config, tensors),
+      HasSubstr("q_proj.qweight\" is quantized, but config.json: quantization_config does"));
+}
+
 TEST(ResolveWeights, OneScaleMayBeAScalar) {
   ModelConfig config = small_config(false, false);
   config.scaling = CodeScaling{};

@@ -25,6 +25,7 @@ StoredDType stored_block_type(DType type) {
     case DType::kI4: return StoredDType::kQ4_0;
     case DType::kU4G32: return StoredDType::kU4G32;
     case DType::kU4G128: return StoredDType::kU4G128;
+    case DType::kU8G128: return StoredDType::kU8G128;
     default: CHECK(type == DType::kQ8_0); return StoredDType::kQ8_0;
   }
 }
@@ -179,6 +180,21 @@ class MatrixFinder {
                                      quote_text(codes.name), shape_text(codes.shape)));
   }
 
+  // A symmetric file may have zero points too, all of them 0.
+  Status read_row_zeros(PackedMatrix& m) {
+    if (!form_.zero_points) {
+      optional_part("weight_zero_point");
+      return {};
+    }
+    ASSIGN_OR_RETURN(const TensorInfo* zeros, part("weight_zero_point"));
+    m.zeros_are_bytes = zeros->dtype == StoredDType::kI8 || form_.packing == Packing::kPlainInt8;
+    const std::int64_t words = (m.rows + m.codes_of_word() - 1) / m.codes_of_word();
+    RETURN_IF_ERROR(m.zeros_are_bytes ? expect(*zeros, StoredDType::kI8, {m.rows, m.groups()})
+                                      : expect(*zeros, StoredDType::kI32, {words, m.groups()}));
+    m.zeros = checkpoint_.data(*zeros);
+    return {};
+  }
+
   Status read_words_by_row(PackedMatrix& m) {
     ASSIGN_OR_RETURN(const TensorInfo* codes, part("weight_packed"));
     RETURN_IF_ERROR(expect_matrix(*codes, StoredDType::kI32));
@@ -187,15 +203,7 @@ class MatrixFinder {
     ASSIGN_OR_RETURN(m.cols, columns_of(*codes, per_word));
     m.codes = checkpoint_.data(*codes);
     RETURN_IF_ERROR(read_scales(m, "weight_scale", {m.rows, m.groups()}));
-    const TensorInfo* zeros = optional_part("weight_zero_point");
-    if (form_.zero_points) {
-      ASSIGN_OR_RETURN(zeros, part("weight_zero_point"));
-      m.zeros_are_bytes = zeros->dtype == StoredDType::kI8;
-      const std::int64_t words = (m.rows + per_word - 1) / per_word;
-      RETURN_IF_ERROR(m.zeros_are_bytes ? expect(*zeros, StoredDType::kI8, {m.rows, m.groups()})
-                                        : expect(*zeros, StoredDType::kI32, {words, m.groups()}));
-      m.zeros = checkpoint_.data(*zeros);
-    }
+    RETURN_IF_ERROR(read_row_zeros(m));
     return check_order(optional_part("weight_g_idx"), m);
   }
 
@@ -206,7 +214,7 @@ class MatrixFinder {
     m.cols = codes->shape[1];
     m.codes = checkpoint_.data(*codes);
     RETURN_IF_ERROR(read_scales(m, "weight_scale", {m.rows, m.groups()}));
-    optional_part("weight_zero_point");  // symmetric files may have one of zeros
+    RETURN_IF_ERROR(read_row_zeros(m));
     return check_order(optional_part("weight_g_idx"), m);
   }
 

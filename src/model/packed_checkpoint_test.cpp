@@ -76,13 +76,16 @@ INSTANTIATE_TEST_SUITE_P(Packages, GoldenMatrices,
                                            GoldenMatrix{"gptq-v1-32-zeros", DType::kU4G32},
                                            GoldenMatrix{"gptq-v2-64-zeros", DType::kU4G32},
                                            GoldenMatrix{"gptq-v2-rows", DType::kU4G128},
-                                           GoldenMatrix{"gptq-v1-128-8bit", DType::kQ8_0},
+                                           GoldenMatrix{"gptq-v1-128-8bit", DType::kU8G128},
+                                           GoldenMatrix{"gptq-v2-64-8bit", DType::kQ8_0},
                                            GoldenMatrix{"awq-128", DType::kU4G128},
                                            GoldenMatrix{"awq-64", DType::kU4G32},
                                            GoldenMatrix{"compressed-128", DType::kU4G128},
                                            GoldenMatrix{"compressed-128-zeros", DType::kU4G128},
-                                           GoldenMatrix{"compressed-rows-8bit", DType::kQ8_0},
-                                           GoldenMatrix{"compressed-rows-int8", DType::kQ8_0}));
+                                           GoldenMatrix{"compressed-rows-8bit", DType::kU8G128},
+                                           GoldenMatrix{"compressed-128-8bit-zeros",
+                                                        DType::kU8G128},
+                                           GoldenMatrix{"compressed-rows-int8", DType::kU8G128}));
 
 // The tensors of one matrix by name, as dtype, shape and bytes; tests change them.
 struct PartTensor {

@@ -143,6 +143,11 @@ void put_block(DType type, float scale, int zero, const std::uint8_t* codes, std
       std::memcpy(to + 5, words.data(), sizeof(words));
       return;
     }
+    case DType::kU8G128:
+      std::memcpy(to, &scale, sizeof(scale));
+      to[4] = std::byte(zero);
+      std::memcpy(to + 5, codes, 128);
+      return;
     default:
       CHECK(type == DType::kQ8_0);
       put_f16(scale, to);
@@ -209,21 +214,24 @@ Result<DType> block_type(const PackedMatrix& matrix) {
   }
   const std::int64_t group = matrix.group();
   const bool whole = matrix.groups() == 1;
-  if (matrix.form.bits == 4 && (whole || group % 128 == 0)) return DType::kU4G128;
-  if (!whole && group % 32 != 0) {
+  if (whole || group % 128 == 0) {
+    return matrix.form.bits == 4 ? DType::kU4G128 : DType::kU8G128;
+  }
+  if (group % 32 != 0) {
     return unsupported(fmt::format(
         "groups of {} columns are not supported; expected a multiple of 32, or whole rows", group));
   }
   if (found.not_f16) {
     return unsupported(fmt::format(
-        "a scale is {}, which F16 does not hold exactly; {}", *found.not_f16,
-        matrix.form.bits == 4 ? "expected groups of 128 columns, whose scales may be in "
-                                "BF16 or F32"
-                              : "expected scales in F16 with 8 bits"));
+        "a scale is {}, which F16 does not hold exactly; that is supported in groups of "
+        "128 columns and in whole rows only",
+        *found.not_f16));
   }
   if (matrix.form.bits == 4) return found.centered ? DType::kI4 : DType::kU4G32;
   if (found.centered) return DType::kQ8_0;
-  return unsupported("zero points other than 128 are not supported with 8 bits");
+  return unsupported(
+      "zero points other than 128 are supported with 8 bits in groups of 128 columns and in whole "
+      "rows only");
 }
 
 void repack_rows(const PackedMatrix& matrix, DType type, std::int64_t begin, std::int64_t end,

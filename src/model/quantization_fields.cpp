@@ -205,9 +205,6 @@ Result<WeightPacking> read_integers(const JsonFields& fields, bool plain) {
   }
   packing.bits = static_cast<std::int32_t>(bits);
   ASSIGN_OR_RETURN(const bool symmetric, fields.boolean("symmetric", true));
-  if (!symmetric && bits != 4) {
-    return fields.refusal("symmetric", "false with 8 bits is not supported; expected true");
-  }
   packing.zero_points = !symmetric;
   ASSIGN_OR_RETURN(const auto strategy, fields.string("strategy"));
   if (strategy && *strategy == "channel") return packing;
@@ -223,6 +220,7 @@ Result<WeightPacking> read_integers(const JsonFields& fields, bool plain) {
 // Weights and inputs in INT8.
 Result<CodeScaling> read_int8(const JsonFields& weights, const JsonFields& inputs) {
   RETURN_IF_ERROR(check_int8_inputs(inputs));
+  RETURN_IF_ERROR(expect_boolean(weights, "symmetric", true));
   ASSIGN_OR_RETURN(const WeightPacking as_integers, read_integers(weights, true));
   if (as_integers.group_size == 0) return CodeScaling{1, 0, DType::kI8};
   return weights.refusal("strategy",

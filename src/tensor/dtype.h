@@ -20,7 +20,8 @@ enum class DType : std::uint8_t {
   kQ4K,
   kQ6K,
   kU4G32,
-  kU4G128
+  kU4G128,
+  kU8G128
 };
 
 // The types that ops accept for activations. Other types are for weights only.
@@ -36,7 +37,8 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::kQ4K:
     case DType::kQ6K:
     case DType::kU4G32:
-    case DType::kU4G128: return 0;
+    case DType::kU4G128:
+    case DType::kU8G128: return 0;
     case DType::kF32:
     case DType::kI32: return 4;
     case DType::kF16:
@@ -63,12 +65,13 @@ constexpr std::size_t size_of(DType dtype) {
 //   kQ6K:  128 bytes of the codes' low halves, 64 of their upper two bits, 16 scales of 8 bits, an
 //          F16 factor. Element: factor * scale * (code - 32).
 //
-// kU4G32 and kU4G128 hold groups of 32 and 128 codes with a zero point, as other tools quantize
-// (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero).
+// kU4G32, kU4G128 and kU8G128 hold groups of 32 and 128 codes with a zero point, as other tools
+// quantize (GPTQ, AWQ, compressed-tensors). An element is scale * (code - zero).
 //   kU4G32:  an F16 scale, a byte with the zero point, 16 bytes of codes in the order of kI4.
 //   kU4G128: an F32 scale, a byte with the zero point, 32 words of 16 bits (little-endian). Word j
 //            holds the codes of elements j, 32 + j, 64 + j and 96 + j, from its low bits to its
 //            high bits.
+//   kU8G128: an F32 scale, a byte with the zero point, 128 bytes of codes without a sign.
 struct ElementBlock {
   std::int64_t elements = 1;
   std::int64_t bytes = 1;
@@ -81,6 +84,7 @@ constexpr ElementBlock block_of(DType dtype) {
     case DType::kQ6K: return {256, 210};
     case DType::kU4G32: return {32, 19};
     case DType::kU4G128: return {128, 69};
+    case DType::kU8G128: return {128, 133};
     default: return {1, static_cast<std::int64_t>(size_of(dtype))};
   }
 }
@@ -110,6 +114,7 @@ constexpr const char* dtype_name(DType dtype) {
     case DType::kQ6K: return "q6_k";
     case DType::kU4G32: return "u4g32";
     case DType::kU4G128: return "u4g128";
+    case DType::kU8G128: return "u8g128";
   }
   return "?";
 }

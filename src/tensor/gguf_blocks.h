@@ -63,11 +63,20 @@ inline float u4_g32_element(const std::uint8_t* block, std::int64_t place) {
   return half_at(block) * static_cast<float>((place < 16 ? pair & 15 : pair >> 4) - block[2]);
 }
 
+inline float float_at(const std::uint8_t* bytes) {
+  float value = 0.0F;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+inline float u8_g128_element(const std::uint8_t* block, std::int64_t place) {
+  return float_at(block) * static_cast<float>(block[5 + place] - block[4]);
+}
+
 inline float u4_g128_element(const std::uint8_t* block, std::int64_t place) {
-  float scale = 0.0F;
-  std::memcpy(&scale, block, sizeof(scale));
   const int pair = block[5 + 2 * (place % 32) + place / 64];
-  return scale * static_cast<float>((place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4]);
+  return float_at(block) *
+         static_cast<float>((place / 32 % 2 == 0 ? pair & 15 : pair >> 4) - block[4]);
 }
 
 // Element `index` of a row of blocks, before it is rounded to BF16. REQUIRES: is_blocks(dtype).
@@ -81,6 +90,7 @@ inline float block_element(DType dtype, const void* row, std::int64_t index) {
     case DType::kQ6K: return q6_k_element(block, place);
     case DType::kU4G32: return u4_g32_element(block, place);
     case DType::kU4G128: return u4_g128_element(block, place);
+    case DType::kU8G128: return u8_g128_element(block, place);
     default: return int4_element(block, place);
   }
 }

@@ -355,7 +355,8 @@ TEST(PackedModels, GptqHasTheBitsOfItsElementsInBf16) {
   }
   expect_equal_models(PackedModel(gptq_form(4, 128, true, 2)));
   expect_equal_models(PackedModel(gptq_form(8, 128, false, 1)));
-  expect_equal_models(PackedModel(gptq_form(8, 0, false, 2)));
+  expect_equal_models(PackedModel(gptq_form(8, 64, false, 1)));
+  expect_equal_models(PackedModel(gptq_form(8, 0, true, 2)));
 }
 
 TEST(PackedModels, AwqHasTheBitsOfItsElementsInBf16) {
@@ -373,6 +374,8 @@ TEST(PackedModels, CompressedTensorsHaveTheBitsOfTheirElementsInBf16) {
     }
   }
   expect_equal_models(PackedModel(compressed_form(8, 128, "none")));
+  expect_equal_models(PackedModel(compressed_form(8, 128, "words")));
+  expect_equal_models(PackedModel(compressed_form(8, 0, "bytes")));
   expect_equal_models(PackedModel(int8_form(0, "null")));
   expect_equal_models(PackedModel(int8_form(64, "null")));
 }

@@ -28,7 +28,7 @@ class MatmulBlocksTest : public DeviceTest {
 std::vector<std::size_t> places_of_f16(DType dtype) {
   if (dtype == DType::kQ4K) return {0, 2};
   if (dtype == DType::kQ6K) return {208};
-  if (dtype == DType::kU4G128) return {};
+  if (dtype == DType::kU4G128 || dtype == DType::kU8G128) return {};
   return {0};
 }
 
@@ -43,7 +43,7 @@ MatmulBlocksTest::Weights MatmulBlocksTest::put_weights(SplitMix64& rng, DType d
     for (const std::size_t place : places_of_f16(dtype)) {
       blocks[at + place + 1] = static_cast<std::uint8_t>(blocks[at + place + 1] & 0xBF);
     }
-    if (dtype == DType::kU4G128) {
+    if (dtype == DType::kU4G128 || dtype == DType::kU8G128) {
       const auto scale = static_cast<float>(rng.uniform() - 0.5);
       std::memcpy(blocks.data() + at, &scale, sizeof(scale));
     }
@@ -88,8 +88,10 @@ TEST_P(MatmulBlocksTest, HasTheBitsOfBf16) {
         Shape{DType::kQ8_0, 416, {40, 5}}, Shape{DType::kU4G32, 33, {7, 2}},
         Shape{DType::kU4G32, 416, {40, 9, 5}}, Shape{DType::kU4G128, 1, {1}},
         Shape{DType::kU4G128, 200, {7, 2}}, Shape{DType::kU4G128, 768, {40, 9, 5}},
-        Shape{DType::kQ4K, 256, {7, 1}}, Shape{DType::kQ4K, 768, {40, 5}},
-        Shape{DType::kQ6K, 256, {7, 1}}, Shape{DType::kQ6K, 768, {40, 5}}}) {
+        Shape{DType::kU8G128, 1, {1}}, Shape{DType::kU8G128, 200, {7, 2}},
+        Shape{DType::kU8G128, 768, {40, 9, 5}}, Shape{DType::kQ4K, 256, {7, 1}},
+        Shape{DType::kQ4K, 768, {40, 5}}, Shape{DType::kQ6K, 256, {7, 1}},
+        Shape{DType::kQ6K, 768, {40, 5}}}) {
     for (const std::int64_t rows : {1, 3, 4, 5, 14}) {
       memory_->clear();
       const TensorView x = memory_->put_matrix(
@@ -134,8 +136,8 @@ TEST_P(MatmulBlocksTest, ManyRowsHaveTheBitsOfOne) {
 
 TEST_P(MatmulBlocksTest, EmbeddingRoundsToBf16) {
   SplitMix64 rng(3);
-  for (const DType dtype :
-       {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32, DType::kU4G128}) {
+  for (const DType dtype : {DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K, DType::kU4G32,
+                            DType::kU4G128, DType::kU8G128}) {
     memory_->clear();
     constexpr std::int64_t kWidth = 512;
     const Weights weights = put_weights(rng, dtype, 5, kWidth);

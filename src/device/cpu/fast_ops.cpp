@@ -180,6 +180,7 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
     if (weight == DType::kQ6K) kernel = kernels_.matmul_bf16_q6_k;
     if (weight == DType::kU4G32) kernel = kernels_.matmul_bf16_u4_g32;
     if (weight == DType::kU4G128) kernel = kernels_.matmul_bf16_u4_g128;
+    if (weight == DType::kU8G128) kernel = kernels_.matmul_bf16_u8_g128;
   }
   CHECK(kernel != nullptr);
   return kernel;

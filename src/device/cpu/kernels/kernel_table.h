@@ -104,6 +104,7 @@ struct KernelTable {
   MatmulKernel matmul_bf16_q6_k;
   MatmulKernel matmul_bf16_u4_g32;
   MatmulKernel matmul_bf16_u4_g128;
+  MatmulKernel matmul_bf16_u8_g128;
   // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
   // few tiles are narrow.
   std::int32_t matmul_cols;

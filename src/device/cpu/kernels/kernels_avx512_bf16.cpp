@@ -56,6 +56,9 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
     Avx512::store_shifted(p, codes, scale, zero, [](F v) { return narrow(v); });
   }
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
+    store_h(p, narrow(shifted(codes, scale, zero)));
+  }
 
  private:
   SLUICE_INLINE static H narrow(F v) { return reinterpret_cast<H>(_mm512_cvtneps_pbh(v)); }
@@ -103,19 +106,38 @@ struct DotQ8Pairs : DotBf16Pairs {
 };
 static_assert(DotQ8Pairs::kStep == block_of(DType::kQ8_0).elements);
 
-// The weight in kU4G128. A step is a block, of which each vector takes the next four bits of every
-// word as indices into a table that holds the 16 values twice, so that the fifth bit of an index
-// does not matter. The sums are added in the order of DotBf16Pairs.
-struct DotU4Pairs : DotBf16Pairs {
+// The weight in kU4G32, likewise.
+struct DotU4G32Pairs : DotBf16Pairs {
+  using W = std::uint8_t;
+  SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
+    constexpr ElementBlock kBlock = block_of(DType::kU4G32);
+    return row + k / kBlock.elements * kBlock.bytes;
+  }
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    const __m512 values = Avx512::shifted_values(Avx512::set1_f16(p), static_cast<float>(p[2]));
+    return Avx512::look_up_nibbles(p + 3, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)));
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int) {
+    return load_w<phase>(p);
+  }
+};
+static_assert(DotU4G32Pairs::kStep == block_of(DType::kU4G32).elements);
+
+// A weight in blocks of 128 elements, which are a step. The sums are added in the order of
+// DotBf16Pairs.
+template <DType dtype>
+struct DotPairs128 : DotBf16Pairs {
   using W = std::uint8_t;
   struct Vector {
     __m512i quarters[4];
   };
   static constexpr int kStep = 128;
+  static_assert(kStep == block_of(dtype).elements);
   static constexpr int kRows = 2;  // registers hold the vectors of two rows of x
   SLUICE_INLINE static const W* at(const W* row, std::int64_t k) {
-    constexpr ElementBlock kBlock = block_of(DType::kU4G128);
-    return row + k / kBlock.elements * kBlock.bytes;
+    return row + k / kStep * block_of(dtype).bytes;
   }
   template <int>
   SLUICE_INLINE static Vector load_x(const X* p) {
@@ -132,6 +154,17 @@ struct DotU4Pairs : DotBf16Pairs {
     }
     return x;
   }
+  SLUICE_INLINE static __m512 multiply_add(const Vector& x, const Vector& w, __m512 sum) {
+    for (int i = 0; i < 4; ++i) {
+      sum = DotBf16Pairs::multiply_add(x.quarters[i], w.quarters[i], sum);
+    }
+    return sum;
+  }
+};
+
+// kU4G128: each vector takes the next four bits of every word as indices into a table that holds
+// the 16 values twice, so that the fifth bit of an index does not matter.
+struct DotU4G128Pairs : DotPairs128<DType::kU4G128> {
   template <int>
   SLUICE_INLINE static Vector load_w(const W* p) {
     float scale = 0.0F;
@@ -148,14 +181,29 @@ struct DotU4Pairs : DotBf16Pairs {
   SLUICE_INLINE static Vector load_w(const W* p, int) {
     return load_w<phase>(p);
   }
-  SLUICE_INLINE static __m512 multiply_add(const Vector& x, const Vector& w, __m512 sum) {
+};
+
+struct DotU8G128Pairs : DotPairs128<DType::kU8G128> {
+  template <int>
+  SLUICE_INLINE static Vector load_w(const W* p) {
+    float factor = 0.0F;
+    __builtin_memcpy(&factor, p, sizeof(factor));
+    const __m512 scale = Avx512::set1(factor);
+    const auto zero = static_cast<float>(p[4]);
+    Vector w;
     for (int i = 0; i < 4; ++i) {
-      sum = DotBf16Pairs::multiply_add(x.quarters[i], w.quarters[i], sum);
+      const W* const codes = p + 5 + 32 * i;
+      w.quarters[i] = reinterpret_cast<__m512i>(
+          _mm512_cvtne2ps_pbh(Avx512::shifted(load_16_bytes(codes + 16), scale, zero),
+                              Avx512::shifted(load_16_bytes(codes), scale, zero)));
     }
-    return sum;
+    return w;
+  }
+  template <int phase>
+  SLUICE_INLINE static Vector load_w(const W* p, int) {
+    return load_w<phase>(p);
   }
 };
-static_assert(DotU4Pairs::kStep == block_of(DType::kU4G128).elements);
 
 // Four products of INT8 a lane. The instruction takes one factor without a sign, so 128 is added to
 // the codes of the weight and taken off their sum.
@@ -206,8 +254,12 @@ const KernelTable& avx512_bf16_kernels() {
     table.matmul_bf16_q8_0 = matmul_blocks<BlocksOfQ8, DotBf16Pairs, Avx512Bf16, DotQ8Pairs>;
     table.matmul_bf16_q4_k = matmul_blocks<BlocksOfQ4K, DotBf16Pairs, Avx512Bf16>;
     table.matmul_bf16_q6_k = matmul_blocks<BlocksOfQ6K, DotBf16Pairs, Avx512Bf16>;
-    table.matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16Pairs, Avx512Bf16>;
-    table.matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16Pairs, Avx512Bf16, DotU4Pairs>;
+    table.matmul_bf16_u4_g32 =
+        matmul_blocks<BlocksOfU4G32, DotBf16Pairs, Avx512Bf16, DotU4G32Pairs>;
+    table.matmul_bf16_u4_g128 =
+        matmul_blocks<BlocksOfU4G128, DotBf16Pairs, Avx512Bf16, DotU4G128Pairs>;
+    table.matmul_bf16_u8_g128 =
+        matmul_blocks<BlocksOfU8G128, DotBf16Pairs, Avx512Bf16, DotU8G128Pairs>;
     return table;
   }();
   return kTable;

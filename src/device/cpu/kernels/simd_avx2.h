@@ -179,6 +179,12 @@ struct Avx2 {
     store_by_table(p, codes, _mm256_mul_ps(_mm256_sub_ps(low_codes(), _mm256_set1_ps(zero)), scale),
                    _mm256_mul_ps(_mm256_sub_ps(high_codes(), _mm256_set1_ps(zero)), scale));
   }
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
+    const F first = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes));
+    const F second = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)));
+    store_h(p, to_bf16(_mm256_mul_ps(_mm256_sub_ps(first, _mm256_set1_ps(zero)), scale)));
+    store_h(p + 8, to_bf16(_mm256_mul_ps(_mm256_sub_ps(second, _mm256_set1_ps(zero)), scale)));
+  }
   SLUICE_INLINE static void store_codes(std::int8_t* p, F v) {
     const __m256i wide = _mm256_cvtps_epi32(v);
     const __m128i half =

@@ -137,12 +137,16 @@ struct Avx512 {
     __builtin_memcpy(&scale, block, sizeof(scale));
     const F codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     const F values = _mm512_mul_ps(codes, _mm512_cvtph_ps(_mm256_set1_epi16(scale)));
-    const __m256i pairs = _mm256_cvtepu8_epi16(
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + sizeof(scale))));
+    return look_up_nibbles(block + sizeof(scale), round_to_bf16(values));
+  }
+  // 32 values of a table of 16: those of the low halves of 16 bytes, then those of the high halves.
+  SLUICE_INLINE static Pairs look_up_nibbles(const std::uint8_t* p, H table) {
+    const __m256i pairs =
+        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     const __m256i low = _mm256_and_si256(pairs, _mm256_set1_epi16(15));
     const __m512i indices =
         _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_srli_epi16(pairs, 4), 1);
-    return _mm512_permutexvar_epi16(indices, _mm512_castsi256_si512(round_to_bf16(values)));
+    return _mm512_permutexvar_epi16(indices, _mm512_castsi256_si512(table));
   }
   SLUICE_INLINE static void store_widened(std::uint16_t* p, const std::uint8_t* block) {
     _mm512_storeu_si512(p, widen_i4(block));
@@ -186,6 +190,14 @@ struct Avx512 {
     const H table = round_to_bf16(shifted_values(scale, zero));
     _mm512_storeu_si512(
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
+  }
+  // The same of 16 codes of any value.
+  SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
+    store_h(p, to_bf16(shifted(codes, scale, zero)));
+  }
+  SLUICE_INLINE static F shifted(__m128i codes, F scale, float zero) {
+    const F values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+    return _mm512_mul_ps(_mm512_sub_ps(values, _mm512_set1_ps(zero)), scale);
   }
   // The values of the codes 0 to 15.
   SLUICE_INLINE static F shifted_values(F scale, float zero) {

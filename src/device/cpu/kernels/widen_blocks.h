@@ -142,6 +142,19 @@ struct BlocksOfU4G128 {
   }
 };
 
+struct BlocksOfU8G128 {
+  static constexpr DType kDType = DType::kU8G128;
+  template <class S>
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+    float scale = 0.0F;
+    __builtin_memcpy(&scale, block, sizeof(scale));
+    for (int i = 0; i < 128; i += 16) {
+      S::store_shifted(to + i, load_16_bytes(block + 5 + i), S::set1(scale),
+                       static_cast<float>(block[4]));
+    }
+  }
+};
+
 // Calls f with the type of a dtype that is stored in blocks.
 template <class Function>
 SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
@@ -151,6 +164,7 @@ SLUICE_INLINE void with_blocks(DType dtype, const Function& f) {
     case DType::kQ6K: return f(BlocksOfQ6K());
     case DType::kU4G32: return f(BlocksOfU4G32());
     case DType::kU4G128: return f(BlocksOfU4G128());
+    case DType::kU8G128: return f(BlocksOfU8G128());
     default: return f(BlocksOfI4());
   }
 }
