@@ -56,7 +56,7 @@ struct EndChoiceFrame {
 struct AskProgressFrame {
   friend bool operator==(const AskProgressFrame&, const AskProgressFrame&) = default;
 };
-// Request: everything but client_key, stop strings, grammar and adapter, which the start names.
+// Request: everything but the client, stop strings, grammar and adapter, which the start names.
 using ToFunction = std::variant<StartFrame, Request, CancelFrame, EndChoiceFrame, AskProgressFrame>;
 
 // A change of the function's state. The first one has the layers of the sandbox that the function

@@ -34,8 +34,10 @@ struct Request {
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   std::int32_t priority = 0;  // lower runs first, as in vLLM
-  std::string client_key;     // the client that `vtc` charges: name of the API key, else `user`
-  std::int32_t adapter = -1;  // index in the engine's adapter table; -1 = the base model
+  // The client that `vtc` and `fair` charge: the name of the API key, else `user`.
+  std::string client_key;
+  std::int32_t client_weight = 1;  // at least 1: its share beside other clients
+  std::int32_t adapter = -1;       // index in the engine's adapter table; -1 = the base model
   // Keeps the adapter's content alive, whatever its name stands for meanwhile. Shared: several
   // requests and the engine's slots use it.
   std::shared_ptr<const void> adapter_content;

@@ -7,10 +7,12 @@
 
 namespace sluice {
 
-std::int32_t ClientLedger::arrive(std::string_view key) {
+std::int32_t ClientLedger::arrive(std::string_view key, std::int32_t weight) {
+  CHECK(weight >= 1);
   const auto found = clients_.find(key);
   const std::int32_t client = found == clients_.end() ? open(key) : found->second;
   Account& account = accounts_[index(client)];
+  account.weight = weight;
   if (account.queued == 0) account.served = raised(account.served);
   ++account.queued;
   if (account.alive++ == 0) --num_idle_;
@@ -33,9 +35,9 @@ std::int32_t ClientLedger::open(std::string_view key) {
 
 // Stops at the first client that is not ahead; at once under policies that charge nothing (all but
 // `vtc`).
-std::int64_t ClientLedger::raised(std::int64_t own) const {
-  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  std::int64_t least = kNone;
+double ClientLedger::raised(double own) const {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  double least = kNone;
   for (const Account& account : accounts_) {
     if (account.queued == 0) continue;
     least = std::min(least, account.served);
@@ -62,7 +64,7 @@ void ClientLedger::finish(std::int32_t client) {
 // If those are too few, forgets the smallest counters down to half of the limit, so that the cost
 // is spread over many arrivals.
 void ClientLedger::forget_idle() {
-  const std::int64_t floor = raised(0);
+  const double floor = raised(0);
   std::vector<std::int32_t> idle;
   for (std::size_t i = 0; i < accounts_.size(); ++i) {
     if (accounts_[i].used && accounts_[i].alive == 0) idle.push_back(static_cast<std::int32_t>(i));

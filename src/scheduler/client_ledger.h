@@ -1,6 +1,7 @@
 // ClientLedger: how much service each client has had: the counters of the Virtual Token Counter
 // algorithm (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
-// Request::client_key names the client; all requests with an empty key are one client.
+// Request::client_key names the client; all requests with an empty key are one client. A client of
+// weight w pays 1/w of a cost, so it gets w shares. The weight of its last request counts.
 //
 // Idle time earns no credit: when a client whose queue was empty returns, its counter is raised to
 // the smallest counter of the waiting clients, or, when none waits, to that of the client that left
@@ -25,7 +26,7 @@ class ClientLedger {
 
   // A new sequence of a client enters the queue. Returns the client's index, valid until finish()
   // was called for each of its sequences.
-  std::int32_t arrive(std::string_view key);
+  std::int32_t arrive(std::string_view key, std::int32_t weight = 1);
   // A preempted sequence enters the queue again. The counter is not raised: the client was not
   // idle.
   void requeue(std::int32_t client) { ++accounts_[index(client)].queued; }
@@ -34,8 +35,11 @@ class ClientLedger {
   // A sequence has ended.
   void finish(std::int32_t client);
 
-  void charge(std::int32_t client, std::int64_t cost) { accounts_[index(client)].served += cost; }
-  std::int64_t served(std::int32_t client) const { return accounts_[index(client)].served; }
+  void charge(std::int32_t client, std::int64_t cost) {
+    Account& account = accounts_[index(client)];
+    account.served += static_cast<double>(cost) / account.weight;
+  }
+  double served(std::int32_t client) const { return accounts_[index(client)].served; }
 
   // Number of clients with a counter, idle ones included.
   std::size_t size() const { return clients_.size(); }
@@ -45,14 +49,15 @@ class ClientLedger {
  private:
   struct Account {
     std::string key;
-    std::int64_t served = 0;
+    double served = 0;
+    std::int32_t weight = 1;
     std::int32_t queued = 0;  // sequences that wait
     std::int32_t alive = 0;   // sequences that wait or run
     bool used = false;
   };
   static std::size_t index(std::int32_t client) { return static_cast<std::size_t>(client); }
   std::int32_t open(std::string_view key);
-  std::int64_t raised(std::int64_t own) const;  // the counter of a client that returns
+  double raised(double own) const;  // the counter of a client that returns
   void forget_idle();
   void forget(std::int32_t client);
 
@@ -62,8 +67,8 @@ class ClientLedger {
   std::map<std::string, std::int32_t, std::less<>> clients_;
   std::size_t num_idle_ = 0;
   std::int32_t last_left_ =
-      -1;  // the client whose queue became empty last; -1: forgotten, or none yet
-  std::int64_t last_served_ = 0;  // its counter when it was forgotten
+      -1;                   // the client whose queue became empty last; -1: forgotten, or none yet
+  double last_served_ = 0;  // its counter when it was forgotten
 };
 
 }  // namespace sluice

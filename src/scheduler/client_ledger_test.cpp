@@ -22,6 +22,19 @@ TEST(ClientLedger, ANewcomerIsLiftedToTheLeastOfThoseThatWait) {
   ledger.check_integrity(4, 4);
 }
 
+TEST(ClientLedger, AHeavierClientPaysLess) {
+  ClientLedger ledger;
+  const auto light = ledger.arrive("light");
+  const auto heavy = ledger.arrive("heavy", 3);
+  ledger.charge(light, 100);
+  ledger.charge(heavy, 300);
+  EXPECT_EQ(ledger.served(light), ledger.served(heavy));
+  // The file of keys was read again: its next request has the new weight.
+  EXPECT_EQ(ledger.arrive("heavy", 1), heavy);
+  ledger.charge(heavy, 50);
+  EXPECT_EQ(ledger.served(heavy), 150);
+}
+
 TEST(ClientLedger, AReturnerKeepsItsDebtAndEarnsNoCredit) {
   ClientLedger ledger;
   const auto greedy = ledger.arrive("greedy");

@@ -204,7 +204,7 @@ class PlanPass {
 
   // The service counters of clients, for policies that admit by them.
   ClientLedger& clients() { return state_.clients; }
-  std::int64_t served(std::int32_t client) const { return state_.clients.served(client); }
+  double served(std::int32_t client) const { return state_.clients.served(client); }
   std::int32_t client_of(std::int32_t slot) const { return set().client[at(slot)]; }
 
   // Called before the policy. Preempts the newest sequences while more blocks are held than the KV

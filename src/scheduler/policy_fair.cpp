@@ -220,7 +220,7 @@ bool FairPolicy::has_claim(PlanPass& pass, const WaitingEntry& waiting, std::int
     return is_newcomer(other) || service_of(other) < service_of(pass, slot);
   }
   const std::int64_t turn = is_newcomer(other) ? weights_.output * pass.turn_tokens() : 0;
-  return pass.served(waiting.client) < pass.served(client) + turn;
+  return pass.served(waiting.client) < pass.served(client) + static_cast<double>(turn);
 }
 
 // Prolongs the turns that go on, the strongest first, by a block each.

@@ -230,21 +230,29 @@ TEST(FairPolicy, WaitsAreBounded) {
   }
 }
 
-// Two clients, one with ten times the requests: the tokens of each while both wait.
-TEST(FairPolicy, ClientsShareBeforeSequencesDo) {
+// The output tokens of two clients while both wait; the first one is `few`.
+std::map<std::string, int> tokens_of_clients(int few, int many, int steps, std::int32_t weight) {
   SchedulerHarness h({.policy = "fair", .max_num_seqs = 4, .max_model_len = 256, .turn_tokens = 4});
-  const auto add = [&](const char* client) {
+  const auto add = [&](const char* client, std::int32_t client_weight) {
     Request& request = h.request(8, 200);
     request.client_key = client;
+    request.client_weight = client_weight;
     CHECK(h.scheduler.add(h.sequence(request)).has_value());
   };
-  for (int i = 0; i < 20; ++i) add("many");
-  for (int i = 0; i < 2; ++i) add("few");
-  for (int i = 0; i < 150; ++i) h.step();
+  for (int i = 0; i < many; ++i) add("many", 1);
+  for (int i = 0; i < few; ++i) add("few", weight);
+  for (int i = 0; i < steps; ++i) h.step();
   std::map<std::string, int> tokens;
   for (const auto& s : h.sequences) tokens[s->request->client_key] += s->output_len();
-  EXPECT_GE(tokens["few"], 0.85 * tokens["many"]);
   for (const auto& s : h.sequences) h.scheduler.cancel(*s);
+  return tokens;
+}
+
+TEST(FairPolicy, ClientsShareBeforeSequencesDo) {
+  auto tokens = tokens_of_clients(2, 20, 150, 1);
+  EXPECT_GE(tokens["few"], 0.85 * tokens["many"]);
+  tokens = tokens_of_clients(20, 20, 600, 3);
+  EXPECT_NEAR(static_cast<double>(tokens["few"]) / tokens["many"], 3, 0.4);
 }
 
 TEST(FairPolicy, AMoreUrgentNewcomerMakesItsRoomAtTheNextBorder) {

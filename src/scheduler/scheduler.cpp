@@ -95,8 +95,9 @@ Status Scheduler::add(Sequence& sequence) {
   sequence.max_len = max_len;
   if (sampling.n > 1) ++state_->choices[sequence.request].alive;
   sequence.ticket = state_->next_ticket++;
+  const Request& request = *sequence.request;
   state_->enqueue({SchedulerState::place_of(sequence), &sequence,
-                   state_->clients.arrive(sequence.request->client_key), adapter});
+                   state_->clients.arrive(request.client_key, request.client_weight), adapter});
   state_->kv_sizer.note_activity();
   return {};
 }

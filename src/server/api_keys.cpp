@@ -71,8 +71,8 @@ Status read_setting(std::string_view word, KeyLine& line) {
   if (read || read.error().code != ErrorCode::kNotFound) return read;
   // The word may be a misplaced key, so the message does not repeat it.
   return invalid_argument(
-      "unknown setting after the key; there are role=admin, rpm=N, tpm=N, concurrency=N, queue=N% "
-      "and priority=N");
+      "unknown setting after the key; there are role=admin, rpm=N, tpm=N, concurrency=N, queue=N%, "
+      "priority=N and weight=N");
 }
 
 // A message must not carry the key itself.

@@ -126,6 +126,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   request.priority = call_.priority;
   request.deadline = deadline();
   request.client_key = std::move(client_key);
+  request.client_weight = lease_.weight();
   if (adapter_ != nullptr) {
     request.adapter = adapter_->content->index;
     request.adapter_content = adapter_->content;

@@ -22,6 +22,7 @@ constexpr Setting kSettings[] = {
     {"concurrency", &KeyLimits::concurrency, 1, kMost, ""},
     {"queue", &KeyLimits::queue_percent, 1, 100, "%"},
     {"priority", &KeyLimits::best_priority, -kMost, kMost, ""},
+    {"weight", &KeyLimits::weight, 1, 1000, ""},
 };
 
 std::optional<std::int64_t> number_of(std::string_view text, std::string_view unit) {

@@ -113,6 +113,10 @@ void KeyQuotas::Lease::release() {
   use_.reset();
 }
 
+std::int32_t KeyQuotas::Lease::weight() const {
+  return use_ == nullptr ? 1 : static_cast<std::int32_t>(use_->limits.weight.value_or(1));
+}
+
 const std::string& KeyQuotas::Lease::name() const {
   CHECK(use_ != nullptr);
   return use_->name;

@@ -37,6 +37,7 @@ class KeyQuotas {
 
     explicit operator bool() const { return use_ != nullptr; }
     const std::string& name() const;  // of the key; REQUIRES: not empty
+    std::int32_t weight() const;      // KeyLimits::weight
     void take_output(std::int64_t tokens) const;
 
    private:
