@@ -10,6 +10,7 @@
 #include "apps/kv_disk.h"
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
+#include "base/memory_size.h"
 #include "scheduler/policy.h"
 
 namespace sluice {

@@ -12,6 +12,7 @@
 #include "apps/option_values.h"
 #include "base/hmac.h"
 #include "base/log.h"
+#include "base/memory_size.h"
 #include "base/sha256.h"
 #include "offload/disk_tier.h"
 #include "offload/tier_secret.h"

@@ -17,9 +17,6 @@ std::vector<std::string> split_list(std::string_view text);
 // A finite number and nothing else.
 std::optional<double> parse_number(std::string_view text);
 
-// "4GiB", "512MiB", "2GB", "1.5GiB", "1000000" (bytes). `option` is for messages.
-Result<std::int64_t> parse_memory_size(std::string_view option, std::string_view text);
-
 // A whole number from low to high. `option` is for messages.
 Result<std::int64_t> parse_integer(std::string_view option, std::string_view text, std::int64_t low,
                                    std::int64_t high);

@@ -7,6 +7,7 @@
 
 #include "apps/engine_arguments.h"
 #include "apps/option_values.h"
+#include "base/memory_size.h"
 #include "front/reasoning_stream.h"
 #include "front/tool_format.h"
 #include "scheduler/policy.h"
