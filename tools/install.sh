@@ -23,6 +23,7 @@ libpcre2-dev        pre-tokenizer patterns
 libutf8proc-dev     Unicode normalization
 libssl-dev          SHA-256, TLS
 libyaml-cpp-dev     files of options (serve --config)
+libtomlplusplus-dev files of functions (functions.toml, headers only)
 libxxhash-dev       hashes of snapshots at memory speed (XXH3, headers only)
 libseccomp-dev      system-call filter of sandboxed processes
 libboost1.81-dev    sockets and timers of the server (Boost.Asio, headers only)

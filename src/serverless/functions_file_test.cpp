@@ -1,0 +1,217 @@
+#include "serverless/functions_file.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::string kHexA(64, 'a');
+const std::string kHexB(64, 'b');
+
+// A file with two tenants and one backbone for both, and `more` behind it (from line 13 on).
+std::string file_with(std::string_view more, std::string_view before = "") {
+  return fmt::format(
+      "{}[[tenant]]\nname = \"a\"\nkey_sha256 = \"{}\"\n\n[[tenant]]\nname = \"b\"\n"
+      "key_sha256 = \"{}\"\n[[backbone]]\nname = \"demo\"\ndirectory = \"m\"\n"
+      "tenants = [\"*\"]\n\n{}",
+      before, kHexA, kHexB, more);
+}
+
+std::string error_of(std::string_view text) {
+  const auto file = parse_functions(text, "f.toml");
+  return file ? "no error" : file.error().message;
+}
+
+TEST(FunctionsFileTest, ReadsEveryKey) {
+  const auto file = parse_functions(
+      fmt::format("batching = \"fill-or-expire\"\n[memory]\nhost = \"2GiB\"\ndevice = 1000\n"
+                  "[defaults]\nttft_slo_ms = 700\nidle_s = 1.5\n"
+                  "[[tenant]]\nname = \"a\"\nkey_sha256 = [\"{0}\", \"{1}\"]\n"
+                  "requests_per_minute = 60\ntokens_per_minute = 1_000\nconcurrency = 4\n"
+                  "money_per_day = 2.5\n"
+                  "[[backbone]]\nname = \"org/demo\"\ndirectory = \"m\"\ntenants = \"a\"\n"
+                  "idle_s = 9\n"
+                  "[[adapter]]\nname = \"poet\"\nbackbone = \"org/demo\"\ntenant = \"a\"\n"
+                  "directory = \"p@q@sha256:{0}\"\nttft_slo_ms = 250.5\n"
+                  "[aliases]\nx = \"y\"\ny = \"poet\"\n",
+                  kHexA, kHexB),
+      "f.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->batching, Batching::kFillOrExpire);
+  EXPECT_EQ(file->host_memory, std::int64_t{2} << 30);
+  EXPECT_EQ(file->device_memory, 1000);
+  ASSERT_EQ(file->tenants.size(), 1U);
+  EXPECT_EQ(file->tenants[0].keys.size(), 2U);
+  EXPECT_EQ(to_hex(file->tenants[0].keys[1]), kHexB);
+  EXPECT_EQ(file->tenants[0].quotas, (Quotas{60, 1000, 4, 2.5}));
+  ASSERT_EQ(file->functions.size(), 2U);
+  const FunctionSpec& base = file->functions[0];
+  EXPECT_EQ(base.name, "org/demo");
+  EXPECT_EQ(base.adapter, "");
+  EXPECT_EQ(base.idle, std::chrono::seconds(9));
+  EXPECT_EQ(base.ttft_slo, std::chrono::milliseconds(700));
+  const FunctionSpec& poet = file->functions[1];
+  EXPECT_EQ(poet.adapter, "p@q");
+  EXPECT_EQ(to_hex(*poet.adapter_digest), kHexA);
+  EXPECT_EQ(poet.ttft_slo, std::chrono::microseconds(250500));
+  EXPECT_EQ(poet.idle, std::chrono::milliseconds(1500));
+  ASSERT_EQ(file->aliases.size(), 2U);
+  EXPECT_EQ(file->aliases[0].target, "poet");
+  EXPECT_EQ(file->aliases[1].target, "poet");
+}
+
+TEST(FunctionsFileTest, BackboneIsAFunctionOfEachOfItsTenants) {
+  const auto file = parse_functions(file_with(""), "f.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(file->functions.size(), 2U);
+  EXPECT_EQ(file->functions[0].tenant, 0);
+  EXPECT_EQ(file->functions[1].tenant, 1);
+  EXPECT_EQ(file->functions[1].name, "demo");
+}
+
+struct BadFile {
+  std::string more;
+  std::string error;
+};
+
+TEST(FunctionsFileTest, ErrorsNamePlaceAndKey) {
+  const std::string adapter =
+      "[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = \"d\"\n";
+  const BadFile files[] = {
+      {"[[adapter]]\nname = \"p\"\nbackbone = \"demi\"\ntenant = \"a\"\ndirectory = \"d\"\n",
+       "f.toml:15:1: adapter.backbone: there is no backbone 'demi'; did you mean 'demo'?"},
+      {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"x\"\ndirectory = \"d\"\n",
+       "f.toml:16:1: adapter.tenant: there is no tenant 'x'"},
+      {adapter + "direktory = \"d\"\n",
+       "f.toml:18:1: adapter.direktory: is not a known key; did you mean 'directory'?"},
+      {adapter + adapter, "f.toml:19:1: adapter.name: tenant 'a' has an adapter 'p' already"},
+      {adapter + "ttft_slo_ms = 0\n",
+       "f.toml:18:1: adapter.ttft_slo_ms: must be a number above 0 and at most 3600000"},
+      {adapter + "idle_s = nan\n", "f.toml:18:1: adapter.idle_s: must be a number above 0"},
+      {"[[adapter]]\nname = \"p\"\n", "f.toml:13:1: adapter.backbone: is missing; give a text"},
+      {"[[adapter]]\nname = \"demo\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = \"d\"\n",
+       "f.toml:14:1: adapter.name: 'demo' is the name of a backbone"},
+      {"[[adapter]]\nname = \"a:b\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = \"d\"\n",
+       "f.toml:14:1: adapter.name: 'a:b' must be 1 to 128 letters, digits or any of '.-_/'"},
+      {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"a\"\n"
+       "directory = \"d@sha256:12\"\n",
+       "f.toml:17:1: adapter.directory: '@sha256:' must be followed by 64 digits"},
+      {"[[adapter]]\nname = \"p\"\nbackbone = \"demo\"\ntenant = \"a\"\ndirectory = 7\n",
+       "f.toml:17:1: adapter.directory: must be a text that is not empty"},
+      {"[[tenant]]\nname = \"a\"\nkey_sha256 = \"" + std::string(64, 'c') + "\"\n",
+       "f.toml:14:1: tenant.name: there is a tenant 'a' already"},
+      {"[[tenant]]\nname = \"c\"\nkey_sha256 = \"" + kHexA + "\"\n",
+       "f.toml:15:1: tenant.key_sha256: tenant 'a' has this key already"},
+      {"[[tenant]]\nname = \"c\"\nkey_sha256 = \"sk-plain\"\n",
+       "f.toml:15:1: tenant.key_sha256: must be 64 digits of 0-9 and a-f"},
+      {"[[tenant]]\nname = \"c\"\n", "f.toml:13:1: tenant.key_sha256: is missing"},
+      {"[[backbone]]\nname = \"demo\"\ndirectory = \"m\"\n",
+       "f.toml:14:1: backbone.name: there is a backbone 'demo' already"},
+      {"[[backbone]]\nname = \"x\"\ndirectory = \"m\"\ntenants = [\"a\", \"a\"]\n",
+       "f.toml:16:1: backbone.tenants: 'a' is given twice"},
+      {"[[backbone]]\nname = \"x\"\ndirectory = \"m\"\ntenants = [1]\n",
+       "f.toml:16:1: backbone.tenants: must be a text or a list of texts"},
+      {"[aliases]\nx = \"nothing\"\n", "f.toml:14:1: aliases.x: there is no model 'nothing'"},
+      {"[aliases]\nx = \"y\"\ny = \"z\"\nz = \"y\"\n",
+       "f.toml:14:1: aliases.x: a cycle: x -> y -> z -> y"},
+      {"[aliases]\nx = \"x\"\n", "f.toml:14:1: aliases.x: a cycle: x -> x"},
+      {"[aliases]\ndemo = \"demo\"\n", "f.toml:14:1: aliases.demo: is the name of a backbone"},
+      {"[memory]\nhost = \"4 apples\"\n", "f.toml:14:1: memory.host: must be a size such as"},
+      {"[memory]\nhots = \"4GiB\"\n",
+       "f.toml:14:1: memory.hots: is not a known key; did you mean 'host'?"},
+      {"[[adaptor]]\nname = \"p\"\n",
+       "f.toml:13:3: adaptor: is not a known key; did you mean 'adapter'?"},
+      {"x = = 1\n", "f.toml:13:5: not TOML: "},
+      {"[[}a]]\n", "f.toml:13:3: not TOML: "},
+      {"[defaults]\nidle_s = 1\nidle_s = 2\n", "f.toml:15:"},
+  };
+  for (const BadFile& file : files) {
+    EXPECT_THAT(error_of(file_with(file.more)), StartsWith(file.error)) << file.more;
+  }
+}
+
+TEST(FunctionsFileTest, QuotasAreAboveZero) {
+  for (const char* quota :
+       {"requests_per_minute = 0", "requests_per_minute = -1", "requests_per_minute = 1.5",
+        "tokens_per_minute = 0", "concurrency = 0", "concurrency = 3_000_000_000",
+        "money_per_day = 0", "money_per_day = -0.5", "money_per_day = inf"}) {
+    const std::string text = fmt::format("[[tenant]]\nname = \"c\"\nkey_sha256 = \"{}\"\n{}\n",
+                                         std::string(64, 'c'), quota);
+    const std::string key(quota, std::string_view(quota).find(' '));
+    EXPECT_THAT(error_of(file_with(text)),
+                StartsWith(fmt::format("f.toml:16:1: tenant.{}: must be", key)));
+  }
+}
+
+TEST(FunctionsFileTest, FilesWithoutFunctionsAreRefused) {
+  EXPECT_EQ(error_of(""), "f.toml: has no [[tenant]]; give one at least");
+  EXPECT_THAT(error_of(fmt::format("[[tenant]]\nname = \"a\"\nkey_sha256 = \"{}\"\n", kHexA)),
+              HasSubstr("has no [[backbone]]"));
+  EXPECT_THAT(error_of(fmt::format("[[tenant]]\nname = \"a\"\nkey_sha256 = \"{}\"\n"
+                                   "[[backbone]]\nname = \"b\"\ndirectory = \"d\"\n",
+                                   kHexA)),
+              HasSubstr("has no function"));
+}
+
+TEST(FunctionsFileTest, TextThatTheLibraryCannotReadIsRefusedBefore) {
+  std::string key = "a";
+  for (int i = 0; i < 200'000; ++i) key += ".a";
+  EXPECT_EQ(error_of("x = 1\n" + key + " = 1\n"),
+            "f.toml:2:66: a key of too many parts is not accepted");
+  EXPECT_THAT(error_of("# \u00e4 \"\nx = \"\u00e4\"\n\u02e2 = 1\n"),
+              StartsWith("f.toml:3:1: not TOML: "));
+  EXPECT_EQ(error_of("x = \"a\\\"b\" # '''\ny = '\\'\nz = '''a\n'''\n"),
+            "f.toml:3:5: a string of several lines is not accepted");
+  EXPECT_THAT(error_of("x = \"a\n\u00e4 = 1\n"), StartsWith("f.toml:1:7: not TOML: "));
+  EXPECT_THAT(error_of("x = \"a\\\n"), StartsWith("f.toml:1:"));
+}
+
+// The time is the test's own limit: a parser that compares all pairs takes minutes.
+TEST(FunctionsFileTest, TenThousandFunctions) {
+  std::string more;
+  for (int i = 0; i < 10'000; ++i) {
+    more += fmt::format(
+        "[[adapter]]\nname = \"f{}\"\nbackbone = \"demo\"\ntenant = \"{}\"\ndirectory = \"d\"\n", i,
+        i % 2 == 0 ? "a" : "b");
+  }
+  const auto file = parse_functions(file_with(more), "f.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->functions.size(), 10'002U);
+  EXPECT_EQ(file->functions.back().name, "f9999");
+  EXPECT_EQ(file->functions.back().tenant, 1);
+}
+
+TEST(FunctionsFileTest, ExampleIsComplete) {
+  const auto file = load_functions("examples/functions.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(file->tenants.size(), 2U);
+  EXPECT_THAT(file->tenants[0].keys, ElementsAre(sha256("sk-example-tenant-a-0001")));
+  EXPECT_THAT(file->tenants[1].keys, ElementsAre(sha256("sk-example-tenant-b-0001")));
+  ASSERT_EQ(file->functions.size(), 4U);
+  EXPECT_EQ(file->functions[2].name, "poet");
+  EXPECT_EQ(file->functions[2].tenant, 0);
+  EXPECT_EQ(file->functions[2].idle, std::chrono::seconds(5));
+  EXPECT_TRUE(std::filesystem::exists(file->functions[3].adapter + "/adapter_config.json"));
+}
+
+TEST(FunctionsFileTest, DirectoriesMustBeThere) {
+  const std::string path = testing::TempDir() + "/functions_file_test.toml";
+  ASSERT_TRUE(write_file(path, file_with("")));
+  const auto file = load_functions(path);
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("functions_file_test.toml:8:1: backbone.directory: "
+                                              "there is no directory '"));
+}
+
+}  // namespace
+}  // namespace sluice
