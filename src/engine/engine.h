@@ -151,6 +151,10 @@ class Engine {
   // Appends every unfinished request, in no order.
   void append_progress(std::vector<RequestProgress>& out) const;
   std::size_t num_requests() const { return active_.size(); }
+
+  // Makes the blocks that the tier below has saved durable. Called before the engine ends, when it
+  // has no work.
+  Status flush_tier(Duration at_most) { return executor_->flush_tier(at_most); }
   const EngineLimits& limits() const { return limits_; }
   const EngineStats& stats() const { return stats_; }
   const Scheduler& scheduler() const { return *scheduler_; }

@@ -104,6 +104,9 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   std::int32_t kv_backed_blocks() const override { return kv_.backed_blocks(); }
   bool kv_growth_failed() const override { return kv_.growth_failed(); }
   bool tier_accepts_saves() const override { return pages_ && pages_->accepts_saves(); }
+  Status flush_tier(Duration at_most) override {
+    return pages_ ? pages_->flush(at_most) : Status{};
+  }
   Status check(TimePoint now) override;
   Status check_now(TimePoint now) override;
   std::optional<TimePoint> next_check() const override { return watch_.next_check(); }

@@ -35,6 +35,7 @@ class PageTransfers {
   void poll(std::vector<TransferResult>& completed);
   // Returns when a transfer has ended that poll() has not reported, or after `at_most`.
   void wait(Duration at_most) { tier_->wait(at_most); }
+  Status flush(Duration at_most) { return tier_->flush(at_most); }
 
  private:
   struct Started {

@@ -108,6 +108,9 @@ class Executor {
   virtual std::int32_t kv_backed_blocks() const { return 0; }
   virtual bool kv_growth_failed() const { return false; }
   virtual bool tier_accepts_saves() const { return false; }
+
+  // Makes what the tier below has saved durable, with its times of use; takes at most `at_most`.
+  virtual Status flush_tier(Duration /*at_most*/) { return {}; }
 };
 
 }  // namespace sluice

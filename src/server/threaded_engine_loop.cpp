@@ -21,6 +21,7 @@ namespace {
 // Between two steps the engine accepts at least one new request and at most about this many prompt
 // tokens, so that a burst of long prompts does not stall running streams.
 constexpr std::int64_t kTokensTakenPerStep = 65536;
+constexpr Duration kFlushTime = std::chrono::seconds(5);  // of the tier below, at the end
 
 struct Submission {
   Request request;
@@ -399,6 +400,10 @@ void ThreadedEngineLoop::Impl::shut_down() {
   publish({}, nullptr);
   while (engine->has_work()) {
     if (auto status = step(); !status) return fail(std::move(status).error());
+  }
+  if (const auto flushed = engine->flush_tier(kFlushTime); !flushed) {
+    log_warning("KV blocks below memory may be lost if the machine stops now: " +
+                flushed.error().message);
   }
   {
     const std::lock_guard lock(mutex);

@@ -135,6 +135,18 @@ def test_damage_and_another_secret_are_misses(folder):
         assert said == wanted and cached == 0
 
 
+def test_a_stop_saves_the_last_turn(folder):
+    first = [{"role": "user", "content": STORY}]
+    with start(folder) as server:
+        said, _, _ = chat(server, first)
+    second = first + [{"role": "assistant", "content": said},
+                      {"role": "user", "content": "And then?"}]
+    with start(folder) as server:
+        assert "may be lost" not in server.stderr()
+        _, cached, prompt = chat(server, second)
+        assert cached >= 0.9 * prompt - 60, (cached, prompt)
+
+
 def kv(*arguments):
     return subprocess.run([BINARY, "kv", *arguments], capture_output=True, text=True,
                           timeout=60 * PATIENCE, check=False)
