@@ -56,6 +56,10 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
     Avx512::store_shifted(p, codes, scale, zero, [](F v) { return narrow(v); });
   }
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
+                                            float zero) {
+    Avx512::store_four_runs(p, words, scale, zero, [](F v) { return narrow(v); });
+  }
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
@@ -162,20 +166,16 @@ struct DotPairs128 : DotBf16Pairs {
   }
 };
 
-// kU4G128: each vector takes the next four bits of every word as indices into a table that holds
-// the 16 values twice, so that the fifth bit of an index does not matter.
 struct DotU4G128Pairs : DotPairs128<DType::kU4G128> {
   template <int>
   SLUICE_INLINE static Vector load_w(const W* p) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, p, sizeof(scale));
     const __m512 values = Avx512::shifted_values(Avx512::set1(scale), static_cast<float>(p[4]));
-    const __m512i table = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(values, values));
-    const __m512i words = _mm512_loadu_si512(p + 5);
-    return {_mm512_permutexvar_epi16(words, table),
-            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table),
-            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table),
-            _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table)};
+    Vector w;
+    Avx512::look_up_runs(_mm512_loadu_si512(p + 5),
+                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)), w.quarters);
+    return w;
   }
   template <int phase>
   SLUICE_INLINE static Vector load_w(const W* p, int) {

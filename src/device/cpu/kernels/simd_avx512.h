@@ -191,7 +191,28 @@ struct Avx512 {
     _mm512_storeu_si512(
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
   }
-  // The same of 16 codes of any value.
+  // 128 elements from 32 words of four codes: codes j of the words are the elements from 32 j on.
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
+                                            float zero) {
+    store_four_runs(p, words, scale, zero, [](F v) { return to_bf16(v); });
+  }
+  template <class Round>
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
+                                            float zero, const Round& round_to_bf16) {
+    Pairs runs[4];
+    look_up_runs(_mm512_loadu_si512(words), round_to_bf16(shifted_values(scale, zero)), runs);
+    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + 32 * j, runs[j]);
+  }
+  // The next four bits of every word are an index into the table, which is there twice, so that the
+  // fifth bit of an index does not matter.
+  SLUICE_INLINE static void look_up_runs(__m512i words, H table, Pairs (&runs)[4]) {
+    const __m512i twice = _mm512_inserti64x4(_mm512_castsi256_si512(table), table, 1);
+    runs[0] = _mm512_permutexvar_epi16(words, twice);
+    runs[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), twice);
+    runs[2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), twice);
+    runs[3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), twice);
+  }
+  // The same as store_shifted() of 16 codes of any value.
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, to_bf16(shifted(codes, scale, zero)));
   }

@@ -129,16 +129,7 @@ struct BlocksOfU4G128 {
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, block, sizeof(scale));
-    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 5));
-    const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 37));
-    const __m256i nibble = _mm256_set1_epi16(15);
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const __m256i low = _mm256_and_si256(_mm256_srli_epi16(first, 4 * quarter), nibble);
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(second, 4 * quarter), nibble);
-      // Packs within 128-bit halves; the permutation puts the quarters in order.
-      const __m256i codes = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
-      S::store_shifted(to + 32 * quarter, codes, S::set1(scale), static_cast<float>(block[4]));
-    }
+    S::store_four_runs(to, block + 5, S::set1(scale), static_cast<float>(block[4]));
   }
 };
 
