@@ -100,12 +100,13 @@ endfunction()
 # for code with threads in it: such tests also run under the thread sanitizer in CI, which builds
 # the target thread_tests only. THREAD_CASES, a GoogleTest filter, gives it to some cases where the
 # others would only cost time there. The label `binary` is for tests of the program `sluice`:
-# library_tests are all others, which CI runs under the address sanitizer too.
+# library_tests are all others, which CI runs under the address sanitizer too. SERIAL: no other test
+# runs beside it, because it measures times.
 function(sluice_test)
   if(NOT SLUICE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;THREAD_CASES" "SRCS;DEPS;LABELS;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "NAME;TIMEOUT;THREAD_CASES" "SRCS;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -146,7 +147,7 @@ macro(sluice_discover filter labels)
     DISCOVERY_MODE PRE_TEST
     TEST_FILTER "${filter}"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}" RUN_SERIAL ${ARG_SERIAL})
 endmacro()
 
 # sluice_fuzz(NAME safetensors SRCS safetensors_fuzz.cpp DEPS checkpoint)
