@@ -40,6 +40,7 @@ ca-certificates     PyPI over https
 chromium            tests of the server's page (tests/client)
 chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
+coinor-cbc          finds optima that a test compares plans with
 gnuplot-nox         plots of sluice bench --report; its tests draw them
 EOF
     ;;
