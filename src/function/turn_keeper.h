@@ -55,7 +55,7 @@ class TurnKeeper {
     Duration quantum = std::chrono::milliseconds(5);
     Duration suspend_after = std::chrono::milliseconds(500);
     Duration weak_for = std::chrono::seconds(5);
-    Duration kill_after = std::chrono::seconds(5);
+    Duration kill_after = std::chrono::minutes(2);  // far beyond any honest step
     // How often CPU times are compared while a function waits or computes.
     Duration check = std::chrono::milliseconds(100);
     // CPU seconds per second outside of turns, for frames; and as many seconds at once.

@@ -246,7 +246,7 @@ TEST_F(TurnKeeperTest, ATurnWithoutEndIsEndedWithItsProcess) {
   Duration longest_later{0};
   Duration time{0};
   // The sibling's steps take 10 ms.
-  for (; !spinner.process.killed && time < 300s; time += 1ms) {
+  for (; !spinner.process.killed && time < 600s; time += 1ms) {
     gap += 1ms;
     if (sibling.computes() && time % 10ms == 0ms) {
       if (first_gap == 0ms) first_gap = gap;
@@ -325,7 +325,9 @@ TEST(TurnKeeperProperty, FunctionsThatLieHarmOnlyThemselves) {
     SplitMix64 rng(seed);
     ManualClock clock;
     clock.advance(1s);
-    TurnKeeper keeper({}, clock);
+    TurnKeeper::Options options;
+    options.kill_after = 5s;
+    TurnKeeper keeper(options, clock);
     std::vector<std::unique_ptr<Hand>> liars;
     for (int i = 0; i < 4; ++i) {
       liars.push_back(std::make_unique<Hand>(keeper, "liar" + std::to_string(i % 2)));
