@@ -147,7 +147,7 @@ macro(sluice_discover filter labels)
     DISCOVERY_MODE PRE_TEST
     TEST_FILTER "${filter}"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}" RUN_SERIAL ${ARG_SERIAL})
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_SERIAL} LABELS "${labels}")
 endmacro()
 
 # sluice_fuzz(NAME safetensors SRCS safetensors_fuzz.cpp DEPS checkpoint)

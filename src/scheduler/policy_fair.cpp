@@ -119,6 +119,10 @@ void FairPolicy::choose(PlanPass& pass) {
     const Admission how = turn_admission(pass, *entry.sequence);
     taken += std::max<std::int64_t>(0, pass.blocks_after_loads(*entry.sequence, how));
   }
+  reserved_ = static_cast<std::int32_t>(taken);
+  // Spares a step with nothing to hand out the look at all that wait.
+  const bool full = pass.free_slots() == 0 || pass.available_blocks() <= taken;
+  if (full && due_.empty() && !pass.running().empty()) return;
   std::int32_t prompt_tokens =
       pass.tokens_left() - static_cast<std::int32_t>(pass.running().size());
   while (Sequence* const next = next_choice(pass)) {
