@@ -61,6 +61,47 @@ class KvManagerTest : public ::testing::Test {
   Changes changes_;
 };
 
+TEST_F(KvManagerTest, APromiseLastsUntilItsBlocksAreTaken) {
+  KvManager kv(options(8));  // 7 usable
+  ASSERT_EQ(admit(kv, 0, 4), 0);
+  ASSERT_TRUE(extend(kv, 0, 0, 4));
+  ASSERT_EQ(admit(kv, 1, 4), 0);
+  EXPECT_TRUE(kv.promise(0, 12, {}));  // 2 more blocks
+  EXPECT_TRUE(kv.promise(0, 9, {}));   // less than it has
+  kv.check_integrity();
+  EXPECT_EQ(kv.num_available_blocks(), 3);
+  EXPECT_FALSE(kv.promise(0, 24, {.blocks = 1}));  // 3 more, of which one must stay
+  EXPECT_EQ(kv.num_available_blocks(), 3);
+  ASSERT_EQ(admit(kv, 2, 12), 0);  // the last 3
+  EXPECT_TRUE(extend(kv, 0, 4, 8));
+  EXPECT_FALSE(extend(kv, 0, 12, 1));
+  kv.release(0);
+  EXPECT_EQ(kv.num_available_blocks(), 3);
+}
+
+TEST_F(KvManagerTest, APromiseInAWindowIsBounded) {
+  KvManager kv(options(40, {0, 8}));
+  ASSERT_EQ(admit(kv, 0, 4), 0);
+  EXPECT_TRUE(kv.promise(0, 64, {}));
+  // 16 blocks of the full group; a window of 8 and a chunk of 8 touch at most 5.
+  EXPECT_EQ(kv.num_available_blocks(), 39 - 16 - 5);
+  for (std::int32_t position = 0; position < 64; position += 8) {
+    EXPECT_TRUE(extend(kv, 0, position, 8));
+  }
+}
+
+TEST_F(KvManagerTest, SaysWhatAnAdmissionWouldTake) {
+  KvManager kv(options(10));
+  const auto hashes = names(3);
+  EXPECT_EQ(kv.blocks_to_admit(hashes, 12, 20), 5);
+  ASSERT_EQ(admit(kv, 0, 12), 0);
+  ASSERT_TRUE(extend(kv, 0, 0, 12));
+  kv.publish(0, hashes, 12);
+  EXPECT_EQ(kv.blocks_to_admit(hashes, 12, 20), 3);  // 2 blocks are shared with the slot
+  kv.release(0);
+  EXPECT_EQ(kv.blocks_to_admit(hashes, 12, 20), 5);  // the same 2 are free and would be taken
+}
+
 TEST_F(KvManagerTest, AdmissionMayReserveMoreThanThePrompt) {
   KvManager kv(options(6));  // 5 usable
   BlockChanges sink = changes_.sink();
