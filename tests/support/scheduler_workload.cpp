@@ -504,7 +504,7 @@ void Workload::drain() {
   for (const auto& [id, live] : live_) budget += 40 * std::int64_t{live->sequence.max_len} + 100;
   budget += 100 * std::int64_t{setup_.kv.max_blocks};
   while (scheduler_.has_work() || num_plans_ > 0 || kv_.has_wrong_pages() ||
-         kv_.num_paging() + kv_.num_unsaved() > 0) {
+         kv_.num_paging() + kv_.num_unsaved() > 0 || !executor_.transfers().empty()) {
     turn();
     ++turns_;
     CHECK(--budget > 0);  // every sequence finishes
