@@ -15,8 +15,9 @@ std::int32_t to_border(std::int32_t position, std::int32_t block) {
   return (position + block - 1) / block * block;
 }
 
-bool contains(const std::vector<Sequence*>& sequences, const Sequence* one) {
-  return std::find(sequences.begin(), sequences.end(), one) != sequences.end();
+template <class T, class One>
+bool contains(const std::vector<T>& all, const One& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
 }
 
 bool is_newcomer(const Sequence& sequence) { return sequence.output_len() == 0; }
@@ -268,15 +269,18 @@ void FairPolicy::prefill_least_first(PlanPass& pass) {
   std::int32_t begin_tokens = 0;
   for (const Sequence* const sequence : chosen_) begin_tokens += pass.tokens_to_compute(*sequence);
   const std::int32_t kept = std::min(begin_tokens, pass.tokens_left() / 2);
+  tried_.clear();
   while (pass.tokens_left() > kept && pass.row_left()) {
     std::int32_t least = -1;
     for (const std::int32_t slot : pass.running()) {
-      const auto has_row = [&](const PlanRow& row) { return row.slot == slot; };
-      if (!pass.prefilling(slot)) continue;
-      if (std::any_of(pass.rows().begin(), pass.rows().end(), has_row)) continue;
+      if (!pass.prefilling(slot) || contains(tried_, slot)) continue;
       if (least < 0 || pass.next(slot) < pass.next(least)) least = slot;
     }
-    if (least < 0 || pass.prefill(least, pass.tokens_left() - kept) != RowOutcome::kPlanned) return;
+    if (least < 0) return;
+    // A prompt may wait for a block, because blocks of a window are shared. Then the others are
+    // tried: the oldest one makes room.
+    pass.prefill(least, pass.tokens_left() - kept);
+    tried_.push_back(least);
   }
 }
 

@@ -78,6 +78,7 @@ class FairPolicy final : public Policy {
   std::vector<Due> due_;
   std::vector<Sequence*> chosen_;
   std::vector<Sequence*> displaced_;
+  std::vector<std::int32_t> tried_;  // slots
 };
 
 }  // namespace sluice

@@ -149,15 +149,7 @@ TEST_F(CliTest, ServeNamesTheReasonWhenItCannotStart) {
   EXPECT_THAT(serve({}).err, HasSubstr("tokenizer"));
 }
 
-TEST_F(CliTest, OptionsThatAreNotBuiltAreRefusedByName) {
-  const std::vector<std::vector<std::string>> cases = {{"--scheduler", "fair"}};
-  for (const auto& option : cases) {
-    std::vector<std::string> arguments = {"--prompt-ids", "1"};
-    arguments.insert(arguments.end(), option.begin(), option.end());
-    const ProcessResult result = generate(tiny_.path(), arguments);
-    expect_error(result, 2, option[0]);
-    EXPECT_THAT(result.err, HasSubstr("not built yet")) << option[0];
-  }
+TEST_F(CliTest, ADeviceThatIsNotThereIsRefusedByName) {
   expect_error(generate(tiny_.path(), {"--prompt-ids", "1", "--device", "cuda:0"}), 1, "cuda");
 }
 

@@ -210,7 +210,6 @@ TEST(SimulateCli, ErrorsNameTheFault) {
     expect_refused(simulate_on("a40", "mistral-7b", arguments), 2, what);
   };
   refused({"--scheduler", "fifo"}, "--scheduler: scheduler 'fifo' is unknown");
-  refused({"--scheduler", "fair"}, "is not built yet");
   refused({"--token-budget", "0"}, "--token-budget must be auto, time or a whole number");
   refused({"--token-budget", "12x"}, "--token-budget");
   refused({"--token-budget", "auto"}, "needs --tbt-slo-ms");
