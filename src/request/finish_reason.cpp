@@ -16,7 +16,8 @@ Error failure_of(FinishReason reason) {
     default:
       return internal_error(
           "the model gave logits that are not finite, or the grammar, allowed_token_ids and "
-          "bad_words of the request together leave no token");
+          "bad_words of the request together leave no token, or the process that computed the "
+          "request ended (the server's log says so)");
   }
 }
 
