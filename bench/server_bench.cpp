@@ -23,6 +23,7 @@
 #include "apps/load_served_engine.h"
 #include "apps/option_values.h"
 #include "base/clock.h"
+#include "base/memory_size.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "bench/server_process.h"
