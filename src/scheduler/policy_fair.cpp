@@ -11,6 +11,9 @@ namespace {
 // A return may take this share of the turn that follows it.
 constexpr int kPagingShare = 10;
 
+// Newcomers that begin between two returners, while both wait.
+constexpr std::int32_t kNewcomersPerReturner = 3;
+
 std::int32_t to_border(std::int32_t position, std::int32_t block) {
   return (position + block - 1) / block * block;
 }
@@ -71,7 +74,7 @@ void FairPolicy::plan(PlanPass& pass) {
 // sequence with less than a turn behind it has a whole one, if there is memory for it.
 void FairPolicy::begin_contention(PlanPass& pass) {
   contended_ = true;
-  newcomer_is_next_ = true;
+  newcomers_in_row_ = 0;
   for (const std::int32_t slot : pass.running()) {
     const std::int32_t prompt_end = pass.prefill_end(slot);
     const std::int32_t from = std::max(pass.next(slot), prompt_end);
@@ -152,11 +155,9 @@ Sequence* FairPolicy::next_choice(PlanPass& pass) {
   if (returner->paging == Paging::kDone) return returner;  // its blocks are in memory now
   const std::int32_t priorities[] = {newcomer->request->priority, returner->request->priority};
   if (priorities[0] != priorities[1]) return priorities[0] < priorities[1] ? newcomer : returner;
-  const auto chosen = std::count_if(chosen_.begin(), chosen_.end(),
-                                    [](const Sequence* each) { return is_newcomer(*each); });
-  // In turns, also among those chosen by this plan.
-  const auto others = static_cast<std::ptrdiff_t>(chosen_.size()) - chosen;
-  return (chosen == others ? newcomer_is_next_ : chosen < others) ? newcomer : returner;
+  std::int32_t in_row = newcomers_in_row_;
+  for (const Sequence* const each : chosen_) in_row = is_newcomer(*each) ? in_row + 1 : 0;
+  return in_row < kNewcomersPerReturner ? newcomer : returner;
 }
 
 Sequence* FairPolicy::best_waiting(PlanPass& pass, bool newcomers) const {
@@ -291,13 +292,13 @@ void FairPolicy::admit_chosen(PlanPass& pass) {
     const std::size_t position = pass.find_waiting(*sequence);
     if (pass.passes_over(pass.waiting()[position])) continue;  // another one's loads bring blocks
     const bool newcomer = is_newcomer(*sequence);
-    if (pass.admit_at(position, turn_admission(pass, *sequence))) {
-      newcomer_is_next_ = !newcomer;
-      start_turn(pass, sequence->slot);
-    } else if (sequence->state == SequenceState::kWaiting &&
-               !pass.passes_over(pass.waiting()[position])) {
-      return;
-    }
+    const bool loaded = sequence->paging == Paging::kDone;
+    const bool admitted = pass.admit_at(position, turn_admission(pass, *sequence));
+    const bool waits = sequence->state == SequenceState::kWaiting;
+    if (waits && !pass.passes_over(pass.waiting()[position])) return;
+    // It counts when it begins or when its loads do.
+    if (!loaded) newcomers_in_row_ = newcomer ? newcomers_in_row_ + 1 : 0;
+    if (admitted) start_turn(pass, sequence->slot);
   }
 }
 

@@ -7,18 +7,17 @@
 //   lasts at least SchedulerOptions::turn_tokens decodes and ends at a border of blocks: the
 //   sequence's KV then consists of full blocks, which have names, so nothing of it is computed
 //   again if the tier below keeps them.
-// - At a turn's end the sequence goes on if no waiting one has a better claim to its memory. Else
-// it
-//   is displaced: its blocks are saved to the tier, and it waits.
-// - Waiting sequences without an output (newcomers) and those with outputs (returners) are chosen
-//   alternately; what one kind leaves goes to the other. Newcomers come in the order of arrival,
+// - At a turn's end the sequence goes on if no waiting one has a better claim to its memory.
+//   Otherwise it is displaced: its blocks are saved to the tier, and it waits.
+// - Among waiting sequences, three without an output (newcomers) are chosen for one with outputs (a
+//   returner); what one kind leaves goes to the other. Newcomers come in the order of arrival,
 //   returners by the least service; the priority and then the client's counter count before that.
 //   A newcomer starts with the service of the least served sequence.
 // - A return costs time: saves, loads, tokens computed again. A turn lasts until that was at most
 //   1/10 of it, so on a slow tier turns stretch, up to first come, first served.
 // - Running prompts get their chunks by the least computed first.
 //
-// Bounded waiting: among sequences of one client and priority, a returner waits for at most two
+// Bounded waiting: among sequences of one client and priority, a returner waits for at most four
 // choices for each other sequence that had less service when it was displaced, times the turns that
 // the difference makes, because every newcomer starts with the least service and gains by its turn.
 // Service before the contention began does not count. docs/scheduling.md has an example.
@@ -72,7 +71,7 @@ class FairPolicy final : public Policy {
 
   VtcWeights weights_;
   bool contended_ = false;
-  bool newcomer_is_next_ = true;
+  std::int32_t newcomers_in_row_ = 0;  // begun since a returner did
   std::int32_t reserved_ = 0;  // blocks for those chosen, and for those whose loads are under way
   // Scratch of one plan.
   std::vector<Due> due_;
