@@ -2,6 +2,7 @@
 // Functions; one thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace CLI {
@@ -11,11 +12,12 @@ class App;
 namespace sluice {
 
 struct KvArguments {
-  bool clear = false;  // else: list
+  enum class Action : std::uint8_t { kList, kVerify, kClear };
+  Action action = Action::kList;
   std::string folder;
 };
 
-// The commands `kv ls` and `kv clear`. Returns the command.
+// The commands `kv ls`, `kv verify` and `kv clear`. Returns the command.
 CLI::App* add_kv(CLI::App& root, KvArguments& arguments);
 
 // Returns the exit code.

@@ -24,7 +24,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/unix_time.h"
+#include "offload/file_io.h"
 #include "offload/page_format.h"
+#include "offload/segment_check.h"
 #include "offload/tier_folder.h"
 
 namespace sluice {
@@ -48,35 +50,12 @@ Buffer make_buffer(std::uint64_t bytes) {
   return Buffer(static_cast<std::byte*>(memory));
 }
 
-// Whole, or an error.
-bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = EIO;
-    if (done <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(done));
-    offset += static_cast<std::uint64_t>(done);
-  }
-  return true;
-}
-bool read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t done = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = EIO;  // a cut file
-    if (done <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(done));
-    offset += static_cast<std::uint64_t>(done);
-  }
-  return true;
-}
-
 // The beginning of the names of an identity's segments.
-std::string prefix_of(const DiskTier::Options& options) {
-  const HmacKey key = derive_key(options.secret, "sluice/kv-files/1" + options.identity);
+std::string prefix_of(const SegmentIdentity& identity) {
   std::string text;
-  for (std::size_t i = 0; i < 8; ++i) text += fmt::format("{:02x}", static_cast<unsigned>(key[i]));
+  for (std::size_t i = 0; i < 8; ++i) {
+    text += fmt::format("{:02x}", static_cast<unsigned>(identity[i]));
+  }
   return text + "-";
 }
 
@@ -108,7 +87,11 @@ struct DiskTier::Impl {
       : options(tier_options),
         clock(tier_clock),
         shape(shape_of(tier_options)),
-        prefix(prefix_of(tier_options)) {}
+        identity(
+            segment_identity(tier_options.secret, tier_options.sealing, tier_options.identity)),
+        prefix(prefix_of(identity)) {}
+
+  PageFormat make_format() const { return {options.secret, options.sealing, identity}; }
 
   ~Impl() {
     {
@@ -145,7 +128,7 @@ struct DiskTier::Impl {
 
   // Takes what can be read; all else is as if it were not there.
   Status read_segments() {
-    PageFormat format(options.secret, options.identity);
+    PageFormat format = make_format();
     const std::int64_t oldest = unix_seconds() - options.max_age_s;
     std::vector<std::byte> bytes(shape.records_offset() + shape.records_bytes());
     for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -153,7 +136,7 @@ struct DiskTier::Impl {
       if (::access(path.c_str(), F_OK) != 0) continue;
       // An error may pass, and the blocks are good then: the start fails, and the file stays.
       ASSIGN_OR_RETURN(Segment segment, open_segment(path, 0));
-      struct stat facts{};
+      struct stat facts {};
       if (::fstat(segment.records.get(), &facts) != 0) return file_error("cannot be read", path);
       const bool whole =
           static_cast<std::uint64_t>(facts.st_size) >= shape.page_offset(pages_in(s));
@@ -166,18 +149,12 @@ struct DiskTier::Impl {
         continue;
       }
       segments[s] = std::move(segment);
-      for (std::uint32_t i = 0; i < shape.num_pages; ++i) {
-        const std::size_t page = s * shape.num_pages + i;
-        if (page >= records.size()) break;
-        const auto raw =
-            std::span(bytes).subspan(shape.records_offset() + i * kRecordBytes, kRecordBytes);
-        if (std::ranges::all_of(raw, [](std::byte b) { return b == std::byte{0}; })) continue;
-        const auto record = format.decode_record(raw, page);
-        if (!record) {
-          ++damaged;
-        } else if (record->used >= oldest) {
-          records[page] = *record;
-        }
+      const std::size_t first = s * shape.num_pages;
+      const SegmentRecords found =
+          decode_records(std::span(bytes).subspan(shape.records_offset()), first, format);
+      damaged += found.damaged;
+      for (std::size_t i = 0; i < found.records.size() && first + i < records.size(); ++i) {
+        if (found.records[i].used >= oldest) records[first + i] = found.records[i];
       }
     }
     if (damaged > 0) {
@@ -219,7 +196,7 @@ struct DiskTier::Impl {
   // ---------------------------------------------------------------- the threads
 
   void run() {
-    PageFormat format(options.secret, options.identity);
+    PageFormat format = make_format();
     const Buffer buffer = make_buffer(shape.page_bytes());
     std::unique_lock lock(mutex);
     for (;;) {
@@ -242,8 +219,9 @@ struct DiskTier::Impl {
   std::span<std::byte> page_span(std::byte* buffer) const {
     return {buffer, static_cast<std::size_t>(shape.page_bytes())};
   }
-  std::span<std::byte> block_span(std::byte* buffer) const {
-    return {buffer, static_cast<std::size_t>(options.block_bytes)};
+  template <class Byte>
+  std::span<Byte> block_span(Byte* block) const {
+    return {block, static_cast<std::size_t>(options.block_bytes)};
   }
 
   Status load_page(const Job& job, PageFormat& format, std::byte* buffer) {
@@ -263,12 +241,10 @@ struct DiskTier::Impl {
     if (!read_at(fd, page_span(buffer), shape.page_offset(in_segment))) {
       return file_error("cannot be read", path_of(number / shape.num_pages));
     }
-    const PageTag tag = format.tag_of(block_span(buffer), record.name, record.group, number);
-    if (tag != record.tag) {
+    if (!format.open_block(record, number, page_span(buffer), block_span(job.target))) {
       return invalid_argument(
           fmt::format("{}: page {} is damaged", path_of(number / shape.num_pages), in_segment));
     }
-    std::memcpy(job.target, buffer, options.block_bytes);
     return {};
   }
 
@@ -289,10 +265,11 @@ struct DiskTier::Impl {
     const auto number = static_cast<std::size_t>(job.page.page);
     const std::size_t s = number / shape.num_pages;
     RETURN_IF_ERROR(make_segment(s, format));
-    std::memcpy(buffer, job.source, options.block_bytes);
-    PageRecord record{
-        job.page.name, static_cast<std::uint32_t>(job.page.group), unix_seconds(), {}};
-    record.tag = format.tag_of(block_span(buffer), record.name, record.group, number);
+    PageRecord record;
+    record.name = job.page.name;
+    record.group = static_cast<std::uint32_t>(job.page.group);
+    record.used = unix_seconds();
+    format.seal_block(record, number, block_span(job.source), page_span(buffer));
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
     int pages = -1;
     int table = -1;
@@ -325,7 +302,7 @@ struct DiskTier::Impl {
     }
     const std::uint64_t bytes = shape.page_offset(pages_in(s));
     remove_others(bytes);
-    struct statvfs disk{};
+    struct statvfs disk {};
     if (::statvfs(options.folder.c_str(), &disk) == 0 &&
         disk.f_bavail * disk.f_frsize < bytes + options.free_bytes) {
       return resource_exhausted(fmt::format("the filesystem has less than {} MiB free",
@@ -384,7 +361,7 @@ struct DiskTier::Impl {
 
   // Records whose use is newer than on the disk, and those that were erased.
   void write_times() {
-    PageFormat format(options.secret, options.identity);
+    PageFormat format = make_format();
     const std::lock_guard lock(mutex);
     for (const std::int32_t page : changed) {
       const auto number = static_cast<std::size_t>(page);
@@ -403,6 +380,7 @@ struct DiskTier::Impl {
   const Options options;
   const Clock& clock;
   const SegmentShape shape;
+  const SegmentIdentity identity;
   const std::string prefix;
   std::int32_t num_pages = 0;
   std::int32_t damaged = 0;

@@ -19,6 +19,7 @@
 #include "base/hmac.h"
 #include "base/result.h"
 #include "offload/kv_tier.h"
+#include "offload/page_format.h"
 
 namespace sluice {
 
@@ -30,6 +31,7 @@ class DiskTier final : public KvTier {
     std::uint64_t block_bytes = 0;  // of one block
     std::string identity;           // all that makes the bytes of a block what they are
     HmacKey secret{};
+    Sealing sealing = Sealing::kTags;
     std::uint64_t segment_bytes = std::uint64_t{256} << 20;  // of a file; at least one page
     std::uint64_t free_bytes = std::uint64_t{1} << 30;       // that the filesystem keeps free
     std::int64_t max_age_s = 30 * 24 * 3600;                 // since a block's last use

@@ -4,11 +4,20 @@
 #include <cstring>
 #include <string>
 
+#include "base/check.h"
+
 namespace sluice {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeaderFields = 64;
+constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 40;
+constexpr std::uint32_t kMaxPages = 1U << 30;
+
+// A record: nonce, version, sealed fields, tag.
+constexpr std::size_t kOpenFields = 16;
+constexpr std::size_t kSealedFields = 96;
+static_assert(kOpenFields + kSealedFields + sizeof(PageTag) == kRecordBytes);
 
 template <class T>
 void put(std::span<std::byte> out, std::size_t at, T value) {
@@ -26,8 +35,17 @@ std::uint64_t get(std::span<const std::byte> in, std::size_t at, std::size_t byt
   return value;
 }
 
-HmacKey key_of(const HmacKey& secret, std::string_view purpose, std::string_view identity) {
-  return derive_key(secret, std::string(purpose) + '\0' + std::string(identity));
+template <class T>
+T array_at(std::span<const std::byte> in, std::size_t at) {
+  T out{};
+  std::copy_n(in.begin() + static_cast<std::ptrdiff_t>(at), out.size(), out.begin());
+  return out;
+}
+
+HmacKey key_of(const HmacKey& secret, std::string_view purpose, const SegmentIdentity& identity) {
+  return derive_key(
+      secret, std::string(purpose) + '\0' +
+                  std::string(reinterpret_cast<const char*>(identity.data()), identity.size()));
 }
 
 PageTag half(const HmacTag& tag) {
@@ -43,11 +61,92 @@ bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return difference == std::byte{0};
 }
 
+using Fields = std::array<std::byte, kSealedFields>;
+
+Fields fields_of(const PageRecord& record) {
+  Fields out{};
+  put(out, 0, record.name.high);
+  put(out, 8, record.name.low);
+  put(out, 16, record.tenant.high);
+  put(out, 24, record.tenant.low);
+  put(out, 32, record.used);
+  put(out, 40, record.group);
+  std::ranges::copy(record.nonce, out.begin() + 48);
+  std::ranges::copy(record.tag, out.begin() + 64);
+  return out;
+}
+
+PageRecord record_of(const Fields& in) {
+  PageRecord record;
+  record.name = {get(in, 0, 8), get(in, 8, 8)};
+  record.tenant = {get(in, 16, 8), get(in, 24, 8)};
+  record.used = static_cast<std::int64_t>(get(in, 32, 8));
+  record.group = static_cast<std::uint32_t>(get(in, 40, 4));
+  record.nonce = array_at<AesNonce>(in, 48);
+  record.tag = array_at<PageTag>(in, 64);
+  return record;
+}
+
+// Beside a sealed record: its place, nonce and version.
+std::array<std::byte, 8 + kOpenFields> beside_record(std::span<const std::byte> record,
+                                                     std::uint64_t place) {
+  std::array<std::byte, 8 + kOpenFields> out{};
+  put(out, 0, place);
+  std::ranges::copy(record.first(kOpenFields), out.begin() + 8);
+  return out;
+}
+
+std::array<std::byte, 40> beside_block(const PageRecord& record, std::uint64_t place,
+                                       std::size_t bytes) {
+  std::array<std::byte, 40> out{};
+  put(out, 0, place);
+  put(out, 8, record.name.high);
+  put(out, 16, record.name.low);
+  put(out, 24, record.group);
+  put(out, 32, std::uint64_t{bytes});
+  return out;
+}
+
 }  // namespace
 
-PageFormat::PageFormat(const HmacKey& secret, std::string_view identity)
-    : records_(key_of(secret, "sluice/kv-records/1", identity)),
-      blocks_(key_of(secret, "sluice/kv-blocks/1", identity)) {}
+SegmentIdentity segment_identity(const HmacKey& secret, Sealing sealing,
+                                 std::string_view description) {
+  Hmac hmac(derive_key(secret, sealing == Sealing::kAesGcm ? "sluice/kv-identity/2/aes-256-gcm"
+                                                           : "sluice/kv-identity/2"));
+  hmac.update(std::as_bytes(std::span(description)));
+  return half(hmac.finish());
+}
+
+std::optional<SegmentHeader> parse_header(std::span<const std::byte> bytes) {
+  if (bytes.size() < kDiskAlignment ||
+      std::memcmp(bytes.data(), kSegmentMagic.data(), kSegmentMagic.size()) != 0 ||
+      get(bytes, 24, 4) != kVersion) {
+    return std::nullopt;
+  }
+  SegmentHeader header;
+  header.shape.num_pages = static_cast<std::uint32_t>(get(bytes, 28, 4));
+  header.shape.block_bytes = get(bytes, 32, 8);
+  const std::uint64_t sealing = get(bytes, 40, 4);
+  if (header.shape.num_pages == 0 || header.shape.num_pages > kMaxPages ||
+      header.shape.block_bytes == 0 || header.shape.block_bytes > kMaxBlockBytes || sealing > 1) {
+    return std::nullopt;
+  }
+  // The largest shape has 2^70 bytes; no file does.
+  if (header.shape.page_bytes() > (std::uint64_t{1} << 60) / header.shape.num_pages) {
+    return std::nullopt;
+  }
+  header.sealing = static_cast<Sealing>(sealing);
+  header.identity = array_at<SegmentIdentity>(bytes, 48);
+  return header;
+}
+
+PageFormat::PageFormat(const HmacKey& secret, Sealing sealing, const SegmentIdentity& identity)
+    : sealing_(sealing),
+      identity_(identity),
+      records_(key_of(secret, "sluice/kv-records/2", identity)),
+      blocks_(key_of(secret, "sluice/kv-blocks/2", identity)),
+      record_key_(key_of(secret, "sluice/kv-record-aes/2", identity)),
+      block_key_(key_of(secret, "sluice/kv-block-aes/2", identity)) {}
 
 std::array<std::byte, kDiskAlignment> PageFormat::encode_header(const SegmentShape& shape) {
   std::array<std::byte, kDiskAlignment> header{};
@@ -55,6 +154,8 @@ std::array<std::byte, kDiskAlignment> PageFormat::encode_header(const SegmentSha
   put(header, 24, kVersion);
   put(header, 28, shape.num_pages);
   put(header, 32, shape.block_bytes);
+  put(header, 40, static_cast<std::uint32_t>(sealing_));
+  std::ranges::copy(identity_, header.begin() + 48);
   records_.update(std::span(header).first(kHeaderFields));
   const HmacTag tag = records_.finish();
   std::copy(tag.begin(), tag.end(), header.begin() + kHeaderFields);
@@ -69,43 +170,84 @@ bool PageFormat::is_header(std::span<const std::byte> bytes, const SegmentShape&
 std::array<std::byte, kRecordBytes> PageFormat::encode_record(const PageRecord& record,
                                                               std::uint64_t place) {
   std::array<std::byte, kRecordBytes> out{};
-  put(out, 0, record.name.high);
-  put(out, 8, record.name.low);
-  put(out, 16, record.group);
-  put(out, 20, kVersion);
-  put(out, 24, record.used);
-  std::copy(record.tag.begin(), record.tag.end(), out.begin() + 32);
-  std::array<std::byte, 8> place_bytes{};
-  put(place_bytes, 0, place);
-  records_.update(place_bytes);
-  records_.update(std::span(out).first(48));
-  const PageTag tag = half(records_.finish());
-  std::copy(tag.begin(), tag.end(), out.begin() + 48);
+  const Fields fields = fields_of(record);
+  const auto sealed = std::span(out).subspan(kOpenFields, kSealedFields);
+  put(out, 12, kVersion);
+  PageTag tag{};
+  if (sealing_ == Sealing::kAesGcm) {
+    const AesNonce nonce = random_nonce();
+    std::ranges::copy(nonce, out.begin());
+    tag = cipher_.seal(record_key_, nonce, beside_record(out, place), fields, sealed);
+  } else {
+    std::ranges::copy(fields, sealed.begin());
+    records_.update(beside_record(out, place));
+    records_.update(sealed);
+    tag = half(records_.finish());
+  }
+  std::ranges::copy(tag, out.begin() + kOpenFields + kSealedFields);
   return out;
 }
 
 std::optional<PageRecord> PageFormat::decode_record(std::span<const std::byte> bytes,
                                                     std::uint64_t place) {
-  PageRecord record;
-  record.name = {get(bytes, 0, 8), get(bytes, 8, 8)};
-  record.group = static_cast<std::uint32_t>(get(bytes, 16, 4));
-  record.used = static_cast<std::int64_t>(get(bytes, 24, 8));
-  std::copy_n(bytes.begin() + 32, record.tag.size(), record.tag.begin());
-  if (!equal(bytes.first(kRecordBytes), encode_record(record, place))) return std::nullopt;
-  return record;
+  CHECK(bytes.size() == kRecordBytes);
+  if (get(bytes, 12, 4) != kVersion) return std::nullopt;
+  const auto sealed = bytes.subspan(kOpenFields, kSealedFields);
+  const auto tag = array_at<PageTag>(bytes, kOpenFields + kSealedFields);
+  Fields fields{};
+  if (sealing_ == Sealing::kAesGcm) {
+    if (!cipher_.open(record_key_, array_at<AesNonce>(bytes, 0), beside_record(bytes, place),
+                      sealed, tag, fields)) {
+      return std::nullopt;
+    }
+    return record_of(fields);
+  }
+  records_.update(beside_record(bytes, place));
+  records_.update(sealed);
+  if (!equal(tag, half(records_.finish()))) return std::nullopt;
+  std::ranges::copy(sealed, fields.begin());
+  return record_of(fields);
 }
 
-PageTag PageFormat::tag_of(std::span<const std::byte> block, Hash128 name, std::uint32_t group,
-                           std::uint64_t place) {
-  std::array<std::byte, 40> fields{};
-  put(fields, 0, place);
-  put(fields, 8, name.high);
-  put(fields, 16, name.low);
-  put(fields, 24, group);
-  put(fields, 32, static_cast<std::uint64_t>(block.size()));
-  blocks_.update(fields);
+AesKey PageFormat::tenant_key(Hash128 tenant) const {
+  std::array<char, 16> bytes{};
+  const auto view = std::as_writable_bytes(std::span(bytes));
+  put(view, 0, tenant.high);
+  put(view, 8, tenant.low);
+  return derive_key(block_key_, std::string_view(bytes.data(), bytes.size()));
+}
+
+PageTag PageFormat::tag_of(const PageRecord& record, std::uint64_t place,
+                           std::span<const std::byte> block) {
+  blocks_.update(beside_block(record, place, block.size()));
   blocks_.update(block);
   return half(blocks_.finish());
+}
+
+void PageFormat::seal_block(PageRecord& record, std::uint64_t place,
+                            std::span<const std::byte> block, std::span<std::byte> page) {
+  const std::span<std::byte> sealed = page.first(block.size());
+  if (sealing_ == Sealing::kAesGcm) {
+    record.nonce = random_nonce();
+    record.tag = cipher_.seal(tenant_key(record.tenant), record.nonce,
+                              beside_block(record, place, block.size()), block, sealed);
+    return;
+  }
+  std::memcpy(sealed.data(), block.data(), block.size());
+  record.nonce = {};
+  record.tag = tag_of(record, place, sealed);
+}
+
+bool PageFormat::open_block(const PageRecord& record, std::uint64_t place,
+                            std::span<const std::byte> page, std::span<std::byte> block) {
+  const std::span<const std::byte> sealed = page.first(block.size());
+  if (sealing_ == Sealing::kAesGcm) {
+    return cipher_.open(tenant_key(record.tenant), record.nonce,
+                        beside_block(record, place, block.size()), sealed, record.tag, block);
+  }
+  if (!equal(record.tag, tag_of(record, place, sealed))) return false;
+  std::memcpy(block.data(), sealed.data(), block.size());
+  return true;
 }
 
 }  // namespace sluice

@@ -1,14 +1,18 @@
 // The format of a segment: a file with a fixed number of pages, each with one KV block.
 //
-//   header   4096 bytes: magic, version, page and block bytes, pages, the tag of all before
-//   records  64 bytes for each page, padded to 4096: what the page holds
+//   header   4096 bytes: magic, version, shape, sealing, identity, the tag of all before
+//   records  128 bytes for each page, padded to 4096: what the page holds
 //   pages    page_bytes each, from a multiple of 4096 on
 //
-// A record is written after its page. Its first tag covers the record's own fields, so that a start
-// reads records only; its second one covers the block, its name, its group and its place, so that a
-// load accepts nothing but what was saved. All tags are HMACs with keys of the engine's identity:
-// segments of another model, or of another secret, are not ours. Numbers are little-endian.
-// Pure; one object, one thread.
+// A record is written after its page. Its own tag covers the record's fields and place, so that a
+// start reads records only; the block's tag covers the block, its name, its group and its place, so
+// that a load accepts nothing but what was saved. The keys of all tags are derived from the secret
+// and the identity: segments of another model, or of another secret, are not ours.
+//
+// Sealing: with kTags blocks lie open, and tags are HMACs. With kAesGcm blocks and records are
+// encrypted with AES-256-GCM: records with one key, the blocks of each tenant with a key of its
+// own; nonces are random. Numbers are little-endian.
+// Pure except for nonces; one object, one thread.
 #pragma once
 
 #include <array>
@@ -18,13 +22,14 @@
 #include <span>
 #include <string_view>
 
+#include "base/aes_gcm.h"
 #include "base/hash128.h"
 #include "base/hmac.h"
 
 namespace sluice {
 
 inline constexpr std::size_t kDiskAlignment = 4096;
-inline constexpr std::size_t kRecordBytes = 64;
+inline constexpr std::size_t kRecordBytes = 128;
 inline constexpr std::string_view kSegmentMagic{"sluice-kv\0segment", 17};
 
 struct SegmentShape {
@@ -42,38 +47,69 @@ struct SegmentShape {
     return kDiskAlignment + records + page * page_bytes();
   }
   std::uint64_t file_bytes() const { return page_offset(num_pages); }
+  bool operator==(const SegmentShape&) const = default;
 };
+
+enum class Sealing : std::uint32_t { kTags = 0, kAesGcm = 1 };
+
+// Names all that makes the bytes of a block what they are. Tells nothing without the secret.
+using SegmentIdentity = std::array<std::byte, 16>;
+SegmentIdentity segment_identity(const HmacKey& secret, Sealing sealing,
+                                 std::string_view description);
 
 using PageTag = std::array<std::byte, 16>;
 
 // The block that a page holds.
 struct PageRecord {
   Hash128 name;
+  Hash128 tenant;  // whose key seals the block
   std::uint32_t group = 0;
   std::int64_t used = 0;  // Unix seconds
+  AesNonce nonce{};       // of the block, with kAesGcm
   PageTag tag{};          // of the block
 };
 
+// The fields of a header as they stand in a file, not checked.
+struct SegmentHeader {
+  SegmentShape shape;
+  Sealing sealing = Sealing::kTags;
+  SegmentIdentity identity{};
+};
+// Nothing: no header of this version, or with a shape that no file has.
+std::optional<SegmentHeader> parse_header(std::span<const std::byte> bytes);
+
 class PageFormat {
  public:
-  // `identity`: all that makes the bytes of a block what they are.
-  PageFormat(const HmacKey& secret, std::string_view identity);
+  PageFormat(const HmacKey& secret, Sealing sealing, const SegmentIdentity& identity);
 
   std::array<std::byte, kDiskAlignment> encode_header(const SegmentShape& shape);
-  // Nothing: not a header of this identity and shape.
+  // Whether these bytes are the header of this identity and shape.
   bool is_header(std::span<const std::byte> bytes, const SegmentShape& shape);
 
   // `place`: the page's number in the tier.
   std::array<std::byte, kRecordBytes> encode_record(const PageRecord& record, std::uint64_t place);
-  // Nothing: empty, damaged or not ours.
+  // Nothing: empty, damaged or not ours. REQUIRES: kRecordBytes bytes.
   std::optional<PageRecord> decode_record(std::span<const std::byte> bytes, std::uint64_t place);
 
-  PageTag tag_of(std::span<const std::byte> block, Hash128 name, std::uint32_t group,
-                 std::uint64_t place);
+  // Writes the block to the first bytes of `page`, sealed, and sets the record's nonce and tag.
+  // REQUIRES: page.size() >= block.size().
+  void seal_block(PageRecord& record, std::uint64_t place, std::span<const std::byte> block,
+                  std::span<std::byte> page);
+  // The other way. False: not the block of this record and place; `block` is then undefined.
+  bool open_block(const PageRecord& record, std::uint64_t place, std::span<const std::byte> page,
+                  std::span<std::byte> block);
 
  private:
+  AesKey tenant_key(Hash128 tenant) const;
+  PageTag tag_of(const PageRecord& record, std::uint64_t place, std::span<const std::byte> block);
+
+  Sealing sealing_;
+  SegmentIdentity identity_;
   Hmac records_;
   Hmac blocks_;
+  AesKey record_key_;
+  AesKey block_key_;
+  AesGcm cipher_;
 };
 
 }  // namespace sluice

@@ -51,8 +51,12 @@ std::string default_secret_path() {
 
 Result<HmacKey> load_tier_secret(const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0) RETURN_IF_ERROR(make_secret(path));
+  return read_tier_secret(path);
+}
+
+Result<HmacKey> read_tier_secret(const std::string& path) {
   ASSIGN_OR_RETURN(const OpenedFile file, open_for_reading(path));
-  struct stat facts{};
+  struct stat facts {};
   const bool private_file = ::fstat(file.fd.get(), &facts) == 0 && facts.st_uid == ::geteuid() &&
                             (facts.st_mode & 077U) == 0;
   if (!private_file) {

@@ -15,8 +15,9 @@ namespace sluice {
 // is an absolute path.
 std::string default_secret_path();
 
-// The secret of a file of this user that no other user can read. A file that does not exist is made
-// with 32 random bytes (mode 0600). Errors name the path.
+// The secret of a file of this user that no other user can read. Errors name the path.
+Result<HmacKey> read_tier_secret(const std::string& path);
+// The same; a file that does not exist is made with 32 random bytes (mode 0600).
 Result<HmacKey> load_tier_secret(const std::string& path);
 
 }  // namespace sluice

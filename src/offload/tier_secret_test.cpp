@@ -16,11 +16,12 @@ using testing::HasSubstr;
 TEST(TierSecret, IsMadeOnceAndOnlyForThisUser) {
   const TempDirectory folder;
   const std::string path = folder.file("state/sluice/kv-secret");
+  EXPECT_FALSE(read_tier_secret(path)) << "reading makes none";
   const auto made = load_tier_secret(path);
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_NE(*made, HmacKey{});
   EXPECT_EQ(*load_tier_secret(path), *made);
-  struct stat facts{};
+  struct stat facts {};
   ASSERT_EQ(stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
   const auto other = load_tier_secret(folder.file("other"));

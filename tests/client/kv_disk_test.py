@@ -152,6 +152,31 @@ def kv(*arguments):
                           timeout=60 * PATIENCE, check=False)
 
 
+def verified(folder, *options):
+    """The exit code of kv verify, and good, bad and torn blocks of all models."""
+    done = kv("verify", str(folder / "kv"), *options)
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    return done.returncode, [sum(int(row[i]) for row in rows) for i in (2, 3, 4)], done.stderr
+
+
+def test_every_block_of_a_folder_can_be_verified(folder):
+    assert kv("verify", str(folder / "kv")).returncode == 1
+    with start(folder) as server:
+        chat(server, [{"role": "user", "content": STORY}])
+    code, (good, bad, torn), _ = verified(folder)
+    assert code == 0 and good > 20 and bad == torn == 0, (code, good, bad, torn)
+    segment, = [entry.path for entry in os.scandir(folder / "kv") if "segment" in entry.name]
+    with open(segment, "r+b") as file:
+        file.seek(4096 + 60)  # the first record
+        file.write(b"x")
+        file.seek(-1000, os.SEEK_END)
+        file.truncate()
+    code, (after, bad, torn), _ = verified(folder)
+    assert code == 1 and torn >= 1 and bad == 0 and after == good - torn, (after, bad, torn)
+    with start(folder):  # a damaged folder serves
+        assert "another process has it" in verified(folder)[2]
+
+
 def test_one_server_has_the_folder(folder):
     with start(folder) as server:
         chat(server, [{"role": "user", "content": STORY}])
