@@ -202,11 +202,15 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   }
   if (!texts.kv_disk.empty()) {
     ASSIGN_OR_RETURN(options.kv_disk, parse_kv_disk(texts.kv_disk));
+    options.kv_disk->key_file = texts.kv_disk_key;
     if (!texts.prefix_caching) {
       return invalid_argument(
           "--kv-disk needs the prefix cache, which --no-enable-prefix-caching "
           "turns off");
     }
+  }
+  if (texts.kv_disk.empty() && !texts.kv_disk_key.empty()) {
+    return invalid_argument("--kv-disk-key encrypts the folder of --kv-disk, which is not given");
   }
   if (!texts.kv_idle_release.empty()) {
     ASSIGN_OR_RETURN(options.kv_idle_release, parse_idle_release(texts.kv_idle_release));

@@ -116,6 +116,7 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.block_size = "16x"; }, "--block-size");
   wrong([](auto& t) { t.threads = "0"; }, "--threads");
   wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
+  wrong([](auto& t) { t.kv_disk_key = "key"; }, "--kv-disk-key");
   wrong([](auto& t) { t.kv_idle_release = "soon"; }, "--kv-idle-release");
   wrong([](auto& t) { t.kv_idle_release = "-1"; }, "--kv-idle-release");
 }

@@ -45,6 +45,11 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
           "DIR:SIZE: a folder that keeps KV blocks, also for later starts, such as kv:50GiB")
       ->group(group);
   command
+      .add_option("--kv-disk-key", texts.kv_disk_key,
+                  "a file with 32 bytes or 64 hexadecimal digits: the folder of --kv-disk is "
+                  "encrypted with this key")
+      ->group(group);
+  command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
                 "reuse the KV blocks of common prefixes (default on)")
       ->group(group);

@@ -35,10 +35,13 @@ Status clear_folder(const std::string& folder) {
 
 // A block that is not good is computed again and does no harm; the exit code tells that there are
 // some.
-Result<int> verify_folder(const std::string& folder) {
+Result<int> verify_folder(const std::string& folder, const std::string& key_file) {
   const std::string path = default_secret_path();
-  if (path.empty()) return invalid_argument("the secret has no place: set XDG_STATE_HOME or HOME");
-  ASSIGN_OR_RETURN(const HmacKey secret, read_tier_secret(path));
+  if (key_file.empty() && path.empty()) {
+    return invalid_argument("the secret has no place: set XDG_STATE_HOME or HOME");
+  }
+  ASSIGN_OR_RETURN(const HmacKey secret,
+                   key_file.empty() ? read_tier_secret(path) : read_tier_key(key_file));
   ASSIGN_OR_RETURN(const auto all, verify_tier_folder(folder, secret));
   bool clean = true;
   fmt::print("{:<18} {:>8} {:>8} {:>8} {:>8}\n", "model", "segments", "good", "bad", "torn");
@@ -60,16 +63,18 @@ CLI::App* add_kv(CLI::App& root, KvArguments& arguments) {
     CLI::App* command = kv->add_subcommand(name, about);
     command->add_option("DIR", arguments.folder, "the folder")->required();
     command->callback([&arguments, action] { arguments.action = action; });
+    return command;
   };
   add("ls", "Lists how much each model has in it", KvArguments::Action::kList);
-  add("verify", "Checks every block in it; no server may have it", KvArguments::Action::kVerify);
+  add("verify", "Checks every block in it; no server may have it", KvArguments::Action::kVerify)
+      ->add_option("--kv-disk-key", arguments.key_file, "the server's key, if it has one");
   add("clear", "Removes all KV from it; no server may have it", KvArguments::Action::kClear);
   return kv;
 }
 
 int run_kv(const KvArguments& arguments) {
   if (arguments.action == KvArguments::Action::kVerify) {
-    const auto code = verify_folder(arguments.folder);
+    const auto code = verify_folder(arguments.folder, arguments.key_file);
     return code ? *code : report_error(code.error(), kExitError);
   }
   const Status done = arguments.action == KvArguments::Action::kClear

@@ -15,6 +15,7 @@ struct KvArguments {
   enum class Action : std::uint8_t { kList, kVerify, kClear };
   Action action = Action::kList;
   std::string folder;
+  std::string key_file;  // for kVerify: --kv-disk-key of the server
 };
 
 // The commands `kv ls`, `kv verify` and `kv clear`. Returns the command.

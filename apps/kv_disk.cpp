@@ -15,6 +15,7 @@
 #include "base/memory_size.h"
 #include "base/sha256.h"
 #include "offload/disk_tier.h"
+#include "offload/tier_folder.h"
 #include "offload/tier_secret.h"
 
 namespace sluice {
@@ -51,6 +52,32 @@ std::string secret_digest(const HmacKey& secret, std::string_view identity) {
   return to_hex(sha256(tag));
 }
 
+Result<HmacKey> secret_of(const KvDiskSettings& settings) {
+  if (!settings.key_file.empty()) {
+    auto key = read_tier_key(settings.key_file);
+    if (!key) return with_context("--kv-disk-key", key.error());
+    return key;
+  }
+  const std::string path = default_secret_path();
+  if (path.empty()) {
+    return invalid_argument(
+        "--kv-disk keeps its secret outside of its folder: set XDG_STATE_HOME or HOME, or give "
+        "--kv-disk-key");
+  }
+  return load_tier_secret(path);
+}
+
+// A folder with blocks under another key looks like one of other models.
+void log_tier(const DiskTier::Options& disk, std::size_t stored, std::int32_t pages) {
+  log_info(fmt::format("{}: {} of {} blocks of {} KiB are there{}", disk.folder, stored, pages,
+                       disk.block_bytes >> 10,
+                       disk.sealing == Sealing::kAesGcm ? ", encrypted" : ""));
+  const auto contents = list_tier_folder(disk.folder);
+  if (stored > 0 || !contents || contents->empty()) return;
+  log_info(fmt::format("{}: it has blocks of {} other models, versions or keys, which are not used",
+                       disk.folder, contents->size()));
+}
+
 }  // namespace
 
 Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
@@ -68,18 +95,14 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
                    LoadedExecutor& executor) {
-  const std::string secret_path = default_secret_path();
-  if (secret_path.empty()) {
-    return invalid_argument(
-        "--kv-disk keeps its secret outside of its folder: set XDG_STATE_HOME or HOME");
-  }
   DiskTier::Options disk;
   disk.folder = std::filesystem::absolute(options.kv_disk->folder).lexically_normal().string();
   if (disk.folder.ends_with('/')) disk.folder.pop_back();
   disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes);
   disk.block_bytes = executor.contents->block_bytes();
   ASSIGN_OR_RETURN(disk.identity, identity_of(directory, options, known, device, executor));
-  ASSIGN_OR_RETURN(disk.secret, load_tier_secret(secret_path));
+  ASSIGN_OR_RETURN(disk.secret, secret_of(*options.kv_disk));
+  if (!options.kv_disk->key_file.empty()) disk.sealing = Sealing::kAesGcm;
   auto tier = DiskTier::open(disk, clock);
   if (!tier) return with_context("--kv-disk", tier.error());
   executor.kv_identity.model_digest = secret_digest(disk.secret, disk.identity);
@@ -87,8 +110,7 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   if (auto added = add_tier(*std::move(tier), executor); !added) {
     return with_context("--kv-disk", added.error());
   }
-  log_info(fmt::format("{}: {} of {} blocks of {} KiB are there", disk.folder,
-                       executor.stored.size(), pages, disk.block_bytes >> 10));
+  log_tier(disk, executor.stored.size(), pages);
   return {};
 }
 

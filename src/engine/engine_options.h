@@ -62,6 +62,7 @@ enum class KvBacking : std::uint8_t {
 struct KvDiskSettings {
   std::string folder;
   std::int64_t bytes = 0;  // at most, of all files
+  std::string key_file;    // the blocks are encrypted with its key; empty: they are not
 };
 
 struct EngineOptions {

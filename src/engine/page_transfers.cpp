@@ -12,7 +12,7 @@ namespace sluice {
 void PageTransfers::start(const PlanTransfer& transfer, const PagedBlock& block,
                           std::span<std::byte> contents) {
   started_.emplace(transfer.id, Started{transfer.kind, block.page});
-  const TierPage page{block.page, block.group, block.name};
+  const TierPage page{block.page, block.group, block.name, block.tenant};
   if (transfer.kind == TransferKind::kSaveBlock) {
     tier_->save(transfer.id, page, contents);
   } else {

@@ -40,6 +40,7 @@ KvManager::KvManager(const KvOptions& options)
   if (has_tier()) {
     paging_.assign(index(options_.max_blocks), 0);
     in_line_.assign(index(options_.max_blocks), 0);
+    owners_.resize(index(options_.max_blocks));
     unsaved_.assign(index(options_.max_blocks), kNullBlock);
   }
   if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
@@ -346,14 +347,15 @@ void KvManager::emit(std::int32_t slot, std::int32_t group, std::int32_t first, 
   changes.block_ids.insert(changes.block_ids.end(), begin, begin + count);
 }
 
-void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed) {
+void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed,
+                        const BlockOwner& owner) {
   if (options_.prefix_caching == PrefixCaching::kOff) return;
   const std::int32_t full = std::min(computed / options_.block_size, allocated_[index(slot)]);
   const std::int32_t end = std::min(full, static_cast<std::int32_t>(hashes.size()));
   for (std::int32_t b = published_[index(slot)]; b < end; ++b) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
       const BlockId id = table(slot, g)[index(b)];
-      if (id != kNullBlock && !cache_.holds(id)) give_name(id, hashes[index(b)], g);
+      if (id != kNullBlock && !cache_.holds(id)) give_name(id, hashes[index(b)], g, owner);
     }
   }
   published_[index(slot)] = std::max(published_[index(slot)], end);
@@ -362,7 +364,7 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
 // A block in use keeps its name. A free block passes its name to the block computed now and is then
 // no longer cached. Otherwise a prompt that is repeated (its last block and its answer are always
 // computed) would fill the cache with copies.
-void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
+void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner) {
   const BlockId other = cache_.find(hash, group);
   if (other != kNullBlock) {
     if (pool_.ref_count(other) > 0) return;
@@ -371,6 +373,7 @@ void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group) {
     pool_.demote(other);
   }
   cache_.insert(id, hash, group);
+  if (has_tier()) owners_[index(id)] = owner;
   if (!held_.empty()) hold_block(id, hash, group);
 }
 
@@ -447,6 +450,7 @@ BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& cha
   }
   CHECK(pool_.move(id) == to);
   if (cache_.holds(id)) cache_.move(id, to);
+  if (has_tier()) owners_[index(to)] = owners_[index(id)];
   moved_to_[index(id)] = to;
   changes.copies.push_back({id, to});
   return to;

@@ -31,6 +31,7 @@
 #include <span>
 #include <vector>
 
+#include "base/block_owner.h"
 #include "base/hash128.h"
 #include "kv/block_changes.h"
 #include "kv/block_pool.h"
@@ -165,8 +166,11 @@ class KvManager {
 
   // Names the slot's full blocks among its first `computed` tokens, as far as `hashes` go, so that
   // other sequences may share them. A block whose name another block in use has stays unnamed.
-  // REQUIRES: the contents are final.
-  void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed);
+  // `owner`: of blocks that get a name here. REQUIRES: the contents are final.
+  void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed,
+               const BlockOwner& owner = {});
+  // The slot's named blocks belong to a request that lets a tier have them, too.
+  void allow_saves(std::int32_t slot);
 
   // Removes the names of a slot's blocks, in memory and in the tier, because their contents are
   // wrong.
@@ -220,7 +224,7 @@ class KvManager {
   // each load, and when all have ended lets go of each block, the last one first. Without kStarted
   // nothing has changed. REQUIRES: match_with_tier() gave `tokens`.
   LoadStart begin_loads(std::span<const Hash128> hashes, std::int32_t tokens, Headroom headroom,
-                        std::vector<PagedBlock>& blocks);
+                        Hash128 tenant, std::vector<PagedBlock>& blocks);
   // The block gets its name when the load has succeeded. REQUIRES: it has a page.
   void end_load(const PagedBlock& block, bool loaded);
   void let_go(const PagedBlock& block);
@@ -280,7 +284,7 @@ class KvManager {
   void visit_needed(std::span<const Hash128> names, Visit visit) const;
   void hold_block(BlockId id, Hash128 name, std::int32_t group);
   void drop_name(BlockId id);
-  void give_name(BlockId id, Hash128 hash, std::int32_t group);
+  void give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner);
   bool give_back(BlockId id);
   ReuseOrder note_unused(BlockId id);
   void hold_for_paging(BlockId id);
@@ -309,8 +313,10 @@ class KvManager {
   std::int32_t free_cached_ = 0;  // free blocks that have a name
   std::int32_t last_shortage_ = 0;
   TierIndex tier_;
-  // With a tier. By block: holds by loads and saves, and whether it is in line to be saved.
+  // With a tier. By block: holds by loads and saves, whether it is in line to be saved, and who
+  // computed it.
   std::vector<std::int32_t> paging_;
+  std::vector<BlockOwner> owners_;  // valid for named blocks
   std::vector<std::uint8_t> in_line_;
   std::vector<BlockId> unsaved_;  // the line, a ring
   std::int32_t unsaved_first_ = 0;

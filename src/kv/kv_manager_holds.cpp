@@ -63,6 +63,7 @@ BlockId KvManager::adopt(Hash128 name, std::int32_t group) {
     --free_cached_;
   }
   cache_.insert(id, name, group);
+  if (has_tier()) owners_[index(id)] = {};
   held->block = id;
   return id;
 }

@@ -28,7 +28,8 @@ std::int32_t KvManager::match_with_tier(std::span<const Hash128> hashes,
 }
 
 LoadStart KvManager::begin_loads(std::span<const Hash128> hashes, std::int32_t tokens,
-                                 Headroom headroom, std::vector<PagedBlock>& blocks) {
+                                 Headroom headroom, Hash128 tenant,
+                                 std::vector<PagedBlock>& blocks) {
   const std::int32_t end = tokens / options_.block_size;
   const auto visit = [&](auto visitor) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
@@ -58,7 +59,7 @@ LoadStart KvManager::begin_loads(std::span<const Hash128> hashes, std::int32_t t
     const BlockId id = cache_.find(name, g);
     const std::int32_t page = id == kNullBlock ? tier_.find(name, g) : TierIndex::kNoPage;
     if (id != kNullBlock) hold_for_paging(id);
-    blocks.push_back({id, page, g, name});
+    blocks.push_back({id, page, g, name, tenant});
   });
   // Only now, so that no wanted block is taken for another one.
   for (std::size_t i = held; i < blocks.size(); ++i) {
@@ -84,7 +85,7 @@ void KvManager::hold_for_paging(BlockId id) {
 
 void KvManager::end_load(const PagedBlock& block, bool loaded) {
   if (tier_.end_load(block.page, block.name, block.group, loaded)) {
-    give_name(block.block, block.name, block.group);
+    give_name(block.block, block.name, block.group, {block.tenant, false});
   }
 }
 
@@ -109,6 +110,7 @@ void KvManager::take_wrong_pages(std::vector<std::int32_t>& pages) {
 // The last holder of a named block leaves. Returns the block's place in the order of reuse.
 ReuseOrder KvManager::note_unused(BlockId id) {
   if (tier_.touch(cache_.name(id), cache_.group(id))) return ReuseOrder::kMiddle;
+  if (owners_[index(id)].memory_only) return ReuseOrder::kLast;
   if (in_line_[index(id)] == 0) {
     in_line_[index(id)] = 1;
     unsaved_[index((unsaved_first_ + unsaved_size_) % options_.max_blocks)] = id;
@@ -117,12 +119,21 @@ ReuseOrder KvManager::note_unused(BlockId id) {
   return ReuseOrder::kLast;
 }
 
+void KvManager::allow_saves(std::int32_t slot) {
+  if (!has_tier()) return;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    for (const BlockId id : table(slot, g)) {
+      if (id != kNullBlock && cache_.holds(id)) owners_[index(id)].memory_only = false;
+    }
+  }
+}
+
 std::optional<PagedBlock> KvManager::begin_save() {
   while (unsaved_size_ > 0) {
     const BlockId id = unsaved_[index(unsaved_first_)];
     const bool unused = pool_.ref_count(id) == 0 && cache_.holds(id);
-    const bool wanted =
-        unused && tier_.find(cache_.name(id), cache_.group(id)) == TierIndex::kNoPage;
+    const bool wanted = unused && !owners_[index(id)].memory_only &&
+                        tier_.find(cache_.name(id), cache_.group(id)) == TierIndex::kNoPage;
     if (wanted && num_available_blocks() <= 0) return std::nullopt;
     const std::int32_t page = wanted ? tier_.begin_save() : TierIndex::kNoPage;
     if (wanted && page == TierIndex::kNoPage) return std::nullopt;
@@ -132,7 +143,7 @@ std::optional<PagedBlock> KvManager::begin_save() {
     --unsaved_size_;
     if (!wanted) continue;
     hold_for_paging(id);
-    return PagedBlock{id, page, cache_.group(id), cache_.name(id)};
+    return PagedBlock{id, page, cache_.group(id), cache_.name(id), owners_[index(id)].tenant};
   }
   return std::nullopt;
 }

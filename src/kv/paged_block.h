@@ -13,6 +13,7 @@ struct PagedBlock {
   std::int32_t page = -1;  // -1: only held while others are loaded
   std::int32_t group = 0;
   Hash128 name;
+  Hash128 tenant;  // whose key encrypts a saved block
 };
 
 }  // namespace sluice

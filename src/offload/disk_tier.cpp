@@ -267,6 +267,7 @@ struct DiskTier::Impl {
     RETURN_IF_ERROR(make_segment(s, format));
     PageRecord record;
     record.name = job.page.name;
+    record.tenant = job.page.tenant;
     record.group = static_cast<std::uint32_t>(job.page.group);
     record.used = unix_seconds();
     format.seal_block(record, number, block_span(job.source), page_span(buffer));
@@ -427,9 +428,9 @@ std::vector<TierPage> DiskTier::take_stored() {
   for (std::size_t i = 0; i < impl_->records.size(); ++i) {
     const PageRecord& record = impl_->records[i];
     if (record.name == Hash128{}) continue;
-    found.push_back(
-        {record.used,
-         {static_cast<std::int32_t>(i), static_cast<std::int32_t>(record.group), record.name}});
+    found.push_back({record.used,
+                     {static_cast<std::int32_t>(i), static_cast<std::int32_t>(record.group),
+                      record.name, record.tenant}});
   }
   std::ranges::stable_sort(found, {}, [](const auto& entry) { return entry.first; });
   std::vector<TierPage> pages;

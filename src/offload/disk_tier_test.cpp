@@ -58,7 +58,9 @@ class DiskTierTest : public testing::Test {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
     return bytes;
   }
-  static TierPage page(std::int32_t number, std::uint64_t name) { return {number, 1, {name, 7}}; }
+  static TierPage page(std::int32_t number, std::uint64_t name) {
+    return {number, 1, {name, 7}, {}};
+  }
 
   // The end of the only move under way.
   static Status end_of(DiskTier& tier) {
@@ -126,7 +128,7 @@ TEST_F(DiskTierTest, BlocksComeBackInThisProcessAndTheNext) {
     EXPECT_EQ(one.group, 1);
     EXPECT_TRUE(load(*tier, one.page, name));
   }
-  struct stat facts{};
+  struct stat facts {};
   ASSERT_EQ(stat(segment().c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
   ASSERT_EQ(stat(options().folder.c_str(), &facts), 0);

@@ -27,6 +27,7 @@ struct TierPage {
   std::int32_t page = 0;  // [0, num_pages())
   std::int32_t group = 0;
   Hash128 name;
+  Hash128 tenant;  // whose key encrypts the block, where the tier encrypts; only save() needs it
 };
 
 struct TierMove {

@@ -35,7 +35,7 @@ class TierVerifyTest : public testing::Test {
     ASSERT_TRUE(tier) << tier.error().message;
     const std::vector<std::byte> block(options.block_bytes, std::byte{1});
     for (std::int32_t i = 0; i < blocks; ++i) {
-      (*tier)->save(1, {i, 0, {static_cast<std::uint64_t>(i) + 1, 1}}, block);
+      (*tier)->save(1, {i, 0, {static_cast<std::uint64_t>(i) + 1, 1}, {}}, block);
     }
     ASSERT_TRUE((*tier)->flush(std::chrono::seconds(10)));
   }

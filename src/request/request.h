@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/block_owner.h"
 #include "base/clock.h"
 #include "base/hash128.h"
 #include "base/token_id.h"
@@ -47,6 +48,8 @@ struct Request {
   // The key of those digests (block_hash_root). The engine uses it to name the blocks of outputs
   // when a sequence ends or is preempted. Absent: outputs do not fill the prefix cache.
   std::optional<Hash128> block_hash_root;
+  // Says which tenant's key encrypts the blocks in a tier below memory, if they may go there.
+  BlockOwner block_owner;
 };
 
 }  // namespace sluice

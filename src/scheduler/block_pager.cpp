@@ -22,7 +22,8 @@ bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, H
   const std::int32_t found = kv_.match_with_tier(hashes, most);
   if (found <= had) return false;
   Load load;
-  switch (kv_.begin_loads(hashes, found, headroom, load.blocks)) {
+  const Hash128 tenant = sequence.request->block_owner.tenant;
+  switch (kv_.begin_loads(hashes, found, headroom, tenant, load.blocks)) {
     case LoadStart::kStarted: break;
     case LoadStart::kUnderWay: sequence.paging = Paging::kFollowing; return true;
     case LoadStart::kNoMemory: return false;  // then admission lacks memory too, and says so

@@ -133,5 +133,68 @@ TEST(BlockPager, SavesNothingThatTheTierDoesNotTake) {
   EXPECT_EQ(h.kv.tier().num_saved(), 0);
 }
 
+TEST(BlockPager, BlocksOfRequestsThatStayInMemoryAreNotSaved) {
+  SchedulerHarness h(paging_options());
+  Request& secret = h.request(20, 1, 100);
+  secret.block_owner = {{7, 7}, true};
+  ASSERT_TRUE(h.scheduler.add(h.sequence(secret)));
+  h.run_to_end();
+  EXPECT_EQ(h.kv.num_unsaved(), 0);
+  h.save_all();
+  EXPECT_EQ(h.scheduler.paging_stats().saved_blocks, 0);
+
+  // Memory reuses a block that stood in line for another request.
+  h.executor.accept_saves(false);
+  h.add(8, 1, 500);
+  h.run_to_end();
+  EXPECT_EQ(h.kv.num_unsaved(), 2);
+  h.kv.drop_cached();
+  ASSERT_TRUE(h.scheduler.add(h.sequence(secret)));
+  h.run_to_end();
+  h.executor.accept_saves(true);
+  h.save_all();
+  EXPECT_EQ(h.scheduler.paging_stats().saved_blocks, 0);
+
+  // A block that another request shares is this one's, too, and goes under its tenant.
+  Request& open = h.request(20, 1, 100);
+  open.block_owner = {{7, 7}, false};
+  ASSERT_TRUE(h.scheduler.add(h.sequence(open)));
+  h.run_to_end();
+  h.save_all();
+  EXPECT_EQ(h.scheduler.paging_stats().saved_blocks, 5);
+  for (const PagedBlock& page : h.executor.saved_pages()) {
+    EXPECT_EQ(page.tenant, (Hash128{7, 7}));
+  }
+}
+
+TEST(BlockPager, ALoadedBlockKeepsItsTenant) {
+  HarnessOptions options = paging_options();
+  options.tier_pages = 5;
+  SchedulerHarness h(options);
+  Request& first = h.request(20, 1, 100);
+  first.block_owner.tenant = {1, 2};
+  ASSERT_TRUE(h.scheduler.add(h.sequence(first)));
+  h.run_to_end();
+  h.save_all();
+  h.kv.drop_cached();
+  ASSERT_TRUE(h.scheduler.add(h.sequence(first)));
+  h.executor.accept_saves(false);
+  h.run_to_end();
+  EXPECT_EQ(h.scheduler.paging_stats().loaded_blocks, 4);
+  Sequence& other = h.add(20, 1, 500);  // takes all pages
+  h.executor.accept_saves(true);
+  h.run_to_end();
+  h.save_all();
+  EXPECT_EQ(other.finish_reason, FinishReason::kLength);
+  ASSERT_TRUE(h.scheduler.add(h.sequence(first)));
+  h.run_to_end();
+  h.save_all();
+  std::int32_t own = 0;
+  for (const PagedBlock& page : h.executor.saved_pages()) {
+    own += page.tenant == Hash128{1, 2} ? 1 : 0;
+  }
+  EXPECT_GE(own, 4);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -98,7 +98,8 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   r.undecided[s] = 0;
   sequence.computed = computed;
   if (row.context_len < r.prefill_end[s]) {
-    state_.kv.publish(slot, SchedulerState::known_hashes(sequence), computed);
+    state_.kv.publish(slot, SchedulerState::known_hashes(sequence), computed,
+                      sequence.request->block_owner);
   }
   if (reason == FinishReason::kNone) return;
   commit.finished = true;

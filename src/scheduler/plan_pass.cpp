@@ -361,6 +361,7 @@ bool PlanPass::try_admit(std::size_t position, const Admission& how) {
   }
   state_.dequeue(position);
   state_.occupy(slot, entry, *cached);
+  if (!sequence.request->block_owner.memory_only) state_.kv.allow_saves(slot);
   if (decode_room_ >= 0) decode_room_ += room_of(slot);
   if (sequence.num_preemptions == 0) {
     sequence.first_scheduled = now_;

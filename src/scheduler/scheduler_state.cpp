@@ -183,7 +183,7 @@ void SchedulerState::publish_outputs(std::int32_t slot, Sequence& sequence) {
   hashes = known_hashes(sequence);
   hasher.extend(std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)),
                 hashes);
-  kv.publish(slot, hashes, sequence.computed);
+  kv.publish(slot, hashes, sequence.computed, sequence.request->block_owner);
 }
 
 void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {

@@ -152,8 +152,6 @@ void read_hints(FieldReader& reader) {
   reader.object("prediction");
   read_choice(reader, "service_tier", {"auto", "default"},
               "only \"auto\" and \"default\" are served; use priority");
-  read_choice(reader, "prompt_cache_retention", {"in_memory", "in-memory"},
-              "prefixes are kept in memory only");
   read_choice(reader, "verbosity", {"medium"},
               "only \"medium\" is served; say in the prompt how long the answer should be");
 }

@@ -187,6 +187,14 @@ TEST(ParseChatCall, NeutralValuesOfUnservedFieldsAreAccepted) {
   parsed(chat(R"("parallel_tool_calls":false,"service_tier":"default")"));
 }
 
+TEST(ParseChatCall, ACallMayKeepItsKvInMemory) {
+  EXPECT_FALSE(parsed(chat("")).kv_memory_only);
+  EXPECT_FALSE(parsed(chat(R"("prompt_cache_retention":"24h")")).kv_memory_only);
+  EXPECT_FALSE(parsed(chat(R"("prompt_cache_retention":null)")).kv_memory_only);
+  EXPECT_TRUE(parsed(chat(R"("prompt_cache_retention":"in_memory")")).kv_memory_only);
+  EXPECT_TRUE(parsed(chat(R"("prompt_cache_retention":"in-memory")")).kv_memory_only);
+}
+
 TEST(ParseChatCall, UnservedFieldsAreRefusedByName) {
   const Fault faults[] = {
       {R"("response_format":{"type":"xml"})", "response_format", "\"xml\"", true},
@@ -264,6 +272,8 @@ TEST(ParseChatCall, WrongTypesAndRangesNameTheField) {
        "in stream_options; did you mean \"include_usage\"?"},
       {R"("user":5)", "user", "expected a string"},
       {R"("cache_salt":"")", "cache_salt", "is empty"},
+      {R"("prompt_cache_retention":"disk")", "prompt_cache_retention", "got \"disk\""},
+      {R"("prompt_cache_retention":5)", "prompt_cache_retention", "expected a string"},
       {R"("priority":2147483648)", "priority", "whole number"},
       {R"("tools":{})", "tools", "expected an array"},
       {R"("tools":[5])", "tools[0]", "got 5"},

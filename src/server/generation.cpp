@@ -132,6 +132,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
     request.adapter_content = adapter_->content;
   }
   request.block_hashes = std::move(prompt.prompt.block_hashes);
+  request.block_owner = {prompt.prompt.block_hash_root, call_.kv_memory_only};
   if (!scored && pooling_ != Pooling::kMean) {
     request.block_hash_root = prompt.prompt.block_hash_root;
   }

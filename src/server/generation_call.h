@@ -105,8 +105,9 @@ struct GenerationCall {
 
   std::optional<StructuredOutput> structured;  // becomes SamplingParams::grammar in a worker
 
-  std::string user;        // the client that fair scheduling charges without an API key
-  std::string cache_salt;  // keeps the prompt's cached blocks apart; empty = the tenant's own
+  std::string user;             // the client that fair scheduling charges without an API key
+  bool kv_memory_only = false;  // prompt_cache_retention: the KV never goes to a disk
+  std::string cache_salt;       // keeps the prompt's cached blocks apart; empty = the tenant's own
   std::int32_t priority = 0;
   std::optional<Duration> timeout;  // the answer ends then, complete or not
   std::string repeated_json;        // kResponses: members of the request that the answer repeats

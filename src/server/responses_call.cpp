@@ -141,10 +141,10 @@ class ResponsesReader {
     const std::string* safety = reader_.string("safety_identifier", kMaxUserBytes);
     if (user == nullptr) user = safety;
     if (user != nullptr) call_.user = *user;
-    for (const std::string_view hint :
-         {"prompt_cache_key", "prompt_cache_retention", "service_tier", "stream_options"}) {
+    for (const std::string_view hint : {"prompt_cache_key", "service_tier", "stream_options"}) {
       reader_.find(hint);
     }
+    read_cache_retention(reader_, call_);
   }
 
   // Members of the request that the answer repeats.

@@ -175,6 +175,17 @@ void read_truncation(FieldReader& reader, GenerationCall& call) {
   }
 }
 
+void read_cache_retention(FieldReader& reader, GenerationCall& call) {
+  const std::string* retention = reader.string("prompt_cache_retention", 64);
+  if (retention == nullptr || *retention == "24h") return;
+  if (*retention == "in_memory" || *retention == "in-memory") {
+    call.kv_memory_only = true;
+  } else {
+    reader.bad("prompt_cache_retention", fmt::format("got {}; expected \"in_memory\" or \"24h\"",
+                                                     shown_value(JsonValue{*retention})));
+  }
+}
+
 void read_account_fields(FieldReader& reader, GenerationCall& call) {
   const std::string* user = reader.string("user", kMaxUserBytes);
   const std::string* safety_identifier = reader.string("safety_identifier", kMaxUserBytes);
@@ -184,6 +195,7 @@ void read_account_fields(FieldReader& reader, GenerationCall& call) {
     if (salt->empty()) reader.bad("cache_salt", "is empty; expected a secret string, or null");
     call.cache_salt = *salt;
   }
+  read_cache_retention(reader, call);
   read_int32(reader, "priority", kMinInt32, kMaxInt32, call.priority);
   if (const auto seconds = reader.number("timeout")) {
     if (*seconds > 0 && *seconds <= kMaxTimeoutSeconds) {

@@ -32,6 +32,8 @@ void read_common_fields(FieldReader& reader, GenerationCall& call);
 // of the cache, priority and timeout.
 void read_truncation(FieldReader& reader, GenerationCall& call);
 void read_account_fields(FieldReader& reader, GenerationCall& call);
+// OpenAI's prompt_cache_retention, which is among those.
+void read_cache_retention(FieldReader& reader, GenerationCall& call);
 
 // The field that an error of validate() names at the start of its message.
 std::string sampling_field(const Error& error);

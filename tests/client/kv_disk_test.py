@@ -152,6 +152,52 @@ def kv(*arguments):
                           timeout=60 * PATIENCE, check=False)
 
 
+def test_a_folder_is_encrypted_with_a_key(folder):
+    key, other = folder / "key", folder / "other"
+    for path, digit in ((key, "5"), (other, "6")):
+        path.write_text(digit * 64 + "\n")
+        path.chmod(0o600)
+    messages = [{"role": "user", "content": STORY}]
+    with start(folder, "--kv-disk-key", str(key)) as server:
+        wanted, _, _ = chat(server, messages)
+        chat(server, messages, key="sk-bbbbbbbbbbbb")
+    assert not (folder / "state").exists(), "the key is the only secret"
+    code, (good, bad, torn), _ = verified(folder, "--kv-disk-key", str(key))
+    assert code == 0 and good > 40 and bad == torn == 0, (code, good, bad, torn)
+    code, (good, _, _), said = verified(folder, "--kv-disk-key", str(other))
+    assert code == 1 and good == 0 and "another secret or key" in said, said
+    with start(folder, "--kv-disk-key", str(key)) as server:
+        assert ", encrypted" in server.stderr()
+        said, cached, prompt = chat(server, messages)
+        assert said == wanted and cached > 0.9 * prompt
+    for options in (["--kv-disk-key", str(other)], []):
+        with start(folder, *options) as server:
+            said, cached, _ = chat(server, messages)
+            assert said == wanted and cached == 0, options
+            assert "other models, versions or keys" in server.stderr()
+    key.chmod(0o644)
+    done = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--kv-disk",
+                           f"{folder}/kv:64MiB", "--kv-disk-key", str(key)], capture_output=True,
+                          text=True, timeout=60 * PATIENCE, check=False)
+    assert done.returncode == 1 and "chmod 600" in done.stderr, done
+
+
+def test_a_call_may_keep_its_kv_in_memory(folder):
+    with start(folder) as server:
+        with openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa") as client:
+            def ask():
+                answer = client.chat.completions.create(
+                    model=NAME, messages=[{"role": "user", "content": STORY}], temperature=0,
+                    max_tokens=24, prompt_cache_retention="in_memory")
+                return answer.usage.prompt_tokens_details.cached_tokens
+            assert ask() == 0
+            assert ask() > 0, "memory has it"
+    code, (good, _, _), _ = verified(folder)
+    assert code == 0 and good == 0
+    with start(folder) as server:
+        assert chat(server, [{"role": "user", "content": STORY}])[1] == 0
+
+
 def verified(folder, *options):
     """The exit code of kv verify, and good, bad and torn blocks of all models."""
     done = kv("verify", str(folder / "kv"), *options)
@@ -197,6 +243,7 @@ def test_one_server_has_the_folder(folder):
     (["--kv-disk", "kv"], "DIR:SIZE"), (["--kv-disk", "kv:much"], "--kv-disk"),
     (["--kv-disk", "kv:1GiB", "--no-enable-prefix-caching"], "prefix cache"),
     (["--kv-disk", "kv:1GiB", "--isolation", "process"], "--isolation process"),
+    (["--kv-disk-key", "key"], "--kv-disk"),
 ])
 def test_wrong_options_are_named(folder, options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,

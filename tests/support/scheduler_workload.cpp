@@ -43,6 +43,7 @@ struct Setup {
   double refuse_rate = 0;  // of growth that is refused from now on, or granted again
   double pause_rate = 0;   // of a long time without arrivals
   double adapter_rate = 0;
+  bool others_memory_only = false;  // the blocks of the second tenant never go to the tier
   std::int32_t max_prompt = 0;
   std::int32_t max_output = 0;
 };
@@ -217,6 +218,7 @@ Setup with_tier(Setup setup, std::uint64_t seed) {
   SplitMix64 rng(seed);
   if (setup.kv.prefix_caching == PrefixCaching::kOff || chance(rng, 0.4)) return setup;
   setup.kv.tier_pages = pick(rng, 1, 3 * setup.kv.max_blocks);
+  setup.others_memory_only = setup.kv.tier_pages % 2 == 0;
   return setup;
 }
 
@@ -345,6 +347,7 @@ class Workload {
   std::optional<TimePoint> refused_at_;  // the last growth
   std::vector<TransferResult> completed_;
   std::set<std::int32_t> failed_adapters_;
+  std::set<std::uint64_t> memory_only_;                   // tenants
   std::unordered_map<TransferId, std::int64_t> started_;  // the turn of each transfer under way
   bool last_plan_empty_ = false;
   std::size_t running_before_ = 0;  // the plan
@@ -384,6 +387,8 @@ std::shared_ptr<LiveRequest> Workload::make_request() {
     identity.block_size = setup_.kv.block_size;
     identity.tenant_salt = chance(rng_, 0.2) ? "other" : "";
     const Hash128 root = block_hash_root(identity);
+    request.block_owner = {root, setup_.others_memory_only && !identity.tenant_salt.empty()};
+    if (request.block_owner.memory_only) memory_only_.insert(root.high);
     hasher_.set_root(root);
     request.block_hashes = hasher_.hash_prompt(request.prompt);
     if (chance(rng_, 0.8)) request.block_hash_root = root;
@@ -549,7 +554,12 @@ void Workload::plan_step() {
     ++report_.empty_plans;
     check_waits(plan);
   }
-  for (const PlanTransfer& transfer : plan.transfers) started_.emplace(transfer.id, turns_);
+  for (const PlanTransfer& transfer : plan.transfers) {
+    started_.emplace(transfer.id, turns_);
+    if (transfer.kind != TransferKind::kSaveBlock) continue;
+    const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
+    CHECK(!memory_only_.contains(block.tenant.high));
+  }
   report_.transfers += static_cast<std::int64_t>(plan.transfers.size());
   note_memory(plan);
   if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
