@@ -1,28 +1,35 @@
 // Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
 // can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
+// The machine's limits alone, as JSON: ops_bench --limits [THREADS]
 // Any device, as a table (device_table.h): ops_bench --device cuda:0
 // Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
 // SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16 takes other kernels than the best.
-// Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic.
+// Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
+// both in per cent of the limits that this machine has, measured before the benchmark, with as many
+// threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "apps/machine_limits.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "bench/device_table.h"
 #include "bench/lora_table.h"
-#include "bench/machine_probe.h"
 #include "device/cpu/cpu_device.h"
 
 namespace sluice::bench {
@@ -84,44 +91,56 @@ std::unique_ptr<Device> make_device(int threads) {
   return std::move(*device);
 }
 
-void set_rates(benchmark::State& state, double bytes, double flops) {
+const MachineLimits& limits_of(int threads) {
+  static std::map<int, MachineLimits> measured;
+  const auto found = measured.find(threads);
+  if (found != measured.end()) return found->second;
+  const SystemClock clock;
+  LimitsOptions options;
+  options.threads = threads;
+  return measured.emplace(threads, measure_limits(options, clock)).first->second;
+}
+
+// The fastest unit for products of these dtypes that the kernels may use.
+MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
+  const char* isa = std::getenv("SLUICE_BENCH_ISA");
+  const auto fastest = [&](std::initializer_list<MathUnit> units) {
+    MathUnit best = MathUnit::kFma;
+    for (const MathUnit unit : units) {
+      const std::string_view name = math_unit_name(unit);
+      if (isa != nullptr && name.starts_with("amx") && !std::string_view(isa).starts_with("amx")) {
+        continue;
+      }
+      if (limits.peak(unit) > limits.peak(best)) best = unit;
+    }
+    return best;
+  };
+  if (isa != nullptr && (std::string_view(isa) == "avx2" || std::string_view(isa) == "avx512")) {
+    return MathUnit::kFma;
+  }
+  if (w_type == DType::kI8) return fastest({MathUnit::kInt8Quads, MathUnit::kAmxInt8});
+  if (w_type == DType::kBF16 && x_type == DType::kBF16) {
+    return fastest({MathUnit::kBf16Pairs, MathUnit::kAmxBf16});
+  }
+  return MathUnit::kFma;
+}
+
+// REQUIRES: the first argument is the number of threads.
+void set_rates(benchmark::State& state, double bytes, double flops, DType x_type, DType w_type) {
   const auto rounds = static_cast<double>(state.iterations());
+  const MachineLimits& limits = limits_of(static_cast<int>(state.range(0)));
+  const auto rate = [&](const std::string& name, double value) {
+    state.counters[name] = benchmark::Counter(value * rounds, benchmark::Counter::kIsRate);
+  };
   if (bytes > 0) {
-    state.counters["GB/s"] = benchmark::Counter(bytes * rounds * 1e-9, benchmark::Counter::kIsRate);
+    rate("GB/s", bytes * 1e-9);
+    rate("of_read%", 100 * bytes / limits.read);
   }
   if (flops > 0) {
-    state.counters["GFLOP/s"] =
-        benchmark::Counter(flops * rounds * 1e-9, benchmark::Counter::kIsRate);
+    const MathUnit unit = unit_for(x_type, w_type, limits);
+    rate("GFLOP/s", flops * 1e-9);
+    rate(fmt::format("of_{}%", math_unit_name(unit)), 100 * flops / limits.peak(unit));
   }
-}
-
-void probe_read_bandwidth(benchmark::State& state) {
-  const auto threads = static_cast<int>(state.range(0));
-  const auto device = make_device(1);
-  Memory memory(*device, kColdBytes);
-  auto* data = reinterpret_cast<std::byte*>(memory.take<char>(kColdBytes));
-  std::memset(data, 1, kColdBytes);
-  ThreadPool pool(threads);
-  constexpr int kPieces = 64;
-  for (auto _ : state) {
-    pool.parallel_for(kPieces, [&](int i) {
-      const std::int64_t piece = kColdBytes / kPieces;
-      benchmark::DoNotOptimize(read_memory(data + i * piece, static_cast<std::size_t>(piece)));
-    });
-  }
-  set_rates(state, static_cast<double>(kColdBytes), 0);
-}
-
-void probe_bf16_peak(benchmark::State& state) {
-  if (!has_bf16_products()) return state.SkipWithError("no AVX-512-BF16");
-  const auto threads = static_cast<int>(state.range(0));
-  ThreadPool pool(threads);
-  constexpr std::int64_t kRounds = 1000000;
-  for (auto _ : state) {
-    pool.parallel_for(threads,
-                      [&](int) { benchmark::DoNotOptimize(multiply_bf16_pairs(kRounds)); });
-  }
-  set_rates(state, 0, kBf16FlopsPerRound * static_cast<double>(kRounds) * threads);
 }
 
 void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
@@ -150,7 +169,7 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
     next = (next + 1) % ops.size();
   }
   set_rates(state, static_cast<double>(weight_bytes),
-            2.0 * static_cast<double>(rows * cols * depth));
+            2.0 * static_cast<double>(rows * cols * depth), x_type, w_type);
 }
 
 // `rows` sequences of `query` new tokens each, after `context`.
@@ -207,7 +226,7 @@ void bench_attention(benchmark::State& state, DType kv_type) {
   for (std::int32_t i = 1; i <= query; ++i) keys += context + i;
   set_rates(state,
             2.0 * rows * (context + query) * kKvHeads * dim * static_cast<double>(size_of(kv_type)),
-            4.0 * rows * keys * static_cast<double>(width));
+            4.0 * rows * keys * static_cast<double>(width), kv_type, kv_type);
 }
 
 void bench_rms_norm(benchmark::State& state) {
@@ -226,7 +245,7 @@ void bench_rms_norm(benchmark::State& state) {
       1e-5F,
       {nullptr, static_cast<std::int32_t>(rows)}};
   for (auto _ : state) device->ops().run(p);
-  set_rates(state, 14.0 * static_cast<double>(rows * kHidden), 0);
+  set_rates(state, 14.0 * static_cast<double>(rows * kHidden), 0, DType::kF32, DType::kF32);
 }
 
 void bench_gated_activation(benchmark::State& state) {
@@ -241,7 +260,7 @@ void bench_gated_activation(benchmark::State& state) {
       GatedActivation::kSilu,
       {nullptr, static_cast<std::int32_t>(rows)}};
   for (auto _ : state) device->ops().run(p);
-  set_rates(state, 10.0 * static_cast<double>(rows * kWidth), 0);
+  set_rates(state, 10.0 * static_cast<double>(rows * kWidth), 0, DType::kF32, DType::kF32);
 }
 
 // One thread goes by its CPU time, so that other work on the machine counts less.
@@ -253,16 +272,31 @@ benchmark::internal::Benchmark* add(const std::string& name, std::int64_t thread
   return bench;
 }
 
+struct MatrixShape {
+  const char* name;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+};
+// The matrices of Qwen3-0.6B, Llama-3.2-1B and Llama-3-8B. Gate and up are one product here.
+constexpr MatrixShape kMatrices[] = {
+    {"0.6b/qkv", 4096, 1024},    {"0.6b/o", 1024, 2048},      {"0.6b/gate_up", 6144, 1024},
+    {"0.6b/down", 1024, 3072},   {"0.6b/head", 151936, 1024}, {"1b/qkv", 3072, 2048},
+    {"1b/o", 2048, 2048},        {"1b/gate_up", 16384, 2048}, {"1b/down", 2048, 8192},
+    {"1b/head", 128256, 2048},   {"8b/qkv", 6144, 4096},      {"8b/o", 4096, 4096},
+    {"8b/gate_up", 28672, 4096}, {"8b/down", 4096, 14336},    {"8b/head", 128256, 4096},
+};
+
 void add_matmul(const std::string& types, DType x, DType w, std::int64_t threads) {
-  auto* bench =
-      add("matmul/" + types, threads, [=](benchmark::State& state) { bench_matmul(state, x, w); });
-  bench->ArgNames({"threads", "M", "N", "K"});
-  for (const std::int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
-    bench->Args({threads, rows, 2048, 2048});
-    bench->Args({threads, rows, 8192, 2048});
-    bench->Args({threads, rows, 2048, 8192});
+  for (const MatrixShape& shape : kMatrices) {
+    auto* bench = add(fmt::format("matmul/{}/{}", types, shape.name), threads,
+                      [=](benchmark::State& state) { bench_matmul(state, x, w); });
+    bench->ArgNames({"threads", "M", "N", "K"});
+    // Logits are for a row of each sequence at most.
+    const bool head = std::string_view(shape.name).ends_with("head");
+    for (const std::int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512, 2048}) {
+      if (!head || rows <= 32) bench->Args({threads, rows, shape.rows, shape.cols});
+    }
   }
-  bench->Args({threads, 1, 128256, 2048});
 }
 
 void add_attention(const std::string& type, DType kv, std::int64_t threads) {
@@ -279,8 +313,6 @@ void add_attention(const std::string& type, DType kv, std::int64_t threads) {
 
 void add_all() {
   for (const std::int64_t threads : {1, 2}) {
-    add("probe/read", threads, probe_read_bandwidth)->ArgName("threads")->Arg(threads);
-    add("probe/bf16", threads, probe_bf16_peak)->ArgName("threads")->Arg(threads);
     add_matmul("bf16_bf16", DType::kBF16, DType::kBF16, threads);
     add_matmul("f32_bf16", DType::kF32, DType::kBF16, threads);
     add_matmul("f32_f16", DType::kF32, DType::kF16, threads);
@@ -302,6 +334,15 @@ void add_all() {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
+  if (argc >= 2 && std::string_view(argv[1]) == "--limits") {
+    const int threads = argc == 3 ? std::atoi(argv[2]) : sluice::available_cpus();
+    if (threads < 1 || argc > 3) {
+      std::fprintf(stderr, "usage: ops_bench --limits [THREADS]\n");
+      return 2;
+    }
+    std::printf("%s\n", limits_json(sluice::bench::limits_of(threads)).c_str());
+    return 0;
+  }
   const std::string table = argc >= 3 ? argv[1] : "";
   if (table == "--device" || table == "--lora") {
     const bool small = argc == 4 && std::string(argv[3]) == "--small";
@@ -313,6 +354,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   sluice::bench::add_all();
+  for (const int threads : {1, 2}) {
+    benchmark::AddCustomContext(fmt::format("limits of {} threads", threads),
+                                limits_text(sluice::bench::limits_of(threads)));
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
