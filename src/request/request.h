@@ -39,6 +39,7 @@ struct Request {
   std::string client_key;
   std::int32_t client_weight = 1;  // at least 1: its share beside other clients
   std::int32_t adapter = -1;       // index in the engine's adapter table; -1 = the base model
+  std::int32_t function = -1;      // of a server of many functions, which are numbered; -1 = none
   // Keeps the adapter's content alive, whatever its name stands for meanwhile. Shared: several
   // requests and the engine's slots use it.
   std::shared_ptr<const void> adapter_content;

@@ -16,7 +16,6 @@
 #include "server/page.h"
 #include "server/request_id.h"
 #include "server/response_json.h"
-#include "server/served_names.h"
 
 namespace sluice {
 namespace {
@@ -83,9 +82,19 @@ ApiService::~ApiService() {
 }
 
 void ApiService::set_model(const ServedModel& model, std::vector<StatusSpan> startup) {
-  model_ = &model;
-  system_fingerprint_ = system_fingerprint(options_.version, model);
+  adapters_ = &model;
+  set_models(one_model_.emplace(model), std::move(startup));
+}
+
+void ApiService::set_models(const ServedModels& models, std::vector<StatusSpan> startup) {
+  models_ = &models;
   startup_ = std::move(startup);
+}
+
+const std::string& ApiService::fingerprint_of(const ServedModel& model) {
+  std::string& fingerprint = fingerprints_[&model];
+  if (fingerprint.empty()) fingerprint = system_fingerprint(options_.version, model);
+  return fingerprint;
 }
 
 void ApiService::engine_woke() { generations_.take_outputs(); }
@@ -102,7 +111,7 @@ std::string_view ApiService::state() const {
   const EngineState engine = engine_.state();
   if (engine == EngineState::kFailed) return "failed";
   if (draining_ || engine == EngineState::kStopped) return "draining";
-  return engine == EngineState::kReady && model_ != nullptr ? "ready" : "loading";
+  return engine == EngineState::kReady && models_ != nullptr ? "ready" : "loading";
 }
 
 // ---------------------------------------------------------------- access control
@@ -333,7 +342,7 @@ void ApiService::answer_models(Call call, Endpoint endpoint) {
   if (auto error = refuse_state()) {  // it may have changed since admit()
     return answer_error(std::move(call), *error);
   }
-  const std::vector<ModelCard> cards = served_cards(*model_);
+  const std::vector<ModelCard> cards = models_->cards(call.record.client);
   if (endpoint == Endpoint::kModels) {
     return answer_json(std::move(call), 200, models_json(cards));
   }
@@ -341,7 +350,12 @@ void ApiService::answer_models(Call call, Endpoint endpoint) {
   const auto card = std::find_if(cards.begin(), cards.end(),
                                  [&](const ModelCard& one) { return one.id == asked; });
   if (card != cards.end()) return answer_json(std::move(call), 200, model_json(*card));
-  answer_error(std::move(call), no_such_model(*model_, asked));
+  // An alias, or a name that does not exist, which the models say in their own words.
+  auto named = models_->find(call.record.client, asked);
+  if (!named) return answer_error(std::move(call), named.error());
+  const auto target = std::ranges::find(cards, named->name, &ModelCard::id);
+  CHECK(target != cards.end());
+  answer_json(std::move(call), 200, model_json(*target));
 }
 
 std::vector<StatusRequest> ApiService::status_requests(

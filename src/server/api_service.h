@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@
 #include "server/key_quotas.h"
 #include "server/origin_policy.h"
 #include "server/routes.h"
+#include "server/served_models.h"
 #include "server/server_metrics.h"
 #include "server/status_json.h"
 #include "server/tokenize_answer.h"
@@ -64,6 +66,8 @@ class ApiService final : public http::Handler {
   // The model is loaded. Calls are taken once the engine is ready, too.
   // REQUIRES: the model outlives the service.
   void set_model(const ServedModel& model, std::vector<StatusSpan> startup);
+  // The same for a server of several models. REQUIRES: they outlive the service.
+  void set_models(const ServedModels& models, std::vector<StatusSpan> startup);
   // After each wake-up of the engine loop.
   void engine_woke();
   // No new calls from now on; those that run go on.
@@ -87,7 +91,11 @@ class ApiService final : public http::Handler {
     AccessRecord record;
     KeyQuotas::Lease lease;  // of a call that generates, with a key
   };
-  using Prepared = ApiResult<PreparedGeneration>;
+  struct NamedGeneration {
+    PreparedGeneration prepared;
+    NamedModel named;
+  };
+  using Prepared = ApiResult<NamedGeneration>;
   using Text = ApiResult<TokenizeReply>;
 
   static ApiError shutting_down();
@@ -120,7 +128,7 @@ class ApiService final : public http::Handler {
   std::optional<ApiError> refuse_change(const http::Request& head) const;
   // Runs `work` on a worker, then `done` on the loop, unless the client leaves before.
   template <class T>
-  using Work = std::function<T(PromptWorker&, std::string_view body, const StopCheck&)>;
+  using Work = std::function<T(int worker, std::string_view body, const StopCheck&)>;
   template <class T>
   void on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T));
   template <class T>
@@ -136,7 +144,9 @@ class ApiService final : public http::Handler {
   void watch_streams();
   // Runs while calls with a `timeout` are active.
   void watch_deadlines();
-  PromptWorker& worker(int index);
+  PromptWorker& worker(int index, const ServedModel& model);
+  FindWorker find_worker(int index, const std::string& tenant);
+  const std::string& fingerprint_of(const ServedModel& model);
 
   const Options options_;
   const ApiKeys* keys_;
@@ -148,8 +158,10 @@ class ApiService final : public http::Handler {
   KeyQuotas quotas_;
   Generations generations_;
   const TimePoint started_;
-  const ServedModel* model_ = nullptr;
-  std::string system_fingerprint_;
+  std::optional<OneModel> one_model_;      // of set_model()
+  const ServedModels* models_ = nullptr;   // null: not loaded yet
+  const ServedModel* adapters_ = nullptr;  // whose adapters may change; null: none
+  std::map<const ServedModel*, std::string> fingerprints_;
   std::vector<StatusSpan> startup_;
   bool draining_ = false;
   bool cancelled_ = false;
@@ -158,7 +170,8 @@ class ApiService final : public http::Handler {
   IgnoredFieldLog ignored_fields_;
   std::unordered_set<std::shared_ptr<WorkerCall>> preparing_;  // calls that the workers have
   std::vector<Call> status_calls_;                             // wait for the engine's answer
-  std::vector<std::unique_ptr<PromptWorker>> prompt_workers_;  // by worker; each its worker's
+  // By worker, then by model; each is its worker's.
+  std::vector<std::map<const ServedModel*, std::unique_ptr<PromptWorker>>> prompt_workers_;
   WorkerPool pool_;  // last: its threads end before what they use
 };
 

@@ -59,10 +59,18 @@ std::string_view id_prefix(const GenerationCall& call) {
 
 // ---------------------------------------------------------------- work for the workers
 
-PromptWorker& ApiService::worker(int index) {
-  auto& made = prompt_workers_[static_cast<std::size_t>(index)];
-  if (made == nullptr) made = std::make_unique<PromptWorker>(*model_);
+PromptWorker& ApiService::worker(int index, const ServedModel& model) {
+  auto& made = prompt_workers_[static_cast<std::size_t>(index)][&model];
+  if (made == nullptr) made = std::make_unique<PromptWorker>(model);
   return *made;
+}
+
+FindWorker ApiService::find_worker(int index, const std::string& tenant) {
+  return [this, index, tenant](std::optional<std::string_view> name) -> ApiResult<PromptWorker*> {
+    auto named = models_->find(tenant, name);
+    if (!named) return tl::unexpected(std::move(named).error());
+    return &worker(index, *named->model);
+  };
 }
 
 template <class T>
@@ -84,7 +92,7 @@ void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Cal
         // Shared because tasks are copied.
         const auto result = std::make_shared<T>([&]() -> T {
           if (auto status = stop(); !status) return tl::unexpected(to_api_error(status.error()));
-          return work(worker(index), shared->body, stop);
+          return work(index, shared->body, stop);
         }());
         std::string().swap(shared->body);  // freeing a long body takes milliseconds
         loop_.post([this, shared, result, done] { worked(*shared, std::move(*result), done); });
@@ -165,22 +173,27 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
   const std::string key_name(call.record.client);
   on_worker<Prepared>(
       std::move(call),
-      [endpoint, key_name, unknown = options_.unknown_fields](
-          PromptWorker& worker, std::string_view body, const StopCheck& stop) -> Prepared {
-        auto parsed = parse_call(endpoint, body, unknown);
+      [this, endpoint, key_name](int index, std::string_view body,
+                                 const StopCheck& stop) -> Prepared {
+        auto parsed = parse_call(endpoint, body, options_.unknown_fields);
         if (!parsed) return tl::unexpected(std::move(parsed).error());
-        auto adapter = find_served(worker.model(), parsed->model);
-        if (!adapter) return tl::unexpected(std::move(adapter).error());
-        return prepare_generation(worker, *std::move(parsed), key_name, stop, *std::move(adapter));
+        auto named = models_->find(key_name, parsed->model);
+        if (!named) return tl::unexpected(std::move(named).error());
+        auto prepared = prepare_generation(worker(index, *named->model), *std::move(parsed),
+                                           key_name, stop, named->adapter);
+        if (!prepared) return tl::unexpected(std::move(prepared).error());
+        prepared->function = named->function;
+        return NamedGeneration{*std::move(prepared), *std::move(named)};
       },
       &ApiService::prepared);
 }
 
 void ApiService::prepared(Call call, Prepared result) {
   if (!result) return answer_error(std::move(call), result.error());
-  KeyQuotas::Prompt prompt{static_cast<std::int64_t>(result->parts.size()), 0,
-                           result->call.priority};
-  for (const PromptPart& part : result->parts) {
+  PreparedGeneration& prepared = result->prepared;
+  KeyQuotas::Prompt prompt{static_cast<std::int64_t>(prepared.parts.size()), 0,
+                           prepared.call.priority};
+  for (const PromptPart& part : prepared.parts) {
     prompt.tokens += static_cast<std::int64_t>(part.prompt.ids.size());
   }
   const auto refused = quotas_.take_prompt(call.lease, prompt);
@@ -192,18 +205,18 @@ void ApiService::prepared(Call call, Prepared result) {
     return answer_error(std::move(call), *refused);
   }
   AnswerHead head;
-  head.kind = result->call.kind;
-  head.dialect = result->call.dialect;
-  head.id = make_request_id(id_prefix(result->call));
-  head.repeated_json = std::move(result->call.repeated_json);
+  head.kind = prepared.call.kind;
+  head.dialect = prepared.call.dialect;
+  head.id = make_request_id(id_prefix(prepared.call));
+  head.repeated_json = std::move(prepared.call.repeated_json);
   head.created = unix_seconds();
-  head.model = result->adapter == nullptr ? model_->name : result->adapter->name;
-  head.system_fingerprint = system_fingerprint_;
+  head.model = std::move(result->named.name);
+  head.system_fingerprint = fingerprint_of(*result->named.model);
   call.record.model = head.model;
-  if (call.record.client.empty()) call.record.client = result->call.user;
-  note_ignored(*call.exchange, result->call.ignored_fields);
-  generations_.start(std::move(call.exchange), *std::move(result), std::move(head),
-                     model_->tokenizer, std::move(call.record), std::move(call.lease));
+  if (call.record.client.empty()) call.record.client = prepared.call.user;
+  note_ignored(*call.exchange, prepared.call.ignored_fields);
+  generations_.start(std::move(call.exchange), std::move(prepared), std::move(head),
+                     result->named.model->tokenizer, std::move(call.record), std::move(call.lease));
   watch_streams();
   watch_deadlines();
 }
@@ -236,13 +249,15 @@ void ApiService::watch_deadlines() {
 }
 
 void ApiService::tokenize(Call call, Endpoint endpoint) {
+  const std::string key_name(call.record.client);
   on_worker<Text>(
       std::move(call),
-      [endpoint, unknown = options_.unknown_fields](PromptWorker& worker, std::string_view body,
-                                                    const StopCheck& stop) {
-        if (endpoint == Endpoint::kCountTokens) return count_answer(worker, body, unknown, stop);
-        return endpoint == Endpoint::kTokenize ? tokenize_answer(worker, body, unknown, stop)
-                                               : detokenize_answer(worker.model(), body, unknown);
+      [this, endpoint, key_name](int index, std::string_view body, const StopCheck& stop) {
+        const FindWorker find = find_worker(index, key_name);
+        const UnknownFields unknown = options_.unknown_fields;
+        if (endpoint == Endpoint::kCountTokens) return count_answer(find, body, unknown, stop);
+        return endpoint == Endpoint::kTokenize ? tokenize_answer(find, body, unknown, stop)
+                                               : detokenize_answer(find, body, unknown);
       },
       &ApiService::text_ready);
 }
@@ -250,10 +265,10 @@ void ApiService::tokenize(Call call, Endpoint endpoint) {
 void ApiService::change_adapters(Call call, Endpoint endpoint) {
   on_worker<ApiResult<std::string>>(
       std::move(call),
-      [this, endpoint](PromptWorker& worker, std::string_view body, const StopCheck&) {
+      [this, endpoint](int /*worker*/, std::string_view body, const StopCheck&) {
         return endpoint == Endpoint::kLoadAdapter
-                   ? load_adapter(worker.model(), options_.adapter_folder, body)
-                   : unload_adapter(worker.model(), body);
+                   ? load_adapter(*adapters_, options_.adapter_folder, body)
+                   : unload_adapter(*adapters_, body);
       },
       &ApiService::adapters_changed);
 }

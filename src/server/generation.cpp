@@ -72,6 +72,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
       tool_format_(prepared.tool_format),
       tool_parameters_(std::move(prepared.tool_parameters)),
       adapter_(std::move(prepared.adapter)),
+      function_(prepared.function),
       pooling_(prepared.pooling),
       head_(std::move(head)),
       writer_(make_answer_writer(head_, call_.include_usage)),
@@ -131,6 +132,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
     request.adapter = adapter_->content->index;
     request.adapter_content = adapter_->content;
   }
+  request.function = function_;
   request.block_hashes = std::move(prompt.prompt.block_hashes);
   request.block_owner = {prompt.prompt.block_hash_root, call_.kv_memory_only};
   if (!scored && pooling_ != Pooling::kMean) {

@@ -160,6 +160,7 @@ class Generation {
   const ToolFormat* const tool_format_;
   const ToolParameters tool_parameters_;
   const SharedAdapter adapter_;  // null: the base model
+  const std::int32_t function_;  // Request::function
   const Pooling pooling_;
   AnswerHead head_;
   const std::unique_ptr<AnswerWriter> writer_;

@@ -41,6 +41,7 @@ struct PreparedGeneration {
   ToolParameters tool_parameters;
   std::vector<PromptPart> parts;
   SharedAdapter adapter;             // null: the base model
+  std::int32_t function = -1;        // Request::function
   Pooling pooling = Pooling::kNone;  // kEmbedding
   std::size_t held_bytes = 0;        // of its whole answer, at most (answer_size.h); 0 for a stream
 };

@@ -8,26 +8,24 @@
 #include "server/messages_answer.h"
 #include "server/prepare_generation.h"
 #include "server/response_json.h"
-#include "server/served_names.h"
 #include "server/tool_prompt.h"
 
 namespace sluice {
 
-ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
+ApiResult<TokenizeReply> tokenize_answer(const FindWorker& find, std::string_view body,
                                          UnknownFields unknown, const StopCheck& stop) {
   auto call = parse_tokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
-  const ServedModel& model = worker.model();
-  if (auto known = find_served(model, call->model.value_or(model.name)); !known) {
-    return tl::unexpected(std::move(known).error());
-  }
+  const auto worker = find(call->model);
+  if (!worker) return tl::unexpected(worker.error());
+  const ServedModel& model = (*worker)->model();
   if (call->chat && !call->chat->tools.is_null() && !shows_tools(model)) {
     describe_tools(*call->chat);
   }
   const AddSpecialTokens special =
       call->add_special_tokens ? AddSpecialTokens::kYes : AddSpecialTokens::kNo;
-  auto ids = call->chat ? worker.tokenize_chat(chat_parts(*call->chat), special, stop)
-                        : worker.tokenize_text(*call->prompt, special, stop);
+  auto ids = call->chat ? (*worker)->tokenize_chat(chat_parts(*call->chat), special, stop)
+                        : (*worker)->tokenize_text(*call->prompt, special, stop);
   if (!ids) {
     return tl::unexpected(to_api_error(ids.error(), call->chat ? "messages" : "prompt"));
   }
@@ -43,27 +41,26 @@ ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view 
   return TokenizeReply{tokenize_json(answer), std::move(call->ignored_fields)};
 }
 
-ApiResult<TokenizeReply> count_answer(PromptWorker& worker, std::string_view body,
+ApiResult<TokenizeReply> count_answer(const FindWorker& find, std::string_view body,
                                       UnknownFields unknown, const StopCheck& stop) {
   auto call = parse_messages_call(body, unknown, MessagesUse::kCount);
   if (!call) return tl::unexpected(std::move(call).error());
-  const ServedModel& model = worker.model();
-  if (auto known = find_served(model, call->model); !known) {
-    return tl::unexpected(std::move(known).error());
-  }
+  const auto worker = find(call->model);
+  if (!worker) return tl::unexpected(worker.error());
+  const ServedModel& model = (*worker)->model();
   if (!call->chat.tools.is_null() && !shows_tools(model)) describe_tools(call->chat);
-  const auto ids = worker.tokenize_chat(chat_parts(call->chat), AddSpecialTokens::kNo, stop);
+  const auto ids = (*worker)->tokenize_chat(chat_parts(call->chat), AddSpecialTokens::kNo, stop);
   if (!ids) return tl::unexpected(to_api_error(ids.error(), "messages"));
   return TokenizeReply{token_count_json(ids->size()), std::move(call->ignored_fields)};
 }
 
-ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
+ApiResult<TokenizeReply> detokenize_answer(const FindWorker& find, std::string_view body,
                                            UnknownFields unknown) {
   auto call = parse_detokenize_call(body, unknown);
   if (!call) return tl::unexpected(std::move(call).error());
-  if (auto known = find_served(model, call->model.value_or(model.name)); !known) {
-    return tl::unexpected(std::move(known).error());
-  }
+  const auto worker = find(call->model);
+  if (!worker) return tl::unexpected(worker.error());
+  const ServedModel& model = (*worker)->model();
   for (std::size_t i = 0; i < call->tokens.size(); ++i) {
     const TokenId id = call->tokens[i];
     if (id >= 0 && id < model.limits.vocab_size) continue;

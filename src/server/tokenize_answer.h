@@ -2,6 +2,8 @@
 // Threads: a worker's.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,14 +20,15 @@ struct TokenizeReply {
   std::vector<IgnoredField> ignored_fields;
 };
 
-// Returns the error of `stop` as soon as it asks to stop.
-ApiResult<TokenizeReply> tokenize_answer(PromptWorker& worker, std::string_view body,
-                                         UnknownFields unknown, const StopCheck& stop = {});
-ApiResult<TokenizeReply> count_answer(PromptWorker& worker, std::string_view body,
-                                      UnknownFields unknown, const StopCheck& stop = {});
-ApiResult<TokenizeReply> detokenize_answer(const ServedModel& model, std::string_view body,
-                                           UnknownFields unknown);
+// The worker of the model that a call names; absent: the call names none.
+using FindWorker = std::function<ApiResult<PromptWorker*>(std::optional<std::string_view> name)>;
 
-// 404 unless `asked` is the model that is served.
+// Return the error of `find`, and that of `stop` as soon as it asks to stop.
+ApiResult<TokenizeReply> tokenize_answer(const FindWorker& find, std::string_view body,
+                                         UnknownFields unknown, const StopCheck& stop = {});
+ApiResult<TokenizeReply> count_answer(const FindWorker& find, std::string_view body,
+                                      UnknownFields unknown, const StopCheck& stop = {});
+ApiResult<TokenizeReply> detokenize_answer(const FindWorker& find, std::string_view body,
+                                           UnknownFields unknown);
 
 }  // namespace sluice
