@@ -21,9 +21,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 9> kCommands = {
-    "serve", "generate", "tokenize", "bench", "simulate", "profile", "snapshot", "kv", "doctor"};
-constexpr std::array<std::string_view, 4> kNotBuilt = {"gateway", "agent", "coordinator", "place"};
+constexpr std::array<std::string_view, 10> kCommands = {"serve", "gateway",  "generate", "tokenize",
+                                                        "bench", "simulate", "profile",  "snapshot",
+                                                        "kv",    "doctor"};
+constexpr std::array<std::string_view, 3> kNotBuilt = {"agent", "coordinator", "place"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -109,6 +110,41 @@ void add_listen_options(CLI::App& command, ServeArguments& a) {
       ->group(group);
 }
 
+// Every command that serves HTTP has these, beside its sockets.
+void add_service_options(CLI::App& command, ServeArguments& arguments) {
+  const std::string group = "Server options";
+  command
+      .add_option("--drain-timeout", arguments.drain_timeout,
+                  "seconds that running requests have after SIGTERM (30)")
+      ->group(group);
+  command
+      .add_option("--workers", arguments.workers,
+                  "threads that parse, render and tokenize (default 2)")
+      ->group(group);
+  command
+      .add_flag("--strict-fields", arguments.strict_fields,
+                "refuse requests with fields that the server does not know (default: ignore them)")
+      ->group(group);
+  command
+      .add_option("--stream-keep-alive", arguments.stream_keep_alive,
+                  "seconds of silence after which a stream gets a comment; 0 = never (15)")
+      ->group(group);
+  command.add_option("--access-log", arguments.access_log, "a file, stderr or off (stderr)")
+      ->group(group);
+  command
+      .add_option("--metrics-namespace", arguments.metrics_namespace,
+                  "in front of each metric's name (sluice)")
+      ->group(group);
+}
+
+void add_sandbox_option(CLI::App& command, ServeArguments& a) {
+  command
+      .add_option("--sandbox", a.sandbox,
+                  "strict: no start unless this machine has every layer of the sandbox; "
+                  "best-effort: names the missing layers and goes on (default strict)")
+      ->group("Server options");
+}
+
 void add_isolation_options(CLI::App& command, ServeArguments& a) {
   const std::string group = "Server options";
   command
@@ -117,11 +153,7 @@ void add_isolation_options(CLI::App& command, ServeArguments& a) {
           "none: one engine for all clients; process: each API key and adapter has an engine in "
           "a sandboxed process of its own, on shared weights (default none)")
       ->group(group);
-  command
-      .add_option("--sandbox", a.sandbox,
-                  "strict: no start unless this machine has every layer of the sandbox; "
-                  "best-effort: names the missing layers and goes on (default strict)")
-      ->group(group);
+  add_sandbox_option(command, a);
   command
       .add_option("--max-functions", a.max_functions,
                   "processes at one time, one for each key and adapter that calls; a call that may "
@@ -186,14 +218,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
       ->group(group)
       ->envname("SLUICE_API_KEY");
   add_listen_options(*command, arguments);
-  command
-      ->add_option("--drain-timeout", arguments.drain_timeout,
-                   "seconds that running requests have after SIGTERM (30)")
-      ->group(group);
-  command
-      ->add_option("--workers", arguments.workers,
-                   "threads that parse, render and tokenize (default 2)")
-      ->group(group);
+  add_service_options(*command, arguments);
   command
       ->add_option("--adapter-dir", arguments.adapter_dir,
                    "a folder; admin keys may load adapters below it while the server runs")
@@ -205,21 +230,28 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
                  "compare the snapshot's canary before the server is ready, not when it is idle")
       ->group(group);
   add_text_options(*command, arguments);
-  command
-      ->add_flag("--strict-fields", arguments.strict_fields,
-                 "refuse requests with fields that the server does not know (default: ignore them)")
-      ->group(group);
-  command
-      ->add_option("--stream-keep-alive", arguments.stream_keep_alive,
-                   "seconds of silence after which a stream gets a comment; 0 = never (15)")
-      ->group(group);
-  command->add_option("--access-log", arguments.access_log, "a file, stderr or off (stderr)")
-      ->group(group);
-  command
-      ->add_option("--metrics-namespace", arguments.metrics_namespace,
-                   "in front of each metric's name (sluice)")
-      ->group(group);
   add_engine_options(*command, arguments.engine);
+  return command;
+}
+
+CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
+  const std::string group = "Server options";
+  CLI::App* command = root.add_subcommand(
+      "gateway", "The same server for many functions of many tenants, started by need");
+  command
+      ->add_option("--config", arguments.functions,
+                   "the TOML file of backbones, adapters and tenants, read again on SIGHUP")
+      ->group(group)
+      ->required();
+  add_listen_options(*command, arguments.serve);
+  add_service_options(*command, arguments.serve);
+  add_sandbox_option(*command, arguments.serve);
+  command
+      ->add_option("--max-functions", arguments.serve.max_functions,
+                   "processes at one time; a call that may replace none of them waits for one that "
+                   "is idle (default 8)")
+      ->group(group);
+  add_engine_options(*command, arguments.serve.engine);
   return command;
 }
 
@@ -390,6 +422,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.require_subcommand(1);
   CLI::App* serve = add_serve(app, line.serve);
+  const CLI::App* gateway = add_gateway(app, line.gateway);
   const CLI::App* generate = add_generate(app, line.generate);
   const CLI::App* tokenize = add_tokenize(app, line.tokenize);
   const BenchCommands bench = add_bench(app, line.bench, line.offline);
@@ -415,6 +448,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
     return report_error(invalid_argument("MODEL is required (see --help)"), kExitUsage);
   }
   line.command = serve->parsed()            ? Command::kServe
+                 : gateway->parsed()        ? Command::kGateway
                  : generate->parsed()       ? Command::kGenerate
                  : tokenize->parsed()       ? Command::kTokenize
                  : profile->parsed()        ? Command::kProfile

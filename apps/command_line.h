@@ -8,6 +8,7 @@
 #include "apps/bench_offline.h"
 #include "apps/bench_options.h"
 #include "apps/doctor.h"
+#include "apps/gateway.h"
 #include "apps/generate.h"
 #include "apps/kv_command.h"
 #include "apps/profile.h"
@@ -20,6 +21,7 @@ namespace sluice {
 
 enum class Command : std::uint8_t {
   kServe,
+  kGateway,
   kGenerate,
   kTokenize,
   kProfile,
@@ -36,6 +38,7 @@ enum class Command : std::uint8_t {
 struct CommandLine {
   Command command = Command::kDoctor;
   ServeArguments serve;
+  GatewayArguments gateway;
   GenerateArguments generate;
   TokenizeArguments tokenize;
   BenchArguments bench;

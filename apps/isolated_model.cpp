@@ -70,6 +70,16 @@ TurnKeeper::Options turn_options(const EngineOptions& options) {
   return turns;
 }
 
+FunctionTurns function_turns(const TurnService& service) {
+  const TurnKeeper::Totals totals = service.totals();
+  FunctionTurns turns{{}, totals.suspensions, totals.kills};
+  for (const TurnLedger::Usage& usage : totals.usage) {
+    const bool unused = usage.tenant.empty() && usage.time == Duration(0);  // a spare process's
+    if (!unused) turns.uses.push_back({usage.tenant, usage.time});
+  }
+  return turns;
+}
+
 Result<TenantLoops::MakeLoop> IsolatedModel::load(
     const std::string& directory, const std::string& name, const EngineOptions& options,
     const FunctionSettings& functions, std::int32_t max_requests, TurnService& turns,
@@ -95,6 +105,10 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
                    true};
 
   ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(backbone_));
+  directory_ = directory;
+  options_ = options;
+  digest_ = manifest.model;
+  weight_bytes_ = static_cast<std::int64_t>(manifest.bytes);
   ProcessEngineLoop::Options loop =
       loop_options(options, functions.best_effort, kv_bytes,
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
@@ -116,8 +130,22 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   });
 }
 
+Status IsolatedModel::reload() {
+  const auto pool = make_pool(options_);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(options_, *pool));
+  ASSIGN_OR_RETURN(const Backbone written, make_backbone(directory_, options_, *device, *pool));
+  ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(written));
+  if (manifest.model != digest_) {
+    return unavailable(
+        fmt::format("{}: the checkpoint has changed since the start; restart the server to use it",
+                    directory_));
+  }
+  ASSIGN_OR_RETURN(backbone_, read_only(written));
+  return {};
+}
+
 int run_function_command() {
-  struct stat socket{};
+  struct stat socket {};
   if (fstat(FunctionDescriptors::kSocket, &socket) != 0 || !S_ISSOCK(socket.st_mode)) {
     return report_error(invalid_argument("function is not for users: `sluice serve --isolation "
                                          "process` starts it, with a socket as its input"),

@@ -37,6 +37,9 @@ struct FunctionSettings {
 // As many functions compute at a time as there are cores for their threads; by default, one.
 TurnKeeper::Options turn_options(const EngineOptions& options);
 
+// For /metrics.
+FunctionTurns function_turns(const TurnService& service);
+
 class IsolatedModel {
  public:
   // `max_requests`: of one function. Call once. Errors name file, field or option. `turns` outlives
@@ -47,10 +50,20 @@ class IsolatedModel {
                                      TurnService& turns, const Clock& clock,
                                      StartupTimeline& timeline, const ServedEngineOptions& served);
 
+  // Gives the weights' memory back; the text side stays. REQUIRES: no loop is left.
+  void unload() { backbone_ = {}; }
+  // Writes the weights again, after unload(). The checkpoint must not have changed.
+  Status reload();
+
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
+  std::int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
+  std::string directory_;
+  EngineOptions options_;
+  Sha256Digest digest_{};  // of the checkpoint
+  std::int64_t weight_bytes_ = 0;
   Backbone backbone_;  // read-only descriptors
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;

@@ -7,6 +7,7 @@
 #include "apps/bench_serve.h"
 #include "apps/command_line.h"
 #include "apps/exit_code.h"
+#include "apps/gateway.h"
 #include "apps/isolated_model.h"
 #include "apps/kv_command.h"
 
@@ -17,6 +18,7 @@ int run(int argc, char** argv) {
   if (const auto code = sluice::parse_command_line(argc, argv, line)) return *code;
   switch (line.command) {
     case sluice::Command::kServe: return sluice::run_serve(line.serve);
+    case sluice::Command::kGateway: return sluice::run_gateway(line.gateway);
     case sluice::Command::kGenerate: return sluice::run_generate(line.generate);
     case sluice::Command::kTokenize: return sluice::run_tokenize(line.tokenize);
     case sluice::Command::kBenchServe: return sluice::run_bench_serve(line.bench);

@@ -16,13 +16,13 @@
 #include "apps/load_served_engine.h"
 #include "apps/model_place.h"
 #include "apps/serve_settings.h"
+#include "apps/server_socket.h"
 #include "apps/service_manager.h"
 #include "base/log.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
-#include "http/open_files.h"
 #include "http/tls.h"
 #include "model/model_config.h"
 #include "server/access_log.h"
@@ -58,14 +58,16 @@ class Server {
                  metrics_) {}
 
   Status start() {
-    ASSIGN_OR_RETURN(http_, listen());
+    ASSIGN_OR_RETURN(http_,
+                     open_server(arguments_, settings_, loop_, service_, clock_, tls_.get()));
     timeline_.mark("listen");
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
     if (!arguments_.api_key_file.empty() || tls_ != nullptr) {
       loop_.on_each_signal(SIGHUP, [this] { reload_files(); });
     }
-    fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.model);
+    fmt::print(stderr, "listening on {}; loading {}\n", server_url(arguments_, *http_),
+               arguments_.model);
     tell_manager("STATUS=loading " + arguments_.model);
     if (tenants_) {
       tenants_->start([this] { return load_isolated(); });
@@ -107,18 +109,8 @@ class Server {
     options.adapter_folder = arguments_.adapter_dir;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
-    if (turns_) options.function_turns = [this] { return function_turns(); };
+    if (turns_) options.function_turns = [this] { return function_turns(*turns_); };
     return options;
-  }
-
-  FunctionTurns function_turns() const {
-    const TurnKeeper::Totals totals = turns_->totals();
-    FunctionTurns turns{{}, totals.suspensions, totals.kills};
-    for (const TurnLedger::Usage& usage : totals.usage) {
-      const bool unused = usage.tenant.empty() && usage.time == Duration(0);  // the spare's
-      if (!unused) turns.uses.push_back({usage.tenant, usage.time});
-    }
-    return turns;
   }
 
   EngineLoop& make_engine_loop() {
@@ -133,24 +125,6 @@ class Server {
     options.max_loops = settings_.functions->max_functions;
     options.idle = settings_.functions->idle;
     return tenants_.emplace(options, clock_, wake);
-  }
-
-  Result<std::unique_ptr<http::HttpServer>> listen() {
-    if (arguments_.uds.empty()) {
-      return http::HttpServer::listen(loop_, arguments_.host, settings_.port, settings_.limits,
-                                      service_, clock_, tls_.get());
-    }
-    auto server =
-        http::HttpServer::listen_unix(loop_, arguments_.uds, settings_.limits, service_, clock_);
-    if (!server) return with_context("--uds", std::move(server).error());
-    return server;
-  }
-
-  std::string url() const {
-    if (!arguments_.uds.empty()) return "unix:" + arguments_.uds;
-    const bool is_v6 = arguments_.host.find(':') != std::string::npos;
-    const std::string host = is_v6 ? fmt::format("[{}]", arguments_.host) : arguments_.host;
-    return fmt::format("{}://{}:{}", tls_ != nullptr ? "https" : "http", host, http_->port());
   }
 
   // On the engine's thread.
@@ -212,9 +186,10 @@ class Server {
   void announce() {
     if (ready_ || service_.state() != "ready") return;
     ready_ = true;
-    fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(), url(),
-               settings_.model_name);
-    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), settings_.model_name));
+    fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(),
+               server_url(arguments_, *http_), settings_.model_name);
+    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", server_url(arguments_, *http_),
+                             settings_.model_name));
   }
 
   static void tell_manager(const std::string& lines) {
@@ -310,17 +285,6 @@ class Server {
   bool failed_ = false;
 };
 
-// Each connection is an open file; many systems allow 1,024 unless more is asked for.
-void allow_connections(std::int32_t connections) {
-  constexpr std::int64_t kOthers = 512;  // the log, connections that are being turned away, ...
-  const std::int64_t files = http::raise_open_files_limit();
-  if (files >= connections + kOthers) return;
-  log_warning(fmt::format(
-      "this process may open {} files, too few for {} connections: further connections will wait "
-      "unanswered; raise the limit (ulimit -n) or lower --max-connections",
-      files, connections));
-}
-
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -346,12 +310,7 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
         "--adapter-dir needs an --api-key-file with a key of role=admin, because loading adapters "
         "changes the answers of all clients");
   }
-  std::unique_ptr<http::TlsContext> tls;
-  if (!arguments.ssl_certfile.empty()) {
-    const std::string& key =
-        arguments.ssl_keyfile.empty() ? arguments.ssl_certfile : arguments.ssl_keyfile;
-    ASSIGN_OR_RETURN(tls, http::TlsContext::load(arguments.ssl_certfile, key));
-  }
+  ASSIGN_OR_RETURN(auto tls, load_certificate(arguments));
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.access_log));
   allow_connections(settings.limits.max_connections);
   const SystemClock clock;

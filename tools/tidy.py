@@ -29,10 +29,9 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 INCLUDES = {
     "base": [],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
-    "tensor": ["base"], "request": ["base"],
-    "grammar": ["base"],
-    "kv": ["base"], "tokenizer": ["base"], "chat_template": ["base"],
-    "scheduler": ["base", "request", "kv"],
+    "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
+    "tokenizer": ["base"], "chat_template": ["base"],
+    "scheduler": ["base", "request", "kv"], "workload": ["base"],
     "device": ["base", "tensor"],
     "device/cpu": ["base", "tensor", "device"],
     "device/cuda": ["base", "tensor", "device"],
@@ -43,7 +42,7 @@ INCLUDES = {
     "backbone": ["base", "tensor", "device", "checkpoint", "model"],
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
-    "workload": ["base"], "metrics": ["base"], "http": ["base"],
+    "metrics": ["base"], "http": ["base"],
     "profile": ["base", "request", "kv", "scheduler"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
@@ -53,6 +52,7 @@ INCLUDES = {
                "front", "http", "grammar", "adapter"],
     "function": ["base", "sandbox", "request", "device", "adapter", "backbone", "engine",
                  "server"],
+    "gateway": ["base", "request", "serverless", "adapter", "front", "http", "server", "function"],
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -27,6 +28,10 @@ struct ApiKey {
 
 class ApiKeys {
  public:
+  // REQUIRES: no digest appears twice.
+  ApiKeys(std::vector<ApiKey> keys, std::map<std::string, KeyLimits, std::less<>> limits)
+      : keys_(std::move(keys)), limits_(std::move(limits)) {}
+
   // Errors name file and line. Warns when users other than the owner may read the file.
   static Result<ApiKeys> load(const std::string& path);
   // The same from the file's text; `path` is for messages.
@@ -44,6 +49,8 @@ class ApiKeys {
   std::size_t size() const { return keys_.size(); }
 
  private:
+  ApiKeys() = default;
+
   std::vector<ApiKey> keys_;
   std::map<std::string, KeyLimits, std::less<>> limits_;  // by name
 };

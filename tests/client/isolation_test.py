@@ -5,10 +5,10 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
+from processes import await_gone, functions_of
 from serving import BINARY, MODEL, NAME, PATIENCE, Server, free_port
 
 KEYS = {name: f"sk-{name}-0123456789" for name in ("alice", "bob", "carol")}
@@ -38,30 +38,6 @@ def ask(server, name, **fields):
 def text_of(answer):
     assert answer.status == 200, answer
     return answer.json()["choices"][0]["text"]
-
-
-def functions_of(pid):
-    """The processes that a server has started, oldest first."""
-    children = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as stream:
-            children += [int(child) for child in stream.read().split()]
-    return sorted(children)
-
-
-def await_gone(pids, seconds=10):
-    deadline = time.monotonic() + seconds * PATIENCE
-    while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < deadline, pids
-        time.sleep(0.02)
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stream:
-            return stream.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def missing_layers(server):

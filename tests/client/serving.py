@@ -1,4 +1,4 @@
-"""A `sluice serve` process for a test, and the plainest ways to talk to it."""
+"""A `sluice serve` or `sluice gateway` process for a test, and the plainest ways to talk to it."""
 
 import http.client
 import json
@@ -29,17 +29,18 @@ def free_port():
 class Server:
     """One process, ready when made; stop() ends it by SIGTERM and checks its exit status."""
 
-    def __init__(self, *options, api_key=None, expected_status=0, port=None, model=MODEL):
+    def __init__(self, *options, api_key=None, expected_status=0, port=None, model=MODEL,
+                 command="serve"):
         self.expected_status = expected_status
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-client-")
         self.access_log = os.path.join(self.folder.name, "access.jsonl")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
         self.port = port or free_port()
         self.api_key = api_key
-        command = [BINARY, "serve", *([model] if model else []), "--host", "127.0.0.1", "--port",
-                   str(self.port), "--threads", "2", "--access-log", self.access_log, *options]
+        line = [BINARY, command, *([model] if model else []), "--host", "127.0.0.1", "--port",
+                str(self.port), "--threads", "2", "--access-log", self.access_log, *options]
         with open(self.stderr_path, "wb") as stderr:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                             stdout=stderr, stderr=stderr)
         self.base = f"http://127.0.0.1:{self.port}"
         self._await_ready()

@@ -73,7 +73,7 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 }
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"gateway", "agent", "coordinator", "place"}) {
+  for (const char* command : {"agent", "coordinator", "place"}) {
     expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
   }
 }

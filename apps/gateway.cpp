@@ -1,0 +1,284 @@
+#include "apps/gateway.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "apps/exit_code.h"
+#include "apps/gateway_host.h"
+#include "apps/serve_settings.h"
+#include "apps/server_socket.h"
+#include "apps/service_manager.h"
+#include "base/log.h"
+#include "function/turn_service.h"
+#include "gateway/function_loops.h"
+#include "gateway/function_models.h"
+#include "gateway/tenant_keys.h"
+#include "http/event_loop.h"
+#include "http/http_server.h"
+#include "http/tls.h"
+#include "server/access_log.h"
+#include "server/api_keys.h"
+#include "server/api_service.h"
+#include "serverless/functions_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr Duration kTick = std::chrono::seconds(1);
+// How often a drain checks whether the last answer has been sent.
+constexpr Duration kDrainPoll = std::chrono::milliseconds(10);
+// The time that clients have to read why their answers ended.
+constexpr Duration kFarewell = std::chrono::seconds(1);
+constexpr const char* kName = "gateway";  // of the server, in metrics and status
+
+FunctionLoops::Options loop_options(const ServeSettings& settings) {
+  FunctionLoops::Options options;
+  options.max_requests = settings.queue.max_requests;
+  options.max_instances = settings.functions->max_functions;
+  return options;
+}
+
+class Gateway {
+ public:
+  Gateway(const GatewayArguments& arguments, const ServeSettings& settings, FunctionsFile file,
+          std::unique_ptr<http::TlsContext> tls, std::unique_ptr<AccessLog> access_log,
+          std::unique_ptr<TurnService> turns)
+      : arguments_(arguments),
+        settings_(settings),
+        file_(std::move(file)),
+        tls_(std::move(tls)),
+        turns_(std::move(turns)),
+        keys_(tenant_keys(file_)),
+        access_log_(std::move(access_log)),
+        host_(settings, loop_, *turns_, clock_, [this] { wake(); }),
+        functions_(loop_options(settings), host_, clock_, [this] { wake(); }),
+        metrics_(metrics_options()),
+        service_(service_options(), &keys_, loop_, functions_, clock_, *access_log_, metrics_) {}
+
+  Status start() {
+    ASSIGN_OR_RETURN(http_,
+                     open_server(arguments_.serve, settings_, loop_, service_, clock_, tls_.get()));
+    // Before the line below: its reader may send a signal at once.
+    loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
+    loop_.on_each_signal(SIGHUP, [this] { reload(); });
+    fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.functions);
+    tell_manager("STATUS=loading " + arguments_.functions);
+    host_.on_loaded([this](std::int32_t backbone, const Status& status) {
+      functions_.backbone_loaded(backbone, status);
+    });
+    host_.load_all(file_.backbones, [this](const Status& status) { loaded(status); });
+    return {};
+  }
+
+  // Until a drain is over, or a backbone cannot be loaded.
+  Status run() {
+    loop_.run();
+    functions_.stop();
+    host_.stop();
+    if (load_error_) return *load_error_;
+    return {};
+  }
+
+ private:
+  ServerMetrics::Options metrics_options() const {
+    ServerMetrics::Options options;
+    options.prefix = arguments_.serve.metrics_namespace + ":";
+    options.model_name = kName;
+    options.version = SLUICE_VERSION;
+    options.max_requests = settings_.queue.max_requests;
+    return options;
+  }
+
+  ApiService::Options service_options() {
+    ApiService::Options options;
+    options.model_name = kName;
+    options.version = SLUICE_VERSION;
+    options.workers = settings_.workers;
+    options.origins = settings_.origins;
+    options.unknown_fields =
+        arguments_.serve.strict_fields ? UnknownFields::kRefuse : UnknownFields::kIgnore;
+    options.stream_keep_alive = settings_.stream_keep_alive;
+    options.urgent = &urgent_;
+    options.open_connections = [this] { return http_->stats().open_connections; };
+    options.function_turns = [this] { return function_turns(*turns_); };
+    return options;
+  }
+
+  std::string url() const { return server_url(arguments_.serve, *http_); }
+
+  // Any thread. One task serves all wake-ups that come before it runs.
+  void wake() {
+    if (woken_.exchange(true)) return;
+    loop_.post([this] {
+      woken_.store(false);
+      service_.engine_woke();
+    });
+  }
+
+  void loaded(const Status& status) {
+    if (!status) {
+      load_error_ = status.error();
+      return loop_.stop();
+    }
+    for (std::int32_t i = 0; i < std::ssize(file_.backbones); ++i) {
+      models_.add_backbone(host_.model(i).model());
+      functions_.add_backbone(true);
+    }
+    use(file_);
+    service_.set_models(models_, {});
+    functions_.set_ready();
+    metrics_.cache_config(host_.model(0).cache_config());
+    tick();
+    fmt::print(stderr, "ready: {} serves {} functions of {} tenants\n", url(),
+               file_.functions.size(), file_.tenants.size());
+    tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", url(), arguments_.functions));
+  }
+
+  // Later requests follow the file.
+  void use(const FunctionsFile& file) {
+    const std::vector<std::int32_t> numbers = models_.set_file(file);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const FunctionSpec& spec = file.functions[i];
+      const GatewayFunction function{file.tenants[static_cast<std::size_t>(spec.tenant)].name,
+                                     spec.name, spec.backbone, spec.idle};
+      if (numbers[i] < num_functions_) {
+        functions_.change_function(numbers[i], function);
+      } else {
+        num_functions_ = functions_.add_function(function) + 1;
+      }
+    }
+  }
+
+  void tick() {
+    functions_.tick();
+    loop_.after(kTick, [this] { tick(); });
+  }
+
+  // After an error the file from before stays, so that a slip locks no client out.
+  void reload() {
+    if (tls_ != nullptr) {
+      if (const auto read = tls_->reload(); !read) log_error(read.error().message);
+    }
+    if (service_.state() != "ready") return;
+    if (const Status status = read_again(); !status) {
+      log_error(fmt::format("the functions were not read again, those from before stay: {}",
+                            status.error().message));
+      return;
+    }
+    log_info(fmt::format("{}: {} functions of {} tenants", arguments_.functions,
+                         file_.functions.size(), file_.tenants.size()));
+  }
+
+  Status read_again() {
+    ASSIGN_OR_RETURN(FunctionsFile file, load_functions(arguments_.functions));
+    RETURN_IF_ERROR(check_same_backbones(file_, file));
+    file_ = std::move(file);
+    keys_ = tenant_keys(file_);
+    use(file_);
+    return {};
+  }
+
+  static void tell_manager(const std::string& lines) {
+    if (auto told = tell_service_manager(lines); !told) log_warning(told.error().message);
+  }
+
+  void begin_drain() {
+    if (functions_.state() == EngineState::kLoading) {
+      // Nothing runs yet, and a load cannot be interrupted.
+      access_log_.reset();
+      _exit(kExitSuccess);
+    }
+    fmt::print(stderr, "draining: {} requests run; up to {} s (signal again to exit at once)\n",
+               service_.active(),
+               std::chrono::duration_cast<std::chrono::seconds>(settings_.drain_timeout).count());
+    tell_manager(fmt::format("STOPPING=1\nSTATUS=draining: {} requests run", service_.active()));
+    service_.drain();
+    http_->drain();
+    loop_.after(settings_.drain_timeout, [this] { end_drain(); });
+    watch_drain();
+  }
+
+  void watch_drain() {
+    if (http_->stats().open_connections == 0) {
+      loop_.stop();
+    } else {
+      loop_.after(kDrainPoll, [this] { watch_drain(); });
+    }
+  }
+
+  void end_drain() {
+    log_warning(
+        fmt::format("drain: --drain-timeout is over; ending {} requests", service_.active()));
+    service_.cancel_all();
+    loop_.after(kFarewell, [this] {
+      http_->close_all();
+      loop_.stop();
+    });
+  }
+
+  const GatewayArguments& arguments_;
+  const ServeSettings& settings_;
+  FunctionsFile file_;
+  const SystemClock clock_;
+  const std::unique_ptr<http::TlsContext> tls_;  // null: none
+  const std::unique_ptr<TurnService> turns_;
+  // Before every member that marks it or yields to it. Function processes read its count.
+  UrgentWork urgent_{&turns_->urgent_count()};
+  http::EventLoop loop_{&urgent_};
+  std::atomic<bool> woken_{false};
+  ApiKeys keys_;
+  std::unique_ptr<AccessLog> access_log_;
+  FunctionModels models_;
+  GatewayHost host_;
+  FunctionLoops functions_;
+  std::int32_t num_functions_ = 0;
+  ServerMetrics metrics_;
+  ApiService service_;
+  std::unique_ptr<http::HttpServer> http_;
+  std::optional<Error> load_error_;
+};
+
+Status serve_functions(const GatewayArguments& arguments, const ServeSettings& settings) {
+  ASSIGN_OR_RETURN(FunctionsFile file, load_functions(arguments.functions));
+  ASSIGN_OR_RETURN(auto tls, load_certificate(arguments.serve));
+  ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.serve.access_log));
+  allow_connections(settings.limits.max_connections);
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(auto turns, TurnService::start(turn_options(settings.engine), clock));
+  Gateway gateway(arguments, settings, std::move(file), std::move(tls), std::move(access_log),
+                  std::move(turns));
+  RETURN_IF_ERROR(gateway.start());
+  return gateway.run();
+}
+
+}  // namespace
+
+int run_gateway(const GatewayArguments& given) {
+  signal(SIGPIPE, SIG_IGN);  // a log reader that went away must not end the server
+  GatewayArguments arguments = given;
+  arguments.serve.model = kName;
+  arguments.serve.isolation = "process";
+  auto settings = parse_serve_settings(arguments.serve);
+  if (!settings) return report_error(settings.error(), kExitUsage);
+  if (!settings->engine.adapters.sources.empty()) {
+    return report_error(
+        invalid_argument("--adapter is for serve; adapters of functions are in the functions file"),
+        kExitUsage);
+  }
+  settings->engine.adapters.at_run_time = true;
+  if (auto status = serve_functions(arguments, *settings); !status) {
+    return report_error(status.error(), kExitError);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace sluice

@@ -1,0 +1,22 @@
+// `sluice gateway --config functions.toml`: one OpenAI endpoint for all functions of a file. Each
+// function has a sandboxed process while it is called. SIGTERM and SIGINT drain it, as `serve`;
+// SIGHUP reads the file again.
+// Threads: the event loop runs on the caller's.
+#pragma once
+
+#include <string>
+
+#include "apps/serve.h"
+
+namespace sluice {
+
+struct GatewayArguments {
+  std::string functions;  // the functions file
+  // The options that the command has in common with `serve`; serve.isolation is always "process".
+  ServeArguments serve;
+};
+
+// Returns the exit code.
+int run_gateway(const GatewayArguments& arguments);
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#include "apps/gateway_host.h"
+
+#include <utility>
+
+#include "engine/startup_timeline.h"
+
+namespace sluice {
+
+GatewayHost::GatewayHost(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
+                         const Clock& clock, std::function<void()> wake)
+    : settings_(settings),
+      loop_(loop),
+      turns_(turns),
+      clock_(clock),
+      wake_(std::move(wake)),
+      thread_([this] { run(); }) {}
+
+GatewayHost::~GatewayHost() { stop(); }
+
+void GatewayHost::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  news_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void GatewayHost::add_job(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  news_.notify_all();
+}
+
+void GatewayHost::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    news_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    lock.lock();
+  }
+}
+
+void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones,
+                           std::function<void(Status)> done) {
+  add_job([this, backbones, done = std::move(done)] {
+    Status status;
+    for (const BackboneSpec& spec : backbones) {
+      status = load(spec);
+      if (!status) {
+        status = with_context("backbone '" + spec.name + "'", std::move(status).error());
+        break;
+      }
+    }
+    loop_.post([done, status] { done(status); });
+  });
+}
+
+Status GatewayHost::load(const BackboneSpec& spec) {
+  auto loaded = std::make_unique<Loaded>();
+  StartupTimeline timeline(clock_);
+  ASSIGN_OR_RETURN(loaded->make,
+                   loaded->model.load(spec.directory, spec.name, settings_.engine,
+                                      *settings_.functions, settings_.queue.max_requests, turns_,
+                                      clock_, timeline, ServedEngineOptions()));
+  backbones_.push_back(std::move(loaded));
+  return {};
+}
+
+void GatewayHost::load_backbone(std::int32_t backbone) {
+  add_job([this, backbone] {
+    const Status status = at(backbone).model.reload();
+    loop_.post([this, backbone, status] { loaded_(backbone, status); });
+  });
+}
+
+void GatewayHost::unload_backbone(std::int32_t backbone) {
+  add_job([this, backbone] { at(backbone).model.unload(); });
+}
+
+std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t backbone, std::int32_t adapter,
+                                                        const std::string& tenant) {
+  auto instance = at(backbone).make(adapter, wake_);
+  instance->set_tenant(tenant);
+  return instance;
+}
+
+// Its destructor waits for the end of the process.
+void GatewayHost::end_instance(std::unique_ptr<TenantLoop> instance) {
+  // Shared because std::function copies its captures.
+  std::shared_ptr<TenantLoop> shared = std::move(instance);
+  add_job([shared = std::move(shared)]() mutable { shared.reset(); });
+}
+
+}  // namespace sluice

@@ -1,0 +1,86 @@
+// GatewayHost: the InstanceHost of `sluice gateway`: backbones in shared memory, and function
+// processes on them. A thread of its own does what takes long, job by job: it writes backbones and
+// ends processes.
+// Owner: the command. Threads: the event loop's; models() from any once load_all() has succeeded.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/isolated_model.h"
+#include "apps/serve_settings.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "function/tenant_loops.h"
+#include "function/turn_service.h"
+#include "gateway/instance_host.h"
+#include "http/event_loop.h"
+#include "serverless/functions_file.h"
+
+namespace sluice {
+
+class GatewayHost final : public InstanceHost {
+ public:
+  // `wake`: of every instance. REQUIRES: loop, turns and clock outlive it, and `wake` may be called
+  // until the end of stop().
+  GatewayHost(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
+              const Clock& clock, std::function<void()> wake);
+  ~GatewayHost() override;  // stops
+  GatewayHost(const GatewayHost&) = delete;
+  GatewayHost& operator=(const GatewayHost&) = delete;
+
+  // Loads every backbone once, so that an error shows at the start and not at a call. `done` runs
+  // on the loop. Call once.
+  void load_all(const std::vector<BackboneSpec>& backbones, std::function<void(Status)> done);
+  // Where load_backbone() reports its end, on the loop.
+  void on_loaded(std::function<void(std::int32_t, Status)> task) { loaded_ = std::move(task); }
+  // Waits until all jobs are done. A second call does nothing.
+  void stop();
+
+  const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
+
+  void load_backbone(std::int32_t backbone) override;
+  void unload_backbone(std::int32_t backbone) override;
+  std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
+                                             const std::string& tenant) override;
+  void end_instance(std::unique_ptr<TenantLoop> instance) override;
+
+ private:
+  struct Loaded {
+    IsolatedModel model;
+    TenantLoops::MakeLoop make;
+  };
+
+  Loaded& at(std::int32_t backbone) const {
+    return *backbones_[static_cast<std::size_t>(backbone)];
+  }
+  Status load(const BackboneSpec& spec);
+  void add_job(std::function<void()> job);
+  void run();
+
+  const ServeSettings& settings_;
+  http::EventLoop& loop_;
+  TurnService& turns_;
+  const Clock& clock_;
+  const std::function<void()> wake_;
+  std::function<void(std::int32_t, Status)> loaded_;
+  // The thread adds to it in load_all(); the loop reads it after that.
+  std::vector<std::unique_ptr<Loaded>> backbones_;
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  // Guarded by `mutex_`.
+  std::deque<std::function<void()>> jobs_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,357 @@
+#include "gateway/function_loops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "function/append_batch.h"
+#include "function/gauge_sums.h"
+
+namespace sluice {
+
+FunctionLoops::FunctionLoops(const Options& options, InstanceHost& host, const Clock& clock,
+                             std::function<void()> wake)
+    : options_(options), host_(host), clock_(clock), wake_(std::move(wake)) {}
+
+FunctionLoops::~FunctionLoops() { stop(); }
+
+std::int32_t FunctionLoops::add_backbone(bool loaded) {
+  backbones_.push_back({loaded ? Load::kLoaded : Load::kAbsent, 0});
+  return static_cast<std::int32_t>(backbones_.size()) - 1;
+}
+
+std::int32_t FunctionLoops::add_function(const GatewayFunction& function) {
+  CHECK(function.backbone >= 0 && function.backbone < std::ssize(backbones_));
+  functions_.emplace_back().spec = function;
+  return static_cast<std::int32_t>(functions_.size()) - 1;
+}
+
+void FunctionLoops::change_function(std::int32_t function, const GatewayFunction& changed) {
+  Function& one = function_at(function);
+  CHECK(one.spec.tenant == changed.tenant && one.spec.backbone == changed.backbone);
+  const bool idles_longer_or_less = one.spec.idle != changed.idle;
+  one.spec = changed;
+  if (idles_longer_or_less && one.scaler) make_scaler(one);
+}
+
+void FunctionLoops::set_ready() {
+  CHECK(state_ == EngineState::kLoading);
+  state_ = EngineState::kReady;
+  wake_();
+}
+
+void FunctionLoops::stop() {
+  if (state_ == EngineState::kStopped) return;
+  state_ = EngineState::kStopped;
+  for (Function& function : functions_) {
+    while (!function.instances.empty()) end_instance(function, function.instances.size() - 1);
+    for (Request& request : function.waiting) {
+      refuse(std::move(request), unavailable("the gateway stops"));
+    }
+    function.waiting.clear();
+  }
+  active_.clear();
+  wake_();
+}
+
+FunctionLoops::Function& FunctionLoops::function_at(std::int32_t function) {
+  CHECK(function >= 0 && function < std::ssize(functions_));
+  return functions_[static_cast<std::size_t>(function)];
+}
+
+// Not before it has reported the ends of its requests.
+bool FunctionLoops::has_failed(const Instance& instance) {
+  return instance.loop->state() == EngineState::kFailed &&
+         instance.loop->unfinished_requests() == 0;
+}
+
+std::int32_t FunctionLoops::unfinished_of(const Function& function) {
+  auto sum = static_cast<std::int32_t>(function.waiting.size());
+  for (const Instance& instance : function.instances) sum += instance.loop->unfinished_requests();
+  return sum;
+}
+
+std::int32_t FunctionLoops::unfinished_requests() const {
+  std::int32_t sum = 0;
+  for (const std::int32_t function : active_) {
+    sum += unfinished_of(functions_[static_cast<std::size_t>(function)]);
+  }
+  return sum;
+}
+
+void FunctionLoops::make_scaler(Function& function) {
+  ScalerOptions options = scaler_options_for(function.spec.idle);
+  options.max_scale = 1;  // more would take turns on the same cores
+  options.queue_depth = options_.queue_depth;
+  function.scaler.emplace(options, clock_.now(),
+                          static_cast<std::int32_t>(function.instances.size()));
+}
+
+FunctionLoops::Instance* FunctionLoops::instance_for(Function& function, std::int32_t adapter) {
+  for (Instance& instance : function.instances) {
+    if (instance.adapter == adapter && instance.loop->state() != EngineState::kFailed) {
+      return &instance;
+    }
+  }
+  return nullptr;
+}
+
+Status FunctionLoops::submit(Request request) {
+  if (state_ != EngineState::kReady) {
+    return unavailable("no function can start: the gateway loads or stops");
+  }
+  const std::int32_t unfinished = unfinished_requests();
+  if (unfinished >= options_.max_requests) {
+    return resource_exhausted(fmt::format("the queue is full: {} requests run or wait, at most {}",
+                                          unfinished, options_.max_requests));
+  }
+  const std::int32_t number = request.function;
+  Function& function = function_at(number);
+  const TimePoint now = clock_.now();
+  if (!function.scaler) make_scaler(function);
+  function.scaler->record(now, unfinished_of(function) + 1);
+  Instance* const instance = instance_for(function, request.adapter);
+  const bool cold = instance == nullptr || instance->loop->state() != EngineState::kReady;
+  if (cold && !function.scaler->may_wait(unfinished_of(function))) {
+    return resource_exhausted(
+        fmt::format("'{}' is starting, and {} requests wait for it; try again later",
+                    function.spec.name, unfinished_of(function)));
+  }
+  active_.insert(number);
+  if (instance != nullptr && function.waiting.empty()) {
+    instance->last_use = now;
+    return instance->loop->submit(std::move(request));
+  }
+  function.waiting.push_back(std::move(request));
+  advance();
+  return {};
+}
+
+// The function whose oldest request came first is served first.
+void FunctionLoops::advance() {
+  std::vector<std::pair<TimePoint, std::int32_t>> order;
+  for (const std::int32_t number : active_) {
+    const Function& function = function_at(number);
+    if (!function.waiting.empty()) order.emplace_back(function.waiting.front().arrival, number);
+  }
+  std::ranges::sort(order, {},
+                    [](const auto& one) { return std::pair(one.first.since_start, one.second); });
+  for (const auto& [arrival, number] : order) {
+    if (!advance_function(function_at(number))) return;
+  }
+}
+
+// False: there is no place for its instance, so later functions wait behind it.
+bool FunctionLoops::advance_function(Function& function) {
+  Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
+  if (backbone.load == Load::kAbsent) {
+    backbone.load = Load::kLoading;
+    host_.load_backbone(function.spec.backbone);
+  }
+  if (backbone.load == Load::kLoading) return true;
+  while (!function.waiting.empty()) {
+    const std::int32_t adapter = function.waiting.front().adapter;
+    if (instance_for(function, adapter) == nullptr) {
+      if (num_instances_ >= options_.max_instances && !make_place()) return false;
+      start_instance(function, adapter);
+    }
+    Instance* const instance = instance_for(function, adapter);
+    Request request = std::move(function.waiting.front());
+    function.waiting.pop_front();
+    instance->last_use = clock_.now();
+    const RequestId id = request.id;
+    if (Status status = instance->loop->submit(std::move(request)); !status) {
+      pending_.refused.push_back({id, std::move(status).error()});
+      wake_();
+    }
+  }
+  return true;
+}
+
+void FunctionLoops::start_instance(Function& function, std::int32_t adapter) {
+  Instance& instance = function.instances.emplace_back();
+  instance.adapter = adapter;
+  instance.last_use = clock_.now();
+  instance.loop = host_.start_instance(function.spec.backbone, adapter, function.spec.tenant);
+  ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
+  ++num_instances_;
+}
+
+bool FunctionLoops::make_place() {
+  Function* owner = nullptr;
+  std::size_t index = 0;
+  for (const std::int32_t number : active_) {
+    Function& function = function_at(number);
+    for (std::size_t i = 0; i < function.instances.size(); ++i) {
+      const Instance& instance = function.instances[i];
+      if (instance.loop->unfinished_requests() > 0) continue;
+      if (owner != nullptr && instance.last_use >= owner->instances[index].last_use) continue;
+      owner = &function;
+      index = i;
+    }
+  }
+  if (owner == nullptr) return false;
+  end_instance(*owner, index);
+  return true;
+}
+
+// Keeps all that it has reported.
+void FunctionLoops::end_instance(Function& function, std::size_t index) {
+  Instance& instance = function.instances[index];
+  collect(instance);
+  add_totals(instance.gauges, ended_);
+  host_.end_instance(std::move(instance.loop));
+  function.instances.erase(function.instances.begin() + static_cast<std::ptrdiff_t>(index));
+  --backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
+  --num_instances_;
+  wake_();
+}
+
+void FunctionLoops::tick() {
+  if (state_ != EngineState::kReady) return;
+  const TimePoint now = clock_.now();
+  for (const std::int32_t number : active_) {
+    end_unused(function_at(number), now);
+    refuse_late(function_at(number), now);
+  }
+  advance();
+  std::erase_if(active_, [&](std::int32_t number) {
+    const Function& function = function_at(number);
+    return function.instances.empty() && function.waiting.empty();
+  });
+}
+
+void FunctionLoops::end_unused(Function& function, TimePoint now) {
+  std::int32_t ready = 0;
+  for (const Instance& instance : function.instances) {
+    ready += instance.loop->state() == EngineState::kReady ? 1 : 0;
+  }
+  function.scaler->record(now, unfinished_of(function));
+  const bool to_zero = function.scaler->decide(now, ready).instances == 0;
+  for (std::size_t i = function.instances.size(); i-- > 0;) {
+    Instance& instance = function.instances[i];
+    const bool used = instance.loop->unfinished_requests() > 0;
+    if (used) instance.last_use = now;
+    const bool newest = i + 1 == function.instances.size();
+    if (has_failed(instance) || (!used && (to_zero || !newest))) end_instance(function, i);
+  }
+}
+
+void FunctionLoops::refuse_late(Function& function, TimePoint now) {
+  const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
+  if (backbone.load == Load::kLoading) return;  // the load ends
+  while (!function.waiting.empty() &&
+         now - function.waiting.front().arrival >= options_.longest_wait) {
+    refuse(std::move(function.waiting.front()),
+           resource_exhausted(fmt::format(
+               "'{}' has waited for a place for {} s: there are {} function processes, and none is "
+               "idle; try again later, or start the gateway with a larger --max-functions",
+               function.spec.name, to_seconds(options_.longest_wait), options_.max_instances)));
+    function.waiting.pop_front();
+  }
+}
+
+void FunctionLoops::refuse(Request request, Error error) {
+  pending_.refused.push_back({request.id, std::move(error)});
+  wake_();
+}
+
+void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status) {
+  Backbone& loaded = backbones_[static_cast<std::size_t>(backbone)];
+  CHECK(loaded.load == Load::kLoading);
+  loaded.load = status ? Load::kLoaded : Load::kAbsent;
+  if (state_ == EngineState::kStopped) return;
+  if (!status) {
+    for (const std::int32_t number : active_) {
+      Function& function = function_at(number);
+      if (function.spec.backbone != backbone) continue;
+      for (Request& request : std::exchange(function.waiting, {})) {
+        refuse(std::move(request), status.error());
+      }
+    }
+  }
+  advance();
+}
+
+void FunctionLoops::cancel(RequestId id) {
+  for (const std::int32_t number : active_) {
+    Function& function = function_at(number);
+    for (Instance& instance : function.instances) instance.loop->cancel(id);
+    const auto found = std::ranges::find(function.waiting, id, &Request::id);
+    if (found == function.waiting.end()) continue;
+    for (std::int32_t choice = 0; choice < found->sampling.n; ++choice) {
+      OutputEvent event;
+      event.request = id;
+      event.choice = choice;
+      event.finish_reason = FinishReason::kCancelled;
+      event.first_token = static_cast<std::uint32_t>(pending_.tokens.size());
+      event.time = clock_.now();
+      pending_.events.push_back(event);
+    }
+    function.waiting.erase(found);
+    wake_();
+  }
+}
+
+void FunctionLoops::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
+  for (const std::int32_t number : active_) {
+    for (Instance& instance : function_at(number).instances) {
+      instance.loop->end_choice(id, choice, reason);
+    }
+  }
+}
+
+void FunctionLoops::ask_progress() {
+  progress_wanted_ = true;
+  progress_.clear();
+  for (const std::int32_t number : active_) {
+    for (Instance& instance : function_at(number).instances) {
+      if (instance.loop->state() != EngineState::kReady) continue;
+      instance.asked = true;
+      instance.loop->ask_progress();
+    }
+  }
+  wake_();  // no instance may answer
+}
+
+void FunctionLoops::collect(Instance& instance) {
+  instance.loop->take(scratch_);
+  // The totals of a new process begin at zero.
+  if (scratch_.gauges.totals.steps < instance.gauges.totals.steps) {
+    add_totals(instance.gauges, ended_);
+  }
+  instance.gauges = scratch_.gauges;
+  if (std::exchange(scratch_.has_progress, false) && std::exchange(instance.asked, false)) {
+    progress_.insert(progress_.end(), scratch_.progress.begin(), scratch_.progress.end());
+  }
+  append_batch(std::move(scratch_), pending_);
+}
+
+void FunctionLoops::take(OutputBatch& batch) {
+  batch.clear();
+  bool asked = false;
+  EngineGauges sum;
+  bool any_waits = false;
+  for (const std::int32_t number : active_) {
+    Function& function = function_at(number);
+    any_waits = any_waits || !function.waiting.empty();
+    for (Instance& instance : function.instances) {
+      collect(instance);
+      asked = asked || instance.asked;
+      add_gauges(instance.gauges, sum);
+    }
+    sum.waiting += static_cast<std::int32_t>(function.waiting.size());
+  }
+  std::swap(batch, pending_);
+  add_totals(ended_, sum);
+  batch.gauges = sum;
+  if (any_waits && state_ == EngineState::kReady) advance();  // an instance may be idle now
+  if (asked || !progress_wanted_) return;
+  progress_wanted_ = false;
+  batch.has_progress = true;
+  batch.progress = std::exchange(progress_, {});
+}
+
+}  // namespace sluice

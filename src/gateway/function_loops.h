@@ -1,0 +1,137 @@
+// FunctionLoops: the EngineLoop of a gateway. Each request names a function (Request::function),
+// and each function has an instance, a function process, while it is called. This is the driver of
+// the policies of src/serverless: it has the clock and the instances, tells the policies what
+// happens, and carries out what they decide.
+//
+// A request of a function without an instance is held: until the backbone is loaded, until there is
+// a place for an instance, and, inside the instance, until its process is ready. A function holds
+// at most ScalerOptions::queue_depth of them; submit() refuses more. A request that has waited
+// Options::longest_wait for a place is refused. InstanceScaler decides when an idle instance ends.
+// If all places are taken, the instance that has been idle for longest makes room for a waiting
+// function. Functions get places in the order of their oldest requests.
+//
+// Owner: the command. Threads: the event loop's only. tick() is to be called about once a second.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "gateway/instance_host.h"
+#include "server/engine_loop.h"
+#include "serverless/instance_scaler.h"
+
+namespace sluice {
+
+// A function, as far as the driver must know it.
+struct GatewayFunction {
+  std::string tenant;
+  std::string name;  // for messages
+  std::int32_t backbone = 0;
+  Duration idle{0};
+};
+
+class FunctionLoops final : public EngineLoop {
+ public:
+  struct Options {
+    std::int32_t max_requests = 1024;  // of all functions together
+    std::int32_t max_instances = 8;
+    std::int32_t queue_depth = 100;  // requests of a function without a ready instance
+    Duration longest_wait = std::chrono::seconds(60);
+  };
+
+  // `wake`: as EngineLoop says. REQUIRES: host and clock outlive it.
+  FunctionLoops(const Options& options, InstanceHost& host, const Clock& clock,
+                std::function<void()> wake);
+  ~FunctionLoops() override;
+  FunctionLoops(const FunctionLoops&) = delete;
+  FunctionLoops& operator=(const FunctionLoops&) = delete;
+
+  // Adds a backbone, loaded or not. Backbones and functions are numbered from 0.
+  std::int32_t add_backbone(bool loaded);
+  std::int32_t add_function(const GatewayFunction& function);
+  // Changes the idle time. REQUIRES: tenant and backbone are as before.
+  void change_function(std::int32_t function, const GatewayFunction& changed);
+  // Requests are taken from now on.
+  void set_ready();
+  // The end of InstanceHost::load_backbone(). Its error refuses the requests that wait for it.
+  void backbone_loaded(std::int32_t backbone, const Status& status);
+  void tick();
+  // Ends all instances; nothing is taken from now on.
+  void stop();
+
+  // kResourceExhausted also when too many requests wait for the function.
+  Status submit(Request request) override;
+  void cancel(RequestId id) override;
+  void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
+  void ask_progress() override;
+  void take(OutputBatch& batch) override;
+  std::int32_t max_requests() const override { return options_.max_requests; }
+  EngineState state() const override { return state_; }
+  std::optional<Error> failure() const override { return std::nullopt; }
+  std::int32_t unfinished_requests() const override;
+
+  std::int32_t num_instances() const { return num_instances_; }
+
+ private:
+  enum class Load : std::uint8_t { kAbsent, kLoading, kLoaded };
+  struct Backbone {
+    Load load = Load::kAbsent;
+    std::int32_t instances = 0;
+  };
+  // Has one adapter content: after a reload, the function's later requests get another instance.
+  struct Instance {
+    std::unique_ptr<TenantLoop> loop;
+    std::int32_t adapter = -1;
+    TimePoint last_use;
+    EngineGauges gauges;
+    bool asked = false;  // for its progress
+  };
+  struct Function {
+    GatewayFunction spec;
+    std::optional<InstanceScaler> scaler;
+    std::vector<Instance> instances;
+    std::deque<Request> waiting;  // oldest first
+  };
+
+  Function& function_at(std::int32_t function);
+  void make_scaler(Function& function);
+  Instance* instance_for(Function& function, std::int32_t adapter);
+  // Gives waiting requests to instances as far as there are backbones and places.
+  void advance();
+  bool advance_function(Function& function);
+  bool make_place();
+  void start_instance(Function& function, std::int32_t adapter);
+  void end_instance(Function& function, std::size_t index);
+  void end_unused(Function& function, TimePoint now);
+  void refuse_late(Function& function, TimePoint now);
+  void refuse(Request request, Error error);
+  void collect(Instance& instance);
+  static bool has_failed(const Instance& instance);
+  static std::int32_t unfinished_of(const Function& function);
+
+  const Options options_;
+  InstanceHost& host_;
+  const Clock& clock_;
+  const std::function<void()> wake_;
+  EngineState state_ = EngineState::kLoading;
+  std::vector<Backbone> backbones_;
+  std::deque<Function> functions_;  // stable addresses
+  std::set<std::int32_t> active_;   // functions with instances or waiting requests
+  std::int32_t num_instances_ = 0;
+  EngineGauges ended_;  // totals of instances that have ended
+  OutputBatch pending_;
+  OutputBatch scratch_;
+  bool progress_wanted_ = false;
+  std::vector<RequestProgress> progress_;  // of the instances that have answered
+};
+
+}  // namespace sluice

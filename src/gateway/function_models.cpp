@@ -1,0 +1,136 @@
+#include "gateway/function_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+// An adapter's files; the same limit as the adapter reader's would only repeat its error.
+constexpr std::uint64_t kMaxAdapterFile = std::uint64_t{16} << 30;
+
+// The same for every name that this tenant may not call.
+ApiError no_such_function(std::string_view name) {
+  ApiError error;
+  error.status = 404;
+  error.message = fmt::format(
+      "there is no model '{}' for this key; GET /v1/models lists those that there are", name);
+  error.param = "model";
+  error.code = "model_not_found";
+  return error;
+}
+
+// A function of an adapter has its content in the store by its full name, since two tenants may
+// use one name.
+ModelCard card_of(const FunctionSpec& function, const ServedModel& model) {
+  ModelCard card{function.name, model.created, model.limits.max_model_len, {}, {}};
+  if (function.adapter.empty()) return card;
+  card.root = directory_name(function.adapter);
+  card.parent = model.name;
+  return card;
+}
+
+}  // namespace
+
+Result<Sha256Digest> adapter_files_digest(const std::string& directory) {
+  std::string bytes;
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(directory + "/" + name, kMaxAdapterFile));
+    bytes += text;
+  }
+  return sha256(bytes);
+}
+
+std::optional<std::int32_t> FunctionModels::Table::tenant(std::string_view name) const {
+  const auto found = std::ranges::find(file.tenants, name, &TenantSpec::name);
+  if (found == file.tenants.end()) return std::nullopt;
+  return static_cast<std::int32_t>(found - file.tenants.begin());
+}
+
+std::vector<std::int32_t> FunctionModels::set_file(FunctionsFile file) {
+  CHECK(file.backbones.size() == backbones_.size());
+  const ModelNames names(file);
+  std::vector<std::int32_t> numbers;
+  for (std::int32_t i = 0; i < std::ssize(file.functions); ++i) {
+    const FunctionSpec& function = file.functions[static_cast<std::size_t>(i)];
+    const std::string& tenant = file.tenants[static_cast<std::size_t>(function.tenant)].name;
+    const auto next = static_cast<std::int32_t>(numbers_.size());
+    numbers.push_back(numbers_.try_emplace({tenant, names.full_name(i)}, next).first->second);
+  }
+  // Shared with workers that read it.
+  auto made = std::make_shared<const Table>(std::move(file), numbers);
+  const std::lock_guard lock(mutex_);
+  table_ = std::move(made);
+  return numbers;
+}
+
+// Shared, as the member is.
+std::shared_ptr<const FunctionModels::Table> FunctionModels::table() const {
+  const std::lock_guard lock(mutex_);
+  CHECK(table_ != nullptr);
+  return table_;
+}
+
+Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_t function) const {
+  const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
+  if (spec.adapter.empty()) return SharedAdapter();
+  AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
+  const std::string name = table.names.full_name(function);
+  SharedAdapter adapter = store.find(name);
+  if (adapter != nullptr && adapter->source == spec.adapter) return adapter;
+  if (spec.adapter_digest) {
+    ASSIGN_OR_RETURN(const Sha256Digest digest, adapter_files_digest(spec.adapter));
+    if (digest != *spec.adapter_digest) {
+      return unavailable(fmt::format(
+          "the adapter of '{}' is not the one that the operator pinned: its files have the SHA-256 "
+          "{}",
+          spec.name, to_hex(digest)));
+    }
+  }
+  return store.load(name, spec.adapter);
+}
+
+ApiResult<NamedModel> FunctionModels::find(std::string_view tenant,
+                                           std::optional<std::string_view> name) const {
+  if (!name) {
+    return tl::unexpected(bad_field("model", "model: is missing; this server has several"));
+  }
+  const auto now = table();
+  const auto caller = now->tenant(tenant);
+  if (!caller) return tl::unexpected(no_such_function(*name));
+  const auto function = now->names.resolve(*caller, *name);
+  if (!function) return tl::unexpected(no_such_function(*name));
+  auto adapter = adapter_of(*now, *function);
+  if (!adapter) {
+    // Its paths are the operator's business.
+    log_error(with_context(*name, adapter.error()).message);
+    return tl::unexpected(to_api_error(
+        unavailable(fmt::format("the adapter of '{}' cannot be loaded; the operator's log has the "
+                                "reason",
+                                *name))));
+  }
+  const auto index = static_cast<std::size_t>(*function);
+  const FunctionSpec& spec = now->file.functions[index];
+  return NamedModel{backbones_[static_cast<std::size_t>(spec.backbone)], *std::move(adapter),
+                    spec.name, now->numbers[index]};
+}
+
+std::vector<ModelCard> FunctionModels::cards(std::string_view tenant) const {
+  const auto now = table();
+  std::vector<ModelCard> cards;
+  const auto caller = now->tenant(tenant);
+  if (!caller) return cards;
+  for (const std::int32_t function : now->names.functions_of(*caller)) {
+    const FunctionSpec& spec = now->file.functions[static_cast<std::size_t>(function)];
+    cards.push_back(card_of(spec, *backbones_[static_cast<std::size_t>(spec.backbone)]));
+  }
+  return cards;
+}
+
+}  // namespace sluice

@@ -1,0 +1,66 @@
+// FunctionModels: the models of a gateway. Each tenant has the names of its own functions, by the
+// functions file; a name that does not exist and another tenant's name give the same 404. An
+// adapter is read when its function is first called, and its digest is compared if the file pins
+// one.
+//
+// Functions are numbered in the order in which files brought them. A later file may add, change and
+// leave out functions; one that comes back has its number again.
+// Owner: the command. Threads: set_backbone() and set_file() from the event loop's, the rest from
+// any.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "server/served_models.h"
+#include "serverless/functions_file.h"
+#include "serverless/model_name.h"
+
+namespace sluice {
+
+class FunctionModels final : public ServedModels {
+ public:
+  // The model of the next backbone of the file. REQUIRES: it outlives this; it may have adapters.
+  void add_backbone(const ServedModel& model) { backbones_.push_back(&model); }
+  // Returns the number of each function of the file. REQUIRES: the file's backbones are those that
+  // were added.
+  std::vector<std::int32_t> set_file(FunctionsFile file);
+
+  ApiResult<NamedModel> find(std::string_view tenant,
+                             std::optional<std::string_view> name) const override;
+  std::vector<ModelCard> cards(std::string_view tenant) const override;
+
+ private:
+  // One file; never changes.
+  struct Table {
+    Table(FunctionsFile functions, std::vector<std::int32_t> ids)
+        : file(std::move(functions)), names(file), numbers(std::move(ids)) {}
+    std::optional<std::int32_t> tenant(std::string_view name) const;
+
+    const FunctionsFile file;
+    const ModelNames names;
+    const std::vector<std::int32_t> numbers;  // of the file's functions
+  };
+  // Shared: a worker may still read a table when the next file replaces it.
+  std::shared_ptr<const Table> table() const;
+  Result<SharedAdapter> adapter_of(const Table& table, std::int32_t function) const;
+
+  std::vector<const ServedModel*> backbones_;
+  std::map<std::pair<std::string, std::string>, std::int32_t> numbers_;  // tenant, full name
+  mutable std::mutex mutex_;                                             // for table_
+  std::shared_ptr<const Table> table_;  // shared with workers that read it
+};
+
+// The SHA-256 that `directory = "DIR@sha256:HEX"` pins: of adapter_config.json followed by the
+// adapter's tensors, as `cat adapter_config.json adapter_model.safetensors | sha256sum` prints it.
+Result<Sha256Digest> adapter_files_digest(const std::string& directory);
+
+}  // namespace sluice

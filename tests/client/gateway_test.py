@@ -1,0 +1,251 @@
+"""`sluice gateway` on examples/functions.toml, as its users see it: names, cold starts, idle time,
+deaths, quotas and reloads."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import openai
+import pytest
+
+from processes import await_gone, functions_of
+from serving import BINARY, MODEL, PATIENCE, ROOT, Server, sse_events
+
+EXAMPLE = os.path.join(ROOT, "examples", "functions.toml")
+KEYS = {tenant: f"sk-example-tenant-{tenant}-0001" for tenant in "ab"}
+MODELS = {"a": ["demo", "poet"], "b": ["demo", "pirate"]}
+
+
+def gateway(config=EXAMPLE, *options, **more):
+    return Server("--config", str(config), "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
+                  *options, model=None, command="gateway", api_key=KEYS["a"], **more)
+
+
+def write_config(folder, *changes):
+    """The example with changes, in a folder of its own."""
+    with open(EXAMPLE, encoding="utf-8") as stream:
+        text = stream.read().replace("../models", os.path.join(ROOT, "models"))
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    path = folder / "functions.toml"
+    path.write_text(text)
+    return path
+
+
+def client(server, tenant):
+    return openai.OpenAI(base_url=server.base + "/v1", api_key=KEYS[tenant], max_retries=0)
+
+
+def ask(server, tenant, model, **fields):
+    body = {"model": model, "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0,
+            "ignore_eos": True, **fields}
+    return server.post("/v1/completions", body,
+                       headers={"Authorization": "Bearer " + KEYS[tenant]})
+
+
+def text_of(answer):
+    assert answer.status == 200, answer
+    return answer.json()["choices"][0]["text"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with gateway() as started:
+        yield started
+
+
+def test_each_tenant_sees_its_own_functions(server):
+    for tenant, names in MODELS.items():
+        models = client(server, tenant).models.list().data
+        assert sorted(model.id for model in models) == names
+
+
+def test_a_cold_streaming_chat_is_answered(server):
+    await_gone(functions_of(server.process.pid), seconds=20)
+    stream = client(server, "a").chat.completions.create(
+        model="poet", messages=[{"role": "user", "content": "Hello"}], max_tokens=8, stream=True)
+    chunks = list(stream)
+    assert chunks[0].model == "poet"
+    assert chunks[-1].choices[0].finish_reason in ("length", "stop")
+    assert len(functions_of(server.process.pid)) == 1
+
+
+def test_names_lead_to_the_same_function(server):
+    assert text_of(ask(server, "a", "ft:demo:a:poet")) == text_of(ask(server, "a", "poet"))
+    base = ask(server, "b", "gpt-4o-mini")
+    assert base.json()["model"] == "demo"
+    assert text_of(base) == text_of(ask(server, "b", "demo"))
+    assert text_of(base) != text_of(ask(server, "b", "pirate"))
+    card = server.get("/v1/models/gpt-4o-mini")
+    assert card.status == 200 and card.json()["id"] == "demo"
+
+
+def test_the_answers_are_those_of_serve(server):
+    adapters = [option for name in ("poet", "pirate")
+                for option in ("--adapter", f"{name}={MODEL}-adapters/{name}")]
+    with Server(*adapters) as plain:
+        for tenant, names in MODELS.items():
+            for name in names:
+                expected = plain.complete(max_tokens=16, ignore_eos=True, model=name)["text"]
+                assert text_of(ask(server, tenant, name)) == expected
+
+
+def test_other_tenants_models_and_no_models_are_the_same_404(server):
+    errors = set()
+    for name in ("pirate", "ft:demo:b:pirate", "nothing"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            client(server, "a").completions.create(model=name, prompt="x")
+        error = caught.value.body
+        assert error["code"] == "model_not_found" and error["param"] == "model"
+        errors.add(error["message"].replace(name, "NAME"))
+        assert server.get("/v1/models/" + name).status == 404
+    assert len(errors) == 1
+    assert server.post("/v1/completions", {"model": "demo", "prompt": "x"},
+                       headers={"Authorization": "Bearer sk-unknown"}).status == 401
+
+
+def test_tokenize_needs_a_model_of_the_caller(server):
+    answer = server.post("/tokenize", {"model": "poet", "prompt": "hello"})
+    assert answer.status == 200
+    tokens = answer.json()["tokens"]
+    back = server.post("/detokenize", {"model": "demo", "tokens": tokens})
+    assert back.status == 200 and "hello" in back.json()["prompt"]
+    assert server.post("/tokenize", {"model": "pirate", "prompt": "x"}).status == 404
+    assert server.post("/tokenize", {"prompt": "x"}).error()["param"] == "model"
+
+
+def test_after_the_idle_time_no_function_process_is_left(server):
+    for tenant, names in MODELS.items():
+        for name in names:
+            text_of(ask(server, tenant, name))
+    left = functions_of(server.process.pid)
+    assert len(left) == 4
+    await_gone(left, seconds=20)
+    assert functions_of(server.process.pid) == []
+    text_of(ask(server, "a", "poet"))
+
+
+def test_a_killed_function_fails_its_call_and_no_other(server):
+    await_gone(functions_of(server.process.pid), seconds=20)
+    answers = {}
+
+    def call(tenant, model):
+        answers[model] = ask(server, tenant, model, max_tokens=1500, stream=True)
+
+    calls = [threading.Thread(target=call, args=one) for one in (("a", "poet"), ("b", "pirate"))]
+    calls[0].start()
+    server.await_status(lambda s: s["running"] == 1)
+    victim, = functions_of(server.process.pid)
+    calls[1].start()
+    server.await_status(lambda s: s["running"] == 2)
+    os.kill(victim, signal.SIGKILL)
+    for thread in calls:
+        thread.join(60 * PATIENCE)
+    failed = answers["poet"].text
+    assert '"error"' in failed and "[DONE]" not in failed, failed[-500:]
+    chunks = sse_events(answers["pirate"].text)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    text_of(ask(server, "a", "poet"))
+
+
+def test_a_full_machine_lets_calls_wait_for_an_idle_function(tmp_path):
+    with gateway(write_config(tmp_path), "--max-functions", "1") as small:
+        answers = []
+
+        def call(tenant, model):
+            answers.append(text_of(ask(small, tenant, model, max_tokens=200)))
+
+        threads = [threading.Thread(target=call, args=(tenant, name))
+                   for tenant, names in MODELS.items() for name in names]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert len(functions_of(small.process.pid)) <= 2  # one that ends, one that starts
+            time.sleep(0.02)
+        assert len(answers) == 4
+
+
+def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
+    config = write_config(tmp_path, ("concurrency = 8", "concurrency = 1"),
+                          ("requests_per_minute = 600\n\n[[backbone]]",
+                           "requests_per_minute = 2\n\n[[backbone]]"))
+    with gateway(config) as server:
+        text_of(ask(server, "b", "demo"))
+        text_of(ask(server, "b", "demo"))
+        refused = ask(server, "b", "demo")
+        assert refused.status == 429 and refused.error()["code"] == "rate_limit_exceeded"
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        long = threading.Thread(target=ask, args=(server, "a", "poet"),
+                                kwargs={"max_tokens": 1500})
+        long.start()
+        server.await_status(lambda s: s["running"] == 1)
+        refused = ask(server, "a", "demo")
+        assert refused.status == 429 and "concurrency" in refused.error()["message"]
+        long.join(60 * PATIENCE)
+
+
+def test_a_reload_changes_names_and_leaves_running_requests_alone(tmp_path):
+    path = write_config(tmp_path)
+    with gateway(path) as server:
+        answers = []
+        long = threading.Thread(
+            target=lambda: answers.append(ask(server, "a", "poet", max_tokens=1500)))
+        long.start()
+        server.await_status(lambda s: s["running"] == 1)
+        write_config(tmp_path, ('name = "poet"', 'name = "bard"'))
+        server.process.send_signal(signal.SIGHUP)
+        server.await_stderr(f"info {path}: 4 functions")
+        assert ask(server, "a", "poet").status == 404
+        text_of(ask(server, "a", "bard"))
+        long.join(60 * PATIENCE)
+        text_of(answers[0])
+        path.write_text("[[tenant]]\nname = 1\n")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_stderr("those from before stay")
+        text_of(ask(server, "a", "bard"))
+
+
+def test_a_pinned_adapter_must_have_its_content(tmp_path):
+    folder = tmp_path / "poet"
+    shutil.copytree(MODEL + "-adapters/poet", folder)
+    digest = subprocess.run(
+        f"cat {folder}/adapter_config.json {folder}/adapter_model.safetensors | sha256sum",
+        shell=True, capture_output=True, text=True, check=True).stdout.split()[0]
+    before = f'directory = "{ROOT}/models/demo-adapters/poet"'
+    for pinned, status in ((digest, 200), ("0" * 64, 503)):
+        path = write_config(tmp_path, (before, f'directory = "{folder}@sha256:{pinned}"'))
+        with gateway(path) as server:
+            answer = ask(server, "a", "poet")
+            assert answer.status == status, answer
+            if status == 503:
+                assert str(folder) not in answer.error()["message"]
+                server.await_stderr(digest)
+
+
+def test_no_process_is_left_after_its_end(tmp_path):
+    path = write_config(tmp_path)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        server = gateway(path, expected_status=0 if number == signal.SIGTERM else -number)
+        with server:
+            text_of(ask(server, "a", "poet"))
+            left = functions_of(server.process.pid)
+            assert left
+            server.process.send_signal(number)
+            server.wait()
+            await_gone(left)
+
+
+def test_errors_of_the_file_are_told_at_the_start(tmp_path):
+    path = write_config(tmp_path, ('backbone = "demo"\ntenant = "a"',
+                                   'backbone = "demi"\ntenant = "a"'))
+    done = subprocess.run([BINARY, "gateway", "--config", str(path), "--port", "0"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "did you mean 'demo'?" in done.stderr and "functions.toml:" in done.stderr
+    done = subprocess.run([BINARY, "gateway"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 2 and "--config" in done.stderr

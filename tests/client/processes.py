@@ -1,0 +1,30 @@
+"""The function processes of a server, as /proc shows them."""
+
+import os
+import time
+
+from serving import PATIENCE
+
+
+def functions_of(pid):
+    """The processes that a server has started, oldest first."""
+    children = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as stream:
+            children += [int(child) for child in stream.read().split()]
+    return sorted(children)
+
+
+def await_gone(pids, seconds=10):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
