@@ -151,6 +151,9 @@ void add_rules(Rules& rules) {
   // Reads limits of this process (pthread_getattr_np); sets none.
   rules.allow(SCMP_SYS(prlimit64), {equals(0, 0), equals(2, 0)});
   rules.allow(SCMP_SYS(prctl), {equals(0, PR_SET_NAME)});
+  // To ask for AMX: kernels that the server uses must be there in its functions too.
+  constexpr scmp_datum_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  rules.allow(SCMP_SYS(arch_prctl), {equals(0, kRequestPermission)});
 }
 
 }  // namespace

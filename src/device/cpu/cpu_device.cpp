@@ -173,6 +173,7 @@ std::unique_ptr<Ops> make_ops(CpuIsa isa, ThreadPool& pool) {
     case CpuIsa::kAvx512: return std::make_unique<FastOps>(pool, kernels::avx512_kernels());
     case CpuIsa::kAvx512Bf16:
       return std::make_unique<FastOps>(pool, kernels::avx512_bf16_kernels());
+    case CpuIsa::kAmx: return std::make_unique<FastOps>(pool, kernels::amx_kernels());
   }
   return nullptr;
 }

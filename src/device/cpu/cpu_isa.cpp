@@ -1,5 +1,9 @@
 #include "device/cpu/cpu_isa.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 #include <string>
 
@@ -7,7 +11,21 @@ namespace sluice {
 namespace {
 
 constexpr std::array kAll = {CpuIsa::kReference, CpuIsa::kAvx2, CpuIsa::kAvx512,
-                             CpuIsa::kAvx512Bf16};
+                             CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
+
+// Whether the CPU has AMX for BF16 and INT8. The system saves tile registers only for processes
+// that ask for it; the answer holds for all threads.
+bool may_use_amx() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned kBits = 1U << 22 | 1U << 24 | 1U << 25;  // BF16, tiles, INT8
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBits) != kBits) return false;
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 
 }  // namespace
 
@@ -17,6 +35,7 @@ std::string_view cpu_isa_name(CpuIsa isa) {
     case CpuIsa::kAvx2: return "avx2";
     case CpuIsa::kAvx512: return "avx512";
     case CpuIsa::kAvx512Bf16: return "avx512_bf16";
+    case CpuIsa::kAmx: return "amx";
   }
   return "?";
 }
@@ -26,7 +45,7 @@ Result<CpuIsa> parse_cpu_isa(std::string_view name) {
     if (cpu_isa_name(isa) == name) return isa;
   }
   return invalid_argument("unknown instruction set '" + std::string(name) +
-                          "': known are reference, avx2, avx512, avx512_bf16");
+                          "': known are reference, avx2, avx512, avx512_bf16, amx");
 }
 
 std::vector<CpuIsa> available_cpu_isas() {
@@ -43,9 +62,9 @@ std::vector<CpuIsa> available_cpu_isas() {
     return isas;
   }
   isas.push_back(CpuIsa::kAvx512);
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
-    isas.push_back(CpuIsa::kAvx512Bf16);
-  }
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return isas;
+  isas.push_back(CpuIsa::kAvx512Bf16);
+  if (may_use_amx()) isas.push_back(CpuIsa::kAmx);
   return isas;
 }
 

@@ -15,9 +15,10 @@ enum class CpuIsa : std::uint8_t {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // and AVX-512 VNNI and BF16
+  kAmx,         // and AMX for BF16 and INT8
 };
 
-// "reference", "avx2", "avx512", "avx512_bf16": as on command lines and in test names.
+// "reference", "avx2", "avx512", "avx512_bf16", "amx": as on command lines and in test names.
 std::string_view cpu_isa_name(CpuIsa isa);
 Result<CpuIsa> parse_cpu_isa(std::string_view name);
 

@@ -38,6 +38,10 @@ FastOps::FastOps(ThreadPool& pool, const kernels::KernelTable& kernels)
   codes_.reset(new (std::align_val_t{64}) std::int8_t[kCodeBytes]);
   const auto floats = static_cast<std::size_t>(scratch_floats_ * pool.size());
   scratch_.reset(new (std::align_val_t{64}) float[floats]);
+  if (kernels_.packed_matmul == nullptr) return;
+  packed_.reset(new (std::align_val_t{64}) std::uint16_t[kPackedElements]);
+  const auto sums = static_cast<std::size_t>(kernels::kSumFloats * pool.size());
+  sums_.reset(new (std::align_val_t{64}) float[sums]);
 }
 
 void FastOps::split_rows(std::int32_t rows, std::int64_t bytes,
@@ -107,21 +111,57 @@ void FastOps::execute(const MatmulParams& p) {
   CHECK(p.num_segments > 0 && p.num_segments <= MatmulParams::kMaxSegments);
   const std::int32_t rows = rows_in_use(p.rows);
   if (rows == 0) return;
-  if (p.segments[0].weight.dtype != DType::kI8) {
-    return multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
+  if (p.segments[0].weight.dtype == DType::kI8) return multiply_quantized(p, rows);
+  if (p.x.dtype == DType::kBF16 && kernels_.packed_matmul != nullptr) {
+    return multiply_packed(p, rows);
   }
+  multiply(p, {.data = p.x.data, .stride = p.x.strides[0], .rows = rows});
+}
+
+namespace {
+
+// `x` from row `first` on.
+TensorView rows_from(const TensorView& x, std::int32_t first) {
+  TensorView rows = x;
+  rows.data =
+      x.as<std::byte>() + first * x.strides[0] * static_cast<std::int64_t>(size_of(x.dtype));
+  return rows;
+}
+
+}  // namespace
+
+void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
   const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
   const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, kCodeRows));
   for (std::int32_t first = 0; first < rows; first += part) {
     const std::int32_t count = std::min(part, rows - first);
-    TensorView x = p.x;
-    x.data = p.x.as<std::byte>() +
-             first * p.x.strides[0] * static_cast<std::int64_t>(size_of(p.x.dtype));
+    const TensorView x = rows_from(p.x, first);
     split_rows(count, count * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
       kernels_.quantize_rows(x, begin, end, codes_.get(), stride, code_rows_.get());
     });
-    multiply(p, {codes_.get(), stride, code_rows_.get(), first, count});
+    multiply(p, {.data = codes_.get(),
+                 .stride = stride,
+                 .quantized = code_rows_.get(),
+                 .first = first,
+                 .rows = count});
+  }
+}
+
+void FastOps::multiply_packed(const MatmulParams& p, std::int32_t rows) {
+  constexpr std::int64_t kTile = kernels::kPackedTile;
+  const std::int64_t depth = round_up(p.x.dims[1], 2 * kTile);
+  CHECK(depth * kTile <= kPackedElements);
+  const auto part = static_cast<std::int32_t>(
+      std::min<std::int64_t>(kernels::kPackedRows, kPackedElements / depth / kTile * kTile));
+  for (std::int32_t first = 0; first < rows; first += part) {
+    const std::int32_t count = std::min(part, rows - first);
+    const TensorView x = rows_from(p.x, first);
+    const auto tiles = static_cast<std::int32_t>((count + kTile - 1) / kTile);
+    split_rows(tiles, tiles * kTile * depth * 4, [&](std::int32_t begin, std::int32_t end) {
+      kernels_.pack_rows(x, count, begin, end, packed_.get());
+    });
+    multiply(p, {.data = packed_.get(), .packed = true, .first = first, .rows = count});
   }
 }
 
@@ -157,6 +197,7 @@ void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {
     piece.col_begin = (i - segment.first) * segment.cols;
     piece.col_end = std::min(piece.col_end, piece.col_begin + segment.cols);
     piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
+    if (x.packed) piece.sums = sums_.get() + worker * kernels::kSumFloats;
     segment.kernel(piece);
   };
   split_tasks(pieces, shared, run);
@@ -186,12 +227,27 @@ kernels::MatmulKernel FastOps::matmul_kernel(DType x, DType weight) const {
   return kernel;
 }
 
+std::int64_t FastOps::piece_columns(const TensorView& weight, std::int64_t all,
+                                    const MatmulInput& x, bool shared) const {
+  const std::int64_t share = shared ? all / (pool_.size() * kPiecesPerThread) : all;
+  if (x.packed) {
+    // Each piece reads all packed rows.
+    const std::int64_t most = std::min(kernels::kPackedCols, 2 * share);
+    return round_up(std::max<std::int64_t>(1, most), 2 * kernels::kPackedTile);
+  }
+  // At most what stays in the cache, and enough pieces for all threads.
+  const std::int64_t cached = kCachedWeightBytes / std::max<std::int64_t>(1, row_bytes(weight));
+  return round_up(std::max<std::int64_t>(1, std::min(cached, share)), kernels_.matmul_cols);
+}
+
 FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulSegment& segment,
                                             std::int64_t column, const MatmulInput& x,
                                             bool shared) const {
   const TensorView& weight = segment.weight;
   SegmentPieces result;
-  result.kernel = matmul_kernel(p.x.dtype, weight.dtype);
+  result.kernel =
+      x.packed ? kernels_.packed_matmul(weight.dtype) : matmul_kernel(p.x.dtype, weight.dtype);
+  CHECK(result.kernel != nullptr);
   CHECK(segment.bias.empty() || is_float(segment.bias.dtype));
   CHECK((segment.scales.values != nullptr) == has_scales(weight.dtype));
   CHECK((weight.dtype == DType::kI8) == (x.quantized != nullptr));
@@ -213,10 +269,7 @@ FastOps::SegmentPieces FastOps::cut_segment(const MatmulParams& p, const MatmulS
                   .row_end = x.rows,
                   .col_begin = 0,
                   .col_end = cols};
-  // Columns per piece: at most what stays in the cache, and enough pieces for all threads.
-  std::int64_t most = kCachedWeightBytes / std::max<std::int64_t>(1, row_bytes(weight));
-  if (shared) most = std::min(most, p.out.dims[1] / (pool_.size() * kPiecesPerThread));
-  result.cols = round_up(std::max<std::int64_t>(1, most), kernels_.matmul_cols);
+  result.cols = piece_columns(weight, p.out.dims[1], x, shared);
   result.count = static_cast<int>((cols + result.cols - 1) / result.cols);
   return result;
 }

@@ -46,10 +46,14 @@ class FastOps final : public OpsBase<FastOps> {
     const void* data = nullptr;
     std::int64_t stride = 0;
     const kernels::QuantizedRow* quantized = nullptr;  // if the rows are in INT8
+    bool packed = false;                               // for kernels_.packed_matmul
     std::int32_t first = 0;                            // row of out
     std::int32_t rows = 0;
   };
   void multiply(const MatmulParams& p, const MatmulInput& x);
+  void multiply_packed(const MatmulParams& p, std::int32_t rows);
+  void multiply_quantized(const MatmulParams& p, std::int32_t rows);
+  // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut into pieces.
   struct SegmentPieces {
@@ -59,6 +63,9 @@ class FastOps final : public OpsBase<FastOps> {
     int first = 0;          // the segment's first piece, counted over all segments
     int count = 0;
   };
+  // Columns of `weight` per piece, of `all` columns of the product.
+  std::int64_t piece_columns(const TensorView& weight, std::int64_t all, const MatmulInput& x,
+                             bool shared) const;
   SegmentPieces cut_segment(const MatmulParams& p, const MatmulSegment& segment,
                             std::int64_t column, const MatmulInput& x, bool shared) const;
 
@@ -73,6 +80,11 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kCodeRows = 4096;
   std::unique_ptr<std::int8_t[], FreeAligned> codes_;
   std::unique_ptr<kernels::QuantizedRow[]> code_rows_;
+  // Packed rows of x, in parts of at most kPackedRows; sums of each worker. Empty where rows are
+  // taken as they are.
+  static constexpr std::int64_t kPackedElements = 8 << 20;
+  std::unique_ptr<std::uint16_t[], FreeAligned> packed_;
+  std::unique_ptr<float[], FreeAligned> sums_;
   std::atomic<int> next_{0};
 };
 

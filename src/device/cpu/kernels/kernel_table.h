@@ -23,6 +23,13 @@ inline constexpr std::int64_t kCodeAlignment = 64;
 // A tile of columns of a weight in blocks, widened: at most 6 columns of the largest depth.
 inline constexpr std::int64_t kWidenedElements = 6 * MatmulParams::kMaxIntegerDepth;
 
+// The most rows and columns of a piece of packed_matmul, and its sums.
+inline constexpr std::int32_t kPackedRows = 512;
+inline constexpr std::int64_t kPackedCols = 512;
+inline constexpr std::int64_t kSumFloats = kPackedRows * kPackedCols;
+// The rows of a tile of packed rows.
+inline constexpr std::int32_t kPackedTile = 16;
+
 // Rows [row_begin, row_end) and columns [col_begin, col_end) of x W^T + bias. Strides in elements.
 struct MatmulPiece {
   const void* x = nullptr;
@@ -34,6 +41,7 @@ struct MatmulPiece {
   const void* bias = nullptr;  // or none
   DType bias_dtype = DType::kF32;
   std::uint16_t* scratch = nullptr;  // kWidenedElements, for weights in blocks
+  float* sums = nullptr;             // kSumFloats, for packed_matmul
   float* out = nullptr;
   std::int64_t out_stride = 0;
   std::int64_t depth = 0;
@@ -105,6 +113,13 @@ struct KernelTable {
   MatmulKernel matmul_bf16_u4_g32;
   MatmulKernel matmul_bf16_u4_g128;
   MatmulKernel matmul_bf16_u8_g128;
+  // Products of x in BF16 whose rows were packed, by dtype of the weight; the bits differ from
+  // those of the kernels above. Null where the instruction set takes rows as they are.
+  MatmulKernel (*packed_matmul)(DType weight);
+  // Packs tiles [begin, end) of kPackedTile rows of x, which has `rows` rows, to `packed`, which is
+  // of row 0: as many elements as whole tiles of 16 rows by 32 elements have.
+  void (*pack_rows)(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
+                    std::uint16_t* packed);
   // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that
   // few tiles are narrow.
   std::int32_t matmul_cols;
@@ -127,5 +142,6 @@ struct KernelTable {
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512_bf16_kernels();
+const KernelTable& amx_kernels();
 
 }  // namespace sluice::kernels

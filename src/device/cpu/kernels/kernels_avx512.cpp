@@ -25,6 +25,8 @@ const KernelTable& avx512_kernels() {
       .matmul_bf16_u4_g32 = matmul_blocks<BlocksOfU4G32, DotBf16<Avx512>>,
       .matmul_bf16_u4_g128 = matmul_blocks<BlocksOfU4G128, DotBf16<Avx512>>,
       .matmul_bf16_u8_g128 = matmul_blocks<BlocksOfU8G128, DotBf16<Avx512>>,
+      .packed_matmul = nullptr,
+      .pack_rows = nullptr,
       .matmul_cols = 12,
       .lanes = Avx512::kLanes,
       .quantize_rows = quantize_rows<Avx512>,

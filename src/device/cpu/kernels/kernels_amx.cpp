@@ -1,0 +1,39 @@
+// Compiled with the flags of AVX-512 with VNNI and BF16, and of AMX: see CMakeLists.txt. Products
+// of x in BF16 run on tile registers; their bits differ from those of AVX-512.
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul_tiles.h"
+#include "device/cpu/kernels/simd_avx512_bf16.h"
+
+namespace sluice::kernels {
+namespace {
+
+template <class Blocks>
+constexpr MatmulKernel kOfBlocks = matmul_tiles<Widened<Blocks, Avx512Bf16>>;
+
+MatmulKernel packed_matmul(DType weight) {
+  switch (weight) {
+    case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
+    case DType::kI4: return kOfBlocks<BlocksOfI4>;
+    case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
+    case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;
+    case DType::kQ6K: return kOfBlocks<BlocksOfQ6K>;
+    case DType::kU4G32: return kOfBlocks<BlocksOfU4G32>;
+    case DType::kU4G128: return kOfBlocks<BlocksOfU4G128>;
+    case DType::kU8G128: return kOfBlocks<BlocksOfU8G128>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+const KernelTable& amx_kernels() {
+  static const KernelTable kTable = [] {
+    KernelTable table = avx512_bf16_kernels();
+    table.pack_rows = pack_rows;
+    table.packed_matmul = packed_matmul;
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,362 @@
+// Matmul on tile registers (AMX). 16 rows of the weight by 64 bytes along K are the left operand,
+// where they lie in the checkpoint: nothing is repacked but x, once for each op (pack_rows).
+// Weights in blocks are widened to BF16 in scratch memory, in the cache. A result has columns of
+// `out` as its rows and is transposed when it is stored.
+//
+// Each output is a sum along K in steps of one tile, in order, whatever else is computed with it,
+// so the bits do not depend on the number of rows or on how an op is split. Included by
+// kernels_amx.cpp only; see simd_avx512.h.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "device/cpu/kernels/kernel_table.h"
+#include "device/cpu/kernels/matmul.h"
+#include "device/cpu/kernels/simd_avx512.h"
+#include "device/cpu/kernels/tile_registers.h"
+#include "device/cpu/kernels/widen_blocks.h"
+
+namespace sluice::kernels {
+
+// Bytes of K of one pass over many tokens: the rows of x of a pass stay in the second-level cache.
+inline constexpr std::int64_t kPassBytes = 2048;
+// One more line, so that rows in scratch memory lie in different sets of a cache.
+inline constexpr std::int64_t kScratchRowBytes = kPassBytes + kTileRowBytes;
+// Up to this many tiles of tokens, weights are read once and sums stay in registers.
+inline constexpr int kFewTiles = 4;
+
+// Some rows of a weight along one pass of K.
+struct LeftRows {
+  const std::uint8_t* first = nullptr;
+  std::int64_t stride = 0;  // bytes
+};
+
+// Lines of memory to prefetch meanwhile: `count` rows, beside each step along K.
+struct Upcoming {
+  const std::uint8_t* first = nullptr;
+  std::int64_t stride = 0;
+  int count = 0;
+};
+
+// Elements of a weight that are read where they lie.
+template <class E>
+struct InPlace {
+  using Element = E;
+  static constexpr bool kInPlace = true;
+  static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
+    return reinterpret_cast<const std::uint8_t*>(static_cast<const Element*>(p.weight) +
+                                                 col * p.weight_stride + k);
+  }
+  static std::int64_t stride(const MatmulPiece& p) {
+    return p.weight_stride * static_cast<std::int64_t>(sizeof(Element));
+  }
+  // Copies what is left of a row; up to the next whole tile it becomes zeros.
+  static void put(const MatmulPiece& p, std::int64_t col, std::int64_t k, std::int64_t bytes,
+                  std::uint8_t* to) {
+    const std::uint8_t* const from = place(p, col, k);
+    for (std::int64_t i = 0; i < bytes; i += kTileRowBytes) {
+      const std::int64_t n = bytes - i;
+      const __mmask64 mask = n >= kTileRowBytes ? ~__mmask64{0} : (__mmask64{1} << n) - 1U;
+      _mm512_storeu_si512(to + i, _mm512_maskz_loadu_epi8(mask, from + i));
+    }
+  }
+};
+
+// Blocks (a type of widen_blocks.h) that are widened to BF16. All kinds of blocks end where a tile
+// ends, and a pass begins where a block begins. Elements behind the last one of a row are
+// multiplied by zeros.
+template <class Blocks, class Widening>
+struct Widened {
+  using Element = std::uint16_t;
+  static constexpr bool kInPlace = false;
+  static constexpr ElementBlock kBlock = block_of(Blocks::kDType);
+  static_assert(kBlock.elements % 32 == 0 && kPassBytes / 2 % kBlock.elements == 0);
+  static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
+    return static_cast<const std::uint8_t*>(p.weight) + col * stride(p) +
+           k / kBlock.elements * kBlock.bytes;
+  }
+  static std::int64_t stride(const MatmulPiece& p) {
+    return p.weight_stride / kBlock.elements * kBlock.bytes;
+  }
+  static void put(const MatmulPiece& p, std::int64_t col, std::int64_t k, std::int64_t bytes,
+                  std::uint8_t* to) {
+    const std::uint8_t* from = place(p, col, k);
+    auto* elements = reinterpret_cast<std::uint16_t*>(to);
+    for (std::int64_t i = 0; i < bytes / 2; i += kBlock.elements, from += kBlock.bytes) {
+      Blocks::template widen<Widening>(elements + i, from);
+    }
+  }
+};
+
+// `Weight`: InPlace or Widened. `Products`: of tile_registers.h. `Result`: how sums become outputs.
+template <class Weight, class Products, class Result>
+class TileMatmul {
+ public:
+  explicit TileMatmul(const MatmulPiece& p)
+      : p_(p),
+        tokens_(static_cast<int>((p.row_end + kTileRows - 1) / kTileRows)),
+        k_tiles_((p.depth + kTileDepth - 1) / kTileDepth) {}
+
+  // REQUIRES: p.row_begin is 0; p.x is packed.
+  void run() {
+    const TileSession session;
+    switch (tokens_) {
+      case 1: return few<1>();
+      case 2: return few<2>();
+      case 3: return few<3>();
+      case kFewTiles: return few<kFewTiles>();
+      default: return many();
+    }
+  }
+
+ private:
+  using Element = typename Weight::Element;
+  static constexpr std::int64_t kElementBytes = sizeof(Element);
+  static constexpr std::int64_t kTileDepth = kTileRowBytes / kElementBytes;
+  static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
+  // Lines ahead of the tile that is multiplied, along each row of a weight that comes from memory.
+  static constexpr std::int64_t kLinesAhead = 4;
+
+  template <int value>
+  using Number = std::integral_constant<int, value>;
+  // Calls f(Number<0>), f(Number<1>), ...
+  template <int count, class Function>
+  SLUICE_INLINE static void repeat(const Function& f) {
+    [&]<int... i>(std::integer_sequence<int, i...>) { (f(Number<i>()), ...); }
+    (std::make_integer_sequence<int, count>());
+  }
+
+  // Tiles of tokens `tile`, from the element k of K on.
+  const std::uint8_t* x_tiles(int tile, std::int64_t k) const {
+    return static_cast<const std::uint8_t*>(p_.x) + (tile * k_tiles_ + k / kTileDepth) * kTileBytes;
+  }
+
+  // Rows [col, col + rows) of the weight, of which `there` exist, from k on; the others are zeros.
+  LeftRows left_rows(std::int64_t col, int there, int rows, std::int64_t k,
+                     std::int64_t depth) const {
+    if constexpr (Weight::kInPlace) {
+      if (there == rows && depth % kTileDepth == 0) {
+        return {Weight::place(p_, col, k), Weight::stride(p_)};
+      }
+    }
+    auto* scratch = reinterpret_cast<std::uint8_t*>(p_.scratch);
+    for (int r = 0; r < rows; ++r) {
+      std::uint8_t* const to = scratch + r * kScratchRowBytes;
+      if (r < there) {
+        Weight::put(p_, col + r, k, depth * kElementBytes, to);
+      } else {
+        for (std::int64_t i = 0; i < kPassBytes; i += kTileRowBytes) {
+          _mm512_storeu_si512(to + i, _mm512_setzero_si512());
+        }
+      }
+    }
+    return {scratch, kScratchRowBytes};
+  }
+
+  // Adds the products of `lefts` tiles of the weight with `rights` tiles of tokens, for `steps`
+  // tiles along K. The sums are in registers left * rights + right.
+  template <int lefts, int rights>
+  SLUICE_INLINE void multiply(const LeftRows& rows, const std::uint8_t* x, std::int64_t steps,
+                              const Upcoming& upcoming) const {
+    static_assert(rights <= 4 && (lefts == 1 || (lefts == 2 && rights <= 2)));
+    constexpr int kLeft = 4;
+    constexpr int kRight = kLeft + lefts;
+    const std::uint8_t* left = rows.first;
+    const std::int64_t x_stride = k_tiles_ * kTileBytes;
+    const std::uint8_t* next = upcoming.first;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      load_tile<kLeft>(left, rows.stride);
+      repeat<rights>([&](auto j) {
+        constexpr int kTile = kRight + decltype(j)::value % (8 - kRight);
+        load_tile<kTile>(x + decltype(j)::value * x_stride, kTileRowBytes);
+        Products::template add<decltype(j)::value, kLeft, kTile>();
+      });
+      for (int r = 0; r < upcoming.count; ++r) {
+        _mm_prefetch(reinterpret_cast<const char*>(next + r * upcoming.stride), _MM_HINT_T1);
+      }
+      if constexpr (lefts == 2) {
+        load_tile<kLeft + 1>(left + kTileRows * rows.stride, rows.stride);
+        repeat<rights>([&](auto j) {
+          constexpr int kTile = kRight + decltype(j)::value;
+          Products::template add<rights + decltype(j)::value, kLeft + 1, kTile>();
+        });
+      }
+      left += kTileRowBytes;
+      x += kTileBytes;
+      next += kTileRowBytes;
+    }
+  }
+
+  // All products of up to kFewTiles tiles of tokens: a weight in place is read from memory once.
+  template <int rights>
+  void few() const {
+    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kTileRows) {
+      const int there = count_of(col, kTileRows);
+      repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
+      for (std::int64_t k = 0; k < p_.depth; k += kPassDepth) {
+        const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
+        const LeftRows rows = left_rows(col, there, kTileRows, k, depth);
+        multiply<1, rights>(rows, x_tiles(0, k), (depth + kTileDepth - 1) / kTileDepth,
+                            ahead_of(rows, there));
+      }
+      repeat<rights>([&](auto j) { finish<decltype(j)::value>(decltype(j)::value, col); });
+    }
+  }
+
+  // The lines that follow in each row of a weight in place.
+  Upcoming ahead_of(const LeftRows& rows, int there) const {
+    if constexpr (!Weight::kInPlace) return {};
+    if (rows.first == reinterpret_cast<const std::uint8_t*>(p_.scratch)) return {};
+    return {rows.first + kLinesAhead * kTileRowBytes, rows.stride, there};
+  }
+
+  // All products of many tokens, in passes along K. Sums wait in memory between passes.
+  void many() const {
+    constexpr int kCols = 2 * kTileRows;
+    for (std::int64_t k = 0; k < p_.depth; k += kPassDepth) {
+      for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kCols) {
+        if (count_of(col, kCols) > kTileRows) {
+          pass<2>(col, k);
+        } else {
+          pass<1>(col, k);
+        }
+      }
+    }
+  }
+
+  template <int lefts>
+  void pass(std::int64_t col, std::int64_t k) const {
+    constexpr int kRows = lefts * kTileRows;
+    const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
+    const LeftRows rows = left_rows(col, count_of(col, kRows), kRows, k, depth);
+    Upcoming upcoming = next_rows(col + kRows, k);
+    const int upcoming_rows = upcoming.count;
+    for (int token = 0; token < tokens_; token += 2) {
+      const int end = upcoming_rows * (token + 2 < tokens_ ? token + 2 : tokens_) / tokens_;
+      const int begin = upcoming_rows * token / tokens_;
+      Upcoming share = upcoming;
+      share.first += begin * upcoming.stride;
+      share.count = end - begin;
+      if (token + 1 < tokens_) {
+        pass<lefts, 2>(rows, token, col, k, depth, share);
+      } else {
+        pass<lefts, 1>(rows, token, col, k, depth, share);
+      }
+    }
+  }
+
+  // The rows of the weight that the next pass reads.
+  Upcoming next_rows(std::int64_t col, std::int64_t k) const {
+    if (col >= p_.col_end) {
+      col = p_.col_begin;
+      k += kPassDepth;
+      if (k >= p_.depth) return {};
+    }
+    return {Weight::place(p_, col, k), Weight::stride(p_), count_of(col, 2 * kTileRows)};
+  }
+
+  template <int lefts, int rights>
+  void pass(const LeftRows& rows, int token, std::int64_t col, std::int64_t k, std::int64_t depth,
+            const Upcoming& upcoming) const {
+    float* const sums =
+        p_.sums + ((col - p_.col_begin) / kTileRows * tokens_ + token) * kResultFloats;
+    const std::int64_t next_left = tokens_ * kResultFloats;
+    repeat<lefts * rights>([&](auto i) {
+      constexpr int kIndex = decltype(i)::value;
+      if (k == 0) {
+        clear_tile<kIndex>();
+      } else {
+        load_tile<kIndex>(sums + kIndex / rights * next_left + kIndex % rights * kResultFloats,
+                          kTileRowBytes);
+      }
+    });
+    multiply<lefts, rights>(rows, x_tiles(token, k), (depth + kTileDepth - 1) / kTileDepth,
+                            upcoming);
+    const bool last = k + depth == p_.depth;
+    repeat<lefts * rights>([&](auto i) {
+      constexpr int kIndex = decltype(i)::value;
+      if (last) {
+        finish<kIndex>(token + kIndex % rights, col + kIndex / rights * kTileRows);
+      } else {
+        store_tile<kIndex>(sums + kIndex / rights * next_left + kIndex % rights * kResultFloats,
+                           kTileRowBytes);
+      }
+    });
+  }
+
+  // Stores the outputs of one result: columns from `col` on, of tokens of `tile`.
+  template <int sum>
+  SLUICE_INLINE void finish(int tile, std::int64_t col) const {
+    alignas(64) float result[kResultFloats];
+    store_tile<sum>(result, kTileRowBytes);
+    Result::store(p_, tile * kTileRows, col, count_of(col, kTileRows), result);
+  }
+
+  int count_of(std::int64_t col, int most) const {
+    return p_.col_end - col < most ? static_cast<int>(p_.col_end - col) : most;
+  }
+
+  static constexpr std::int64_t kResultFloats = kTileBytes / 4;
+  const MatmulPiece& p_;
+  const int tokens_;  // tiles of them
+  const std::int64_t k_tiles_;
+};
+
+// Sums in F32 are outputs.
+struct FloatResult {
+  SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
+                                  int cols, const float* result) {
+    __m512 v[kTileRows];
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows; ++i) v[i] = Avx512::load(result + i * kTileRows);
+    Avx512::transpose(v);
+    float* const out = p.out + row * p.out_stride + col;
+    const std::int64_t rows = p.row_end - row;
+    if (rows >= kTileRows && cols == kTileRows) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i) Avx512::store(out + i * p.out_stride, v[i]);
+      return;
+    }
+    for (int i = 0; i < kTileRows && i < rows; ++i) {
+      Avx512::store(out + i * p.out_stride, v[i], cols);
+    }
+  }
+};
+
+template <class Weight>
+void matmul_tiles(const MatmulPiece& p) {
+  TileMatmul<Weight, Bf16Products, FloatResult>(p).run();
+  if (p.bias != nullptr) add_bias<Avx512>(p);
+}
+
+// Packs tiles [begin, end) of 16 rows of x in BF16: for each 32 elements along K a right operand,
+// [16 pairs along K][16 rows][2]. Rows and elements that do not exist are zeros.
+inline void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
+                      std::uint16_t* packed) {
+  constexpr std::int64_t kDepth = 32;
+  const std::int64_t depth = x.dims[1];
+  const std::int64_t k_tiles = (depth + kDepth - 1) / kDepth;
+  for (std::int32_t tile = begin; tile < end; ++tile) {
+    std::uint16_t* to = packed + tile * k_tiles * (kTileBytes / 2);
+    const auto* first = static_cast<const std::uint16_t*>(x.data) + tile * kTileRows * x.strides[0];
+    const std::int32_t count = rows - tile * kTileRows;
+    for (std::int64_t k = 0; k < depth; k += kDepth, to += kTileBytes / 2) {
+      const int n = static_cast<int>(depth - k < kDepth ? depth - k : kDepth);
+      __m512 v[kTileRows];
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i) {
+        v[i] = i < count ? Avx512::as_floats(Avx512::load_pairs(first + i * x.strides[0] + k, n))
+                         : Avx512::zero();
+      }
+      Avx512::transpose(v);
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i) {
+        Avx512::store(reinterpret_cast<float*>(to) + i * kTileRows, v[i]);
+      }
+    }
+  }
+}
+
+}  // namespace sluice::kernels

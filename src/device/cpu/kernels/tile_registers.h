@@ -1,0 +1,76 @@
+// The tile registers of AMX: eight registers of 16 rows by 64 bytes. TileSession configures them
+// for its lifetime; the other functions need one on their thread. The tiles of the compiler's
+// header are not used: g++ 12's intrinsics do not say which memory they read. Included by
+// kernels_amx.cpp only.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cpu/kernels/inline.h"
+
+namespace sluice::kernels {
+
+inline constexpr int kTileRows = 16;
+inline constexpr std::int64_t kTileRowBytes = 64;
+inline constexpr std::int64_t kTileBytes = kTileRows * kTileRowBytes;
+
+class TileSession {
+ public:
+  SLUICE_INLINE TileSession() {
+    Config config;
+    for (int i = 0; i < 8; ++i) {
+      config.row_bytes[i] = kTileRowBytes;
+      config.rows[i] = kTileRows;
+    }
+    asm volatile("ldtilecfg %0" ::"m"(config));
+  }
+  // Registers that are not in use need not be saved when the system switches threads.
+  SLUICE_INLINE ~TileSession() { asm volatile("tilerelease"); }
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+
+ private:
+  // As the instruction reads it.
+  struct alignas(64) Config {
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::uint8_t reserved[14] = {};
+    std::uint16_t row_bytes[16] = {};
+    std::uint8_t rows[16] = {};
+  };
+  static_assert(sizeof(Config) == 64);
+};
+
+template <int tile>
+SLUICE_INLINE void clear_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
+}
+// Rows at p, p + stride, ...; the stride is in bytes.
+template <int tile>
+SLUICE_INLINE void load_tile(const void* p, std::int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+}
+template <int tile>
+SLUICE_INLINE void store_tile(void* p, std::int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+}
+
+// Elements of `sum` are F32: sum[i][j] += the sum over k of left[i][k] * right[k / 2][j][k % 2].
+// The products with even k are added by fused multiply-adds from zero, in order; so are those with
+// odd k; then sum += even + odd. Denormals count as zero and become zero.
+struct Bf16Products {
+  template <int sum, int left, int right>
+  SLUICE_INLINE static void add() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(left), "i"(right));
+  }
+};
+
+// Elements of `sum` are 32-bit integers: the same with left[i][k] * right[k / 4][j][k % 4].
+struct Int8Products {
+  template <int sum, int left, int right>
+  SLUICE_INLINE static void add() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(left), "i"(right));
+  }
+};
+
+}  // namespace sluice::kernels
