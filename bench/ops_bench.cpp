@@ -3,7 +3,7 @@
 // The machine's limits alone, as JSON: ops_bench --limits [THREADS]
 // Any device, as a table (device_table.h): ops_bench --device cuda:0
 // Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
-// SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16 takes other kernels than the best.
+// SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16|amx takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
 // threads: of_read of the read bandwidth, of_NAME of the peak of the fastest unit for the dtypes.

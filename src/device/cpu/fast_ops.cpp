@@ -133,16 +133,22 @@ TensorView rows_from(const TensorView& x, std::int32_t first) {
 void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
   const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
-  const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, kCodeRows));
+  const bool packed = kernels_.packed_matmul != nullptr;
+  const std::int64_t most = packed ? kernels::kPackedRows : kCodeRows;
+  const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, most));
   for (std::int32_t first = 0; first < rows; first += part) {
     const std::int32_t count = std::min(part, rows - first);
     const TensorView x = rows_from(p.x, first);
     split_rows(count, count * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
       kernels_.quantize_rows(x, begin, end, codes_.get(), stride, code_rows_.get());
     });
-    multiply(p, {.data = codes_.get(),
+    if (packed) {
+      pack(matrix_view(codes_.get(), DType::kBF16, count, stride / 2), count);
+    }
+    multiply(p, {.data = packed ? static_cast<const void*>(packed_.get()) : codes_.get(),
                  .stride = stride,
                  .quantized = code_rows_.get(),
+                 .packed = packed,
                  .first = first,
                  .rows = count});
   }
@@ -156,13 +162,16 @@ void FastOps::multiply_packed(const MatmulParams& p, std::int32_t rows) {
       std::min<std::int64_t>(kernels::kPackedRows, kPackedElements / depth / kTile * kTile));
   for (std::int32_t first = 0; first < rows; first += part) {
     const std::int32_t count = std::min(part, rows - first);
-    const TensorView x = rows_from(p.x, first);
-    const auto tiles = static_cast<std::int32_t>((count + kTile - 1) / kTile);
-    split_rows(tiles, tiles * kTile * depth * 4, [&](std::int32_t begin, std::int32_t end) {
-      kernels_.pack_rows(x, count, begin, end, packed_.get());
-    });
+    pack(rows_from(p.x, first), count);
     multiply(p, {.data = packed_.get(), .packed = true, .first = first, .rows = count});
   }
+}
+
+void FastOps::pack(const TensorView& x, std::int32_t rows) {
+  const std::int32_t tiles = (rows + kernels::kPackedTile - 1) / kernels::kPackedTile;
+  split_rows(tiles, rows * row_bytes(x) * 2, [&](std::int32_t begin, std::int32_t end) {
+    kernels_.pack_rows(x, rows, begin, end, packed_.get());
+  });
 }
 
 void FastOps::multiply(const MatmulParams& p, const MatmulInput& x) {

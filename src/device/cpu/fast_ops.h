@@ -53,6 +53,7 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply(const MatmulParams& p, const MatmulInput& x);
   void multiply_packed(const MatmulParams& p, std::int32_t rows);
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
+  void pack(const TensorView& x, std::int32_t rows);
   // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut into pieces.

@@ -117,7 +117,8 @@ struct KernelTable {
   // those of the kernels above. Null where the instruction set takes rows as they are.
   MatmulKernel (*packed_matmul)(DType weight);
   // Packs tiles [begin, end) of kPackedTile rows of x, which has `rows` rows, to `packed`, which is
-  // of row 0: as many elements as whole tiles of 16 rows by 32 elements have.
+  // of row 0: as many elements as whole tiles of 16 rows by 32 elements have. x is in BF16; two
+  // codes of INT8 count as one element.
   void (*pack_rows)(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
                     std::uint16_t* packed);
   // Pieces have a multiple of this many columns, which is a multiple of every tile's width, so that

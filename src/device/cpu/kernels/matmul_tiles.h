@@ -304,35 +304,61 @@ class TileMatmul {
   const std::int64_t k_tiles_;
 };
 
+// Stores a result, [columns][rows], as outputs; `output(v, row)` makes them of a row's sums.
+template <class Output>
+SLUICE_INLINE void store_result(const MatmulPiece& p, std::int64_t row, std::int64_t col, int cols,
+                                const float* result, const Output& output) {
+  __m512 v[kTileRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; ++i) v[i] = Avx512::load(result + i * kTileRows);
+  Avx512::transpose(v);
+  float* const out = p.out + row * p.out_stride + col;
+  const std::int64_t rows = p.row_end - row;
+  if (rows >= kTileRows && cols == kTileRows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows; ++i)
+      Avx512::store(out + i * p.out_stride, output(v[i], row + i));
+    return;
+  }
+  for (int i = 0; i < kTileRows && i < rows; ++i) {
+    Avx512::store(out + i * p.out_stride, output(v[i], row + i), cols);
+  }
+}
+
 // Sums in F32 are outputs.
 struct FloatResult {
   SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
                                   int cols, const float* result) {
-    __m512 v[kTileRows];
-#pragma GCC unroll 16
-    for (int i = 0; i < kTileRows; ++i) v[i] = Avx512::load(result + i * kTileRows);
-    Avx512::transpose(v);
-    float* const out = p.out + row * p.out_stride + col;
-    const std::int64_t rows = p.row_end - row;
-    if (rows >= kTileRows && cols == kTileRows) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kTileRows; ++i) Avx512::store(out + i * p.out_stride, v[i]);
-      return;
-    }
-    for (int i = 0; i < kTileRows && i < rows; ++i) {
-      Avx512::store(out + i * p.out_stride, v[i], cols);
-    }
+    store_result(p, row, col, cols, result, [](__m512 v, std::int64_t) { return v; });
   }
 };
 
-template <class Weight>
+// Sums of codes are scaled (MatmulSegment).
+struct ScaledResult {
+  SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
+                                  int cols, const float* result) {
+    float of_cols[kTileRows] = {};
+    for (int c = 0; c < cols; ++c) {
+      const std::int64_t n = p.scales.block_rows == 1 ? col + c : (col + c) / p.scales.block_rows;
+      of_cols[c] = p.scales.values[n * p.scales.stride];
+    }
+    const __m512 scales = Avx512::load(of_cols);
+    store_result(p, row, col, cols, result, [&](__m512 v, std::int64_t r) {
+      const __m512 sums = _mm512_cvtepi32_ps(_mm512_castps_si512(v));
+      return Avx512::mul(sums, Avx512::mul(Avx512::set1(p.x_rows[r].scale), scales));
+    });
+  }
+};
+
+template <class Weight, class Products = Bf16Products, class Result = FloatResult>
 void matmul_tiles(const MatmulPiece& p) {
-  TileMatmul<Weight, Bf16Products, FloatResult>(p).run();
+  TileMatmul<Weight, Products, Result>(p).run();
   if (p.bias != nullptr) add_bias<Avx512>(p);
 }
 
 // Packs tiles [begin, end) of 16 rows of x in BF16: for each 32 elements along K a right operand,
-// [16 pairs along K][16 rows][2]. Rows and elements that do not exist are zeros.
+// [16 pairs along K][16 rows][2]. Rows and elements that do not exist are zeros. Two codes of INT8
+// are moved as one element.
 inline void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
                       std::uint16_t* packed) {
   constexpr std::int64_t kDepth = 32;
