@@ -231,6 +231,11 @@ CLI::App* add_offline(CLI::App& bench, OfflineArguments& a) {
   add_common_outputs(*command, a.bench);
   command->add_option("--output-json", a.output_json, "write the JSON object to this file as well")
       ->group("Output options");
+  command
+      ->add_option("--trace", a.trace,
+                   "write how long each op took to this file, for ui.perfetto.dev: of the largest "
+                   "step with a prompt and of the largest without")
+      ->group("Output options");
   add_engine_options(*command, a.engine);
   return command;
 }

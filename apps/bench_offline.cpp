@@ -137,6 +137,13 @@ Status write_json(const std::string& path, const std::string& json) {
   return {};
 }
 
+Status write_trace(const std::string& path, const StepTrace& trace) {
+  auto status = write_file(path, trace.json());
+  if (!status) return with_context("--trace", std::move(status).error());
+  log_info(fmt::format("trace: {}", path));
+  return {};
+}
+
 Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& settings) {
   const SystemClock clock;
   StartupTimeline timeline(clock);
@@ -156,6 +163,11 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   timeline.mark("warm-up");
   fmt::print(stderr, "{}\n", timeline.line());
 
+  StepTrace trace(clock);
+  if (!arguments.trace.empty()) {
+    auto status = loaded.trace->trace_steps(&trace);
+    if (!status) return with_context("--trace", std::move(status).error());
+  }
   BenchProgress progress(!arguments.bench.no_progress);
   progress.attach(settings.run);
   auto result = run_offline(*loaded.engine, settings.run, workload, prompts, clock);
@@ -169,6 +181,7 @@ Result<int> bench_offline(const OfflineArguments& arguments, OfflineSettings& se
   snapshot.collect();
   snapshot.settle();
   if (!arguments.output_json.empty()) RETURN_IF_ERROR(write_json(arguments.output_json, json));
+  if (!arguments.trace.empty()) RETURN_IF_ERROR(write_trace(arguments.trace, trace));
   if (result->summary.failed > 0) {
     log_error(fmt::format("{} requests failed: the model gave logits that are not finite",
                           result->summary.failed));

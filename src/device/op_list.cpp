@@ -98,9 +98,12 @@ std::span<std::byte> OpList::params(std::size_t index) {
 }
 
 void OpList::run(Ops& ops) const {
-  for (const Call& call : calls_) {
-    kRunners[static_cast<std::size_t>(call.op)](ops, bytes_.data() + call.offset);
-  }
+  for (std::size_t i = 0; i < calls_.size(); ++i) run(ops, i);
+}
+
+void OpList::run(Ops& ops, std::size_t index) const {
+  const Call& call = calls_[index];
+  kRunners[static_cast<std::size_t>(call.op)](ops, bytes_.data() + call.offset);
 }
 
 bool operator==(const OpList& a, const OpList& b) {

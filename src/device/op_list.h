@@ -50,6 +50,8 @@ class OpList {
 
   // Calls the ops in order.
   void run(Ops& ops) const;
+  // Calls one of them. REQUIRES: index < size().
+  void run(Ops& ops, std::size_t index) const;
 
   // Field by field.
   friend bool operator==(const OpList& a, const OpList& b);

@@ -18,6 +18,7 @@
 #include "engine/engine_options.h"
 #include "engine/logits_tap.h"
 #include "engine/startup_timeline.h"
+#include "engine/step_trace.h"
 #include "engine/weight_stream.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
@@ -44,6 +45,7 @@ struct LoadedModel {
   std::int32_t kv_blocks = 0;        // at most
   std::int32_t first_kv_blocks = 0;  // backed at start
   LogitsTap* logits = nullptr;       // of the executor, which owns it
+  TraceTap* trace = nullptr;         // likewise
   // Brings the weights in, if the device maps files; the executor owns it.
   WeightStream* stream = nullptr;
   SharedAdapters adapters;        // null: the engine has none

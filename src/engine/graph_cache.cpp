@@ -119,6 +119,23 @@ Status GraphCache::run(Device& device, std::int32_t num_tokens, ForwardVariant v
   return device.replay(*entry.graph);
 }
 
+Status GraphCache::run_traced(Device& device, const TracedBatch& batch, ForwardVariant variant,
+                              Forward forward, StepTrace& trace) {
+  const std::size_t index = index_for(batch.tokens);
+  Entry& entry = this->entry(index, variant);
+  // Several tokens of one sequence are of a prompt.
+  const bool has_prompt = batch.tokens > batch.seqs;
+  if (mode_ == GraphMode::kReplay) {
+    if (entry.graph == nullptr) RETURN_IF_ERROR(capture(device, index, entry, forward));
+    trace.run(entry.graph->ops(), device.ops(), batch.tokens, batch.seqs, has_prompt);
+    return {};
+  }
+  ASSIGN_OR_RETURN(const OpList list, list_ops(device, index, forward));
+  entry.products = device.ops().products();
+  trace.run(list, device.ops(), batch.tokens, batch.seqs, has_prompt);
+  return {};
+}
+
 void GraphCache::run_eagerly(Device& device, std::int32_t num_tokens, ForwardVariant variant,
                              Forward forward) {
   const std::size_t index = index_for(num_tokens);

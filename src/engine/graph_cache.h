@@ -18,6 +18,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "engine/step_trace.h"
 #include "model/decoder.h"
 
 namespace sluice {
@@ -47,7 +48,15 @@ class GraphCache {
   // Runs a step of `num_tokens`. `forward` calls the ops of this variant.
   Status run(Device& device, std::int32_t num_tokens, ForwardVariant variant, Forward forward);
 
-  // The same without a graph, whatever the mode.
+  // The same, with the times of ops noted. REQUIRES: the device is not asynchronous.
+  struct TracedBatch {
+    std::int32_t tokens = 0;
+    std::int32_t seqs = 0;
+  };
+  Status run_traced(Device& device, const TracedBatch& batch, ForwardVariant variant,
+                    Forward forward, StepTrace& trace);
+
+  // The same as run() without a graph, whatever the mode.
   void run_eagerly(Device& device, std::int32_t num_tokens, ForwardVariant variant,
                    Forward forward);
 

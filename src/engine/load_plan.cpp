@@ -390,6 +390,7 @@ void finish_load(const EngineOptions& options, const DeviceTraits& traits,
   loaded.meter = runner.get();
   loaded.contents = runner.get();
   loaded.logits = runner.get();
+  loaded.trace = runner.get();
   loaded.executor = std::move(runner);
 }
 

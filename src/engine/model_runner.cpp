@@ -279,7 +279,7 @@ Status ModelRunner::submit_step(const BatchPlan& plan) {
   RETURN_IF_ERROR(device_.mark(Queue::kCompute, start_mark(step.number)));
   RETURN_IF_ERROR(
       inputs_.copy_blocks(plan, arena_->region_base(RegionKind::kKv), layout_.block_bytes));
-  RETURN_IF_ERROR(run_model(static_cast<std::int32_t>(plan.token_ids.size())));
+  RETURN_IF_ERROR(run_model(plan));
   step.work = work_of(plan);
   RETURN_IF_ERROR(fetch_tokens(step));
   last_mark_ = end_mark(step.number);
@@ -338,10 +338,24 @@ Status ModelRunner::check_pages() {
   return watch_.check_pages();
 }
 
-Status ModelRunner::run_model(std::int32_t num_tokens) {
+Status ModelRunner::trace_steps(StepTrace* trace) {
+  if (trace != nullptr && device_.traits().asynchronous) {
+    return unsupported(device_.traits().name + " runs ops while the host goes on");
+  }
+  trace_ = trace;
+  return {};
+}
+
+Status ModelRunner::run_model(const BatchPlan& plan) {
+  const auto num_tokens = static_cast<std::int32_t>(plan.token_ids.size());
   if (stream_) RETURN_IF_ERROR(stream_->poll());
   const ForwardVariant variant = this->variant();
   if (!stream_ || stream_->finished()) {
+    if (trace_ != nullptr) {
+      return graphs_.run_traced(
+          device_, {num_tokens, static_cast<std::int32_t>(plan.rows.size())}, variant,
+          [&](const StepCapacity& capacity) { forward(capacity, variant); }, *trace_);
+    }
     return graphs_.run(device_, num_tokens, variant,
                        [&](const StepCapacity& capacity) { forward(capacity, variant); });
   }

@@ -38,6 +38,7 @@
 #include "engine/logits_tap.h"
 #include "engine/page_transfers.h"
 #include "engine/pooler.h"
+#include "engine/step_trace.h"
 #include "engine/transfers.h"
 #include "engine/weight_stream.h"
 #include "engine/weight_watch.h"
@@ -72,7 +73,11 @@ struct KvMemorySize {
   std::int32_t most = 0;      // what the arena's KV region is reserved for
 };
 
-class ModelRunner final : public Executor, public DeviceMeter, public KvContents, public LogitsTap {
+class ModelRunner final : public Executor,
+                          public DeviceMeter,
+                          public KvContents,
+                          public LogitsTap,
+                          public TraceTap {
  public:
   // Adds every buffer except the weights to `arena_plan`. Call start() next.
   // REQUIRES: device and pool outlive the runner.
@@ -121,6 +126,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   Status write_block(BlockId id, std::span<const std::byte> contents) override;
   Status use_tier(std::unique_ptr<KvTier> tier) override;
   void watch_logits(Look look) override { look_ = std::move(look); }
+  Status trace_steps(StepTrace* trace) override;
 
   const Decoder& decoder() const { return decoder_; }
   const GraphCache& graphs() const { return graphs_; }
@@ -164,7 +170,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
     return inputs_.uses_adapters() ? ForwardVariant::kAdapters : ForwardVariant::kPlain;
   }
   Status capture_graphs(ForwardVariant variant);
-  Status run_model(std::int32_t num_tokens);
+  Status run_model(const BatchPlan& plan);
   Status check_pages();
   Status fetch_tokens(Step& step);
   Status finish(Step& step);
@@ -205,6 +211,7 @@ class ModelRunner final : public Executor, public DeviceMeter, public KvContents
   std::vector<SampledRow> scored_;
   std::vector<float> logits_copy_;  // if the host cannot read device memory
   Look look_;
+  StepTrace* trace_ = nullptr;
 
   std::array<Step, 2> steps_;  // a ring, the oldest first
   std::size_t first_step_ = 0;

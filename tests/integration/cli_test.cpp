@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -339,6 +340,58 @@ TEST_F(CliTest, BenchOfflineMeasuresAnEngineWithoutAServer) {
                         "--output-len", "1", "--output-json", "/nonexistent/x"})
                 .exit_code,
             1);
+}
+
+// Each op of a step is inside the step's event, in order, and none is missing.
+void expect_step(const json& events, std::size_t first, const char* name, int tokens) {
+  const json& step = events[first];
+  EXPECT_EQ(step["name"], name);
+  EXPECT_EQ(step["args"]["tokens"], tokens);
+  const std::size_t ops = step["args"]["ops"].get<std::size_t>();
+  ASSERT_LE(first + ops, events.size() - 1);
+  std::map<std::string, int> counts;
+  double end = step["ts"].get<double>();
+  for (std::size_t i = first + 1; i <= first + ops; ++i) {
+    const json& op = events[i];
+    EXPECT_EQ(op["ph"], "X");
+    EXPECT_EQ(op["tid"], 0);
+    EXPECT_FALSE(op["args"]["shape"].get<std::string>().empty());
+    EXPECT_NEAR(op["ts"].get<double>(), end, 0.002);  // microseconds, rounded
+    end = op["ts"].get<double>() + op["dur"].get<double>();
+    ++counts[op["name"].get<std::string>()];
+  }
+  EXPECT_NEAR(end, step["ts"].get<double>() + step["dur"].get<double>(), 0.002);
+  // A layer: two norms, qkv and o and down, rope, attention, gate and up. Then norm, rows, head.
+  constexpr int kLayers = 4;
+  const std::map<std::string, int> expected = {
+      {"embed", 1},           {"rms_norm", 2 * kLayers + 1}, {"matmul", 3 * kLayers + 1},
+      {"attention", kLayers}, {"rope_write_kv", kLayers},    {"gated_matmul", kLayers},
+      {"gather_rows", 1}};
+  EXPECT_EQ(counts, expected);
+}
+
+TEST_F(CliTest, BenchOfflineTracesTheOpsOfAStepWithAndWithoutAPrompt) {
+  for (const std::string mode : {"--no-progress", "--enforce-eager"}) {
+    const std::string file = tiny_.file("trace.json");
+    const ProcessResult result =
+        sluice_run({"bench", "offline", tiny_.path(), "--load-format", "dummy", "--num-prompts",
+                    "3", "--input-len", "10", "--output-len", "5", "--batch-size", "3",
+                    "--max-model-len", "64", "--json", "--trace", file, mode});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    std::ifstream stream(file);
+    const json trace = parse_json(std::string(std::istreambuf_iterator<char>(stream), {}));
+    const json& events = trace["traceEvents"];
+    ASSERT_GT(events.size(), 2U);
+    expect_step(events, 0, "prompt step", 30);
+    const std::size_t ops = events[0]["args"]["ops"].get<std::size_t>();
+    ASSERT_GT(events.size(), ops + 1);
+    expect_step(events, ops + 1, "decode step", 3);
+    EXPECT_EQ(events.size(), 2 * ops + 2);
+  }
+  expect_error(
+      sluice_run({"bench", "offline", tiny_.path(), "--load-format", "dummy", "--num-prompts", "1",
+                  "--input-len", "9", "--output-len", "1", "--trace", "/nonexistent/x"}),
+      1, "--trace");
 }
 
 TEST_F(CliTest, JsonHasExactlyTheKeysPromised) {
