@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -52,6 +53,40 @@ std::string secret_digest(const HmacKey& secret, std::string_view identity) {
   return to_hex(sha256(tag));
 }
 
+// "30d", "12h".
+Result<std::int64_t> parse_age(std::string_view text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const bool days = std::string_view(stop, static_cast<std::size_t>(end - stop)) == "d";
+  const bool hours = std::string_view(stop, static_cast<std::size_t>(end - stop)) == "h";
+  if (error != std::errc() || number < 1 || number > 100'000 || (!days && !hours)) {
+    return invalid_argument(
+        fmt::format("--kv-disk age={}: expected days or hours, such as 30d or "
+                    "12h, at most 100000",
+                    text));
+  }
+  return number * (days ? 24 * 3600 : 3600);
+}
+
+Status parse_limit(std::string_view text, KvDiskSettings& settings) {
+  const std::size_t sign = std::min(text.find('='), text.size());
+  const std::string_view name = text.substr(0, sign);
+  const std::string_view value = text.substr(std::min(sign + 1, text.size()));
+  if (name == "free") {
+    ASSIGN_OR_RETURN(settings.free_bytes, parse_memory_size("--kv-disk free", value));
+  } else if (name == "age") {
+    ASSIGN_OR_RETURN(settings.max_age_s, parse_age(value));
+  } else if (name == "daily") {
+    ASSIGN_OR_RETURN(settings.daily_bytes, parse_memory_size("--kv-disk daily", value));
+  } else {
+    return invalid_argument(fmt::format(
+        "--kv-disk has no limit '{}'; after SIZE there may be free=SIZE, age=TIME, daily=SIZE",
+        text));
+  }
+  return {};
+}
+
 Result<HmacKey> secret_of(const KvDiskSettings& settings) {
   if (!settings.key_file.empty()) {
     auto key = read_tier_key(settings.key_file);
@@ -88,7 +123,15 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text) {
   }
   KvDiskSettings settings;
   settings.folder = text.substr(0, colon);
-  ASSIGN_OR_RETURN(settings.bytes, parse_memory_size("--kv-disk", text.substr(colon + 1)));
+  std::string_view rest = text.substr(colon + 1);
+  const auto next = [&rest] {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    return part;
+  };
+  ASSIGN_OR_RETURN(settings.bytes, parse_memory_size("--kv-disk", next()));
+  while (!rest.empty()) RETURN_IF_ERROR(parse_limit(next(), settings));
   return settings;
 }
 
@@ -99,6 +142,11 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   disk.folder = std::filesystem::absolute(options.kv_disk->folder).lexically_normal().string();
   if (disk.folder.ends_with('/')) disk.folder.pop_back();
   disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes);
+  if (options.kv_disk->free_bytes > 0) {
+    disk.free_bytes = static_cast<std::uint64_t>(options.kv_disk->free_bytes);
+  }
+  if (options.kv_disk->max_age_s > 0) disk.max_age_s = options.kv_disk->max_age_s;
+  disk.daily_bytes = static_cast<std::uint64_t>(options.kv_disk->daily_bytes);
   disk.block_bytes = executor.contents->block_bytes();
   ASSIGN_OR_RETURN(disk.identity, identity_of(directory, options, known, device, executor));
   ASSIGN_OR_RETURN(disk.secret, secret_of(*options.kv_disk));

@@ -16,7 +16,8 @@
 
 namespace sluice {
 
-// "DIR:SIZE", such as "kv:50GiB". kInvalidArgument names the option.
+// "DIR:SIZE", such as "kv:50GiB", and limits: "kv:50GiB,free=10GiB,age=7d,daily=100GiB".
+// kInvalidArgument names the option.
 Result<KvDiskSettings> parse_kv_disk(std::string_view text);
 
 // Opens the tier that `options` name and gives it to the executor, whose identity then names blocks

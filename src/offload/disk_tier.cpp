@@ -28,6 +28,7 @@
 #include "offload/page_format.h"
 #include "offload/segment_check.h"
 #include "offload/tier_folder.h"
+#include "offload/write_budget.h"
 
 namespace sluice {
 namespace {
@@ -89,7 +90,8 @@ struct DiskTier::Impl {
         shape(shape_of(tier_options)),
         identity(
             segment_identity(tier_options.secret, tier_options.sealing, tier_options.identity)),
-        prefix(prefix_of(identity)) {}
+        prefix(prefix_of(identity)),
+        budget(tier_options.daily_bytes) {}
 
   PageFormat make_format() const { return {options.secret, options.sealing, identity}; }
 
@@ -101,6 +103,7 @@ struct DiskTier::Impl {
     work.notify_all();
     for (std::thread& thread : threads) thread.join();
     write_times();
+    budget.flush();
   }
 
   // ---------------------------------------------------------------- opening
@@ -116,6 +119,7 @@ struct DiskTier::Impl {
     }
     records.resize(static_cast<std::size_t>(num_pages));
     segments.resize((static_cast<std::size_t>(num_pages) + shape.num_pages - 1) / shape.num_pages);
+    budget.open(options.folder + "/written", unix_seconds());
     RETURN_IF_ERROR(read_segments());
     remove_surplus();
     for (int i = 0; i < options.threads; ++i) threads.emplace_back([this] { run(); });
@@ -129,7 +133,6 @@ struct DiskTier::Impl {
   // Takes what can be read; all else is as if it were not there.
   Status read_segments() {
     PageFormat format = make_format();
-    const std::int64_t oldest = unix_seconds() - options.max_age_s;
     std::vector<std::byte> bytes(shape.records_offset() + shape.records_bytes());
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const std::string path = path_of(s);
@@ -154,13 +157,17 @@ struct DiskTier::Impl {
           decode_records(std::span(bytes).subspan(shape.records_offset()), first, format);
       damaged += found.damaged;
       for (std::size_t i = 0; i < found.records.size() && first + i < records.size(); ++i) {
-        if (found.records[i].used >= oldest) records[first + i] = found.records[i];
+        if (!is_old(found.records[i])) records[first + i] = found.records[i];
       }
     }
     if (damaged > 0) {
       log_warning(fmt::format("{}: {} damaged records are left out", options.folder, damaged));
     }
     return {};
+  }
+
+  bool is_old(const PageRecord& record) const {
+    return record.used < unix_seconds() - options.max_age_s;
   }
 
   // Segments of this identity from a time when the folder might be larger.
@@ -237,6 +244,7 @@ struct DiskTier::Impl {
         record.group != static_cast<std::uint32_t>(job.page.group)) {
       return not_found("the page holds another block");
     }
+    if (is_old(record)) return not_found("the block is older than the limit");
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
     if (!read_at(fd, page_span(buffer), shape.page_offset(in_segment))) {
       return file_error("cannot be read", path_of(number / shape.num_pages));
@@ -287,6 +295,7 @@ struct DiskTier::Impl {
     const std::lock_guard lock(mutex);
     records[number] = record;
     told = false;
+    budget.note_written(shape.page_bytes(), unix_seconds());
     return {};
   }
 
@@ -400,6 +409,7 @@ struct DiskTier::Impl {
   std::deque<Job> loads;
   std::deque<Job> saves;
   std::vector<TierMove> ended;
+  WriteBudget budget;
   std::vector<PageRecord> records;  // by page; without a name: nothing
   std::vector<Segment> segments;    // their descriptors never change once they are there
   std::set<std::int32_t> changed;   // pages whose records are to be written
@@ -441,7 +451,9 @@ std::vector<TierPage> DiskTier::take_stored() {
 
 bool DiskTier::accepts_saves() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->clock.now() >= impl_->paused_until;
+  const auto under_way = impl_->saves.size() + static_cast<std::size_t>(impl_->busy);
+  return impl_->clock.now() >= impl_->paused_until &&
+         impl_->budget.allows((under_way + 1) * impl_->shape.page_bytes(), unix_seconds());
 }
 
 void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) {
@@ -464,7 +476,7 @@ void DiskTier::load(std::uint64_t id, const TierPage& page, std::span<std::byte>
 void DiskTier::touch(std::int32_t page) {
   const std::lock_guard lock(impl_->mutex);
   PageRecord& record = impl_->records[static_cast<std::size_t>(page)];
-  if (record.name == Hash128{}) return;
+  if (record.name == Hash128{} || impl_->is_old(record)) return;
   record.used = unix_seconds();
   impl_->changed.insert(page);
 }
@@ -495,6 +507,10 @@ Status DiskTier::flush(Duration at_most) {
     if (!idle) return Error{ErrorCode::kDeadlineExceeded, "saves are still under way"};
   }
   impl_->write_times();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->budget.flush();
+  }
   for (const Segment& segment : impl_->segments) {
     if (segment.records.valid() && ::fdatasync(segment.records.get()) != 0) {
       return file_error("cannot be flushed", impl_->options.folder);

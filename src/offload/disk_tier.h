@@ -35,6 +35,7 @@ class DiskTier final : public KvTier {
     std::uint64_t segment_bytes = std::uint64_t{256} << 20;  // of a file; at least one page
     std::uint64_t free_bytes = std::uint64_t{1} << 30;       // that the filesystem keeps free
     std::int64_t max_age_s = 30 * 24 * 3600;                 // since a block's last use
+    std::uint64_t daily_bytes = 0;                           // written a day (UTC); 0: no limit
     int threads = 2;
     Duration pause = std::chrono::seconds(30);  // of saves, after an error
     bool direct = true;                         // O_DIRECT, where it is there

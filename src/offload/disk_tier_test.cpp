@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -271,6 +272,35 @@ TEST_F(DiskTierTest, AFullDiskPausesSavesAndKeepsTheRest) {
   clock_.advance(std::chrono::seconds(31));
   EXPECT_TRUE(second->accepts_saves());
   EXPECT_TRUE(load(*tier, 0, 10));
+}
+
+TEST_F(DiskTierTest, TheDaysBytesPauseSavesAlsoAfterARestart) {
+  DiskTier::Options given = options();
+  given.daily_bytes = 2 * 8192;
+  {
+    const auto tier = open(given);
+    ASSERT_TRUE(save(*tier, 0, 10));
+    EXPECT_TRUE(tier->accepts_saves());
+    ASSERT_TRUE(save(*tier, 1, 11));
+    EXPECT_FALSE(tier->accepts_saves());
+    EXPECT_TRUE(load(*tier, 0, 10));
+  }
+  EXPECT_FALSE(open(given)->accepts_saves());
+  given.daily_bytes = 3 * 8192;
+  EXPECT_TRUE(open(given)->accepts_saves());
+}
+
+TEST_F(DiskTierTest, ABlockThatGetsTooOldIsNotLoaded) {
+  DiskTier::Options given = options();
+  given.max_age_s = 0;
+  const auto tier = open(given);
+  ASSERT_TRUE(save(*tier, 0, 10));
+  // The age counts in seconds of the wall clock.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  tier->touch(0);
+  const Status old = load(*tier, 0, 10);
+  ASSERT_FALSE(old);
+  EXPECT_THAT(old.error().message, HasSubstr("older"));
 }
 
 TEST_F(DiskTierTest, FoldersThatAreRefused) {

@@ -24,8 +24,8 @@ def fixture_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start(folder, *options, expected_status=0):
-    return Server("--kv-disk", f"{folder}/kv:64MiB", "--api-key-file", str(folder / "keys"),
+def start(folder, *options, expected_status=0, limits=""):
+    return Server("--kv-disk", f"{folder}/kv:64MiB{limits}", "--api-key-file", str(folder / "keys"),
                   *options, api_key="sk-aaaaaaaaaaaa", expected_status=expected_status)
 
 
@@ -133,6 +133,20 @@ def test_damage_and_another_secret_are_misses(folder):
     with start(folder) as server:
         said, cached, _ = chat(server, messages)
         assert said == wanted and cached == 0
+
+
+def test_a_days_bytes_limit_what_is_saved(folder):
+    limits = ",free=1MiB,age=7d,daily=64KiB"
+    with start(folder, limits=limits) as server:
+        chat(server, [{"role": "user", "content": STORY}])
+    code, (good, _, _), _ = verified(folder)
+    assert code == 0 and 0 < good < 40, good  # a step may start 16 saves more
+    with start(folder, limits=limits) as server:
+        chat(server, [{"role": "user", "content": STORY[::-1]}])
+    assert verified(folder)[1][0] == good, "the next start has no new day"
+    with start(folder) as server:
+        chat(server, [{"role": "user", "content": STORY}])
+    assert verified(folder)[1][0] > 45
 
 
 def test_a_stop_saves_the_last_turn(folder):
@@ -244,6 +258,9 @@ def test_one_server_has_the_folder(folder):
     (["--kv-disk", "kv:1GiB", "--no-enable-prefix-caching"], "prefix cache"),
     (["--kv-disk", "kv:1GiB", "--isolation", "process"], "--isolation process"),
     (["--kv-disk-key", "key"], "--kv-disk"),
+    (["--kv-disk", "kv:1GiB,speed=5"], "free=SIZE"), (["--kv-disk", "kv:1GiB,age=5"], "30d"),
+    (["--kv-disk", "kv:1GiB,free=much"], "--kv-disk free"),
+    (["--kv-disk", "kv:1GiB,daily="], "--kv-disk daily"),
 ])
 def test_wrong_options_are_named(folder, options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
