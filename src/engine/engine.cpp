@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "request/sampling_params.h"
+#include "scheduler/block_pager.h"
 
 namespace sluice {
 namespace {
@@ -160,6 +161,7 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
+  stats_.tier_hit_tokens = scheduler_->paging_stats().hit_tokens;
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());

@@ -76,6 +76,7 @@ struct EngineStats {
   // KV blocks that went to a tier below and came back; started, so those that failed count too.
   std::int64_t saved_blocks = 0;
   std::int64_t loaded_blocks = 0;
+  std::int64_t tier_hit_tokens = 0;   // that sequences found after loads and not before
   std::int64_t failed_transfers = 0;  // of blocks and of adapters
   // Sums over committed steps, as all below. Zero without a DeviceMeter.
   DeviceTime device;
@@ -126,6 +127,8 @@ class Engine {
   Status restore_blocks(std::span<const Hash128> names, StoredBlock stored);
   Status read_block(BlockId id, std::span<std::byte> out);
   std::size_t kv_block_bytes() const;
+  // Whether the tier below takes blocks now.
+  bool tier_accepts_saves() const { return executor_->tier_accepts_saves(); }
 
   // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();

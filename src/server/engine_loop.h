@@ -62,6 +62,8 @@ struct EngineGauges {
   std::int32_t kv_blocks_cached = 0;  // free, but still findable
   std::int32_t tier_pages = 0;        // of a tier below; 0: there is none
   std::int32_t tier_pages_saved = 0;  // those that hold a block
+  std::int64_t tier_block_bytes = 0;
+  bool tier_accepts_saves = false;
   std::int64_t prefix_queried_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
   EngineStats totals;

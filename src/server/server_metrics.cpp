@@ -132,7 +132,7 @@ void ServerMetrics::write_adapters(PrometheusWriter& writer) const {
 }
 
 void ServerMetrics::write_keys(PrometheusWriter& writer) const {
-  const auto count = [&](std::string_view name, std::string_view help, Counter Use::* counter) {
+  const auto count = [&](std::string_view name, std::string_view help, Counter Use::*counter) {
     writer.counter(name, help);
     for (const Use& use : keys_) writer.value({{"key", use.name}}, (use.*counter).value());
   };
@@ -274,6 +274,15 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(totals.saved_blocks));
   writer.counter("kv_tier_blocks_loaded_total", "KV blocks that came back from the tier.");
   write_number(writer, static_cast<double>(totals.loaded_blocks));
+  const auto bytes = static_cast<double>(gauges_.tier_block_bytes);
+  writer.counter("kv_tier_bytes_saved_total", "Bytes of the blocks that went to the tier.");
+  write_number(writer, bytes * static_cast<double>(totals.saved_blocks));
+  writer.counter("kv_tier_bytes_loaded_total", "Bytes of the blocks that came back.");
+  write_number(writer, bytes * static_cast<double>(totals.loaded_blocks));
+  writer.counter("kv_tier_hit_tokens_total", "Prompt tokens that only the tier had.");
+  write_number(writer, static_cast<double>(totals.tier_hit_tokens));
+  writer.gauge("kv_tier_saves_paused", "1 while the tier takes no blocks; else 0.");
+  write_number(writer, gauges_.tier_pages > 0 && !gauges_.tier_accepts_saves ? 1 : 0);
   writer.counter("kv_tier_failures_total", "Loads and saves that failed, of adapters too.");
   write_number(writer, static_cast<double>(totals.failed_transfers));
 }

@@ -82,6 +82,10 @@ EngineGauges gauges_of(const Engine& engine) {
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
   gauges.tier_pages = engine.kv().tier().num_pages();
   gauges.tier_pages_saved = engine.kv().tier().num_saved();
+  if (gauges.tier_pages > 0) {
+    gauges.tier_block_bytes = static_cast<std::int64_t>(engine.kv_block_bytes());
+    gauges.tier_accepts_saves = engine.tier_accepts_saves();
+  }
   gauges.prefix_queried_tokens = engine.kv().prefix_stats().queried_tokens;
   gauges.prefix_hit_tokens = engine.kv().prefix_stats().hit_tokens;
   gauges.totals = engine.stats();
