@@ -57,6 +57,15 @@ std::int32_t KvManager::promise_for(std::int32_t group, std::int32_t held,
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(peak - held, 0, missing));
 }
 
+std::int64_t KvManager::most_released(std::int32_t slot) const {
+  std::int64_t blocks = 0;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    blocks += allocated_[index(slot)] - first_held_[group_index(slot, g)];
+    blocks += promised_[group_index(slot, g)];
+  }
+  return blocks;
+}
+
 std::int64_t KvManager::blocks_needed(std::int64_t tokens) const {
   const std::int64_t blocks = (tokens + options_.block_size - 1) / options_.block_size;
   const auto capped = static_cast<std::int32_t>(std::min<std::int64_t>(blocks, INT32_MAX));

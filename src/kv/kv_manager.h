@@ -119,6 +119,8 @@ class KvManager {
   // Blocks that a slot needs for its first `tokens` tokens beyond those that it has or was
   // promised. A sliding group counts as one block, because it frees about as many as it takes.
   std::int32_t blocks_to_reach(std::int32_t slot, std::int32_t tokens) const;
+  // Blocks that release() makes available, at most: others may share some of them.
+  std::int64_t most_released(std::int32_t slot) const;
   // Blocks that a sequence of `tokens` needs when it runs alone, at most.
   std::int64_t blocks_needed(std::int64_t tokens) const;
 

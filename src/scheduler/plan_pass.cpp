@@ -312,8 +312,10 @@ Headroom PlanPass::headroom(Reservation reservation) {
   if (reservation == Reservation::kPrompt && !is_alone()) {
     room.blocks = std::max(state_.kv.watermark_blocks(), decode_room());
   }
-  if (spares_unsaved_ && reservation == Reservation::kTurn) {
-    room.blocks = std::min(state_.kv.num_unsaved(), state_.kv.num_free_cached_blocks());
+  if (spares_unsaved_ && (reservation == Reservation::kTurn || state_.urgent != nullptr)) {
+    const std::int32_t unsaved =
+        std::min(state_.kv.num_unsaved(), state_.kv.num_free_cached_blocks());
+    room.blocks = std::max(room.blocks, unsaved);
   }
   return room;
 }
@@ -385,6 +387,7 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (!can_admit()) return false;
   const WaitingEntry& entry = state_.waiting.at(position);
   if (entry.order.ticket >= how.before_ticket) return false;
+  if (entry.order.priority > lowest_admitted_) return false;
   Sequence& sequence = *entry.sequence;
   if (waits_for_blocks(sequence, how)) return false;
   if (how.rows == PromptRows::kWhole && tokens_to_compute(sequence) > tokens_left()) return false;

@@ -23,8 +23,8 @@ enum class PromptRows : std::uint8_t {
 };
 
 // The blocks that admission promises to a sequence. A sequence that is promised more than its
-// prompt never waits for a block later and is never preempted. A sequence that is alone is promised
-// blocks for its prompt and max_tokens at most.
+// prompt never waits for a block later and is preempted only by a higher priority. A sequence that
+// is alone is promised blocks for its prompt and max_tokens at most.
 enum class Reservation : std::uint8_t {
   kPrompt,     // its known tokens; admission leaves headroom for decodes
   kMaxTokens,  // its prompt and max_tokens
@@ -195,7 +195,8 @@ class PlanPass {
     return sequence;
   }
   // Starts saves of unused blocks before anything can take them. While saves are under way,
-  // admissions with kTurn take no block that the tier below has not.
+  // admissions with kTurn, or after room was made for a priority, take no block that the tier below
+  // has not.
   void save_unused();
   // The position of a waiting sequence, or waiting().size().
   std::size_t find_waiting(const Sequence& sequence) const {
@@ -207,6 +208,12 @@ class PlanPass {
   double served(std::int32_t client) const { return state_.clients.served(client); }
   std::int32_t client_of(std::int32_t slot) const { return set().client[at(slot)]; }
 
+  // Called before the policy. If a waiting sequence lacks a slot or blocks, which sequences of
+  // lower priority have, preempts as many of those as it needs, or none. Until it is admitted no
+  // sequence of lower priority is, and for at most kMostSaving the blocks of those preempted are
+  // saved to the tier before it takes them.
+  static constexpr Duration kMostSaving = std::chrono::seconds(1);
+  void make_room_for_priority(Reservation reservation);
   // Called before the policy. Preempts the newest sequences while more blocks are held than the KV
   // limit allows. Ends a sequence that cannot run within the limit even alone.
   void keep_kv_limit();
@@ -221,6 +228,9 @@ class PlanPass {
 
   bool waits_for_leader(const WaitingEntry& entry) const;
   std::int32_t newest_idle(std::int32_t before_slot) const;
+  Sequence* most_urgent() const;
+  std::int64_t shortage(const Sequence& sequence, const Admission& how, std::int64_t coming);
+  void displace_for(Sequence& urgent, const Admission& how);
   void hold_newest();
   std::int32_t growth_reserve() const;
   void end_stuck();
@@ -266,6 +276,8 @@ class PlanPass {
   bool admits_ = true;
   bool tier_accepts_saves_;
   bool spares_unsaved_ = false;  // see save_unused()
+  // Sequences with a higher number are not admitted: room was made for this priority.
+  std::int32_t lowest_admitted_ = std::numeric_limits<std::int32_t>::max();
   // The sequence that waits for blocks which neither growth nor preemption can supply in this plan;
   // null: there is none.
   const Sequence* lacks_memory_ = nullptr;

@@ -4,6 +4,7 @@
 // Owner: the scheduler. Threads: the engine's. Allocation: none per step.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@ namespace sluice {
 
 class PlanPass;
 struct SchedulerOptions;
+enum class Reservation : std::uint8_t;  // plan_pass.h
 
 class Policy {
  public:
@@ -29,6 +31,12 @@ class Policy {
   // Whether the policy supports SchedulerOptions::time_budget: it plans all decodes of a step
   // before the chunks, so that the time left for chunks is known.
   virtual bool plans_by_time() const { return false; }
+  // Whether running sequences are displaced for waiting ones of higher priority before plan() (see
+  // PlanPass::make_room_for_priority()). Otherwise the policy decides by itself when priorities
+  // count.
+  virtual bool displaces() const { return true; }
+  // With which blocks plan() admits.
+  virtual Reservation reservation() const;
   // Fills the pass's plan. Everything planned is final: rows are never taken back.
   virtual void plan(PlanPass& pass) = 0;
 };

@@ -49,6 +49,8 @@ std::int32_t Policy::token_budget(const SchedulerOptions& options) const {
   return options.token_budget;
 }
 
+Reservation Policy::reservation() const { return Reservation::kPrompt; }
+
 std::int32_t budget_beside_decodes(const SchedulerOptions& options) {
   return std::max(options.token_budget, options.max_model_len + options.max_num_seqs);
 }

@@ -39,6 +39,7 @@ class FairPolicy final : public Policy {
  public:
   std::string_view name() const override { return "fair"; }
   bool plans_by_time() const override { return true; }
+  bool displaces() const override { return false; }  // priorities count when turns end
   void plan(PlanPass& pass) override;
 
  private:

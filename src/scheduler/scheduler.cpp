@@ -131,6 +131,7 @@ void Scheduler::plan(TimePoint now, const ResourceView& resources, BatchPlan& pl
   PlanPass pass(*state_, now, resources, plan);
   pass.keep_kv_limit();
   state_->plan_loads(now, plan);
+  if (policy_->displaces()) pass.make_room_for_priority(policy_->reservation());
   policy_->plan(pass);
   pass.finish();
   state_->pager.plan_saves(resources.tier_accepts_saves, SavesBesideLoads::kNo,

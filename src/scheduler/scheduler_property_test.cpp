@@ -53,6 +53,7 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
       total.growths, total.refused_growths, total.shrinks, total.idle_releases, total.moved_blocks,
       total.transfers, total.late_transfers, total.failed_transfers, total.no_memory,
       total.no_adapter);
+  std::printf("  %ld displaced for a higher priority\n", total.displaced);
   std::printf("  %ld blocks saved, %ld loaded, %ld loads failed, %ld tokens found in the tier\n",
               total.saved_blocks, total.loaded_blocks, total.failed_loads, total.tier_tokens);
   // The workloads must reach what they are for. Other seeds and shorter runs may miss a rare event,
@@ -61,6 +62,9 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   const bool reserves = GetParam().starts_with("hybrid") && GetParam() != "hybrid-only";
   if (!reserves && GetParam() != "request-level") {
     EXPECT_GT(total.preemptions, wanted / 1000);
+  }
+  if (GetParam() != "request-level" && GetParam() != "fair") {
+    EXPECT_GT(total.displaced, wanted / 5000);
   }
   EXPECT_GT(total.copies, wanted / 1000);
   EXPECT_GT(total.cached_tokens, wanted / 100);

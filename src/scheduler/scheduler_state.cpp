@@ -122,6 +122,7 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   const std::size_t s = RunningSet::index(slot);
   CHECK(running.state[s] == SlotState::kFree && running.free_slots.back() == slot);
   running.free_slots.pop_back();
+  if (urgent == &sequence) urgent = nullptr;
   running.state[s] = SlotState::kRunning;
   running.sequence[s] = &sequence;
   running.id[s] = sequence.id;
@@ -223,6 +224,7 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
 
 void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReason reason) {
   if (sequence.paging == Paging::kLoading) pager.forget(sequence);
+  if (urgent == &sequence) urgent = nullptr;
   sequence.state = SequenceState::kFinished;
   sequence.finish_reason = reason;
   sequence.slot = -1;
@@ -264,6 +266,7 @@ void SchedulerState::check_integrity() const {
   kv.check_integrity();
   kv_sizer.check_integrity();
   pager.check_integrity();
+  CHECK(urgent == nullptr || urgent->state == SequenceState::kWaiting);
   std::int64_t running_adapters = 0;
   std::int64_t waiting_adapters = 0;
   std::size_t free = 0;

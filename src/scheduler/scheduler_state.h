@@ -79,6 +79,9 @@ struct SchedulerState {
   AdapterSlots adapters;
   BlockPager pager;
   TransferId next_transfer = 1;
+  // The waiting sequence for which others were displaced, since when; null: there is none.
+  const Sequence* urgent = nullptr;
+  TimePoint urgent_since;
   std::unordered_map<const Request*, ChoiceGroup> choices;  // n > 1 only
   std::uint64_t next_ticket = 0;
   std::uint64_t next_step = 0;       // of the next plan with rows

@@ -38,10 +38,11 @@ class ChunkedOnlyPolicy final : public Policy {
 // `hybrid-only`        its prompt, an ablation of stall-free batching (Sarathi-Serve, table 4)
 // `hybrid`             a whole context, Orca as the Sarathi-Serve paper measured it
 // `hybrid:max-tokens`  its prompt and its own max_tokens, as in Orca
-// The last two never preempt.
+// The last two preempt only for a higher priority.
 class HybridPolicy final : public Policy {
  public:
   explicit HybridPolicy(Reservation reservation) : reservation_(reservation) {}
+  Reservation reservation() const override { return reservation_; }
 
   std::string_view name() const override;
   std::int32_t token_budget(const SchedulerOptions& options) const override;
@@ -64,10 +65,11 @@ class PrefillFirstPolicy final : public Policy {
 
 // `request-level`: FasterTransformer's batching. The waiting sequences form a batch. Their prompts
 // run whole, then the sequences decode until the last one has ended. No other sequence joins
-// meanwhile. Blocks for a whole context are promised on admission.
+// meanwhile, whatever its priority. Blocks for a whole context are promised on admission.
 class RequestLevelPolicy final : public Policy {
  public:
   std::string_view name() const override { return "request-level"; }
+  bool displaces() const override { return false; }
   std::int32_t token_budget(const SchedulerOptions& options) const override;
   bool splits_prompts() const override { return false; }
   void plan(PlanPass& pass) override;

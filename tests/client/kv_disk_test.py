@@ -81,6 +81,28 @@ def test_turns_in_a_burst_beyond_memory_change_no_text(folder):
         assert int(value[1]) > 0, name
 
 
+def test_an_urgent_call_displaces_one_that_goes_on_from_the_disk(folder):
+    small = ["--kv-cache-memory", "1MiB", "--max-model-len", "512"]
+
+    def ask(server, text, priority, max_tokens):
+        client = openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa")
+        return client.completions.create(
+            model=NAME, prompt=text, temperature=0, max_tokens=max_tokens,
+            extra_body={"ignore_eos": True, "priority": priority}).choices[0].text
+
+    with Server() as plain:
+        wanted = [ask(plain, "Once there was a fox", 0, 480), ask(plain, "A boat", 0, 300)]
+    with start(folder, *small) as server:
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            low = [pool.submit(ask, server, "Once there was a fox", 5, 480) for _ in range(8)]
+            urgent = [pool.submit(ask, server, "A boat", 0, 300) for _ in range(4)]
+            assert [each.result() for each in low] == [wanted[0]] * 8
+            assert [each.result() for each in urgent] == [wanted[1]] * 4
+        metrics = server.get("/metrics").text
+    value = re.search(r"^\S*:num_preemptions_total\S* (\d+)", metrics, re.MULTILINE)
+    assert int(value[1]) > 0
+
+
 def test_a_chat_goes_on_after_kill_9(folder):
     first = [{"role": "user", "content": STORY}]
     with start(folder, expected_status=-signal.SIGKILL) as server:
@@ -103,6 +125,10 @@ def test_a_chat_goes_on_after_kill_9(folder):
         metrics = {name.split("{")[0]: float(value) for name, value in metrics.items()}
         assert metrics["sluice:kv_tier_blocks_loaded_total"] * 16 >= cached > 0
         assert metrics["sluice:kv_tier_failures_total"] == 0
+        assert metrics["sluice:kv_tier_hit_tokens_total"] == cached
+        bytes_loaded = metrics["sluice:kv_tier_bytes_loaded_total"]
+        assert bytes_loaded % metrics["sluice:kv_tier_blocks_loaded_total"] == 0 < bytes_loaded
+        assert metrics["sluice:kv_tier_saves_paused"] == 0
         assert 0 < metrics["sluice:kv_tier_pages_used"] < metrics["sluice:kv_tier_pages"]
         other, cached, _ = chat(server, second, key="sk-bbbbbbbbbbbb")
         assert other == wanted and cached == 0

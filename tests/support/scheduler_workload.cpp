@@ -309,6 +309,7 @@ class Workload {
   void check_time(const BatchPlan& plan) const;
   void learn_time(const InFlight& flight);
   void check_micro_batch(const BatchPlan& plan) const;
+  bool gave_way(const LiveSequence& victim, const BatchPlan& plan) const;
   bool should_come_first(const LiveSequence& live, const LiveSequence& other) const;
   void check_closed_batch(const BatchPlan& plan) const;
   std::size_t count_running() const;
@@ -608,9 +609,12 @@ void Workload::check_plan(const BatchPlan& plan) {
   }
   const auto& windows = setup_.kv.group_windows;
   const bool sliding = std::any_of(windows.begin(), windows.end(), [](auto w) { return w > 0; });
-  CHECK(plan.preempted.empty() || !promises_.never_preempts || sliding || kv_limit_ > 0);
+  const bool urgent = std::ranges::all_of(
+      plan.preempted, [&](SequenceId id) { return gave_way(*live_.at(id), plan); });
+  report_.displaced += urgent ? static_cast<std::int64_t>(plan.preempted.size()) : 0;
+  CHECK(urgent || !promises_.never_preempts || sliding || kv_limit_ > 0);
   // Otherwise the victim would come back at once, or another sequence would take its blocks.
-  CHECK(plan.preempted.empty() || plan.assignments.empty() || promises_.hands_out_turns);
+  CHECK(plan.preempted.empty() || plan.assignments.empty() || promises_.hands_out_turns || urgent);
   check_admissions(plan);
   check_closed_batch(plan);
   check_progress(plan);
@@ -700,6 +704,21 @@ void Workload::check_micro_batch(const BatchPlan& plan) const {
   const std::size_t ran_before = plan.rows.size() - plan.assignments.size();
   CHECK(ran_before <= share(running_before_));
   CHECK(plan.rows.size() <= share(static_cast<std::size_t>(setup_.scheduler.max_num_seqs)));
+}
+
+// Whether a sequence was preempted for one of higher priority that waits or is admitted now, and
+// only such ones are admitted.
+bool Workload::gave_way(const LiveSequence& victim, const BatchPlan& plan) const {
+  const std::int32_t priority = victim.owner->request.priority;
+  if (promises_.hands_out_turns || promises_.closed_batches) return false;
+  for (const SlotAssignment& assignment : plan.assignments) {
+    if (assignment.sequence->request->priority >= priority) return false;
+  }
+  if (!plan.assignments.empty()) return true;
+  return std::ranges::any_of(live_, [&](const auto& entry) {
+    return entry.second->sequence.state == SequenceState::kWaiting &&
+           entry.second->owner->request.priority < priority;
+  });
 }
 
 // First come, first served within a priority; `vtc` within priority and client.
@@ -853,6 +872,7 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   cancelled += other.cancelled;
   failed += other.failed;
   preemptions += other.preemptions;
+  displaced += other.displaced;
   copies += other.copies;
   output_tokens += other.output_tokens;
   cached_tokens += other.cached_tokens;

@@ -18,6 +18,7 @@ struct WorkloadReport {
   std::int64_t cancelled = 0;
   std::int64_t failed = 0;
   std::int64_t preemptions = 0;
+  std::int64_t displaced = 0;  // of these, for a higher priority
   std::int64_t copies = 0;
   std::int64_t output_tokens = 0;
   std::int64_t cached_tokens = 0;
