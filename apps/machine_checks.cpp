@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "base/thread_pool.h"
@@ -35,6 +37,31 @@ MachineCheck check_isa() {
     check.advice = "no fast kernels run here: use a CPU with AVX2 and FMA";
   }
   return check;
+}
+
+// The unit that the kernels multiply BF16 with.
+std::optional<MathUnit> bf16_unit(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kReference: return {};
+    case CpuIsa::kAvx2:
+    case CpuIsa::kAvx512: return MathUnit::kFma;
+    case CpuIsa::kAvx512Bf16: return MathUnit::kBf16Pairs;
+    case CpuIsa::kAmx: return MathUnit::kAmxBf16;
+  }
+  return {};
+}
+
+MachineCheck check_limits(const Device& device) {
+  LimitsOptions options;
+  options.threads = available_cpus();
+  const auto memory = device.memory_info();
+  if (!memory) return {"limits", CheckLevel::kWarning, memory.error().message, ""};
+  options.read_bytes = std::min(options.read_bytes, memory->free_bytes / 4);
+  if (options.read_bytes < std::int64_t{1} << 20) {
+    return {"limits", CheckLevel::kNote, "not measured: too little memory is free", ""};
+  }
+  const SystemClock clock;
+  return judge_limits(measure_limits(options, clock), available_cpu_isas().back());
 }
 
 MachineCheck check_cores() {
@@ -141,6 +168,24 @@ const char* check_level_name(CheckLevel level) {
   return "";
 }
 
+MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen) {
+  MachineCheck check{"limits", CheckLevel::kOk,
+                     fmt::format("{} threads: {}", limits.threads, limits_text(limits)), ""};
+  const std::optional<MathUnit> unit = bf16_unit(chosen);
+  if (!unit) return check;
+  constexpr double kNoise = 1.1;
+  for (const CpuIsa isa : {CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx}) {
+    const MathUnit other = *bf16_unit(isa);
+    if (limits.peak(other) <= kNoise * limits.peak(*unit)) continue;
+    check.level = CheckLevel::kWarning;
+    check.advice = fmt::format(
+        "the kernels multiply BF16 with {}, and {} is {:.1f} times as fast here: please report "
+        "this CPU; with --dtype f32 products use fma",
+        math_unit_name(*unit), math_unit_name(other), limits.peak(other) / limits.peak(*unit));
+  }
+  return check;
+}
+
 std::vector<MachineCheck> check_machine() {
   std::vector<MachineCheck> checks;
   const auto device = make_cpu_device({});
@@ -150,6 +195,7 @@ std::vector<MachineCheck> check_machine() {
   }
   checks.push_back({"device", CheckLevel::kOk, (*device)->traits().description, ""});
   checks.push_back(check_isa());
+  checks.push_back(check_limits(**device));
   checks.push_back(check_cores());
   checks.push_back(check_memory(**device));
   checks.push_back(check_address_space(**device));

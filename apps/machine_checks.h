@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/machine_limits.h"
+#include "device/cpu/cpu_isa.h"
 #include "device/device.h"
 
 namespace sluice {
@@ -21,6 +23,11 @@ struct MachineCheck {
 // "ok", "note", "warning", "failure".
 const char* check_level_name(CheckLevel level);
 
+// A second of measuring is part of it.
 std::vector<MachineCheck> check_machine();
+
+// The part of it that judges measured limits: a warning where the kernels of another instruction
+// set than `chosen` have a faster unit for products in BF16.
+MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen);
 
 }  // namespace sluice

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "base/check.h"
@@ -22,20 +24,23 @@ double seconds_of(const Clock& clock, FunctionRef<void()> work) {
   return std::max(1e-9, to_seconds(clock.now() - begin));
 }
 
+// 0 if there is no memory to read.
 double measure_read(ThreadPool& pool, const LimitsOptions& options, const Clock& clock) {
   constexpr int kPieces = 64;
   const auto piece = static_cast<std::size_t>(options.read_bytes) / kPieces / 256 * 256;
-  std::vector<std::byte> memory(piece * kPieces, std::byte{1});
+  const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[piece * kPieces]);
+  if (memory == nullptr) return 0;
+  std::memset(memory.get(), 1, piece * kPieces);
   std::vector<std::uint64_t> sums(kPieces);
   double best = 0;
   for (int i = 0; i < options.repetitions; ++i) {
     const double seconds = seconds_of(clock, [&] {
       pool.parallel_for(kPieces, [&](int p) {
         const auto index = static_cast<std::size_t>(p);
-        sums[index] = read_memory(memory.data() + index * piece, piece);
+        sums[index] = read_memory(memory.get() + index * piece, piece);
       });
     });
-    best = std::max(best, static_cast<double>(memory.size()) / seconds);
+    best = std::max(best, static_cast<double>(piece * kPieces) / seconds);
   }
   // Every piece has the same bytes, so the reads cannot have been left out.
   CHECK(std::count(sums.begin(), sums.end(), sums.front()) == kPieces);

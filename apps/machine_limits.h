@@ -14,7 +14,7 @@ namespace sluice {
 
 struct MachineLimits {
   int threads = 0;
-  double read = 0;  // bytes per second
+  double read = 0;  // bytes per second; 0: no memory of that size could be had
   // Operations per second by MathUnit, a multiplication and an addition counting as two. 0: the
   // machine lacks the unit.
   std::array<double, kMathUnits.size()> peaks = {};

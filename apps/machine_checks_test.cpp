@@ -1,0 +1,47 @@
+#include "apps/machine_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+// A machine with AMX on which pairs of BF16 are half as fast as FP32.
+MachineLimits sapphire_rapids() {
+  MachineLimits limits;
+  limits.threads = 2;
+  limits.read = 29.8e9;
+  limits.peaks = {461e9, 232e9, 1826e9, 5490e9, 11060e9};
+  return limits;
+}
+
+TEST(JudgeLimits, AreOkWhereTheKernelsUseTheFastestUnit) {
+  const MachineCheck check = judge_limits(sapphire_rapids(), CpuIsa::kAmx);
+  EXPECT_EQ(check.level, CheckLevel::kOk);
+  EXPECT_TRUE(check.advice.empty());
+  EXPECT_THAT(check.found, HasSubstr("2 threads: read 29.8 GB/s; fma 461"));
+}
+
+TEST(JudgeLimits, WarnWhereAnotherUnitIsFaster) {
+  MachineLimits limits = sapphire_rapids();
+  limits.peaks[static_cast<std::size_t>(MathUnit::kAmxBf16)] = 0;
+  const MachineCheck check = judge_limits(limits, CpuIsa::kAvx512Bf16);
+  EXPECT_EQ(check.level, CheckLevel::kWarning);
+  EXPECT_THAT(check.advice, HasSubstr("with avx512_bf16, and fma is 2.0 times as fast"));
+  EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx2).level, CheckLevel::kOk);
+}
+
+TEST(JudgeLimits, DoNotWarnOfNoise) {
+  MachineLimits limits = sapphire_rapids();
+  limits.peaks = {240e9, 232e9, 0, 0, 0};
+  EXPECT_EQ(judge_limits(limits, CpuIsa::kAvx512Bf16).level, CheckLevel::kOk);
+}
+
+TEST(JudgeLimits, DoNotJudgeTheReference) {
+  EXPECT_EQ(judge_limits(sapphire_rapids(), CpuIsa::kReference).level, CheckLevel::kOk);
+}
+
+}  // namespace
+}  // namespace sluice
