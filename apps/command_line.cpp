@@ -243,6 +243,13 @@ CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
                    "the TOML file of backbones, adapters and tenants, read again on SIGHUP")
       ->group(group)
       ->required();
+  command->add_option("--prices", arguments.prices, "a TOML price list (default: Alibaba's)")
+      ->group(group);
+  command
+      ->add_option("--usage", arguments.usage,
+                   "the SQLite file that keeps what functions used (default: one for each --config "
+                   "in ~/.local/state/sluice)")
+      ->group(group);
   add_listen_options(*command, arguments.serve);
   add_service_options(*command, arguments.serve);
   add_sandbox_option(*command, arguments.serve);

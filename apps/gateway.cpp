@@ -14,6 +14,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/gateway_host.h"
+#include "apps/gateway_usage.h"
 #include "apps/serve_settings.h"
 #include "apps/server_socket.h"
 #include "apps/service_manager.h"
@@ -51,7 +52,7 @@ class Gateway {
  public:
   Gateway(const GatewayArguments& arguments, const ServeSettings& settings, FunctionsFile file,
           std::unique_ptr<http::TlsContext> tls, std::unique_ptr<AccessLog> access_log,
-          std::unique_ptr<TurnService> turns)
+          std::unique_ptr<TurnService> turns, GatewayUsage usage)
       : arguments_(arguments),
         settings_(settings),
         file_(std::move(file)),
@@ -60,7 +61,10 @@ class Gateway {
         keys_(tenant_keys(file_)),
         access_log_(std::move(access_log)),
         host_(settings, loop_, *turns_, clock_, [this] { wake(); }),
-        functions_(loop_options(settings), host_, clock_, [this] { wake(); }),
+        book_(usage.capacity, turn_options(settings.engine).threads, clock_, usage.rows),
+        usage_(std::move(usage.store), book_, std::move(usage.prices),
+               [this](std::function<void()> task) { loop_.post(std::move(task)); }),
+        functions_(loop_options(settings), host_, book_, clock_, [this] { wake(); }),
         metrics_(metrics_options()),
         service_(service_options(), &keys_, loop_, functions_, clock_, *access_log_, metrics_) {}
 
@@ -84,6 +88,7 @@ class Gateway {
     loop_.run();
     functions_.stop();
     host_.stop();
+    usage_.stop(today());
     if (load_error_) return *load_error_;
     return {};
   }
@@ -110,6 +115,15 @@ class Gateway {
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     options.function_turns = [this] { return function_turns(*turns_); };
+    options.own_routes = {{"GET", "/v1/usage",
+                           [this](const http::Request& request, const ApiKey& key,
+                                  const ApiService::OwnRoute::Answer& answer) {
+                             functions_.report_usage();
+                             answer_usage(usage_, request.query, key, answer);
+                           }}};
+    options.refuse_key = [this](std::string_view tenant) {
+      return refuse_money(file_, book_, usage_.prices(), tenant);
+    };
     return options;
   }
 
@@ -132,6 +146,8 @@ class Gateway {
     for (std::int32_t i = 0; i < std::ssize(file_.backbones); ++i) {
       models_.add_backbone(host_.model(i).model());
       functions_.add_backbone(true);
+      book_.add_backbone();
+      book_.set_backbone_bytes(i, host_.model(i).weight_bytes());
     }
     use(file_);
     service_.set_models(models_, {});
@@ -154,12 +170,14 @@ class Gateway {
         functions_.change_function(numbers[i], function);
       } else {
         num_functions_ = functions_.add_function(function) + 1;
+        book_.add_function(function.tenant, models_.full_name(i), function.backbone);
       }
     }
   }
 
   void tick() {
     functions_.tick();
+    usage_.keep(today());
     loop_.after(kTick, [this] { tick(); });
   }
 
@@ -239,6 +257,8 @@ class Gateway {
   std::unique_ptr<AccessLog> access_log_;
   FunctionModels models_;
   GatewayHost host_;
+  UsageBook book_;
+  UsageKeeper usage_;
   FunctionLoops functions_;
   std::int32_t num_functions_ = 0;
   ServerMetrics metrics_;
@@ -254,8 +274,9 @@ Status serve_functions(const GatewayArguments& arguments, const ServeSettings& s
   allow_connections(settings.limits.max_connections);
   const SystemClock clock;
   ASSIGN_OR_RETURN(auto turns, TurnService::start(turn_options(settings.engine), clock));
+  ASSIGN_OR_RETURN(GatewayUsage usage, open_usage(arguments));
   Gateway gateway(arguments, settings, std::move(file), std::move(tls), std::move(access_log),
-                  std::move(turns));
+                  std::move(turns), std::move(usage));
   RETURN_IF_ERROR(gateway.start());
   return gateway.run();
 }

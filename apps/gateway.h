@@ -12,6 +12,8 @@ namespace sluice {
 
 struct GatewayArguments {
   std::string functions;  // the functions file
+  std::string prices;     // a price list; empty: the default one
+  std::string usage;      // a file; empty: one in the user's state folder
   // The options that the command has in common with `serve`; serve.isolation is always "process".
   ServeArguments serve;
 };

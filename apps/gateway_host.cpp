@@ -8,48 +8,13 @@ namespace sluice {
 
 GatewayHost::GatewayHost(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
                          const Clock& clock, std::function<void()> wake)
-    : settings_(settings),
-      loop_(loop),
-      turns_(turns),
-      clock_(clock),
-      wake_(std::move(wake)),
-      thread_([this] { run(); }) {}
+    : settings_(settings), loop_(loop), turns_(turns), clock_(clock), wake_(std::move(wake)) {}
 
 GatewayHost::~GatewayHost() { stop(); }
 
-void GatewayHost::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  news_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void GatewayHost::add_job(std::function<void()> job) {
-  {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
-  }
-  news_.notify_all();
-}
-
-void GatewayHost::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    news_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    const auto job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    job();
-    lock.lock();
-  }
-}
-
 void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones,
                            std::function<void(Status)> done) {
-  add_job([this, backbones, done = std::move(done)] {
+  jobs_.add([this, backbones, done = std::move(done)] {
     Status status;
     for (const BackboneSpec& spec : backbones) {
       status = load(spec);
@@ -74,14 +39,14 @@ Status GatewayHost::load(const BackboneSpec& spec) {
 }
 
 void GatewayHost::load_backbone(std::int32_t backbone) {
-  add_job([this, backbone] {
+  jobs_.add([this, backbone] {
     const Status status = at(backbone).model.reload();
     loop_.post([this, backbone, status] { loaded_(backbone, status); });
   });
 }
 
 void GatewayHost::unload_backbone(std::int32_t backbone) {
-  add_job([this, backbone] { at(backbone).model.unload(); });
+  jobs_.add([this, backbone] { at(backbone).model.unload(); });
 }
 
 std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t backbone, std::int32_t adapter,
@@ -95,7 +60,7 @@ std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t backbone, s
 void GatewayHost::end_instance(std::unique_ptr<TenantLoop> instance) {
   // Shared because std::function copies its captures.
   std::shared_ptr<TenantLoop> shared = std::move(instance);
-  add_job([shared = std::move(shared)]() mutable { shared.reset(); });
+  jobs_.add([shared = std::move(shared)]() mutable { shared.reset(); });
 }
 
 }  // namespace sluice

@@ -4,19 +4,16 @@
 // Owner: the command. Threads: the event loop's; models() from any once load_all() has succeeded.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/isolated_model.h"
 #include "apps/serve_settings.h"
 #include "base/clock.h"
+#include "base/job_thread.h"
 #include "base/result.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
@@ -42,7 +39,7 @@ class GatewayHost final : public InstanceHost {
   // Where load_backbone() reports its end, on the loop.
   void on_loaded(std::function<void(std::int32_t, Status)> task) { loaded_ = std::move(task); }
   // Waits until all jobs are done. A second call does nothing.
-  void stop();
+  void stop() { jobs_.stop(); }
 
   const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
 
@@ -62,8 +59,6 @@ class GatewayHost final : public InstanceHost {
     return *backbones_[static_cast<std::size_t>(backbone)];
   }
   Status load(const BackboneSpec& spec);
-  void add_job(std::function<void()> job);
-  void run();
 
   const ServeSettings& settings_;
   http::EventLoop& loop_;
@@ -74,13 +69,7 @@ class GatewayHost final : public InstanceHost {
   // The thread adds to it in load_all(); the loop reads it after that.
   std::vector<std::unique_ptr<Loaded>> backbones_;
 
-  std::mutex mutex_;
-  std::condition_variable news_;
-  // Guarded by `mutex_`.
-  std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false;
-
-  std::thread thread_;
+  JobThread jobs_;  // last: it ends before what it uses
 };
 
 }  // namespace sluice

@@ -27,6 +27,7 @@ libyaml-cpp-dev     files of options (serve --config)
 libtomlplusplus-dev files of functions (functions.toml, headers only)
 libxxhash-dev       hashes of snapshots at memory speed (XXH3, headers only)
 libseccomp-dev      system-call filter of sandboxed processes
+libsqlite3-dev      usage of functions that outlives the gateway
 libboost1.81-dev    sockets and timers of the server (Boost.Asio, headers only)
 EOF
     ;;

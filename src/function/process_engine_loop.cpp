@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -26,6 +27,16 @@
 
 namespace sluice {
 namespace {
+
+// Resident pages of no file and no shared memory; 0 if /proc does not show the process.
+std::int64_t own_memory_bytes(pid_t process) {
+  std::ifstream numbers(fmt::format("/proc/{}/statm", process));
+  std::int64_t size = 0;
+  std::int64_t resident = 0;
+  std::int64_t shared = 0;
+  if (!(numbers >> size >> resident >> shared)) return 0;
+  return std::max<std::int64_t>(0, resident - shared) * sysconf(_SC_PAGESIZE);
+}
 
 // spawn_sandboxed() takes one caller at a time, and each loop has a thread.
 std::mutex spawning;
@@ -96,6 +107,7 @@ struct ProcessEngineLoop::Impl {
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
   std::optional<pid_t> ready_process;
+  Duration ended_turns{0};  // of processes that have ended
   OutputBatch pending;
   EngineGauges gauges;
   bool woken = false;
@@ -168,6 +180,7 @@ bool ProcessEngineLoop::Impl::run_process() {
   }
   {
     const std::lock_guard lock(mutex);
+    if (seat != nullptr) ended_turns += seat->turn_time();
     seat = nullptr;
     if (stopping) return false;
     if (state == EngineState::kLoading) {
@@ -367,6 +380,16 @@ void ProcessEngineLoop::set_tenant(const std::string& tenant) {
   const std::lock_guard lock(impl_->mutex);
   impl_->tenant = tenant;
   if (impl_->seat != nullptr) impl_->seat->set_tenant(tenant);
+}
+
+FunctionUse ProcessEngineLoop::use() const {
+  FunctionUse use;
+  const std::lock_guard lock(impl_->mutex);
+  use.turn_time = impl_->ended_turns;
+  if (impl_->seat != nullptr) use.turn_time += impl_->seat->turn_time();
+  // A process that is ready was not waited for yet, so the number is still its own.
+  if (impl_->ready_process) use.own_bytes = own_memory_bytes(*impl_->ready_process);
+  return use;
 }
 
 Status ProcessEngineLoop::submit(Request request) {

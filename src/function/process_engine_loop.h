@@ -62,6 +62,9 @@ class ProcessEngineLoop final : public TenantLoop {
   // The process uses turn time of this tenant from now on.
   void set_tenant(const std::string& tenant) override;
 
+  // Memory as /proc shows it.
+  FunctionUse use() const override;
+
   // REQUIRES: the request names the function's adapter, by its index.
   // kUnsupported also for requests that no frame can express (check_sendable).
   Status submit(Request request) override;

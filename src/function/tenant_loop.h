@@ -2,16 +2,25 @@
 // Owner, threads: as EngineLoop says.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "base/clock.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
+
+// How much a loop's process uses, for a bill.
+struct FunctionUse {
+  Duration turn_time{0};       // since the loop was made, over all its processes
+  std::int64_t own_bytes = 0;  // resident memory that it shares with no other process; 0: not ready
+};
 
 class TenantLoop : public EngineLoop {
  public:
   // Names the tenant of all later requests. Before the first call it is the one without a name.
   virtual void set_tenant(const std::string& tenant) = 0;
+  virtual FunctionUse use() const = 0;
 };
 
 }  // namespace sluice

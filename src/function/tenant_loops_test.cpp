@@ -44,6 +44,7 @@ class HandLoop final : public TenantLoop {
     const std::lock_guard lock(mutex_);
     tenant_ = tenant;
   }
+  FunctionUse use() const override { return {}; }
   Status submit(Request request) override {
     const std::lock_guard lock(mutex_);
     EXPECT_TRUE(tenant_.empty() || tenant_ == request.client_key) << tenant_;

@@ -67,6 +67,13 @@ void TurnKeeper::remove(SeatId id) {
   seats_.erase(id);
 }
 
+Duration TurnKeeper::turn_time(SeatId id) const {
+  const std::lock_guard lock(mutex_);
+  const Seat& seat = seats_.at(id);
+  const bool computes = seat.state == State::kComputing;
+  return seat.computed + (computes ? clock_.now() - seat.charged : Duration(0));
+}
+
 std::optional<TimePoint> TurnKeeper::attend() {
   const std::lock_guard lock(mutex_);
   const TimePoint now = clock_.now();
@@ -83,6 +90,7 @@ void TurnKeeper::charge(Seat& seat, TimePoint now) {
   const Duration time = now - seat.charged;
   ledger_.charge(seat.function, time);
   seat.in_turn += time;
+  seat.computed += time;
   if (seat.wanted_back) {
     const TimePoint due = seat.taken ? seat.charged : std::max(*seat.wanted_back, seat.charged);
     seat.overdue += std::max(now - due, Duration(0));

@@ -81,6 +81,8 @@ class TurnKeeper {
   // call, if no bell rings before; nothing: when a bell rings.
   std::optional<TimePoint> attend();
 
+  // The turn time of the function so far.
+  Duration turn_time(SeatId seat) const;
   // Why the keeper killed the process.
   std::optional<Error> failure(SeatId seat) const;
   struct Totals {
@@ -106,6 +108,7 @@ class TurnKeeper {
     std::uint32_t turn = 0;  // the number of the last one
     TimePoint begun;         // when it last got a place
     TimePoint charged;       // until when its turn is charged
+    Duration computed{0};    // in all its turns, until then
     std::optional<TimePoint> wanted_back;
     bool taken = false;   // this turn was taken away before
     Duration overdue{0};  // of this turn: how long it went on although others wanted it

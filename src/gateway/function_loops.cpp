@@ -11,9 +11,9 @@
 
 namespace sluice {
 
-FunctionLoops::FunctionLoops(const Options& options, InstanceHost& host, const Clock& clock,
-                             std::function<void()> wake)
-    : options_(options), host_(host), clock_(clock), wake_(std::move(wake)) {}
+FunctionLoops::FunctionLoops(const Options& options, InstanceHost& host, UsageSink& usage,
+                             const Clock& clock, std::function<void()> wake)
+    : options_(options), host_(host), usage_(usage), clock_(clock), wake_(std::move(wake)) {}
 
 FunctionLoops::~FunctionLoops() { stop(); }
 
@@ -45,12 +45,14 @@ void FunctionLoops::set_ready() {
 void FunctionLoops::stop() {
   if (state_ == EngineState::kStopped) return;
   state_ = EngineState::kStopped;
-  for (Function& function : functions_) {
-    while (!function.instances.empty()) end_instance(function, function.instances.size() - 1);
+  for (const std::int32_t number : active_) {
+    Function& function = function_at(number);
+    while (!function.instances.empty()) end_instance(number, function.instances.size() - 1);
     for (Request& request : function.waiting) {
       refuse(std::move(request), unavailable("the gateway stops"));
     }
     function.waiting.clear();
+    report_activity(number);
   }
   active_.clear();
   wake_();
@@ -119,13 +121,17 @@ Status FunctionLoops::submit(Request request) {
         fmt::format("'{}' is starting, and {} requests wait for it; try again later",
                     function.spec.name, unfinished_of(function)));
   }
-  active_.insert(number);
+  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   if (instance != nullptr && function.waiting.empty()) {
     instance->last_use = now;
-    return instance->loop->submit(std::move(request));
+    RETURN_IF_ERROR(instance->loop->submit(std::move(request)));
+  } else {
+    active_.insert(number);
+    function.waiting.push_back(std::move(request));
+    advance();
   }
-  function.waiting.push_back(std::move(request));
-  advance();
+  usage_.count_request(number, prompt_tokens);
+  report_activity(number);
   return {};
 }
 
@@ -139,12 +145,13 @@ void FunctionLoops::advance() {
   std::ranges::sort(order, {},
                     [](const auto& one) { return std::pair(one.first.since_start, one.second); });
   for (const auto& [arrival, number] : order) {
-    if (!advance_function(function_at(number))) return;
+    if (!advance_function(number)) return;
   }
 }
 
 // False: there is no place for its instance, so later functions wait behind it.
-bool FunctionLoops::advance_function(Function& function) {
+bool FunctionLoops::advance_function(std::int32_t number) {
+  Function& function = function_at(number);
   Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
   if (backbone.load == Load::kAbsent) {
     backbone.load = Load::kLoading;
@@ -155,7 +162,7 @@ bool FunctionLoops::advance_function(Function& function) {
     const std::int32_t adapter = function.waiting.front().adapter;
     if (instance_for(function, adapter) == nullptr) {
       if (num_instances_ >= options_.max_instances && !make_place()) return false;
-      start_instance(function, adapter);
+      start_instance(number, adapter);
     }
     Instance* const instance = instance_for(function, adapter);
     Request request = std::move(function.waiting.front());
@@ -170,51 +177,79 @@ bool FunctionLoops::advance_function(Function& function) {
   return true;
 }
 
-void FunctionLoops::start_instance(Function& function, std::int32_t adapter) {
+void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter) {
+  Function& function = function_at(number);
   Instance& instance = function.instances.emplace_back();
   instance.adapter = adapter;
   instance.last_use = clock_.now();
   instance.loop = host_.start_instance(function.spec.backbone, adapter, function.spec.tenant);
   ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   ++num_instances_;
+  report(number);
 }
 
 bool FunctionLoops::make_place() {
-  Function* owner = nullptr;
+  std::optional<std::int32_t> owner;
+  TimePoint last_use;
   std::size_t index = 0;
   for (const std::int32_t number : active_) {
     Function& function = function_at(number);
     for (std::size_t i = 0; i < function.instances.size(); ++i) {
       const Instance& instance = function.instances[i];
       if (instance.loop->unfinished_requests() > 0) continue;
-      if (owner != nullptr && instance.last_use >= owner->instances[index].last_use) continue;
-      owner = &function;
+      if (owner && instance.last_use >= last_use) continue;
+      owner = number;
+      last_use = instance.last_use;
       index = i;
     }
   }
-  if (owner == nullptr) return false;
+  if (!owner) return false;
   end_instance(*owner, index);
   return true;
 }
 
 // Keeps all that it has reported.
-void FunctionLoops::end_instance(Function& function, std::size_t index) {
+void FunctionLoops::end_instance(std::int32_t number, std::size_t index) {
+  Function& function = function_at(number);
   Instance& instance = function.instances[index];
-  collect(instance);
+  collect(number, instance);
+  function.ended_turns += instance.loop->use().turn_time - instance.turn_time;
   add_totals(instance.gauges, ended_);
   host_.end_instance(std::move(instance.loop));
   function.instances.erase(function.instances.begin() + static_cast<std::ptrdiff_t>(index));
   --backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   --num_instances_;
+  report(number);
   wake_();
+}
+
+void FunctionLoops::report(std::int32_t number) {
+  Function& function = function_at(number);
+  FunctionSample sample;
+  sample.live = !function.instances.empty();
+  sample.turn_time = std::exchange(function.ended_turns, Duration(0));
+  for (Instance& instance : function.instances) {
+    const FunctionUse use = instance.loop->use();
+    sample.own_bytes += use.own_bytes;
+    sample.turn_time += use.turn_time - std::exchange(instance.turn_time, use.turn_time);
+  }
+  usage_.sample(number, sample);
+}
+
+void FunctionLoops::report_activity(std::int32_t number) {
+  Function& function = function_at(number);
+  const bool active = unfinished_of(function) > 0;
+  if (std::exchange(function.active, active) != active) usage_.set_active(number, active);
 }
 
 void FunctionLoops::tick() {
   if (state_ != EngineState::kReady) return;
   const TimePoint now = clock_.now();
   for (const std::int32_t number : active_) {
-    end_unused(function_at(number), now);
+    end_unused(number, now);
     refuse_late(function_at(number), now);
+    report(number);
+    report_activity(number);
   }
   advance();
   std::erase_if(active_, [&](std::int32_t number) {
@@ -223,7 +258,12 @@ void FunctionLoops::tick() {
   });
 }
 
-void FunctionLoops::end_unused(Function& function, TimePoint now) {
+void FunctionLoops::report_usage() {
+  for (const std::int32_t number : active_) report(number);
+}
+
+void FunctionLoops::end_unused(std::int32_t number, TimePoint now) {
+  Function& function = function_at(number);
   std::int32_t ready = 0;
   for (const Instance& instance : function.instances) {
     ready += instance.loop->state() == EngineState::kReady ? 1 : 0;
@@ -235,7 +275,7 @@ void FunctionLoops::end_unused(Function& function, TimePoint now) {
     const bool used = instance.loop->unfinished_requests() > 0;
     if (used) instance.last_use = now;
     const bool newest = i + 1 == function.instances.size();
-    if (has_failed(instance) || (!used && (to_zero || !newest))) end_instance(function, i);
+    if (has_failed(instance) || (!used && (to_zero || !newest))) end_instance(number, i);
   }
 }
 
@@ -316,8 +356,9 @@ void FunctionLoops::ask_progress() {
   wake_();  // no instance may answer
 }
 
-void FunctionLoops::collect(Instance& instance) {
+void FunctionLoops::collect(std::int32_t number, Instance& instance) {
   instance.loop->take(scratch_);
+  usage_.count_output(number, std::ssize(scratch_.tokens));
   // The totals of a new process begin at zero.
   if (scratch_.gauges.totals.steps < instance.gauges.totals.steps) {
     add_totals(instance.gauges, ended_);
@@ -338,11 +379,12 @@ void FunctionLoops::take(OutputBatch& batch) {
     Function& function = function_at(number);
     any_waits = any_waits || !function.waiting.empty();
     for (Instance& instance : function.instances) {
-      collect(instance);
+      collect(number, instance);
       asked = asked || instance.asked;
       add_gauges(instance.gauges, sum);
     }
     sum.waiting += static_cast<std::int32_t>(function.waiting.size());
+    report_activity(number);
   }
   std::swap(batch, pending_);
   add_totals(ended_, sum);

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "gateway/instance_host.h"
+#include "gateway/usage_sink.h"
 #include "server/engine_loop.h"
 #include "serverless/instance_scaler.h"
 
@@ -48,8 +49,8 @@ class FunctionLoops final : public EngineLoop {
     Duration longest_wait = std::chrono::seconds(60);
   };
 
-  // `wake`: as EngineLoop says. REQUIRES: host and clock outlive it.
-  FunctionLoops(const Options& options, InstanceHost& host, const Clock& clock,
+  // `wake`: as EngineLoop says. REQUIRES: host, usage and clock outlive it.
+  FunctionLoops(const Options& options, InstanceHost& host, UsageSink& usage, const Clock& clock,
                 std::function<void()> wake);
   ~FunctionLoops() override;
   FunctionLoops(const FunctionLoops&) = delete;
@@ -65,6 +66,8 @@ class FunctionLoops final : public EngineLoop {
   // The end of InstanceHost::load_backbone(). Its error refuses the requests that wait for it.
   void backbone_loaded(std::int32_t backbone, const Status& status);
   void tick();
+  // Reports what all functions use until now, also between two ticks.
+  void report_usage();
   // Ends all instances; nothing is taken from now on.
   void stop();
 
@@ -93,13 +96,16 @@ class FunctionLoops final : public EngineLoop {
     std::int32_t adapter = -1;
     TimePoint last_use;
     EngineGauges gauges;
-    bool asked = false;  // for its progress
+    Duration turn_time{0};  // that was reported
+    bool asked = false;     // for its progress
   };
   struct Function {
     GatewayFunction spec;
     std::optional<InstanceScaler> scaler;
     std::vector<Instance> instances;
     std::deque<Request> waiting;  // oldest first
+    Duration ended_turns{0};      // of ended instances, not yet reported
+    bool active = false;          // as it was reported
   };
 
   Function& function_at(std::int32_t function);
@@ -107,19 +113,23 @@ class FunctionLoops final : public EngineLoop {
   Instance* instance_for(Function& function, std::int32_t adapter);
   // Gives waiting requests to instances as far as there are backbones and places.
   void advance();
-  bool advance_function(Function& function);
+  bool advance_function(std::int32_t number);
   bool make_place();
-  void start_instance(Function& function, std::int32_t adapter);
-  void end_instance(Function& function, std::size_t index);
-  void end_unused(Function& function, TimePoint now);
+  void start_instance(std::int32_t number, std::int32_t adapter);
+  void end_instance(std::int32_t number, std::size_t index);
+  void end_unused(std::int32_t number, TimePoint now);
   void refuse_late(Function& function, TimePoint now);
   void refuse(Request request, Error error);
-  void collect(Instance& instance);
+  void collect(std::int32_t number, Instance& instance);
+  // Reports what a function uses.
+  void report(std::int32_t number);
+  void report_activity(std::int32_t number);
   static bool has_failed(const Instance& instance);
   static std::int32_t unfinished_of(const Function& function);
 
   const Options options_;
   InstanceHost& host_;
+  UsageSink& usage_;
   const Clock& clock_;
   const std::function<void()> wake_;
   EngineState state_ = EngineState::kLoading;

@@ -25,6 +25,7 @@ class HandInstance final : public TenantLoop {
   ~HandInstance() override { alive_.erase(this); }
 
   void set_tenant(const std::string& name) override { tenant = name; }
+  FunctionUse use() const override { return used; }
   Status submit(Request request) override {
     EXPECT_EQ(request.adapter, adapter);
     EXPECT_EQ(request.client_key, tenant);
@@ -51,6 +52,9 @@ class HandInstance final : public TenantLoop {
     OutputEvent event;
     event.request = id;
     event.finish_reason = FinishReason::kLength;
+    event.first_token = static_cast<std::uint32_t>(pending_.tokens.size());
+    event.num_tokens = 1;
+    pending_.tokens.push_back(7);
     pending_.events.push_back(event);
   }
 
@@ -60,6 +64,7 @@ class HandInstance final : public TenantLoop {
   std::vector<RequestId> cancelled;
   EngineState now = EngineState::kReady;
   std::int64_t steps = 0;
+  FunctionUse used;
 
  private:
   std::set<HandInstance*>& alive_;
@@ -88,12 +93,45 @@ class HandHost final : public InstanceHost {
   std::vector<std::int32_t> unloads;
 };
 
+class CountedUsage final : public UsageSink {
+ public:
+  struct Function {
+    std::int64_t requests = 0;
+    std::int64_t prompt_tokens = 0;
+    std::int64_t output_tokens = 0;
+    bool active = false;
+    FunctionSample last;
+    Duration turn_time{0};
+  };
+  void set_backbone_bytes(std::int32_t backbone, std::int64_t bytes) override {
+    backbones[backbone] = bytes;
+  }
+  void count_request(std::int32_t function, std::int64_t prompt_tokens) override {
+    ++of[function].requests;
+    of[function].prompt_tokens += prompt_tokens;
+  }
+  void count_output(std::int32_t function, std::int64_t tokens) override {
+    of[function].output_tokens += tokens;
+  }
+  void set_active(std::int32_t function, bool active) override {
+    EXPECT_NE(of[function].active, active);
+    of[function].active = active;
+  }
+  void sample(std::int32_t function, const FunctionSample& sample) override {
+    of[function].last = sample;
+    of[function].turn_time += sample.turn_time;
+  }
+
+  std::map<std::int32_t, Function> of;
+  std::map<std::int32_t, std::int64_t> backbones;
+};
+
 class FunctionLoopsTest : public testing::Test {
  protected:
   // Functions "a0", "a1", ... of tenants "t0", "t1", ..., on backbone 0.
   void start(FunctionLoops::Options options = {}, bool loaded = true, int functions = 3) {
     clock_.advance(seconds(1));
-    loops_.emplace(options, host_, clock_, [this] { ++wakes_; });
+    loops_.emplace(options, host_, usage_, clock_, [this] { ++wakes_; });
     loops_->add_backbone(loaded);
     for (int i = 0; i < functions; ++i) {
       loops_->add_function({"t" + std::to_string(i), "a" + std::to_string(i), 0, seconds(5)});
@@ -129,6 +167,7 @@ class FunctionLoopsTest : public testing::Test {
 
   ManualClock clock_;
   HandHost host_;
+  CountedUsage usage_;
   std::optional<FunctionLoops> loops_;
   int wakes_ = 0;
 };
@@ -307,6 +346,30 @@ TEST_F(FunctionLoopsTest, StopEndsInstancesAndRefusesWhatWaits) {
   EXPECT_EQ(take().refused.size(), 1U);
   EXPECT_FALSE(submit(3, 0));
   EXPECT_EQ(loops_->state(), EngineState::kStopped);
+}
+
+TEST_F(FunctionLoopsTest, ReportsWhatFunctionsUse) {
+  start();
+  Request first = request(1, 0);
+  first.prompt = {1, 2, 3};
+  ASSERT_TRUE(loops_->submit(std::move(first)));
+  EXPECT_TRUE(usage_.of[0].active);
+  EXPECT_TRUE(usage_.of[0].last.live);
+  host_.last->used = {seconds(2), 4096};
+  pass(1);
+  EXPECT_EQ(usage_.of[0].last.own_bytes, 4096);
+  host_.last->used.turn_time = seconds(3);
+  host_.last->finish(1);
+  take();
+  EXPECT_FALSE(usage_.of[0].active);
+  pass(10);
+  EXPECT_FALSE(usage_.of[0].last.live);
+  EXPECT_EQ(usage_.of[0].last.own_bytes, 0);
+  EXPECT_EQ(usage_.of[0].turn_time, Duration(seconds(3))) << "also of the last second";
+  EXPECT_EQ(usage_.of[0].requests, 1);
+  EXPECT_EQ(usage_.of[0].prompt_tokens, 3);
+  EXPECT_EQ(usage_.of[0].output_tokens, 1);
+  EXPECT_EQ(usage_.of.count(1), 0U);
 }
 
 TEST_F(FunctionLoopsTest, AChangedIdleTimeHoldsFromNowOn) {

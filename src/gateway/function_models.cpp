@@ -77,6 +77,10 @@ std::shared_ptr<const FunctionModels::Table> FunctionModels::table() const {
   return table_;
 }
 
+std::string FunctionModels::full_name(std::size_t function) const {
+  return table()->names.full_name(static_cast<std::int32_t>(function));
+}
+
 Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_t function) const {
   const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
   if (spec.adapter.empty()) return SharedAdapter();

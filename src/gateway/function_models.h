@@ -34,6 +34,9 @@ class FunctionModels final : public ServedModels {
   // were added.
   std::vector<std::int32_t> set_file(FunctionsFile file);
 
+  // "ft:BACKBONE:TENANT:NAME" or the backbone's name, by position in the last file.
+  std::string full_name(std::size_t function) const;
+
   ApiResult<NamedModel> find(std::string_view tenant,
                              std::optional<std::string_view> name) const override;
   std::vector<ModelCard> cards(std::string_view tenant) const override;

@@ -130,14 +130,26 @@ std::optional<ApiError> ApiService::refuse_state() const {
   return error;
 }
 
+std::optional<ApiError> ApiService::refuse_stranger(const http::Request& head) const {
+  if (keys_ == nullptr || key_of(head) != nullptr) return std::nullopt;
+  return make_error(401,
+                    head.header("Authorization") == nullptr && head.header(kApiKeyHeader) == nullptr
+                        ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
+                        : "Incorrect API key provided: this server does not know it",
+                    "invalid_api_key");
+}
+
+const ApiService::OwnRoute* ApiService::own_route(const http::Request& head) const {
+  const std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
+  for (const OwnRoute& route : options_.own_routes) {
+    if (route.path == head.path && route.method == method) return &route;
+  }
+  return nullptr;
+}
+
 std::optional<ApiError> ApiService::refuse(const Route& route, const http::Request& head) const {
-  if (route.needs_key && keys_ != nullptr && key_of(head) == nullptr) {
-    return make_error(
-        401,
-        head.header("Authorization") == nullptr && head.header(kApiKeyHeader) == nullptr
-            ? "an API key is missing; send it as 'Authorization: Bearer KEY'"
-            : "Incorrect API key provided: this server does not know it",
-        "invalid_api_key");
+  if (route.needs_key) {
+    if (auto error = refuse_stranger(head)) return error;
   }
   if (route.endpoint == Endpoint::kLoadAdapter || route.endpoint == Endpoint::kUnloadAdapter) {
     if (auto error = refuse_change(head)) return error;
@@ -170,6 +182,8 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   const bool wrong_method = !error && match.route == nullptr && !match.allowed.empty();
   if (error) {
     // Refused for every path.
+  } else if (own_route(head) != nullptr) {
+    error = refuse_stranger(head);
   } else if (match.route != nullptr) {
     error = refuse(*match.route, head);
   } else if (wrong_method) {
@@ -235,6 +249,7 @@ AccessRecord ApiService::record_of(const http::Request& request) const {
 
 void ApiService::handle(ExchangePtr exchange) {
   const http::Request& request = exchange->request();
+  if (const OwnRoute* own = own_route(request)) return handle_own(*own, std::move(exchange));
   const RouteMatch match = find_route(request.method, request.path);
   CHECK(match.route != nullptr);  // admit() has checked it
   Call call{std::move(exchange), record_of(request), {}};
@@ -276,10 +291,27 @@ void ApiService::handle(ExchangePtr exchange) {
   }
 }
 
+void ApiService::handle_own(const OwnRoute& route, ExchangePtr exchange) {
+  const http::Request& request = exchange->request();
+  // Shared because the route may copy its callback.
+  const auto call = std::make_shared<Call>(Call{exchange, record_of(request), {}});
+  if (auto error = refuse_stranger(request)) return answer_error(std::move(*call), *error);
+  const std::string_view origin = options_.origins.cors_origin(request);
+  if (!origin.empty()) {
+    for (http::Header& header : cors_headers(origin)) exchange->add_header(std::move(header));
+  }
+  route.handle(request, *key_of(request), [this, call](http::Response response) {
+    answer(std::move(*call), std::move(response));
+  });
+}
+
 // The metric is labelled with the route, because the client's path could be anything.
 void ApiService::note(const AccessRecord& record) {
   const RouteMatch match = find_route(record.method, record.path);
-  metrics_.http_request(match.route == nullptr ? "other" : match.route->path, record.status);
+  const bool own = std::ranges::find(options_.own_routes, record.path, &OwnRoute::path) !=
+                   options_.own_routes.end();
+  const std::string_view other = own ? std::string_view(record.path) : "other";
+  metrics_.http_request(match.route == nullptr ? other : match.route->path, record.status);
   log_.write(record);
 }
 

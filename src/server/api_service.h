@@ -39,6 +39,15 @@ namespace sluice {
 
 class ApiService final : public http::Handler {
  public:
+  // An endpoint of the command's own. It needs a key of the file.
+  struct OwnRoute {
+    std::string method;
+    std::string path;
+    // `answer` is called once, on the loop.
+    using Answer = std::function<void(http::Response)>;
+    std::function<void(const http::Request&, const ApiKey&, Answer answer)> handle;
+  };
+
   struct Options {
     std::string model_name;
     std::string version;
@@ -53,6 +62,9 @@ class ApiService final : public http::Handler {
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
+    std::vector<OwnRoute> own_routes;  // REQUIRES: there are keys
+    // Refuses calls of a key that generate, beside the limits of the key; empty: none.
+    std::function<std::optional<ApiError>(std::string_view key)> refuse_key;
     // The turns of function processes, for /metrics; empty: there are none.
     std::function<FunctionTurns()> function_turns;
   };
@@ -100,6 +112,9 @@ class ApiService final : public http::Handler {
 
   static ApiError shutting_down();
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
+  std::optional<ApiError> refuse_stranger(const http::Request& head) const;
+  const OwnRoute* own_route(const http::Request& head) const;
+  void handle_own(const OwnRoute& route, ExchangePtr exchange);
   std::optional<ApiError> refuse_state() const;
   const ApiKey* key_of(const http::Request& head) const;
   AccessRecord record_of(const http::Request& request) const;

@@ -158,6 +158,13 @@ void ApiService::run_on_worker(std::size_t bytes, std::function<void()> work,
 
 bool ApiService::take_place(Call& call) {
   if (keys_ == nullptr) return true;
+  if (options_.refuse_key) {
+    if (const auto error = options_.refuse_key(call.record.client)) {
+      metrics_.key_refused(call.record.client);
+      answer_error(std::move(call), *error);
+      return false;
+    }
+  }
   auto lease = quotas_.begin(call.record.client, keys_->limits_of(call.record.client));
   if (!lease) {
     metrics_.key_refused(call.record.client);

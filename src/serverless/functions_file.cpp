@@ -38,6 +38,7 @@ class FunctionsParser {
 
   Status read_general();
   Status read_tenant(const TomlValue& table);
+  std::vector<Sha256Digest> read_keys(TableReader& reader, const std::string& owner);
   Status read_backbone(const TomlValue& table);
   Status read_adapter(const TomlValue& table);
   Status read_aliases(const TomlValue& table);
@@ -56,7 +57,7 @@ class FunctionsParser {
   Names backbones_;
   std::set<std::pair<std::int32_t, std::string>> adapters_;  // tenant, name
   std::set<std::string, std::less<>> adapter_names_;
-  std::map<Sha256Digest, std::string> keys_;  // to tenants
+  std::map<Sha256Digest, std::string> keys_;  // to their owners, for messages
 };
 
 std::optional<Sha256Digest> digest_of(std::string_view hex) {
@@ -123,6 +124,11 @@ Status FunctionsParser::read_general() {
     file_.device_memory = reader.memory_size("device");
     RETURN_IF_ERROR(reader.finish());
   }
+  if (const TomlValue* table = root_.table("admin")) {
+    TableReader reader(*table, "admin", path_);
+    file_.admin_keys = read_keys(reader, "the admin");
+    RETURN_IF_ERROR(reader.finish());
+  }
   if (const TomlValue* table = root_.table("defaults")) {
     TableReader reader(*table, "defaults", path_);
     if (const auto ms = reader.positive("ttft_slo_ms", kLongestSlo)) {
@@ -134,24 +140,29 @@ Status FunctionsParser::read_general() {
   return {};
 }
 
-Status FunctionsParser::read_tenant(const TomlValue& table) {
-  TableReader reader(table, "tenant", path_);
-  TenantSpec tenant;
-  tenant.name = read_name(reader, "");
+std::vector<Sha256Digest> FunctionsParser::read_keys(TableReader& reader,
+                                                     const std::string& owner) {
+  std::vector<Sha256Digest> digests;
   const auto keys = reader.texts("key_sha256");
-  if (keys.empty()) reader.fail("key_sha256", "is missing; give the SHA-256 of the tenant's key");
+  if (keys.empty()) reader.fail("key_sha256", "is missing; give the SHA-256 of a key");
   for (const std::string& hex : keys) {
     const auto digest = digest_of(hex);
     if (!digest) {
       reader.fail("key_sha256", "must be 64 digits of 0-9 and a-f: the SHA-256 of a key");
       break;
     }
-    const auto [other, is_new] = keys_.emplace(*digest, tenant.name);
-    if (!is_new) {
-      reader.fail("key_sha256", fmt::format("tenant '{}' has this key already", other->second));
-    }
-    tenant.keys.push_back(*digest);
+    const auto [other, is_new] = keys_.emplace(*digest, owner);
+    if (!is_new) reader.fail("key_sha256", fmt::format("{} has this key already", other->second));
+    digests.push_back(*digest);
   }
+  return digests;
+}
+
+Status FunctionsParser::read_tenant(const TomlValue& table) {
+  TableReader reader(table, "tenant", path_);
+  TenantSpec tenant;
+  tenant.name = read_name(reader, "");
+  tenant.keys = read_keys(reader, fmt::format("tenant '{}'", tenant.name));
   tenant.quotas = read_quotas(reader);
   const auto index = static_cast<std::int32_t>(file_.tenants.size());
   if (!tenants_.emplace(tenant.name, index).second) {

@@ -70,6 +70,20 @@ TEST(FunctionsFileTest, ReadsEveryKey) {
   EXPECT_EQ(file->aliases[1].target, "poet");
 }
 
+TEST(FunctionsFileTest, AdminKeysAreNoTenants) {
+  const std::string admin(64, 'c');
+  const auto file = parse_functions(
+      file_with("", fmt::format("[admin]\nkey_sha256 = \"{}\"\n", admin)), "f.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_EQ(file->admin_keys.size(), 1U);
+  EXPECT_EQ(to_hex(file->admin_keys[0]), admin);
+  EXPECT_EQ(file->tenants.size(), 2U);
+  EXPECT_EQ(error_of(file_with("", fmt::format("[admin]\nkey_sha256 = \"{}\"\n", kHexA))),
+            "f.toml:5:1: tenant.key_sha256: the admin has this key already");
+  EXPECT_EQ(error_of(file_with("", "[admin]\n")),
+            "f.toml:1:1: admin.key_sha256: is missing; give the SHA-256 of a key");
+}
+
 TEST(FunctionsFileTest, BackboneIsAFunctionOfEachOfItsTenants) {
   const auto file = parse_functions(file_with(""), "f.toml");
   ASSERT_TRUE(file) << file.error().message;

@@ -133,6 +133,14 @@ void UsageMeter::set_cores(TimePoint now, std::int32_t function, std::int32_t co
   one.cores = cores;
 }
 
+void UsageMeter::charge_cores(TimePoint now, std::int32_t function, Amount core_ns) {
+  CHECK(core_ns >= 0);
+  settle_platform(now);
+  const Amount charged = std::min(core_ns, platform_.core_ns);
+  platform_.core_ns -= charged;
+  function_at(function).usage.core_ns += charged;
+}
+
 void UsageMeter::count_request(std::int32_t function) { ++function_at(function).usage.requests; }
 
 FunctionUsage UsageMeter::of(std::int32_t function, TimePoint now) {

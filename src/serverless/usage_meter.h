@@ -62,6 +62,9 @@ class UsageMeter {
   void set_active(TimePoint now, std::int32_t function, bool active);
   // Cores that the function computes on now. REQUIRES: those of all functions are within capacity.
   void set_cores(TimePoint now, std::int32_t function, std::int32_t cores);
+  // Core time that the function has used besides set_cores(), taken from that of idle cores; at
+  // most what these have had so far.
+  void charge_cores(TimePoint now, std::int32_t function, Amount core_ns);
   void count_request(std::int32_t function);
 
   // Up to `now`.

@@ -35,6 +35,17 @@ TEST(UsageMeterTest, CountsTurnsBytesAndRequests) {
   EXPECT_EQ(small(rest.memory[kDevice].idle), 500 * 100);
 }
 
+TEST(UsageMeterTest, ChargedCoreTimeIsThatOfIdleCores) {
+  UsageMeter meter(kMachine, after_ns(0));
+  const std::int32_t f = meter.add_function();
+  meter.charge_cores(after_ns(100), f, 150);
+  EXPECT_EQ(small(meter.of(f, after_ns(100)).core_ns), 150);
+  EXPECT_EQ(small(meter.platform(after_ns(100)).core_ns), 250);
+  meter.charge_cores(after_ns(100), f, 300);
+  EXPECT_EQ(small(meter.of(f, after_ns(100)).core_ns), 400) << "the machine had no more";
+  EXPECT_EQ(small(meter.platform(after_ns(100)).core_ns), 0);
+}
+
 TEST(UsageMeterTest, BackboneIsSplitOverTheFunctionsOnIt) {
   UsageMeter meter(kMachine, after_ns(0));
   const std::int32_t a = meter.add_function();

@@ -1,6 +1,8 @@
 """`sluice gateway` on examples/functions.toml, as its users see it: names, cold starts, idle time,
 deaths, quotas and reloads."""
 
+import csv
+import hashlib
 import os
 import shutil
 import signal
@@ -19,9 +21,16 @@ KEYS = {tenant: f"sk-example-tenant-{tenant}-0001" for tenant in "ab"}
 MODELS = {"a": ["demo", "poet"], "b": ["demo", "pirate"]}
 
 
-def gateway(config=EXAMPLE, *options, **more):
+ADMIN = "sk-admin-0123456789"
+ADMIN_SECTION = ("[defaults]", f"[admin]\nkey_sha256 = "
+                 f'"{hashlib.sha256(ADMIN.encode()).hexdigest()}"\n\n[defaults]')
+
+
+def gateway(config, *options, usage=None, **more):
+    usage = usage or os.path.join(os.path.dirname(config), "usage.db")
     return Server("--config", str(config), "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
-                  *options, model=None, command="gateway", api_key=KEYS["a"], **more)
+                  "--usage", str(usage), *options, model=None, command="gateway",
+                  api_key=KEYS["a"], **more)
 
 
 def write_config(folder, *changes):
@@ -53,8 +62,8 @@ def text_of(answer):
 
 
 @pytest.fixture(scope="module")
-def server():
-    with gateway() as started:
+def server(tmp_path_factory):
+    with gateway(EXAMPLE, usage=tmp_path_factory.mktemp("usage") / "usage.db") as started:
         yield started
 
 
@@ -186,6 +195,109 @@ def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
         refused = ask(server, "a", "demo")
         assert refused.status == 429 and "concurrency" in refused.error()["message"]
         long.join(60 * PATIENCE)
+
+
+def usage_of(server, key, query=""):
+    answer = server.get("/v1/usage" + query, headers={"Authorization": "Bearer " + key})
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+def test_usage_is_that_of_the_caller_and_survives_a_kill(tmp_path):
+    config = write_config(tmp_path, ADMIN_SECTION)
+    with gateway(config, expected_status=-signal.SIGKILL) as server:
+        answers = [ask(server, "a", "poet", max_tokens=200), ask(server, "a", "ft:demo:a:poet"),
+                   ask(server, "b", "demo")]
+        counts = [answer.json()["usage"] for answer in answers]
+        own = usage_of(server, KEYS["a"])
+        poet, = own["data"]
+        assert (poet["tenant"], poet["function"], poet["requests"]) == ("a", "ft:demo:a:poet", 2)
+        assert poet["prompt_tokens"] == sum(one["prompt_tokens"] for one in counts[:2])
+        assert poet["output_tokens"] == sum(one["completion_tokens"] for one in counts[:2])
+        assert poet["core_seconds"] > 0 and poet["cost"] > 0
+        assert poet["memory_gb_seconds"]["host"]["active"] > 0
+        await_gone(functions_of(server.process.pid), seconds=20)
+        time.sleep(1.5 * PATIENCE)  # the last sample, and its write
+        before = usage_of(server, KEYS["a"])
+        assert before["data"][0]["memory_gb_seconds"]["host"]["idle"] > 0
+        rows = {(row["tenant"], row["function"]): row for row in usage_of(server, ADMIN)["data"]}
+        assert set(rows) == {("a", "ft:demo:a:poet"), ("b", "demo"), (None, "(platform)")}
+        turns = {labels: value for labels, value in server.metrics().items()
+                 if labels.startswith("function_turn_seconds_total")}
+        billed = rows["a", "ft:demo:a:poet"]["core_seconds"] + rows["b", "demo"]["core_seconds"]
+        # A turn has the two threads of --threads, and at most the machine's cores.
+        assert billed == pytest.approx(sum(turns.values()) * min(2, os.cpu_count()), rel=0.01)
+        assert server.get("/v1/usage", headers={"Authorization": "Bearer x"}).status == 401
+        assert server.get("/v1/usage?start_date=now").status == 400
+        server.process.kill()
+        server.wait()
+    with gateway(config) as server:
+        assert usage_of(server, KEYS["a"]) == before
+        text_of(ask(server, "a", "poet"))
+        assert usage_of(server, KEYS["a"])["data"][0]["requests"] == 3
+        text = server.get("/v1/usage?format=csv").text
+        line, = csv.DictReader(text.splitlines())
+        assert line["requests"] == "3" and line["tenant"] == "a"
+
+
+def test_usage_is_lost_for_a_second_at_most_and_never_counted_twice(tmp_path):
+    """The gateway is killed under load, several times; each answer counts once."""
+    config = write_config(tmp_path, ("requests_per_minute = 600", "requests_per_minute = 60000"),
+                          ("concurrency = 8", "concurrency = 80"))
+    answered = 0
+    for _ in range(4):
+        with gateway(config, expected_status=-signal.SIGKILL) as server:
+            times = []
+
+            def call():
+                while True:
+                    try:
+                        text_of(ask(server, "b", "demo", max_tokens=4))
+                    except OSError:
+                        return
+                    times.append(time.monotonic())
+
+            threads = [threading.Thread(target=call) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(2.5 * PATIENCE)
+            killed = time.monotonic()
+            server.process.kill()
+            server.wait()
+            for thread in threads:
+                thread.join(60 * PATIENCE)
+        kept = sum(1 for moment in times if moment < killed - 2 * PATIENCE)
+        with gateway(config) as server:
+            rows = usage_of(server, KEYS["b"])["data"]
+            requests = rows[0]["requests"] if rows else 0
+        # Up to three requests were accepted and not answered.
+        assert answered + kept <= requests <= answered + len(times) + 3
+        answered = requests
+
+
+def test_a_tenant_without_money_left_is_refused(tmp_path):
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "EUR"\nrequest = 1\n[[tier]]\nprice = 0.6\n')
+    config = write_config(tmp_path, ("money_per_day = 1.50", "money_per_day = 1.0"))
+    with gateway(config, "--prices", str(prices)) as server:
+        text_of(ask(server, "a", "poet"))
+        text_of(ask(server, "a", "poet"))
+        time.sleep(1.5 * PATIENCE)  # settled each second
+        refused = ask(server, "a", "poet")
+        assert refused.status == 429 and refused.error()["code"] == "insufficient_quota"
+        assert "money_per_day" in refused.error()["message"]
+        assert 1 <= int(refused.headers["retry-after"]) <= 86400
+        text_of(ask(server, "b", "demo"))
+        assert server.get("/v1/models").status == 200
+
+
+def test_two_gateways_do_not_share_a_file_of_usage(tmp_path):
+    config = write_config(tmp_path)
+    with gateway(config):
+        done = subprocess.run([BINARY, "gateway", "--config", str(config), "--port", "0", "--usage",
+                               str(tmp_path / "usage.db")], capture_output=True, text=True,
+                              timeout=60, check=False)
+        assert done.returncode == 1 and "--usage" in done.stderr, done
 
 
 def test_a_reload_changes_names_and_leaves_running_requests_alone(tmp_path):

@@ -1,0 +1,114 @@
+#include "apps/gateway_usage.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/thread_pool.h"
+#include "base/unix_time.h"
+#include "server/error_response.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kMaxPriceBytes = std::uint64_t{1} << 20;
+constexpr std::int64_t kSecondsOfDay = 86'400;
+constexpr const char* kEndOfTime = "9999-12-31";
+
+std::string absolute_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && value[0] == '/' ? value : "";
+}
+
+// A file for each functions file, by its path.
+Result<std::string> usage_file(const GatewayArguments& arguments) {
+  if (!arguments.usage.empty()) return arguments.usage;
+  std::string folder = absolute_variable("XDG_STATE_HOME");
+  if (folder.empty() && !absolute_variable("HOME").empty()) {
+    folder = absolute_variable("HOME") + "/.local/state";
+  }
+  if (folder.empty()) {
+    return invalid_argument("neither XDG_STATE_HOME nor HOME is set; give --usage FILE");
+  }
+  folder += "/sluice";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return unavailable(
+        fmt::format("{}: {}; give another file with --usage", folder, error.message()));
+  }
+  const std::string config = std::filesystem::absolute(arguments.functions).lexically_normal();
+  return fmt::format("{}/usage-{}.db", folder, to_hex(sha256(config)).substr(0, 12));
+}
+
+Result<PriceList> read_prices(const std::string& path) {
+  if (path.empty()) return alibaba_prices();
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxPriceBytes));
+  return parse_prices(text, path);
+}
+
+}  // namespace
+
+std::string today() { return utc_text(unix_seconds(), "%Y-%m-%d"); }
+
+Result<GatewayUsage> open_usage(const GatewayArguments& arguments) {
+  GatewayUsage usage;
+  ASSIGN_OR_RETURN(usage.prices, read_prices(arguments.prices));
+  ASSIGN_OR_RETURN(const std::string path, usage_file(arguments));
+  ASSIGN_OR_RETURN(usage.store, UsageStore::open(path));
+  ASSIGN_OR_RETURN(usage.rows, usage.store->read(month_start(today()), kEndOfTime));
+  usage.capacity.cores = available_cpus();
+  usage.capacity.bytes[static_cast<std::size_t>(MemoryKind::kHost)] =
+      static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  log_info(fmt::format("usage is kept in {}", path));
+  return usage;
+}
+
+void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
+                  const ApiService::OwnRoute::Answer& answer) {
+  const auto parsed = parse_usage_query(query, today());
+  if (!parsed) return answer(error_response(parsed.error(), {}));
+  std::optional<std::string> tenant;
+  if (!key.is_admin) tenant = key.name;
+  const bool csv = parsed->format == UsageFormat::kCsv;
+  usage.report(today(), *parsed, std::move(tenant), [answer, csv](Result<std::string> text) {
+    if (!text) {
+      log_error("/v1/usage: " + text.error().message);
+      return answer(error_response(
+          to_api_error(unavailable("the usage cannot be read; the operator's log has the reason")),
+          {}));
+    }
+    http::Response response;
+    if (csv) response.content_type = "text/csv; charset=utf-8";
+    response.body = *std::move(text);
+    answer(std::move(response));
+  });
+}
+
+std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,
+                                     const PriceList& prices, std::string_view tenant) {
+  const auto found = std::ranges::find(file.tenants, tenant, &TenantSpec::name);
+  if (found == file.tenants.end() || !found->quotas.money_per_day) return std::nullopt;
+  const double limit = *found->quotas.money_per_day;
+  const double used = book.money_of_day(tenant, prices);
+  if (used < limit) return std::nullopt;
+  ApiError error;
+  error.status = 429;
+  error.type = "insufficient_quota";
+  error.code = "insufficient_quota";
+  error.message = fmt::format(
+      "'{}' has used {:.4f} {} today, its limit (money_per_day) is {:.4f}; the day ends at 00:00 "
+      "UTC",
+      tenant, used, prices.currency, limit);
+  error.retry_after_s = static_cast<int>(kSecondsOfDay - unix_seconds() % kSecondsOfDay);
+  return error;
+}
+
+}  // namespace sluice

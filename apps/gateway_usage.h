@@ -1,0 +1,41 @@
+// The bills of `sluice gateway`: opening the file that keeps usage, its prices, the endpoint
+// /v1/usage, and the quota of money.
+// Functions; the event loop's thread, before or while it runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/gateway.h"
+#include "base/result.h"
+#include "gateway/usage_keeper.h"
+#include "server/api_keys.h"
+#include "server/api_service.h"
+#include "serverless/functions_file.h"
+
+namespace sluice {
+
+struct GatewayUsage {
+  std::unique_ptr<UsageStore> store;
+  std::vector<UsageRow> rows;  // of this month, and later ones
+  PriceList prices;
+  MachineCapacity capacity;
+};
+
+Result<GatewayUsage> open_usage(const GatewayArguments& arguments);
+
+// The date, UTC: "2026-11-23".
+std::string today();
+
+// Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own.
+void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
+                  const ApiService::OwnRoute::Answer& answer);
+
+// 429 once a tenant has used its money_per_day, until the next day.
+std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,
+                                     const PriceList& prices, std::string_view tenant);
+
+}  // namespace sluice

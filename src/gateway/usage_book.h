@@ -1,0 +1,87 @@
+// UsageBook: the bill's counts of a gateway. It feeds a UsageMeter, whose functions and platform
+// together are exactly the machine, and adds the meter's counts to rows by day, tenant and
+// function.
+//
+// A day is that of the settlement, so counts of a second may stand in the next day. The day never
+// falls: a wall clock that jumps back does not move usage into a day that was billed.
+// Owner: the gateway. Threads: the event loop's. Allocation: when functions and days are new.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "base/clock.h"
+#include "gateway/usage_row.h"
+#include "gateway/usage_sink.h"
+#include "serverless/bill.h"
+#include "serverless/usage_meter.h"
+
+namespace sluice {
+
+class UsageBook final : public UsageSink {
+ public:
+  // `cores_per_turn`: that a function has while it has a turn. `rows`: of this month, and later
+  // ones, as they were written. REQUIRES: the clock outlives it.
+  UsageBook(const MachineCapacity& capacity, std::int32_t cores_per_turn, const Clock& clock,
+            std::span<const UsageRow> rows);
+
+  // Numbered from 0.
+  std::int32_t add_backbone();
+  std::int32_t add_function(const std::string& tenant, const std::string& name,
+                            std::int32_t backbone);
+
+  void set_backbone_bytes(std::int32_t backbone, std::int64_t bytes) override;
+  void count_request(std::int32_t function, std::int64_t prompt_tokens) override;
+  void count_output(std::int32_t function, std::int64_t tokens) override;
+  void set_active(std::int32_t function, bool active) override;
+  void sample(std::int32_t function, const FunctionSample& sample) override;
+
+  // Adds all that was used since the last call to the rows of `day`. Returns the rows that changed.
+  std::vector<UsageRow> settle(std::string_view day);
+  // All rows that the book has.
+  std::vector<UsageRow> rows() const;
+
+  // The money of a tenant for the last settled day, by tiers of its units in that month.
+  double money_of_day(std::string_view tenant, const PriceList& prices) const;
+
+ private:
+  struct Backbone {
+    std::int32_t share = 0;
+    std::int64_t bytes = 0;
+  };
+  struct Function {
+    std::string tenant;
+    std::string name;
+    std::int32_t backbone = 0;
+    std::int32_t meter = 0;
+    bool live = false;
+    std::int64_t bytes = 0;
+    std::int64_t prompt_tokens = 0;  // since the last settlement
+    std::int64_t output_tokens = 0;
+    FunctionUsage settled;  // of the meter
+  };
+  using Key = std::tuple<std::string, std::string, std::string>;  // tenant, day, function
+
+  Function& at(std::int32_t function) { return functions_[static_cast<std::size_t>(function)]; }
+  // At most what the machine has left: samples of processes are of different moments.
+  std::int64_t fitting(std::int64_t bytes, std::int64_t before) const;
+  UsageRow& row_of(const std::string& tenant, const std::string& function);
+
+  const MachineCapacity capacity_;
+  const std::int32_t cores_per_turn_;
+  const Clock& clock_;
+  UsageMeter meter_;
+  std::int64_t bytes_ = 0;  // of all functions and backbones
+  std::vector<Backbone> backbones_;
+  std::vector<Function> functions_;
+  FunctionUsage platform_settled_;
+  std::string day_;  // of the last settlement, or of the last row
+  std::map<Key, UsageRow> rows_;
+};
+
+}  // namespace sluice
