@@ -149,8 +149,9 @@ void FairPolicy::choose(PlanPass& pass) {
 
 // The next one that is not chosen yet. Null: none waits.
 Sequence* FairPolicy::next_choice(PlanPass& pass) {
-  Sequence* const newcomer = best_waiting(pass, true);
-  Sequence* const returner = best_waiting(pass, false);
+  const Best best = best_waiting(pass);
+  Sequence* const newcomer = best.newcomer == nullptr ? nullptr : best.newcomer->sequence;
+  Sequence* const returner = best.returner == nullptr ? nullptr : best.returner->sequence;
   if (newcomer == nullptr || returner == nullptr) return newcomer ? newcomer : returner;
   if (returner->paging == Paging::kDone) return returner;  // its blocks are in memory now
   const std::int32_t priorities[] = {newcomer->request->priority, returner->request->priority};
@@ -160,15 +161,16 @@ Sequence* FairPolicy::next_choice(PlanPass& pass) {
   return in_row < kNewcomersPerReturner ? newcomer : returner;
 }
 
-Sequence* FairPolicy::best_waiting(PlanPass& pass, bool newcomers) const {
-  const WaitingEntry* best = nullptr;
+FairPolicy::Best FairPolicy::best_waiting(PlanPass& pass) const {
+  Best best;
   for (const WaitingEntry& entry : pass.waiting()) {
-    if (pass.passes_over(entry) || is_newcomer(*entry.sequence) != newcomers) continue;
-    if (best != nullptr && !goes_before(pass, entry, *best)) continue;
+    if (pass.passes_over(entry)) continue;
+    const WaitingEntry*& first = is_newcomer(*entry.sequence) ? best.newcomer : best.returner;
+    if (first != nullptr && !goes_before(pass, entry, *first)) continue;
     if (contains(chosen_, entry.sequence) || contains(displaced_, entry.sequence)) continue;
-    best = &entry;
+    first = &entry;
   }
-  return best == nullptr ? nullptr : best->sequence;
+  return best;
 }
 
 // Both are newcomers, or neither is.

@@ -50,11 +50,17 @@ class FairPolicy final : public Policy {
     bool over = false;         // displaced, or its end is settled
   };
 
+  // Null: none of the kind waits.
+  struct Best {
+    const WaitingEntry* newcomer = nullptr;
+    const WaitingEntry* returner = nullptr;
+  };
+
   void begin_contention(PlanPass& pass);
   void plan_turns(PlanPass& pass);
   void find_due(PlanPass& pass);
   void choose(PlanPass& pass);
-  Sequence* best_waiting(PlanPass& pass, bool newcomers) const;
+  Best best_waiting(PlanPass& pass) const;
   Sequence* next_choice(PlanPass& pass);
   bool make_room(PlanPass& pass, const WaitingEntry& chosen, std::int64_t missing_blocks,
                  std::int32_t missing_slots);
