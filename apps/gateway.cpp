@@ -145,9 +145,8 @@ class Gateway {
     }
     for (std::int32_t i = 0; i < std::ssize(file_.backbones); ++i) {
       models_.add_backbone(host_.model(i).model());
-      functions_.add_backbone(true);
       book_.add_backbone();
-      book_.set_backbone_bytes(i, host_.model(i).weight_bytes());
+      functions_.add_backbone({host_.model(i).weight_bytes(), host_.load_time(i)}, true);
     }
     use(file_);
     service_.set_models(models_, {});
@@ -161,6 +160,7 @@ class Gateway {
 
   // Later requests follow the file.
   void use(const FunctionsFile& file) {
+    functions_.set_idle_bytes(file.host_memory);
     const std::vector<std::int32_t> numbers = models_.set_file(file);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const FunctionSpec& spec = file.functions[i];

@@ -1,7 +1,9 @@
 #include "apps/gateway_host.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "device/cpu/host_memory.h"
 #include "engine/startup_timeline.h"
 
 namespace sluice {
@@ -34,6 +36,9 @@ Status GatewayHost::load(const BackboneSpec& spec) {
                    loaded->model.load(spec.directory, spec.name, settings_.engine,
                                       *settings_.functions, settings_.queue.max_requests, turns_,
                                       clock_, timeline, ServedEngineOptions()));
+  const auto spans = timeline.spans();
+  const auto written = std::ranges::find(spans, "backbone", &StartupSpan::name);
+  if (written != spans.end()) loaded->load_time = written->duration;
   backbones_.push_back(std::move(loaded));
   return {};
 }
@@ -47,6 +52,11 @@ void GatewayHost::load_backbone(std::int32_t backbone) {
 
 void GatewayHost::unload_backbone(std::int32_t backbone) {
   jobs_.add([this, backbone] { at(backbone).model.unload(); });
+}
+
+std::int64_t GatewayHost::free_bytes() const {
+  const auto memory = read_host_memory("/");
+  return memory ? memory->free_bytes : 0;
 }
 
 std::unique_ptr<TenantLoop> GatewayHost::start_instance(std::int32_t backbone, std::int32_t adapter,

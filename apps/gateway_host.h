@@ -42,9 +42,12 @@ class GatewayHost final : public InstanceHost {
   void stop() { jobs_.stop(); }
 
   const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
+  // The time that writing its weights took.
+  Duration load_time(std::int32_t backbone) const { return at(backbone).load_time; }
 
   void load_backbone(std::int32_t backbone) override;
   void unload_backbone(std::int32_t backbone) override;
+  std::int64_t free_bytes() const override;
   std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
                                              const std::string& tenant) override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
@@ -53,6 +56,7 @@ class GatewayHost final : public InstanceHost {
   struct Loaded {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
+    Duration load_time{0};
   };
 
   Loaded& at(std::int32_t backbone) const {

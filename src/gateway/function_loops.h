@@ -8,7 +8,8 @@
 // at most ScalerOptions::queue_depth of them; submit() refuses more. A request that has waited
 // Options::longest_wait for a place is refused. InstanceScaler decides when an idle instance ends.
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
-// function. Functions get places in the order of their oldest requests.
+// function. Functions get places in the order of their oldest requests. BackbonePlanner decides
+// which backbones are in memory while no function uses them.
 //
 // Owner: the command. Threads: the event loop's only. tick() is to be called about once a second.
 #pragma once
@@ -25,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "gateway/backbone_planner.h"
 #include "gateway/instance_host.h"
 #include "gateway/usage_sink.h"
 #include "server/engine_loop.h"
@@ -57,10 +59,12 @@ class FunctionLoops final : public EngineLoop {
   FunctionLoops& operator=(const FunctionLoops&) = delete;
 
   // Adds a backbone, loaded or not. Backbones and functions are numbered from 0.
-  std::int32_t add_backbone(bool loaded);
+  std::int32_t add_backbone(const BackboneCost& cost, bool loaded);
   std::int32_t add_function(const GatewayFunction& function);
   // Changes the idle time. REQUIRES: tenant and backbone are as before.
   void change_function(std::int32_t function, const GatewayFunction& changed);
+  // Memory for backbones that no function uses; absent: all that is free.
+  void set_idle_bytes(std::optional<std::int64_t> bytes) { idle_bytes_ = bytes; }
   // Requests are taken from now on.
   void set_ready();
   // The end of InstanceHost::load_backbone(). Its error refuses the requests that wait for it.
@@ -89,6 +93,8 @@ class FunctionLoops final : public EngineLoop {
   struct Backbone {
     Load load = Load::kAbsent;
     std::int32_t instances = 0;
+    std::int64_t bytes = 0;
+    TimePoint retry;  // after a failed load: not loaded before a call until then
   };
   // Has one adapter content: after a reload, the function's later requests get another instance.
   struct Instance {
@@ -111,6 +117,11 @@ class FunctionLoops final : public EngineLoop {
   Function& function_at(std::int32_t function);
   void make_scaler(Function& function);
   Instance* instance_for(Function& function, std::int32_t adapter);
+  std::vector<Residency> residency() const;
+  void load(std::int32_t backbone);
+  void unload(std::int32_t backbone);
+  // Loads and unloads backbones that no function uses.
+  void plan_backbones();
   // Gives waiting requests to instances as far as there are backbones and places.
   void advance();
   bool advance_function(std::int32_t number);
@@ -133,6 +144,8 @@ class FunctionLoops final : public EngineLoop {
   const Clock& clock_;
   const std::function<void()> wake_;
   EngineState state_ = EngineState::kLoading;
+  BackbonePlanner planner_;
+  std::optional<std::int64_t> idle_bytes_;
   std::vector<Backbone> backbones_;
   std::deque<Function> functions_;  // stable addresses
   std::set<std::int32_t> active_;   // functions with instances or waiting requests

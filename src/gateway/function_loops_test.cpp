@@ -90,7 +90,10 @@ class HandHost final : public InstanceHost {
   int started = 0;
   EngineState first_state = EngineState::kReady;
   std::vector<std::int32_t> loads;
+  std::int64_t free_bytes() const override { return free; }
+
   std::vector<std::int32_t> unloads;
+  std::int64_t free = 1'000'000;
 };
 
 class CountedUsage final : public UsageSink {
@@ -132,7 +135,7 @@ class FunctionLoopsTest : public testing::Test {
   void start(FunctionLoops::Options options = {}, bool loaded = true, int functions = 3) {
     clock_.advance(seconds(1));
     loops_.emplace(options, host_, usage_, clock_, [this] { ++wakes_; });
-    loops_->add_backbone(loaded);
+    loops_->add_backbone({1000, seconds(1)}, loaded);
     for (int i = 0; i < functions; ++i) {
       loops_->add_function({"t" + std::to_string(i), "a" + std::to_string(i), 0, seconds(5)});
     }
@@ -370,6 +373,52 @@ TEST_F(FunctionLoopsTest, ReportsWhatFunctionsUse) {
   EXPECT_EQ(usage_.of[0].prompt_tokens, 3);
   EXPECT_EQ(usage_.of[0].output_tokens, 1);
   EXPECT_EQ(usage_.of.count(1), 0U);
+}
+
+TEST_F(FunctionLoopsTest, AnIdleBackboneBeyondItsMemoryIsUnloadedAndLoadedByNeed) {
+  start();
+  loops_->set_idle_bytes(500);
+  ASSERT_TRUE(submit(1, 0));
+  pass(1);
+  EXPECT_TRUE(host_.unloads.empty()) << "it is in use";
+  host_.last->finish(1);
+  take();
+  pass(10);
+  EXPECT_EQ(host_.unloads, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(usage_.backbones[0], 0);
+  ASSERT_TRUE(submit(2, 0));
+  EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(host_.started, 1);
+  loops_->backbone_loaded(0, {});
+  EXPECT_EQ(host_.started, 2);
+  EXPECT_EQ(usage_.backbones[0], 1000);
+}
+
+TEST_F(FunctionLoopsTest, ABackboneThatIsCalledOftenIsLoadedWhereThereIsRoom) {
+  start({}, false);
+  loops_->set_idle_bytes(1500);
+  ASSERT_TRUE(submit(1, 0));
+  loops_->cancel(1);
+  loops_->backbone_loaded(0, unavailable("no memory"));
+  pass(29);
+  EXPECT_EQ(host_.loads.size(), 1U) << "not again and again";
+  pass(1);
+  EXPECT_EQ(host_.loads.size(), 2U) << "before the next call";
+  loops_->backbone_loaded(0, {});
+  pass(20);
+  EXPECT_TRUE(host_.unloads.empty());
+  ASSERT_TRUE(submit(2, 0));
+  EXPECT_EQ(host_.started, 1) << "at once";
+}
+
+TEST_F(FunctionLoopsTest, ACallMakesRoomForItsBackbone) {
+  start();
+  loops_->add_backbone({900, seconds(1)}, false);
+  loops_->add_function({"t3", "a3", 1, seconds(5)});
+  host_.free = 100;
+  ASSERT_TRUE(submit(1, 3));
+  EXPECT_EQ(host_.unloads, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{1}));
 }
 
 TEST_F(FunctionLoopsTest, AChangedIdleTimeHoldsFromNowOn) {

@@ -24,6 +24,8 @@ class InstanceHost {
   // loaded.
   virtual std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
                                                      const std::string& tenant) = 0;
+  // Memory that the machine has left.
+  virtual std::int64_t free_bytes() const = 0;
   // Ends its process and destroys it.
   virtual void end_instance(std::unique_ptr<TenantLoop> instance) = 0;
 };

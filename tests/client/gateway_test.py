@@ -197,6 +197,42 @@ def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
         long.join(60 * PATIENCE)
 
 
+def backbones_of(server):
+    """The backbones in the gateway's memory."""
+    folder = f"/proc/{server.process.pid}/fd"
+    links = [os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)]
+    return sum("memfd:sluice-backbone" in link for link in links)
+
+
+def await_backbones(server, count, seconds=10):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while backbones_of(server) != count:
+        assert time.monotonic() < deadline, backbones_of(server)
+        time.sleep(0.05)
+
+
+def test_backbones_share_the_memory_for_idle_ones(tmp_path):
+    """Two models with room for one: the one that is called more often stays."""
+    second = ('[[adapter]]\nname = "poet"', '[[backbone]]\nname = "other"\n'
+              f'directory = "{ROOT}/models/demo"\ntenants = ["b"]\n\n[[adapter]]\nname = "poet"')
+    with gateway(write_config(tmp_path, second, ("1GiB", "9MiB"))) as server:
+        text = text_of(ask(server, "b", "demo"))
+        for _ in range(3):
+            assert text_of(ask(server, "b", "other")) == text
+        assert backbones_of(server) == 2
+        await_gone(functions_of(server.process.pid), seconds=20)
+        await_backbones(server, 1)
+        assert text_of(ask(server, "b", "other")) == text  # still there
+        assert backbones_of(server) == 1
+        assert text_of(ask(server, "b", "demo")) == text  # loaded again
+        assert backbones_of(server) == 2
+    with gateway(write_config(tmp_path, ("1GiB", "1MiB"))) as server:
+        text_of(ask(server, "a", "poet"))
+        await_gone(functions_of(server.process.pid), seconds=20)
+        await_backbones(server, 0)
+        text_of(ask(server, "a", "poet"))
+
+
 def usage_of(server, key, query=""):
     answer = server.get("/v1/usage" + query, headers={"Authorization": "Bearer " + key})
     assert answer.status == 200, answer
