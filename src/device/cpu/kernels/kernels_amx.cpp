@@ -30,7 +30,7 @@ MatmulKernel packed_matmul(DType weight) {
 const KernelTable& amx_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_bf16_kernels();
-    table.pack_rows = pack_rows;
+    table.pack_rows = pack_rows<Avx512>;
     table.packed_matmul = packed_matmul;
     return table;
   }();

@@ -359,8 +359,9 @@ void matmul_tiles(const MatmulPiece& p) {
 // Packs tiles [begin, end) of 16 rows of x in BF16: for each 32 elements along K a right operand,
 // [16 pairs along K][16 rows][2]. Rows and elements that do not exist are zeros. Two codes of INT8
 // are moved as one element.
-inline void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
-                      std::uint16_t* packed) {
+template <class S>
+void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin, std::int32_t end,
+               std::uint16_t* packed) {
   constexpr std::int64_t kDepth = 32;
   const std::int64_t depth = x.dims[1];
   const std::int64_t k_tiles = (depth + kDepth - 1) / kDepth;
@@ -370,16 +371,15 @@ inline void pack_rows(const TensorView& x, std::int32_t rows, std::int32_t begin
     const std::int32_t count = rows - tile * kTileRows;
     for (std::int64_t k = 0; k < depth; k += kDepth, to += kTileBytes / 2) {
       const int n = static_cast<int>(depth - k < kDepth ? depth - k : kDepth);
-      __m512 v[kTileRows];
+      typename S::F v[kTileRows];
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) {
-        v[i] = i < count ? Avx512::as_floats(Avx512::load_pairs(first + i * x.strides[0] + k, n))
-                         : Avx512::zero();
+        v[i] = i < count ? S::as_floats(S::load_pairs(first + i * x.strides[0] + k, n)) : S::zero();
       }
-      Avx512::transpose(v);
+      S::transpose(v);
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) {
-        Avx512::store(reinterpret_cast<float*>(to) + i * kTileRows, v[i]);
+        S::store(reinterpret_cast<float*>(to) + i * kTileRows, v[i]);
       }
     }
   }
