@@ -57,7 +57,7 @@ std::vector<DeviceCase> available_devices() {
                                      {"cpu_avx2", make_cpu<CpuIsa::kAvx2>},
                                      {"cpu_avx512", make_cpu<CpuIsa::kAvx512>},
                                      {"cpu_avx512_bf16", make_cpu<CpuIsa::kAvx512Bf16>},
-                                     {"cpu_amx", make_cpu<CpuIsa::kAmx>},
+                                     {"cpu_amx", make_cpu<CpuIsa::kAmx>, true},
                                      {"cuda", make_cuda, true}};
   for (const DeviceCase& device : emulated_cuda_devices()) devices.push_back(device);
   return devices;

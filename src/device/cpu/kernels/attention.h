@@ -123,25 +123,11 @@ void multiply(Product p, int num_rows, int num_vectors) {
   if (num_rows >= 1) step(Count<1>());
 }
 
-template <class S>
-class AttentionRun {
+// The rows of a piece, (query token, head) in this order, and the keys they see.
+class AttentionRows {
  public:
-  using F = typename S::F;
-
-  AttentionRun(const AttentionParams& p, const AttentionPiece& piece)
-      : p_(p),
-        piece_(piece),
-        dim_(p.head_dim),
-        padded_(static_cast<std::int32_t>(padded_head(p.head_dim))),
-        rows_(piece.num_queries * piece.num_heads) {
-    keys_ = piece.scratch;
-    values_ = keys_ + std::int64_t{padded_} * kAttentionTile;
-    queries_ = values_ + std::int64_t{padded_} * kAttentionTile;
-    outputs_ = queries_ + std::int64_t{padded_} * kMaxAttentionRows;
-    scores_ = outputs_ + std::int64_t{padded_} * kMaxAttentionRows;
-    largest_ = scores_ + std::int64_t{kMaxAttentionRows} * kAttentionTile;
-    sums_ = largest_ + kMaxAttentionRows;
-    factors_ = sums_ + kMaxAttentionRows;
+  SLUICE_INLINE AttentionRows(const AttentionParams& p, const AttentionPiece& piece)
+      : p_(p), piece_(piece), rows_(piece.num_queries * piece.num_heads) {
     const std::int32_t first_token = p.cu_seqlens_q[piece.seq];
     token_ = first_token + piece.first_query;
     const std::int32_t query_len = p.cu_seqlens_q[piece.seq + 1] - first_token;
@@ -149,62 +135,31 @@ class AttentionRun {
     table_ = p.block_tables + p.row_slots[piece.seq] * p.table_stride;
   }
 
-  void run() {
-    load_queries();
-    const std::int32_t begin = first_visible(0);
-    const std::int32_t end = position_ + piece_.num_queries;
-    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
-         tile += kAttentionTile) {
-      const int low = begin > tile ? begin - tile : 0;
-      const int high = end - tile < kAttentionTile ? end - tile : kAttentionTile;
-      find_places(tile + low, tile + high, places_ + low);
-      next_count_ = end - tile - kAttentionTile;
-      if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
-      if (next_count_ > 0) {
-        find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_, next_places_);
-      }
-      with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
-      score_tile(low, high);
-      for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
-      weigh_tile(tile);
-    }
-    store_outputs();
+  SLUICE_INLINE int count() const { return rows_; }
+  SLUICE_INLINE std::int32_t end_position() const { return position_ + piece_.num_queries; }
+  SLUICE_INLINE std::int32_t token_of(int row) const { return token_ + row / piece_.num_heads; }
+  SLUICE_INLINE std::int64_t head_of(int row) const {
+    return piece_.first_head + row % piece_.num_heads;
   }
-
- private:
-  // Rows are ordered by query token, then by head.
-  std::int32_t position_of(int row) const { return position_ + row / piece_.num_heads; }
-  std::int32_t first_visible(int row) const {
+  SLUICE_INLINE std::int32_t position_of(int row) const {
+    return position_ + row / piece_.num_heads;
+  }
+  SLUICE_INLINE std::int32_t first_visible(int row) const {
     const std::int32_t first = position_of(row) - p_.window + 1;
     return p_.window > 0 && first > 0 ? first : 0;
   }
   // The keys [low, high) of a tile that a row sees; high <= low if it sees none.
-  int low_of(int row, std::int32_t tile) const {
+  SLUICE_INLINE int low_of(int row, std::int32_t tile) const {
     const std::int32_t first = first_visible(row);
     return first > tile ? first - tile : 0;
   }
-  int high_of(int row, std::int32_t tile) const {
+  SLUICE_INLINE int high_of(int row, std::int32_t tile) const {
     const std::int32_t end = position_of(row) + 1;
     return end - tile < kAttentionTile ? end - tile : kAttentionTile;
   }
 
-  void load_queries() {
-    for (int r = 0; r < rows_; ++r) {
-      const float* q = row_of<AsF32<S>>(p_.q, token_ + r / piece_.num_heads) +
-                       std::int64_t{piece_.first_head + r % piece_.num_heads} * dim_;
-      float* query = queries_ + std::int64_t{r} * padded_;
-      float* output = outputs_ + std::int64_t{r} * padded_;
-      for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
-        S::store(query + i, S::load(q + i, n...), n...);
-      });
-      for (std::int32_t i = 0; i < padded_; i += S::kLanes) S::store(output + i, S::zero());
-      largest_[r] = -__builtin_inff();
-      sums_[r] = 0.0F;
-    }
-  }
-
   // Writes the offset, in elements, of the key and the value of each position in [begin, end).
-  void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
+  SLUICE_INLINE void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
     const KvLayerView& kv = p_.kv;
     std::int32_t block = begin / kv.block_size;
     std::int32_t offset = begin % kv.block_size;
@@ -217,6 +172,75 @@ class AttentionRun {
       }
       offset = 0;
       ++block;
+    }
+  }
+
+ private:
+  const AttentionParams& p_;
+  const AttentionPiece& piece_;
+  int rows_;
+  std::int32_t token_ = 0;
+  std::int32_t position_ = 0;  // of the first query
+  const std::int32_t* table_ = nullptr;
+};
+
+template <class S>
+class AttentionRun {
+ public:
+  using F = typename S::F;
+
+  AttentionRun(const AttentionParams& p, const AttentionPiece& piece)
+      : p_(p),
+        piece_(piece),
+        dim_(p.head_dim),
+        padded_(static_cast<std::int32_t>(padded_head(p.head_dim))),
+        place_(p, piece),
+        rows_(place_.count()) {
+    keys_ = piece.scratch;
+    values_ = keys_ + std::int64_t{padded_} * kAttentionTile;
+    queries_ = values_ + std::int64_t{padded_} * kAttentionTile;
+    outputs_ = queries_ + std::int64_t{padded_} * kMaxAttentionRows;
+    scores_ = outputs_ + std::int64_t{padded_} * kMaxAttentionRows;
+    largest_ = scores_ + std::int64_t{kMaxAttentionRows} * kAttentionTile;
+    sums_ = largest_ + kMaxAttentionRows;
+    factors_ = sums_ + kMaxAttentionRows;
+  }
+
+  void run() {
+    load_queries();
+    const std::int32_t begin = place_.first_visible(0);
+    const std::int32_t end = place_.end_position();
+    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
+         tile += kAttentionTile) {
+      const int low = begin > tile ? begin - tile : 0;
+      const int high = end - tile < kAttentionTile ? end - tile : kAttentionTile;
+      place_.find_places(tile + low, tile + high, places_ + low);
+      next_count_ = end - tile - kAttentionTile;
+      if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
+      if (next_count_ > 0) {
+        place_.find_places(tile + kAttentionTile, tile + kAttentionTile + next_count_,
+                           next_places_);
+      }
+      with_dtype<S>(p_.kv.dtype, [&](auto kv_as) { load_tile<decltype(kv_as)>(low, high); });
+      score_tile(low, high);
+      for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
+      weigh_tile(tile);
+    }
+    store_outputs();
+  }
+
+ private:
+  void load_queries() {
+    for (int r = 0; r < rows_; ++r) {
+      const float* q = row_of<AsF32<S>>(p_.q, place_.token_of(r)) + place_.head_of(r) * dim_;
+      float* query = queries_ + std::int64_t{r} * padded_;
+      float* output = outputs_ + std::int64_t{r} * padded_;
+      for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
+        S::store(query + i, S::load(q + i, n...), n...);
+      });
+      for (std::int32_t i = 0; i < padded_; i += S::kLanes) S::store(output + i, S::zero());
+      largest_[r] = -__builtin_inff();
+      sums_[r] = 0.0F;
     }
   }
 
@@ -292,8 +316,8 @@ class AttentionRun {
   // One step of an online softmax: turns a row's scores of a tile into weights relative to the
   // largest score so far, and keeps the factor by which earlier sums shrink.
   void softmax_row(int row, std::int32_t tile) {
-    const int low = low_of(row, tile);
-    const int high = high_of(row, tile);
+    const int low = place_.low_of(row, tile);
+    const int high = place_.high_of(row, tile);
     if (high <= low) return;
     constexpr int kVectors = kAttentionTile / S::kLanes;
     const F scale = S::set1(p_.scale);
@@ -327,10 +351,11 @@ class AttentionRun {
   void weigh_tile(std::int32_t tile) {
     NextRows next = next_rows(p_.kv.v_base);
     for (int row = 0; row < rows_;) {
-      const int low = low_of(row, tile);
-      const int high = high_of(row, tile);
+      const int low = place_.low_of(row, tile);
+      const int high = place_.high_of(row, tile);
       int end = row + 1;
-      while (end < rows_ && low_of(end, tile) == low && high_of(end, tile) == high) ++end;
+      while (end < rows_ && place_.low_of(end, tile) == low && place_.high_of(end, tile) == high)
+        ++end;
       if (high > low) {
         multiply<S>({.a = scores_ + std::int64_t{row} * kAttentionTile,
                      .a_stride = kAttentionTile,
@@ -355,8 +380,7 @@ class AttentionRun {
       for (int r = 0; r < rows_; ++r) {
         const F total = S::set1(sums_[r]);
         const float* output = outputs_ + std::int64_t{r} * padded_;
-        auto* out = row_of<Out>(p_.out, token_ + r / piece_.num_heads) +
-                    std::int64_t{piece_.first_head + r % piece_.num_heads} * dim_;
+        auto* out = row_of<Out>(p_.out, place_.token_of(r)) + place_.head_of(r) * dim_;
         for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
           Out::store(out + i, S::div(S::load(output + i), total), n...);
         });
@@ -378,6 +402,7 @@ class AttentionRun {
   const AttentionPiece& piece_;
   const std::int32_t dim_;
   const std::int32_t padded_;
+  const AttentionRows place_;
   const int rows_;
   float* keys_;                          // [D][kAttentionTile]
   float* values_;                        // [kAttentionTile][padded]
@@ -390,9 +415,6 @@ class AttentionRun {
   std::int64_t places_[kAttentionTile];  // of the keys of this tile
   std::int64_t next_places_[kAttentionTile];
   int next_count_ = 0;
-  std::int32_t token_;
-  std::int32_t position_;  // of the first query
-  const std::int32_t* table_;
 };
 
 template <class S>

@@ -1,5 +1,6 @@
 // Compiled with the flags of AVX-512 with VNNI and BF16, and of AMX: see CMakeLists.txt. Products
 // of x in BF16 run on tile registers; their bits differ from those of AVX-512.
+#include "device/cpu/kernels/attention_tiles.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_tiles.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
@@ -30,6 +31,7 @@ MatmulKernel packed_matmul(DType weight) {
 const KernelTable& amx_kernels() {
   static const KernelTable kTable = [] {
     KernelTable table = avx512_bf16_kernels();
+    table.attention = attention_tiles<Avx512>;
     table.pack_rows = pack_rows<Avx512>;
     table.packed_matmul = packed_matmul;
     return table;

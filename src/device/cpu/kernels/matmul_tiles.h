@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul.h"
@@ -118,15 +117,6 @@ class TileMatmul {
   static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
   // Lines ahead of the tile that is multiplied, along each row of a weight that comes from memory.
   static constexpr std::int64_t kLinesAhead = 4;
-
-  template <int value>
-  using Number = std::integral_constant<int, value>;
-  // Calls f(Number<0>), f(Number<1>), ...
-  template <int count, class Function>
-  SLUICE_INLINE static void repeat(const Function& f) {
-    [&]<int... i>(std::integer_sequence<int, i...>) { (f(Number<i>()), ...); }
-    (std::make_integer_sequence<int, count>());
-  }
 
   // Tiles of tokens `tile`, from the element k of K on.
   const std::uint8_t* x_tiles(int tile, std::int64_t k) const {

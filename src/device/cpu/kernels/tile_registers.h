@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "device/cpu/kernels/inline.h"
 
@@ -40,6 +42,14 @@ class TileSession {
   };
   static_assert(sizeof(Config) == 64);
 };
+
+// Registers are named in the code, so loops over them are unrolled: calls f(i) for i in [0, count),
+// with decltype(i)::value constant.
+template <int count, class Function>
+SLUICE_INLINE void repeat(const Function& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
+  (std::make_integer_sequence<int, count>());
+}
 
 template <int tile>
 SLUICE_INLINE void clear_tile() {
