@@ -228,8 +228,9 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
 
 TEST_P(AttentionTest, NanOfATokenReachesOnlyWhoSeesIt) {
   SplitMix64 rng(8);
-  const AttentionConfig config{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16};
-  for (const bool in_key : {false, true}) {
+  for (const auto& [kv, in_key] : {std::pair{DType::kF32, false}, std::pair{DType::kF32, true},
+                                   std::pair{DType::kBF16, false}, std::pair{DType::kBF16, true}}) {
+    const AttentionConfig config{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .kv = kv};
     auto sequence = random_sequence(config, 30, rng);
     (in_key ? sequence.k : sequence.v)[20 * 16 + 3] = std::nanf("");
     const auto out = run_attention(*device_, *memory_, config, {{&sequence, 10, 20}}, rng);

@@ -54,6 +54,10 @@ class FastOps final : public OpsBase<FastOps> {
   void multiply_packed(const MatmulParams& p, std::int32_t rows);
   void multiply_quantized(const MatmulParams& p, std::int32_t rows);
   void pack(const TensorView& x, std::int32_t rows);
+  // Calls part(first, count) for parts of the rows of x, packed.
+  void pack_parts(const TensorView& x, std::int32_t rows,
+                  FunctionRef<void(std::int32_t, std::int32_t)> part);
+  void multiply_gated(const GatedMatmulParams& p, std::int32_t first, std::int32_t count);
   // For rows of x as they are.
   kernels::MatmulKernel matmul_kernel(DType x, DType weight) const;
   // A segment of a matmul and how its columns are cut into pieces.
@@ -86,6 +90,11 @@ class FastOps final : public OpsBase<FastOps> {
   static constexpr std::int64_t kPackedElements = 8 << 20;
   std::unique_ptr<std::uint16_t[], FreeAligned> packed_;
   std::unique_ptr<float[], FreeAligned> sums_;
+  // Columns of a gated product that are computed together, and these products of each worker: they
+  // stay in the cache until they are activated.
+  static constexpr std::int64_t kGatedCols = 128;
+  static constexpr std::int64_t kGatedFloats = 2 * kGatedCols * kernels::kPackedRows;
+  std::unique_ptr<float[], FreeAligned> gated_;
   std::atomic<int> next_{0};
 };
 
