@@ -11,6 +11,7 @@
 #include "apps/open_snapshot.h"
 #include "apps/option_values.h"
 #include "base/memory_size.h"
+#include "device/cpu/cpu_isa.h"
 #include "scheduler/policy.h"
 
 namespace sluice {
@@ -28,6 +29,17 @@ Status parse_device(const std::string& text, EngineOptions& options) {
     return {};
   }
   return invalid_argument(fmt::format("--device must be cpu or cuda:N, got '{}'", text));
+}
+
+Status parse_isa(const std::string& text, EngineOptions& options) {
+  if (text.empty()) return {};
+  if (options.device != DeviceKind::kCpu) {
+    return invalid_argument("--isa chooses kernels of the CPU: leave it out, or use --device cpu");
+  }
+  const auto isa = parse_cpu_isa(text);
+  if (!isa) return invalid_argument("--isa: " + isa.error().message);
+  options.isa = text;
+  return {};
 }
 
 // vLLM's names of the number formats.
@@ -179,6 +191,7 @@ Status parse_adapters(const EngineOptionTexts& texts, AdapterSettings& settings)
 Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   EngineOptions options;
   RETURN_IF_ERROR(parse_device(texts.device, options));
+  RETURN_IF_ERROR(parse_isa(texts.isa, options));
   RETURN_IF_ERROR(parse_dtype(texts.dtype, options));
   RETURN_IF_ERROR(parse_load_format(texts.load_format, options));
   if (texts.enforce_eager) options.graphs = GraphMode::kEager;

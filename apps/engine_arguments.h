@@ -14,6 +14,7 @@ namespace sluice {
 // As given on the command line; empty = not given.
 struct EngineOptionTexts {
   std::string device;
+  std::string isa;
   std::string dtype;
   std::string load_format;
   std::string scheduler;

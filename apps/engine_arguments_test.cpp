@@ -99,6 +99,13 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   };
   wrong([](auto& t) { t.device = "gpu"; }, "--device");
   wrong([](auto& t) { t.device = "cuda:x"; }, "--device");
+  wrong([](auto& t) { t.isa = "sse2"; }, "--isa: unknown instruction set 'sse2'");
+  wrong(
+      [](auto& t) {
+        t.device = "cuda";
+        t.isa = "avx2";
+      },
+      "--isa");
   wrong([](auto& t) { t.dtype = "f64"; }, "--dtype");
   wrong([](auto& t) { t.load_format = "gguf"; }, "--load-format");
   wrong([](auto& t) { t.scheduler = "magic"; }, "--scheduler");

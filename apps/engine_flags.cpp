@@ -63,6 +63,11 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
   const std::string group = "Engine options";
   command.add_option("--device", texts.device, "cpu or cuda:N (default cpu)")->group(group);
   command
+      .add_option("--isa", texts.isa,
+                  "the CPU kernels: reference, avx2, avx512, avx512_bf16 or amx (default: the best "
+                  "of this machine)")
+      ->group(group);
+  command
       .add_option(
           "--dtype", texts.dtype,
           "auto, bf16, f16, f32, fp8, int8 or int4; vLLM's names too (default auto: as stored)")

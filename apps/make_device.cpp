@@ -27,6 +27,10 @@ Result<std::unique_ptr<Device>> make_device(const EngineOptions& options, Thread
   }
   CpuDeviceOptions cpu;
   cpu.pool = &pool;
+  if (!options.isa.empty()) {
+    ASSIGN_OR_RETURN(const CpuIsa isa, parse_cpu_isa(options.isa));
+    cpu.isa = isa;
+  }
   return make_cpu_device(cpu);
 }
 

@@ -104,6 +104,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
   const bool integers = engine.dtype == DType::kI8 || engine.dtype == DType::kI4;
   const GivenOption refused[] = {
       {"--device cuda", engine.device == DeviceKind::kCuda},
+      {"--isa", !texts.isa.empty()},
       {"--dtype int8 or int4", integers},
       {"--adapter-slots", !texts.adapter_slots.empty()},
       {"--snapshot", !texts.snapshot.empty() && texts.snapshot != "off"},

@@ -72,6 +72,7 @@ struct KvDiskSettings {
 struct EngineOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::int32_t device_index = 0;  // of a GPU
+  std::string isa;                // of CPU kernels; empty: the best of this machine
   // The weights' dtype; FP8 is for the layers' matrices, INT8 and INT4 for all matrices. Absent: as
   // stored, or, for dummy weights, as config.json says.
   std::optional<DType> dtype;
