@@ -64,7 +64,7 @@ class TileAttention {
       prefetch(tile + kAttentionTile, end);
       for (int t = 0; t < row_tiles_; ++t) {
         score(t, low, high);
-        soften(t, tile);
+        softmax_rows(t, tile);
         scale_outputs(t);
         if (finite) {
           weigh(t);
@@ -195,7 +195,7 @@ class TileAttention {
 
   // One step of an online softmax: weights relative to the largest score so far, and the factors by
   // which earlier sums shrink. Sums of weights go along keys, in four chains.
-  void soften(int row_tile, std::int32_t tile) {
+  void softmax_rows(int row_tile, std::int32_t tile) {
     float* const scores = scores_of(row_tile);
     const int row = row_tile * kTileRows;
     const __m512i first = _mm512_loadu_si512(first_ + row);
