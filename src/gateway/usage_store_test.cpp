@@ -8,13 +8,17 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
+#include <string>
 
 namespace sluice {
 namespace {
 
 class UsageStoreTest : public testing::Test {
  protected:
-  UsageStoreTest() : path_(testing::TempDir() + "/usage_store_test.db") { remove_files(); }
+  UsageStoreTest()
+      : path_(testing::TempDir() + "/usage_store_test_" + std::to_string(getpid()) + ".db") {
+    remove_files();
+  }
   ~UsageStoreTest() override { remove_files(); }
   void remove_files() const {
     for (const char* tail : {"", "-wal", "-shm", "-journal"}) {
