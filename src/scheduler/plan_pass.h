@@ -229,6 +229,7 @@ class PlanPass {
   bool waits_for_leader(const WaitingEntry& entry) const;
   std::int32_t newest_idle(std::int32_t before_slot) const;
   Sequence* most_urgent() const;
+  void drop_urgency_of_waits();
   std::int64_t shortage(const Sequence& sequence, const Admission& how, std::int64_t coming);
   void displace_for(Sequence& urgent, const Admission& how);
   void hold_newest();

@@ -55,7 +55,17 @@ void PlanPass::displace_for(Sequence& urgent, const Admission& how) {
   }
 }
 
+// An urgent sequence that waits for its adapter, or for the choice that computes its prompt, holds
+// up no other meanwhile. Loads of its blocks do hold up the lower ones: those would take its room.
+void PlanPass::drop_urgency_of_waits() {
+  if (state_.urgent == nullptr) return;
+  const Paging paging = state_.urgent->paging;
+  if (paging == Paging::kLoading || paging == Paging::kFollowing) return;
+  if (passes_over(waiting()[find_waiting(*state_.urgent)])) state_.urgent = nullptr;
+}
+
 void PlanPass::make_room_for_priority(Reservation reservation) {
+  drop_urgency_of_waits();
   Sequence* const next = most_urgent();
   const Sequence* const before = state_.urgent;
   if (next != nullptr &&
