@@ -21,6 +21,10 @@ bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, H
   const std::int32_t had = kv_.match(hashes, most);
   const std::int32_t found = kv_.match_with_tier(hashes, most);
   if (found <= had) return false;
+  if (!costs_.choose_load()) {
+    ++stats_.computed_instead;
+    return false;
+  }
   Load load;
   const Hash128 tenant = sequence.request->block_owner.tenant;
   switch (kv_.begin_loads(hashes, found, headroom, tenant, load.blocks)) {
@@ -30,6 +34,7 @@ bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, H
   }
   load.sequence = &sequence;
   load.first = next_id;
+  load.started = plan.planned_at;
   load.had_tokens = had;
   for (const PagedBlock& block : load.blocks) {
     if (block.page != TierIndex::kNoPage) {
@@ -50,13 +55,15 @@ void BlockPager::forget(const Sequence& sequence) {
   }
 }
 
-bool BlockPager::complete(const TransferResult& result) {
+bool BlockPager::complete(const TransferResult& result, TimePoint now) {
   const auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) {
     return result.id >= each.first && result.id < each.first + static_cast<TransferId>(each.moves);
   });
   if (load == loads_.end()) return complete_save(result);
   end_block(*load, result);
   if (load->under_way > 0) return true;
+  costs_.note_load(std::int64_t{load->loaded} * kv_.block_size() / kv_.num_groups(),
+                   now - load->started);
   end_loads(*load);
   loads_.erase(load);
   return true;

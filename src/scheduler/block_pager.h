@@ -25,6 +25,7 @@
 #include "kv/kv_manager.h"
 #include "request/sequence.h"
 #include "scheduler/batch_plan.h"
+#include "scheduler/paging_costs.h"
 #include "scheduler/transfer.h"
 
 namespace sluice {
@@ -35,7 +36,8 @@ struct PagingStats {
   std::int64_t saved_blocks = 0;
   std::int64_t failed_loads = 0;  // blocks
   std::int64_t failed_saves = 0;
-  std::int64_t hit_tokens = 0;  // that sequences found after their loads and not before
+  std::int64_t computed_instead = 0;  // choices to compute what the tier has (PagingCosts)
+  std::int64_t hit_tokens = 0;        // that sequences found after their loads and not before
 };
 
 enum class SavesBesideLoads : std::uint8_t { kNo, kYes };
@@ -52,14 +54,17 @@ class BlockPager {
   bool busy() const { return kv_.num_paging() > 0; }
   const PagingStats& stats() const { return stats_; }
 
-  // Starts the loads for a sequence that could be admitted now. Whether it must wait for loads.
+  // Starts the loads for a sequence that could be admitted now, unless computing is faster. Whether
+  // it must wait for loads.
   bool load_for(Sequence& sequence, std::span<const Hash128> hashes, Headroom headroom,
                 TransferId& next_id, BatchPlan& plan);
   // The sequence has ended. Its loads go on: others may follow them.
   void forget(const Sequence& sequence);
 
   // A transfer has ended. False: it is not one of these.
-  bool complete(const TransferResult& result);
+  bool complete(const TransferResult& result, TimePoint now);
+  // A step that had chunks of prompts and no decode.
+  void note_chunks(std::int64_t tokens, Duration took) { costs_.note_chunks(tokens, took); }
   // Whether all loads of a sequence have ended since the last call: followers may look again.
   bool take_loads_ended();
 
@@ -76,6 +81,7 @@ class BlockPager {
   struct Load {
     Sequence* sequence = nullptr;  // null: it has ended
     TransferId first = 0;
+    TimePoint started;
     std::int32_t moves = 0;       // blocks with a page
     std::int32_t under_way = 0;   // of them
     std::int32_t loaded = 0;      // of them, without a failure
@@ -97,6 +103,7 @@ class BlockPager {
   std::vector<Load> loads_;
   std::vector<Save> saves_;
   bool loads_ended_ = false;
+  PagingCosts costs_;
   PagingStats stats_;
 };
 

@@ -148,6 +148,18 @@ void learn_step_time(SchedulerState& state, const BatchPlan& plan, TimePoint now
   state.last_end = now;
 }
 
+// The price of computing prompts, against that of loading them.
+void learn_chunk_time(SchedulerState& state, const BatchPlan& plan, TimePoint now) {
+  const TimePoint start = std::max(plan.planned_at, state.last_commit);
+  state.last_commit = now;
+  std::int64_t tokens = 0;
+  for (const PlanRow& row : plan.rows) {
+    if (row.query_len == 1) return;
+    tokens += row.query_len;
+  }
+  state.pager.note_chunks(tokens, now - start);
+}
+
 }  // namespace
 
 void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoint now,
@@ -156,6 +168,9 @@ void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoin
   CHECK(result.rows.size() == plan.rows.size());
   ++state_->next_committed;
   if (state_->step_time) learn_step_time(*state_, plan, now);
+  if (state_->pager.has_tier() && state_->options.micro_batches == 1) {
+    learn_chunk_time(*state_, plan, now);
+  }
   out.clear();
   out.reserve(2 * static_cast<std::size_t>(state_->options.max_num_seqs));
   Commit commit(*state_, result, now, out);

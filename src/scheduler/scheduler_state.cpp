@@ -93,7 +93,7 @@ void SchedulerState::end_waiting(std::size_t position, FinishReason reason, Batc
 void SchedulerState::take_completions(TimePoint now, std::span<const TransferResult> completed,
                                       BatchPlan& plan) {
   for (const TransferResult& result : completed) {
-    if (pager.complete(result)) continue;
+    if (pager.complete(result, now)) continue;
     const std::int32_t adapter = adapters.complete(result, now);
     if (!result.failed) continue;
     for (std::size_t i = 0; i < waiting.entries().size(); ++i) {

@@ -91,6 +91,7 @@ struct SchedulerState {
   std::optional<StepTimeCorrection> step_time;
   TimePoint busy_until;
   TimePoint last_end;
+  TimePoint last_commit;
   Duration step_limit = Duration::max();  // Scheduler::limit_step()
   BlockHasher hasher;
   std::vector<Hash128> hashes;  // scratch

@@ -527,6 +527,7 @@ void Workload::drain() {
   report_.saved_blocks = paging.saved_blocks;
   report_.loaded_blocks = paging.loaded_blocks;
   report_.failed_loads = paging.failed_loads;
+  report_.computed_instead = paging.computed_instead;
   report_.tier_tokens = paging.hit_tokens;
   CHECK(kv_.num_used_blocks() == kv_.num_pinned_blocks());
   kv_.release_holds();
@@ -890,6 +891,7 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   saved_blocks += other.saved_blocks;
   loaded_blocks += other.loaded_blocks;
   failed_loads += other.failed_loads;
+  computed_instead += other.computed_instead;
   tier_tokens += other.tier_tokens;
   no_memory += other.no_memory;
   no_adapter += other.no_adapter;

@@ -38,6 +38,7 @@ struct WorkloadReport {
   std::int64_t saved_blocks = 0;
   std::int64_t loaded_blocks = 0;
   std::int64_t failed_loads = 0;
+  std::int64_t computed_instead = 0;
   std::int64_t tier_tokens = 0;
   std::int64_t no_memory = 0;    // sequences that ended for it
   std::int64_t no_adapter = 0;   // likewise

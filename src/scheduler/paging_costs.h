@@ -1,0 +1,51 @@
+// PagingCosts: whether blocks that only a tier below has are loaded or computed again, by what both
+// took lately. Each side keeps the sums of time and tokens, which halve after every kMemory tokens,
+// so that long moves count more than short ones and old ones fade.
+//
+// Until both sides are known, loads win. While computing wins, every kRetry-th choice loads
+// nevertheless, and the old loads count half from then on, so that a tier that has become faster is
+// noticed.
+// Owner: BlockPager. Threads: the engine's. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace sluice {
+
+class PagingCosts {
+ public:
+  static constexpr std::int64_t kMemory = 4096;
+  static constexpr std::int64_t kKnown = 64;  // tokens
+  static constexpr std::int32_t kRetry = 16;
+
+  // The loads of one sequence, from the plan that started them to the one that saw the last end.
+  void note_load(std::int64_t tokens, Duration took) { loads_.add(tokens, took); }
+  // A step that had chunks of prompts and no decode.
+  void note_chunks(std::int64_t tokens, Duration took) { chunks_.add(tokens, took); }
+
+  // Whether the next blocks should be loaded.
+  bool choose_load();
+
+  double load_ns_per_token() const { return loads_.ns_per_token(); }  // 0: unknown
+  double chunk_ns_per_token() const { return chunks_.ns_per_token(); }
+
+ private:
+  struct Rate {
+    double ns = 0;
+    double tokens = 0;
+    void add(std::int64_t more_tokens, Duration took);
+    void fade() {
+      ns /= 2;
+      tokens /= 2;
+    }
+    double ns_per_token() const { return tokens < kKnown ? 0 : ns / tokens; }
+  };
+
+  Rate loads_;
+  Rate chunks_;
+  std::int32_t computed_in_row_ = 0;  // choices
+};
+
+}  // namespace sluice
