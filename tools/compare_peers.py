@@ -39,6 +39,12 @@ class Comparison:
             json.dump(data, out, indent=1)
         os.rename(self.a.results + ".part", self.a.results)
 
+    def note_limits(self):
+        limits = peer_engines.limits(self.a.ops_bench, self.a.threads)
+        if limits:
+            self.samples.limits.append(limits)
+            self.save()
+
     def fail(self, keys, engine, error):
         print(f"  {engine.name}: {error}", file=sys.stderr)
         for key in keys:
@@ -161,7 +167,7 @@ def cpu_model():
     return f"{named}, family {found.get('cpu family')}, model {found.get('model')}"
 
 
-def facts_of(arguments, engines, limits):
+def facts_of(arguments, engines):
     versions = []
     for engine in engines:
         try:
@@ -170,7 +176,6 @@ def facts_of(arguments, engines, limits):
             versions.append(f"{engine.name}: {error}")
     command = " ".join(["tools/compare_peers.py", *arguments.said])
     return {"machine": f"{cpu_model()}, {arguments.threads} threads",
-            "limits, measured in the same run": peer_table.limits_line(limits),
             "date": datetime.date.today().isoformat(), "versions": "; ".join(versions),
             "command": f"`{command}`"}
 
@@ -226,9 +231,13 @@ def main(argv):
     before = read_results(a.results, a.fresh)
     comparison = Comparison(a, [e for e in engines if e.name in wanted],
                             peer_table.Samples(before))
-    comparison.facts = facts_of(a, engines, peer_engines.limits(a.ops_bench, a.threads))
+    comparison.facts = facts_of(a, engines)
+    comparison.note_limits()
     comparison.run(keys)
-    part = peer_table.page_part(comparison.samples, names, comparison.facts.items())
+    comparison.note_limits()
+    facts = {**comparison.facts, "limits, before and after each part":
+             peer_table.limits_line(comparison.samples.limits)}
+    part = peer_table.page_part(comparison.samples, names, facts.items())
     print(part)
     if os.path.exists(a.page):
         peer_table.write_page(a.page, part)
