@@ -334,8 +334,11 @@ class Vllm(Engine):
         """vLLM's manual asks for these two libraries to be loaded first."""
         preload = (glob.glob("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4")
                    + glob.glob(os.path.join(self.peers, "vllm", "lib", "libiomp5.so")))
+        # By default vLLM keeps one core for its front end, and of two computes with one.
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:self.threads]))
         return {"LD_PRELOAD": ":".join(preload), "VLLM_CPU_KVCACHE_SPACE": "2",
-                "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+                "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "VLLM_CPU_OMP_THREADS_BIND": cores}
 
     def open(self, model, form):
         return Worker([self._python(), os.path.join(HERE, "peer_worker_vllm.py"), model],
