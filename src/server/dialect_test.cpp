@@ -163,6 +163,16 @@ TEST(ResponsesCall, MistakesAreNamed) {
   }
 }
 
+TEST(ResponsesCall, MayKeepItsKvInMemory) {
+  const auto plain = responses_call(R"("input":"x")");
+  ASSERT_TRUE(plain);
+  EXPECT_FALSE(plain->kv_memory_only);
+  const auto kept = responses_call(R"("input":"x","prompt_cache_retention":"in_memory")");
+  ASSERT_TRUE(kept);
+  EXPECT_TRUE(kept->kv_memory_only);
+  EXPECT_FALSE(responses_call(R"("input":"x","prompt_cache_retention":"disk")"));
+}
+
 AnswerHead head_of(Dialect dialect) {
   AnswerHead head;
   head.dialect = dialect;
