@@ -162,6 +162,7 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
   stats_.tier_hit_tokens = scheduler_->paging_stats().hit_tokens;
+  stats_.tier_saved_seconds = 1e-9 * scheduler_->paging_stats().saved_ns;
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());

@@ -76,6 +76,7 @@ struct EngineStats {
   // KV blocks that went to a tier below and came back; started, so those that failed count too.
   std::int64_t saved_blocks = 0;
   std::int64_t loaded_blocks = 0;
+  double tier_saved_seconds = 0;      // of steps that need not compute those tokens
   std::int64_t tier_hit_tokens = 0;   // that sequences found after loads and not before
   std::int64_t failed_transfers = 0;  // of blocks and of adapters
   // Sums over committed steps, as all below. Zero without a DeviceMeter.

@@ -90,7 +90,17 @@ void BlockPager::end_loads(const Load& load) {
   const std::vector<Hash128>& hashes = own.empty() ? load.sequence->request->block_hashes : own;
   const std::int32_t has = kv_.match(hashes, load.sequence->length() - 1);
   // Other sequences may have computed blocks of it meanwhile.
-  stats_.hit_tokens += std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
+  const std::int32_t hits = std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
+  stats_.hit_tokens += hits;
+  unpriced_tokens_ += hits;
+  price_hits();
+}
+
+void BlockPager::price_hits() {
+  const double price = costs_.chunk_ns_per_token();
+  if (price == 0) return;
+  stats_.saved_ns += price * static_cast<double>(unpriced_tokens_);
+  unpriced_tokens_ = 0;
 }
 
 bool BlockPager::complete_save(const TransferResult& result) {

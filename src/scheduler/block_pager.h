@@ -37,7 +37,8 @@ struct PagingStats {
   std::int64_t failed_loads = 0;  // blocks
   std::int64_t failed_saves = 0;
   std::int64_t computed_instead = 0;  // choices to compute what the tier has (PagingCosts)
-  std::int64_t hit_tokens = 0;        // that sequences found after their loads and not before
+  double saved_ns = 0;          // of steps: the hit tokens at the measured price of computing them
+  std::int64_t hit_tokens = 0;  // that sequences found after their loads and not before
 };
 
 enum class SavesBesideLoads : std::uint8_t { kNo, kYes };
@@ -64,7 +65,10 @@ class BlockPager {
   // A transfer has ended. False: it is not one of these.
   bool complete(const TransferResult& result, TimePoint now);
   // A step that had chunks of prompts and no decode.
-  void note_chunks(std::int64_t tokens, Duration took) { costs_.note_chunks(tokens, took); }
+  void note_chunks(std::int64_t tokens, Duration took) {
+    costs_.note_chunks(tokens, took);
+    price_hits();
+  }
   // Whether all loads of a sequence have ended since the last call: followers may look again.
   bool take_loads_ended();
 
@@ -95,6 +99,7 @@ class BlockPager {
 
   void end_block(Load& load, const TransferResult& result);
   void end_loads(const Load& load);
+  void price_hits();
   bool complete_save(const TransferResult& result);
   void add_transfer(TransferKind kind, const PagedBlock& block, TransferId& next_id,
                     BatchPlan& plan);
@@ -104,6 +109,7 @@ class BlockPager {
   std::vector<Save> saves_;
   bool loads_ended_ = false;
   PagingCosts costs_;
+  std::int64_t unpriced_tokens_ = 0;  // hits from before the price of computing was known
   PagingStats stats_;
 };
 

@@ -71,6 +71,10 @@ TEST(PagingCosts, ASlowTierIsLeftAloneWithTheSameTokens) {
   const std::int64_t loaded = h.scheduler.paging_stats().loaded_blocks;
   EXPECT_GT(loaded, 0);
   EXPECT_GT(h.scheduler.paging_stats().computed_instead, 0);
+  // A step computes 100 tokens or fewer in 10 ms.
+  const PagingStats& paging = h.scheduler.paging_stats();
+  EXPECT_GE(paging.saved_ns, 1e5 * static_cast<double>(paging.hit_tokens));
+  EXPECT_LE(paging.saved_ns, 1e7 * static_cast<double>(paging.hit_tokens));
   // Loads that take no time win again after a retry.
   for (int i = 0; i < 400; ++i) run(h.add(100, 1, 100 + 50 * (i % 2)), Duration(0));
   const std::int64_t before = h.scheduler.paging_stats().computed_instead;

@@ -281,6 +281,8 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   write_number(writer, bytes * static_cast<double>(totals.loaded_blocks));
   writer.counter("kv_tier_hit_tokens_total", "Prompt tokens that only the tier had.");
   write_number(writer, static_cast<double>(totals.tier_hit_tokens));
+  writer.counter("kv_tier_saved_seconds_total", "Time of steps that those tokens would take.");
+  write_number(writer, totals.tier_saved_seconds);
   writer.gauge("kv_tier_saves_paused", "1 while the tier takes no blocks; else 0.");
   write_number(writer, gauges_.tier_pages > 0 && !gauges_.tier_accepts_saves ? 1 : 0);
   writer.counter("kv_tier_failures_total", "Loads and saves that failed, of adapters too.");
