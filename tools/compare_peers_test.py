@@ -57,6 +57,10 @@ class OutputTest(unittest.TestCase):
             with self.assertRaises(peer_engines.Unavailable):
                 peer_engines.offline_rate(DECODE, result)
 
+    def test_a_program_older_than_the_checkout_is_not_of_its_commit(self):
+        self.assertEqual(peer_engines.checkout_version("abc", 100, 100.5), "abc")
+        self.assertEqual(peer_engines.checkout_version("abc", 100, 99.0), "built before abc")
+
     def test_llama_gives_the_rate_of_the_phase_of_the_job(self):
         text = 'main: n_kv_max = 8192\n{"pp": 512, "speed_pp": 92.5, "speed_tg": 11.0}\n'
         self.assertEqual(peer_engines.batched_rate(PREFILL, text), 92.5)

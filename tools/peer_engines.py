@@ -193,9 +193,11 @@ class Sluice(Engine):
         self.binary = binary
 
     def version(self):
-        commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"],
-                                capture_output=True, text=True, check=False).stdout.strip()
-        return commit or run([self.binary, "--version"]).strip()
+        said = subprocess.run(["git", "-C", HERE, "log", "-1", "--format=%h %ct"],
+                              capture_output=True, text=True, check=False).stdout.split()
+        if not said or not os.path.exists(self.binary):
+            return run([self.binary, "--version"]).strip()
+        return checkout_version(said[0], int(said[1]), os.path.getmtime(self.binary))
 
     def prepare(self, checkpoint, form):
         if not os.access(self.binary, os.X_OK):
@@ -213,6 +215,11 @@ class Sluice(Engine):
         port = free_port()
         return Server([self.binary, "serve", model, "--port", str(port), "--threads",
                        str(self.threads), *self.options], self.log("sluice-serve"), port)
+
+
+def checkout_version(commit, committed, built):
+    """The program does not know its commit; one older than the checkout is of another."""
+    return commit if built >= committed else f"built before {commit}"
 
 
 def offline_options(job):
