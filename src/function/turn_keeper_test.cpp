@@ -64,6 +64,7 @@ class Hand {
   bool wanted_back(TimePoint now) const {
     return grant_->return_after.load() <= now.since_start.count();
   }
+  Duration turn_time() const { return keeper_.turn_time(seat_); }
   std::optional<Error> failure() const { return keeper_.failure(seat_); }
   void set_tenant(const std::string& tenant) { keeper_.set_tenant(seat_, tenant); }
 
@@ -110,10 +111,14 @@ TEST_F(TurnKeeperTest, AFunctionThatIsAloneKeepsItsTurn) {
     pass(1s);
     ASSERT_TRUE(a.computes() && !a.wanted_back(clock_.now()));
   }
+  EXPECT_EQ(a.turn_time(), Duration(100s));
+  clock_.advance(1s);
+  EXPECT_EQ(a.turn_time(), Duration(101s)) << "also the time that no pass has charged";
   a.give_back(false);
-  EXPECT_FALSE(pass(1s));
+  EXPECT_FALSE(pass());
   EXPECT_FALSE(a.computes());
   EXPECT_EQ(usage()["a"], Duration(101s));
+  EXPECT_EQ(a.turn_time(), Duration(101s));
 }
 
 TEST_F(TurnKeeperTest, OthersGetTheirTurnAfterAQuantumAtAStepsBorder) {
@@ -140,6 +145,8 @@ TEST_F(TurnKeeperTest, OthersGetTheirTurnAfterAQuantumAtAStepsBorder) {
   EXPECT_TRUE(a.computes());
   EXPECT_FALSE(a.wanted_back(clock_.now() + 1s));
   EXPECT_EQ(usage(), (std::map<std::string, Duration>{{"a", 31ms}, {"b", 5ms}}));
+  EXPECT_EQ(a.turn_time(), Duration(31ms));
+  EXPECT_EQ(b.turn_time(), Duration(5ms));
 }
 
 TEST_F(TurnKeeperTest, AFunctionThatNoLongerWantsATurnGetsNone) {

@@ -53,6 +53,15 @@ std::optional<std::int32_t> FunctionModels::Table::tenant(std::string_view name)
   return static_cast<std::int32_t>(found - file.tenants.begin());
 }
 
+ApiResult<std::int32_t> FunctionModels::Table::find(std::string_view tenant_name,
+                                                    std::string_view name) const {
+  const auto caller = tenant(tenant_name);
+  if (!caller) return tl::unexpected(no_such_function(name));
+  const auto function = names.resolve(*caller, name);
+  if (!function) return tl::unexpected(no_such_function(name));
+  return *function;
+}
+
 std::vector<std::int32_t> FunctionModels::set_file(FunctionsFile file) {
   CHECK(file.backbones.size() == backbones_.size());
   const ModelNames names(file);
@@ -106,10 +115,8 @@ ApiResult<NamedModel> FunctionModels::find(std::string_view tenant,
     return tl::unexpected(bad_field("model", "model: is missing; this server has several"));
   }
   const auto now = table();
-  const auto caller = now->tenant(tenant);
-  if (!caller) return tl::unexpected(no_such_function(*name));
-  const auto function = now->names.resolve(*caller, *name);
-  if (!function) return tl::unexpected(no_such_function(*name));
+  const auto function = now->find(tenant, *name);
+  if (!function) return tl::unexpected(function.error());
   auto adapter = adapter_of(*now, *function);
   if (!adapter) {
     // Its paths are the operator's business.
@@ -123,6 +130,14 @@ ApiResult<NamedModel> FunctionModels::find(std::string_view tenant,
   const FunctionSpec& spec = now->file.functions[index];
   return NamedModel{backbones_[static_cast<std::size_t>(spec.backbone)], *std::move(adapter),
                     spec.name, now->numbers[index]};
+}
+
+ApiResult<ModelCard> FunctionModels::card(std::string_view tenant, std::string_view name) const {
+  const auto now = table();
+  const auto function = now->find(tenant, name);
+  if (!function) return tl::unexpected(function.error());
+  const FunctionSpec& spec = now->file.functions[static_cast<std::size_t>(*function)];
+  return card_of(spec, *backbones_[static_cast<std::size_t>(spec.backbone)]);
 }
 
 std::vector<ModelCard> FunctionModels::cards(std::string_view tenant) const {

@@ -40,6 +40,7 @@ class FunctionModels final : public ServedModels {
   ApiResult<NamedModel> find(std::string_view tenant,
                              std::optional<std::string_view> name) const override;
   std::vector<ModelCard> cards(std::string_view tenant) const override;
+  ApiResult<ModelCard> card(std::string_view tenant, std::string_view name) const override;
 
  private:
   // One file; never changes.
@@ -47,6 +48,8 @@ class FunctionModels final : public ServedModels {
     Table(FunctionsFile functions, std::vector<std::int32_t> ids)
         : file(std::move(functions)), names(file), numbers(std::move(ids)) {}
     std::optional<std::int32_t> tenant(std::string_view name) const;
+    // The position of the function that a tenant calls by this name.
+    ApiResult<std::int32_t> find(std::string_view tenant_name, std::string_view name) const;
 
     const FunctionsFile file;
     const ModelNames names;

@@ -374,20 +374,14 @@ void ApiService::answer_models(Call call, Endpoint endpoint) {
   if (auto error = refuse_state()) {  // it may have changed since admit()
     return answer_error(std::move(call), *error);
   }
-  const std::vector<ModelCard> cards = models_->cards(call.record.client);
+  const std::string_view tenant = call.record.client;
   if (endpoint == Endpoint::kModels) {
-    return answer_json(std::move(call), 200, models_json(cards));
+    std::string list = models_json(models_->cards(tenant));
+    return answer_json(std::move(call), 200, std::move(list));
   }
-  const std::string asked = model_id_of(call.exchange->request().path);
-  const auto card = std::find_if(cards.begin(), cards.end(),
-                                 [&](const ModelCard& one) { return one.id == asked; });
-  if (card != cards.end()) return answer_json(std::move(call), 200, model_json(*card));
-  // An alias, or a name that does not exist, which the models say in their own words.
-  auto named = models_->find(call.record.client, asked);
-  if (!named) return answer_error(std::move(call), named.error());
-  const auto target = std::ranges::find(cards, named->name, &ModelCard::id);
-  CHECK(target != cards.end());
-  answer_json(std::move(call), 200, model_json(*target));
+  const auto card = models_->card(tenant, model_id_of(call.exchange->request().path));
+  if (!card) return answer_error(std::move(call), card.error());
+  answer_json(std::move(call), 200, model_json(*card));
 }
 
 std::vector<StatusRequest> ApiService::status_requests(

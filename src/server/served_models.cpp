@@ -18,4 +18,11 @@ std::vector<ModelCard> OneModel::cards(std::string_view /*tenant*/) const {
   return served_cards(model_);
 }
 
+ApiResult<ModelCard> OneModel::card(std::string_view /*tenant*/, std::string_view name) const {
+  for (ModelCard& one : served_cards(model_)) {
+    if (one.id == name) return std::move(one);
+  }
+  return tl::unexpected(no_such_model(model_, name));
+}
+
 }  // namespace sluice

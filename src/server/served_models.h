@@ -33,8 +33,9 @@ class ServedModels {
   // if there are several models.
   virtual ApiResult<NamedModel> find(std::string_view tenant,
                                      std::optional<std::string_view> name) const = 0;
-  // For /v1/models.
+  // For /v1/models. These read no files.
   virtual std::vector<ModelCard> cards(std::string_view tenant) const = 0;
+  virtual ApiResult<ModelCard> card(std::string_view tenant, std::string_view name) const = 0;
 };
 
 // A model and its adapters, the same for all callers.
@@ -46,6 +47,7 @@ class OneModel final : public ServedModels {
   ApiResult<NamedModel> find(std::string_view tenant,
                              std::optional<std::string_view> name) const override;
   std::vector<ModelCard> cards(std::string_view tenant) const override;
+  ApiResult<ModelCard> card(std::string_view tenant, std::string_view name) const override;
 
  private:
   const ServedModel& model_;

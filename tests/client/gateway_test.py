@@ -111,7 +111,9 @@ def test_other_tenants_models_and_no_models_are_the_same_404(server):
         error = caught.value.body
         assert error["code"] == "model_not_found" and error["param"] == "model"
         errors.add(error["message"].replace(name, "NAME"))
-        assert server.get("/v1/models/" + name).status == 404
+        card = server.get("/v1/models/" + name)
+        assert card.status == 404
+        errors.add(card.error()["message"].replace(name, "NAME"))
     assert len(errors) == 1
     assert server.post("/v1/completions", {"model": "demo", "prompt": "x"},
                        headers={"Authorization": "Bearer sk-unknown"}).status == 401
