@@ -26,10 +26,11 @@ __attribute__((target("avx2"))) std::uint64_t read_avx2(const std::byte* data, s
   return static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 0));
 }
 
-// The compiler must take the sums for different and their values for used.
+// The compiler must take the sums for different and their values for used. They are in memory here,
+// because a function for any CPU has no wide registers.
 template <class Vector>
 void hide(Vector& value) {
-  asm volatile("" : "+v"(value));
+  asm volatile("" : "+m"(value));
 }
 
 // Accumulators, enough to hide the latency of one operation behind the others.
