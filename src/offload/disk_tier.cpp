@@ -139,7 +139,7 @@ struct DiskTier::Impl {
       if (::access(path.c_str(), F_OK) != 0) continue;
       // An error may pass, and the blocks are good then: the start fails, and the file stays.
       ASSIGN_OR_RETURN(Segment segment, open_segment(path, 0));
-      struct stat facts {};
+      struct stat facts{};
       if (::fstat(segment.records.get(), &facts) != 0) return file_error("cannot be read", path);
       const bool whole =
           static_cast<std::uint64_t>(facts.st_size) >= shape.page_offset(pages_in(s));
@@ -312,7 +312,7 @@ struct DiskTier::Impl {
     }
     const std::uint64_t bytes = shape.page_offset(pages_in(s));
     remove_others(bytes);
-    struct statvfs disk {};
+    struct statvfs disk{};
     if (::statvfs(options.folder.c_str(), &disk) == 0 &&
         disk.f_bavail * disk.f_frsize < bytes + options.free_bytes) {
       return resource_exhausted(fmt::format("the filesystem has less than {} MiB free",

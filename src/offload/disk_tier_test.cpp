@@ -129,7 +129,7 @@ TEST_F(DiskTierTest, BlocksComeBackInThisProcessAndTheNext) {
     EXPECT_EQ(one.group, 1);
     EXPECT_TRUE(load(*tier, one.page, name));
   }
-  struct stat facts {};
+  struct stat facts{};
   ASSERT_EQ(stat(segment().c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
   ASSERT_EQ(stat(options().folder.c_str(), &facts), 0);

@@ -40,7 +40,7 @@ Status make_secret(const std::string& path) {
 // The bytes of a file of this user that no other user can read.
 Result<std::string> read_private(const std::string& path, std::string_view what) {
   ASSIGN_OR_RETURN(const OpenedFile file, open_for_reading(path));
-  struct stat facts {};
+  struct stat facts{};
   const bool private_file = ::fstat(file.fd.get(), &facts) == 0 && facts.st_uid == ::geteuid() &&
                             (facts.st_mode & 077U) == 0;
   if (!private_file) {

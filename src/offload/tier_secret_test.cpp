@@ -21,7 +21,7 @@ TEST(TierSecret, IsMadeOnceAndOnlyForThisUser) {
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_NE(*made, HmacKey{});
   EXPECT_EQ(*load_tier_secret(path), *made);
-  struct stat facts {};
+  struct stat facts{};
   ASSERT_EQ(stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777U, 0600U);
   const auto other = load_tier_secret(folder.file("other"));

@@ -151,12 +151,10 @@ TEST(StepTimeCorrectionTest, StepsWithoutChunksBesideDecodesLeaveTheMarginAlone)
 TEST(StepTimeCorrectionTest, NothingIsLearntWhenItShouldNotBe) {
   TimeBudget budget = profiled();
   const Machine machine = [&](const auto& f) { return budget.predictor.time_ns(f); };
-  StepTimeCorrection correction = after(
-      budget, [](const auto&) { return 0.0; }, 100);
+  StepTimeCorrection correction = after(budget, [](const auto&) { return 0.0; }, 100);
   EXPECT_EQ(mean_error(correction, machine), 0);
   budget.learn = false;
-  correction = after(
-      budget, [](const auto&) { return 1e9; }, 100);
+  correction = after(budget, [](const auto&) { return 1e9; }, 100);
   EXPECT_EQ(mean_error(correction, machine), 0);
   EXPECT_DOUBLE_EQ(correction.margin(), 1.1);
 }

@@ -47,8 +47,9 @@ class TileSession {
 // with decltype(i)::value constant.
 template <int count, class Function>
 SLUICE_INLINE void repeat(const Function& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
-  (std::make_integer_sequence<int, count>());
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (f(std::integral_constant<int, i>()), ...);
+  }(std::make_integer_sequence<int, count>());
 }
 
 template <int tile>
