@@ -22,6 +22,7 @@
 #include "function/turn_service.h"
 #include "gateway/function_loops.h"
 #include "gateway/function_models.h"
+#include "gateway/gateway_metrics.h"
 #include "gateway/tenant_keys.h"
 #include "http/event_loop.h"
 #include "http/http_server.h"
@@ -45,6 +46,9 @@ FunctionLoops::Options loop_options(const ServeSettings& settings) {
   FunctionLoops::Options options;
   options.max_requests = settings.queue.max_requests;
   options.max_instances = settings.functions->max_functions;
+  options.seats = settings.engine.max_num_seqs;
+  // One more than compute, so that the cores never wait for the event loop.
+  options.prefills_at_once = turn_options(settings.engine).places + 1;
   return options;
 }
 
@@ -79,6 +83,8 @@ class Gateway {
     host_.on_loaded([this](std::int32_t backbone, const Status& status) {
       functions_.backbone_loaded(backbone, status);
     });
+    functions_.on_delay(
+        [this](Duration delay) { loop_.after(delay, [this] { functions_.dispatch(); }); });
     host_.load_all(file_.backbones, [this](const Status& status) { loaded(status); });
     return {};
   }
@@ -115,6 +121,9 @@ class Gateway {
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
     options.function_turns = [this] { return function_turns(*turns_); };
+    options.own_metrics = [this](std::string& out) {
+      write_gateway_metrics(functions_.counts(), arguments_.serve.metrics_namespace + ":", out);
+    };
     options.own_routes = {{"GET", "/v1/usage",
                            [this](const http::Request& request, const ApiKey& key,
                                   const ApiService::OwnRoute::Answer& answer) {
@@ -161,11 +170,12 @@ class Gateway {
   // Later requests follow the file.
   void use(const FunctionsFile& file) {
     functions_.set_idle_bytes(file.host_memory);
+    functions_.set_batching(file.batching);
     const std::vector<std::int32_t> numbers = models_.set_file(file);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const FunctionSpec& spec = file.functions[i];
       const GatewayFunction function{file.tenants[static_cast<std::size_t>(spec.tenant)].name,
-                                     spec.name, spec.backbone, spec.idle};
+                                     spec.name, spec.backbone, spec.idle, spec.ttft_slo};
       if (numbers[i] < num_functions_) {
         functions_.change_function(numbers[i], function);
       } else {

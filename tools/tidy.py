@@ -52,7 +52,7 @@ INCLUDES = {
                "front", "http", "grammar", "adapter"],
     "function": ["base", "sandbox", "request", "device", "adapter", "backbone", "engine",
                  "server"],
-    "gateway": ["base", "request", "serverless", "adapter", "front", "http", "server", "function"],
+    "gateway": ["base", "metrics", "request", "serverless", "adapter", "front", "http", "server", "function"],
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.

@@ -63,12 +63,14 @@ void FunctionLoops::load(std::int32_t backbone) {
     }
   }
   one.load = Load::kLoading;
+  ++counts_.loads;
   host_.load_backbone(backbone);
 }
 
 void FunctionLoops::unload(std::int32_t backbone) {
   backbones_[static_cast<std::size_t>(backbone)].load = Load::kAbsent;
   usage_.set_backbone_bytes(backbone, 0);
+  ++counts_.unloads;
   host_.unload_backbone(backbone);
 }
 
@@ -92,6 +94,7 @@ std::int32_t FunctionLoops::add_function(const GatewayFunction& function) {
   CHECK(function.backbone >= 0 && function.backbone < std::ssize(backbones_));
   functions_.emplace_back().spec = function;
   planner_.add_function(function.backbone);
+  prefills_.add_function(function.tenant, function.backbone);
   return static_cast<std::int32_t>(functions_.size()) - 1;
 }
 
@@ -116,7 +119,7 @@ void FunctionLoops::stop() {
     Function& function = function_at(number);
     while (!function.instances.empty()) end_instance(number, function.instances.size() - 1);
     for (Request& request : function.waiting) {
-      refuse(std::move(request), unavailable("the gateway stops"));
+      refuse(std::move(request), GatewayRefusal::kLoad, unavailable("the gateway stops"));
     }
     function.waiting.clear();
     report_activity(number);
@@ -185,26 +188,20 @@ Status FunctionLoops::submit(Request request) {
   Instance* const instance = instance_for(function, request.adapter);
   const bool cold = instance == nullptr || instance->loop->state() != EngineState::kReady;
   if (cold && !function.scaler->may_wait(unfinished_of(function))) {
+    counts_.count(GatewayRefusal::kQueue);
     return resource_exhausted(
         fmt::format("'{}' is starting, and {} requests wait for it; try again later",
                     function.spec.name, unfinished_of(function)));
   }
-  const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
-  if (instance != nullptr && function.waiting.empty()) {
-    instance->last_use = now;
-    RETURN_IF_ERROR(instance->loop->submit(std::move(request)));
-  } else {
-    active_.insert(number);
-    function.waiting.push_back(std::move(request));
-    advance();
-  }
-  usage_.count_request(number, prompt_tokens);
+  active_.insert(number);
+  function.waiting.push_back(std::move(request));
+  dispatch();
   report_activity(number);
   return {};
 }
 
 // The function whose oldest request came first is served first.
-void FunctionLoops::advance() {
+void FunctionLoops::start_needed() {
   std::vector<std::pair<TimePoint, std::int32_t>> order;
   for (const std::int32_t number : active_) {
     const Function& function = function_at(number);
@@ -213,32 +210,30 @@ void FunctionLoops::advance() {
   std::ranges::sort(order, {},
                     [](const auto& one) { return std::pair(one.first.since_start, one.second); });
   for (const auto& [arrival, number] : order) {
-    if (!advance_function(number)) return;
+    if (!start_needed_by(number)) return;
   }
 }
 
 // False: there is no place for its instance, so later functions wait behind it.
-bool FunctionLoops::advance_function(std::int32_t number) {
+bool FunctionLoops::start_needed_by(std::int32_t number) {
   Function& function = function_at(number);
-  Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
+  const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
   if (backbone.load == Load::kAbsent) load(function.spec.backbone);
   if (backbone.load == Load::kLoading) return true;
-  while (!function.waiting.empty()) {
-    const std::int32_t adapter = function.waiting.front().adapter;
-    if (instance_for(function, adapter) == nullptr) {
-      if (num_instances_ >= options_.max_instances && !make_place()) return false;
-      start_instance(number, adapter);
-    }
-    Instance* const instance = instance_for(function, adapter);
-    Request request = std::move(function.waiting.front());
-    function.waiting.pop_front();
-    instance->last_use = clock_.now();
-    const RequestId id = request.id;
-    if (Status status = instance->loop->submit(std::move(request)); !status) {
-      pending_.refused.push_back({id, std::move(status).error()});
-      wake_();
-    }
+  // An instance that never became ready takes its requests along; the next call tries again.
+  for (std::size_t i = function.instances.size(); i-- > 0;) {
+    const Instance& instance = function.instances[i];
+    if (instance.ready_at || !has_failed(instance)) continue;
+    const auto failure = instance.loop->failure();
+    refuse_waiting(function, instance.adapter,
+                   failure ? *failure : internal_error("a function has failed without a reason"));
+    end_instance(number, i);
   }
+  if (function.waiting.empty()) return true;
+  const std::int32_t adapter = function.waiting.front().adapter;
+  if (instance_for(function, adapter) != nullptr) return true;
+  if (num_instances_ >= options_.max_instances && !make_place()) return false;
+  start_instance(number, adapter);
   return true;
 }
 
@@ -247,10 +242,19 @@ void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter) {
   Instance& instance = function.instances.emplace_back();
   instance.adapter = adapter;
   instance.last_use = clock_.now();
+  instance.started = clock_.now();
+  ++counts_.starts;
   instance.loop = host_.start_instance(function.spec.backbone, adapter, function.spec.tenant);
   ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   ++num_instances_;
   report(number);
+}
+
+// It computes, or requests wait for it.
+bool FunctionLoops::is_needed(const Function& function, const Instance& instance) {
+  return instance.loop->unfinished_requests() > 0 ||
+         std::ranges::find(function.waiting, instance.adapter, &Request::adapter) !=
+             function.waiting.end();
 }
 
 bool FunctionLoops::make_place() {
@@ -261,7 +265,7 @@ bool FunctionLoops::make_place() {
     Function& function = function_at(number);
     for (std::size_t i = 0; i < function.instances.size(); ++i) {
       const Instance& instance = function.instances[i];
-      if (instance.loop->unfinished_requests() > 0) continue;
+      if (is_needed(function, instance)) continue;
       if (owner && instance.last_use >= last_use) continue;
       owner = number;
       last_use = instance.last_use;
@@ -316,7 +320,7 @@ void FunctionLoops::tick() {
     report(number);
     report_activity(number);
   }
-  advance();
+  dispatch();
   std::erase_if(active_, [&](std::int32_t number) {
     const Function& function = function_at(number);
     return function.instances.empty() && function.waiting.empty();
@@ -338,10 +342,11 @@ void FunctionLoops::end_unused(std::int32_t number, TimePoint now) {
   const bool to_zero = function.scaler->decide(now, ready).instances == 0;
   for (std::size_t i = function.instances.size(); i-- > 0;) {
     Instance& instance = function.instances[i];
-    const bool used = instance.loop->unfinished_requests() > 0;
+    const bool used = is_needed(function, instance);
     if (used) instance.last_use = now;
     const bool newest = i + 1 == function.instances.size();
-    if (has_failed(instance) || (!used && (to_zero || !newest))) end_instance(number, i);
+    if ((has_failed(instance) && instance.ready_at) || (!used && (to_zero || !newest)))
+      end_instance(number, i);
   }
 }
 
@@ -350,7 +355,7 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   if (backbone.load == Load::kLoading) return;  // the load ends
   while (!function.waiting.empty() &&
          now - function.waiting.front().arrival >= options_.longest_wait) {
-    refuse(std::move(function.waiting.front()),
+    refuse(std::move(function.waiting.front()), GatewayRefusal::kPlace,
            resource_exhausted(fmt::format(
                "'{}' has waited for a place for {} s: there are {} function processes, and none is "
                "idle; try again later, or start the gateway with a larger --max-functions",
@@ -359,9 +364,18 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   }
 }
 
-void FunctionLoops::refuse(Request request, Error error) {
+void FunctionLoops::refuse(Request request, GatewayRefusal reason, Error error) {
+  counts_.count(reason);
   pending_.refused.push_back({request.id, std::move(error)});
   wake_();
+}
+
+void FunctionLoops::refuse_waiting(Function& function, std::int32_t adapter, const Error& error) {
+  std::erase_if(function.waiting, [&](Request& request) {
+    if (request.adapter != adapter) return false;
+    refuse(std::move(request), GatewayRefusal::kStart, error);
+    return true;
+  });
 }
 
 void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status) {
@@ -377,11 +391,11 @@ void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status)
       Function& function = function_at(number);
       if (function.spec.backbone != backbone) continue;
       for (Request& request : std::exchange(function.waiting, {})) {
-        refuse(std::move(request), status.error());
+        refuse(std::move(request), GatewayRefusal::kLoad, status.error());
       }
     }
   }
-  advance();
+  dispatch();
 }
 
 void FunctionLoops::cancel(RequestId id) {
@@ -427,6 +441,7 @@ void FunctionLoops::ask_progress() {
 
 void FunctionLoops::collect(std::int32_t number, Instance& instance) {
   instance.loop->take(scratch_);
+  note_tokens();
   usage_.count_output(number, std::ssize(scratch_.tokens));
   // The totals of a new process begin at zero.
   if (scratch_.gauges.totals.steps < instance.gauges.totals.steps) {
@@ -448,6 +463,7 @@ void FunctionLoops::take(OutputBatch& batch) {
     Function& function = function_at(number);
     any_waits = any_waits || !function.waiting.empty();
     for (Instance& instance : function.instances) {
+      note_ready(instance);
       collect(number, instance);
       asked = asked || instance.asked;
       add_gauges(instance.gauges, sum);
@@ -455,10 +471,11 @@ void FunctionLoops::take(OutputBatch& batch) {
     sum.waiting += static_cast<std::int32_t>(function.waiting.size());
     report_activity(number);
   }
+  // An instance may be ready or idle now. Before the swap: this may refuse some.
+  if (any_waits && state_ == EngineState::kReady) dispatch();
   std::swap(batch, pending_);
   add_totals(ended_, sum);
   batch.gauges = sum;
-  if (any_waits && state_ == EngineState::kReady) advance();  // an instance may be idle now
   if (asked || !progress_wanted_) return;
   progress_wanted_ = false;
   batch.has_progress = true;

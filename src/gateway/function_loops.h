@@ -3,13 +3,20 @@
 // the policies of src/serverless: it has the clock and the instances, tells the policies what
 // happens, and carries out what they decide.
 //
-// A request of a function without an instance is held: until the backbone is loaded, until there is
-// a place for an instance, and, inside the instance, until its process is ready. A function holds
-// at most ScalerOptions::queue_depth of them; submit() refuses more. A request that has waited
+// A request of a function without a ready instance is held: until the backbone is loaded, until
+// there is a place for an instance, and until its process is ready. A function holds at most
+// ScalerOptions::queue_depth of them; submit() refuses more. A request that has waited
 // Options::longest_wait for a place is refused. InstanceScaler decides when an idle instance ends.
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
 // function. Functions get places in the order of their oldest requests. BackbonePlanner decides
 // which backbones are in memory while no function uses them.
+//
+// plan_batches() decides when requests go to ready instances, and refuses those that will miss
+// their function's SLO. Each tenant is a device to it: turns are fair between tenants, so a
+// tenant's requests wait for its own others only. A few of a tenant's functions may have dispatched
+// requests without a first token (Options::prefills_at_once), so that the cores never wait for the
+// event loop. PrefillMeter knows the times. The SLO of a request that waited for a start counts
+// from the end of the start, since a refusal would bring no client an earlier answer.
 //
 // Owner: the command. Threads: the event loop's only. tick() is to be called about once a second.
 #pragma once
@@ -22,14 +29,18 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "gateway/backbone_planner.h"
+#include "gateway/gateway_counts.h"
 #include "gateway/instance_host.h"
+#include "gateway/prefill_tracker.h"
 #include "gateway/usage_sink.h"
 #include "server/engine_loop.h"
+#include "serverless/batching.h"
 #include "serverless/instance_scaler.h"
 
 namespace sluice {
@@ -40,6 +51,7 @@ struct GatewayFunction {
   std::string name;  // for messages
   std::int32_t backbone = 0;
   Duration idle{0};
+  Duration ttft_slo{0};  // 0: no request is refused for it
 };
 
 class FunctionLoops final : public EngineLoop {
@@ -49,6 +61,8 @@ class FunctionLoops final : public EngineLoop {
     std::int32_t max_instances = 8;
     std::int32_t queue_depth = 100;  // requests of a function without a ready instance
     Duration longest_wait = std::chrono::seconds(60);
+    std::int32_t seats = 0;             // requests that an instance may have; 0: no limit
+    std::int32_t prefills_at_once = 2;  // functions of a tenant
   };
 
   // `wake`: as EngineLoop says. REQUIRES: host, usage and clock outlive it.
@@ -65,11 +79,17 @@ class FunctionLoops final : public EngineLoop {
   void change_function(std::int32_t function, const GatewayFunction& changed);
   // Memory for backbones that no function uses; absent: all that is free.
   void set_idle_bytes(std::optional<std::int64_t> bytes) { idle_bytes_ = bytes; }
+  void set_batching(Batching mode) { batching_ = mode; }
+  // `call_after`: runs dispatch() after a delay; for kFillOrExpire, which holds requests of ready
+  // instances.
+  void on_delay(std::function<void(Duration)> call_after) { call_after_ = std::move(call_after); }
   // Requests are taken from now on.
   void set_ready();
   // The end of InstanceHost::load_backbone(). Its error refuses the requests that wait for it.
   void backbone_loaded(std::int32_t backbone, const Status& status);
   void tick();
+  // Gives waiting requests to instances as far as there are backbones, places and turns.
+  void dispatch();
   // Reports what all functions use until now, also between two ticks.
   void report_usage();
   // Ends all instances; nothing is taken from now on.
@@ -87,6 +107,7 @@ class FunctionLoops final : public EngineLoop {
   std::int32_t unfinished_requests() const override;
 
   std::int32_t num_instances() const { return num_instances_; }
+  GatewayCounts counts() const;
 
  private:
   enum class Load : std::uint8_t { kAbsent, kLoading, kLoaded };
@@ -101,6 +122,8 @@ class FunctionLoops final : public EngineLoop {
     std::unique_ptr<TenantLoop> loop;
     std::int32_t adapter = -1;
     TimePoint last_use;
+    TimePoint started;
+    std::optional<TimePoint> ready_at;  // when that was seen
     EngineGauges gauges;
     Duration turn_time{0};  // that was reported
     bool asked = false;     // for its progress
@@ -109,9 +132,16 @@ class FunctionLoops final : public EngineLoop {
     GatewayFunction spec;
     std::optional<InstanceScaler> scaler;
     std::vector<Instance> instances;
-    std::deque<Request> waiting;  // oldest first
-    Duration ended_turns{0};      // of ended instances, not yet reported
-    bool active = false;          // as it was reported
+    std::deque<Request> waiting;       // oldest first
+    Duration ended_turns{0};           // of ended instances, not yet reported
+    bool active = false;               // as it was reported
+    std::vector<WaitingRequest> view;  // of the requests that wait for the front one's instance
+  };
+  // The batches that plan_batches() sees, at most one of each function.
+  struct DispatchView {
+    std::vector<WaitingBatch> batches;
+    std::vector<std::int32_t> turns;    // by device
+    std::vector<std::int32_t> tenants;  // by device
   };
 
   Function& function_at(std::int32_t function);
@@ -122,15 +152,27 @@ class FunctionLoops final : public EngineLoop {
   void unload(std::int32_t backbone);
   // Loads and unloads backbones that no function uses.
   void plan_backbones();
-  // Gives waiting requests to instances as far as there are backbones and places.
-  void advance();
-  bool advance_function(std::int32_t number);
+  // Loads and starts what waiting requests need.
+  void start_needed();
+  bool start_needed_by(std::int32_t number);
   bool make_place();
+  // Gives requests to ready instances. False: there was nothing to give.
+  bool dispatch_ready();
+  DispatchView view_batches(TimePoint now);
+  void add_batch(std::int32_t number, TimePoint now, DispatchView& view);
+  void open_turns(DispatchView& view) const;
+  void refuse_front(std::int32_t number);
+  void dispatch_front(std::int32_t number, std::int32_t requests);
+  void note_ready(Instance& instance);
+  void note_tokens();
+  static bool is_needed(const Function& function, const Instance& instance);
   void start_instance(std::int32_t number, std::int32_t adapter);
   void end_instance(std::int32_t number, std::size_t index);
   void end_unused(std::int32_t number, TimePoint now);
   void refuse_late(Function& function, TimePoint now);
-  void refuse(Request request, Error error);
+  void refuse(Request request, GatewayRefusal reason, Error error);
+  // Refuses the requests that wait for this content of the adapter.
+  void refuse_waiting(Function& function, std::int32_t adapter, const Error& error);
   void collect(std::int32_t number, Instance& instance);
   // Reports what a function uses.
   void report(std::int32_t number);
@@ -150,6 +192,11 @@ class FunctionLoops final : public EngineLoop {
   std::deque<Function> functions_;  // stable addresses
   std::set<std::int32_t> active_;   // functions with instances or waiting requests
   std::int32_t num_instances_ = 0;
+  Batching batching_ = Batching::kWorkConserving;
+  std::function<void(Duration)> call_after_;
+  std::optional<TimePoint> called_at_;  // when call_after_ will run dispatch()
+  PrefillTracker prefills_;
+  GatewayCounts counts_;
   EngineGauges ended_;  // totals of instances that have ended
   OutputBatch pending_;
   OutputBatch scratch_;

@@ -367,6 +367,7 @@ void ApiService::answer_metrics(Call call) {
   http::Response response;
   response.content_type = kPrometheusContentType;
   metrics_.write(response.body);
+  if (options_.own_metrics) options_.own_metrics(response.body);
   answer(std::move(call), std::move(response));
 }
 

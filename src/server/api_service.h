@@ -67,6 +67,8 @@ class ApiService final : public http::Handler {
     std::function<std::optional<ApiError>(std::string_view key)> refuse_key;
     // The turns of function processes, for /metrics; empty: there are none.
     std::function<FunctionTurns()> function_turns;
+    // Appends metrics of the command's own to /metrics; empty: there are none.
+    std::function<void(std::string& out)> own_metrics;
   };
 
   // `keys`: nullptr = no key is needed; the owner may replace the keys between two tasks of the
