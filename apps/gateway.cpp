@@ -64,7 +64,7 @@ class Gateway {
         turns_(std::move(turns)),
         keys_(tenant_keys(file_)),
         access_log_(std::move(access_log)),
-        host_(settings, loop_, *turns_, clock_, [this] { wake(); }),
+        host_(settings, models_, loop_, *turns_, clock_, [this] { wake(); }),
         book_(usage.capacity, turn_options(settings.engine).threads, clock_, usage.rows),
         usage_(std::move(usage.store), book_, std::move(usage.prices),
                [this](std::function<void()> task) { loop_.post(std::move(task)); }),

@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "device/cpu/host_memory.h"
 #include "engine/startup_timeline.h"
 
 namespace sluice {
 
-GatewayHost::GatewayHost(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
-                         const Clock& clock, std::function<void()> wake)
-    : settings_(settings), loop_(loop), turns_(turns), clock_(clock), wake_(std::move(wake)) {}
+GatewayHost::GatewayHost(const ServeSettings& settings, const FunctionModels& models,
+                         http::EventLoop& loop, TurnService& turns, const Clock& clock,
+                         std::function<void()> wake)
+    : settings_(settings),
+      models_(models),
+      loop_(loop),
+      turns_(turns),
+      clock_(clock),
+      wake_(std::move(wake)) {}
 
 GatewayHost::~GatewayHost() { stop(); }
 
@@ -53,6 +60,19 @@ void GatewayHost::load_backbone(std::int32_t backbone) {
 void GatewayHost::unload_backbone(std::int32_t backbone) {
   jobs_.add([this, backbone] { at(backbone).model.unload(); });
 }
+
+void GatewayHost::load_adapter(std::int32_t function) {
+  jobs_.add([this, function] {
+    if (const Status status = models_.load_adapter(function); !status) {
+      log_error("an adapter was not loaded before its call: " + status.error().message);
+    }
+  });
+}
+
+// No warm workers yet.
+void GatewayHost::keep_workers(std::int32_t /*backbone*/, bool /*keep*/) {}
+
+std::int64_t GatewayHost::worker_bytes(std::int32_t /*backbone*/) const { return 0; }
 
 std::int64_t GatewayHost::free_bytes() const {
   const auto memory = read_host_memory("/");

@@ -1,12 +1,13 @@
 // GatewayHost: the InstanceHost of `sluice gateway`: backbones in shared memory, and function
-// processes on them. A thread of its own does what takes long, job by job: it writes backbones and
-// ends processes.
-// Owner: the command. Threads: the event loop's; models() from any once load_all() has succeeded.
+// processes on them. A thread of its own does what takes long, job by job: it writes backbones,
+// reads adapters and ends processes. Owner: the command. Threads: the event loop's; models() from
+// any once load_all() has succeeded.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "base/result.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
+#include "gateway/function_models.h"
 #include "gateway/instance_host.h"
 #include "http/event_loop.h"
 #include "serverless/functions_file.h"
@@ -27,8 +29,8 @@ class GatewayHost final : public InstanceHost {
  public:
   // `wake`: of every instance. REQUIRES: loop, turns and clock outlive it, and `wake` may be called
   // until the end of stop().
-  GatewayHost(const ServeSettings& settings, http::EventLoop& loop, TurnService& turns,
-              const Clock& clock, std::function<void()> wake);
+  GatewayHost(const ServeSettings& settings, const FunctionModels& models, http::EventLoop& loop,
+              TurnService& turns, const Clock& clock, std::function<void()> wake);
   ~GatewayHost() override;  // stops
   GatewayHost(const GatewayHost&) = delete;
   GatewayHost& operator=(const GatewayHost&) = delete;
@@ -48,6 +50,13 @@ class GatewayHost final : public InstanceHost {
   void load_backbone(std::int32_t backbone) override;
   void unload_backbone(std::int32_t backbone) override;
   std::int64_t free_bytes() const override;
+  void keep_workers(std::int32_t backbone, bool keep) override;
+  std::int64_t worker_bytes(std::int32_t backbone) const override;
+  std::optional<AdapterState> adapter(std::int32_t function) const override {
+    return models_.adapter(function);
+  }
+  void load_adapter(std::int32_t function) override;
+  void unload_adapter(std::int32_t function) override { models_.unload_adapter(function); }
   std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,
                                              const std::string& tenant) override;
   void end_instance(std::unique_ptr<TenantLoop> instance) override;
@@ -65,6 +74,7 @@ class GatewayHost final : public InstanceHost {
   Status load(const BackboneSpec& spec);
 
   const ServeSettings& settings_;
+  const FunctionModels& models_;
   http::EventLoop& loop_;
   TurnService& turns_;
   const Clock& clock_;

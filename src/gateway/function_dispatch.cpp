@@ -52,6 +52,8 @@ void FunctionLoops::dispatch() {
 void FunctionLoops::note_ready(Instance& instance) {
   if (instance.ready_at || instance.loop->state() != EngineState::kReady) return;
   instance.ready_at = clock_.now();
+  // A worker that was ready says nothing about the time of a start.
+  if (instance.was_warm) return;
   ++counts_.ready;
   counts_.start_time += *instance.ready_at - instance.started;
 }
@@ -189,6 +191,7 @@ GatewayCounts FunctionLoops::counts() const {
   counts.instances = num_instances_;
   counts.backbones = static_cast<std::int32_t>(backbones_.size());
   for (const Backbone& backbone : backbones_) {
+    counts.backbones_warm += backbone.workers ? 1 : 0;
     if (backbone.load != Load::kLoaded) continue;
     ++counts.backbones_loaded;
     counts.backbone_bytes += backbone.bytes;
@@ -196,7 +199,8 @@ GatewayCounts FunctionLoops::counts() const {
   for (const std::int32_t number : active_) {
     const Function& function = functions_[static_cast<std::size_t>(number)];
     counts.waiting += static_cast<std::int32_t>(function.waiting.size());
-    for (const Instance& instance : function.instances) counts.starting += !instance.ready_at;
+    for (const Instance& instance : function.instances)
+      counts.starting += instance.ready_at ? 0 : 1;
   }
   counts.prefills = prefills_.all();
   return counts;

@@ -11,13 +11,6 @@
 #include "function/gauge_sums.h"
 
 namespace sluice {
-namespace {
-
-// After a failed load, only a call tries again sooner.
-constexpr Duration kLoadPause = std::chrono::seconds(30);
-
-}  // namespace
-
 FunctionLoops::FunctionLoops(const Options& options, InstanceHost& host, UsageSink& usage,
                              const Clock& clock, std::function<void()> wake)
     : options_(options),
@@ -29,71 +22,10 @@ FunctionLoops::FunctionLoops(const Options& options, InstanceHost& host, UsageSi
 
 FunctionLoops::~FunctionLoops() { stop(); }
 
-std::int32_t FunctionLoops::add_backbone(const BackboneCost& cost, bool loaded) {
-  const auto number = static_cast<std::int32_t>(backbones_.size());
-  backbones_.push_back({loaded ? Load::kLoaded : Load::kAbsent, 0, cost.bytes, {}});
-  planner_.add_backbone(cost);
-  usage_.set_backbone_bytes(number, loaded ? cost.bytes : 0);
-  return number;
-}
-
-// A backbone that is being loaded is in use: requests may wait for it, and it cannot be unloaded.
-std::vector<Residency> FunctionLoops::residency() const {
-  std::vector<Residency> states;
-  for (const Backbone& backbone : backbones_) {
-    states.push_back(backbone.load == Load::kAbsent ? Residency::kAbsent
-                     : backbone.load == Load::kLoading || backbone.instances > 0
-                         ? Residency::kInUse
-                         : Residency::kIdle);
-  }
-  for (const std::int32_t number : active_) {
-    const Function& function = functions_[static_cast<std::size_t>(number)];
-    Residency& state = states[static_cast<std::size_t>(function.spec.backbone)];
-    if (!function.waiting.empty() && state == Residency::kIdle) state = Residency::kInUse;
-  }
-  return states;
-}
-
-void FunctionLoops::load(std::int32_t backbone) {
-  Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
-  const std::int64_t missing = one.bytes - host_.free_bytes();
-  if (missing > 0) {
-    for (const std::int32_t idle : planner_.make_room(clock_.now(), residency(), missing)) {
-      unload(idle);
-    }
-  }
-  one.load = Load::kLoading;
-  ++counts_.loads;
-  host_.load_backbone(backbone);
-}
-
-void FunctionLoops::unload(std::int32_t backbone) {
-  backbones_[static_cast<std::size_t>(backbone)].load = Load::kAbsent;
-  usage_.set_backbone_bytes(backbone, 0);
-  ++counts_.unloads;
-  host_.unload_backbone(backbone);
-}
-
-void FunctionLoops::plan_backbones() {
-  const std::vector<Residency> states = residency();
-  std::int64_t idle = 0;
-  for (std::size_t b = 0; b < states.size(); ++b) {
-    if (states[b] == Residency::kIdle) idle += backbones_[b].bytes;
-  }
-  const std::int64_t free = idle + host_.free_bytes();
-  const std::int64_t room = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
-  const BackbonePlan plan = planner_.plan(clock_.now(), states, room);
-  for (const std::int32_t backbone : plan.unload) unload(backbone);
-  for (const std::int32_t backbone : plan.load) {
-    const bool waits = clock_.now() < backbones_[static_cast<std::size_t>(backbone)].retry;
-    if (!waits) load(backbone);
-  }
-}
-
 std::int32_t FunctionLoops::add_function(const GatewayFunction& function) {
   CHECK(function.backbone >= 0 && function.backbone < std::ssize(backbones_));
   functions_.emplace_back().spec = function;
-  planner_.add_function(function.backbone);
+  planner_.add_function(function.backbone, function.idle);
   prefills_.add_function(function.tenant, function.backbone);
   return static_cast<std::int32_t>(functions_.size()) - 1;
 }
@@ -103,6 +35,7 @@ void FunctionLoops::change_function(std::int32_t function, const GatewayFunction
   CHECK(one.spec.tenant == changed.tenant && one.spec.backbone == changed.backbone);
   const bool idles_longer_or_less = one.spec.idle != changed.idle;
   one.spec = changed;
+  planner_.set_idle(function, changed.idle);
   if (idles_longer_or_less && one.scaler) make_scaler(one);
 }
 
@@ -245,6 +178,8 @@ void FunctionLoops::start_instance(std::int32_t number, std::int32_t adapter) {
   instance.started = clock_.now();
   ++counts_.starts;
   instance.loop = host_.start_instance(function.spec.backbone, adapter, function.spec.tenant);
+  instance.was_warm = instance.loop->state() == EngineState::kReady;
+  if (instance.was_warm) ++counts_.warm;
   ++backbones_[static_cast<std::size_t>(function.spec.backbone)].instances;
   ++num_instances_;
   report(number);
@@ -325,7 +260,7 @@ void FunctionLoops::tick() {
     const Function& function = function_at(number);
     return function.instances.empty() && function.waiting.empty();
   });
-  plan_backbones();
+  plan_artifacts();
 }
 
 void FunctionLoops::report_usage() {
@@ -376,26 +311,6 @@ void FunctionLoops::refuse_waiting(Function& function, std::int32_t adapter, con
     refuse(std::move(request), GatewayRefusal::kStart, error);
     return true;
   });
-}
-
-void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status) {
-  Backbone& loaded = backbones_[static_cast<std::size_t>(backbone)];
-  CHECK(loaded.load == Load::kLoading);
-  loaded.load = status ? Load::kLoaded : Load::kAbsent;
-  if (status) usage_.set_backbone_bytes(backbone, loaded.bytes);
-  if (state_ == EngineState::kStopped) return;
-  if (!status) {
-    log_error("a backbone was not loaded: " + status.error().message);
-    loaded.retry = clock_.now() + kLoadPause;
-    for (const std::int32_t number : active_) {
-      Function& function = function_at(number);
-      if (function.spec.backbone != backbone) continue;
-      for (Request& request : std::exchange(function.waiting, {})) {
-        refuse(std::move(request), GatewayRefusal::kLoad, status.error());
-      }
-    }
-  }
-  dispatch();
 }
 
 void FunctionLoops::cancel(RequestId id) {

@@ -8,8 +8,8 @@
 // ScalerOptions::queue_depth of them; submit() refuses more. A request that has waited
 // Options::longest_wait for a place is refused. InstanceScaler decides when an idle instance ends.
 // If all places are taken, the instance that has been idle for longest makes room for a waiting
-// function. Functions get places in the order of their oldest requests. BackbonePlanner decides
-// which backbones are in memory while no function uses them.
+// function. Functions get places in the order of their oldest requests. ArtifactPlanner decides
+// which backbones, warm workers and adapters are in memory while no function uses them.
 //
 // plan_batches() decides when requests go to ready instances, and refuses those that will miss
 // their function's SLO. Each tenant is a device to it: turns are fair between tenants, so a
@@ -34,7 +34,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "gateway/backbone_planner.h"
+#include "gateway/artifact_planner.h"
 #include "gateway/gateway_counts.h"
 #include "gateway/instance_host.h"
 #include "gateway/prefill_tracker.h"
@@ -73,11 +73,11 @@ class FunctionLoops final : public EngineLoop {
   FunctionLoops& operator=(const FunctionLoops&) = delete;
 
   // Adds a backbone, loaded or not. Backbones and functions are numbered from 0.
-  std::int32_t add_backbone(const BackboneCost& cost, bool loaded);
+  std::int32_t add_backbone(const ArtifactUse& use, bool loaded);
   std::int32_t add_function(const GatewayFunction& function);
   // Changes the idle time. REQUIRES: tenant and backbone are as before.
   void change_function(std::int32_t function, const GatewayFunction& changed);
-  // Memory for backbones that no function uses; absent: all that is free.
+  // Memory for artifacts that no function uses; absent: all that is free.
   void set_idle_bytes(std::optional<std::int64_t> bytes) { idle_bytes_ = bytes; }
   void set_batching(Batching mode) { batching_ = mode; }
   // `call_after`: runs dispatch() after a delay; for kFillOrExpire, which holds requests of ready
@@ -115,7 +115,8 @@ class FunctionLoops final : public EngineLoop {
     Load load = Load::kAbsent;
     std::int32_t instances = 0;
     std::int64_t bytes = 0;
-    TimePoint retry;  // after a failed load: not loaded before a call until then
+    TimePoint retry;       // after a failed load: not loaded before a call until then
+    bool workers = false;  // warm workers are kept
   };
   // Has one adapter content: after a reload, the function's later requests get another instance.
   struct Instance {
@@ -123,6 +124,7 @@ class FunctionLoops final : public EngineLoop {
     std::int32_t adapter = -1;
     TimePoint last_use;
     TimePoint started;
+    bool was_warm = false;              // a warm worker
     std::optional<TimePoint> ready_at;  // when that was seen
     EngineGauges gauges;
     Duration turn_time{0};  // that was reported
@@ -135,6 +137,7 @@ class FunctionLoops final : public EngineLoop {
     std::deque<Request> waiting;       // oldest first
     Duration ended_turns{0};           // of ended instances, not yet reported
     bool active = false;               // as it was reported
+    TimePoint adapter_retry;           // its adapter is not loaded before a call until then
     std::vector<WaitingRequest> view;  // of the requests that wait for the front one's instance
   };
   // The batches that plan_batches() sees, at most one of each function.
@@ -150,8 +153,11 @@ class FunctionLoops final : public EngineLoop {
   std::vector<Residency> residency() const;
   void load(std::int32_t backbone);
   void unload(std::int32_t backbone);
-  // Loads and unloads backbones that no function uses.
-  void plan_backbones();
+  void unload(const ArtifactPlan::Set& set);
+  // Loads and unloads artifacts that no function uses.
+  void plan_artifacts();
+  ArtifactState artifacts() const;
+  Duration usual_start() const;
   // Loads and starts what waiting requests need.
   void start_needed();
   bool start_needed_by(std::int32_t number);
@@ -186,7 +192,7 @@ class FunctionLoops final : public EngineLoop {
   const Clock& clock_;
   const std::function<void()> wake_;
   EngineState state_ = EngineState::kLoading;
-  BackbonePlanner planner_;
+  ArtifactPlanner planner_;
   std::optional<std::int64_t> idle_bytes_;
   std::vector<Backbone> backbones_;
   std::deque<Function> functions_;  // stable addresses

@@ -258,6 +258,53 @@ TEST_F(FunctionLoopsTest, ACallMakesRoomForItsBackbone) {
   EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{1}));
 }
 
+TEST_F(FunctionLoopsTest, WarmWorkersWaitOnABackboneThatIsCalledAndLeaveWithIt) {
+  start();
+  loops_->set_idle_bytes(1100);
+  host_.bytes_of_workers = 100;
+  pass(1);
+  EXPECT_FALSE(host_.workers[0]) << "nothing has called it";
+  ASSERT_TRUE(submit(1, 0));
+  host_.last->finish(1);
+  take();
+  pass(1);
+  EXPECT_TRUE(host_.workers[0]);
+  EXPECT_EQ(loops_->counts().backbones_warm, 1);
+  EXPECT_EQ(loops_->counts().warm, 1) << "this instance was ready at once";
+  loops_->set_idle_bytes(1099);
+  pass(10);
+  EXPECT_FALSE(host_.workers[0]) << "no room for both";
+  EXPECT_TRUE(host_.unloads.empty());
+  loops_->set_idle_bytes(1100);
+  pass(1);
+  EXPECT_TRUE(host_.workers[0]);
+  loops_->set_idle_bytes(0);
+  pass(1);
+  EXPECT_EQ(host_.unloads, (std::vector<std::int32_t>{0}));
+  EXPECT_EQ(loops_->counts().backbones_warm, 0);
+}
+
+TEST_F(FunctionLoopsTest, AdaptersThatNoFunctionUsesLeaveAndComeBackBeforeTheirCall) {
+  start();
+  host_.adapters[0] = {true, 50, seconds(1)};
+  loops_->set_idle_bytes(1000);
+  ASSERT_TRUE(submit(1, 0));
+  pass(2);
+  EXPECT_TRUE(host_.adapters[0].is_loaded) << "its function has a process";
+  host_.last->finish(1);
+  take();
+  pass(10);
+  EXPECT_FALSE(host_.adapters[0].is_loaded) << "the backbone takes all idle memory";
+  host_.loads_adapters = false;
+  loops_->set_idle_bytes(1050);
+  pass(20);
+  EXPECT_EQ(host_.adapter_loads, 1) << "a load that fails is not tried again and again";
+  host_.loads_adapters = true;
+  pass(20);
+  EXPECT_EQ(host_.adapter_loads, 2);
+  EXPECT_TRUE(host_.adapters[0].is_loaded);
+}
+
 TEST_F(FunctionLoopsTest, AChangedIdleTimeHoldsFromNowOn) {
   start();
   ASSERT_TRUE(submit(1, 0));

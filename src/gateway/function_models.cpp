@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -45,6 +46,13 @@ Result<Sha256Digest> adapter_files_digest(const std::string& directory) {
     bytes += text;
   }
   return sha256(bytes);
+}
+
+FunctionModels::Table::Table(FunctionsFile functions, std::vector<std::int32_t> ids)
+    : file(std::move(functions)), names(file), numbers(std::move(ids)) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    positions.emplace(numbers[i], static_cast<std::int32_t>(i));
+  }
 }
 
 std::optional<std::int32_t> FunctionModels::Table::tenant(std::string_view name) const {
@@ -97,6 +105,19 @@ Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_
   const std::string name = table.names.full_name(function);
   SharedAdapter adapter = store.find(name);
   if (adapter != nullptr && adapter->source == spec.adapter) return adapter;
+  const SystemClock clock;
+  const TimePoint start = clock.now();
+  ASSIGN_OR_RETURN(adapter, read_adapter(table, function));
+  const std::lock_guard lock(mutex_);
+  AdapterState& read = read_[table.numbers[static_cast<std::size_t>(function)]];
+  read.bytes = static_cast<std::int64_t>(adapter->content->image.bytes.size());
+  read.load = clock.now() - start;
+  return adapter;
+}
+
+Result<SharedAdapter> FunctionModels::read_adapter(const Table& table,
+                                                   std::int32_t function) const {
+  const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
   if (spec.adapter_digest) {
     ASSIGN_OR_RETURN(const Sha256Digest digest, adapter_files_digest(spec.adapter));
     if (digest != *spec.adapter_digest) {
@@ -106,7 +127,43 @@ Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_
           spec.name, to_hex(digest)));
     }
   }
-  return store.load(name, spec.adapter);
+  AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
+  return store.load(table.names.full_name(function), spec.adapter);
+}
+
+std::optional<AdapterState> FunctionModels::adapter(std::int32_t number) const {
+  const auto now = table();
+  const auto position = now->positions.find(number);
+  if (position == now->positions.end()) return std::nullopt;
+  const FunctionSpec& spec = now->file.functions[static_cast<std::size_t>(position->second)];
+  if (spec.adapter.empty()) return std::nullopt;
+  AdapterState memory;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto read = read_.find(number);
+    if (read == read_.end()) return std::nullopt;
+    memory = read->second;
+  }
+  const AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
+  memory.is_loaded = store.find(now->names.full_name(position->second)) != nullptr;
+  return memory;
+}
+
+Status FunctionModels::load_adapter(std::int32_t number) const {
+  const auto now = table();
+  const auto position = now->positions.find(number);
+  if (position == now->positions.end()) return {};  // a reload has left it out
+  RETURN_IF_ERROR(adapter_of(*now, position->second));
+  return {};
+}
+
+void FunctionModels::unload_adapter(std::int32_t number) const {
+  const auto now = table();
+  const auto position = now->positions.find(number);
+  if (position == now->positions.end()) return;
+  const FunctionSpec& spec = now->file.functions[static_cast<std::size_t>(position->second)];
+  backbones_[static_cast<std::size_t>(spec.backbone)]->adapters->remove(
+      now->names.full_name(position->second));
 }
 
 ApiResult<NamedModel> FunctionModels::find(std::string_view tenant,

@@ -1,11 +1,11 @@
 // FunctionModels: the models of a gateway. Each tenant has the names of its own functions, by the
 // functions file; a name that does not exist and another tenant's name give the same 404. An
-// adapter is read when its function is first called, and its digest is compared if the file pins
-// one.
+// adapter is read when its function is called and it is not in memory, and its digest is compared
+// if the file pins one.
 //
 // Functions are numbered in the order in which files brought them. A later file may add, change and
 // leave out functions; one that comes back has its number again.
-// Owner: the command. Threads: set_backbone() and set_file() from the event loop's, the rest from
+// Owner: the command. Threads: add_backbone() and set_file() from the event loop's, the rest from
 // any.
 #pragma once
 
@@ -16,10 +16,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "gateway/instance_host.h"
 #include "server/served_models.h"
 #include "serverless/functions_file.h"
 #include "serverless/model_name.h"
@@ -37,6 +39,13 @@ class FunctionModels final : public ServedModels {
   // "ft:BACKBONE:TENANT:NAME" or the backbone's name, by position in the last file.
   std::string full_name(std::size_t function) const;
 
+  // The adapter of a function, by its number. None: it has none, was never read, or has left the
+  // file.
+  std::optional<AdapterState> adapter(std::int32_t number) const;
+  Status load_adapter(std::int32_t number) const;
+  // Later calls read it again. Requests that hold it go on.
+  void unload_adapter(std::int32_t number) const;
+
   ApiResult<NamedModel> find(std::string_view tenant,
                              std::optional<std::string_view> name) const override;
   std::vector<ModelCard> cards(std::string_view tenant) const override;
@@ -45,23 +54,25 @@ class FunctionModels final : public ServedModels {
  private:
   // One file; never changes.
   struct Table {
-    Table(FunctionsFile functions, std::vector<std::int32_t> ids)
-        : file(std::move(functions)), names(file), numbers(std::move(ids)) {}
+    Table(FunctionsFile functions, std::vector<std::int32_t> ids);
     std::optional<std::int32_t> tenant(std::string_view name) const;
     // The position of the function that a tenant calls by this name.
     ApiResult<std::int32_t> find(std::string_view tenant_name, std::string_view name) const;
 
     const FunctionsFile file;
     const ModelNames names;
-    const std::vector<std::int32_t> numbers;  // of the file's functions
+    const std::vector<std::int32_t> numbers;                   // of the file's functions
+    std::unordered_map<std::int32_t, std::int32_t> positions;  // in the file, by number
   };
   // Shared: a worker may still read a table when the next file replaces it.
   std::shared_ptr<const Table> table() const;
   Result<SharedAdapter> adapter_of(const Table& table, std::int32_t function) const;
+  Result<SharedAdapter> read_adapter(const Table& table, std::int32_t function) const;
 
   std::vector<const ServedModel*> backbones_;
   std::map<std::pair<std::string, std::string>, std::int32_t> numbers_;  // tenant, full name
-  mutable std::mutex mutex_;                                             // for table_
+  mutable std::mutex mutex_;                                             // for the two below
+  mutable std::unordered_map<std::int32_t, AdapterState> read_;          // adapters, by number
   std::shared_ptr<const Table> table_;  // shared with workers that read it
 };
 

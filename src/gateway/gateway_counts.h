@@ -25,11 +25,13 @@ struct GatewayCounts {
   std::int32_t backbones = 0;
   std::int32_t backbones_loaded = 0;
   std::int64_t backbone_bytes = 0;  // of those that are loaded
+  std::int32_t backbones_warm = 0;  // those whose warm workers are kept
   std::int32_t waiting = 0;         // calls that are held
   std::int32_t prefills = 0;        // dispatched calls without a first token
   // Since the start.
   std::int64_t starts = 0;  // of instances
-  std::int64_t ready = 0;   // starts that have ended well
+  std::int64_t warm = 0;    // starts that found a warm worker
+  std::int64_t ready = 0;   // other starts that have ended well
   Duration start_time{0};   // of those, together
   std::int64_t loads = 0;   // of backbones, after the start
   std::int64_t unloads = 0;

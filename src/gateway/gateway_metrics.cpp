@@ -21,12 +21,15 @@ void write_gateway_metrics(const GatewayCounts& counts, std::string_view prefix,
   gauge("gateway_backbones_loaded", "Backbones in memory.", counts.backbones_loaded);
   gauge("gateway_backbone_bytes", "Bytes of the backbones in memory.",
         static_cast<double>(counts.backbone_bytes));
+  gauge("gateway_backbones_warm", "Backbones whose warm workers are kept.", counts.backbones_warm);
   gauge("gateway_calls_held", "Calls that wait for a start, a place or a turn.", counts.waiting);
   gauge("gateway_calls_prefilling", "Calls that were dispatched and have no first token.",
         counts.prefills);
   counter("gateway_starts_total", "Starts of function processes.",
           static_cast<double>(counts.starts));
-  counter("gateway_starts_ready_total", "Starts of function processes that have ended well.",
+  counter("gateway_warm_starts_total", "Starts of functions that found a warm worker.",
+          static_cast<double>(counts.warm));
+  counter("gateway_starts_ready_total", "Other starts of functions that have ended well.",
           static_cast<double>(counts.ready));
   counter("gateway_start_seconds_total", "Time of those starts, together.",
           to_seconds(counts.start_time));

@@ -95,6 +95,18 @@ class HandHost final : public InstanceHost {
  public:
   void load_backbone(std::int32_t backbone) override { loads.push_back(backbone); }
   void unload_backbone(std::int32_t backbone) override { unloads.push_back(backbone); }
+  void keep_workers(std::int32_t backbone, bool keep) override { workers[backbone] = keep; }
+  std::int64_t worker_bytes(std::int32_t /*backbone*/) const override { return bytes_of_workers; }
+  std::optional<AdapterState> adapter(std::int32_t function) const override {
+    const auto found = adapters.find(function);
+    if (found == adapters.end()) return std::nullopt;
+    return found->second;
+  }
+  void load_adapter(std::int32_t function) override {
+    ++adapter_loads;
+    adapters[function].is_loaded = loads_adapters;
+  }
+  void unload_adapter(std::int32_t function) override { adapters[function].is_loaded = false; }
   std::unique_ptr<TenantLoop> start_instance(std::int32_t /*backbone*/, std::int32_t adapter,
                                              const std::string& tenant) override {
     auto made = std::make_unique<HandInstance>(adapter, tenant, alive);
@@ -113,6 +125,11 @@ class HandHost final : public InstanceHost {
   std::int64_t free_bytes() const override { return free; }
 
   std::vector<std::int32_t> unloads;
+  std::map<std::int32_t, bool> workers;  // by backbone
+  std::int64_t bytes_of_workers = 0;
+  std::map<std::int32_t, AdapterState> adapters;  // by function
+  bool loads_adapters = true;
+  int adapter_loads = 0;
   std::int64_t free = 1'000'000;
 };
 

@@ -1,16 +1,25 @@
-// InstanceHost: the machine as the gateway's driver sees it. It loads backbones into memory and
-// starts and ends function processes; tests have one without processes.
+// InstanceHost: the machine as the gateway's driver sees it. It loads backbones and adapters into
+// memory, and starts and ends function processes; tests have one without processes.
 // Owner: the command. Threads: the event loop's. No call blocks: what takes long happens elsewhere,
 // in the order of the calls.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "function/tenant_loop.h"
 
 namespace sluice {
+
+// The adapter of a function.
+struct AdapterState {
+  bool is_loaded = false;
+  std::int64_t bytes = 0;
+  Duration load{0};  // the time of a load
+};
 
 class InstanceHost {
  public:
@@ -18,8 +27,22 @@ class InstanceHost {
 
   // Loads the weights of a backbone. FunctionLoops::backbone_loaded() follows.
   virtual void load_backbone(std::int32_t backbone) = 0;
-  // Gives its memory back. REQUIRES: it is loaded, and its instances were given to end_instance().
+  // Gives its memory back, and ends its warm workers. REQUIRES: it is loaded, and its instances
+  // were given to end_instance().
   virtual void unload_backbone(std::int32_t backbone) = 0;
+  // Keeps warm workers of a backbone, or ends them: processes without a tenant, ready to become any
+  // instance on it. start_instance() returns such a one if it can. REQUIRES: the backbone is
+  // loaded.
+  virtual void keep_workers(std::int32_t backbone, bool keep) = 0;
+  // The bytes that the warm workers of a backbone take, as far as is known; 0: there are to be
+  // none.
+  virtual std::int64_t worker_bytes(std::int32_t backbone) const = 0;
+  // None: the function has no adapter.
+  virtual std::optional<AdapterState> adapter(std::int32_t function) const = 0;
+  // Reads the adapter of a function. An error is only logged: the next call shows it.
+  virtual void load_adapter(std::int32_t function) = 0;
+  // Later calls read it again. Requests that hold it go on.
+  virtual void unload_adapter(std::int32_t function) = 0;
   // `adapter`: Request::adapter, whose content a request holds meanwhile. REQUIRES: the backbone is
   // loaded.
   virtual std::unique_ptr<TenantLoop> start_instance(std::int32_t backbone, std::int32_t adapter,

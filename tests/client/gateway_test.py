@@ -236,7 +236,7 @@ def test_the_metrics_are_documented(server):
         documented = stream.read()
     metrics = server.metrics()
     own = {name.split("{")[0] for name in metrics if name.startswith("gateway_")}
-    assert len(own) == 12
+    assert len(own) == 14
     for name in own:
         assert f"`{name}`" in documented, name
     assert metrics["gateway_functions"] == 4

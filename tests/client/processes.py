@@ -18,8 +18,14 @@ def functions_of(pid):
 def await_gone(pids, seconds=10):
     deadline = time.monotonic() + seconds * PATIENCE
     while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < deadline, pids
+        assert time.monotonic() < deadline, [describe(pid) for pid in pids if is_running(pid)]
         time.sleep(0.02)
+
+
+def describe(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
+        return {line.split(":")[0]: line.split(":")[1].strip() for line in stream
+                if line.startswith(("Name", "State", "Pid", "PPid", "Threads", "SigPnd"))}
 
 
 def is_running(pid):

@@ -1,0 +1,112 @@
+// ArtifactPlanner: decides which artifacts are in memory that no request uses, by PreloadPolicy and
+// OffloadPolicy: backbones, warm workers on them, and adapters. Each spares later calls the time
+// that making it takes. Where idle artifacts take more than their memory, those with the least
+// value per byte leave, a backbone together with its workers; where there is room, the most
+// valuable ones are made before they are needed.
+//
+// A backbone is worth its load time to each call of its functions. Workers and adapters are worth
+// something only to calls that find no process of their function: the share of gaps between calls
+// that are longer than the function's idle time.
+//
+// Owner: FunctionLoops. Threads: its own. No clock: the caller gives the time, which must not fall.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "serverless/arrival_rate.h"
+#include "serverless/artifact.h"
+#include "serverless/offload_policy.h"
+
+namespace sluice {
+
+// The memory and the delay of an artifact, as measured.
+struct ArtifactUse {
+  std::int64_t bytes = 0;
+  Duration saves{0};  // the time that making it takes
+};
+
+// The idle artifacts, each backbone's or function's one.
+struct ArtifactState {
+  std::vector<Residency> backbones;
+  // The workers of a backbone count as one artifact. Never in use: a worker that a call gets is an
+  // instance.
+  std::vector<ArtifactUse> worker_uses;  // of each backbone; no bytes: there are none to be had
+  std::vector<bool> workers;             // whether they are there
+  struct Adapter {
+    ArtifactUse use;
+    Residency residency = Residency::kAbsent;
+  };
+  std::map<std::int32_t, Adapter> adapters;  // by function
+};
+
+struct ArtifactPlan {
+  struct Set {
+    std::vector<std::int32_t> backbones;
+    std::vector<std::int32_t> workers;   // by backbone
+    std::vector<std::int32_t> adapters;  // by function
+  };
+  Set load;    // absent ones
+  Set unload;  // idle ones
+};
+
+class ArtifactPlanner {
+ public:
+  // The time for which the next calls are foreseen, and in which a past call loses half its weight.
+  static constexpr Duration kHorizon = std::chrono::minutes(5);
+
+  // `start`: of the process. Backbones and functions are numbered from 0.
+  explicit ArtifactPlanner(TimePoint start) : start_(start) {}
+  void add_backbone(const ArtifactUse& use) { backbones_.push_back(use); }
+  // `idle`: the time without a call after which its process ends.
+  void add_function(std::int32_t backbone, Duration idle) {
+    functions_.push_back({backbone, idle, {}});
+  }
+  void set_idle(std::int32_t function, Duration idle) {
+    functions_[static_cast<std::size_t>(function)].idle = idle;
+  }
+  void called(std::int32_t function, TimePoint now);
+  // Calls within kHorizon are foreseen.
+  bool was_called(std::int32_t function) const {
+    return functions_[static_cast<std::size_t>(function)].arrivals.has_value();
+  }
+
+  // `idle_bytes`: of memory for idle artifacts, those that are loaded included. REQUIRES: a
+  // residency for each backbone.
+  ArtifactPlan plan(TimePoint now, const ArtifactState& state, std::int64_t idle_bytes);
+  // Idle artifacts that leave so that `bytes` become free; none if that does not free enough.
+  ArtifactPlan::Set make_room(TimePoint now, const ArtifactState& state, std::int64_t bytes);
+  // Bytes of all idle artifacts.
+  std::int64_t idle_bytes(const ArtifactState& state) const;
+
+ private:
+  enum class Kind : std::uint8_t { kBackbone, kWorkers, kAdapter };
+  struct Function {
+    std::int32_t backbone = 0;
+    Duration idle{0};
+    std::optional<Arrivals> arrivals;  // none: it was never called
+  };
+  // One artifact that is loaded or could be.
+  struct Item {
+    Kind kind{};
+    std::int32_t number = 0;  // of its backbone or function
+    std::int32_t needs = -1;  // the item of its backbone
+    ArtifactUse use;
+    double rate = 0;  // calls per second that it would spare that time
+    Residency residency{};
+  };
+
+  std::vector<Item> items(TimePoint now, const ArtifactState& state) const;
+  std::vector<std::int32_t> leave(const std::vector<Item>& items, std::int64_t bytes);
+  static void add_to(ArtifactPlan::Set& set, const Item& item);
+
+  const TimePoint start_;
+  std::vector<ArtifactUse> backbones_;
+  std::vector<Function> functions_;
+  OffloadPolicy offload_;
+};
+
+}  // namespace sluice

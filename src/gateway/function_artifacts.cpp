@@ -1,0 +1,137 @@
+// The part of FunctionLoops that loads and unloads artifacts, by ArtifactPlanner.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "gateway/function_loops.h"
+
+namespace sluice {
+namespace {
+
+// After a load before a call, only a call tries again sooner.
+constexpr Duration kLoadPause = std::chrono::seconds(30);
+// The time of a start before one was measured.
+constexpr Duration kSomeStart = std::chrono::milliseconds(50);
+
+}  // namespace
+
+std::int32_t FunctionLoops::add_backbone(const ArtifactUse& use, bool loaded) {
+  const auto number = static_cast<std::int32_t>(backbones_.size());
+  backbones_.push_back({loaded ? Load::kLoaded : Load::kAbsent, 0, use.bytes, {}, false});
+  planner_.add_backbone(use);
+  usage_.set_backbone_bytes(number, loaded ? use.bytes : 0);
+  return number;
+}
+
+// A backbone that is being loaded is in use: requests may wait for it, and it cannot be unloaded.
+std::vector<Residency> FunctionLoops::residency() const {
+  std::vector<Residency> states;
+  for (const Backbone& backbone : backbones_) {
+    states.push_back(backbone.load == Load::kAbsent ? Residency::kAbsent
+                     : backbone.load == Load::kLoading || backbone.instances > 0
+                         ? Residency::kInUse
+                         : Residency::kIdle);
+  }
+  for (const std::int32_t number : active_) {
+    const Function& function = functions_[static_cast<std::size_t>(number)];
+    Residency& state = states[static_cast<std::size_t>(function.spec.backbone)];
+    if (!function.waiting.empty() && state == Residency::kIdle) state = Residency::kInUse;
+  }
+  return states;
+}
+
+Duration FunctionLoops::usual_start() const {
+  return counts_.ready > 0 ? counts_.start_time / counts_.ready : kSomeStart;
+}
+
+ArtifactState FunctionLoops::artifacts() const {
+  ArtifactState state;
+  state.backbones = residency();
+  for (std::int32_t b = 0; b < std::ssize(backbones_); ++b) {
+    state.worker_uses.push_back({host_.worker_bytes(b), usual_start()});
+    state.workers.push_back(backbones_[static_cast<std::size_t>(b)].workers);
+  }
+  for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
+    if (!planner_.was_called(f)) continue;
+    const auto adapter = host_.adapter(f);
+    if (!adapter) continue;
+    const Residency loaded = active_.contains(f) ? Residency::kInUse : Residency::kIdle;
+    state.adapters[f] = {{adapter->bytes, adapter->load},
+                         adapter->is_loaded ? loaded : Residency::kAbsent};
+  }
+  return state;
+}
+
+void FunctionLoops::load(std::int32_t backbone) {
+  Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
+  const std::int64_t missing = one.bytes - host_.free_bytes();
+  if (missing > 0) unload(planner_.make_room(clock_.now(), artifacts(), missing));
+  one.load = Load::kLoading;
+  ++counts_.loads;
+  host_.load_backbone(backbone);
+}
+
+void FunctionLoops::unload(std::int32_t backbone) {
+  Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
+  one.load = Load::kAbsent;
+  one.workers = false;
+  usage_.set_backbone_bytes(backbone, 0);
+  ++counts_.unloads;
+  host_.unload_backbone(backbone);
+}
+
+void FunctionLoops::unload(const ArtifactPlan::Set& set) {
+  for (const std::int32_t backbone : set.workers) {
+    backbones_[static_cast<std::size_t>(backbone)].workers = false;
+    host_.keep_workers(backbone, false);
+  }
+  for (const std::int32_t backbone : set.backbones) unload(backbone);
+  for (const std::int32_t function : set.adapters) host_.unload_adapter(function);
+}
+
+void FunctionLoops::plan_artifacts() {
+  const TimePoint now = clock_.now();
+  const ArtifactState state = artifacts();
+  const std::int64_t free = planner_.idle_bytes(state) + host_.free_bytes();
+  const std::int64_t room = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
+  const ArtifactPlan plan = planner_.plan(now, state, room);
+  unload(plan.unload);
+  for (const std::int32_t backbone : plan.load.backbones) {
+    if (now >= backbones_[static_cast<std::size_t>(backbone)].retry) load(backbone);
+  }
+  for (const std::int32_t backbone : plan.load.workers) {
+    Backbone& one = backbones_[static_cast<std::size_t>(backbone)];
+    if (one.load != Load::kLoaded) continue;
+    one.workers = true;
+    host_.keep_workers(backbone, true);
+  }
+  for (const std::int32_t number : plan.load.adapters) {
+    Function& function = function_at(number);
+    if (now < function.adapter_retry) continue;
+    function.adapter_retry = now + kLoadPause;
+    host_.load_adapter(number);
+  }
+}
+
+void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status) {
+  Backbone& loaded = backbones_[static_cast<std::size_t>(backbone)];
+  CHECK(loaded.load == Load::kLoading);
+  loaded.load = status ? Load::kLoaded : Load::kAbsent;
+  if (status) usage_.set_backbone_bytes(backbone, loaded.bytes);
+  if (state_ == EngineState::kStopped) return;
+  if (!status) {
+    log_error("a backbone was not loaded: " + status.error().message);
+    loaded.retry = clock_.now() + kLoadPause;
+    for (const std::int32_t number : active_) {
+      Function& function = function_at(number);
+      if (function.spec.backbone != backbone) continue;
+      for (Request& request : std::exchange(function.waiting, {})) {
+        refuse(std::move(request), GatewayRefusal::kLoad, status.error());
+      }
+    }
+  }
+  dispatch();
+}
+
+}  // namespace sluice
