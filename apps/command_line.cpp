@@ -164,6 +164,11 @@ void add_isolation_options(CLI::App& command, ServeArguments& a) {
       .add_option("--function-idle", a.function_idle,
                   "seconds without a request after which a process ends (300)")
       ->group(group);
+  command
+      .add_option("--warm-workers", a.warm_workers,
+                  "processes beside those of --max-functions that wait for the first call of a key "
+                  "and adapter, so that it needs no start (default 1)")
+      ->group(group);
 }
 
 CLI::Option* add_model(CLI::App& command, std::string& model, std::string& revision) {

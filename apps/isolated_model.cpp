@@ -119,15 +119,40 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       "MiB "
       "is shared; no snapshot",
       functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20));
-  return TenantLoops::MakeLoop([this, loop, adapters = alone.adapters, &turns, &clock](
-                                   std::int32_t adapter, std::function<void()> wake) {
-    ProcessEngineLoop::Options one = loop;
-    if (adapter >= 0) one.adapter = adapters->content(adapter);
+  const auto make = [this, &turns, &clock](ProcessEngineLoop::Options one,
+                                           std::function<void()> wake) {
     auto made = std::make_unique<ProcessEngineLoop>(std::move(one), backbone_, turns, clock,
                                                     std::move(wake));
     made->start();
     return made;
+  };
+  ProcessEngineLoop::Options generic = loop;
+  generic.start.touch = true;
+  if (alone.adapters) generic.start.lora_rank = alone.adapters->format().max_rank;
+  warm_ = std::make_unique<WarmWorkers>(
+      functions.warm_workers, [make, generic](Duration pause, std::function<void()> wake) {
+        ProcessEngineLoop::Options one = generic;
+        one.start_after = pause;
+        return make(std::move(one), std::move(wake));
+      });
+  RETURN_IF_ERROR(warm_->start());
+  timeline.mark("functions");
+  return TenantLoops::MakeLoop([this, make, loop, adapters = alone.adapters](
+                                   std::int32_t adapter, std::function<void()> wake) {
+    SharedContent content = adapter < 0 ? nullptr : adapters->content(adapter);
+    if (auto worker = warm_->take()) {
+      worker->specialize(std::move(content), std::move(wake));
+      return worker;
+    }
+    ProcessEngineLoop::Options one = loop;
+    one.adapter = std::move(content);
+    return make(std::move(one), std::move(wake));
   });
+}
+
+void IsolatedModel::unload() {
+  warm_->clear();
+  backbone_ = {};
 }
 
 Status IsolatedModel::reload() {
@@ -141,7 +166,7 @@ Status IsolatedModel::reload() {
                     directory_));
   }
   ASSIGN_OR_RETURN(backbone_, read_only(written));
-  return {};
+  return warm_->start();
 }
 
 int run_function_command() {

@@ -3,13 +3,16 @@
 //
 // load() writes the backbone, and makes one engine on it in this process, for the facts that the
 // text side needs; a setting that no engine accepts fails there and not at a client's first call.
-// Then the engine goes. The function processes are this program again, as `sluice function`.
+// Then the engine goes. It also starts the warm workers, and waits until one is ready: that shows
+// whether the sandbox holds here. A loop that MakeLoop makes is a warm worker if one is ready, of
+// whatever adapter. The function processes are this program again, as `sluice function`.
 // Owner: the command; it outlives all loops. Threads: load() on one, the rest from any once it has
 // succeeded.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -23,6 +26,7 @@
 #include "function/process_engine_loop.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
+#include "function/warm_workers.h"
 #include "server/server_metrics.h"
 
 namespace sluice {
@@ -32,6 +36,7 @@ struct FunctionSettings {
   bool best_effort = false;                   // --sandbox
   std::int32_t max_functions = 8;             // --max-functions
   Duration idle = std::chrono::seconds(300);  // --function-idle
+  std::int32_t warm_workers = 0;              // --warm-workers; of each backbone
 };
 
 // As many functions compute at a time as there are cores for their threads; by default, one.
@@ -50,11 +55,15 @@ class IsolatedModel {
                                      TurnService& turns, const Clock& clock,
                                      StartupTimeline& timeline, const ServedEngineOptions& served);
 
-  // Gives the weights' memory back; the text side stays. REQUIRES: no loop is left.
-  void unload() { backbone_ = {}; }
-  // Writes the weights again, after unload(). The checkpoint must not have changed.
+  // Ends the warm workers and gives the weights' memory back; the text side stays. REQUIRES: no
+  // other loop is left.
+  void unload();
+  // Writes the weights again, after unload(), and starts warm workers. The checkpoint must not have
+  // changed.
   Status reload();
 
+  // Warm workers that are ready. REQUIRES: load() has succeeded.
+  std::int32_t warm_functions() const { return warm_->count_ready(); }
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
@@ -67,6 +76,7 @@ class IsolatedModel {
   Backbone backbone_;  // read-only descriptors
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;
+  std::unique_ptr<WarmWorkers> warm_;  // last: the workers use the backbone
 };
 
 // The command `sluice function`, which ProcessEngineLoop starts. Returns the exit code.

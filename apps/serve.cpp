@@ -109,7 +109,13 @@ class Server {
     options.adapter_folder = arguments_.adapter_dir;
     options.urgent = &urgent_;
     options.open_connections = [this] { return http_->stats().open_connections; };
-    if (turns_) options.function_turns = [this] { return function_turns(*turns_); };
+    if (turns_) {
+      options.function_turns = [this] {
+        FunctionTurns turns = function_turns(*turns_);
+        if (ready_) turns.warm = isolated_.warm_functions();
+        return turns;
+      };
+    }
     return options;
   }
 

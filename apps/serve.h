@@ -49,6 +49,7 @@ struct ServeArguments {
   std::optional<std::string> sandbox;
   std::optional<std::string> max_functions;
   std::optional<std::string> function_idle;
+  std::optional<std::string> warm_workers;
   EngineOptionTexts engine;
 };
 

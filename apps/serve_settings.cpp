@@ -20,6 +20,7 @@ constexpr std::int64_t kMaxConnections = 1 << 20;
 constexpr std::int64_t kMaxQueue = 1 << 20;
 constexpr std::int64_t kMaxWorkers = 64;
 constexpr std::int64_t kMaxFunctions = 1024;
+constexpr std::int64_t kMaxWarmWorkers = 64;
 constexpr std::int64_t kMaxBodyBytes = std::int64_t{1} << 30;
 
 // These functions do not change `value` if the option was not given.
@@ -131,10 +132,10 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
 Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
                                                        EngineOptions& engine) {
   if (a.isolation == "none") {
-    for (const GivenOption& option :
-         {GivenOption{"--sandbox", a.sandbox.has_value()},
-          GivenOption{"--max-functions", a.max_functions.has_value()},
-          GivenOption{"--function-idle", a.function_idle.has_value()}}) {
+    for (const GivenOption& option : {GivenOption{"--sandbox", a.sandbox.has_value()},
+                                      GivenOption{"--max-functions", a.max_functions.has_value()},
+                                      GivenOption{"--function-idle", a.function_idle.has_value()},
+                                      GivenOption{"--warm-workers", a.warm_workers.has_value()}}) {
       if (!option.given) continue;
       return invalid_argument(
           fmt::format("{} is for --isolation process only; leave it out", option.name));
@@ -155,6 +156,9 @@ Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
   RETURN_IF_ERROR(
       read_count("--max-functions", a.max_functions, 1, kMaxFunctions, functions.max_functions));
   RETURN_IF_ERROR(read_seconds("--function-idle", a.function_idle, 1, functions.idle));
+  functions.warm_workers = 1;
+  RETURN_IF_ERROR(
+      read_count("--warm-workers", a.warm_workers, 0, kMaxWarmWorkers, functions.warm_workers));
   RETURN_IF_ERROR(check_function_options(a, engine));
   engine.snapshot = {};
   engine.adapters.sealed = true;

@@ -151,4 +151,17 @@ Result<DecoderWeights> map_backbone(const Backbone& backbone, const BackboneMani
   return weights_at(arena.region_base(RegionKind::kWeights), manifest);
 }
 
+Status touch_backbone(const BackboneManifest& manifest, const Arena& arena) {
+  std::byte* const base = arena.region_base(RegionKind::kWeights);
+  const auto bytes = static_cast<std::size_t>(manifest.bytes);
+  if (madvise(base, bytes, MADV_POPULATE_READ) == 0) return {};
+  if (errno != EINVAL) return unavailable(fmt::format("backbone: {}", std::strerror(errno)));
+  // Kernels before 5.14.
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  for (std::size_t at = 0; at < bytes; at += page) {
+    static_cast<void>(static_cast<volatile const std::byte*>(base)[at]);
+  }
+  return {};
+}
+
 }  // namespace sluice

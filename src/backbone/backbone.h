@@ -61,5 +61,7 @@ void plan_backbone(const BackboneManifest& manifest, std::size_t granularity, Ar
 // Maps it there, read-only. REQUIRES: `backbone` has read-only descriptors.
 Result<DecoderWeights> map_backbone(const Backbone& backbone, const BackboneManifest& manifest,
                                     Arena& arena);
+// Touches every page of it, so that no step has to. REQUIRES: it is mapped there.
+Status touch_backbone(const BackboneManifest& manifest, const Arena& arena);
 
 }  // namespace sluice

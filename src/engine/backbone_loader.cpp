@@ -38,7 +38,7 @@ Result<LoadedExecutor> describe_model(const BackboneManifest& manifest) {
 Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, EngineOptions options,
                                                  Device& device, ThreadPool& pool,
                                                  StartupTimeline& timeline,
-                                                 const FileDescriptor* adapter) {
+                                                 const BackboneUse& use) {
   ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(backbone));
   const DeviceTraits& traits = device.traits();
   if (manifest.numerics != traits.numerics) {
@@ -49,8 +49,8 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
   timeline.mark("manifest");
   options.max_model_len = manifest.max_model_len;
   ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, manifest.dtypes, traits));
-  if (adapter != nullptr) {
-    RETURN_IF_ERROR(plan_sealed_adapter(*adapter, traits, loaded, plan));
+  if (use.lora_rank > 0) {
+    RETURN_IF_ERROR(plan_sealed_adapter(use.lora_rank, traits, loaded, plan));
   } else {
     RETURN_IF_ERROR(plan_adapters(options, traits, loaded, plan));
   }
@@ -63,6 +63,7 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
   ASSIGN_OR_RETURN(Arena arena, Arena::create(device, plan.arena));
   RETURN_IF_ERROR(back_buffers(arena));
   ASSIGN_OR_RETURN(DecoderWeights weights, map_backbone(backbone, manifest, arena));
+  if (use.touch) RETURN_IF_ERROR(touch_backbone(manifest, arena));
   timeline.mark("arena");
   RETURN_IF_ERROR(runner->start(std::move(arena), std::move(weights), WeightWatch{},
                                 {loaded.first_kv_blocks, loaded.kv_blocks}));
@@ -104,10 +105,9 @@ Result<Backbone> make_backbone(const std::string& directory, const EngineOptions
 
 Result<LoadedEngine> load_engine_on_backbone(const Backbone& backbone, const EngineOptions& options,
                                              Device& device, ThreadPool& pool, const Clock& clock,
-                                             StartupTimeline& timeline,
-                                             const FileDescriptor* adapter) {
+                                             StartupTimeline& timeline, const BackboneUse& use) {
   ASSIGN_OR_RETURN(LoadedExecutor parts,
-                   load_executor_on_backbone(backbone, options, device, pool, timeline, adapter));
+                   load_executor_on_backbone(backbone, options, device, pool, timeline, use));
   return make_engine(std::move(parts), clock, timeline);
 }
 

@@ -4,6 +4,7 @@
 // Functions; the engine's thread. Errors name file, field or option.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "backbone/backbone.h"
@@ -17,6 +18,14 @@
 
 namespace sluice {
 
+struct BackboneUse {
+  // The engine has room for one adapter up to this rank, in place of those of the options. It is
+  // added to LoadedEngine::adapters later, from sealed memory; requests name it by 0. 0: none.
+  std::int32_t lora_rank = 0;
+  // Touch every page of the backbone, so that no step has to.
+  bool touch = false;
+};
+
 // Writes the backbone of the model in `directory`, or in a GGUF file. Uses the options dtype,
 // load_format and max_model_len.
 Result<Backbone> make_backbone(const std::string& directory, const EngineOptions& options,
@@ -25,11 +34,10 @@ Result<Backbone> make_backbone(const std::string& directory, const EngineOptions
 // Makes an engine on a backbone. `options.kv_cache_memory` must be set, since a function cannot ask
 // the system for its free memory; dtype and max_model_len are the backbone's.
 // kUnsupported if the device computes other rotary tables than the writer's.
-// `adapter`: sealed memory of the only adapter, which requests name by 0; null: those of the
-// options. REQUIRES: device, pool and clock outlive the engine.
+// REQUIRES: device, pool and clock outlive the engine.
 Result<LoadedEngine> load_engine_on_backbone(const Backbone& backbone, const EngineOptions& options,
                                              Device& device, ThreadPool& pool, const Clock& clock,
                                              StartupTimeline& timeline,
-                                             const FileDescriptor* adapter = nullptr);
+                                             const BackboneUse& use = {});
 
 }  // namespace sluice

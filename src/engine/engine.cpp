@@ -113,6 +113,14 @@ ResourceView Engine::resources() const {
   return resources;
 }
 
+void Engine::set_kv_limit(std::int32_t blocks) {
+  kv_limit_ = blocks;
+  // For requests that come before the next plan.
+  ResourceView view = resources();
+  view.completed = {};
+  scheduler_->take_memory(clock_.now(), view);
+}
+
 // Grows KV memory, if it can, until `blocks` are free for a use without a sequence.
 Status Engine::grow_kv(std::int32_t blocks) {
   const std::int32_t missing = blocks - kv_->num_fresh_blocks();

@@ -111,8 +111,9 @@ class Engine {
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason);
 
   // The most KV blocks that the engine may use from the next step on, the null block included; 0
-  // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory.
-  void set_kv_limit(std::int32_t blocks) { kv_limit_ = blocks; }
+  // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory;
+  // add_request() refuses new ones.
+  void set_kv_limit(std::int32_t blocks);
 
   // See Scheduler::limit_step().
   void limit_step(Duration longest) { scheduler_->limit_step(longest); }

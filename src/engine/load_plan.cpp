@@ -298,17 +298,17 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
   return plan;
 }
 
-Status plan_sealed_adapter(const FileDescriptor& memory, const DeviceTraits& traits,
-                           LoadedModel& loaded, LoadPlan& plan) {
+Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, LoadedModel& loaded,
+                           LoadPlan& plan) {
+  if (max_rank > LoraTable::kMaxRank) {
+    return invalid_argument(
+        fmt::format("an adapter of rank {}; the limit is {}", max_rank, LoraTable::kMaxRank));
+  }
   AdapterFormat format;
   format.dtype = traits.matmul_input_dtype(plan.dtypes.matrices, plan.dtypes.others);
-  SealedAdapter adapter;
-  ASSIGN_OR_RETURN(adapter.image, open_sealed_adapter(memory, loaded.config, format.dtype));
-  format.max_rank = adapter.image.max_rank;
+  format.max_rank = max_rank;
   // Shared as SharedAdapters says.
   loaded.adapters = std::make_shared<AdapterStore>(loaded.config, format, AdapterPlace::kSealed);
-  RETURN_IF_ERROR(
-      loaded.adapters->add("adapter", "sealed memory", std::move(adapter)).map([](const auto&) {}));
   loaded.num_adapters = 1;
   use_adapters(loaded, 1, plan);
   return {};

@@ -74,9 +74,9 @@ Status plan_adapters(const EngineOptions& options, const DeviceTraits& traits, L
 Status plan_kv_memory(LoadPlan& plan, const EngineOptions& options, const Device& device,
                       LoadedModel& loaded);
 
-// For an engine of one adapter, which lies in sealed memory.
-Status plan_sealed_adapter(const FileDescriptor& memory, const DeviceTraits& traits,
-                           LoadedModel& loaded, LoadPlan& plan);
+// Makes room for one adapter up to `max_rank`, which lies in sealed memory and is added later.
+Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, LoadedModel& loaded,
+                           LoadPlan& plan);
 
 // Backs adapters, inputs and workspace.
 Status back_buffers(Arena& arena);

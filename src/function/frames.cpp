@@ -52,7 +52,7 @@ void list(Archive& a, Like<Request> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<StartFrame> auto& x) {
   a(x.version, x.kv_bytes, x.max_num_seqs, x.token_budget, x.follow, x.block_size);
-  a(x.threads, x.max_requests, x.scheduler, x.has_adapter);
+  a(x.threads, x.max_requests, x.scheduler, x.lora_rank, x.touch);
 }
 template <class Archive>
 void list(Archive& a, Like<CancelFrame> auto& x) {
@@ -64,6 +64,12 @@ void list(Archive& a, Like<EndChoiceFrame> auto& x) {
 }
 template <class Archive>
 void list(Archive&, Like<AskProgressFrame> auto&) {}
+template <class Archive>
+void list(Archive&, Like<AdapterFrame> auto&) {}
+template <class Archive>
+void list(Archive& a, Like<KvLimitFrame> auto& x) {
+  a(x.bytes);
+}
 template <class Archive>
 void list(Archive& a, Like<LayerState> auto& x) {
   a(x.layer, x.active, x.detail);

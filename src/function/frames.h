@@ -25,7 +25,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 3;
+inline constexpr std::uint32_t kFrameVersion = 4;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 
@@ -40,8 +40,19 @@ struct StartFrame {
   std::int32_t threads = 0;
   std::int32_t max_requests = 0;
   std::string scheduler;
-  bool has_adapter = false;  // every request is for the adapter of FunctionDescriptors::kAdapter
+  std::int32_t lora_rank = 0;  // the function may get an adapter up to this rank; 0: none
+  bool touch = false;          // touch every page of the backbone before it is ready
   friend bool operator==(const StartFrame&, const StartFrame&) = default;
+};
+// Comes with a descriptor: the sealed memory of the adapter that all later requests are for. At
+// most one, to a ready function, before its first request.
+struct AdapterFrame {
+  friend bool operator==(const AdapterFrame&, const AdapterFrame&) = default;
+};
+// The most KV memory from now on, of what the start allows; 0: all of it.
+struct KvLimitFrame {
+  std::int64_t bytes = 0;
+  friend bool operator==(const KvLimitFrame&, const KvLimitFrame&) = default;
 };
 struct CancelFrame {
   RequestId request = 0;
@@ -56,8 +67,9 @@ struct EndChoiceFrame {
 struct AskProgressFrame {
   friend bool operator==(const AskProgressFrame&, const AskProgressFrame&) = default;
 };
-// Request: everything but the client, stop strings, grammar and adapter, which the start names.
-using ToFunction = std::variant<StartFrame, Request, CancelFrame, EndChoiceFrame, AskProgressFrame>;
+// Request: everything but the client, stop strings, grammar and adapter.
+using ToFunction = std::variant<StartFrame, Request, CancelFrame, EndChoiceFrame, AskProgressFrame,
+                                AdapterFrame, KvLimitFrame>;
 
 // A change of the function's state. The first one has the layers of the sandbox that the function
 // built itself.

@@ -88,6 +88,7 @@ TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
   start.scheduler = "stall-free";
   for (const ToFunction& message :
        {ToFunction(start), ToFunction(CancelFrame{3}), ToFunction(AskProgressFrame{}),
+        ToFunction(AdapterFrame{}), ToFunction(KvLimitFrame{1 << 20}),
         ToFunction(EndChoiceFrame{3, 1, FinishReason::kStop})}) {
     const auto decoded = decode_to_function(body_of(message));
     ASSERT_TRUE(decoded) << decoded.error().message;
@@ -145,7 +146,7 @@ TEST(FunctionFrames, LengthsHaveALimit) {
   EXPECT_EQ(encode_frame(ToFunction(request)).error().code, ErrorCode::kResourceExhausted);
 }
 
-TEST(FunctionFrames, TheStartNamesTheAdapterAndNotTheRequests) {
+TEST(FunctionFrames, RequestsDoNotNameAdapters) {
   Request request = full_request();
   request.adapter = 5;
   EXPECT_TRUE(check_sendable(request));
@@ -153,7 +154,8 @@ TEST(FunctionFrames, TheStartNamesTheAdapterAndNotTheRequests) {
   ASSERT_TRUE(decoded) << decoded.error().message;
   EXPECT_EQ(std::get<Request>(*decoded).adapter, -1);
   StartFrame start;
-  start.has_adapter = true;
+  start.lora_rank = 16;
+  start.touch = true;
   EXPECT_EQ(std::get<StartFrame>(*decode_to_function(body_of(ToFunction(start)))), start);
 }
 

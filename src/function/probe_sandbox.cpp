@@ -51,7 +51,7 @@ Result<SandboxReport> probe_sandbox(const std::vector<std::string>& command,
   FileDescriptor theirs(ends[1]);
   const FileDescriptor nothing(open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!nothing.valid()) return unavailable("cannot open /dev/null");
-  std::vector<int> descriptors(FunctionDescriptors::kAdapter, nothing.get());
+  std::vector<int> descriptors(FunctionDescriptors::kCount, nothing.get());
   descriptors[FunctionDescriptors::kSocket] = theirs.get();
   ASSIGN_OR_RETURN(const SandboxedProcess process, spawn_sandboxed(command, descriptors, options));
   theirs.close();  // so that the end of the process is the end of the socket

@@ -50,10 +50,11 @@ struct ProcessEngineLoop::Impl {
         backbone(shared),
         turns(turn_service),
         clock(loop_clock),
-        wake(std::move(loop_wake)),
         mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wake(std::move(loop_wake)),
         outstanding(options.vocab_size) {
-    options.start.has_adapter = options.adapter != nullptr;
+    adapter = std::move(options.adapter);
+    if (adapter) options.start.lora_rank = adapter->image.max_rank;
   }
 
   // The process that runs now. Only the thread uses it.
@@ -65,12 +66,15 @@ struct ProcessEngineLoop::Impl {
     TimePoint last_frame;
     bool greeted = false;  // its layers are known
     bool ready = false;
+    bool has_adapter = false;  // was sent
+    std::int64_t kv_limit = 0;
   };
 
   // Any thread, with `mutex`.
   void post(const ToFunction& message);
-  void publish();
   // Any thread.
+  void publish();
+  void notify();
   void ring() const;
 
   // The thread.
@@ -88,18 +92,21 @@ struct ProcessEngineLoop::Impl {
   void report_death(const Error& reason);
   bool pause(Duration length);
 
-  Options options;  // fixed once it is made
+  Options options;  // fixed, except for what specialize() changes
   const Backbone& backbone;
   TurnService& turns;
   const Clock& clock;
-  const std::function<void()> wake;
   const FileDescriptor mail;  // rung for the thread
 
   mutable std::mutex mutex;
   std::condition_variable stop_wanted;
   // Guarded by `mutex`.
   bool stopping = false;
+  std::function<void()> wake;
+  bool wake_wanted = false;  // by the thread, although there is nothing new
   std::string tenant;
+  SharedContent adapter;  // null: the function computes the base model
+  std::int64_t kv_limit = 0;
   TurnService::Seat* seat = nullptr;           // of the process that runs
   std::vector<std::vector<std::byte>> outbox;  // frames for a ready process
   bool progress_wanted = false;
@@ -134,10 +141,21 @@ void ProcessEngineLoop::Impl::publish() {
     if (woken) return;
     woken = true;
   }
-  wake();
+  notify();
+}
+
+// REQUIRES: without `mutex`.
+void ProcessEngineLoop::Impl::notify() {
+  std::function<void()> tell;
+  {
+    const std::lock_guard lock(mutex);
+    tell = wake;
+  }
+  tell();
 }
 
 void ProcessEngineLoop::Impl::run() {
+  if (options.start_after > Duration(0) && !pause(options.start_after)) return;
   Duration length = options.first_pause;
   for (;;) {
     const TimePoint started = clock.now();
@@ -196,14 +214,28 @@ bool ProcessEngineLoop::Impl::run_process() {
 // Returns the reason why the process should end or has ended.
 Error ProcessEngineLoop::Impl::serve(Running& running) {
   for (;;) {
+    bool tell = false;
     {
       const std::lock_guard lock(mutex);
       if (stopping) return unavailable("the server stops");
+      tell = std::exchange(wake_wanted, false);
       if (running.ready) {
+        if (adapter && !std::exchange(running.has_adapter, true)) {
+          auto frame = encode_frame(ToFunction(AdapterFrame{}));
+          if (!frame) return std::move(frame).error();
+          running.socket.queue(*std::move(frame), adapter->memory.get());
+        }
+        if (kv_limit != running.kv_limit) {
+          auto frame = encode_frame(ToFunction(KvLimitFrame{kv_limit}));
+          if (!frame) return std::move(frame).error();
+          running.socket.queue(*std::move(frame));
+          running.kv_limit = kv_limit;
+        }
         for (auto& frame : outbox) running.socket.queue(std::move(frame));
         outbox.clear();
       }
     }
+    if (tell) notify();
     if (Status status = exchange(running); !status) return std::move(status).error();
   }
 }
@@ -217,7 +249,7 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
   const FileDescriptor theirs(ends[1]);
   const FileDescriptor errors(open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!errors.valid()) return unavailable("cannot open /dev/null");
-  std::vector<int> descriptors(FunctionDescriptors::kAdapter);
+  std::vector<int> descriptors(FunctionDescriptors::kCount);
   descriptors[FunctionDescriptors::kSocket] = theirs.get();
   descriptors[FunctionDescriptors::kBackbone] = backbone.memory.get();
   descriptors[FunctionDescriptors::kErrors] = errors.get();
@@ -227,7 +259,6 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
   descriptors[FunctionDescriptors::kTurnRequest] = own->pages().request_fd();
   descriptors[FunctionDescriptors::kTurnBell] = own->pages().bell_fd();
   descriptors[FunctionDescriptors::kUrgentCount] = turns.urgent_fd();
-  if (options.adapter) descriptors.push_back(options.adapter->memory.get());
   std::unique_lock spawn_lock(spawning);
   auto process = spawn_sandboxed(options.command, descriptors, options.sandbox);
   spawn_lock.unlock();
@@ -315,6 +346,7 @@ Status ProcessEngineLoop::Impl::handle_state(StateFrame frame, Running& running)
       }
       log_warning("a function process runs without: " + report.missing());
     }
+    const std::lock_guard lock(mutex);
     ASSIGN_OR_RETURN(auto start, encode_frame(ToFunction(options.start)));
     running.socket.queue(std::move(start));
   }
@@ -326,7 +358,7 @@ Status ProcessEngineLoop::Impl::handle_state(StateFrame frame, Running& running)
     state = EngineState::kReady;
     ready_process = running.process.pid();
   }
-  wake();
+  notify();
   return {};
 }
 
@@ -382,6 +414,25 @@ void ProcessEngineLoop::set_tenant(const std::string& tenant) {
   if (impl_->seat != nullptr) impl_->seat->set_tenant(tenant);
 }
 
+void ProcessEngineLoop::specialize(SharedContent adapter, std::function<void()> wake) {
+  const std::lock_guard lock(impl_->mutex);
+  CHECK(impl_->adapter == nullptr && impl_->outstanding.size() == 0);
+  CHECK(adapter == nullptr || adapter->image.max_rank <= impl_->options.start.lora_rank);
+  impl_->adapter = std::move(adapter);
+  impl_->wake = std::move(wake);
+  impl_->wake_wanted = true;
+  impl_->woken = false;
+  // A process after this one is for calls that wait.
+  impl_->options.start.touch = false;
+  impl_->ring();
+}
+
+void ProcessEngineLoop::limit_kv(std::int64_t bytes) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->kv_limit = bytes;
+  impl_->ring();
+}
+
 FunctionUse ProcessEngineLoop::use() const {
   FunctionUse use;
   const std::lock_guard lock(impl_->mutex);
@@ -393,12 +444,12 @@ FunctionUse ProcessEngineLoop::use() const {
 }
 
 Status ProcessEngineLoop::submit(Request request) {
-  const SharedContent& adapter = impl_->options.adapter;
-  CHECK(request.adapter == (adapter ? adapter->index : -1));
   RETURN_IF_ERROR(check_sendable(request));
+  const std::int32_t adapter = request.adapter;
   const ToFunction message(std::move(request));
   ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
   const std::lock_guard lock(impl_->mutex);
+  CHECK(adapter == (impl_->adapter ? impl_->adapter->index : -1));
   if (impl_->state == EngineState::kFailed || impl_->state == EngineState::kStopped) {
     return unavailable("the function has failed or was stopped");
   }

@@ -45,6 +45,7 @@ class ProcessEngineLoop final : public TenantLoop {
     Duration start_limit = std::chrono::seconds(120);
     Duration first_pause = std::chrono::milliseconds(50);
     Duration longest_pause = std::chrono::seconds(10);
+    Duration start_after{0};  // before the first process
   };
 
   // `backbone`: read-only descriptors. It and `turns` outlive this.
@@ -59,11 +60,19 @@ class ProcessEngineLoop final : public TenantLoop {
   // nothing.
   void stop();
 
+  // Makes a loop that was made without an adapter that of `adapter` (null: of the base model), and
+  // `wake` its wake from now on; a call of the old one may still run. The loop wakes once.
+  // REQUIRES: no request was submitted, `start.lora_rank` is large enough, and this is the first
+  // call.
+  void specialize(SharedContent adapter, std::function<void()> wake);
+
   // The process uses turn time of this tenant from now on.
   void set_tenant(const std::string& tenant) override;
 
   // Memory as /proc shows it.
   FunctionUse use() const override;
+  // Also holds for the processes that follow.
+  void limit_kv(std::int64_t bytes) override;
 
   // REQUIRES: the request names the function's adapter, by its index.
   // kUnsupported also for requests that no frame can express (check_sendable).

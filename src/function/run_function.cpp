@@ -14,6 +14,8 @@
 #include <utility>
 #include <variant>
 
+#include "adapter/adapter_store.h"
+#include "adapter/sealed_adapter.h"
 #include "backbone/backbone.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,7 +35,7 @@ class Function {
  public:
   explicit Function(const MakeFunctionDevice& make_device)
       : make_device_(make_device),
-        socket_(FileDescriptor(FunctionDescriptors::kSocket)),
+        socket_(FileDescriptor(FunctionDescriptors::kSocket), FrameSocket::Descriptors::kTake),
         backbone_{FileDescriptor(FunctionDescriptors::kBackbone),
                   FileDescriptor(FunctionDescriptors::kManifest)},
         bell_(FunctionDescriptors::kTurnBell),
@@ -85,7 +87,6 @@ class Function {
       ASSIGN_OR_RETURN(ToFunction message, decode_to_function(*body));
       if (const auto* start_frame = std::get_if<StartFrame>(&message)) {
         if (loop_) return invalid_argument("a function was started twice");
-        if (start_frame->has_adapter) adapter_.emplace(FunctionDescriptors::kAdapter);
         RETURN_IF_ERROR(start(*start_frame));
       } else if (!loop_) {
         return invalid_argument("a function got a request before its start");
@@ -113,8 +114,9 @@ class Function {
     loop_->start([this, frame]() -> Result<std::unique_ptr<Engine>> {
       EngineOptions options;
       options.kv_cache_memory = frame.kv_bytes;
-      // Growth would ask the system for its free memory. Pages are supplied as they are written.
-      options.kv_backing = KvBacking::kAtStart;
+      // So that a limit gives memory back. The sandbox hides how much the system has free, so
+      // growth never asks for that.
+      options.kv_backing = KvBacking::kByNeed;
       options.max_num_seqs = frame.max_num_seqs;
       options.token_budget = frame.token_budget;
       options.budget_mode = frame.follow ? BudgetMode::kFollow : BudgetMode::kTokens;
@@ -125,7 +127,8 @@ class Function {
       StartupTimeline timeline(clock_);
       ASSIGN_OR_RETURN(LoadedEngine loaded,
                        load_engine_on_backbone(backbone_, options, *device_, *pool_, clock_,
-                                               timeline, adapter_ ? &*adapter_ : nullptr));
+                                               timeline, {frame.lora_rank, frame.touch}));
+      adapters_ = loaded.adapters;
       return std::move(loaded.engine);
     });
     return {};
@@ -134,7 +137,7 @@ class Function {
   Status handle(ToFunction message) {
     if (auto* request = std::get_if<Request>(&message)) {
       const RequestId id = request->id;
-      if (adapter_) request->adapter = 0;  // the only one in the engine's table
+      if (has_adapter_) request->adapter = 0;  // the only one in the engine's table
       if (auto status = loop_->submit(std::move(*request)); !status) {
         OutputBatch refusal;
         refusal.refused.push_back({id, std::move(status).error()});
@@ -144,9 +147,32 @@ class Function {
       loop_->cancel(cancel->request);
     } else if (const auto* end = std::get_if<EndChoiceFrame>(&message)) {
       loop_->end_choice(end->request, end->choice, end->reason);
+    } else if (std::holds_alternative<AdapterFrame>(message)) {
+      return take_adapter();
+    } else if (const auto* limit = std::get_if<KvLimitFrame>(&message)) {
+      loop_->limit_kv(limit->bytes);
     } else {
       loop_->ask_progress();
     }
+    return {};
+  }
+
+  Status take_adapter() {
+    const FileDescriptor memory = socket_.take_descriptor();
+    // The engine's thread sets `adapters_` before this state.
+    if (loop_->state() != EngineState::kReady || adapters_ == nullptr || has_adapter_) {
+      return invalid_argument("a function got an adapter that it has no place for");
+    }
+    const AdapterFormat& format = adapters_->format();
+    SealedAdapter adapter;
+    ASSIGN_OR_RETURN(adapter.image, open_sealed_adapter(memory, adapters_->config(), format.dtype));
+    if (adapter.image.max_rank > format.max_rank) {
+      return invalid_argument(fmt::format("a function got an adapter of rank {}, its limit is {}",
+                                          adapter.image.max_rank, format.max_rank));
+    }
+    RETURN_IF_ERROR(
+        adapters_->add("adapter", "sealed memory", std::move(adapter)).map([](const auto&) {}));
+    has_adapter_ = true;
     return {};
   }
 
@@ -188,7 +214,6 @@ class Function {
   const SystemClock clock_;
   FrameSocket socket_;
   Backbone backbone_;
-  std::optional<FileDescriptor> adapter_;  // none: the function computes the base model
   FileDescriptor bell_;
   FileDescriptor wake_;
   // From the start on.
@@ -201,6 +226,8 @@ class Function {
   std::unique_ptr<Device> device_;
   std::optional<ThreadedEngineLoop> loop_;
   EngineState state_ = EngineState::kLoading;
+  SharedAdapters adapters_;   // the engine's; null: it computes the base model alone
+  bool has_adapter_ = false;  // all later requests are for the adapter
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 // for the server at the other end of the socket, until the server closes it.
 //
 // ProcessEngineLoop starts the process with the descriptors below and no other. A file for the
-// standard error is among them, because libraries write there. The process tells its layers before
+// standard error is among them, because libraries write there. The adapter, if the function gets
+// one, comes over the socket later. The process tells its layers before
 // it gets any data of a client; the server decides whether they are enough. Each step of the engine
 // waits for a turn (TurnGate); the start of the engine does not.
 // Threads: REQUIRES that the process has one thread.
@@ -26,7 +27,7 @@ struct FunctionDescriptors {
   static constexpr int kTurnRequest = 5;
   static constexpr int kTurnBell = 6;
   static constexpr int kUrgentCount = 7;  // of the server's urgent work
-  static constexpr int kAdapter = 8;      // if StartFrame::has_adapter
+  static constexpr int kCount = 8;
 };
 
 using MakeFunctionDevice = std::function<Result<std::unique_ptr<Device>>(ThreadPool& pool)>;

@@ -21,6 +21,10 @@ class TenantLoop : public EngineLoop {
   // Names the tenant of all later requests. Before the first call it is the one without a name.
   virtual void set_tenant(const std::string& tenant) = 0;
   virtual FunctionUse use() const = 0;
+  // Limits its KV memory to `bytes`, of what it was made with; 0: all of it. Sequences that fit no
+  // longer wait, or end with FinishReason::kNoMemory. Memory beyond the limit goes back to the
+  // system, which FunctionUse::own_bytes shows; a process that ignores the limit keeps its memory.
+  virtual void limit_kv(std::int64_t bytes) = 0;
 };
 
 }  // namespace sluice

@@ -37,26 +37,24 @@ void TenantLoops::stop() {
   thread_.join();
   // Loops take the lock when they wake, so they end without it.
   Functions functions;
-  std::unique_ptr<TenantLoop> spare;
   {
     const std::lock_guard lock(mutex_);
     functions.swap(functions_);
-    spare.swap(spare_);
     pending_.clear();
     if (state_ != EngineState::kFailed) state_ = EngineState::kStopped;
   }
   functions.clear();
-  spare.reset();
   wake_();
 }
 
 void TenantLoops::run(const std::function<Result<MakeLoop>()>& load) {
-  if (Status status = make_spare(load); !status) {
+  if (auto made = load(); !made) {
     const std::lock_guard lock(mutex_);
-    failure_ = std::move(status).error();
+    failure_ = std::move(made).error();
     state_ = EngineState::kFailed;
   } else {
     const std::lock_guard lock(mutex_);
+    make_ = *std::move(made);
     if (state_ == EngineState::kLoading) state_ = EngineState::kReady;
   }
   wake_();
@@ -76,19 +74,6 @@ void TenantLoops::run(const std::function<Result<MakeLoop>()>& load) {
   }
 }
 
-// Returns once the spare loop is ready, or with the reason why it will never be.
-Status TenantLoops::make_spare(const std::function<Result<MakeLoop>()>& load) {
-  ASSIGN_OR_RETURN(MakeLoop make, load());
-  auto spare = make(-1, [this] { loop_woke(); });
-  std::unique_lock lock(mutex_);
-  make_ = std::move(make);
-  spare_ = std::move(spare);
-  news_.wait(lock, [&] { return stopping_ || spare_->state() != EngineState::kLoading; });
-  if (spare_->state() != EngineState::kFailed) return {};
-  const auto failure = spare_->failure();
-  return failure ? *failure : internal_error("a function has failed without a reason");
-}
-
 void TenantLoops::loop_woke() {
   {
     const std::lock_guard lock(mutex_);
@@ -98,11 +83,7 @@ void TenantLoops::loop_woke() {
   wake_();
 }
 
-// A spare loop that fails later is no tenant's: the first one makes its own.
 void TenantLoops::end_unused(TimePoint now) {
-  if (spare_ && state_ == EngineState::kReady && spare_->state() == EngineState::kFailed) {
-    ending_.push_back(std::move(spare_));
-  }
   for (auto it = functions_.begin(); it != functions_.end();) {
     Function& function = it->second;
     const bool used = function.loop->unfinished_requests() > 0;
@@ -139,13 +120,6 @@ void TenantLoops::collect(Function& function) {
   append_batch(std::move(scratch_), pending_);
 }
 
-// The spare loop counts, unless this call gets it.
-bool TenantLoops::is_full(const Key& key) const {
-  const bool spare_waits = spare_ != nullptr && key.adapter >= 0;
-  return functions_.size() + (spare_waits ? 1U : 0U) >=
-         static_cast<std::size_t>(options_.max_loops);
-}
-
 // For one more loop of `tenant`.
 bool TenantLoops::make_room(const std::string& tenant) {
   std::map<std::string_view, std::int32_t> counts;
@@ -172,22 +146,16 @@ Result<TenantLoops::Function*> TenantLoops::function_of(const Key& key) {
   const auto found = functions_.find(key);
   if (found != functions_.end() && !has_failed(found->second)) return &found->second;
   if (found != functions_.end()) retire(found);
-  if (is_full(key) && spare_) {
-    ending_.push_back(std::move(spare_));
-    woken_ = true;
-    news_.notify_all();
-  }
-  if (is_full(key) && !make_room(key.tenant)) {
+  if (is_full() && !make_room(key.tenant)) {
     return resource_exhausted(
         fmt::format("there are {} function processes, and none is idle that this call may replace; "
                     "try again later, or start the server with a larger --max-functions",
                     options_.max_loops));
   }
   Function& function = functions_[key];
-  function.loop =
-      spare_ && key.adapter < 0 ? std::move(spare_) : make_(key.adapter, [this] { loop_woke(); });
+  function.loop = make_(key.adapter, [this] { loop_woke(); });
   function.loop->set_tenant(key.tenant);
-  // A loop wakes once for all that is not taken, and nothing took from the spare one.
+  // A loop wakes once for all that is not taken, and this one may have run before.
   collect(function);
   return &function;
 }

@@ -12,10 +12,6 @@
 // takes its own place before that of a tenant with as many. If no tenant that counts as many as the
 // one that asks has an idle loop, submit() refuses.
 //
-// The start makes one spare loop of the base model before any tenant calls: it shows whether loops
-// can run here, and the first tenant that calls the base model gets it. If the spare fails, so does
-// this.
-//
 // Owner: the command. Its thread loads, and ends loops; start() and stop() are the owner's, the
 // rest is as EngineLoop says. stop() drops all that was not taken.
 #pragma once
@@ -58,7 +54,8 @@ class TenantLoops final : public EngineLoop {
   TenantLoops(const TenantLoops&) = delete;
   TenantLoops& operator=(const TenantLoops&) = delete;
 
-  // `load` runs once, on the thread; its error is the reason of kFailed.
+  // `load` runs once, on the thread; its error is the reason of kFailed. It should show whether
+  // loops can run here.
   void start(std::function<Result<MakeLoop>()> load);
   // Ends all loops. A second call does nothing.
   void stop();
@@ -91,12 +88,11 @@ class TenantLoops final : public EngineLoop {
   using Functions = std::map<Key, Function>;
 
   void run(const std::function<Result<MakeLoop>()>& load);
-  Status make_spare(const std::function<Result<MakeLoop>()>& load);
   void loop_woke();
   // The rest: with `mutex_`.
   void end_unused(TimePoint now);
   Result<Function*> function_of(const Key& key);
-  bool is_full(const Key& key) const;
+  bool is_full() const { return functions_.size() >= static_cast<std::size_t>(options_.max_loops); }
   bool make_room(const std::string& tenant);
   static bool has_failed(const Function& function);
   Functions::iterator retire(Functions::iterator function);
@@ -115,7 +111,6 @@ class TenantLoops final : public EngineLoop {
   EngineState state_ = EngineState::kLoading;
   std::optional<Error> failure_;
   MakeLoop make_;
-  std::unique_ptr<TenantLoop> spare_;
   Functions functions_;
   std::vector<std::unique_ptr<TenantLoop>> ending_;  // the thread destroys them
   EngineGauges ended_;                               // totals of loops and processes that ended

@@ -26,11 +26,10 @@ class HandLoop final : public TenantLoop {
     std::mutex mutex;
     std::map<int, HandLoop*> alive;  // by the order in which they were made
     int made = 0;
-    std::optional<Error> start_failure;
   };
 
   HandLoop(Shared& shared, std::int32_t adapter, std::function<void()> wake)
-      : shared_(shared), adapter_(adapter), wake_(std::move(wake)), failure_(shared.start_failure) {
+      : shared_(shared), adapter_(adapter), wake_(std::move(wake)) {
     const std::lock_guard lock(shared_.mutex);
     number_ = shared_.made++;
     shared_.alive[number_] = this;
@@ -45,6 +44,7 @@ class HandLoop final : public TenantLoop {
     tenant_ = tenant;
   }
   FunctionUse use() const override { return {}; }
+  void limit_kv(std::int64_t /*bytes*/) override {}
   Status submit(Request request) override {
     const std::lock_guard lock(mutex_);
     EXPECT_TRUE(tenant_.empty() || tenant_ == request.client_key) << tenant_;
@@ -72,10 +72,8 @@ class HandLoop final : public TenantLoop {
     batch.gauges.running = static_cast<std::int32_t>(unfinished_.size());
   }
   std::int32_t max_requests() const override { return 100; }
-  EngineState state() const override {
-    return failure_ ? EngineState::kFailed : EngineState::kReady;
-  }
-  std::optional<Error> failure() const override { return failure_; }
+  EngineState state() const override { return EngineState::kReady; }
+  std::optional<Error> failure() const override { return std::nullopt; }
   std::int32_t unfinished_requests() const override {
     const std::lock_guard lock(mutex_);
     return static_cast<std::int32_t>(unfinished_.size());
@@ -107,7 +105,6 @@ class HandLoop final : public TenantLoop {
   Shared& shared_;
   const std::int32_t adapter_;
   std::function<void()> wake_;
-  std::optional<Error> failure_;
   int number_ = 0;
   mutable std::mutex mutex_;  // the thread of TenantLoops looks at it too
   std::string tenant_ = "none yet";
@@ -173,10 +170,9 @@ TenantLoops::Options by_key() {
 
 TEST_F(TenantLoopsTest, EachKeyHasItsLoopAndTheBatchesComeAsOne) {
   start(by_key());
-  EXPECT_EQ(alive(), 1U);  // the spare one
   ASSERT_TRUE(submit(1, "alice") && submit(2, "bob") && submit(3, "alice"));
   EXPECT_EQ(alive(), 2U);
-  EXPECT_EQ(loop(0).takes(), 1);  // a spare loop that has woken once would stay silent
+  EXPECT_EQ(loop(0).takes(), 1);  // a loop that has woken before would stay silent
   EXPECT_EQ(loop(0).unfinished_requests(), 2);
   EXPECT_EQ(loops_->unfinished_requests(), 3);
   loop(0).finish(3, 30, 5);
@@ -220,21 +216,14 @@ TEST_F(TenantLoopsTest, EachAdapterHasItsLoop) {
   TenantLoops::Options options = by_key();
   options.max_loops = 3;
   start(options);
-  ASSERT_TRUE(submit(1, "alice", 0));  // the spare loop, which is of the base model, waits on
-  EXPECT_EQ(alive(), 2U);
+  ASSERT_TRUE(submit(1, "alice", 0));
+  EXPECT_EQ(alive(), 1U);
   ASSERT_TRUE(submit(2, "alice", 0) && submit(3, "alice"));
   EXPECT_EQ(alive(), 2U);
-  EXPECT_EQ(loop(0).unfinished_requests(), 1);
-  EXPECT_EQ(loop(1).unfinished_requests(), 2);
+  EXPECT_EQ(loop(0).unfinished_requests(), 2);
+  EXPECT_EQ(loop(1).unfinished_requests(), 1);
   ASSERT_TRUE(submit(4, "bob", 0));
   EXPECT_EQ(alive(), 3U);
-}
-
-TEST_F(TenantLoopsTest, AnUnusedSpareLoopMakesRoomFirst) {
-  start(by_key());
-  ASSERT_TRUE(submit(1, "alice", 0) && submit(2, "alice", 1));
-  await([this] { return alive() == 2; });
-  EXPECT_FALSE(submit(3, "alice"));
 }
 
 TEST_F(TenantLoopsTest, ManyAdaptersOfATenantDoNotPushOutOthers) {
@@ -285,9 +274,11 @@ TEST_F(TenantLoopsTest, AllAnswerTheQuestionForProgress) {
   EXPECT_FALSE(take().has_progress);
 }
 
-TEST_F(TenantLoopsTest, ASpareLoopThatCannotStartIsTheReasonOfTheFailure) {
-  shared_.start_failure = unsupported("the sandbox lacks layers");
-  start(by_key());
+TEST_F(TenantLoopsTest, AFailedLoadIsTheReasonOfTheFailure) {
+  loops_.emplace(by_key(), clock_, [] {});
+  loops_->start(
+      []() -> Result<TenantLoops::MakeLoop> { return unsupported("the sandbox lacks layers"); });
+  await([this] { return loops_->state() != EngineState::kLoading; });
   EXPECT_EQ(loops_->state(), EngineState::kFailed);
   EXPECT_EQ(loops_->failure()->message, "the sandbox lacks layers");
   EXPECT_FALSE(submit(1, "alice"));

@@ -30,6 +30,7 @@ class HandInstance final : public TenantLoop {
 
   void set_tenant(const std::string& name) override { tenant = name; }
   FunctionUse use() const override { return used; }
+  void limit_kv(std::int64_t /*bytes*/) override {}
   Status submit(Request request) override {
     EXPECT_EQ(request.adapter, adapter);
     EXPECT_EQ(request.client_key, tenant);

@@ -162,6 +162,8 @@ void ServerMetrics::write_turns(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(turns_->suspensions));
   writer.counter("function_kills_total", "Function processes that were killed for that.");
   write_number(writer, static_cast<double>(turns_->kills));
+  writer.gauge("warm_functions", "Function processes that are ready and no tenant's yet.");
+  write_number(writer, static_cast<double>(turns_->warm));
 }
 
 void ServerMetrics::steps(std::span<const StepRecord> steps) {

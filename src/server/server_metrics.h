@@ -69,6 +69,7 @@ struct FunctionTurns {
   std::vector<Use> uses;
   std::int64_t suspensions = 0;
   std::int64_t kills = 0;
+  std::int32_t warm = 0;  // function processes that are ready and no tenant's yet
 };
 
 class ServerMetrics {

@@ -55,7 +55,7 @@ TEST(ServerMetricsTest, KeysAreCountedByName) {
 TEST(ServerMetricsTest, TurnsAreThereWithFunctionsAndBoundedByKey) {
   ServerMetrics metrics = make_metrics();
   EXPECT_FALSE(written(metrics).contains("sluice:function_turn_seconds_total"));
-  FunctionTurns turns{.uses = {{"alice", 1500ms}}, .suspensions = 2, .kills = 1};
+  FunctionTurns turns{.uses = {{"alice", 1500ms}}, .suspensions = 2, .kills = 1, .warm = 3};
   for (int i = 0; i < 70; ++i) turns.uses.push_back({"key" + std::to_string(i), 1s});
   metrics.function_turns(turns);
   const auto m = written(metrics);
@@ -65,6 +65,7 @@ TEST(ServerMetricsTest, TurnsAreThereWithFunctionsAndBoundedByKey) {
   EXPECT_EQ(seconds.value({{"key", "other"}}), 7);
   EXPECT_EQ(m.at("sluice:function_suspensions_total").value({{"model_name", "demo"}}), 2);
   EXPECT_EQ(m.at("sluice:function_kills_total").value({{"model_name", "demo"}}), 1);
+  EXPECT_EQ(m.at("sluice:warm_functions").value({{"model_name", "demo"}}), 3);
 }
 
 TEST(ServerMetricsTest, ARequestsLifeAppearsInEveryLatency) {

@@ -121,7 +121,8 @@ struct ThreadedEngineLoop::Impl {
   // Any thread; REQUIRES: the caller holds `mutex`.
   std::size_t num_unfinished() const { return inbox.size() + num_taken; }
   bool has_mail() const {
-    return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty();
+    return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty() ||
+           kv_limit;
   }
   Status may_submit() const;
   void await_announced() const;  // without `mutex`
@@ -135,6 +136,7 @@ struct ThreadedEngineLoop::Impl {
   Status call_when_idle();
   void take_submissions();
   void apply_taken();
+  std::int32_t blocks_of(std::int64_t bytes) const;
   Status step();
   void announce();
   void publish(std::span<const ChoiceOutput> outputs, const StepRecord* record);
@@ -154,6 +156,7 @@ struct ThreadedEngineLoop::Impl {
   std::deque<Submission> inbox;
   std::vector<RequestId> cancels;
   std::vector<EndedChoice> ended;
+  std::optional<std::int64_t> kv_limit;  // new; in bytes
   bool progress_wanted = false;
   bool stopping = false;
   // ... and the output.
@@ -174,6 +177,7 @@ struct ThreadedEngineLoop::Impl {
   std::vector<Submission> taken;
   std::vector<RequestId> taken_cancels;
   std::vector<EndedChoice> taken_ended;
+  std::optional<std::int64_t> taken_kv_limit;
   std::vector<RefusedRequest> refused;
   WhenIdle when_idle;        // empty once it wants nothing more
   TimePoint next_idle_call;  // not before
@@ -193,7 +197,8 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
     apply_taken();
     if (auto status = call_when_idle(); !status) return fail(std::move(status).error());
     const auto due = engine->wake_at();
-    if (!engine->has_work() && !(due && *due <= clock.now())) {
+    const bool resizes = taken_kv_limit.has_value();
+    if (!resizes && !engine->has_work() && !(due && *due <= clock.now())) {
       publish({}, nullptr);
     } else if (auto status = step(); !status) {
       return fail(std::move(status).error());
@@ -249,7 +254,7 @@ bool ThreadedEngineLoop::Impl::wait_and_take() {
   const bool busy = engine->has_work();
   std::unique_lock lock(mutex);
   if (!wait_for_mail(lock, busy)) return false;
-  if (gate != nullptr && (busy || !inbox.empty())) {
+  if (gate != nullptr && (busy || kv_limit || !inbox.empty())) {
     lock.unlock();
     gate->enter();
     lock.lock();
@@ -260,6 +265,7 @@ bool ThreadedEngineLoop::Impl::wait_and_take() {
   taken_cancels.swap(cancels);
   taken_ended.clear();
   taken_ended.swap(ended);
+  taken_kv_limit = std::exchange(kv_limit, std::nullopt);
   return true;
 }
 
@@ -277,6 +283,7 @@ void ThreadedEngineLoop::Impl::take_submissions() {
 }
 
 void ThreadedEngineLoop::Impl::apply_taken() {
+  if (taken_kv_limit) engine->set_kv_limit(blocks_of(*taken_kv_limit));
   for (Submission& submission : taken) {
     if (submission.cancelled) continue;  // publish() reports it
     const RequestId id = submission.request.id;
@@ -287,6 +294,14 @@ void ThreadedEngineLoop::Impl::apply_taken() {
   for (const EndedChoice& choice : taken_ended) {
     engine->end_choice(choice.request, choice.choice, choice.reason);
   }
+}
+
+// In blocks, the null block included; 0: no limit.
+std::int32_t ThreadedEngineLoop::Impl::blocks_of(std::int64_t bytes) const {
+  if (bytes <= 0) return 0;
+  const std::int64_t blocks = bytes / static_cast<std::int64_t>(engine->kv_block_bytes());
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(blocks, 2, engine->kv().options().max_blocks));
 }
 
 Status ThreadedEngineLoop::Impl::step() {
@@ -475,6 +490,14 @@ void ThreadedEngineLoop::end_choice(RequestId id, std::int32_t choice, FinishRea
     const std::lock_guard lock(impl_->mutex);
     if (impl_->state != EngineState::kReady) return;
     impl_->ended.push_back({id, choice, reason});
+  }
+  impl_->mail.notify_one();
+}
+
+void ThreadedEngineLoop::limit_kv(std::int64_t bytes) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->kv_limit = bytes;
   }
   impl_->mail.notify_one();
 }

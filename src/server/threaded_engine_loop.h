@@ -62,6 +62,11 @@ class ThreadedEngineLoop final : public EngineLoop {
   // state becomes kStopped, or stays kFailed. A second call does nothing.
   void stop();
 
+  // Limits the engine's KV memory to `bytes` from the next step on, two blocks at least; 0: to what
+  // it was made with. Memory beyond it goes back to the system, also while nothing runs. Sequences
+  // that fit no longer wait for the others, or end with FinishReason::kNoMemory.
+  void limit_kv(std::int64_t bytes);
+
   Status submit(Request request) override;
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -23,9 +24,10 @@ def key_file(tmp_path_factory):
     return str(path)
 
 
-def isolated(key_file, *options, functions=2, **more):
+def isolated(key_file, *options, functions=2, warm=0, **more):
     return Server("--api-key-file", key_file, "--isolation", "process", "--sandbox", "best-effort",
-                  "--max-functions", str(functions), "--kv-cache-memory", "64MiB", *options,
+                  "--max-functions", str(functions), "--warm-workers", str(warm),
+                  "--kv-cache-memory", "64MiB", *options,
                   api_key=KEYS["alice"], **more)
 
 
@@ -123,7 +125,7 @@ def test_a_death_ends_only_its_own_calls(server):
         thread.start()
     server.await_status(lambda s: s["running"] == 2)
     steps = server.metrics()["engine_steps_total"]
-    # Alice's is the older one: the first key that called got the spare function.
+    # Alice's is the older one: its process has the smaller number.
     os.kill(before[0], signal.SIGKILL)
     for thread in threads:
         thread.join(60 * PATIENCE)
@@ -162,7 +164,7 @@ def test_a_function_ends_when_it_is_idle_and_all_with_the_server(key_file):
         server.process.kill()
         server.wait()
         await_gone(left)
-    with isolated(key_file) as server:
+    with isolated(key_file, warm=1) as server:
         left = functions_of(server.process.pid)
         assert left
     await_gone(left)
@@ -217,6 +219,46 @@ def test_each_key_and_adapter_has_a_function(key_file):
         await_gone(before[3:4])
         ask_all(killed=True)
         assert set(before) - set(before[3:4]) <= set(functions_of(server.process.pid))
+
+
+def await_functions(server, count):
+    for _ in range(200):
+        pids = functions_of(server.process.pid)
+        if len(pids) == count:
+            return pids
+        time.sleep(0.05)
+    raise AssertionError(f"{len(pids)} functions, not {count}")
+
+
+def await_warm(server, count):
+    for _ in range(200):
+        ready = server.metrics()["warm_functions"]
+        if ready == count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{ready} warm workers are ready, not {count}")
+
+
+def test_a_warm_worker_becomes_a_function_once(key_file):
+    with isolated(key_file, *ADAPTERS, functions=4) as cold:
+        expected = {model: text_of(ask(cold, "alice", model=model)) for model in (NAME, "poet")}
+    with isolated(key_file, *ADAPTERS, functions=4, warm=2) as server:
+        workers = await_functions(server, 2)
+        assert all(not adapter_inodes(pid) for pid in workers)
+        given = set()
+        for name, model in (("alice", "poet"), ("bob", NAME), ("bob", "poet")):
+            before = await_functions(server, len(given) + 2)
+            await_warm(server, 2)
+            assert text_of(ask(server, name, model=model)) == expected[model]
+            now = functions_of(server.process.pid)
+            # The call got one of the workers, and a new one comes in its place.
+            assert set(before) <= set(now)
+            given.add((name, model))
+        pids = await_functions(server, 5)
+        inodes = [adapter_inodes(pid) for pid in pids]
+        if None not in inodes:
+            assert sorted(map(len, inodes)) == [0, 0, 0, 1, 1]
+            assert len(set().union(*inodes)) == 1
 
 
 def test_a_reload_gives_later_calls_a_new_function(tmp_path):

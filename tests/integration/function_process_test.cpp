@@ -9,17 +9,21 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "adapter/adapter_store.h"
 #include "backbone/backbone.h"
 #include "function/probe_sandbox.h"
 #include "function/process_engine_loop.h"
+#include "function/warm_workers.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/adapter_files.h"
 #include "tests/support/checkpoint_files.h"
@@ -143,6 +147,113 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
     }
   }
   EXPECT_EQ(answers.size(), cases.size());
+}
+
+TEST_F(FunctionProcessTest, AWarmWorkerIsGivenAwayOnceAndComputesAsAnyOther) {
+  const TempDirectory poet;
+  const ModelConfig config = *parse_model_config(open_backbone(backbone_)->config);
+  write_random_adapter(poet.path(), config, 4, 1);
+  EngineOptions with_adapter = engine_options();
+  with_adapter.adapters.sources = {{"poet", poet.path()}};
+  with_adapter.adapters.max_rank = 8;  // larger than the adapter's
+  test::EngineFixture engine(model_.path(), with_adapter, 1);
+  const AdapterFormat format = engine.loaded().adapters->format();
+  AdapterStore sealed(config, format, AdapterPlace::kSealed);
+  const SharedContent content = (*sealed.load("poet", poet.path()))->content;
+
+  WarmWorkers workers(1, [&](Duration pause, std::function<void()> wake) {
+    ProcessEngineLoop::Options warm = options();
+    warm.start_after = pause;
+    warm.start.lora_rank = format.max_rank;
+    warm.start.touch = true;
+    auto made = std::make_unique<ProcessEngineLoop>(std::move(warm), backbone_, *turns_, clock_,
+                                                    std::move(wake));
+    made->start();
+    return made;
+  });
+  EXPECT_EQ(workers.take(), nullptr);  // not started
+  const Status started = workers.start();
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_EQ(workers.count_ready(), 1);
+  std::unique_ptr<ProcessEngineLoop> taken = workers.take();
+  ASSERT_NE(taken, nullptr);
+  EXPECT_EQ(workers.take(), nullptr);  // the next one has only begun to start
+  const pid_t process = *taken->ready_process();
+
+  FunctionClient client(std::move(taken), content);
+  Request request = test::greedy_request(1, {3, 1, 4, 1, 5, 9, 2, 6}, 12);
+  request.adapter = content->index;
+  ASSERT_TRUE(client.loop().submit(request));
+  request.adapter = engine.loaded().adapters->find("poet")->content->index;
+  engine.add(request);
+  const auto tokens = engine.run_to_end()[{1, 0}].tokens;
+  EXPECT_EQ(client.wait_for_answer(1).tokens, tokens);
+  EXPECT_EQ(*client.loop().ready_process(), process);
+
+  // The process after it is of the same adapter.
+  ASSERT_EQ(kill(process, SIGKILL), 0);
+  ASSERT_TRUE(client.wait_for([&] {
+    const auto next = client.loop().ready_process();
+    return next && *next != process;
+  }));
+  request.id = 2;
+  request.adapter = content->index;
+  ASSERT_TRUE(client.loop().submit(request));
+  EXPECT_EQ(client.wait_for_answer(2).tokens, tokens);
+
+  // The worker that came in its place computes the base model.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (workers.count_ready() == 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  FunctionClient base(workers.take(), nullptr);
+  const Request plain = test::greedy_request(3, {2, 7, 1, 8}, 5);
+  ASSERT_TRUE(base.loop().submit(plain));
+  EXPECT_EQ(base.wait_for_answer(3).tokens, expected(plain));
+  workers.clear();
+  EXPECT_EQ(workers.take(), nullptr);
+}
+
+TEST_F(FunctionProcessTest, ALimitOfKvMemoryHoldsAtRunTimeAndInTheNextProcess) {
+  FunctionClient client(backbone_, *turns_, options());
+  ASSERT_TRUE(client.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  const auto ask = [&](RequestId id) {
+    // Nineteen tokens, and a block has sixteen.
+    const Request request = test::greedy_request(id, {1, 2, 3, 4, 5, 6, 7}, 12);
+    EXPECT_TRUE(client.loop().submit(request));
+    return client.wait_for_answer(id);
+  };
+  const auto all = ask(1).tokens;
+  EXPECT_EQ(all, expected(test::greedy_request(1, {1, 2, 3, 4, 5, 6, 7}, 12)));
+  client.loop().limit_kv(1);  // room for one block
+  const auto refused = ask(2).refusal;
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::kResourceExhausted);
+  const pid_t process = *client.loop().ready_process();
+  ASSERT_EQ(kill(process, SIGKILL), 0);
+  ASSERT_TRUE(client.wait_for([&] {
+    const auto next = client.loop().ready_process();
+    return next && *next != process;
+  }));
+  EXPECT_TRUE(ask(3).refusal);
+  client.loop().limit_kv(0);
+  EXPECT_EQ(ask(4).tokens, all);
+}
+
+TEST_F(FunctionProcessTest, WarmWorkersTellWhyNoFunctionCanRun) {
+  WarmWorkers workers(0, [&](Duration, std::function<void()> wake) {
+    ProcessEngineLoop::Options strict = options();
+    strict.best_effort = false;
+    strict.sandbox.without = {Layer::kTaskLimit};
+    auto made = std::make_unique<ProcessEngineLoop>(std::move(strict), backbone_, *turns_, clock_,
+                                                    std::move(wake));
+    made->start();
+    return made;
+  });
+  const Status started = workers.start();
+  ASSERT_FALSE(started);
+  EXPECT_THAT(started.error().message, HasSubstr("task limit"));
 }
 
 TEST_F(FunctionProcessTest, ADeathEndsItsCallsAloneAndTheNextCallIsAnswered) {

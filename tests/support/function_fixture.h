@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,17 +28,24 @@ namespace sluice::test {
 class FunctionClient {
  public:
   FunctionClient(const Backbone& backbone, TurnService& turns, ProcessEngineLoop::Options options)
-      : loop_(std::move(options), backbone, turns, clock_, [this] { woke(); }) {
-    loop_.start();
+      : loop_(std::make_unique<ProcessEngineLoop>(std::move(options), backbone, turns, clock_,
+                                                  [this] { woke(); })) {
+    loop_->start();
   }
-  ~FunctionClient() { loop_.stop(); }
+  // Takes over a warm worker.
+  FunctionClient(std::unique_ptr<ProcessEngineLoop> worker, SharedContent adapter)
+      : loop_(std::move(worker)) {
+    loop_->specialize(std::move(adapter), [this] { woke(); });
+  }
+  ~FunctionClient() { loop_->stop(); }
 
-  ProcessEngineLoop& loop() { return loop_; }
+  ProcessEngineLoop& loop() { return *loop_; }
 
   // The choice's end, with all its tokens.
   struct Answer {
     std::vector<TokenId> tokens;
     FinishReason reason = FinishReason::kNone;
+    std::optional<Error> refusal;
   };
 
   // Waits until `done` holds, and takes all outputs meanwhile.
@@ -45,12 +53,15 @@ class FunctionClient {
   bool wait_for(const Done& done) {
     for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);;) {
       OutputBatch batch;
-      loop_.take(batch);
+      loop_->take(batch);
       for (const OutputEvent& event : batch.events) {
         Answer& answer = answers_[event.request];
         const auto tokens = batch.tokens_of(event);
         answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
         answer.reason = event.finish_reason;
+      }
+      for (const RefusedRequest& refused : batch.refused) {
+        answers_[refused.request] = {{}, FinishReason::kError, refused.error};
       }
       if (done()) return true;
       std::unique_lock lock(mutex_);
@@ -59,7 +70,7 @@ class FunctionClient {
     }
   }
   bool wait_until_ready() {
-    return wait_for([&] { return loop_.ready_process() || loop_.failure(); });
+    return wait_for([&] { return loop_->ready_process() || loop_->failure(); });
   }
   Answer wait_for_answer(RequestId id) {
     EXPECT_TRUE(wait_for([&] { return answers_[id].reason != FinishReason::kNone; }));
@@ -80,7 +91,7 @@ class FunctionClient {
   std::condition_variable news_;
   bool woken_ = false;
   std::map<RequestId, Answer> answers_;
-  ProcessEngineLoop loop_;
+  std::unique_ptr<ProcessEngineLoop> loop_;
 };
 
 class FunctionFixture : public testing::Test {
