@@ -4,7 +4,8 @@
 // see has the weight 0. A product of 0 and a value that is not finite would show, so tiles with
 // such values are computed for each row alone, without the keys that it does not see.
 //
-// Scores are computed as [key][row], so that the softmax has a row in each lane.
+// Scores are computed as [key][row], so that the softmax has a row in each lane. Their exponentials
+// have powers of two as a base, and errors below a hundredth of what BF16 rounds away.
 // Included by kernels_amx.cpp only; see simd_avx512.h.
 #pragma once
 
@@ -13,6 +14,20 @@
 #include "device/cpu/kernels/tile_registers.h"
 
 namespace sluice::kernels {
+
+// 2^x for x of at most 1, within 4e-6 of it; 0 below 2^-126, NaN for NaN. Lanes outside of `lanes`
+// are 0.
+SLUICE_INLINE __m512 power_of_two(__m512 x, __mmask16 lanes) {
+  // Minimax on [0, 1], exact at both ends.
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 power = _mm512_set1_ps(0.013555747F);
+  power = _mm512_fmadd_ps(power, f, _mm512_set1_ps(0.05203237F));
+  power = _mm512_fmadd_ps(power, f, _mm512_set1_ps(0.24137976F));
+  power = _mm512_fmadd_ps(power, f, _mm512_set1_ps(0.69303212F));
+  power = _mm512_fmadd_ps(power, f, _mm512_set1_ps(1.0F));
+  const __mmask16 normal = _mm512_mask_cmp_ps_mask(lanes, x, _mm512_set1_ps(-126.0F), _CMP_NLT_UQ);
+  return _mm512_maskz_scalef_ps(normal, power, x);
+}
 
 template <class S>
 class TileAttention {
@@ -28,24 +43,24 @@ class TileAttention {
       : p_(p),
         dim_(p.head_dim),
         padded_(static_cast<std::int32_t>(padded_head(p.head_dim))),
+        scale_(p.scale * 1.44269504F),
         place_(p, piece),
         row_tiles_((place_.count() + kTileRows - 1) / kTileRows) {
-    const std::int64_t halves = std::int64_t{padded_} * kMaxAttentionRows;
-    static_assert(kMaxAttentionRows == kAttentionTile);
     queries_ = reinterpret_cast<std::uint16_t*>(piece.scratch);
-    keys_ = queries_ + halves;
-    values_ = keys_ + halves;
-    weights_ = values_ + halves;
-    outputs_ = reinterpret_cast<float*>(weights_ + kMaxAttentionRows * kAttentionTile);
-    scores_ = outputs_ + halves;
-    largest_ = scores_ + kMaxAttentionRows * kAttentionTile;
+    keys_ = queries_ + std::int64_t{padded_} * kMaxAttentionRows;
+    values_ = keys_ + std::int64_t{padded_} * kMaxAttentionRows;
+    weights_ = values_ + std::int64_t{padded_} * kAttentionTile;
+    outputs_ = reinterpret_cast<float*>(weights_ + kTileRows * kAttentionTile);
+    scores_ = outputs_ + std::int64_t{padded_} * kMaxAttentionRows;
+    largest_ = scores_ + std::int64_t{2} * kTileRows * kAttentionTile;
     sums_ = largest_ + kMaxAttentionRows;
     factors_ = sums_ + kMaxAttentionRows;
     first_ = reinterpret_cast<std::int32_t*>(factors_ + kMaxAttentionRows);
     last_ = first_ + kMaxAttentionRows;
+    static_assert(kMaxAttentionRows >= kAttentionTile);  // keys_ also holds the queries at first
     // Larger heads have more room left.
-    static_assert(160 * 32 + 6 * kMaxAttentionRows * kMaxAttentionRows / 4 +
-                      5 * kMaxAttentionRows <=
+    static_assert(32 * (2 * kMaxAttentionRows + kAttentionTile / 2) +
+                      kTileRows * kAttentionTile * 5 / 2 + 5 * kMaxAttentionRows <=
                   attention_scratch_floats(32));
   }
 
@@ -63,8 +78,12 @@ class TileAttention {
       const bool finite = load_values(low, high);
       prefetch(tile + kAttentionTile, end);
       for (int t = 0; t < row_tiles_; ++t) {
-        score(t, low, high);
-        softmax_rows(t, tile);
+        if (t % 2 == 0) score_two(t, low, high);
+        if (sees_all(t, tile)) {
+          softmax_rows<true>(t, tile);
+        } else {
+          softmax_rows<false>(t, tile);
+        }
         scale_outputs(t);
         if (finite) {
           weigh(t);
@@ -134,32 +153,36 @@ class TileAttention {
   }
 
   // Interleaves the values of pairs of keys, as right operands: tiles [step][16 dimensions]. Keys
-  // outside of [low, high) are zeros. Returns whether all values are finite.
+  // outside of [low, high) are zeros. Two tiles hold 32 dimensions: the first tile has the first
+  // half of each eight, the second tile the rest. Returns whether all values are finite.
   bool load_values(int low, int high) {
     const auto* base = static_cast<const std::uint16_t*>(p_.kv.v_base);
-    const __m512i exponent = _mm512_set1_epi16(0x7F80);
-    const __m512i first_dims =
-        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
-                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i last_dims = _mm512_add_epi16(first_dims, _mm512_set1_epi16(16));
-    __mmask32 infinite = 0;
-    const auto load = [&](int key, std::int32_t i) {
+    if (low == 0 && high == kAttentionTile && dim_ == padded_) {
+      return interleave_values(
+          [&](int key, std::int32_t i) { return _mm512_loadu_si512(base + places_[key] + i); });
+    }
+    return interleave_values([&](int key, std::int32_t i) {
       if (key < low || key >= high) return _mm512_setzero_si512();
-      const __m512i v =
-          S::load_pairs(base + places_[key] + i, dim_ - i < kDepth ? dim_ - i : kDepth);
-      infinite |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(v, exponent), exponent);
-      return v;
-    };
+      return S::load_pairs(base + places_[key] + i, dim_ - i < kDepth ? dim_ - i : kDepth);
+    });
+  }
+
+  template <class Load>
+  SLUICE_INLINE bool interleave_values(const Load& load) {
+    const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+    __m512i largest = _mm512_setzero_si512();
     for (int key = 0; key < kAttentionTile; key += 2) {
       std::uint16_t* to = values_ + key / kDepth * value_step() + key % kDepth / 2 * kDepth;
       for (std::int32_t i = 0; i < padded_; i += kDepth, to += 2 * kTileHalves) {
         const __m512i even = load(key, i);
         const __m512i odd = load(key + 1, i);
-        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, first_dims, odd));
-        _mm512_storeu_si512(to + kTileHalves, _mm512_permutex2var_epi16(even, last_dims, odd));
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(even, magnitude));
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(odd, magnitude));
+        _mm512_storeu_si512(to, _mm512_unpacklo_epi16(even, odd));
+        _mm512_storeu_si512(to + kTileHalves, _mm512_unpackhi_epi16(even, odd));
       }
     }
-    return infinite == 0;
+    return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0;
   }
 
   // Few rows wait for memory: blocks are scattered and too short for hardware prefetching.
@@ -174,14 +197,28 @@ class TileAttention {
     }
   }
 
+  // Scores of 32 rows with a tile of keys, or of 16 if there are no more. Groups of keys are read
+  // once for both tiles of rows. Four sums at a time hide the latency of a product.
+  void score_two(int row_tile, int low, int high) const {
+    if (row_tile + 1 == row_tiles_) return score_rows(row_tile, low, high);
+    for (int g = 0; g < kGroups; g += 2) {
+      const bool first = seen_group(g, low, high);
+      const bool second = seen_group(g + 1, low, high);
+      if (first || second) score_pairs(row_tile, first ? g : g + 1, second ? g + 1 : g);
+    }
+  }
+  static bool seen_group(int g, int low, int high) {
+    return (g + 1) * kTileRows > low && g * kTileRows < high;
+  }
+
   // Scores of 16 rows: [key][row].
-  void score(int row_tile, int low, int high) const {
-    const std::uint16_t* const queries = queries_ + row_tile * kTileRows * std::int64_t{padded_};
+  void score_rows(int row_tile, int low, int high) const {
+    const std::uint16_t* const queries = queries_of(row_tile);
     float* const scores = scores_of(row_tile);
     repeat<kGroups>([&](auto group) {
       constexpr int kGroup = decltype(group)::value;
       constexpr int kLeft = 4 + 2 * (kGroup % 2);
-      if ((kGroup + 1) * kTileRows <= low || kGroup * kTileRows >= high) return;
+      if (!seen_group(kGroup, low, high)) return;
       const LeftRows keys = groups_[kGroup];
       clear_tile<kGroup>();
       for (std::int32_t i = 0; i < padded_; i += kDepth) {
@@ -193,99 +230,160 @@ class TileAttention {
     });
   }
 
+  // Scores of 32 rows with two groups of 16 keys.
+  SLUICE_INLINE void score_pairs(int row_tile, int first_group, int second_group) const {
+    const LeftRows first = groups_[first_group];
+    const LeftRows second = groups_[second_group];
+    const std::uint16_t* queries = queries_of(row_tile);
+    const std::int64_t next = queries_of(row_tile + 1) - queries;
+    repeat<4>([](auto sum) { clear_tile<decltype(sum)::value>(); });
+    for (std::int32_t i = 0; i < padded_; i += kDepth, queries += kTileHalves) {
+      load_tile<4>(first.first + i * 2, first.stride);
+      load_tile<6>(queries, kTileRowBytes);
+      Bf16Products::add<0, 4, 6>();
+      load_tile<7>(queries + next, kTileRowBytes);
+      Bf16Products::add<1, 4, 7>();
+      load_tile<5>(second.first + i * 2, second.stride);
+      Bf16Products::add<2, 5, 6>();
+      Bf16Products::add<3, 5, 7>();
+    }
+    const auto store = [&](auto sum, int t, int group) {
+      store_tile<decltype(sum)::value>(scores_of(t) + group * kTileRows * kTileRows, kTileRowBytes);
+    };
+    store(std::integral_constant<int, 0>(), row_tile, first_group);
+    store(std::integral_constant<int, 1>(), row_tile + 1, first_group);
+    store(std::integral_constant<int, 2>(), row_tile, second_group);
+    store(std::integral_constant<int, 3>(), row_tile + 1, second_group);
+  }
+
+  // Whether each of 16 rows sees each key of a tile.
+  bool sees_all(int row_tile, std::int32_t tile) const {
+    const int first = row_tile * kTileRows;
+    const int end = first + kTileRows < place_.count() ? first + kTileRows : place_.count();
+    return place_.high_of(first, tile) == kAttentionTile && place_.low_of(end - 1, tile) == 0;
+  }
+
   // One step of an online softmax: weights relative to the largest score so far, and the factors by
-  // which earlier sums shrink. Sums of weights go along keys, in four chains.
+  // which earlier sums shrink. Sums of weights go along keys, in four chains. `all`: every row sees
+  // every key, so no lane needs a mask; each row's arithmetic is the same.
+  template <bool all>
   void softmax_rows(int row_tile, std::int32_t tile) {
-    float* const scores = scores_of(row_tile);
+    const float* const scores = scores_of(row_tile);
     const int row = row_tile * kTileRows;
     const __m512i first = _mm512_loadu_si512(first_ + row);
     const __m512i last = _mm512_loadu_si512(last_ + row);
-    const F scale = S::set1(p_.scale);
-    const F none = S::set1(-__builtin_inff());
-    F largest = none;
-    for (int key = 0; key < kAttentionTile; ++key) {
+    const auto seen = [&](int key) {
+      if (all) return static_cast<__mmask16>(0xFFFF);
       const __m512i position = _mm512_set1_epi32(tile + key);
-      const auto seen = S::both(_mm512_cmple_epi32_mask(position, last),
-                                _mm512_cmple_epi32_mask(first, position));
-      float* const at = scores + key * kTileRows;
-      const F v = S::select(seen, S::mul(S::load(at), scale), none);
-      S::store(at, v);
-      largest = S::max(v, largest);
+      return S::both(_mm512_cmple_epi32_mask(position, last),
+                     _mm512_cmple_epi32_mask(first, position));
+    };
+    const F scale = S::set1(scale_);
+    const F none = S::set1(-__builtin_inff());
+    const auto score_seen = [&](int key) {
+      const F score = S::load(scores + key * kTileRows);
+      return all ? score : S::select(seen(key), score, none);
+    };
+    F largest = none;
+    F largest_odd = none;
+    for (int key = 0; key < kAttentionTile; key += 2) {
+      largest = S::max(score_seen(key), largest);
+      largest_odd = S::max(score_seen(key + 1), largest_odd);
     }
     const F before = S::load(largest_ + row);
-    const F now = S::max(largest, before);
+    const F now = S::max(S::mul(S::max(largest, largest_odd), scale), before);
     S::store(largest_ + row, now);
     // Rows that have not seen a key yet have no weights.
     const F reference = S::select(S::less(none, now), now, S::zero());
+    const auto weight = [&](int key) {
+      const F score = S::load(scores + key * kTileRows);
+      return power_of_two(_mm512_fmsub_ps(score, scale, reference), seen(key));
+    };
     F sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
     for (int step = 0; step < kSteps; ++step) {
       F pairs[kTileRows];
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) {
         const int key = step * kDepth + 2 * i;
-        const F even = exp<S>(S::sub(S::load(scores + key * kTileRows), reference));
-        const F odd = exp<S>(S::sub(S::load(scores + (key + 1) * kTileRows), reference));
+        const F even = weight(key);
+        const F odd = weight(key + 1);
         sums[2 * (i % 2)] = S::add(sums[2 * (i % 2)], even);
         sums[2 * (i % 2) + 1] = S::add(sums[2 * (i % 2) + 1], odd);
-        const __m512i low = _mm512_cvtepu16_epi32(S::to_bf16(even));
-        const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(S::to_bf16(odd)), 16);
-        pairs[i] = S::as_floats(_mm512_or_si512(low, high));
+        pairs[i] = rounded_pairs(even, odd);
       }
       S::transpose(pairs);
-      auto* to = reinterpret_cast<float*>(weights_of(row_tile) + step * kTileHalves);
+      auto* to = reinterpret_cast<float*>(weights_ + step * kTileHalves);
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) S::store(to + i * kTileRows, pairs[i]);
     }
-    const F factor = exp<S>(S::sub(before, reference));
+    const F factor = power_of_two(S::sub(before, reference), 0xFFFF);
     S::store(factors_ + row, factor);
     const F sum = S::add(S::add(sums[0], sums[2]), S::add(sums[1], sums[3]));
     S::store(sums_ + row, S::add(S::mul(S::load(sums_ + row), factor), sum));
+  }
+
+  // Lane i has `even` i and `odd` i in BF16.
+  SLUICE_INLINE static F rounded_pairs(F even, F odd) {
+    const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
+    const __m512i places =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return S::as_floats(_mm512_permutexvar_epi16(places, halves));
   }
 
   void scale_outputs(int row_tile) {
     const int row = row_tile * kTileRows;
     const F factors = S::load(factors_ + row);
     if (_mm512_cmp_ps_mask(factors, S::set1(1.0F), _CMP_NEQ_UQ) == 0) return;
-    for (int r = row; r < row + kTileRows; ++r) {
-      const F factor = S::set1(factors_[r]);
-      float* const output = outputs_ + std::int64_t{r} * padded_;
-      for (std::int32_t i = 0; i < padded_; i += S::kLanes) {
-        S::store(output + i, S::mul(S::load(output + i), factor));
+    float* const outputs = outputs_of(row_tile);
+    for (int r = 0; r < kTileRows; ++r) {
+      const F factor = S::set1(factors_[row + r]);
+      for (std::int32_t i = 0; i < padded_; i += kTileRows) {
+        float* const output = outputs + i * kTileRows + r * kTileRows;
+        S::store(output, S::mul(S::load(output), factor));
       }
     }
   }
 
   // Adds the weighted values of a tile: to all rows, or to row `only` of the 16.
   void weigh(int row_tile, int only = -1) const {
-    const std::uint16_t* const weights = weights_of(row_tile);
-    float* const outputs = outputs_ + std::int64_t{row_tile} * kTileRows * padded_;
-    const std::int64_t stride = std::int64_t{padded_} * 4;
-    load_tile<4>(weights, kTileRowBytes);
-    load_tile<5>(weights + kTileHalves, kTileRowBytes);
-    for (std::int32_t i = 0; i < padded_; i += 2 * kTileRows) {
-      const std::uint16_t* const values = values_ + i / kTileRows * kTileHalves;
-      load_tile<0>(outputs + i, stride);
-      load_tile<1>(outputs + i + kTileRows, stride);
-      load_tile<6>(values, kTileRowBytes);
-      Bf16Products::add<0, 4, 6>();
-      load_tile<7>(values + kTileHalves, kTileRowBytes);
-      Bf16Products::add<1, 4, 7>();
-      load_tile<6>(values + value_step(), kTileRowBytes);
-      Bf16Products::add<0, 5, 6>();
-      load_tile<7>(values + value_step() + kTileHalves, kTileRowBytes);
-      Bf16Products::add<1, 5, 7>();
+    float* const outputs = outputs_of(row_tile);
+    load_tile<4>(weights_, kTileRowBytes);
+    load_tile<5>(weights_ + kTileHalves, kTileRowBytes);
+    std::int32_t i = 0;
+    for (; i + 4 * kTileRows <= padded_; i += 4 * kTileRows) weigh_columns<4>(outputs, i, only);
+    if (i < padded_) weigh_columns<2>(outputs, i, only);
+  }
+
+  // The sums of 16 dimensions are in each of `count` registers, from dimension i on.
+  template <int count>
+  SLUICE_INLINE void weigh_columns(float* outputs, std::int32_t i, int only) const {
+    const std::uint16_t* const values = values_ + i / kTileRows * kTileHalves;
+    float* const output = outputs + i * kTileRows;
+    const std::int64_t next_step = value_step();
+    constexpr int kFloats = kTileRows * kTileRows;
+    repeat<count>([=](auto column) {
+      constexpr int kColumn = decltype(column)::value;
+      load_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
+    });
+    repeat<2 * count>([=](auto product) {
+      constexpr int kStep = decltype(product)::value / count;
+      constexpr int kColumn = decltype(product)::value % count;
+      constexpr int kRight = 6 + kColumn % 2;
+      load_tile<kRight>(values + kStep * next_step + kColumn * kTileHalves, kTileRowBytes);
+      Bf16Products::add<kColumn, 4 + kStep, kRight>();
+    });
+    repeat<count>([=](auto column) {
+      constexpr int kColumn = decltype(column)::value;
       if (only < 0) {
-        store_tile<0>(outputs + i, stride);
-        store_tile<1>(outputs + i + kTileRows, stride);
+        store_tile<kColumn>(output + kColumn * kFloats, kTileRowBytes);
       } else {
-        alignas(64) float results[2][kTileRows * kTileRows];
-        store_tile<0>(results[0], kTileRowBytes);
-        store_tile<1>(results[1], kTileRowBytes);
-        float* const output = outputs + std::int64_t{only} * padded_ + i;
-        S::store(output, S::load(results[0] + only * kTileRows));
-        S::store(output + kTileRows, S::load(results[1] + only * kTileRows));
+        alignas(64) float results[kFloats];
+        store_tile<kColumn>(results, kTileRowBytes);
+        S::store(output + kColumn * kFloats + only * kTileRows,
+                 S::load(results + only * kTileRows));
       }
-    }
+    });
   }
 
   // [low, high): the keys that any row sees.
@@ -298,12 +396,23 @@ class TileAttention {
     load_values(low, high);
   }
 
+  // Dimensions return to their order (load_values).
   void store_outputs() {
+    float* const output = scores_;
+    static_assert(kMaxHeadDim <= kTileRows * kAttentionTile);
+    const __m512i first = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
     with_dtype<S>(p_.out.dtype, [&](auto out_as) {
       using Out = decltype(out_as);
       for (int r = 0; r < place_.count(); ++r) {
         const F total = S::set1(sums_[r]);
-        const float* output = outputs_ + std::int64_t{r} * padded_;
+        const float* const from = outputs_of(r / kTileRows) + r % kTileRows * kTileRows;
+        for (std::int32_t i = 0; i < padded_; i += kDepth) {
+          const F a = S::load(from + i * kTileRows);
+          const F b = S::load(from + (i + kTileRows) * kTileRows);
+          S::store(output + i, _mm512_permutex2var_ps(a, first, b));
+          S::store(output + i + kTileRows, _mm512_permutex2var_ps(a, second, b));
+        }
         auto* out = row_of<Out>(p_.out, place_.token_of(r)) + place_.head_of(r) * dim_;
         for_vectors<S>(dim_, [&](std::int64_t i, auto... n) {
           Out::store(out + i, S::div(S::load(output + i), total), n...);
@@ -312,15 +421,21 @@ class TileAttention {
     });
   }
 
-  float* scores_of(int row_tile) const { return scores_ + row_tile * kTileRows * kAttentionTile; }
-  std::uint16_t* weights_of(int row_tile) const {
-    return weights_ + row_tile * kTileRows * kAttentionTile;
+  const std::uint16_t* queries_of(int row_tile) const {
+    return queries_ + row_tile * kTileRows * std::int64_t{padded_};
+  }
+  float* scores_of(int row_tile) const {
+    return scores_ + row_tile % 2 * kTileRows * kAttentionTile;
+  }
+  float* outputs_of(int row_tile) const {
+    return outputs_ + row_tile * kTileRows * std::int64_t{padded_};
   }
   std::int64_t value_step() const { return std::int64_t{padded_} * kDepth; }
 
   const AttentionParams& p_;
   const std::int32_t dim_;
   const std::int32_t padded_;
+  const float scale_;  // of scores, to base 2
   const AttentionRows place_;
   const int row_tiles_;
   std::uint16_t* queries_;  // packed

@@ -64,7 +64,7 @@ struct AttentionPiece {
 };
 // Keys of one tile. Tiles start at multiples of it, counted from position 0.
 inline constexpr std::int32_t kAttentionTile = 64;
-inline constexpr std::int32_t kMaxAttentionRows = 64;
+inline constexpr std::int32_t kMaxAttentionRows = 128;
 inline constexpr std::int32_t kMaxHeadDim = 512;
 inline constexpr std::int32_t kMaxLanes = 16;
 
