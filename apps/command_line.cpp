@@ -21,10 +21,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 10> kCommands = {"serve", "gateway",  "generate", "tokenize",
-                                                        "bench", "simulate", "profile",  "snapshot",
-                                                        "kv",    "doctor"};
-constexpr std::array<std::string_view, 3> kNotBuilt = {"agent", "coordinator", "place"};
+constexpr std::array<std::string_view, 12> kCommands = {
+    "serve",   "gateway",  "generate", "tokenize", "bench",       "simulate",
+    "profile", "snapshot", "kv",       "place",    "coordinator", "doctor"};
+constexpr std::array<std::string_view, 1> kNotBuilt = {"agent"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
   const std::string group = "Sampling options";
@@ -442,6 +442,8 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* profile = add_profile(app, line.profile);
   const CLI::App* snapshot = add_snapshot(app, line.snapshot);
   const CLI::App* kv = add_kv(app, line.kv);
+  const CLI::App* place = add_place(app, line.place);
+  const CLI::App* coordinator = add_coordinator(app, line.coordinator);
   add_doctor(app, line.doctor);
   try {
     app.parse(argc, argv);
@@ -470,6 +472,8 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : simulate->parsed()       ? Command::kSimulate
                  : snapshot->parsed()       ? Command::kSnapshot
                  : kv->parsed()             ? Command::kKv
+                 : place->parsed()          ? Command::kPlace
+                 : coordinator->parsed()    ? Command::kCoordinator
                                             : Command::kDoctor;
   return std::nullopt;
 }

@@ -7,10 +7,12 @@
 
 #include "apps/bench_offline.h"
 #include "apps/bench_options.h"
+#include "apps/coordinator.h"
 #include "apps/doctor.h"
 #include "apps/gateway.h"
 #include "apps/generate.h"
 #include "apps/kv_command.h"
+#include "apps/place.h"
 #include "apps/profile.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
@@ -31,6 +33,8 @@ enum class Command : std::uint8_t {
   kSimulate,
   kSnapshot,
   kKv,
+  kPlace,
+  kCoordinator,
   kDoctor,
   kFunction,
 };
@@ -47,6 +51,8 @@ struct CommandLine {
   ProfileArguments profile;
   SnapshotArguments snapshot;
   KvArguments kv;
+  PlaceArguments place;
+  CoordinatorArguments coordinator;
   DoctorArguments doctor;
 };
 

@@ -28,6 +28,8 @@ int run(int argc, char** argv) {
     case sluice::Command::kSnapshot: return sluice::run_snapshot(line.snapshot);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kKv: return sluice::run_kv(line.kv);
+    case sluice::Command::kPlace: return sluice::run_place(line.place);
+    case sluice::Command::kCoordinator: return sluice::run_coordinator(line.coordinator);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);
     case sluice::Command::kFunction: return sluice::run_function_command();
   }

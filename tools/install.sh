@@ -42,7 +42,7 @@ ca-certificates     PyPI over https
 chromium            tests of the server's page (tests/client)
 chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
-coinor-cbc          finds optima that a test compares plans with
+coinor-cbc          places models (sluice place); tests compare plans with its optima
 gnuplot-nox         plots of sluice bench --report; its tests draw them
 EOF
     ;;

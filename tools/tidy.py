@@ -30,7 +30,7 @@ INCLUDES = {
     "base": [],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
     "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
-    "tokenizer": ["base"], "chat_template": ["base"],
+    "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "lending": ["base"],
     "scheduler": ["base", "request", "kv"], "workload": ["base"],
     "device": ["base", "tensor"],
     "device/cpu": ["base", "tensor", "device"],
@@ -42,7 +42,7 @@ INCLUDES = {
     "backbone": ["base", "tensor", "device", "checkpoint", "model"],
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
-    "metrics": ["base"], "http": ["base"],
+    "metrics": ["base"], "http": ["base"], "coordinator": ["base", "lending", "metrics", "http"],
     "profile": ["base", "request", "kv", "scheduler"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
@@ -56,7 +56,7 @@ INCLUDES = {
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
-PURE_FOLDERS = ("scheduler", "kv", "request", "serverless")
+PURE_FOLDERS = ("scheduler", "kv", "request", "serverless", "lending")
 
 CPP_SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")

@@ -74,9 +74,31 @@ TEST_F(CliTest, NoCommandAndUnknownCommandsAreWrongUsage) {
 }
 
 TEST_F(CliTest, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"agent", "coordinator", "place"}) {
-    expect_error(sluice_run({command, "x"}), 2, std::string(command) + " is not built yet");
+  expect_error(sluice_run({"agent", "x"}), 2, "agent is not built yet");
+}
+
+// CBC may be absent; the greedy placement has the same fields.
+TEST_F(CliTest, PlacePlacesTheExample) {
+  const auto run =
+      sluice_run({"place", "examples/cluster-128.json", "--json", "--time-limit", "0.1"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto answer = nlohmann::json::parse(run.out);
+  EXPECT_EQ(answer["servers"].size(), 16U);
+  EXPECT_GE(answer["objective_gb"], answer["bound_gb"]);
+  std::size_t gpus = 0;
+  for (const auto& server : answer["servers"]) gpus += server["gpus"].size();
+  EXPECT_EQ(gpus, 128U);
+  expect_error(sluice_run({"place", "no-such-file.json"}), 1, "no-such-file.json");
+}
+
+TEST_F(CliTest, WrongOptionsOfCoordinatorAreWrongUsage) {
+  expect_error(sluice_run({"coordinator"}), 2, "--token-file");
+  for (const char* budget : {"cpu", "=1GiB", "cpu=", "c/u=1GiB", "cpu=-1", "cpu=many"}) {
+    expect_error(sluice_run({"coordinator", "--token-file", "x", "--budget", budget}), 2,
+                 "--budget");
   }
+  expect_error(sluice_run({"coordinator", "--token-file", "x", "--port", "70000"}), 2, "--port");
+  expect_error(sluice_run({"coordinator", "--token-file", "no-such-file"}), 1, "no-such-file");
 }
 
 TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {

@@ -1,0 +1,590 @@
+#include "lending/lending_book.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+LendAnswer fault(LendFault kind, std::string message) {
+  LendAnswer answer;
+  answer.fault = kind;
+  answer.message = std::move(message);
+  return answer;
+}
+
+// Letters, digits, '-', '_', '.' and ':': names are parts of paths, of lines and of lease names.
+bool is_name(std::string_view text) {
+  if (text.empty() || text.size() > kMaxLendingName) return false;
+  return std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+}
+
+bool is_lease_name(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  return slash != std::string_view::npos && is_name(text.substr(0, slash)) &&
+         is_name(text.substr(slash + 1));
+}
+
+bool is_amount(std::int64_t bytes, std::int64_t least) {
+  return bytes >= least && bytes <= kMaxLeaseBytes;
+}
+
+constexpr const char* kNameRule = "1 to 64 letters, digits, '-', '_', '.' or ':'";
+
+bool changes_something(LendVerb verb) {
+  return verb != LendVerb::kHeartbeat && verb != LendVerb::kLeave;
+}
+
+LendAnswer wrong_amount(const char* field, std::int64_t least, std::int64_t given) {
+  return fault(LendFault::kBadRequest, fmt::format("{} must be from {} to {} bytes, not {}", field,
+                                                   least, kMaxLeaseBytes, given));
+}
+
+}  // namespace
+
+LendingBook::LendingBook(LendingOptions options, TimePoint start)
+    : options_(std::move(options)), start_(start), next_epoch_(options_.first_epoch) {
+  CHECK(options_.expiry.count() > 0 && options_.first_epoch > 0);
+  for (const LeaseBytes& budget : options_.budgets) {
+    CHECK(is_name(budget.lease) && is_amount(budget.bytes, 1));
+    Lease lease;
+    lease.device = budget.lease;
+    lease.bytes = lease.target = budget.bytes;
+    lease.is_budget = true;
+    leases_.emplace("budget/" + budget.lease, std::move(lease));
+  }
+}
+
+void LendingBook::advance(TimePoint now) {
+  std::vector<std::string> silent;
+  for (const auto& [name, party] : parties_) {
+    if (now - party.heard >= options_.expiry) silent.push_back(name);
+  }
+  for (const std::string& name : silent) {
+    ++expired_;
+    drop_party(name);
+  }
+  if (recovered_ || !grants(now)) return;
+  recovered_ = true;
+  // Leases that holders presented and whose lenders have not come back are recalled from now on.
+  std::set<std::string> devices;
+  for (const auto& [name, lease] : leases_) devices.insert(lease.device);
+  for (const std::string& device : devices) rebalance(device);
+}
+
+// A party's loans are free again. Its leases have no lender: their holders give them back.
+void LendingBook::drop_party(const std::string& name) {
+  const auto found = parties_.find(name);
+  CHECK(found != parties_.end());
+  const std::string device = found->second.device;
+  drop_loans(found->second);
+  parties_.erase(found);
+  for (auto& [lease_name, lease] : leases_) {
+    if (lease.lender != name) continue;
+    lease.lender.clear();
+    lease.target = 0;
+  }
+  settle_all();
+  rebalance(device);
+}
+
+void LendingBook::drop_loans(Party& party) {
+  for (const auto& [lease, loan] : party.loans) leases_.at(lease).lent -= loan.bytes;
+  party.loans.clear();
+}
+
+void LendingBook::take_back(Party& party, const std::string& lease, std::int64_t bytes) {
+  const auto loan = party.loans.find(lease);
+  CHECK(loan != party.loans.end() && loan->second.bytes >= bytes);
+  loan->second.bytes -= bytes;
+  leases_.at(lease).lent -= bytes;
+  if (loan->second.bytes == 0) party.loans.erase(loan);
+}
+
+// Returns free bytes that the lender wants back, and forgets a lease that has none left.
+void LendingBook::settle(Leases::iterator lease) {
+  Lease& l = lease->second;
+  l.bytes = std::max(l.target, l.lent);
+  if (l.bytes == 0 && !l.is_budget) leases_.erase(lease);
+}
+
+void LendingBook::settle_all() {
+  for (auto lease = leases_.begin(); lease != leases_.end();) settle(lease++);
+}
+
+std::int64_t LendingBook::free_for(const std::string& party, const std::string& device) const {
+  std::int64_t free = 0;
+  for (const auto& [name, lease] : leases_) {
+    if (lease.device != device || lease.lender == party) continue;
+    free += std::max<std::int64_t>(lease.target - lease.lent, 0);
+  }
+  return free;
+}
+
+std::int64_t LendingBook::share(const std::string& device) const {
+  std::int64_t memory = 0;
+  std::int64_t there = 0;
+  for (const auto& [name, lease] : leases_) memory += lease.device == device ? lease.target : 0;
+  for (const auto& [name, party] : parties_) there += party.device == device ? 1 : 0;
+  return there > 0 ? memory / there : 0;
+}
+
+// A party gets free memory up to its share, and beyond that what no other party
+// below its share waits for. Otherwise a party could take again what it has just given back.
+std::int64_t LendingBook::available_to(const std::string& name, const Party& party) const {
+  const std::int64_t free = free_for(name, party.device);
+  if (free == 0) return 0;
+  const std::int64_t fair = share(party.device);
+  std::int64_t held = 0;
+  std::int64_t reserved = 0;
+  for (const auto& [other_name, other] : parties_) {
+    if (other.device != party.device || (other.want == 0 && other_name != name)) continue;
+    std::int64_t holds = 0;
+    for (const auto& [lease, loan] : other.loans) holds += loan.bytes;
+    if (other_name == name) {
+      held = holds;
+    } else {
+      reserved += std::clamp<std::int64_t>(fair - holds, 0, other.want);
+    }
+  }
+  return std::max({free - reserved, std::min(free, fair - held), std::int64_t{0}});
+}
+
+// Decides anew how much of each loan its holder may keep.
+void LendingBook::rebalance(const std::string& device) {
+  for (auto& [name, party] : parties_) {
+    if (party.device != device) continue;
+    for (auto& [lease, loan] : party.loans) loan.keep = loan.bytes;
+  }
+  recall_for_lenders(device);
+  recall_for_demand(device);
+}
+
+void LendingBook::recall_for_lenders(const std::string& device) {
+  for (const auto& [name, lease] : leases_) {
+    std::int64_t excess = lease.lent - lease.target;
+    if (lease.device != device || excess <= 0) continue;
+    // After a start, its lender may still come.
+    if (lease.lender.empty() && !lease.is_budget && !recovered_) continue;
+    std::vector<Loan*> loans;
+    for (auto& [party_name, party] : parties_) {
+      if (const auto found = party.loans.find(name); found != party.loans.end()) {
+        loans.push_back(&found->second);
+      }
+    }
+    std::ranges::stable_sort(loans, std::greater(), [](const Loan* loan) { return loan->bytes; });
+    for (Loan* loan : loans) {
+      const std::int64_t recalled = std::min(excess, loan->keep);
+      loan->keep -= recalled;
+      excess -= recalled;
+    }
+  }
+}
+
+void LendingBook::recall_for_demand(const std::string& device) {
+  struct Holder {
+    Party* party;
+    std::int64_t keep = 0;
+  };
+  std::vector<Holder> holders;
+  std::int64_t memory = 0;
+  std::int64_t coming = 0;  // free, or already asked back
+  std::int64_t lack = 0;
+  std::int64_t entitled = 0;  // of the lack: what parties below their share may claim
+  for (const auto& [name, lease] : leases_) {
+    if (lease.device != device) continue;
+    memory += lease.target;
+    coming += std::max<std::int64_t>(lease.target - lease.lent, 0);
+  }
+  for (auto& [name, party] : parties_) {
+    if (party.device != device) continue;
+    Holder holder{&party};
+    for (const auto& [lease, loan] : party.loans) holder.keep += loan.keep;
+    holders.push_back(holder);
+  }
+  if (holders.empty()) return;
+  const std::int64_t share = memory / static_cast<std::int64_t>(holders.size());
+  for (const Holder& holder : holders) {
+    lack += holder.party->want;
+    entitled += std::clamp<std::int64_t>(share - holder.keep, 0, holder.party->want);
+  }
+  const auto recall = [](Holder& holder, std::int64_t bytes) {
+    for (auto& [lease, loan] : holder.party->loans) {
+      const std::int64_t part = std::min(bytes, loan.keep);
+      loan.keep -= part;
+      holder.keep -= part;
+      bytes -= part;
+    }
+  };
+  std::ranges::stable_sort(holders, std::greater(), &Holder::keep);
+  lack = std::max<std::int64_t>(lack - coming, 0);
+  entitled = std::max<std::int64_t>(entitled - coming, 0);
+  for (Holder& holder : holders) {
+    if (holder.party->want > 0) continue;
+    const std::int64_t bytes = std::min({lack, holder.party->spare, holder.keep});
+    recall(holder, bytes);
+    lack -= bytes;
+    entitled = std::max<std::int64_t>(entitled - bytes, 0);
+  }
+  for (Holder& holder : holders) {
+    const std::int64_t bytes = std::min(entitled, std::max<std::int64_t>(holder.keep - share, 0));
+    recall(holder, bytes);
+    entitled -= bytes;
+  }
+}
+
+LendReply LendingBook::view(TimePoint now, const std::string& name, const Party& party) const {
+  LendReply reply;
+  reply.epoch = party.epoch;
+  reply.expiry = options_.expiry;
+  if (!grants(now)) reply.no_grants_for = start_ + options_.expiry - now;
+  if (grants(now)) reply.available = std::min(party.want, available_to(name, party));
+  for (const auto& [lease, loan] : party.loans) {
+    reply.loans.push_back({lease, leases_.at(lease).lender, loan.bytes, loan.keep});
+  }
+  for (const auto& [lease, l] : leases_) {
+    if (l.lender != name) continue;
+    reply.leases.push_back({lease, l.bytes, l.bytes - l.target, l.lent});
+  }
+  return reply;
+}
+
+LendAnswer LendingBook::check_names(const LendRequest& request) const {
+  if (!is_name(request.party) || request.party == "budget") {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("party must be {}, and not 'budget'", kNameRule));
+  }
+  if (changes_something(request.verb) && !is_name(request.key)) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("key must be {}; a new one for each new request", kNameRule));
+  }
+  if (request.verb == LendVerb::kJoin && !is_name(request.device)) {
+    return fault(LendFault::kBadRequest, fmt::format("device must be {}", kNameRule));
+  }
+  for (const LeaseBytes& held : request.held) {
+    if (!is_lease_name(held.lease)) {
+      return fault(LendFault::kBadRequest, "held: lease must be PARTY/NAME, as loans name it");
+    }
+    if (!is_amount(held.bytes, 1)) return wrong_amount("held: bytes", 1, held.bytes);
+  }
+  for (const LeaseBytes& lease : request.leases) {
+    if (!is_name(lease.lease)) {
+      return fault(LendFault::kBadRequest, fmt::format("leases: lease must be {}", kNameRule));
+    }
+    if (!is_amount(lease.bytes, 1)) return wrong_amount("leases: bytes", 1, lease.bytes);
+  }
+  return {};
+}
+
+LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
+  advance(now);
+  if (auto checked = check_names(request); checked.fault != LendFault::kNone) return checked;
+  if (request.verb == LendVerb::kJoin) return join(now, request);
+  const auto found = parties_.find(request.party);
+  if (found == parties_.end()) {
+    return fault(LendFault::kUnknownParty,
+                 fmt::format("party '{}' has not joined, has left, or was silent for too long; "
+                             "join, and use no loan from before",
+                             request.party));
+  }
+  Party& party = found->second;
+  if (request.epoch != party.epoch) {
+    return fault(LendFault::kStaleEpoch,
+                 fmt::format("epoch {} of party '{}' is over; another process joined by that name",
+                             request.epoch, request.party));
+  }
+  party.heard = now;
+  if (request.verb == LendVerb::kLeave) {
+    LendAnswer answer;
+    answer.reply = view(now, request.party, party);
+    answer.reply.loans.clear();
+    answer.reply.leases.clear();
+    drop_party(request.party);
+    return answer;
+  }
+  if (changes_something(request.verb)) {
+    for (const Remembered& old : party.remembered) {
+      if (old.request.key != request.key) continue;
+      if (old.request == request) return repeat(now, party, old);
+      return fault(
+          LendFault::kKeyReused,
+          fmt::format("key '{}' was used for another request; use a new one", request.key));
+    }
+  }
+  LendAnswer answer = act(now, party, request);
+  if (!changes_something(request.verb) || answer.fault != LendFault::kNone) return answer;
+  party.remembered.push_back({request, answer.reply.granted, answer.reply.returned});
+  if (party.remembered.size() > kKeys) party.remembered.pop_front();
+  return answer;
+}
+
+// The amounts are those of the first time; the state is today's, which may be a later one.
+LendAnswer LendingBook::repeat(TimePoint now, const Party& party, const Remembered& old) const {
+  LendAnswer answer;
+  answer.reply = view(now, old.request.party, party);
+  answer.reply.granted = old.granted;
+  answer.reply.returned = old.returned;
+  return answer;
+}
+
+LendAnswer LendingBook::act(TimePoint now, Party& party, const LendRequest& request) {
+  LendAnswer answer;
+  bool changed = true;
+  switch (request.verb) {
+    case LendVerb::kHeartbeat:
+      if (!is_amount(request.want, 0)) return wrong_amount("want", 0, request.want);
+      if (!is_amount(request.spare, 0)) return wrong_amount("spare", 0, request.spare);
+      changed = party.want != request.want || party.spare != request.spare;
+      party.want = request.want;
+      party.spare = request.spare;
+      break;
+    case LendVerb::kLease: answer = lease(party, request); break;
+    case LendVerb::kReclaim:
+    case LendVerb::kUnlease: answer = reclaim(party, request); break;
+    case LendVerb::kAllocate: answer = allocate(now, party, request); break;
+    case LendVerb::kFree:
+    case LendVerb::kRespond: answer = give_back(party, request); break;
+    case LendVerb::kJoin:
+    case LendVerb::kLeave: CHECK(!"handled by the caller");
+  }
+  if (answer.fault != LendFault::kNone) return answer;
+  if (changed) rebalance(party.device);
+  LendReply reply = view(now, request.party, party);
+  reply.granted = answer.reply.granted;
+  reply.returned = answer.reply.returned;
+  answer.reply = std::move(reply);
+  return answer;
+}
+
+LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
+  const auto found = parties_.find(request.party);
+  const bool known = found != parties_.end();
+  if (!known && parties_.size() >= kMaxParties) {
+    return fault(LendFault::kTooMany,
+                 fmt::format("{} parties have joined, the limit", kMaxParties));
+  }
+  if (leases_.size() + request.leases.size() + request.held.size() > kMaxLeases) {
+    return fault(LendFault::kTooMany,
+                 fmt::format("there are {} leases, of {} at most", leases_.size(), kMaxLeases));
+  }
+  for (const LeaseBytes& lease : request.leases) {
+    const auto same = leases_.find(request.party + "/" + lease.lease);
+    if (same == leases_.end() || same->second.device == request.device) continue;
+    return fault(LendFault::kBadRequest,
+                 fmt::format("lease '{}' is still being returned on device '{}'; use another name",
+                             same->first, same->second.device));
+  }
+  if (known && found->second.joins.back() == request.key) {  // its answer was lost
+    found->second.heard = now;
+    LendAnswer answer;
+    answer.reply = view(now, request.party, found->second);
+    return answer;
+  }
+  if (known && std::ranges::find(found->second.joins, request.key) != found->second.joins.end()) {
+    return fault(LendFault::kStaleEpoch, fmt::format("the join with key '{}' of party '{}' is over",
+                                                     request.key, request.party));
+  }
+  std::deque<std::string> joins;
+  // The process before it is fenced. Its loans are those that the new one presents, at most.
+  std::map<std::string, Loan> before;
+  if (known) {
+    before = found->second.loans;
+    if (found->second.device != request.device) before.clear();
+    const std::string old_device = found->second.device;
+    joins = std::move(found->second.joins);
+    drop_loans(found->second);
+    parties_.erase(found);
+    rebalance(old_device);
+  }
+  Party& party = parties_[request.party];
+  party.device = request.device;
+  party.epoch = next_epoch_++;
+  party.heard = now;
+  joins.push_back(request.key);
+  if (joins.size() > kKeys) joins.pop_front();
+  party.joins = std::move(joins);
+  present(request.party, party, request, known, before);
+  settle_all();
+  rebalance(party.device);
+  LendAnswer answer;
+  answer.reply = view(now, request.party, party);
+  return answer;
+}
+
+// Takes over what a process presents. During the first expiry a holder's word is enough, since the
+// book has forgotten; later only what the book has from the process before.
+void LendingBook::present(const std::string& name, Party& party, const LendRequest& request,
+                          bool known, const std::map<std::string, Loan>& before) {
+  std::map<std::string, std::int64_t> offered;
+  for (const LeaseBytes& lease : request.leases) offered[name + "/" + lease.lease] = lease.bytes;
+  for (auto& [lease_name, lease] : leases_) {
+    if (lease.lender == name && !offered.contains(lease_name)) {
+      lease.lender.clear();
+      lease.target = 0;
+    }
+  }
+  for (const auto& [lease_name, bytes] : offered) {
+    Lease& lease = leases_[lease_name];
+    lease.device = party.device;
+    lease.lender = name;
+    lease.target = bytes;
+    lease.bytes = std::max(bytes, lease.lent);
+  }
+  for (const LeaseBytes& held : request.held) {
+    std::int64_t bytes = held.bytes;
+    if (recovered_ || known) {
+      const auto had = before.find(held.lease);
+      bytes = had == before.end() ? 0 : std::min(bytes, had->second.bytes);
+    }
+    const auto present_lease = leases_.find(held.lease);
+    const bool foreign =
+        present_lease != leases_.end() && present_lease->second.device != party.device;
+    if (bytes == 0 || foreign || (recovered_ && present_lease == leases_.end())) continue;
+    Lease& lease = leases_[held.lease];
+    lease.device = party.device;
+    Loan& loan = party.loans[held.lease];
+    if (loan.bytes >= bytes) continue;  // named twice
+    lease.lent += bytes - loan.bytes;
+    loan.bytes = loan.keep = bytes;
+    lease.bytes = std::max(lease.bytes, lease.lent);
+  }
+}
+
+LendAnswer LendingBook::lease(Party& party, const LendRequest& request) {
+  if (!is_name(request.lease)) {
+    return fault(LendFault::kBadRequest, fmt::format("lease must be {}", kNameRule));
+  }
+  if (!is_amount(request.bytes, 1)) return wrong_amount("bytes", 1, request.bytes);
+  const std::string name = request.party + "/" + request.lease;
+  const auto found = leases_.find(name);
+  if (found == leases_.end() && leases_.size() >= kMaxLeases) {
+    return fault(LendFault::kTooMany, fmt::format("there are {} leases, the limit", kMaxLeases));
+  }
+  if (found != leases_.end() && found->second.lender == request.party &&
+      request.bytes < found->second.target) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("lease '{}' has {} bytes already; use reclaim to lower it", name,
+                             found->second.target));
+  }
+  if (found != leases_.end() && found->second.device != party.device) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("lease '{}' is still being returned on device '{}'; use another name",
+                             name, found->second.device));
+  }
+  Lease& lease = leases_[name];
+  lease.device = party.device;
+  lease.lender = request.party;
+  lease.target = request.bytes;
+  lease.bytes = std::max(request.bytes, lease.lent);
+  return {};
+}
+
+LendAnswer LendingBook::reclaim(Party&, const LendRequest& request) {
+  const std::string name = request.party + "/" + request.lease;
+  const auto found = leases_.find(name);
+  if (found == leases_.end() || found->second.lender != request.party) {
+    return fault(LendFault::kUnknownLease, fmt::format("there is no lease '{}'", name));
+  }
+  Lease& lease = found->second;
+  const std::int64_t bytes = request.verb == LendVerb::kUnlease ? lease.target : request.bytes;
+  if (request.verb == LendVerb::kReclaim && !is_amount(bytes, 1)) {
+    return wrong_amount("bytes", 1, bytes);
+  }
+  if (bytes > lease.target) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("bytes is {}, lease '{}' has {} left", bytes, name, lease.target));
+  }
+  const std::int64_t before = lease.bytes;
+  lease.target -= bytes;
+  LendAnswer answer;
+  answer.reply.returned = before - std::max(lease.target, lease.lent);
+  settle(found);
+  return answer;
+}
+
+LendAnswer LendingBook::allocate(TimePoint now, Party& party, const LendRequest& request) {
+  if (!is_amount(request.bytes, 1)) return wrong_amount("bytes", 1, request.bytes);
+  LendAnswer answer;
+  if (!grants(now)) return answer;
+  const std::int64_t granted = std::min(request.bytes, available_to(request.party, party));
+  std::int64_t left = granted;
+  for (auto& [name, lease] : leases_) {
+    if (lease.device != party.device || lease.lender == request.party) continue;
+    const std::int64_t bytes = std::min(left, std::max<std::int64_t>(lease.target - lease.lent, 0));
+    if (bytes == 0) continue;
+    lease.lent += bytes;
+    party.loans[name].bytes += bytes;
+    left -= bytes;
+  }
+  CHECK(left == 0);
+  answer.reply.granted = granted;
+  // The rest stays wanted, so that others are asked for it.
+  party.want = request.bytes - granted;
+  party.spare = 0;
+  return answer;
+}
+
+LendAnswer LendingBook::give_back(Party& party, const LendRequest& request) {
+  const auto loan = party.loans.find(request.lease);
+  if (loan == party.loans.end()) {
+    return fault(LendFault::kUnknownLease, fmt::format("party '{}' holds nothing of a lease '{}'",
+                                                       request.party, request.lease));
+  }
+  if (!is_amount(request.bytes, 1)) return wrong_amount("bytes", 1, request.bytes);
+  if (request.bytes > loan->second.bytes) {
+    return fault(LendFault::kBadRequest,
+                 fmt::format("bytes is {}, the party holds {} of lease '{}'", request.bytes,
+                             loan->second.bytes, request.lease));
+  }
+  take_back(party, request.lease, request.bytes);
+  settle(leases_.find(request.lease));
+  return {};
+}
+
+LendingStatus LendingBook::status(TimePoint now) {
+  advance(now);
+  LendingStatus status;
+  status.expired = expired_;
+  if (!grants(now)) status.no_grants_for = start_ + options_.expiry - now;
+  for (const auto& [name, party] : parties_) {
+    PartyView view{name, party.device, party.epoch, now - party.heard, 0, party.want, party.spare};
+    for (const auto& [lease, loan] : party.loans) {
+      view.held += loan.bytes;
+      status.loans.push_back({{lease, leases_.at(lease).lender, loan.bytes, loan.keep}, name});
+    }
+    status.parties.push_back(std::move(view));
+  }
+  for (const auto& [name, lease] : leases_) {
+    status.leases.push_back(
+        {{name, lease.bytes, lease.bytes - lease.target, lease.lent}, lease.device, lease.lender});
+  }
+  return status;
+}
+
+void LendingBook::check_integrity() const {
+  std::map<std::string, std::int64_t> lent;
+  for (const auto& [name, party] : parties_) {
+    for (const auto& [lease, loan] : party.loans) {
+      CHECK(loan.bytes > 0 && loan.keep >= 0 && loan.keep <= loan.bytes);
+      CHECK(leases_.contains(lease) && leases_.at(lease).device == party.device);
+      lent[lease] += loan.bytes;
+    }
+  }
+  for (const auto& [name, lease] : leases_) {
+    CHECK(lease.lent == lent[name]);
+    CHECK(lease.lent <= lease.bytes);
+    CHECK(lease.target >= 0 && lease.target <= lease.bytes);
+    CHECK(lease.lender.empty() || parties_.contains(lease.lender));
+  }
+}
+
+}  // namespace sluice

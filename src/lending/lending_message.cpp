@@ -1,0 +1,31 @@
+#include "lending/lending_message.h"
+
+namespace sluice {
+
+std::string_view lend_fault_name(LendFault fault) {
+  switch (fault) {
+    case LendFault::kNone: return "none";
+    case LendFault::kBadRequest: return "bad_request";
+    case LendFault::kUnknownParty: return "unknown_party";
+    case LendFault::kStaleEpoch: return "stale_epoch";
+    case LendFault::kUnknownLease: return "unknown_lease";
+    case LendFault::kKeyReused: return "key_reused";
+    case LendFault::kTooMany: return "too_many";
+  }
+  return "";
+}
+
+int lend_fault_status(LendFault fault) {
+  switch (fault) {
+    case LendFault::kNone: return 200;
+    case LendFault::kBadRequest: return 400;
+    case LendFault::kUnknownParty:
+    case LendFault::kUnknownLease: return 404;
+    case LendFault::kStaleEpoch:
+    case LendFault::kKeyReused: return 409;
+    case LendFault::kTooMany: return 429;
+  }
+  return 500;
+}
+
+}  // namespace sluice

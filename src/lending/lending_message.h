@@ -1,0 +1,101 @@
+// The messages of memory lending, as plain data: a party asks, the coordinator answers. One struct
+// each, because every answer shows the party's whole state: a party that lost an answer, or many,
+// needs only the next one. docs/elastic-memory.md describes every field as JSON.
+//
+// A party is one process on one device. A lease is an amount of memory of that device that a lender
+// offers; its name is "PARTY/NAME", or "budget/DEVICE" for memory that the operator divides. A loan
+// is the bytes of one lease that one party holds.
+// Values: plain; any thread. Units: bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace sluice {
+
+inline constexpr std::int64_t kMaxLeaseBytes = std::int64_t{1} << 50;
+inline constexpr std::size_t kMaxLendingName = 64;  // of parties, devices, leases and keys
+
+enum class LendVerb : std::uint8_t {
+  kJoin,       // a process begins, or presents what it holds
+  kHeartbeat,  // it lives; says what it wants and what it can spare
+  kLease,      // offers memory, or raises what it offers
+  kReclaim,    // wants a part of its lease back
+  kUnlease,    // wants all of it back
+  kAllocate,   // borrows
+  kFree,       // gives back by its own choice
+  kRespond,    // gives back as it was asked to
+  kLeave,      // ends in order
+};
+
+struct LeaseBytes {
+  std::string lease;
+  std::int64_t bytes = 0;
+  friend bool operator==(const LeaseBytes&, const LeaseBytes&) = default;
+};
+
+struct LendRequest {
+  LendVerb verb = LendVerb::kHeartbeat;
+  std::string party = {};
+  std::uint64_t epoch = 0;  // all but kJoin: as the join's answer said
+  std::string key = {};  // all but kHeartbeat, kLeave: a repeat with the same key changes nothing
+  std::string device = {};  // kJoin
+  std::string lease = {};   // kLease, kReclaim, kUnlease: NAME; kFree, kRespond: PARTY/NAME
+  std::int64_t bytes = 0;   // kLease, kReclaim, kAllocate, kFree, kRespond
+  std::int64_t want = 0;    // kHeartbeat: it lacks so many
+  std::int64_t spare = 0;   // kHeartbeat: so many of those it holds it can do without
+  std::vector<LeaseBytes> held = {};    // kJoin: loans from before
+  std::vector<LeaseBytes> leases = {};  // kJoin: what it offers, by NAME
+  friend bool operator==(const LendRequest&, const LendRequest&) = default;
+};
+
+struct LoanView {
+  std::string lease;
+  std::string lender;  // a party; empty: the operator's budget, or a lender that is gone
+  std::int64_t bytes = 0;
+  std::int64_t keep = 0;  // give back the rest
+};
+
+struct LeaseView {
+  std::string lease;
+  std::int64_t bytes = 0;  // offered, with those that the lender wants back and does not have yet
+  std::int64_t wanted_back = 0;
+  std::int64_t lent = 0;
+};
+
+struct LendReply {
+  std::uint64_t epoch = 0;
+  Duration expiry{0};           // without a message for so long, the coordinator forgets the party
+  Duration no_grants_for{0};    // after its start; 0: grants are made
+  std::int64_t granted = 0;     // kAllocate
+  std::int64_t returned = 0;    // kReclaim, kUnlease: at once; the rest follows
+  std::int64_t available = 0;   // an allocate would get so many now, at most `want` of them
+  std::vector<LoanView> loans;  // of the party
+  std::vector<LeaseView> leases;
+};
+
+enum class LendFault : std::uint8_t {
+  kNone,
+  kBadRequest,    // a field is wrong
+  kUnknownParty,  // it never joined, left, or was silent for too long: it must join
+  kStaleEpoch,    // a later process has its name: it must stop, or join
+  kUnknownLease,
+  kKeyReused,  // for another request
+  kTooMany,    // parties or leases
+};
+
+// "stale_epoch" and so on; stable, for JSON.
+std::string_view lend_fault_name(LendFault fault);
+int lend_fault_status(LendFault fault);  // of HTTP
+
+struct LendAnswer {
+  LendFault fault = LendFault::kNone;
+  std::string message;  // of the fault: names the field and says what is expected
+  LendReply reply;      // without a fault
+};
+
+}  // namespace sluice
