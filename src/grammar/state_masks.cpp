@@ -1,5 +1,9 @@
 #include "grammar/state_masks.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace sluice {
 namespace {
 
@@ -8,6 +12,51 @@ constexpr std::size_t kListShare = 32;
 
 void set_bits(std::span<const TokenId> ids, std::span<std::uint32_t> mask) {
   for (const TokenId id : ids) mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32);
+}
+
+// Walks all tokens of more than `known` bytes, adds those that are allowed, and where rules end.
+void walk_tokens(const TokenTrie& trie, GrammarStacks& stacks, std::int32_t state,
+                 std::int32_t known, StateMask& mask, std::size_t& visits) {
+  const std::span<const TokenTrie::Node> nodes = trie.nodes();
+  std::vector<GrammarStacks::SetId> levels(trie.max_depth() + 1);
+  levels[0] = stacks.only(state);
+  for (std::uint32_t i = 0; i < nodes.size(); ++visits) {
+    const TokenTrie::Node& node = nodes[i];
+    if (node.longest <= known) {
+      i = node.end;
+      continue;
+    }
+    const GrammarStacks::SetId set = stacks.step(levels[node.depth - 1U], node.byte);
+    if (set == GrammarStacks::kDead) {
+      i = node.end;
+      continue;
+    }
+    levels[node.depth] = set;
+    if (node.depth <= known) {
+      ++i;
+      continue;
+    }
+    if (node.token >= 0) {
+      const std::span<const TokenId> ids = trie.ids(node);
+      mask.ids.insert(mask.ids.end(), ids.begin(), ids.end());
+    }
+    if (stacks.ends(set) && node.end > i + 1) mask.ends.push_back(i);
+    ++i;
+  }
+}
+
+void pack(const TokenTrie& trie, StateMask& mask) {
+  if (!mask.words.empty()) {
+    set_bits(mask.ids, mask.words);
+    mask.ids = {};
+  }
+  if (mask.ids.size() * kListShare > static_cast<std::size_t>(trie.vocab_size())) {
+    mask.words.resize(trie.mask_words());
+    set_bits(mask.ids, mask.words);
+    mask.ids = {};
+  }
+  mask.ids.shrink_to_fit();
+  mask.ends.shrink_to_fit();
 }
 
 }  // namespace
@@ -20,31 +69,26 @@ void StateMask::add_to(std::span<std::uint32_t> mask) const {
 StateMask make_state_mask(const TokenTrie& trie, GrammarStacks& stacks, std::int32_t state,
                           std::size_t& visits) {
   StateMask mask;
-  const std::span<const TokenTrie::Node> nodes = trie.nodes();
-  std::vector<GrammarStacks::SetId> levels(trie.max_depth() + 1);
-  levels[0] = stacks.only(state);
-  for (std::uint32_t i = 0; i < nodes.size(); ++visits) {
-    const TokenTrie::Node& node = nodes[i];
-    const GrammarStacks::SetId set = stacks.step(levels[node.depth - 1U], node.byte);
-    if (set == GrammarStacks::kDead) {
-      i = node.end;
-      continue;
-    }
-    if (node.token >= 0) {
-      const std::span<const TokenId> ids = trie.ids(node);
-      mask.ids.insert(mask.ids.end(), ids.begin(), ids.end());
-    }
-    if (stacks.ends(set) && node.end > i + 1) mask.ends.push_back(i);
-    levels[node.depth] = set;
-    ++i;
+  walk_tokens(trie, stacks, state, 0, mask, visits);
+  pack(trie, mask);
+  return mask;
+}
+
+StateMask make_state_mask(const TokenTrie& trie, GrammarStacks& stacks, std::int32_t state,
+                          const StateMask& alike, std::int32_t bytes, std::size_t& visits) {
+  StateMask mask;
+  const std::span<const std::uint32_t> short_tokens = trie.short_tokens(bytes);
+  mask.words.resize(alike.words.size());
+  for (std::size_t i = 0; i < alike.words.size(); ++i) {
+    mask.words[i] = alike.words[i] & short_tokens[i];
   }
-  if (mask.ids.size() * kListShare > static_cast<std::size_t>(trie.vocab_size())) {
-    mask.words.resize(trie.mask_words());
-    set_bits(mask.ids, mask.words);
-    mask.ids = {};
-  }
-  mask.ids.shrink_to_fit();
-  mask.ends.shrink_to_fit();
+  std::ranges::copy_if(alike.ids, std::back_inserter(mask.ids), [&](TokenId id) {
+    return trie.bytes(id).size() <= static_cast<std::size_t>(bytes);
+  });
+  std::ranges::copy_if(alike.ends, std::back_inserter(mask.ends),
+                       [&](std::uint32_t node) { return trie.nodes()[node].depth <= bytes; });
+  walk_tokens(trie, stacks, state, bytes, mask, visits);
+  pack(trie, mask);
   return mask;
 }
 
@@ -66,10 +110,6 @@ void add_tokens_below(const TokenTrie& trie, GrammarStacks& stacks, GrammarStack
   }
 }
 
-RuleMasks::~RuleMasks() {
-  for (const auto& mask : masks_) delete mask.load(std::memory_order_relaxed);
-}
-
 const StateMask* RuleMasks::publish(std::size_t state, StateMask mask) {
   auto made = std::make_unique<const StateMask>(std::move(mask));
   const StateMask* expected = nullptr;
@@ -77,7 +117,16 @@ const StateMask* RuleMasks::publish(std::size_t state, StateMask mask) {
     return expected;
   }
   bytes_.fetch_add(made->bytes(), std::memory_order_relaxed);
-  return made.release();
+  const std::lock_guard lock(mutex_);
+  owned_.push_back(std::move(made));
+  return owned_.back().get();
+}
+
+const StateMask* RuleMasks::share(std::size_t state, const StateMask* mask) {
+  const StateMask* expected = nullptr;
+  return masks_[state].compare_exchange_strong(expected, mask, std::memory_order_acq_rel)
+             ? mask
+             : expected;
 }
 
 RuleMasksPtr RuleMaskCache::get(const Hash128& hash, std::size_t states) {

@@ -41,6 +41,12 @@ struct StateMask {
 StateMask make_state_mask(const TokenTrie& trie, GrammarStacks& stacks, std::int32_t state,
                           std::size_t& visits);
 
+// The same from the mask of a state that reads all texts of at most `bytes` bytes alike
+// (alike_states.h): only longer tokens are walked. REQUIRES: 0 < bytes <=
+// TokenTrie::kMaxShortBytes.
+StateMask make_state_mask(const TokenTrie& trie, GrammarStacks& stacks, std::int32_t state,
+                          const StateMask& alike, std::int32_t bytes, std::size_t& visits);
+
 // Adds the tokens below trie node `node` (not its own) that are allowed after set `from`.
 void add_tokens_below(const TokenTrie& trie, GrammarStacks& stacks, GrammarStacks::SetId from,
                       std::uint32_t node, std::vector<GrammarStacks::SetId>& levels,
@@ -49,7 +55,6 @@ void add_tokens_below(const TokenTrie& trie, GrammarStacks& stacks, GrammarStack
 class RuleMasks {
  public:
   explicit RuleMasks(std::size_t states) : masks_(states) {}
-  ~RuleMasks();
   RuleMasks(const RuleMasks&) = delete;
   RuleMasks& operator=(const RuleMasks&) = delete;
 
@@ -58,10 +63,14 @@ class RuleMasks {
   }
   // Returns the mask that was published first.
   const StateMask* publish(std::size_t state, StateMask mask);
+  // The state has the mask of another one of this rule.
+  const StateMask* share(std::size_t state, const StateMask* mask);
   std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   std::vector<std::atomic<const StateMask*>> masks_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<const StateMask>> owned_;
   std::atomic<std::size_t> bytes_ = 0;
 };
 

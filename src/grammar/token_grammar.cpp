@@ -11,8 +11,10 @@ namespace {
 
 // Larger rules, with all that they call, are not shared between grammars.
 constexpr std::size_t kMaxSharedStates = 600;
-// Visits of trie nodes before a grammar is ready: about 100 ms.
-constexpr std::size_t kEagerVisits = 30'000'000;
+// Visits of trie nodes before a grammar is ready: about 40 ms.
+constexpr std::size_t kEagerVisits = 10'000'000;
+// The cost of a mask that is made from another one, beside its visits, in visits.
+constexpr std::size_t kDerivedVisits = 500;
 constexpr std::size_t kMaxScratch = 20'000;  // GrammarStacks::size()
 
 // The text of an automaton's rule and of all rules that it calls, without numbers that depend on
@@ -114,27 +116,54 @@ void TokenGrammar::share_rules() {
   }
 }
 
+// A state's mask comes behind that of the state that it is alike to.
 Status TokenGrammar::make_masks(const StopCheck& stop) {
+  alike_ = find_alike_states(automaton_);
   StopMeter meter(&stop);
   GrammarStacks stacks(automaton_);
+  StateMask spare;
   std::size_t visits = 0;
-  std::size_t bytes = 0;
-  for (std::size_t state = 0; state < places_.size(); ++state) {
-    const Place place = places_[state];
-    RuleMasks& rule = *rules_[place.rule];
-    if (!automaton_.reads_bytes(static_cast<std::int32_t>(state))) continue;
-    if (rule.find(place.state) != nullptr) continue;
-    const std::size_t before = visits;
-    StateMask mask =
-        make_state_mask(vocabulary_->trie, stacks, static_cast<std::int32_t>(state), visits);
-    bytes += mask.bytes();
-    rule.publish(place.state, std::move(mask));
-    RETURN_IF_ERROR(meter.spend((visits - before) / 16 + 1));
-    if (stacks.size() > kMaxScratch) stacks.clear();
-    if (visits > kEagerVisits || bytes > kMaxMaskBytes) break;
+  std::vector<std::int32_t> chain;
+  for (std::int32_t first = 0; static_cast<std::size_t>(first) < places_.size(); ++first) {
+    chain.clear();
+    for (std::int32_t state = first; state >= 0;) {
+      const auto at = static_cast<std::size_t>(state);
+      if (rule_of(state).find(places_[at].state) != nullptr) break;
+      if (!automaton_.reads_bytes(state)) break;
+      chain.push_back(state);
+      state = alike_[at].state;
+    }
+    for (; !chain.empty(); chain.pop_back()) {
+      const std::size_t before = visits;
+      make_mask(chain.back(), stacks, visits, spare);
+      RETURN_IF_ERROR(meter.spend((visits - before) / 16 + 1));
+      if (stacks.size() > kMaxScratch) stacks.clear();
+      if (visits > kEagerVisits || mask_bytes_ > kMaxMaskBytes) return {};
+    }
   }
-  mask_bytes_ = bytes;
   return {};
+}
+
+const StateMask& TokenGrammar::make_mask(std::int32_t state, GrammarStacks& stacks,
+                                         std::size_t& visits, StateMask& spare) const {
+  const TokenTrie& trie = vocabulary_->trie;
+  const AlikeState alike = alike_[static_cast<std::size_t>(state)];
+  const std::uint32_t place = places_[static_cast<std::size_t>(state)].state;
+  RuleMasks& rule = rule_of(state);
+  const StateMask* other = nullptr;
+  if (alike.state >= 0 && alike.bytes > 0) {
+    other = rule.find(places_[static_cast<std::size_t>(alike.state)].state);
+  }
+  visits += kDerivedVisits;
+  if (other != nullptr && static_cast<std::size_t>(alike.bytes) >= trie.max_depth()) {
+    return *rule.share(place, other);
+  }
+  const std::int32_t known = std::min(alike.bytes, TokenTrie::kMaxShortBytes);
+  StateMask made = other != nullptr ? make_state_mask(trie, stacks, state, *other, known, visits)
+                                    : make_state_mask(trie, stacks, state, visits);
+  if (mask_bytes_ > kMaxMaskBytes) return spare = std::move(made);
+  mask_bytes_ += made.bytes();
+  return *rule.publish(place, std::move(made));
 }
 
 const StateMask& TokenGrammar::mask(std::int32_t state, StateMask& spare) const {
@@ -146,11 +175,8 @@ const StateMask& TokenGrammar::mask(std::int32_t state, StateMask& spare) const 
   if (const StateMask* known = rule.find(place.state)) return *known;
   if (late_stacks_.size() > kMaxScratch) late_stacks_.clear();
   std::size_t visits = 0;
-  StateMask made = make_state_mask(vocabulary_->trie, late_stacks_, state, visits);
   late_masks_.fetch_add(1, std::memory_order_relaxed);
-  if (mask_bytes_ > kMaxMaskBytes) return spare = std::move(made);
-  mask_bytes_ += made.bytes();
-  return *rule.publish(place.state, std::move(made));
+  return make_mask(state, late_stacks_, visits, spare);
 }
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
 // TokenGrammar: a grammar compiled for the vocabulary of a model: the automaton and the token masks
 // of its states. A worker makes it; sequences share it, each with its own GrammarMatcher.
 //
-// Making it computes the masks of all states, up to a bound of work. The masks of further states
-// are computed when a sequence first needs them, about a millisecond each, on that thread.
+// Making it computes the masks of all states, up to a bound of work; most of them from the mask of
+// an alike state. The masks of further states are computed when a sequence first needs them, a
+// millisecond each at most, on that thread.
 // Immutable except for those masks: any thread. Memory: kMaxMaskBytes in masks at most; beyond it
 // they are computed each time.
 #pragma once
@@ -16,6 +17,7 @@
 
 #include "base/result.h"
 #include "base/stop_check.h"
+#include "grammar/alike_states.h"
 #include "grammar/grammar.h"
 #include "grammar/grammar_automaton.h"
 #include "grammar/state_masks.h"
@@ -62,11 +64,18 @@ class TokenGrammar {
   TokenGrammar(GrammarAutomaton automaton, GrammarVocabularyPtr vocabulary);
   void share_rules();
   Status make_masks(const StopCheck& stop);
+  // The mask of a state that has none yet.
+  const StateMask& make_mask(std::int32_t state, GrammarStacks& stacks, std::size_t& visits,
+                             StateMask& spare) const;
+  RuleMasks& rule_of(std::int32_t state) const {
+    return *rules_[places_[static_cast<std::size_t>(state)].rule];
+  }
 
   GrammarAutomaton automaton_;
   GrammarVocabularyPtr vocabulary_;
   std::vector<RuleMasksPtr> rules_;
-  std::vector<Place> places_;  // by state
+  std::vector<Place> places_;      // by state
+  std::vector<AlikeState> alike_;  // by state
 
   mutable std::mutex late_mutex_;
   mutable GrammarStacks late_stacks_;
