@@ -215,6 +215,7 @@ void Engine::report() {
   ended_.clear();
   for (const RowCommit& commit : commits_) {
     if (commit.sequence == nullptr) continue;
+    stats_.forced_tokens += commit.num_forced;
     if (commit.num_tokens > 0 || commit.finished || has_scored(commit)) report_row(commit);
   }
 }

@@ -83,9 +83,10 @@ struct EngineStats {
   DeviceTime device;
   ComputedWork computed;
   // Prefill: tokens of prompts, and tokens computed again after preemption. Decode: one token a
-  // row.
+  // row, or more after forced tokens.
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_tokens = 0;
+  std::int64_t forced_tokens = 0;  // of outputs: no step sampled them
 };
 
 class Engine {

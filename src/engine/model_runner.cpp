@@ -85,6 +85,7 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
     adapter_memory_.emplace(options_.adapters, options_.adapter_slots, arena_plan);
   }
   last_tokens_.resize(slots, kTokenFromLastStep);
+  max_outputs_.resize(slots);
   sample_rows_.reserve(rows);
   sampled_.resize(rows);
   const auto scored = static_cast<std::size_t>(options.max_scored);
@@ -97,7 +98,7 @@ ModelRunner::ModelRunner(std::unique_ptr<ModelConfig> config, KvLayout layout, W
   for (Step& step : steps_) {
     step.sampling.reserve(rows);
     step.result.rows.reserve(static_cast<std::size_t>(capacity_.seqs));
-    step.result.tokens.reserve(rows);
+    step.result.tokens.reserve(rows * (1 + static_cast<std::size_t>(kMaxForced)));
     step.result.logprobs.reserve(rows * kMaxRowLogprobs);
     step.result.prompt_logprobs.reserve(scored * kMaxRowLogprobs);
   }
@@ -375,6 +376,8 @@ void ModelRunner::assign_slots(const BatchPlan& plan) {
     const auto prompt_len = static_cast<std::size_t>(sequence.prompt_len);
     sampler_.assign(assignment.slot, sequence.request->sampling, sequence.choice,
                     tokens.first(prompt_len), tokens.subspan(prompt_len));
+    max_outputs_[static_cast<std::size_t>(assignment.slot)] =
+        sequence.max_len - sequence.prompt_len;
     pooler_.assign(assignment.slot, sequence.request->pooling);
   }
 }
@@ -499,8 +502,7 @@ Status ModelRunner::sample_on_host(const Step& step) {
     if (row.num_logits == 0) continue;
     if (step.sampling[static_cast<std::size_t>(row.first_logit)].slot >= 0) continue;
     ASSIGN_OR_RETURN(const float* logits, host_logits(row.first_logit));
-    // Constrained decoding will put its mask in the last place.
-    sample_rows_.push_back({row.slot, row.output_index, logits, nullptr});
+    sample_rows_.push_back(sample_row(row, logits));
   }
   RETURN_IF_ERROR(device_.synchronize(Queue::kCompute));
   if (look_) {
@@ -516,6 +518,14 @@ Status ModelRunner::sample_on_host(const Step& step) {
     last_tokens_[static_cast<std::size_t>(sample_rows_[i].slot)] = std::max(sampled[i].token, 0);
   }
   return {};
+}
+
+SampleRow ModelRunner::sample_row(const PlanRow& row, const float* logits) const {
+  SampleRow sample{row.slot, row.output_index, logits};
+  if (options_.steps_in_flight == 1) {
+    sample.max_forced = max_outputs_[static_cast<std::size_t>(row.slot)] - row.output_index - 1;
+  }
+  return sample;
 }
 
 // The logits of a position in host memory. REQUIRES: the device is synchronized.
@@ -547,8 +557,11 @@ void ModelRunner::append_result(const SampledRow* sampled, std::span<const Sampl
   if (sampled != nullptr) {
     out.failed = sampled->failed;
     if (!sampled->failed && !scores_failed) {
-      out.num_tokens = 1;
+      out.num_forced = sampled->num_forced;
+      out.num_tokens = 1 + sampled->num_forced;
       result.tokens.push_back(sampled->token);
+      result.tokens.insert(result.tokens.end(), sampled->forced,
+                           sampled->forced + sampled->num_forced);
     }
     out.num_logprobs = sampled->num_logprobs;
     for (std::int32_t i = 0; i < sampled->num_logprobs; ++i) {

@@ -15,6 +15,10 @@
 // for each layer. A step fails if it read weights from a truncated file; check() fails if a weight
 // file was changed in place (WeightWatch). Owner: the engine. Threads: the engine's thread. Steps
 // allocate nothing once every graph is captured and every slot has been used.
+//
+// With one step in flight, tokens that a grammar forces follow the sampled one without a step of
+// their own (RowResult::num_forced). With two, the next step of the sequence is planned before they
+// are known, so there they are sampled like others.
 #pragma once
 
 #include <array>
@@ -177,6 +181,7 @@ class ModelRunner final : public Executor,
   ComputedWork work_of(const BatchPlan& plan) const;
   Status measure(const Step& step);
   Status sample_on_host(const Step& step);
+  SampleRow sample_row(const PlanRow& row, const float* logits) const;
   Status pool(Step& step);
   Result<const float*> host_logits(std::int32_t row);
   static void append_result(const SampledRow* sampled, std::span<const SampledRow> scored,
@@ -204,6 +209,7 @@ class ModelRunner final : public Executor,
 
   // By slot: the token sampled last, or the code that makes the embedding read it in device memory.
   std::vector<TokenId> last_tokens_;
+  std::vector<std::int32_t> max_outputs_;  // by slot: the most tokens of output
   std::int32_t* device_tokens_ = nullptr;  // of the step that runs, by logit position
   std::vector<SampleRow> sample_rows_;     // of the host, with what it sampled
   std::vector<SampledRow> sampled_;

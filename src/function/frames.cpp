@@ -119,7 +119,7 @@ void list(Archive& a, Like<ComputedWork> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<EngineStats> auto& x) {
   a(x.steps, x.computed_tokens, x.preemptions, x.adapter_loads, x.device, x.computed);
-  a(x.prefill_tokens, x.decode_tokens);
+  a(x.prefill_tokens, x.decode_tokens, x.forced_tokens);
 }
 template <class Archive>
 void list(Archive& a, Like<EngineGauges> auto& x) {

@@ -16,6 +16,7 @@ void add_totals(const EngineGauges& from, EngineGauges& to) {
   sum.computed += more.computed;
   sum.prefill_tokens += more.prefill_tokens;
   sum.decode_tokens += more.decode_tokens;
+  sum.forced_tokens += more.forced_tokens;
 }
 
 void add_gauges(const EngineGauges& from, EngineGauges& to) {

@@ -1,6 +1,7 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -42,6 +43,17 @@ void make_mask(std::span<const TokenId> ids, std::int32_t vocab_size,
   for (const TokenId id : ids) mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32);
 }
 
+// The only id of a mask; -1 if there are none or several.
+TokenId only_bit(std::span<const std::uint32_t> mask) {
+  TokenId only = -1;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    if (mask[i] == 0) continue;
+    if (only >= 0 || !std::has_single_bit(mask[i])) return -1;
+    only = static_cast<TokenId>(32 * i) + std::countr_zero(mask[i]);
+  }
+  return only;
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options, ThreadPool& pool)
@@ -78,6 +90,7 @@ void Sampler::assign(std::int32_t index, const SamplingParams& params, std::int3
   slot.bad_words.assign(params.bad_words, output);
   slot.grammar.assign(params.grammar);
   slot.grammar_ended = false;
+  slot.mask_ready = false;
   if (slot.grammar.active()) {
     slot.grammar_mask.resize((static_cast<std::size_t>(options_.vocab_size) + 31) / 32);
     for (const TokenId token : output) accept(slot, token);
@@ -119,6 +132,7 @@ void Sampler::score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) 
   const std::span<const float> logits(row.logits, static_cast<std::size_t>(options_.vocab_size));
   out.token = row.token;
   out.num_logprobs = 0;
+  out.num_forced = 0;
   const LogitScan scan = scan_logits(logits);
   out.failed = !scan.finite;
   if (out.failed) return;
@@ -135,16 +149,41 @@ void Sampler::sample(std::span<const SampleRow> rows, std::span<SampledRow> out)
   for_each_row(rows.size(), [&](std::size_t i, Scratch& scratch) {
     // No slot occurs twice, so that tasks change different slots.
     Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
-    if (slot.grammar.active()) make_grammar_mask(slot);
+    if (slot.grammar.active() && !slot.mask_ready) make_grammar_mask(slot);
     sample_row(rows[i], scratch, out[i]);
+    if (out[i].failed) return;
+    advance(slot, out[i].token);
+    if (rows[i].max_forced > 0) force(slot, rows[i], out[i]);
   });
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    Slot& slot = slots_[static_cast<std::size_t>(rows[i].slot)];
-    if (out[i].failed) continue;
-    if (slot.penalizes()) slot.counts.add_output(out[i].token);
-    slot.bad_words.add_output(out[i].token);
-    if (slot.grammar.active()) accept(slot, out[i].token);
+}
+
+void Sampler::advance(Slot& slot, TokenId token) const {
+  if (slot.penalizes()) slot.counts.add_output(token);
+  slot.bad_words.add_output(token);
+  if (slot.grammar.active()) accept(slot, token);
+}
+
+// The last mask that is looked at is that of the next row, so this costs no mask more.
+void Sampler::force(Slot& slot, const SampleRow& row, SampledRow& out) const {
+  if (!slot.grammar.active() || slot.logprobs >= 0 || !slot.bad_words.empty()) return;
+  const std::int32_t most = std::min(row.max_forced, kMaxForced);
+  while (out.num_forced < most && !slot.grammar_ended) {
+    make_grammar_mask(slot);
+    const TokenId token = only_bit(slot.grammar_mask);
+    const std::int32_t index = row.output_index + 1 + out.num_forced;
+    if (token < 0 || !may_force(slot, token, index)) return;
+    out.forced[out.num_forced++] = token;
+    advance(slot, token);
   }
+}
+
+// Whether sampling would take the token: only finite logits are left, so all further parameters
+// choose it. If not, the row fails when it is sampled, as without forced tokens.
+bool Sampler::may_force(const Slot& slot, TokenId token, std::int32_t output_index) const {
+  const auto at = static_cast<std::size_t>(token);
+  if (!slot.allowed.empty() && ((slot.allowed[at / 32] >> (at % 32)) & 1U) == 0) return false;
+  if (output_index >= slot.min_tokens || slot.only_end) return true;
+  return std::ranges::find(slot.stop_token_ids, token) == slot.stop_token_ids.end();
 }
 
 bool Sampler::is_eos(TokenId token) const {
@@ -152,6 +191,7 @@ bool Sampler::is_eos(TokenId token) const {
 }
 
 void Sampler::make_grammar_mask(Slot& slot) const {
+  slot.mask_ready = true;
   if (slot.grammar_ended) {
     std::ranges::fill(slot.grammar_mask, 0U);
   } else {
@@ -171,6 +211,7 @@ void Sampler::make_grammar_mask(Slot& slot) const {
 
 void Sampler::accept(Slot& slot, TokenId token) const {
   if (slot.grammar_ended) return;
+  slot.mask_ready = false;
   slot.grammar_ended = is_eos(token);
   // If a grammar overflows here, its next mask is empty, and the row fails alone.
   if (!slot.grammar_ended) static_cast<void>(slot.grammar.accept(token));
@@ -182,6 +223,7 @@ void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out
   out.token = -1;
   out.failed = true;
   out.num_logprobs = 0;
+  out.num_forced = 0;
   const LogitScan scan = scan_logits(raw);
   if (!scan.finite) return;
 

@@ -17,7 +17,8 @@
 // mask leaves no token, fails alone.
 //
 // A grammar allows end-of-sequence ids where its text is whole. Where only the end is left,
-// min_tokens does not forbid it.
+// min_tokens does not forbid it. Where it leaves one token, sample() can give that token without
+// logits (SampleRow::max_forced). Rows with bad words or log-probabilities take no part in that.
 //
 // Owner: the executor. Threads: the engine's thread; sample() splits rows over the pool. Steps
 // allocate nothing, except for grammars; assign() does on the first use of penalties, allowed ids
@@ -53,6 +54,7 @@ struct SampleRow {
   std::int32_t output_index = 0;           // of the token to choose (0 = first): the draw's counter
   const float* logits = nullptr;           // [vocab_size]
   const std::uint32_t* allowed = nullptr;  // bit i = token i may be chosen; null = all may
+  std::int32_t max_forced = 0;             // forced tokens that may follow the chosen one
 };
 
 // The parameters of a row that needs only steps 5 to 7. A device may sample such rows itself, by
@@ -66,6 +68,8 @@ struct DrawParams {
 };
 
 inline constexpr std::int32_t kMaxRowLogprobs = kMaxLogprobs + 1;
+// Forced tokens behind one sampled token.
+inline constexpr std::int32_t kMaxForced = 15;
 
 struct SampledRow {
   TokenId token = -1;  // -1 when failed
@@ -74,6 +78,10 @@ struct SampledRow {
   std::int32_t rank = 0;          // by score(): 1 when the token is the likeliest
   // The chosen token, then the most likely tokens, best first; these may include the chosen one.
   ScoredToken logprobs[kMaxRowLogprobs];
+  // The tokens that must follow, whatever the logits are: the only ones that the row's grammar, its
+  // allowed ids and min_tokens leave.
+  std::int32_t num_forced = 0;
+  TokenId forced[kMaxForced];
 };
 
 // One position of a prompt to score: `token` is the prompt's own.
@@ -96,7 +104,8 @@ class Sampler {
   // Returns nothing if the row also needs other steps. Does not read the row's logits.
   std::optional<DrawParams> draw_params(const SampleRow& row) const;
 
-  // Chooses a token for every row and counts it in its slot. REQUIRES: out.size() == rows.size();
+  // Chooses a token for every row and counts it in its slot, with those that are forced behind it.
+  // REQUIRES: out.size() == rows.size();
   // no slot occurs twice.
   void sample(std::span<const SampleRow> rows, std::span<SampledRow> out);
 
@@ -125,6 +134,7 @@ class Sampler {
     std::vector<std::uint32_t> grammar_mask;  // of the next token
     bool grammar_ended = false;               // its text is whole, and the sequence has ended
     bool only_end = false;                    // no token but the end may follow
+    bool mask_ready = false;                  // grammar_mask is that of the next token
     TokenCounts counts;
 
     bool greedy() const { return temperature < 1e-5F; }
@@ -145,6 +155,9 @@ class Sampler {
 
   void make_grammar_mask(Slot& slot) const;
   void accept(Slot& slot, TokenId token) const;
+  void advance(Slot& slot, TokenId token) const;
+  void force(Slot& slot, const SampleRow& row, SampledRow& out) const;
+  bool may_force(const Slot& slot, TokenId token, std::int32_t output_index) const;
   bool is_eos(TokenId token) const;
   void sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out) const;
   void score_row(const ScoreRow& row, Scratch& scratch, SampledRow& out) const;

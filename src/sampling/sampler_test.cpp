@@ -7,10 +7,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/rng.h"
+#include "grammar/regex_grammar.h"
+#include "grammar/token_grammar.h"
 
 namespace sluice {
 namespace {
@@ -435,6 +440,65 @@ TEST(SamplerTest, ResultsDependNeitherOnThreadsNorOnOtherRows) {
     sampler.sample(rows, out);
     for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i].token, alone[i]) << threads;
   }
+}
+
+// Tokens 0 and 1 are ends of sequences, then a, b, c, ab. The grammar is a?bcb.
+SampledRow forced_after(TokenId first, const SamplingParams& more, std::int32_t most,
+                        const char* pattern = "a?bcb") {
+  const std::vector<std::string> tokens = {"", "", "a", "b", "c", "ab"};
+  const auto vocabulary = std::make_shared<GrammarVocabulary>(TokenTrie(tokens, 6));
+  SamplingParams params = more;
+  params.temperature = 0;
+  params.grammar = TokenGrammar::compile(*regex_grammar(pattern), vocabulary).value();
+  ThreadPool pool(1);
+  SamplerOptions options = options_for(6);
+  options.eos_ids = {1};
+  Sampler sampler(options, pool);
+  sampler.assign(0, params, 0, {}, {});
+  std::vector<float> logits(6, 0.0F);
+  logits[static_cast<std::size_t>(first)] = 5;
+  const SampleRow row{0, 0, logits.data(), nullptr, most};
+  SampledRow out;
+  sampler.sample({&row, 1}, {&out, 1});
+  EXPECT_EQ(out.token, first);
+  return out;
+}
+
+using Tokens = std::vector<TokenId>;
+
+Tokens ids(const SampledRow& row) { return {row.forced, row.forced + row.num_forced}; }
+
+TEST(SamplerForced, TokensFollowWhereTheGrammarLeavesOne) {
+  EXPECT_EQ(ids(forced_after(3, {}, 15)), (Tokens{4, 3, 1})) << "the end too";
+  EXPECT_EQ(ids(forced_after(2, {}, 15)), (Tokens{3, 4, 3, 1})) << "not ab: a has been read";
+  EXPECT_EQ(ids(forced_after(3, {}, 2)), (Tokens{4, 3}));
+  EXPECT_EQ(ids(forced_after(3, {}, 0)), Tokens{});
+  EXPECT_EQ(ids(forced_after(2, {}, 15, "aab?c")), Tokens{}) << "a, or ab";
+  EXPECT_EQ(ids(forced_after(2, {}, 15, "ac{40}")), Tokens(15, 4)) << "kMaxForced";
+  EXPECT_EQ(ids(forced_after(3, {}, 15, "bca?")), Tokens{4}) << "a, or the end";
+}
+
+TEST(SamplerForced, OtherParametersDecideFirst) {
+  SamplingParams params;
+  params.logprobs = 0;
+  EXPECT_EQ(ids(forced_after(3, params, 15)), Tokens{}) << "their logits are wanted";
+  params = {};
+  params.bad_words = {{4, 3}};
+  EXPECT_EQ(ids(forced_after(3, params, 15)), Tokens{});
+  params = {};
+  params.allowed_token_ids = {3, 4};
+  EXPECT_EQ(ids(forced_after(3, params, 15)), (Tokens{4, 3})) << "the end is not allowed";
+  params = {};
+  params.stop_token_ids = {4};
+  params.min_tokens = 2;
+  EXPECT_EQ(ids(forced_after(3, params, 15)), Tokens{}) << "c is forbidden as second token";
+  EXPECT_EQ(ids(forced_after(2, params, 15)), (Tokens{3, 4, 3, 1}));
+  params = {};
+  params.min_tokens = 40;
+  EXPECT_EQ(ids(forced_after(3, params, 15)), (Tokens{4, 3, 1})) << "only the end is left";
+  params = {};
+  params.logit_bias = {{4, -100.0F}};
+  EXPECT_EQ(ids(forced_after(3, params, 15)), (Tokens{4, 3, 1})) << "a bias forbids nothing";
 }
 
 }  // namespace

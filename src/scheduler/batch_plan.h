@@ -4,10 +4,10 @@
 // step in flight and lends it to scheduler and executor.
 //
 // A row is one sequence's share of the step: `query_len` tokens that follow `context_len` tokens,
-// which are in KV when the row runs. Prefill chunks, decodes and (later) speculated tokens differ
-// only in these numbers. Logits are wanted at listed positions: some to sample from, and at most
-// SchedulerOptions::max_scored of a plan to score the tokens of prompts. Commit takes 0 to
-// query_len tokens.
+// which are in KV when the row runs. Prefill chunks, decodes, decodes after forced tokens
+// (RowResult::num_forced) and (later) speculated tokens differ only in these numbers. Logits are
+// wanted at listed positions: some to sample from, and at most SchedulerOptions::max_scored of a
+// plan to score the tokens of prompts. Commit takes 0 to query_len tokens, and forced ones.
 //
 // Order within a plan: table updates, then copies, then rows. Plans run in the order in which they
 // are submitted.

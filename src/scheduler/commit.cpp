@@ -83,12 +83,16 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
     state_.finish_running(slot, FinishReason::kError);
     return;
   }
-  CHECK(result.num_tokens >= 0 && result.num_tokens <= row.query_len);
+  const std::int32_t sampled = result.num_tokens - result.num_forced;
+  CHECK(sampled >= 0 && sampled <= row.query_len && result.num_forced >= 0);
   CHECK(row.num_logits > 0 || result.num_tokens == 0);
+  CHECK(result.num_forced == 0 || (sampled > 0 && r.in_flight[s] == 0));
   const FinishReason reason = append_tokens(slot, result, commit);
+  commit.num_forced = std::max(0, commit.num_tokens - sampled);
 
   // The row's tokens before the last known one count as computed. A row that guessed
-  // (speculation) may have computed more than was accepted.
+  // (speculation) may have computed more than was accepted. After forced tokens it has computed
+  // less than is known: the next row has them all.
   std::int32_t computed = row.context_len + row.query_len;
   if (row.num_logits > 0) computed = std::min(computed, r.known[s] - 1);
   const std::int32_t rejected = row.context_len + row.query_len - computed;
@@ -154,7 +158,8 @@ void learn_chunk_time(SchedulerState& state, const BatchPlan& plan, TimePoint no
   state.last_commit = now;
   std::int64_t tokens = 0;
   for (const PlanRow& row : plan.rows) {
-    if (row.query_len == 1) return;
+    const bool prompt = row.context_len < state.running.prompt_len[RunningSet::index(row.slot)];
+    if (row.query_len == 1 || !prompt) return;
     tokens += row.query_len;
   }
   state.pager.note_chunks(tokens, now - start);

@@ -34,7 +34,11 @@ struct PromptLogprob {
 // The result of one row, in the plan's order.
 struct RowResult {
   std::int32_t first_token = 0;  // index in StepResult::tokens
-  std::int32_t num_tokens = 0;   // tokens to commit: 0 (chunk) to query_len
+  // Tokens to commit: 0 (chunk) to query_len, and then the forced ones.
+  std::int32_t num_tokens = 0;
+  // The last of these, which had to follow whatever the logits are. No step has computed them.
+  // REQUIRES: no log-probabilities, and no other step in flight has a row of the sequence.
+  std::int32_t num_forced = 0;
   // Per committed token: the chosen one, then the alternatives, most likely first.
   std::int32_t first_logprob = 0;
   std::int32_t num_logprobs = 0;

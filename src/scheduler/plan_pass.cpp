@@ -77,6 +77,11 @@ RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> 
   const std::size_t s = at(slot);
   CHECK(decode_ready(slot) && idle(slot));
   const std::int32_t position = r.next[s];
+  if (r.known[s] > position + 1) {
+    const RowOutcome outcome = decode_known(slot);
+    if (outcome == RowOutcome::kPlanned) r.undecided[s] = 1;  // no other row before the commit
+    return outcome;
+  }
   const auto room = static_cast<std::size_t>(r.decode_end[s] - position - 1);
   const auto used = guesses.first(std::min(guesses.size(), room));
   const auto count = static_cast<std::int32_t>(used.size()) + 1;
@@ -91,6 +96,29 @@ RowOutcome PlanPass::decode_guessed(std::int32_t slot, std::span<const TokenId> 
   plan_.token_ids.insert(plan_.token_ids.end(), used.begin(), used.end());
   for (std::int32_t i = 0; i < count; ++i) plan_.logit_positions.push_back(i);
   r.undecided[s] = 1;
+  return RowOutcome::kPlanned;
+}
+
+// A row without the last known token samples nothing. A turn still ends at its border.
+RowOutcome PlanPass::decode_known(std::int32_t slot) {
+  RunningSet& r = set();
+  const std::size_t s = at(slot);
+  const std::int32_t position = r.next[s];
+  const auto promised = static_cast<std::int32_t>(r.order.size());
+  std::int32_t count = std::min(r.known[s] - position, 1 + std::max(0, tokens_left() - promised));
+  const Turn& turn = r.sequence[s]->turn;
+  if (turn.begin >= 0 && turn.end > position) count = std::min(count, turn.end - position);
+  if (!state_.kv.extend(slot, position, count, changes_)) {
+    const RowOutcome outcome = make_room(slot, count);
+    if (outcome != RowOutcome::kPlanned) return outcome;
+  }
+  PlanRow& row = append_row(slot, count);
+  const auto tokens = r.sequence[s]->tokens.begin() + position;
+  plan_.token_ids.insert(plan_.token_ids.end(), tokens, tokens + count);
+  row.output_index = position + count - r.prompt_len[s];
+  if (position + count < r.known[s]) return RowOutcome::kPlanned;
+  row.num_logits = 1;
+  plan_.logit_positions.push_back(count - 1);
   return RowOutcome::kPlanned;
 }
 

@@ -93,9 +93,13 @@ class PlanPass {
   bool idle(std::int32_t slot) const { return set().in_flight[at(slot)] == 0; }
   const Sequence& sequence(std::int32_t slot) const { return *set().sequence[at(slot)]; }
 
-  // Plans the next token of a sequence. REQUIRES: decode_ready(slot).
+  // Plans the next token of a sequence. If tokens that were forced wait to be computed, the row has
+  // them all, as far as the budget goes: it leaves one token for each running sequence.
+  // REQUIRES: decode_ready(slot).
   RowOutcome decode(std::int32_t slot) {
     const std::int32_t position = set().next[at(slot)];
+    if (set().known[at(slot)] > position + 1) [[unlikely]]
+      return decode_known(slot);
     if (!state_.kv.extend(slot, position, 1, changes_)) [[unlikely]] {
       const RowOutcome outcome = make_room(slot, 1);
       if (outcome != RowOutcome::kPlanned) return outcome;
@@ -106,8 +110,8 @@ class PlanPass {
 
   // Plans the next token followed by guessed tokens, which the executor accepts or rejects. Logits
   // are wanted at every position, and the commit returns 1 to guesses.size() + 1 tokens. Guesses
-  // beyond max_len are not used. The slot gets no other row before the commit. REQUIRES:
-  // decode_ready(slot), idle(slot).
+  // beyond max_len are not used, and none are while forced tokens wait to be computed. The slot
+  // gets no other row before the commit. REQUIRES: decode_ready(slot), idle(slot).
   RowOutcome decode_guessed(std::int32_t slot, std::span<const TokenId> guesses);
 
   // Plans the next chunk of at most max_tokens tokens, fewer when the time budget allows fewer.
@@ -237,6 +241,7 @@ class PlanPass {
   void end_stuck();
   void note_end();
   void append_decode(std::int32_t slot, std::int32_t position);
+  RowOutcome decode_known(std::int32_t slot);
   void append_chunk(std::int32_t slot, std::int32_t count);
   void append_scored(std::int32_t slot, std::int32_t count, PlanRow& row);
   std::int32_t within_scored(std::int32_t slot, std::int32_t count) const;

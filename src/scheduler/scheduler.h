@@ -68,6 +68,7 @@ struct RowCommit {
   Sequence* sequence = nullptr;
   std::int32_t row = 0;         // of the plan
   std::int32_t num_tokens = 0;  // appended; 0 for a chunk or a sequence that was cancelled
+  std::int32_t num_forced = 0;  // of these, tokens that no step computed
   // finish_reason says why. Blocks and slot are free again as soon as no step in flight uses them.
   bool finished = false;
 };

@@ -42,11 +42,12 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   }
   std::printf(
       "%s: %ld steps, %ld sequences, %ld output tokens, %ld preemptions, %ld copies, %ld cached "
-      "tokens, %ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows, %ld rows "
-      "of micro-batches\n",
+      "tokens, %ld cancelled, %ld failed, %ld refused, %ld empty plans, %ld guessed rows, %ld "
+      "forced "
+      "tokens, %ld rows of micro-batches\n",
       GetParam().c_str(), total.steps, total.finished, total.output_tokens, total.preemptions,
       total.copies, total.cached_tokens, total.cancelled, total.failed, total.refused,
-      total.empty_plans, total.guessed_rows, total.piped_rows);
+      total.empty_plans, total.guessed_rows, total.forced_tokens, total.piped_rows);
   std::printf(
       "  %ld growths, %ld refused, %ld shrinks, %ld of them idle, %ld moved blocks, %ld transfers, "
       "%ld late, %ld failed; ended for memory %ld, for an adapter %ld\n",
@@ -67,6 +68,7 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   if (GetParam() != "request-level" && GetParam() != "fair") {
     EXPECT_GT(total.displaced, wanted / 5000);
   }
+  EXPECT_GT(total.forced_tokens, wanted / 10);
   EXPECT_GT(total.copies, wanted / 1000);
   EXPECT_GT(total.cached_tokens, wanted / 100);
   EXPECT_GT(total.cancelled, wanted / 1000);

@@ -118,6 +118,9 @@ ServerMetrics::Use& ServerMetrics::use_of(std::vector<Use>& uses, std::string_vi
 }
 
 void ServerMetrics::write_adapters(PrometheusWriter& writer) const {
+  writer.counter("forced_tokens_total",
+                 "Tokens of answers that their grammar left no choice for; no step sampled them.");
+  write_number(writer, static_cast<double>(gauges_.totals.forced_tokens));
   writer.counter("adapter_loads_total", "Loads of adapters into slots.");
   write_number(writer, static_cast<double>(gauges_.totals.adapter_loads));
   writer.counter("adapter_requests_total",

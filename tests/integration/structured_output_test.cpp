@@ -125,6 +125,54 @@ TEST_F(StructuredOutputTest, PreemptedSequencesContinueTheirText) {
   for (const auto& [key, result] : results) EXPECT_EQ(result.tokens, calm.at(key).tokens);
 }
 
+// Rows with log-probabilities are sampled token by token, so they are the oracle.
+TEST_F(StructuredOutputTest, ForcedTokensAreThoseThatSamplingGives) {
+  EngineOptions scarce = options();
+  scarce.decode_headroom = 0;
+  for (const bool starved : {false, true}) {
+    start(options());
+    if (starved) {
+      const LoadedEngine& plenty = fixture_->loaded();
+      const std::int64_t per_block = plenty.kv_bytes / std::max(plenty.kv_blocks, 1);
+      scarce.max_model_len = 100;
+      scarce.kv_cache_memory = (fixture_->engine().kv().blocks_needed(100) + 5) * per_block;
+      start(scarce);
+    }
+    const TokenGrammarPtr grammars[] = {
+        grammar(GrammarKind::kRegex, "([a-z]{2,9} ?){2,5}\\x01\\x02\\x03\\x04[ab]\\x05{30}"),
+        grammar(GrammarKind::kRegex, "\\x01{3}(yes|no)\\x02{2,20}"),
+        grammar(GrammarKind::kRegex, "x?\\x03{40}"),
+    };
+    const auto run = [&](int logprobs) {
+      RequestId id = 1;
+      for (const TokenGrammarPtr& one : grammars) {
+        Request wanted = request(id++, one);
+        wanted.sampling.logprobs = logprobs;
+        wanted.sampling.repetition_penalty = 1.3F;
+        wanted.sampling.min_tokens = 3;
+        if (id == 3) wanted.sampling.max_tokens = 9;  // ends among forced tokens
+        if (id == 4) wanted.sampling.ignore_eos = true;
+        fixture_->add(wanted);
+      }
+      return fixture_->run_to_end();
+    };
+    const Results sampled = run(0);
+    ASSERT_EQ(fixture_->engine().stats().forced_tokens, 0);
+    const std::int64_t steps = fixture_->engine().stats().steps;
+    const Results found = run(-1);
+    EXPECT_GT(fixture_->engine().stats().forced_tokens, 100);
+    EXPECT_LT(fixture_->engine().stats().steps - steps, starved ? 2 * steps : steps);
+    if (starved) {
+      EXPECT_GT(fixture_->engine().stats().preemptions, 0);
+    }
+    for (const auto& [key, result] : found) {
+      EXPECT_EQ(result.tokens, sampled.at(key).tokens) << key.first << " " << key.second;
+      EXPECT_EQ(result.finish_reason, sampled.at(key).finish_reason);
+    }
+    fixture_->engine().check_integrity();
+  }
+}
+
 TEST_F(StructuredOutputTest, MasksIntersect) {
   start(options());
   JsonValue choices{JsonValue::Array{{std::string("boat")}, {std::string("fox")}}};

@@ -268,6 +268,44 @@ std::uint64_t FakeExecutor::seen_by(std::int32_t slot, std::int32_t position, st
   return seen;
 }
 
+// As seen_by(), with contents by group of the positions from `end` on, which are in no block.
+std::uint64_t FakeExecutor::seen_with(std::int32_t slot, std::int32_t position, std::int32_t end,
+                                      const std::vector<std::vector<std::uint64_t>>& extra) {
+  std::uint64_t seen = seen_by(slot, position, end);
+  for (std::size_t g = 0; g < extra.size(); ++g) {
+    const std::int32_t window = options_.group_windows[g];
+    for (std::size_t i = 0; i < extra[g].size(); ++i) {
+      const std::int32_t p = end + static_cast<std::int32_t>(i);
+      if (window == 0 || p > position - window) seen += extra[g][i];
+    }
+  }
+  return seen;
+}
+
+// Samples on without KV memory for the tokens that follow.
+void FakeExecutor::force(const PlanRow& row, RowResult& result, StepResult& out) {
+  CHECK(max_in_flight_ == 1);
+  Slot& slot = slots_[at(row.slot)];
+  const std::int32_t end = row.context_len + row.query_len;
+  const std::uint64_t count = FakeModel::mix(slot.sequence, at(end)) % (max_forced_ + 1);
+  std::vector<std::vector<std::uint64_t>> extra(options_.group_windows.size());
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(count); ++i) {
+    const std::int32_t output_index = row.output_index + 1 + i;
+    if (model_.fails(slot.request, slot.choice, output_index)) return;
+    const std::int32_t position = end + i;
+    const std::uint64_t before = seen_with(row.slot, position, end, extra);
+    for (std::size_t g = 0; g < extra.size(); ++g) {
+      extra[g].push_back(model_.content(slot.last_token, position, static_cast<std::int32_t>(g),
+                                        slot.request.adapter, before));
+    }
+    slot.last_token = model_.sample(slot.request, slot.choice, output_index,
+                                    seen_with(row.slot, position, end, extra));
+    out.tokens.push_back(slot.last_token);
+    ++result.num_tokens;
+    ++result.num_forced;
+  }
+}
+
 void FakeExecutor::write_contents(std::int32_t slot, std::int32_t position, TokenId token) {
   const std::uint64_t seen = seen_by(slot, position, position);
   for (std::size_t g = 0; g < options_.group_windows.size(); ++g) {
@@ -323,6 +361,7 @@ void FakeExecutor::run_row(const BatchPlan& plan, const PlanRow& row, StepResult
     ++logit;
   }
   CHECK(logit == row.num_logits);
+  if (max_forced_ > 0 && row.num_logits == 1 && !result.failed) force(row, result, out);
   // After a failure the slot's tokens have no meaning, but a later step may still read one.
   if (result.failed) slot.last_token = 0;
   out.rows.push_back(result);

@@ -49,6 +49,9 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   // Every transfer that ends by itself fails.
   void fail_transfers(bool fail) { fails_transfers_ = fail; }
   int waits() const { return waits_; }  // calls of wait_for_transfer
+  // Up to `most` of the tokens that the model samples next come with the sampled one, as if a
+  // grammar forced them. REQUIRES: one step in flight at most.
+  void force_tokens(std::uint64_t most) { max_forced_ = most; }
 
   DeviceTime device_time() const override { return {}; }
   // The work of a device that computes rows in multiples of 16.
@@ -81,6 +84,9 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   void run_row(const BatchPlan& plan, const PlanRow& row, StepResult& out);
   std::uint64_t seen_by(std::int32_t slot, std::int32_t position, std::int32_t end);
   void write_contents(std::int32_t slot, std::int32_t position, TokenId token);
+  void force(const PlanRow& row, RowResult& result, StepResult& out);
+  std::uint64_t seen_with(std::int32_t slot, std::int32_t position, std::int32_t end,
+                          const std::vector<std::vector<std::uint64_t>>& extra);
   bool sample(const PlanRow& row, std::int32_t position, std::int32_t output_index, TokenId& token);
 
   const FakeModel& model_;
@@ -112,6 +118,7 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   bool holds_transfers_ = false;
   bool fails_transfers_ = false;
   int waits_ = 0;
+  std::uint64_t max_forced_ = 0;
   std::int32_t backed_ = 0;
   bool refuses_growth_ = false;
   bool growth_failed_ = false;

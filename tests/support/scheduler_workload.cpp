@@ -239,6 +239,7 @@ struct LiveSequence {
   std::uint64_t arrival = 0;
   int in_flight = 0;  // rows submitted and not committed
   std::int32_t seen_tokens = 0;
+  std::int32_t forced = 0;
   std::int32_t prefill_end = 0;  // tokens known when it was admitted last
 };
 
@@ -259,6 +260,8 @@ class Workload {
         hasher_(Hash128{}, setup_.kv.block_size) {
     plans_.resize(static_cast<std::size_t>(setup_.max_in_flight));
     executor_.hold_transfers();
+    // By the seed alone, as the turn below.
+    if (setup_.max_in_flight == 1 && seed % 4 != 0) executor_.force_tokens(1 + seed % 7);
     if (setup_.scheduler.time_budget) {
       step_time_.emplace(*setup_.scheduler.time_budget, setup_.scheduler.token_budget);
     }
@@ -660,19 +663,21 @@ void Workload::check_time(const BatchPlan& plan) const {
   StepFeatures streams;
   std::int32_t decodes = 0;
   std::int32_t chunks = 0;
+  std::int32_t chunk_tokens = 0;
   for (const PlanRow& row : plan.rows) {
     const LiveSequence& live = *live_.at(row.sequence);
     if (row.context_len >= live.prefill_end) {
-      step.add_decode(row.context_len, time.window());
-      streams.add_decode(row.context_len, time.window());
+      step.add(row, time.window());
+      streams.add(row, time.window());
       ++decodes;
     } else {
       step.add_chunk(row.context_len, row.query_len, row.num_logits > 0, time.window());
+      chunk_tokens += row.query_len;
       ++chunks;
     }
   }
   if (decodes == 0 || chunks == 0) return;
-  if (chunks == 1 && step.chunk_tokens <= time.min_chunk) return;
+  if (chunks == 1 && chunk_tokens <= time.min_chunk) return;
   CHECK(step_time_->known());
   const double limit = time.decode_steps > 0 ? step_time_->decode_limit_ns(streams)
                                              : time.limit_ns(time.longest_step);
@@ -756,7 +761,7 @@ void Workload::check_closed_batch(const BatchPlan& plan) const {
   for (const auto& [id, live] : live_) {
     const Sequence& s = live->sequence;
     if (s.state != SequenceState::kRunning || s.cancel_requested) continue;
-    CHECK(!joined || s.output_len() < 2 || s.num_preemptions > 0);
+    CHECK(!joined || s.output_len() - live->forced < 2 || s.num_preemptions > 0);
   }
 }
 
@@ -814,11 +819,13 @@ void Workload::check_commit(const RowCommit& commit, const BatchPlan& plan) {
     --live.in_flight;
   }
   live.seen_tokens += commit.num_tokens;
+  live.forced += commit.num_forced;
   CHECK(live.seen_tokens == live.sequence.length());
   // A cancelled sequence ends with an entry of its own, after the entries of its last rows.
   CHECK(commit.finished == (live.sequence.state == SequenceState::kFinished) ||
         (live.sequence.cancel_requested && commit.row >= 0));
   report_.output_tokens += commit.num_tokens;
+  report_.forced_tokens += commit.num_forced;
   if (commit.finished) retire(commit.sequence->id);
 }
 
@@ -879,6 +886,7 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   cached_tokens += other.cached_tokens;
   empty_plans += other.empty_plans;
   guessed_rows += other.guessed_rows;
+  forced_tokens += other.forced_tokens;
   piped_rows += other.piped_rows;
   growths += other.growths;
   shrinks += other.shrinks;

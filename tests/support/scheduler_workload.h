@@ -1,9 +1,10 @@
 // A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
-// several choices, clients, priorities, adapters, cancels, stop ids, failing rows, a tiny memory
-// that grows, is refused, is limited and is returned when idle, a tier below that memory, late and
-// failed transfers, one to three steps in flight, one or several micro-batches. Every plan, token
-// and finish reason is compared with the expected one, and each policy's further promises are
-// checked. A violation aborts through CHECK; the seed is printed before (print_seed_on_abort).
+// several choices, clients, priorities, adapters, cancels, stop ids, forced tokens, failing rows, a
+// tiny memory that grows, is refused, is limited and is returned when idle, a tier below that
+// memory, late and failed transfers, one to three steps in flight, one or several micro-batches.
+// Every plan, token and finish reason is compared with the expected one, and each policy's further
+// promises are checked. A violation aborts through CHECK; the seed is printed before
+// (print_seed_on_abort).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ struct WorkloadReport {
   std::int64_t cached_tokens = 0;
   std::int64_t empty_plans = 0;
   std::int64_t guessed_rows = 0;
+  std::int64_t forced_tokens = 0;
   std::int64_t piped_rows = 0;  // with several micro-batches
   // Plans that asked for more KV memory, that returned some, and growth that was refused.
   std::int64_t growths = 0;
