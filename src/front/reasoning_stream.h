@@ -33,6 +33,11 @@ class ReasoningStream {
   void push(std::string_view text, std::string& reasoning, std::string& content);
   void finish(std::string& reasoning, std::string& content);
 
+  // Whether the text so far may be or is a part of the reasoning; and whether it has ended or there
+  // is none.
+  bool in_reasoning() const { return state_ == State::kReasoning; }
+  bool undecided() const { return state_ == State::kStart; }
+
  private:
   enum class State : unsigned char { kStart, kReasoning, kContent };
 

@@ -61,6 +61,10 @@ Hash128 key_of(const GrammarSpec& spec) {
   ContentHasher hasher;
   hasher.update_part(fmt::format("{}", static_cast<int>(spec.kind)));
   hasher.update_part(spec.text);
+  if (spec.calls) {
+    hasher.update_part("calls");
+    hasher.update_part(spec.calls_text);
+  }
   if (spec.lead) {
     hasher.update_part(spec.lead->begin);
     hasher.update_part(spec.lead->end);
@@ -73,6 +77,12 @@ Hash128 key_of(const GrammarSpec& spec) {
 
 Result<Grammar> make_grammar(const GrammarSpec& spec) {
   ASSIGN_OR_RETURN(Grammar grammar, answer_grammar(spec));
+  if (spec.calls) {
+    ASSIGN_OR_RETURN(const Grammar calls, tagged_grammar(*spec.calls));
+    const ExprId answer = grammar.call(grammar.start());
+    const ExprId called = grammar.call(grammar.embed(calls));
+    grammar.set_start(grammar.add_rule("answer or calls", grammar.choice({answer, called})));
+  }
   if (spec.lead) add_lead(*spec.lead, grammar);
   return grammar;
 }

@@ -39,6 +39,9 @@ struct GrammarSpec {
   std::string text;  // names the grammar in the cache: the expression, or the JSON as text
   JsonValue json;    // the schema, or the array of choices
   TaggedAnswer tagged;
+  // Calls of tools that the answer may be instead, with a text that names them in the cache.
+  std::optional<TaggedAnswer> calls;
+  std::string calls_text;
   std::optional<ReasoningLead> lead;
 };
 

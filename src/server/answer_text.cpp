@@ -7,10 +7,32 @@ namespace sluice {
 TextStream::Taken AnswerText::push(std::span<const TokenId> tokens, FinishReason finish,
                                    AnswerParts& out, std::vector<std::int64_t>& offsets) {
   if (!reasoning_ && !calls_) return stream_.push(tokens, out.content, offsets, finish);
-  text_.clear();
-  const TextStream::Taken taken = stream_.push(tokens, text_, offsets, finish);
-  split(text_, /*ended=*/false, out);
+  // One by one, so that each token is counted where its text is.
+  TextStream::Taken taken;
+  for (std::size_t i = 0; i < tokens.size() && !taken.stopped; ++i) {
+    const bool last = i + 1 == tokens.size();
+    text_.clear();
+    const TextStream::Taken one =
+        stream_.push(tokens.subspan(i, 1), text_, offsets, last ? finish : FinishReason::kNone);
+    const bool inside = reasoning_ && reasoning_->in_reasoning();
+    split(text_, /*ended=*/false, out);
+    if (one.tokens > 0) count_reasoning(inside);
+    taken.tokens += one.tokens;
+    taken.stopped = one.stopped;
+  }
   return taken;
+}
+
+void AnswerText::count_reasoning(bool inside_before) {
+  if (!reasoning_) return;
+  if (reasoning_->undecided()) {
+    ++undecided_tokens_;
+  } else if (inside_before || reasoning_->in_reasoning()) {
+    reasoning_tokens_ += 1 + undecided_tokens_;
+    undecided_tokens_ = 0;
+  } else {
+    undecided_tokens_ = 0;
+  }
 }
 
 void AnswerText::finish(bool stopped, AnswerParts& out) {

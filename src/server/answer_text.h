@@ -49,17 +49,24 @@ class AnswerText {
 
   std::optional<std::size_t> stopped_by() const { return stream_.stopped_by(); }
   bool any_call() const { return num_calls_ > 0; }
+  // Tokens of the reasoning so far, its markers included; nothing without a format of reasoning.
+  std::optional<std::int64_t> reasoning_tokens() const {
+    return reasoning_ ? std::optional(reasoning_tokens_) : std::nullopt;
+  }
 
  private:
   void split(std::string_view text, bool ended, AnswerParts& out);
+  void count_reasoning(bool inside_before);
 
   TextStream stream_;
   std::optional<ReasoningStream> reasoning_;
   std::optional<ToolCallStream> calls_;
   std::int32_t num_calls_ = 0;
-  std::string text_;              // scratch
-  std::string after_reasoning_;   // scratch
-  std::vector<ToolCall> parsed_;  // scratch
+  std::int64_t reasoning_tokens_ = 0;
+  std::int64_t undecided_tokens_ = 0;  // reasoning if the first marker comes
+  std::string text_;                   // scratch
+  std::string after_reasoning_;        // scratch
+  std::vector<ToolCall> parsed_;       // scratch
 };
 
 }  // namespace sluice

@@ -15,4 +15,8 @@ void BodyFields::require(std::string_view name) {
   std::ranges::find(fields, name, &BodyField::name)->required = true;
 }
 
+void BodyFields::require_either(std::string_view name, std::string_view other) {
+  either.emplace_back(name, other);
+}
+
 }  // namespace sluice

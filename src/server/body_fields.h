@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/ignored_fields.h"
@@ -33,10 +34,12 @@ struct BodyField {
 
 struct BodyFields {
   std::vector<BodyField> fields;
+  std::vector<std::pair<std::string, std::string>> either;  // one of the two is required
 
   // A field that is read twice keeps its first type.
   void add(std::string_view name, BodyFieldType type, std::int64_t min = 0, std::int64_t max = 0);
   void require(std::string_view name);
+  void require_either(std::string_view name, std::string_view other);
 };
 
 // How a body is read.

@@ -515,7 +515,6 @@ TEST(ParseChatCall, CallsMayBeForced) {
   const std::pair<std::string, const char*> faults[] = {
       {R"("tool_choice":"required")", "there are no tools"},
       {tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})", "not among tools"},
-      {tools + R"(,"tool_choice":"required","guided_regex":"a")", "guided_regex"},
   };
   for (const auto& [fields, message] : faults) {
     const auto refused = parse_chat_call(chat(fields));

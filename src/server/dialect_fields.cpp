@@ -100,11 +100,6 @@ void check_tool_choice(FieldReader& reader, std::string_view field, const Genera
     reader.bad(field, "asks for a call, but there are no tools; give tools");
     return;
   }
-  if (call.structured) {
-    reader.bad(field, fmt::format("asks for a call, and {} for another answer; give one of them",
-                                  call.structured->field));
-    return;
-  }
   const std::string& name = call.tool_choice.name;
   const bool known = std::ranges::any_of(*call.chat.tools.array(), [&](const JsonValue& tool) {
     const JsonValue& function = *find_member(*tool.object(), "function");

@@ -47,7 +47,7 @@ std::string read_texts(FieldReader& reader, std::string_view name, std::string_v
   const std::string_view field = value == nullptr && old_value != nullptr ? old_name : name;
   const JsonValue* given = value == nullptr ? old_value : value;
   if (given == nullptr) {
-    if (!reader.failed()) reader.missing_either(field, "a string, or an array of strings");
+    if (!reader.failed()) reader.missing_either(name, old_name, "a string, or an array of strings");
   } else if (given->string() != nullptr) {
     out.emplace_back(*given->string());
   } else {

@@ -195,11 +195,13 @@ void FieldReader::unsupported(std::string_view name, std::string_view message) {
 
 void FieldReader::missing(std::string_view name, std::string_view expected) {
   if (recorded_ != nullptr) return recorded_->require(name);
-  missing_either(name, expected);
+  bad(name, fmt::format("is missing; expected {}", expected));
 }
 
-void FieldReader::missing_either(std::string_view name, std::string_view expected) {
-  if (recorded_ == nullptr) bad(name, fmt::format("is missing; expected {}", expected));
+void FieldReader::missing_either(std::string_view name, std::string_view other,
+                                 std::string_view expected) {
+  if (recorded_ != nullptr) return recorded_->require_either(name, other);
+  missing(name, expected);
 }
 
 void FieldReader::fail(ApiError error) {

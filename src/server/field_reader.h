@@ -64,7 +64,7 @@ class FieldReader {
   void unsupported(std::string_view name, std::string_view message);
   void missing(std::string_view name, std::string_view expected);
   // The same for a field that another one may stand for.
-  void missing_either(std::string_view name, std::string_view expected);
+  void missing_either(std::string_view name, std::string_view other, std::string_view expected);
   // "prefix.name: got value; expected ..."
   void mistyped(std::string_view name, const JsonValue& value, std::string_view expected);
   void fail(ApiError error);

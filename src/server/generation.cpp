@@ -538,6 +538,11 @@ Usage Generation::usage() const {
   for (const Prompt& prompt : prompts_) {
     usage.prompt_tokens += prompt.prompt_tokens;
     usage.cached_tokens += prompt.cached_tokens;
+    for (const Choice& choice : prompt.choices) {
+      if (const auto count = choice.stream.reasoning_tokens()) {
+        usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + *count;
+      }
+    }
   }
   return usage;
 }

@@ -487,6 +487,27 @@ TEST_F(GenerationTest, ReasoningIsAPartOfItsOwn) {
   EXPECT_EQ(message["reasoning_content"], "I look.");
   EXPECT_EQ(message["content"], "I look.");
   EXPECT_EQ(message["tool_calls"].size(), 2U);
+  EXPECT_EQ(answer()["usage"]["completion_tokens_details"]["reasoning_tokens"],
+            tokens_of(thinking).size());
+}
+
+TEST_F(GenerationTest, ReasoningIsCountedTokenByToken) {
+  tool_format_ = find_tool_format("hermes");
+  const auto count = [&](const std::vector<TokenId>& tokens) {
+    start(R"({"model":"demo","messages":[{"role":"user","content":"hi"}]})", ApiKind::kChat);
+    give(0, 0, tokens, FinishReason::kLength);  // all at once
+    return answer()["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  };
+  std::vector<TokenId> tokens = tokens_of("<think>I look.</think>");
+  const std::size_t thinking = tokens.size();
+  const auto rest = tokens_of(" A boat.");
+  tokens.insert(tokens.end(), rest.begin(), rest.end());
+  EXPECT_EQ(count(tokens), thinking);
+  EXPECT_EQ(count(tokens_of("<think>I look")), tokens_of("<think>I look").size()) << "cut";
+  EXPECT_EQ(count(tokens_of("<thank> you")), 0) << "only nearly the marker";
+  start(R"({"model":"demo","prompt":"hi"})");
+  give_text(" a boat");
+  EXPECT_FALSE(answer()["usage"].contains("completion_tokens_details"));
 }
 
 TEST_F(GenerationTest, ReasoningIsDeltasOfAStream) {

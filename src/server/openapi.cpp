@@ -142,9 +142,19 @@ ordered_json body_of(Endpoint endpoint) {
   ordered_json content = schema_of("object");
   ordered_json& schema = content["schema"];
   schema["properties"] = ordered_json::object();
-  for (const BodyField& field : fields_of(endpoint).fields) {
+  const BodyFields fields = fields_of(endpoint);
+  for (const BodyField& field : fields.fields) {
     schema["properties"][field.name] = schema_of(field);
     if (field.required) schema["required"].push_back(field.name);
+  }
+  for (const auto& [name, other] : fields.either) {
+    ordered_json choice;
+    for (const std::string& one : {name, other}) {
+      ordered_json given;
+      given["required"].push_back(one);
+      choice["anyOf"].push_back(std::move(given));
+    }
+    schema["allOf"].push_back(std::move(choice));
   }
   return content;
 }

@@ -62,6 +62,11 @@ TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {
     EXPECT_EQ(got, wanted) << path;
   }
   EXPECT_EQ(schema_of("/v1/score")["required"], nlohmann::json::parse(R"(["model"])"));
+  EXPECT_EQ(schema_of("/v1/score")["allOf"], nlohmann::json::parse(R"([
+      {"anyOf": [{"required": ["queries"]}, {"required": ["text_1"]}]},
+      {"anyOf": [{"required": ["documents"]}, {"required": ["text_2"]}]}])"));
+  EXPECT_EQ(schema_of("/tokenize")["allOf"], nlohmann::json::parse(R"([
+      {"anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}]}])"));
 }
 
 TEST(OpenApi, StreamsAndTheIdOfAModelAreInIt) {

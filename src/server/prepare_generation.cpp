@@ -184,16 +184,27 @@ ApiResult<void> prepare_tools(const ServedModel& model, GenerationCall& call,
   std::string text;
   append_json(tools, text);
   prepared.tool_parameters = ToolParameters::from_json(text);
-  const bool held = prepared.tool_format != nullptr && !call.structured &&
-                    needs_tool_grammar(tools, call.tool_choice);
+  // Beside a required call there is no content that could have the structure.
+  if (call.tool_choice.required) call.structured.reset();
+  const bool held = prepared.tool_format != nullptr &&
+                    (call.structured || needs_tool_grammar(tools, call.tool_choice));
   if (held) {
     auto answer = tool_grammar(model.tokenizer, *prepared.tool_format, tools, call.tool_choice);
     if (!answer) return tl::unexpected(to_api_error(answer.error(), "tools"));
-    const std::string key =
+    std::string key =
         fmt::format("{} {} {} {} {}", prepared.tool_format->name, call.tool_choice.required,
                     call.tool_choice.parallel, call.tool_choice.name, text);
-    call.structured = StructuredOutput{
-        {GrammarKind::kTagged, key, {}, *std::move(answer), std::nullopt}, "tools"};
+    if (call.structured) {
+      answer->text_allowed = false;
+      call.structured->spec.calls = *std::move(answer);
+      call.structured->spec.calls_text = std::move(key);
+    } else {
+      call.structured.emplace();
+      call.structured->spec.kind = GrammarKind::kTagged;
+      call.structured->spec.text = std::move(key);
+      call.structured->spec.tagged = *std::move(answer);
+      call.structured->field = "tools";
+    }
   }
   if (!shown) describe_tools(call.chat);
   return {};

@@ -67,7 +67,13 @@ void append_usage(const Usage& usage, std::string& out) {
   append_json_integer(usage.prompt_tokens + usage.completion_tokens, out);
   out += R"(,"prompt_tokens_details":{"cached_tokens":)";
   append_json_integer(usage.cached_tokens, out);
-  out += "}}";
+  out += '}';
+  if (usage.reasoning_tokens) {
+    out += R"(,"completion_tokens_details":{"reasoning_tokens":)";
+    append_json_integer(*usage.reasoning_tokens, out);
+    out += '}';
+  }
+  out += '}';
 }
 
 std::string head_json(const AnswerHead& head, std::string_view object) {

@@ -23,6 +23,8 @@ struct Usage {
   std::int64_t prompt_tokens = 0;
   std::int64_t completion_tokens = 0;
   std::int64_t cached_tokens = 0;  // prompt_tokens_details.cached_tokens
+  // completion_tokens_details.reasoning_tokens; absent without a format of reasoning.
+  std::optional<std::int64_t> reasoning_tokens = std::nullopt;
 };
 
 // The fields that every object and chunk of one answer repeats.

@@ -55,9 +55,9 @@ std::string responses_usage(const Usage* usage) {
   if (usage == nullptr) return "null";
   return fmt::format(
       R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{},"cache_write_tokens":0}},)"
-      R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
+      R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
       usage->prompt_tokens, usage->cached_tokens, usage->completion_tokens,
-      usage->prompt_tokens + usage->completion_tokens);
+      usage->reasoning_tokens.value_or(0), usage->prompt_tokens + usage->completion_tokens);
 }
 
 std::string response_json(const AnswerHead& head, std::string_view status, std::string_view output,

@@ -136,8 +136,11 @@ class StructuredReader {
                                      call_.structured->field));
       return;
     }
-    call_.structured = StructuredOutput{{kind, std::move(text), std::move(json), {}, std::nullopt},
-                                        std::move(field)};
+    StructuredOutput& structured = call_.structured.emplace();
+    structured.spec.kind = kind;
+    structured.spec.text = std::move(text);
+    structured.spec.json = std::move(json);
+    structured.field = std::move(field);
   }
 
  private:

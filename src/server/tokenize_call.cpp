@@ -35,7 +35,7 @@ ApiResult<TokenizeCall> parse_tokenize_call(std::string_view body, BodyReading r
     call.chat = std::move(chat);
     call.add_special_tokens = false;  // the template has them
   } else if (!reader.failed()) {
-    reader.missing_either("prompt", "a string, or messages");
+    reader.missing_either("prompt", "messages", "a string, or messages");
   }
   reader.read_into("add_special_tokens", call.add_special_tokens);
   reader.read_into("return_token_strs", call.return_token_strs);

@@ -118,3 +118,27 @@ def test_what_cannot_be_forced_is_refused_by_name(client, fields, param):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **fields)
     assert caught.value.param == param, caught.value.message
+
+
+@pytest.mark.parametrize("first", ["<", "{"])
+def test_beside_tools_a_schema_allows_calls_or_the_schema(client, server, first):
+    tokens = server.post("/tokenize", {"model": NAME, "prompt": first, "add_special_tokens": False})
+    schema = {"type": "object", "properties": {"fox": {"enum": [1, 2]}}, "required": ["fox"],
+              "additionalProperties": False}
+    choice = ask(client, temperature=0, parallel_tool_calls=False,
+                 tools=[{**WEATHER, "function": {**WEATHER["function"], "strict": True}}],
+                 logit_bias={str(token): 100 for token in tokens.json()["tokens"]},
+                 response_format={"type": "json_schema",
+                                  "json_schema": {"name": "x", "schema": schema}}).choices[0]
+    if first == "<":
+        assert choice.finish_reason == "tool_calls" and not choice.message.content
+        check(choice.message.tool_calls[0])
+    else:
+        assert choice.finish_reason == "stop" and not choice.message.tool_calls
+        assert json.loads(choice.message.content)["fox"] in (1, 2)
+
+
+def test_a_forced_call_wins_over_a_schema(client):
+    choice = ask(client, tool_choice="required", response_format={"type": "json_object"}).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    check(choice.message.tool_calls[0])
