@@ -32,12 +32,13 @@ help:
 	@echo "make asan-all  the same with the tests of the program and of its clients"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
-	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak|snapshot-kill"
+	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|soak|snapshot-kill|clients"
 	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"
 	@echo "make lint      clang-tidy over all code but tests (minutes); LINT=quick: no static analyzer"
-	@echo "make venv-clients   litellm, LangChain, LlamaIndex and llm, for one of the client tests"
+	@echo "make venv-clients   litellm, LangChain, LlamaIndex and llm, for one of the client tests;"
+	@echo "               venv-lm-eval, venv-guidellm and venv-aiperf are for one test each"
 	@echo "make venv-oracles   Python environment for golden files and training"
 	@echo "make clean     remove build/"
 	@echo "JOBS=$(JOBS) compilers at once; SLUICE_NO_INSTALL=1 leaves packages to you"
@@ -179,14 +180,16 @@ build/venv-oracles/stamp: tools/requirements.txt
 	build/venv-oracles/bin/pip --disable-pip-version-check install -r tools/requirements.txt
 	@touch $@
 
-# Clients that people use, for tests/client/others_test.py: 450 MB, a minute.
-.PHONY: venv-clients
-venv-clients: build/venv-clients/stamp
-build/venv-clients/stamp: tools/requirements-clients.txt
+# Clients that people use, for tests/client: venv-clients 450 MB, a minute; lm-eval 1 GB; aiperf 700 MB;
+# guidellm 6 GB. CI has none of them.
+.PHONY: venv-clients venv-lm-eval venv-guidellm venv-aiperf
+venv-clients venv-lm-eval venv-guidellm venv-aiperf: %: build/%/stamp
+build/venv-clients/stamp build/venv-lm-eval/stamp build/venv-guidellm/stamp build/venv-aiperf/stamp: \
+    build/venv-%/stamp: tools/requirements-%.txt
 	@tools/install.sh test
-	@test -x build/venv-clients/bin/pip || { mkdir -p build; python3 -m venv build/venv-clients; }
-	build/venv-clients/bin/pip -q --disable-pip-version-check install --no-compile \
-	  -r tools/requirements-clients.txt
+	@test -x build/venv-$*/bin/pip || { mkdir -p build; python3 -m venv build/venv-$*; }
+	build/venv-$*/bin/pip -q --disable-pip-version-check install --no-compile \
+	  -r tools/requirements-$*.txt
 	@touch $@
 
 .PHONY: clean

@@ -7,6 +7,8 @@
 #   fuzz           every fuzz target for SECONDS
 #   fuzz-TARGET    one fuzz target, JOBS processes on one corpus
 #   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
+#   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients;
+#                  makes their environments first, and takes as long as they take
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -14,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -196,6 +198,24 @@ run_soak() {
          "$((first >> 10)) to $((last >> 10)) MiB: clean"
 }
 
+# ---------------------------------------------------------------- clients
+
+run_clients() {
+  tools/install.sh build test
+  make venv-clients venv-lm-eval venv-guidellm venv-aiperf
+  build "$preset" sluice
+  local test failed=0
+  for test in others evaluation guidellm aiperf; do
+    SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py "${test}_test.py" -q ||
+      failed=1
+  done
+  if [ $failed -ne 0 ]; then
+    result "FAILED"
+    return 1
+  fi
+  result "clean"
+}
+
 echo "campaign $name: $seconds s, $jobs processes, seed $seed"
 case $name in
   scheduler) run_scheduler ;;
@@ -203,5 +223,6 @@ case $name in
   fuzz-*) run_fuzz_target "${name#fuzz-}" ;;
   snapshot-kill) run_snapshot_kill ;;
   soak) run_soak ;;
+  clients) run_clients ;;
   *) usage ;;
 esac

@@ -14,8 +14,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PYTHON = os.path.join(ROOT, "build", "venv", "bin", "python")
 MODULES = ("openai", "anthropic", "instructor", "pytest", "prometheus_client")
-# Clients that need older packages than the others have an environment of their own.
-OTHERS = os.path.join(ROOT, "build", "venv-clients", "bin", "python")
+# Clients that need other packages than the rest have an environment of their own, by test file.
+OWN = {"others": "venv-clients", "evaluation": "venv-lm-eval", "guidellm": "venv-guidellm",
+       "aiperf": "venv-aiperf"}
 SKIPPED = 77
 
 
@@ -37,19 +38,23 @@ def what_is_missing(needs_browser):
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    others = os.path.basename(sys.argv[1]).startswith("others")
-    missing = what_is_missing("page" in os.path.basename(sys.argv[1]))
-    if others:
-        there = os.access(OTHERS, os.X_OK)
-        missing = "" if there else "no build/venv-clients; run: make venv-clients"
+    name = os.path.basename(sys.argv[1])
+    own = OWN.get(name.removesuffix(".py").removesuffix("_test"))
+    if own is None:
+        python = PYTHON
+        missing = what_is_missing("page" in name)
+    else:
+        python = os.path.join(ROOT, "build", own, "bin", "python")
+        there = os.access(os.path.join(ROOT, "build", own, "stamp"), os.R_OK)
+        missing = "" if there else f"no build/{own}; run: make {own}"
     if missing:
         print(f"SKIPPED: {sys.argv[1]}: {missing}")
         sys.exit(SKIPPED)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     if "SLUICE_BINARY" in environment:  # as the caller's folder has it
         environment["SLUICE_BINARY"] = os.path.abspath(environment["SLUICE_BINARY"])
-    sys.exit(subprocess.run([OTHERS if others else PYTHON, "-m", "pytest", *sys.argv[1:]], cwd=HERE,
-                            env=environment, check=False).returncode)
+    sys.exit(subprocess.run([python, "-m", "pytest", *sys.argv[1:]], cwd=HERE, env=environment,
+                            check=False).returncode)
 
 
 if __name__ == "__main__":
