@@ -263,6 +263,11 @@ CLI::App* add_gateway(CLI::App& root, GatewayArguments& arguments) {
                    "processes at one time; a call that may replace none of them waits for one that "
                    "is idle (default 8)")
       ->group(group);
+  command
+      ->add_option("--warm-workers", arguments.serve.warm_workers,
+                   "processes beside those that wait on each backbone for the next cold call, "
+                   "where they are worth their memory (default 0)")
+      ->group(group);
   add_engine_options(*command, arguments.serve.engine);
   return command;
 }

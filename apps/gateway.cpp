@@ -298,6 +298,7 @@ int run_gateway(const GatewayArguments& given) {
   GatewayArguments arguments = given;
   arguments.serve.model = kName;
   arguments.serve.isolation = "process";
+  // Without the option, no process is left after the idle time.
   if (!arguments.serve.warm_workers) arguments.serve.warm_workers = "0";
   auto settings = parse_serve_settings(arguments.serve);
   if (!settings) return report_error(settings.error(), kExitUsage);

@@ -8,6 +8,12 @@
 #include "engine/startup_timeline.h"
 
 namespace sluice {
+namespace {
+
+// The bytes of a worker before one was seen.
+constexpr std::int64_t kSomeWorkerBytes = std::int64_t{16} << 20;
+
+}  // namespace
 
 GatewayHost::GatewayHost(const ServeSettings& settings, const FunctionModels& models,
                          http::EventLoop& loop, TurnService& turns, const Clock& clock,
@@ -39,10 +45,11 @@ void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones,
 Status GatewayHost::load(const BackboneSpec& spec) {
   auto loaded = std::make_unique<Loaded>();
   StartupTimeline timeline(clock_);
-  ASSIGN_OR_RETURN(loaded->make,
-                   loaded->model.load(spec.directory, spec.name, settings_.engine,
-                                      *settings_.functions, settings_.queue.max_requests, turns_,
-                                      clock_, timeline, ServedEngineOptions()));
+  FunctionSettings functions = *settings_.functions;
+  functions.warm_workers = 0;  // keep_workers() says when there are any
+  ASSIGN_OR_RETURN(loaded->make, loaded->model.load(spec.directory, spec.name, settings_.engine,
+                                                    functions, settings_.queue.max_requests, turns_,
+                                                    clock_, timeline, ServedEngineOptions()));
   const auto spans = timeline.spans();
   const auto written = std::ranges::find(spans, "backbone", &StartupSpan::name);
   if (written != spans.end()) loaded->load_time = written->duration;
@@ -69,10 +76,18 @@ void GatewayHost::load_adapter(std::int32_t function) {
   });
 }
 
-// No warm workers yet.
-void GatewayHost::keep_workers(std::int32_t /*backbone*/, bool /*keep*/) {}
+void GatewayHost::keep_workers(std::int32_t backbone, bool keep) {
+  jobs_.add([this, backbone, count = keep ? settings_.functions->warm_workers : 0] {
+    at(backbone).model.warm_workers().keep(count);
+  });
+}
 
-std::int64_t GatewayHost::worker_bytes(std::int32_t /*backbone*/) const { return 0; }
+std::int64_t GatewayHost::worker_bytes(std::int32_t backbone) {
+  Loaded& one = at(backbone);
+  one.worker_bytes = std::max(one.worker_bytes, one.model.warm_workers().largest_bytes());
+  return settings_.functions->warm_workers *
+         (one.worker_bytes > 0 ? one.worker_bytes : kSomeWorkerBytes);
+}
 
 std::int64_t GatewayHost::free_bytes() const {
   const auto memory = read_host_memory("/");

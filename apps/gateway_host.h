@@ -51,7 +51,7 @@ class GatewayHost final : public InstanceHost {
   void unload_backbone(std::int32_t backbone) override;
   std::int64_t free_bytes() const override;
   void keep_workers(std::int32_t backbone, bool keep) override;
-  std::int64_t worker_bytes(std::int32_t backbone) const override;
+  std::int64_t worker_bytes(std::int32_t backbone) override;
   std::optional<AdapterState> adapter(std::int32_t function) const override {
     return models_.adapter(function);
   }
@@ -66,6 +66,7 @@ class GatewayHost final : public InstanceHost {
     IsolatedModel model;
     TenantLoops::MakeLoop make;
     Duration load_time{0};
+    std::int64_t worker_bytes = 0;  // of one, as far as was seen
   };
 
   Loaded& at(std::int32_t backbone) const {

@@ -166,7 +166,7 @@ Status IsolatedModel::reload() {
                     directory_));
   }
   ASSIGN_OR_RETURN(backbone_, read_only(written));
-  return warm_->start();
+  return {};
 }
 
 int run_function_command() {

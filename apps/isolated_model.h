@@ -58,10 +58,12 @@ class IsolatedModel {
   // Ends the warm workers and gives the weights' memory back; the text side stays. REQUIRES: no
   // other loop is left.
   void unload();
-  // Writes the weights again, after unload(), and starts warm workers. The checkpoint must not have
-  // changed.
+  // Writes the weights again, after unload(). The checkpoint must not have changed. There are no
+  // warm workers then.
   Status reload();
 
+  // As many as are wanted from now on. REQUIRES: the weights are there.
+  WarmWorkers& warm_workers() const { return *warm_; }
   // Warm workers that are ready. REQUIRES: load() has succeeded.
   std::int32_t warm_functions() const { return warm_->count_ready(); }
   const ServedModel& model() const { return *model_; }

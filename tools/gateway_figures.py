@@ -107,6 +107,14 @@ def dispatch_times(port):
     return counts
 
 
+def number_of_instances(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    return sum(float(line.split()[-1])
+               for line in connection.getresponse().read().decode().splitlines()
+               if line.startswith("sluice:gateway_instances{"))
+
+
 def quantile_of_counts(before, after, q):
     """The upper edge of the bucket in which the quantile lies."""
     since = {edge: after[edge] - before.get(edge, 0) for edge in after}
@@ -166,18 +174,28 @@ def first_token(server, key, number):
 
 def print_cold(args, folder):
     path, keys = write_functions(folder, args.model, 1, 1)
-    cold, warm = [], []
-    with Server([args.binary, "gateway", "--config", path, "--usage", folder + "/cold.db",
-                 "--kv-cache-memory", "64MiB"]) as server:
-        for i in range(args.cold):
-            while server.children():
-                time.sleep(0.1)
-            cold.append(1e3 * first_token(server, keys[0], 2 * i))
-            warm.append(1e3 * first_token(server, keys[0], 2 * i + 1))
-    added = [c - w for c, w in zip(cold, warm)]
-    for name, values in (("cold", cold), ("warm", warm), ("cold less warm", added)):
-        print(f"{name}: first token: {statistics.median(values):.1f} ms "
-              f"({min(values):.1f} to {max(values):.1f})")
+
+    def gateway(workers):
+        return Server([args.binary, "gateway", "--config", path, "--usage",
+                       f"{folder}/cold{workers}.db", "--kv-cache-memory", "64MiB",
+                       "--warm-workers", str(workers)])
+
+    times = {workers: ([], []) for workers in (0, 1)}
+    with gateway(0) as without, gateway(1) as worker:
+        first_token(worker, keys[0], 0)  # before a call, no worker is worth its memory
+        for i in range(1, args.cold + 1):
+            for workers, server in ((0, without), (1, worker)):
+                while len(server.children()) != workers or number_of_instances(server.port) > 0:
+                    time.sleep(0.1)
+                time.sleep(0.5)  # until the worker is ready
+                cold, warm = times[workers]
+                cold.append(1e3 * first_token(server, keys[0], 2 * i))
+                warm.append(1e3 * first_token(server, keys[0], 2 * i + 1))
+    for workers, (cold, warm) in times.items():
+        added = [c - w for c, w in zip(cold, warm)]
+        for name, values in (("cold", cold), ("warm", warm), ("cold less warm", added)):
+            print(f"{workers} warm workers: {name}: first token: "
+                  f"{statistics.median(values):.1f} ms ({min(values):.1f} to {max(values):.1f})")
 
 
 def main():

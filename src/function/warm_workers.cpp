@@ -69,6 +69,25 @@ void WarmWorkers::clear() {
   ended.swap(workers_);
 }
 
+void WarmWorkers::keep(std::int32_t count) {
+  std::vector<std::unique_ptr<ProcessEngineLoop>> ended;
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  count_ = count;
+  while (workers_.size() > static_cast<std::size_t>(count)) {
+    ended.push_back(std::move(workers_.back()));
+    workers_.pop_back();
+  }
+  fill(Duration(0));
+}
+
+std::int64_t WarmWorkers::largest_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::int64_t largest = 0;
+  for (const auto& worker : workers_) largest = std::max(largest, worker->use().own_bytes);
+  return largest;
+}
+
 std::int32_t WarmWorkers::count_ready() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::int32_t>(std::ranges::count_if(workers_, is_ready));

@@ -28,7 +28,7 @@ class WarmWorkers {
   using Make =
       std::function<std::unique_ptr<ProcessEngineLoop>(Duration pause, std::function<void()> wake)>;
 
-  WarmWorkers(std::int32_t count, Make make) : count_(count), make_(std::move(make)) {}
+  WarmWorkers(std::int32_t count, Make make) : make_(std::move(make)), count_(count) {}
   ~WarmWorkers() { clear(); }
   WarmWorkers(const WarmWorkers&) = delete;
   WarmWorkers& operator=(const WarmWorkers&) = delete;
@@ -42,7 +42,13 @@ class WarmWorkers {
   // Ends all. From now on take() gives none.
   void clear();
 
+  // So many from now on. Ends those beyond, and waits for their end. Also after clear(), without a
+  // wait for the new ones. REQUIRES: start() has succeeded once.
+  void keep(std::int32_t count);
+
   std::int32_t count_ready() const;
+  // The memory of the largest worker that is ready, as FunctionUse has it; 0: none is ready.
+  std::int64_t largest_bytes() const;
 
  private:
   // Outlives this if a worker's thread still wakes it.
@@ -54,12 +60,12 @@ class WarmWorkers {
   std::unique_ptr<ProcessEngineLoop> make_worker(Duration pause) const;
   void fill(Duration pause);
 
-  const std::int32_t count_;
   const Make make_;
   const std::shared_ptr<News> news_ = std::make_shared<News>();  // shared with the workers' threads
   mutable std::mutex mutex_;
   // Guarded by `mutex_`.
   bool started_ = false;
+  std::int32_t count_ = 0;
   std::vector<std::unique_ptr<ProcessEngineLoop>> workers_;  // in the order of their start
 };
 

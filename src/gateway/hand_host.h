@@ -97,7 +97,7 @@ class HandHost final : public InstanceHost {
   void load_backbone(std::int32_t backbone) override { loads.push_back(backbone); }
   void unload_backbone(std::int32_t backbone) override { unloads.push_back(backbone); }
   void keep_workers(std::int32_t backbone, bool keep) override { workers[backbone] = keep; }
-  std::int64_t worker_bytes(std::int32_t /*backbone*/) const override { return bytes_of_workers; }
+  std::int64_t worker_bytes(std::int32_t /*backbone*/) override { return bytes_of_workers; }
   std::optional<AdapterState> adapter(std::int32_t function) const override {
     const auto found = adapters.find(function);
     if (found == adapters.end()) return std::nullopt;

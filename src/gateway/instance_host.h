@@ -36,7 +36,7 @@ class InstanceHost {
   virtual void keep_workers(std::int32_t backbone, bool keep) = 0;
   // The bytes that the warm workers of a backbone take, as far as is known; 0: there are to be
   // none.
-  virtual std::int64_t worker_bytes(std::int32_t backbone) const = 0;
+  virtual std::int64_t worker_bytes(std::int32_t backbone) = 0;
   // None: the function has no adapter.
   virtual std::optional<AdapterState> adapter(std::int32_t function) const = 0;
   // Reads the adapter of a function. An error is only logged: the next call shows it.

@@ -245,6 +245,37 @@ def test_the_metrics_are_documented(server):
     assert metrics['gateway_instances{state=ready}'] >= 1
 
 
+def test_a_warm_worker_becomes_the_next_function_and_is_never_used_twice(tmp_path):
+    config = write_config(tmp_path)
+    with gateway(config, "--warm-workers", "1") as server:
+        assert not functions_of(server.process.pid)  # nothing was called
+        texts = {name: text_of(ask(server, "a", name)) for name in MODELS["a"]}
+
+        def await_worker():
+            deadline = time.monotonic() + 20 * PATIENCE
+            while not (server.metrics()['gateway_instances{state=ready}'] == 0 and
+                       len(functions_of(server.process.pid)) == 1):
+                assert time.monotonic() < deadline, server.metrics()
+                time.sleep(0.05)
+            time.sleep(0.5 * PATIENCE)  # until it is ready
+            return functions_of(server.process.pid)[0]
+
+        seen = set()
+        for name in MODELS["a"]:
+            worker = await_worker()
+            assert worker not in seen
+            seen.add(worker)
+            before = server.metrics()["gateway_warm_starts_total"]
+            assert text_of(ask(server, "a", name)) == texts[name]
+            assert server.metrics()["gateway_warm_starts_total"] == before + 1
+            assert worker in functions_of(server.process.pid)
+    with gateway(write_config(tmp_path, ("1GiB", "7MiB")), "--warm-workers", "1") as server:
+        text_of(ask(server, "a", "poet"))
+        await_gone(functions_of(server.process.pid), seconds=20)
+        time.sleep(2 * PATIENCE)
+        assert not functions_of(server.process.pid)  # no room beside the backbone
+
+
 def backbones_of(server):
     """The backbones in the gateway's memory."""
     folder = f"/proc/{server.process.pid}/fd"
