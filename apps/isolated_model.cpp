@@ -84,6 +84,8 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
     const std::string& directory, const std::string& name, const EngineOptions& options,
     const FunctionSettings& functions, std::int32_t max_requests, TurnService& turns,
     const Clock& clock, StartupTimeline& timeline, const ServedEngineOptions& served) {
+  EngineOptions with_model = options;
+  with_model.adapters.model = directory;
   const auto pool = make_pool(options);
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_device(options, *pool));
   timeline.mark("device");
@@ -91,7 +93,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   ASSIGN_OR_RETURN(backbone_, read_only(written));
   timeline.mark("backbone");
   ASSIGN_OR_RETURN(const LoadedEngine alone,
-                   load_engine_on_backbone(backbone_, options, *device, *pool, clock, timeline));
+                   load_engine_on_backbone(backbone_, with_model, *device, *pool, clock, timeline));
   ASSIGN_OR_RETURN(const std::int64_t kv_bytes,
                    choose_kv_bytes(options, alone, *device, functions.max_functions));
   Snapshot none;
@@ -115,9 +117,8 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   loop.start.max_requests = max_requests;
   loop.vocab_size = alone.engine->limits().vocab_size;
   log_info(fmt::format(
-      "isolation: up to {} function processes with {} MiB of KV memory each; the backbone of {} "
-      "MiB "
-      "is shared; no snapshot",
+      "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
+      "backbone of {} MiB; no snapshot",
       functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20));
   const auto make = [this, &turns, &clock](ProcessEngineLoop::Options one,
                                            std::function<void()> wake) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/adapters: the results of PEFT for small random LoRA adapters of the golden
-models, one for each family.
+models, one for each family, and two with DoRA.
 
-    python3 tools/make_adapter_goldens.py
+    python3 tools/make_adapter_goldens.py [NAME...]
 
 Needs tools/requirements.txt. Adapters are made from a recipe (checkpoint_recipe.py), so the files
 hold names and shapes only; adapter_config.json is what save_pretrained writes. PEFT reads the
@@ -40,7 +40,16 @@ CASES = {
     "qwen3": ("qwen3-tied", {
         "r": 2, "lora_alpha": 4, "target_modules": r".*layers\.\d+\..*_proj",
         "exclude_modules": ["k_proj"]}),
+    "dora": ("llama-gqa-tied-f32", {
+        "r": 4, "lora_alpha": 8, "use_dora": True, "target_modules": "all-linear"}),
+    # Its queries, keys and values have biases, which DoRA leaves alone.
+    "dora-bias": ("qwen2-gqa7-tied", {
+        "r": 3, "lora_alpha": 6, "use_dora": True, "use_rslora": True,
+        "target_modules": ["q_proj", "v_proj", "up_proj", "down_proj"],
+        "rank_pattern": {"up_proj": 5}}),
 }
+# Magnitudes in [0.75, 1.25): gains of a few tenths, which change tokens.
+MAGNITUDE = 1.0
 
 
 def write_adapter(directory, base, fields, seed):
@@ -50,10 +59,11 @@ def write_adapter(directory, base, fields, seed):
     path = os.path.join(directory, "adapter_model.safetensors")
     tensors, listed = {}, []
     for name, old in sorted(safetensors.torch.load_file(path).items()):
-        tensor = layout.Tensor(name, tuple(old.shape), SCALE, 0.0)
+        offset = MAGNITUDE if name.endswith(".lora_magnitude_vector") else 0.0
+        tensor = layout.Tensor(name, tuple(old.shape), SCALE, offset)
         values = recipe.values(tensor, seed, 0, tensor.elements)
         tensors[name] = torch.from_numpy(values).reshape(old.shape)
-        listed.append([name, list(old.shape), SCALE, 0.0])
+        listed.append([name, list(old.shape), SCALE, offset])
     safetensors.torch.save_file(tensors, path)
     model.unload()
     with open(os.path.join(directory, "adapter_config.json")) as text:
@@ -103,5 +113,5 @@ def make_case(name):
 
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
-    for case_name in CASES:
+    for case_name in sys.argv[1:] or CASES:
         make_case(case_name)

@@ -115,8 +115,6 @@ Status check_kind(const JsonFields& fields) {
   if (bias && *bias != "none") {
     return fields.refusal("bias", "trained biases are not supported; train with bias=\"none\"");
   }
-  ASSIGN_OR_RETURN(const bool dora, fields.boolean("use_dora", false));
-  if (dora) return fields.refusal("use_dora", "DoRA is not supported yet");
   return {};
 }
 
@@ -264,6 +262,7 @@ Result<AdapterConfig> AdapterConfig::parse(std::string_view json) {
   ASSIGN_OR_RETURN(const auto alpha, fields.number("lora_alpha", -kMaxAlpha, kMaxAlpha));
   config.alpha_ = alpha.value_or(8);
   ASSIGN_OR_RETURN(config.rank_stabilized_, fields.boolean("use_rslora", false));
+  ASSIGN_OR_RETURN(config.magnitudes_, fields.boolean("use_dora", false));
   ASSIGN_OR_RETURN(config.targets_, read_modules(fields, "target_modules"));
   const ModuleSet& targets = config.targets_;
   if (!targets.all_linear && !targets.pattern && targets.suffixes.empty()) {

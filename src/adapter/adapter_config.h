@@ -43,6 +43,8 @@ class AdapterConfig {
   // Nothing if the adapter leaves the module alone. `module`: as "model.layers.0.mlp.up_proj", a
   // linear module of a decoder layer.
   Result<std::optional<ModuleLora>> find(std::string_view module) const;
+  // Whether modules have trained magnitudes (DoRA).
+  bool has_magnitudes() const { return magnitudes_; }
   // Whether the configuration names a module outside of the layers: the embedding or the head.
   Result<bool> targets_outside_layers(std::string_view module) const;
 
@@ -54,6 +56,7 @@ class AdapterConfig {
   std::int32_t rank_ = 0;
   double alpha_ = 0;
   bool rank_stabilized_ = false;
+  bool magnitudes_ = false;
   ModuleSet targets_;
   ModuleSet excluded_;
   std::optional<std::vector<std::int64_t>> layers_;  // `layers_to_transform`

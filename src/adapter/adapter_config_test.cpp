@@ -103,7 +103,6 @@ TEST(AdapterConfig, RefusesByName) {
                                     R"("trainable_token_indices":[1])",
                                     R"("alora_invocation_tokens":[1])",
                                     R"("fan_in_fan_out":true)",
-                                    R"("use_dora":true)",
                                     R"("loftq_config":{"loftq_bits":4})",
                                     R"("init_lora_weights":"pissa")",
                                     R"("layers_pattern":"h")",

@@ -42,8 +42,8 @@ float largest(DType dtype) {
 class ImageWriter {
  public:
   ImageWriter(std::span<const WeightedAdapter> parts, const ModelConfig& config,
-              const AdapterFormat& format)
-      : parts_(parts), config_(config), format_(format) {}
+              const AdapterFormat& format, std::span<const ModuleGains> gains)
+      : parts_(parts), config_(config), format_(format), gains_(gains) {}
 
   Result<AdapterImage> write() {
     RETURN_IF_ERROR(place());
@@ -63,6 +63,7 @@ class ImageWriter {
 
  private:
   std::size_t element() const { return size_of(format_.dtype); }
+  bool has_gains(std::size_t index) const { return !gains_.empty() && !gains_[index].gain.empty(); }
 
   // Sets ranks, scales and offsets.
   Status place() {
@@ -83,7 +84,7 @@ class ImageWriter {
             format_.max_rank));
       }
       if (entry.rank == 0) continue;
-      entry = place_lora(config_, i, entry.rank, entry.scale, format_.dtype, end);
+      entry = place_lora(config_, i, {entry.rank, entry.scale, has_gains(i)}, format_.dtype, end);
       image_.max_rank = std::max(image_.max_rank, entry.rank);
     }
     bytes_.resize(end);
@@ -106,7 +107,14 @@ class ImageWriter {
       store(turned_, static_cast<std::size_t>(entry.b) + first * shape.width * element());
       first += rank;
     }
+    if (has_gains(index)) write_gains(gains_[index], static_cast<std::size_t>(entry.gain));
     return {};
+  }
+
+  void write_gains(const ModuleGains& gains, std::size_t offset) {
+    const std::size_t bytes = gains.gain.size() * sizeof(float);
+    std::memcpy(bytes_.data() + offset, gains.gain.data(), bytes);
+    std::memcpy(bytes_.data() + offset + bytes, gains.shift.data(), bytes);
   }
 
   // Reads a tensor into values_, each times `factor`.
@@ -153,7 +161,8 @@ class ImageWriter {
     for (const LoraEntry& entry : image_.entries) {
       std::uint32_t scale = 0;
       std::memcpy(&scale, &entry.scale, sizeof(scale));
-      sha.update(fmt::format("{}:{:08x} ", entry.rank, entry.rank == 0 ? 0 : scale));
+      const char* const kind = entry.gain == LoraEntry::kNoGain ? "" : "g";
+      sha.update(fmt::format("{}:{:08x}{} ", entry.rank, entry.rank == 0 ? 0 : scale, kind));
     }
     sha.update(bytes_);
     return to_hex(sha.finish());
@@ -162,6 +171,7 @@ class ImageWriter {
   std::span<const WeightedAdapter> parts_;
   const ModelConfig& config_;
   const AdapterFormat& format_;
+  std::span<const ModuleGains> gains_;
   AdapterImage image_;
   std::vector<std::byte> bytes_;
   std::vector<float> values_;
@@ -173,7 +183,7 @@ class ImageWriter {
 std::size_t AdapterFormat::slot_bytes(const ModelConfig& config) const {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < num_lora_entries(config); ++i) {
-    place_lora(config, i, max_rank, 1.0F, dtype, bytes);
+    place_lora(config, i, {max_rank, 1.0F, gains}, dtype, bytes);
   }
   return bytes;
 }
@@ -182,26 +192,31 @@ std::size_t num_lora_entries(const ModelConfig& config) {
   return static_cast<std::size_t>(config.num_layers) * kNumLoraModules;
 }
 
-LoraEntry place_lora(const ModelConfig& config, std::size_t index, std::int32_t rank, float scale,
+LoraEntry place_lora(const ModelConfig& config, std::size_t index, const LoraPlace& place,
                      DType dtype, std::size_t& end) {
   LoraEntry entry;
-  entry.rank = rank;
-  entry.scale = scale;
-  if (rank == 0) return entry;
+  entry.rank = place.rank;
+  entry.scale = place.scale;
+  if (entry.rank == 0) return entry;
   const ModuleShape shape = shape_of(config, index);
-  const std::size_t column = static_cast<std::size_t>(rank) * size_of(dtype);
+  const std::size_t column = static_cast<std::size_t>(entry.rank) * size_of(dtype);
   entry.a = static_cast<std::int64_t>(end);
   end += aligned(column * shape.depth);
   entry.b = static_cast<std::int64_t>(end);
   end += aligned(column * shape.width);
+  if (!place.gains) return entry;
+  entry.gain = static_cast<std::int64_t>(end);
+  end += aligned(2 * shape.width * sizeof(float));
   return entry;
 }
 
 Result<AdapterImage> make_adapter_image(std::span<const WeightedAdapter> parts,
-                                        const ModelConfig& config, const AdapterFormat& format) {
+                                        const ModelConfig& config, const AdapterFormat& format,
+                                        std::span<const ModuleGains> gains) {
   CHECK(!parts.empty());
+  CHECK(gains.empty() || (parts.size() == 1 && format.gains));
   CHECK(format.max_rank > 0 && format.max_rank <= LoraTable::kMaxRank);
-  return ImageWriter(parts, config, format).write();
+  return ImageWriter(parts, config, format, gains).write();
 }
 
 }  // namespace sluice

@@ -60,10 +60,29 @@ Result<SealedAdapter> AdapterStore::prepare(const std::string& source) const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     parts.push_back({&tensors[i], mix.empty() ? 1.0F : mix[i].weight});
   }
+  ASSIGN_OR_RETURN(const std::vector<ModuleGains> gains, gains_of(tensors, !mix.empty()));
   SealedAdapter prepared;
-  ASSIGN_OR_RETURN(prepared.image, make_adapter_image(parts, config_, format_));
+  ASSIGN_OR_RETURN(prepared.image, make_adapter_image(parts, config_, format_, gains));
   if (place_ == AdapterPlace::kSealed) return seal_adapter(prepared.image, format_.dtype);
   return prepared;
+}
+
+// Empty if no adapter has magnitudes. A mix adds products up, and a gain is no product.
+Result<std::vector<ModuleGains>> AdapterStore::gains_of(const std::vector<AdapterTensors>& tensors,
+                                                        bool mix) const {
+  for (const AdapterTensors& one : tensors) {
+    if (!one.has_magnitudes()) continue;
+    if (mix) {
+      return unsupported(one.file().path() +
+                         ": an adapter with DoRA (use_dora) cannot be part of a mix");
+    }
+    if (!format_.gains) {
+      return unsupported(one.file().path() +
+                         ": DoRA (use_dora) is not built for this device; use --device cpu");
+    }
+    return dora_gains(one, config_, model_);
+  }
+  return std::vector<ModuleGains>();
 }
 
 Result<SharedContent> AdapterStore::share(SealedAdapter prepared) {

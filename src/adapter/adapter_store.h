@@ -54,10 +54,11 @@ class AdapterStore {
   static constexpr std::int32_t kMaxContents = 1 << 16;
   static constexpr std::size_t kMaxNameBytes = 256;
 
-  // REQUIRES: kSealed only for devices that compute on the host's memory.
+  // `model`: directory or file of the base model, which adapters with gains need; empty: it cannot
+  // be read. REQUIRES: kSealed only for devices that compute on the host's memory.
   AdapterStore(ModelConfig config, const AdapterFormat& format,
-               AdapterPlace place = AdapterPlace::kPrivate)
-      : config_(std::move(config)), format_(format), place_(place) {}
+               AdapterPlace place = AdapterPlace::kPrivate, std::string model = {})
+      : config_(std::move(config)), format_(format), place_(place), model_(std::move(model)) {}
 
   // Reads and prepares an adapter, then makes it `name`'s. `source`: a directory, or a mix of
   // adapters that are loaded from directories, as "poet:0.7+pirate:0.3". Takes milliseconds to
@@ -82,11 +83,14 @@ class AdapterStore {
 
  private:
   Result<SealedAdapter> prepare(const std::string& source) const;
+  Result<std::vector<ModuleGains>> gains_of(const std::vector<AdapterTensors>& tensors,
+                                            bool mix) const;
   Result<SharedContent> share(SealedAdapter prepared);
 
   const ModelConfig config_;
   const AdapterFormat format_;
   const AdapterPlace place_;
+  const std::string model_;
   mutable std::mutex mutex_;
   std::map<std::string, SharedAdapter, std::less<>> adapters_;
   std::vector<std::weak_ptr<const AdapterContent>> contents_;  // by index

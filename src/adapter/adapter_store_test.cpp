@@ -44,6 +44,31 @@ TEST(AdapterStore, NamesShareEqualContentAndReloadsKeepTheOld) {
   EXPECT_EQ(store.list().size(), 1U);
 }
 
+TEST(AdapterStore, GainsNeedTheirMagnitudesTheBaseModelAndADeviceThatComputesThem) {
+  const TempDirectory one;
+  const ModelConfig config = store_config();
+  AdapterFile file = random_adapter(config, {WeightRole::kQ}, 2, 1);
+  const std::string json =
+      R"({"peft_type":"LORA","r":2,"use_dora":true,"target_modules":["q_proj"]})";
+  write_adapter(one.path(), json, file);
+  const auto error_of = [&](const AdapterFormat& format) {
+    AdapterStore store(config, format);
+    const auto loaded = store.load("poet", one.path());
+    return loaded ? "accepted" : loaded.error().message;
+  };
+  EXPECT_NE(error_of({DType::kF32, 8, true}).find("q_proj.lora_magnitude_vector\" is missing"),
+            std::string::npos)
+      << error_of({DType::kF32, 8, true});
+  file["base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"] = {
+      {16}, std::vector<float>(16, 1.0F)};
+  write_adapter(one.path(), json, file);
+  EXPECT_NE(error_of({DType::kF32, 8, true}).find("needs base weights"), std::string::npos);
+  EXPECT_NE(error_of({DType::kF32, 8, false}).find("not built for this device"), std::string::npos);
+  // Without use_dora the magnitudes are left over.
+  write_adapter(one.path(), adapter_config_json(2, 4, R"(["q_proj"])"), file);
+  EXPECT_NE(error_of({DType::kF32, 8, true}).find("use_dora is false"), std::string::npos);
+}
+
 TEST(AdapterStore, AFailedLoadChangesNothing) {
   const TempDirectory one;
   AdapterStore store(store_config(), {DType::kF32, 8});

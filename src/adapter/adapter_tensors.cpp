@@ -58,10 +58,14 @@ std::string_view reason_for(std::string_view name) {
 
 }  // namespace
 
-Result<const TensorInfo*> AdapterTensors::find_half(const std::string& name, std::int64_t rows,
-                                                    std::int64_t columns) const {
+bool AdapterTensors::has_magnitudes() const {
+  return std::ranges::any_of(modules_,
+                             [](const LoraTensors& one) { return one.magnitude != nullptr; });
+}
+
+Result<const TensorInfo*> AdapterTensors::find_part(const std::string& name,
+                                                    const std::vector<std::int64_t>& shape) const {
   const TensorInfo* tensor = file_.find(name);
-  const std::vector<std::int64_t> shape = {rows, columns};
   if (tensor == nullptr) {
     return not_found(fmt::format("{}: tensor {} is missing; adapter_config.json asks for shape {}",
                                  file_.path(), quote_text(name), shape_text(shape)));
@@ -93,10 +97,13 @@ Status AdapterTensors::find_modules(const AdapterConfig& adapter, const ModelCon
     LoraTensors& tensors = modules_[i];
     tensors.lora = *lora;
     const std::string name = fmt::format("{}{}", kPrefix, module);
-    ASSIGN_OR_RETURN(tensors.a, find_half(name + ".lora_A.weight", lora->rank, shape[1]));
-    ASSIGN_OR_RETURN(tensors.b, find_half(name + ".lora_B.weight", shape[0], lora->rank));
+    ASSIGN_OR_RETURN(tensors.a, find_part(name + ".lora_A.weight", {lora->rank, shape[1]}));
+    ASSIGN_OR_RETURN(tensors.b, find_part(name + ".lora_B.weight", {shape[0], lora->rank}));
     used.push_back(tensors.a->name);
     used.push_back(tensors.b->name);
+    if (!adapter.has_magnitudes()) continue;
+    ASSIGN_OR_RETURN(tensors.magnitude, find_part(name + ".lora_magnitude_vector", {shape[0]}));
+    used.push_back(tensors.magnitude->name);
   }
   if (used.empty()) {
     return invalid_argument(

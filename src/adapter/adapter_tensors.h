@@ -27,8 +27,9 @@ inline constexpr std::size_t kNumLoraModules = kLoraRoles.size();
 
 // Module m of layer l has index l * kNumLoraModules + m.
 struct LoraTensors {
-  const TensorInfo* a = nullptr;  // [rank, K]; null: the adapter leaves the module alone
-  const TensorInfo* b = nullptr;  // [N, rank]
+  const TensorInfo* a = nullptr;          // [rank, K]; null: the adapter leaves the module alone
+  const TensorInfo* b = nullptr;          // [N, rank]
+  const TensorInfo* magnitude = nullptr;  // [N], of DoRA; null: the module has none
   ModuleLora lora;
 };
 
@@ -38,12 +39,13 @@ class AdapterTensors {
 
   const SafetensorsFile& file() const { return file_; }
   const std::vector<LoraTensors>& modules() const { return modules_; }
+  bool has_magnitudes() const;  // of any module
 
  private:
   explicit AdapterTensors(SafetensorsFile file) : file_(std::move(file)) {}
   Status find_modules(const AdapterConfig& adapter, const ModelConfig& config);
-  Result<const TensorInfo*> find_half(const std::string& name, std::int64_t rows,
-                                      std::int64_t columns) const;
+  Result<const TensorInfo*> find_part(const std::string& name,
+                                      const std::vector<std::int64_t>& shape) const;
 
   SafetensorsFile file_;
   std::vector<LoraTensors> modules_;

@@ -28,6 +28,7 @@ std::vector<std::byte> encode_header(const AdapterImage& image, DType dtype) {
   for (const LoraEntry& entry : image.entries) {
     out.u32(static_cast<std::uint32_t>(entry.rank));
     out.u32(std::bit_cast<std::uint32_t>(entry.scale));
+    out.u32(entry.gain == LoraEntry::kNoGain ? 0 : 1);
   }
   out.align(kSealedAlignment);
   return out.take();
@@ -80,10 +81,13 @@ Result<AdapterImage> decode_sealed_adapter(std::span<const std::byte> memory,
   for (std::size_t i = 0; i < image.entries.size(); ++i) {
     const std::uint32_t rank = in.u32();
     const auto scale = std::bit_cast<float>(in.u32());
+    const std::uint32_t gains = in.u32();
     if (!in.ok()) return wrong("it is cut off");
     if (rank > static_cast<std::uint32_t>(LoraTable::kMaxRank)) return wrong("a rank is too large");
     if (!std::isfinite(scale)) return wrong("a scale is not finite");
-    image.entries[i] = place_lora(config, i, static_cast<std::int32_t>(rank), scale, dtype, end);
+    if (gains > 1) return wrong("it does not say whether a module has gains");
+    image.entries[i] =
+        place_lora(config, i, {static_cast<std::int32_t>(rank), scale, gains == 1}, dtype, end);
     image.max_rank = std::max(image.max_rank, image.entries[i].rank);
   }
   const std::size_t header = memory.size() - in.left();

@@ -1,7 +1,8 @@
 // SealedAdapter: an adapter image in sealed shared memory, which function processes map read-only
 // and compute on where it lies. One memory holds all of it:
 //
-//   magic, version | dtype, digest | count; rank and scale of each entry | padding | bytes
+//   magic, version | dtype, digest | count; rank, scale, gains (0, 1) of each entry | padding |
+//   bytes
 //
 // The bytes begin at a multiple of kSealedAlignment. Offsets do not travel: ranks and the model's
 // shapes say them, and the memory must have exactly the size that follows. Decoding does not
@@ -22,7 +23,7 @@
 namespace sluice {
 
 inline constexpr std::size_t kSealedAlignment = 4096;
-inline constexpr std::uint32_t kSealedAdapterVersion = 1;
+inline constexpr std::uint32_t kSealedAdapterVersion = 2;
 
 struct SealedAdapter {
   AdapterImage image;     // its bytes are a mapping of the memory

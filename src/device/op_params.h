@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "tensor/tensor_view.h"
 
@@ -142,6 +143,10 @@ struct LoraEntry {
   std::int64_t b = 0;     // B transposed: [rank, N_i]
   std::int32_t rank = 0;  // 0: the adapter has nothing for this module
   float scale = 0.0F;     // alpha / rank, or alpha / sqrt(rank) with rsLoRA
+  // F32 [2, N_i], gains and shifts of DoRA: after the addition, out = gain out + shift. Only where
+  // DeviceTraits::no_gains is empty.
+  static constexpr std::int64_t kNoGain = std::numeric_limits<std::int64_t>::min();
+  std::int64_t gain = kNoGain;
 };
 struct LoraTable {
   static constexpr std::int32_t kMaxModules = MatmulParams::kMaxSegments;

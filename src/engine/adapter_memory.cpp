@@ -59,6 +59,7 @@ Status AdapterMemory::list_copies(const PlanTransfer& transfer, std::vector<Tran
     slot.entries[i] = image.entries[i];
     slot.entries[i].a += offset;
     slot.entries[i].b += offset;
+    if (slot.entries[i].gain != LoraEntry::kNoGain) slot.entries[i].gain += offset;
   }
   copies.push_back({CopyKind::kHostToDevice, table_ + index * table_bytes_,
                     reinterpret_cast<const std::byte*>(slot.entries.data()), table_bytes_});

@@ -52,7 +52,7 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
   if (use.lora_rank > 0) {
     RETURN_IF_ERROR(plan_sealed_adapter(use.lora_rank, traits, loaded, plan));
   } else {
-    RETURN_IF_ERROR(plan_adapters(options, traits, loaded, plan));
+    RETURN_IF_ERROR(plan_adapters(options.adapters.model, options, traits, loaded, plan));
   }
   plan.runner.has_rope_tables = false;
   plan_backbone(manifest, traits.granularity, plan.arena);

@@ -173,7 +173,7 @@ Result<LoadedExecutor> load_executor(const std::string& directory, const EngineO
   ASSIGN_OR_RETURN(
       LoadPlan plan,
       plan_load(loaded, options, weight_dtypes(files->plan, options.dtype), device.traits()));
-  RETURN_IF_ERROR(plan_adapters(options, device.traits(), loaded, plan));
+  RETURN_IF_ERROR(plan_adapters(directory, options, device.traits(), loaded, plan));
   if (loaded.adapters) timeline.mark("adapters");
   const Shared<WeightsLayout> layout(new WeightsLayout(WeightsLayout::plan(
       files->checkpoint, files->plan, options.dtype, device.traits(), "model", plan.arena)));

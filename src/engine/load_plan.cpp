@@ -103,8 +103,14 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
   return bytes;
 }
 
-// The largest rank that the adapters given at start need: of a mix, the sum of its parts.
-Result<std::int32_t> rank_of_sources(const AdapterSettings& settings, const ModelConfig& config) {
+// The needs of the adapters given at start, and of later ones.
+struct SourceNeeds {
+  std::int32_t rank = 1;  // the largest: of a mix, the sum of its parts
+  bool gains = false;
+};
+
+Result<SourceNeeds> needs_of_sources(const AdapterSettings& settings, const ModelConfig& config) {
+  bool gains = settings.at_run_time;
   std::map<std::string, std::int32_t, std::less<>> ranks;
   std::int32_t most = settings.at_run_time ? AdapterSettings::kDefaultRank : 1;
   for (const AdapterSettings::Source& source : settings.sources) {
@@ -115,6 +121,7 @@ Result<std::int32_t> rank_of_sources(const AdapterSettings& settings, const Mode
     if (parse_mix(source.text).empty()) {
       auto tensors = AdapterTensors::open(source.text, config);
       if (!tensors) return with_context("adapter " + source.name, std::move(tensors).error());
+      gains = gains || tensors->has_magnitudes();
       for (const LoraTensors& module : tensors->modules()) {
         rank = std::max(rank, module.lora.rank);
       }
@@ -122,7 +129,7 @@ Result<std::int32_t> rank_of_sources(const AdapterSettings& settings, const Mode
     ranks[source.name] = rank;
     most = std::max(most, rank);
   }
-  return std::min(most, LoraTable::kMaxRank);
+  return SourceNeeds{std::min(most, LoraTable::kMaxRank), gains};
 }
 
 // REQUIRES: loaded.adapters and loaded.num_adapters.
@@ -307,6 +314,7 @@ Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, Lo
   AdapterFormat format;
   format.dtype = traits.matmul_input_dtype(plan.dtypes.matrices, plan.dtypes.others);
   format.max_rank = max_rank;
+  format.gains = traits.no_gains.empty();
   // Shared as SharedAdapters says.
   loaded.adapters = std::make_shared<AdapterStore>(loaded.config, format, AdapterPlace::kSealed);
   loaded.num_adapters = 1;
@@ -314,19 +322,19 @@ Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, Lo
   return {};
 }
 
-Status plan_adapters(const EngineOptions& options, const DeviceTraits& traits, LoadedModel& loaded,
-                     LoadPlan& plan) {
+Status plan_adapters(const std::string& model, const EngineOptions& options,
+                     const DeviceTraits& traits, LoadedModel& loaded, LoadPlan& plan) {
   const AdapterSettings& settings = options.adapters;
   if (!settings.any()) return {};
   AdapterFormat format;
   format.dtype = traits.matmul_input_dtype(plan.dtypes.matrices, plan.dtypes.others);
-  format.max_rank = settings.max_rank;
-  if (format.max_rank == 0) {
-    ASSIGN_OR_RETURN(format.max_rank, rank_of_sources(settings, loaded.config));
-  }
+  ASSIGN_OR_RETURN(const SourceNeeds needs, needs_of_sources(settings, loaded.config));
+  format.max_rank = settings.max_rank > 0 ? settings.max_rank : needs.rank;
+  format.gains = needs.gains && traits.no_gains.empty();
   // Shared as SharedAdapters says.
   loaded.adapters = std::make_shared<AdapterStore>(
-      loaded.config, format, settings.sealed ? AdapterPlace::kSealed : AdapterPlace::kPrivate);
+      loaded.config, format, settings.sealed ? AdapterPlace::kSealed : AdapterPlace::kPrivate,
+      options.load_format == LoadFormat::kDummy ? std::string() : model);
   for (const AdapterSettings::Source& source : settings.sources) {
     if (loaded.adapters->find(source.name) != nullptr) {
       return invalid_argument(

@@ -66,9 +66,10 @@ struct LoadPlan {
 Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& options,
                            WeightDTypes dtypes, const DeviceTraits& traits);
 
-// Reads the adapters given at start, and makes room for their slots.
-Status plan_adapters(const EngineOptions& options, const DeviceTraits& traits, LoadedModel& loaded,
-                     LoadPlan& plan);
+// Reads the adapters given at start, and makes room for their slots. `model`: directory or file of
+// the base model.
+Status plan_adapters(const std::string& model, const EngineOptions& options,
+                     const DeviceTraits& traits, LoadedModel& loaded, LoadPlan& plan);
 
 // Sizes KV memory by the memory that the other buffers leave free, and finishes the arena's plan.
 Status plan_kv_memory(LoadPlan& plan, const EngineOptions& options, const Device& device,

@@ -25,8 +25,9 @@ nlohmann::json read_adapter_case(const std::string& family) {
 
 class AdapterGoldenTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfPeft) {
-  const nlohmann::json golden = read_adapter_case(GetParam());
+// `sealed`: the engine computes on the adapter in shared memory, as function processes do.
+void expect_results_of_peft(const std::string& name, bool sealed) {
+  const nlohmann::json golden = read_adapter_case(name);
   const TempDirectory checkpoint;
   const TempDirectory adapter;
   write_golden_checkpoint(
@@ -36,7 +37,7 @@ TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfPeft) {
   for (const auto& listed : golden.at("tensors")) {
     const GoldenTensor tensor{listed.at(0).get<std::string>(),
                               listed.at(1).get<std::vector<std::int64_t>>(),
-                              listed.at(2).get<float>(), 0.0F};
+                              listed.at(2).get<float>(), listed.at(3).get<float>()};
     file[tensor.name] = {tensor.shape,
                          golden_values(tensor, golden.at("seed").get<std::uint64_t>())};
   }
@@ -46,6 +47,7 @@ TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfPeft) {
   options.token_budget = 7;  // prompts in chunks
   options.block_size = 4;
   options.adapters.sources.push_back({"golden", adapter.path()});
+  options.adapters.sealed = sealed;
   test::EngineFixture fixture(checkpoint.path(), options, 1);
   const auto& prompts = golden.at("prompts");
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -70,8 +72,21 @@ TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfPeft) {
   }
 }
 
+TEST_P(AdapterGoldenTest, TokensAndLogprobsAreThoseOfPeft) {
+  expect_results_of_peft(GetParam(), false);
+}
+
+TEST_P(AdapterGoldenTest, TheyAreTheSameInSharedMemory) {
+  expect_results_of_peft(GetParam(), true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, AdapterGoldenTest,
-                         testing::Values("llama", "mistral", "qwen2", "qwen3"));
+                         testing::Values("llama", "mistral", "qwen2", "qwen3", "dora", "dora-bias"),
+                         [](const auto& made) {
+                           std::string name = made.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace sluice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <cstring>
@@ -63,8 +64,8 @@ inline std::string adapter_file_bytes(const AdapterFile& file) {
     data.append(reinterpret_cast<const char*>(tensor.values.data()),
                 tensor.values.size() * sizeof(float));
     if (header.size() > 1) header += ',';
-    header += fmt::format(R"("{}":{{"dtype":"F32","shape":[{},{}],"data_offsets":[{},{}]}})", name,
-                          tensor.shape[0], tensor.shape[1], begin, data.size());
+    header += fmt::format(R"("{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})", name,
+                          fmt::join(tensor.shape, ","), begin, data.size());
   }
   return safetensors_bytes(header + "}", data);
 }

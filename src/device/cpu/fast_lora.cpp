@@ -96,6 +96,7 @@ void FastOps::execute(const LoraExpandParams& p) {
     const LoraEntry& entry = lora_entry(p.table, segment.slot, module);
     const std::int64_t begin = task % tasks * kExpandColumns;
     if (entry.rank == 0 || begin >= p.widths[module]) return;
+    const std::int64_t end = std::min(p.widths[module], begin + kExpandColumns);
     kernels_.lora_expand({.h = lora_hidden_row(p.h, p.table, 0, segment.first, module),
                           .h_stride = h_stride,
                           .part_stride = h_stride * p.h.capacity,
@@ -110,7 +111,12 @@ void FastOps::execute(const LoraExpandParams& p) {
                           .out = static_cast<float*>(p.out.data) + columns[module],
                           .out_stride = p.out.strides[0],
                           .col_begin = begin,
-                          .col_end = std::min(p.widths[module], begin + kExpandColumns)});
+                          .col_end = end});
+    for (std::int32_t i = segment.first; i < segment.first + segment.count; ++i) {
+      apply_lora_gains(
+          p.table, entry, p.widths[module], begin, end,
+          static_cast<float*>(p.out.data) + p.batch.tokens[i] * p.out.strides[0] + columns[module]);
+    }
   };
   const std::int64_t bytes =
       work.ranks * widest * static_cast<std::int64_t>(size_of(p.table.dtype));

@@ -19,6 +19,16 @@ inline const void* lora_weights(const LoraTable& table, std::int64_t offset) {
   return static_cast<const char*>(table.base) + offset;
 }
 
+// Applies an entry's gains, if it has any, to columns [begin, end) of one row of its module.
+// `row`: the module's first column.
+inline void apply_lora_gains(const LoraTable& table, const LoraEntry& entry, std::int64_t width,
+                             std::int64_t begin, std::int64_t end, float* row) {
+  if (entry.gain == LoraEntry::kNoGain) return;
+  const auto* const gain = static_cast<const float*>(lora_weights(table, entry.gain));
+  const float* const shift = gain + width;
+  for (std::int64_t n = begin; n < end; ++n) row[n] = gain[n] * row[n] + shift[n];
+}
+
 // CHECKs all segments and the entries that they use. Returns the number of segments. `rows` is the
 // number of rows of the matrix that tokens index.
 inline std::int32_t check_lora(const LoraTable& table, const LoraBatch& batch, const LoraHidden& h,
@@ -39,6 +49,7 @@ inline std::int32_t check_lora(const LoraTable& table, const LoraBatch& batch, c
       const LoraEntry& entry = lora_entry(table, segment.slot, m);
       CHECK(entry.rank >= 0 && entry.rank <= table.max_rank);
       CHECK(entry.a % LoraEntry::kAlignment == 0 && entry.b % LoraEntry::kAlignment == 0);
+      CHECK(entry.gain % LoraEntry::kAlignment == 0);
     }
   }
   return count;

@@ -71,6 +71,9 @@ void ReferenceOps::execute(const LoraExpandParams& p) {
               p.out, token, column + n,
               static_cast<float>(load_element(p.out, token, column + n) + entry.scale * sum));
         }
+        if (p.out.dtype != DType::kF32) return;
+        apply_lora_gains(p.table, entry, p.widths[m], 0, p.widths[m],
+                         static_cast<float*>(p.out.data) + token * p.out.strides[0] + column);
       });
 }
 
