@@ -7,10 +7,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -18,6 +23,7 @@
 namespace sluice {
 namespace {
 
+constexpr std::string_view kPrefix = "sluice-";
 constexpr unsigned kPeriodMicroseconds = 100'000;  // of the CPU limit
 
 // Where the groups of a controller are, and the folder of this process's own group.
@@ -103,17 +109,54 @@ std::vector<Setting> settings_of(Layer layer, bool unified, const SandboxOptions
   }
 }
 
+// False also for one that has ended and was not waited for, as the children of a killed server.
+bool is_alive(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text[name_end + 2] != 'Z' && text[name_end + 2] != 'X';
+}
+
+// Removes the groups of processes that no longer exist: a server that was killed leaves them
+// behind, and their names come back with the numbers of processes. Groups with processes cannot be
+// removed.
+void remove_leftovers(const std::string& parent) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix)) continue;
+    pid_t process = 0;
+    const char* const end = name.data() + name.size();
+    const auto [at, problem] = std::from_chars(name.data() + kPrefix.size(), end, process);
+    if (problem != std::errc() || at != end || process <= 0) continue;
+    if (!is_alive(process)) rmdir(entry.path().c_str());
+  }
+}
+
+// Creates the folder of `process`, or finds it among those made for it before.
+Status make_folder(const std::string& parent, const std::string& folder,
+                   std::vector<std::string>& folders) {
+  if (std::ranges::find(folders, folder) != folders.end()) return {};
+  // A leftover of another process with this number is empty.
+  if (mkdir(folder.c_str(), 0700) != 0 &&
+      (errno != EEXIST || rmdir(folder.c_str()) != 0 || mkdir(folder.c_str(), 0700) != 0)) {
+    return unsupported(fmt::format("cannot create {}: {}", folder, std::strerror(errno)));
+  }
+  folders.push_back(folder);
+  // Once for each place; the first process of a server cleans up after the one before.
+  static std::set<std::string> cleaned;
+  if (cleaned.insert(parent).second) remove_leftovers(parent);
+  return {};
+}
+
 // Creates the group of one controller, sets the limit and adds the process. Returns its folder.
 Result<std::string> limit_process(pid_t process, const std::string& controller, Layer layer,
                                   const SandboxOptions& options,
                                   std::vector<std::string>& folders) {
   ASSIGN_OR_RETURN(const Place place, find_place(controller));
-  std::string folder = fmt::format("{}/sluice-{}", place.folder, process);
-  if (mkdir(folder.c_str(), 0700) == 0) {
-    folders.push_back(folder);
-  } else if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-    return unsupported(fmt::format("cannot create {}: {}", folder, std::strerror(errno)));
-  }
+  std::string folder = fmt::format("{}/{}{}", place.folder, kPrefix, process);
+  RETURN_IF_ERROR(make_folder(place.folder, folder, folders));
   const std::vector<Setting> settings = settings_of(layer, place.unified, options);
   if (place.unified && access((folder + "/" + settings.front().file).c_str(), F_OK) != 0) {
     RETURN_IF_ERROR(write_control(place.folder + "/cgroup.subtree_control", "+" + controller));
