@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace sluice {
@@ -40,8 +41,10 @@ Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
   }
   for (const OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_scores(event));
   for (OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_event(event, now));
+  std::set<RequestId> refusals;
   for (const RefusedRequest& refused : batch.refused) {
-    if (requests_.erase(refused.request) == 0) return lie(refused.request, "an unknown request");
+    if (!contains(refused.request)) return lie(refused.request, "an unknown request");
+    if (!refusals.insert(refused.request).second) return lie(refused.request, "a second refusal");
   }
   for (StepRecord& step : batch.steps) {
     if (step.duration < Duration(0) || step.tokens < 0) {
@@ -49,7 +52,19 @@ Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
     }
     step.end = std::min(step.end, now);
   }
+  remove_ended(batch);
   return {};
+}
+
+// Once nothing can be refused any more: what a refused batch ends has not ended.
+void OutstandingRequests::remove_ended(const OutputBatch& batch) {
+  for (const OutputEvent& event : batch.events) {
+    const auto found = requests_.find(event.request);
+    if (event.finish_reason == FinishReason::kNone || found == requests_.end()) continue;
+    found->second.choices[static_cast<std::size_t>(event.choice)].ended = true;
+    if (--found->second.unfinished == 0) requests_.erase(found);
+  }
+  for (const RefusedRequest& refused : batch.refused) requests_.erase(refused.request);
 }
 
 // Scores may stand behind the events of other choices, so they are counted first.
@@ -70,7 +85,7 @@ Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
     return lie(event.request, "an unknown choice");
   }
   Choice& choice = entry.choices[static_cast<std::size_t>(event.choice)];
-  if (choice.ended) return lie(event.request, "a choice that has ended");
+  if (choice.ended || choice.ending) return lie(event.request, "a choice that has ended");
   choice.tokens += event.num_tokens;
   if (choice.tokens > entry.max_tokens) return lie(event.request, "more tokens than max_tokens");
   if (event.num_logprobs != entry.logprobs_per_token * event.num_tokens) {
@@ -87,8 +102,7 @@ Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
   event.time = std::min(event.time, now);
   event.first_scheduled = std::min(event.first_scheduled, event.time);
   if (event.finish_reason == FinishReason::kNone) return {};
-  choice.ended = true;
-  if (--entry.unfinished == 0) requests_.erase(found);
+  choice.ending = true;
   return {};
 }
 

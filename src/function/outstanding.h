@@ -26,7 +26,8 @@ class OutstandingRequests {
   bool contains(RequestId id) const { return requests_.contains(id); }
 
   // Checks a decoded batch and removes what it ends. Times after `now` become `now`.
-  // kInvalidArgument, naming the request; the batch must then be thrown away.
+  // kInvalidArgument, naming the request; the batch must then be thrown away, and ends nothing:
+  // fail_all() must follow.
   Status accept(OutputBatch& batch, TimePoint now);
 
   // Ends every choice that is left with kError, as events for the server.
@@ -35,6 +36,7 @@ class OutstandingRequests {
  private:
   struct Choice {
     std::int64_t tokens = 0;
+    bool ending = false;  // by the batch that is being checked
     bool ended = false;
   };
   struct Entry {
@@ -49,6 +51,7 @@ class OutstandingRequests {
 
   Status accept_scores(const OutputEvent& event);
   Status accept_event(OutputEvent& event, TimePoint now);
+  void remove_ended(const OutputBatch& batch);
   bool in_vocabulary(TokenId token) const { return token >= 0 && token < vocab_size_; }
 
   std::int32_t vocab_size_;

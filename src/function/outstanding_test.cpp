@@ -58,6 +58,31 @@ class OutstandingTest : public testing::Test {
   OutstandingRequests outstanding_{10};
 };
 
+// A batch that is thrown away ends nothing, or its calls would wait without end.
+TEST_F(OutstandingTest, ARefusedBatchLeavesEveryChoiceToFail) {
+  OutputBatch twice = batch(0, 1, FinishReason::kLength);
+  twice.events[0].num_prompt_logprobs = 2;
+  twice.prompt_logprobs.assign(2, {2, -1.0F, 1});
+  twice.events.push_back(batch(1, 1, FinishReason::kLength).events[0]);
+  twice.events.push_back(twice.events[1]);
+  EXPECT_THAT(error(twice), HasSubstr("a choice that has ended"));
+  std::vector<OutputEvent> failed;
+  outstanding_.fail_all(kNow, failed);
+  EXPECT_EQ(failed.size(), 2U);
+  EXPECT_EQ(outstanding_.size(), 0U);
+
+  Request request;
+  request.id = 7;
+  request.prompt = {1};
+  outstanding_.add(request);
+  OutputBatch refusals;
+  refusals.refused = {{7, unavailable("no")}, {8, unavailable("no")}};
+  EXPECT_THAT(error(refusals), HasSubstr("unknown"));
+  failed.clear();
+  outstanding_.fail_all(kNow, failed);
+  EXPECT_EQ(failed.size(), 1U);
+}
+
 TEST_F(OutstandingTest, AnHonestFunctionIsBelieved) {
   OutputBatch first = scored(batch(0, 1), 2);
   ASSERT_TRUE(outstanding_.accept(first, kNow));
