@@ -146,6 +146,8 @@ void TurnKeeper::enforce(Seat& seat, TimePoint now) {
     return suspend(seat);
   }
   if (!computes_without_turn(seat, now)) return;
+  if (now - seat.last_strike >= options_.forgive_after) seat.strikes = 0;
+  seat.last_strike = now;
   if (++seat.strikes < options_.strikes_to_kill) {
     weaken(seat, now, "computes without a turn");
     return suspend(seat);

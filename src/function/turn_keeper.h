@@ -12,7 +12,7 @@
 //   and weakened too.
 // - A turn in which the process computed for kill_after after others wanted it (while the process
 //   was stopped does not count), and the strikes_to_kill-th time outside of turns, kill the
-//   process.
+//   process. Such times are forgotten once there was none for forgive_after.
 //
 // attend() does all of it in one pass. A thread calls it whenever a bell has rung, and at the time
 // that the last call returned (TurnService); tests call it by hand.
@@ -63,6 +63,7 @@ class TurnKeeper {
     double free_cores_per_thread = 0.05;  // pool threads spin for a moment after a turn
     Duration free_burst = std::chrono::milliseconds(250);
     std::int32_t strikes_to_kill = 3;
+    Duration forgive_after = std::chrono::minutes(10);
   };
   using SeatId = std::int64_t;
 
@@ -121,6 +122,7 @@ class TurnKeeper {
     Duration in_turn{0};  // since `checked`
     double excess = 0;    // seconds outside of turns, less what is free
     std::int32_t strikes = 0;
+    TimePoint last_strike;
     std::optional<Error> failure;
   };
 

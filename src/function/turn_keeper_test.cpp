@@ -296,6 +296,19 @@ TEST_F(TurnKeeperTest, AProcessThatComputesWithoutATurnIsStoppedThenKilled) {
   EXPECT_THAT(thief.failure()->message, HasSubstr("without a turn"));
 }
 
+TEST_F(TurnKeeperTest, OldStrikesAreForgotten) {
+  Hand rare(keeper_, "rare");
+  for (int strike = 0; strike < 5; ++strike) {
+    for (int i = 0; i < 50 && !rare.process.stopped; ++i) {
+      rare.process.cpu += 100ms;
+      pass(100ms);
+    }
+    ASSERT_TRUE(rare.process.stopped) << strike;
+    pass(kOptions.forgive_after);
+    ASSERT_FALSE(rare.process.stopped || rare.process.killed) << strike;
+  }
+}
+
 TEST_F(TurnKeeperTest, FramesCostAFunctionNothing) {
   Hand a(keeper_, "a");
   Hand starting(keeper_, "starting", /*watched=*/false);

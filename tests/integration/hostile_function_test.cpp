@@ -1,0 +1,77 @@
+// Functions with arbitrary code: frames that lie end the process that sends them and no other, and
+// no attack on the memory of backbone, manifest, adapter or turns succeeds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "adapter/adapter_store.h"
+#include "backbone/backbone.h"
+#include "function/process_engine_loop.h"
+#include "tests/support/adapter_files.h"
+#include "tests/support/engine_fixture.h"
+#include "tests/support/function_fixture.h"
+
+namespace sluice {
+namespace {
+
+using test::FunctionClient;
+
+class HostileFunctionTest : public test::FunctionFixture {
+ protected:
+  ProcessEngineLoop::Options hostile(const std::string& kind) const {
+    ProcessEngineLoop::Options made = options();
+    made.command = {SLUICE_LYING_FUNCTION, kind};
+    return made;
+  }
+};
+
+class LyingFunctionTest : public HostileFunctionTest,
+                          public testing::WithParamInterface<std::string> {};
+
+TEST_P(LyingFunctionTest, EndsAloneAndItsCallsWithAnError) {
+  FunctionClient liar(backbone_, *turns_, hostile(GetParam()));
+  FunctionClient sibling(backbone_, *turns_, options());
+  ASSERT_TRUE(liar.wait_until_ready() && sibling.wait_until_ready());
+  ASSERT_FALSE(liar.loop().failure()) << liar.loop().failure()->message;
+  const Request request = test::greedy_request(1, {3, 1, 4, 1, 5}, 20);
+  ASSERT_TRUE(sibling.loop().submit(request));
+  ASSERT_TRUE(liar.loop().submit(request));
+  const auto answer = liar.wait_for_answer(1);
+  EXPECT_EQ(answer.reason, FinishReason::kError);
+  EXPECT_TRUE(answer.tokens.empty());
+  EXPECT_EQ(sibling.wait_for_answer(1).tokens, expected(request));
+  EXPECT_EQ(liar.loop().unfinished_requests(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, LyingFunctionTest,
+                         testing::Values("another_request", "no_vocabulary", "negative_token",
+                                         "too_many_tokens", "another_choice", "tokens_elsewhere",
+                                         "ends_twice", "unasked_logprobs", "endless_frame",
+                                         "empty_frame", "noise", "another_version", "stopped",
+                                         "closes"),
+                         [](const auto& lie) { return lie.param; });
+
+TEST_F(HostileFunctionTest, CannotChangeTheMemoryThatItReads) {
+  const TempDirectory poet;
+  const ModelConfig config = *parse_model_config(open_backbone(backbone_)->config);
+  write_random_adapter(poet.path(), config, 4, 1);
+  AdapterStore sealed(config, {DType::kF32, 8}, AdapterPlace::kSealed);
+  ProcessEngineLoop::Options made = hostile("memory");
+  made.adapter = (*sealed.load("poet", poet.path()))->content;
+  FunctionClient client(backbone_, *turns_, made);
+  ASSERT_TRUE(client.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  Request request = test::greedy_request(1, {3, 1, 4}, 2);
+  request.adapter = made.adapter->index;
+  ASSERT_TRUE(client.loop().submit(request));
+  // None of 45 attacks: nine on each of five memories.
+  EXPECT_EQ(client.wait_for_answer(1).tokens, (std::vector<TokenId>{0, 45}));
+  // Their bytes are what they were.
+  EXPECT_TRUE(verify_backbone(backbone_, *open_backbone(backbone_)));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,206 @@
+// A hostile function process. It enters the sandbox and reports an engine that it does not have. At
+// its first request it does what its argument says: it answers with frames that lie, or attacks the
+// memory that it was given, and answers with (attacks that succeeded, attacks tried).
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/file.h"
+#include "function/frame_socket.h"
+#include "function/frames.h"
+#include "function/run_function.h"
+#include "sandbox/enter.h"
+
+namespace {
+
+using namespace sluice;
+
+constexpr std::size_t kPage = 4096;
+
+bool send(FrameSocket& socket, const FromFunction& message) {
+  auto bytes = encode_frame(message);
+  if (!bytes) return false;
+  socket.queue(*std::move(bytes));
+  while (socket.has_queued()) {
+    if (!socket.send()) return false;
+  }
+  return true;
+}
+
+Result<ToFunction> receive(FrameSocket& socket) {
+  for (;;) {
+    ASSIGN_OR_RETURN(const auto body, socket.next());
+    if (body) return decode_to_function(*body);
+    pollfd polled{socket.fd(), POLLIN, 0};
+    poll(&polled, 1, -1);
+    ASSIGN_OR_RETURN(const bool open, socket.receive());
+    if (!open) return unavailable("the server has closed the socket");
+  }
+}
+
+OutputBatch answer(RequestId id, std::vector<TokenId> tokens) {
+  OutputBatch batch;
+  OutputEvent event;
+  event.request = id;
+  event.finish_reason = FinishReason::kStop;
+  event.num_tokens = static_cast<std::uint32_t>(tokens.size());
+  batch.tokens = std::move(tokens);
+  batch.events.push_back(event);
+  return batch;
+}
+
+void* map(int fd, int protection) { return mmap(nullptr, kPage, protection, MAP_SHARED, fd, 0); }
+
+// Attacks on memory that this process may only read. True: it succeeded.
+using Attack = std::function<bool(int fd)>;
+const std::vector<Attack>& attacks() {
+  static const std::vector<Attack> all = {
+      [](int fd) { return map(fd, PROT_READ | PROT_WRITE) != MAP_FAILED; },
+      [](int fd) {
+        void* const data = map(fd, PROT_READ);
+        return data != MAP_FAILED && mprotect(data, kPage, PROT_READ | PROT_WRITE) == 0;
+      },
+      [](int fd) {
+        void* const data = map(fd, PROT_READ);
+        return data != MAP_FAILED && madvise(data, kPage, MADV_REMOVE) == 0;
+      },
+      [](int fd) { return write(fd, "x", 1) == 1; },
+      [](int fd) { return pwrite(fd, "x", 1, 0) == 1; },
+      [](int fd) {
+        return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage) == 0;
+      },
+      [](int fd) { return ftruncate(fd, 0) == 0; },
+      [](int fd) { return fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0; },
+      [](int fd) { return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR) >= 0; },
+  };
+  return all;
+}
+
+// Another's page of turns, backbone or adapter would have to be a descriptor that this process was
+// not given.
+int count_descriptors() {
+  int open = 0;
+  for (int fd = 0; fd < 64; ++fd) open += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return open;
+}
+
+OutputBatch attack_memory(RequestId id, int adapter) {
+  TokenId tried = 0;
+  TokenId succeeded = 0;
+  for (const int fd :
+       {FunctionDescriptors::kBackbone, FunctionDescriptors::kManifest,
+        FunctionDescriptors::kTurnGrant, FunctionDescriptors::kUrgentCount, adapter}) {
+    for (const Attack& attack : attacks()) {
+      ++tried;
+      succeeded += attack(fd) ? 1 : 0;
+    }
+  }
+  // The given ones and the adapter.
+  if (count_descriptors() > FunctionDescriptors::kCount + 1) ++succeeded;
+  return answer(id, {succeeded, tried});
+}
+
+void send_bytes(const FrameSocket& socket, const std::vector<std::uint32_t>& words) {
+  static_cast<void>(::send(socket.fd(), words.data(), words.size() * sizeof(words[0]), 0));
+}
+
+void lie(const std::string& kind, const Request& request, FrameSocket& socket) {
+  const RequestId id = request.id;
+  const std::map<std::string, std::function<void()>> lies = {
+      {"another_request", [&] { send(socket, answer(id + 1000, {1})); }},
+      {"no_vocabulary", [&] { send(socket, answer(id, {1 << 30})); }},
+      {"negative_token", [&] { send(socket, answer(id, {-1})); }},
+      {"too_many_tokens",
+       [&] {
+         const auto tokens = static_cast<std::size_t>(request.sampling.max_tokens) + 1;
+         send(socket, answer(id, std::vector<TokenId>(tokens, 1)));
+       }},
+      {"another_choice",
+       [&] {
+         OutputBatch batch = answer(id, {1});
+         batch.events[0].choice = 7;
+         send(socket, batch);
+       }},
+      {"tokens_elsewhere",
+       [&] {
+         OutputBatch batch = answer(id, {1});
+         batch.events[0].first_token = 5;
+         send(socket, batch);
+       }},
+      {"ends_twice",
+       [&] {
+         OutputBatch batch = answer(id, {1});
+         batch.events.push_back(batch.events[0]);
+         send(socket, batch);
+       }},
+      {"unasked_logprobs",
+       [&] {
+         OutputBatch batch = answer(id, {1});
+         batch.logprobs = {{1, -0.5F}};
+         batch.events[0].num_logprobs = 1;
+         send(socket, batch);
+       }},
+      {"endless_frame", [&] { send_bytes(socket, {0xffffffffU, 1}); }},
+      {"empty_frame", [&] { send_bytes(socket, {0, 0}); }},
+      {"noise", [&] { send_bytes(socket, {8, 0x12345678U, 0x9abcdef0U}); }},
+      {"another_version",
+       [&] {
+         StateFrame state;
+         state.version = kFrameVersion + 1;
+         send(socket, state);
+       }},
+      {"stopped",
+       [&] {
+         StateFrame state;
+         state.state = EngineState::kStopped;
+         send(socket, state);
+       }},
+      {"closes", [&] { shutdown(socket.fd(), SHUT_RDWR); }},
+  };
+  lies.at(kind)();
+}
+
+// Serves one request. The server answers by ending this process.
+int serve(const std::string& kind) {
+  FrameSocket socket(FileDescriptor(FunctionDescriptors::kSocket), FrameSocket::Descriptors::kTake);
+  SandboxReport report;
+  if (!enter_sandbox({}, report)) return 1;
+  StateFrame state;
+  for (std::size_t i = 0; i < kLayerCount; ++i) {
+    if (const LayerState* layer = report.find(static_cast<Layer>(i))) {
+      state.layers.push_back(*layer);
+    }
+  }
+  if (!send(socket, state) || !receive(socket)) return 1;
+  state.layers.clear();
+  state.state = EngineState::kReady;
+  if (!send(socket, state)) return 1;
+  FileDescriptor adapter;
+  for (;;) {
+    const auto message = receive(socket);
+    if (!message) return 0;
+    if (std::holds_alternative<AdapterFrame>(*message)) adapter = socket.take_descriptor();
+    const auto* const request = std::get_if<Request>(&*message);
+    if (request == nullptr) continue;
+    if (kind == "memory") {
+      send(socket, attack_memory(request->id, adapter.get()));
+    } else {
+      lie(kind, *request, socket);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int, char** arguments) { _exit(serve(arguments[1])); }
