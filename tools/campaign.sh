@@ -9,6 +9,7 @@
 #   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
 #   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients;
 #                  makes their environments first, and takes as long as they take
+#   kill           kill -9 of function processes and their server at any moment, under load
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -16,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,15s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -133,6 +134,21 @@ run_snapshot_kill() {
   result "$((round * kills_per_round)) killed saves: clean"
 }
 
+# ---------------------------------------------------------------- kill
+
+run_kill() {
+  tools/install.sh build test
+  build "$preset" sluice
+  local command=(tools/kill_campaign.py "build/$preset/apps/sluice" models/demo "$seconds" "$seed")
+  echo "${command[*]}"
+  if ! "${command[@]}" >"$results/kill.log" 2>&1; then
+    tail -30 "$results/kill.log"
+    result "FAILED, seed $seed"
+    return 1
+  fi
+  result "$(tail -1 "$results/kill.log"); seed $seed: clean"
+}
+
 # ---------------------------------------------------------------- soak
 
 # Resident memory of the server may grow by so much after the first round.
@@ -222,6 +238,7 @@ case $name in
   fuzz) run_fuzz ;;
   fuzz-*) run_fuzz_target "${name#fuzz-}" ;;
   snapshot-kill) run_snapshot_kill ;;
+  kill) run_kill ;;
   soak) run_soak ;;
   clients) run_clients ;;
   *) usage ;;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures function processes (docs/isolation.md): memory of N, the first token of a cold one,
-the decode rate of one beside the engine in the server's process, the sum of the rates of several
-that decode at once, and the shares of two tenants. With --adapter all calls use this adapter, and
-none gets the spare process.
+"""Measures function processes (docs/isolation.md): memory of N, the first token of a cold one that
+is started by its call and of one that was a warm worker, the decode rate of one beside the engine
+in the server's process, the sum of the rates of several that decode at once, and the shares of two
+tenants. With --adapter all calls use this adapter.
 
     tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
-        [--tokens 128] [--only memory,rate,together,shares]
+        [--tokens 128] [--only memory,warm,rate,together,shares]
 """
 
 import argparse
@@ -99,6 +99,12 @@ class Server:
                 found[line.split('"')[1]] = float(line.rpartition(" ")[2])
         return found
 
+    def metric(self, name):
+        for line in self.ask("GET", "/metrics").splitlines():
+            if line.startswith("sluice:" + name + "{"):
+                return float(line.rpartition(" ")[2])
+        raise SystemExit(f"/metrics has no {name}")
+
     def functions(self):
         pids = []
         for task in os.listdir(f"/proc/{self.process.pid}/task"):
@@ -120,10 +126,11 @@ def memory_of(pid):
     return found
 
 
-def isolated(a, keys):
+def isolated(a, keys, warm=0):
     return Server(a.binary, a.model, keys, "--isolation", "process", "--sandbox", "best-effort",
-                  "--max-functions", str(keys), "--max-num-seqs", "8", "--token-budget", "128",
-                  "--kv-cache-memory", "64MiB", adapter=a.adapter)
+                  "--max-functions", str(keys), "--warm-workers", str(warm),
+                  "--max-num-seqs", "8", "--token-budget", "128", "--kv-cache-memory", "64MiB",
+                  adapter=a.adapter)
 
 
 def memory_and_cold_start(a):
@@ -143,11 +150,26 @@ def memory_and_cold_start(a):
           + f"; server: Pss {own['Pss']:.0f}")
     print(f"each: anonymous {sums['Pss_Anon'] / a.functions:.1f}, files "
           f"{sums['Pss_File'] / a.functions:.1f}, page tables {sums['tables'] / a.functions:.1f}")
-    # The first function is the spare one, if the calls are for the base model.
-    print(f"first token of a cold function, less that of a warm one, ms: median "
-          f"{1e3 * (statistics.median(cold[1:]) - statistics.median(warm[1:])):.0f} "
-          f"(cold {1e3 * statistics.median(cold[1:]):.0f}; the spare "
-          f"{1e3 * (cold[0] - warm[0]):.0f})")
+    print_cold("a function that its call starts", cold, warm)
+
+
+def print_cold(what, cold, warm):
+    # A prompt of 16 tokens again is computed except for what the prefix cache has.
+    extra = [1e3 * (one - two) for one, two in zip(cold, warm)]
+    print(f"first token of {what}, less that of the same one when warm, ms: median "
+          f"{statistics.median(extra):.1f} (of {len(extra)}: {min(extra):.1f} to {max(extra):.1f})")
+
+
+def warm_workers(a):
+    """The first call of each of a few keys, each time with a worker that is ready."""
+    with isolated(a, a.functions, warm=1) as server:
+        cold, again = [], []
+        for key in range(a.functions):
+            while server.metric("warm_functions") < 1:
+                time.sleep(0.02)
+            cold.append(server.stream(key, 8, 16)[0])
+            again.append(server.stream(key, 8, 16)[0])
+    print_cold("a function that was a warm worker", cold, again)
 
 
 def rate(a):
@@ -223,9 +245,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--adapter")
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--only", default="memory,rate,together,shares")
+    parser.add_argument("--only", default="memory,warm,rate,together,shares")
     a = parser.parse_args()
-    figures = {"memory": memory_and_cold_start, "rate": rate, "together": together,
+    figures = {"memory": memory_and_cold_start, "warm": warm_workers, "rate": rate,
+               "together": together,
                "shares": shares}
     for name in a.only.split(","):
         figures[name](a)
