@@ -30,7 +30,9 @@ CLI::Validator above_zero() { return between(1e-6, 1e9); }
 
 void add_server_options(CLI::App& command, BenchArguments& a) {
   const std::string group = "Server options";
-  command.add_option("--base-url", a.base_url, "http://HOST:PORT (default http://127.0.0.1:8000)")
+  command
+      .add_option("--base-url", a.base_url,
+                  "http://HOST:PORT or https://... (default http://127.0.0.1:8000)")
       ->group(group);
   command
       .add_option("--endpoint", a.endpoint,

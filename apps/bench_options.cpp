@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <ctime>
 #include <limits>
 #include <string_view>
@@ -48,6 +49,8 @@ Result<http::Header> parse_header(const std::string& text) {
 Result<http::HttpClientOptions> client_options(const BenchArguments& arguments) {
   http::HttpClientOptions options;
   ASSIGN_OR_RETURN(options.url, http::parse_base_url(arguments.base_url));
+  // OpenSSL writes to sockets that the server may have closed.
+  if (options.url.tls) signal(SIGPIPE, SIG_IGN);
   if (!arguments.api_key.empty()) {
     ASSIGN_OR_RETURN(auto key, parse_header("Authorization=Bearer " + arguments.api_key));
     options.headers.push_back(std::move(key));

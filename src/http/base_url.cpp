@@ -11,6 +11,7 @@ namespace sluice::http {
 namespace {
 
 constexpr std::string_view kScheme = "http://";
+constexpr std::string_view kTlsScheme = "https://";
 constexpr std::string_view kUnix = "unix:";
 
 Error bad_url(std::string_view text, std::string_view problem) {
@@ -80,13 +81,6 @@ std::string server_name(const BaseUrl& url) {
 }
 
 Result<BaseUrl> parse_base_url(std::string_view text) {
-  if (text.starts_with("https://")) {
-    return unsupported(fmt::format(
-        "--base-url '{}': https is not supported, because encryption would be measured too; give "
-        "the server's plain http address, or put a proxy that speaks TLS in between "
-        "(socat TCP-LISTEN:8000,fork OPENSSL:HOST:443)",
-        text));
-  }
   if (text.starts_with(kUnix)) {
     BaseUrl url;
     url.unix_path = text.substr(kUnix.size());
@@ -94,10 +88,14 @@ Result<BaseUrl> parse_base_url(std::string_view text) {
     RETURN_IF_ERROR(check_socket_path(url.unix_path));
     return url;
   }
-  if (!text.starts_with(kScheme)) return bad_url(text, "it does not begin with http://");
-  std::string_view rest = text.substr(kScheme.size());
-  const std::size_t slash = std::min(rest.find('/'), rest.size());
   BaseUrl url;
+  url.tls = text.starts_with(kTlsScheme);
+  if (url.tls) url.port = 443;
+  if (!url.tls && !text.starts_with(kScheme)) {
+    return bad_url(text, "it does not begin with http:// or https://");
+  }
+  std::string_view rest = text.substr(url.tls ? kTlsScheme.size() : kScheme.size());
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
   RETURN_IF_ERROR(parse_authority(text, rest.substr(0, slash), url));
   std::string_view prefix = rest.substr(slash);
   while (prefix.ends_with('/')) prefix.remove_suffix(1);

@@ -56,16 +56,19 @@ TEST(BaseUrl, TakesThePathOfAUnixSocket) {
   EXPECT_THAT(url_error("unix:/" + std::string(107, 'a')), HasSubstr("at most 107"));
 }
 
-TEST(BaseUrl, RefusesHttpsByNameWithAdvice) {
-  const auto url = parse_base_url("https://api.example.org");
-  ASSERT_FALSE(url.has_value());
-  EXPECT_EQ(url.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(url.error().message, HasSubstr("https is not supported"));
-  EXPECT_THAT(url.error().message, HasSubstr("proxy"));
+TEST(BaseUrl, TakesHttps) {
+  const auto url = parse_base_url("https://api.example.org/team/v1");
+  ASSERT_TRUE(url.has_value());
+  EXPECT_TRUE(url->tls);
+  EXPECT_EQ(url->port, 443);
+  EXPECT_EQ(url->host, "api.example.org");
+  EXPECT_EQ(url->prefix, "/team");
+  EXPECT_EQ(parse_base_url("https://h:8443")->port, 8443);
+  EXPECT_FALSE(parse_base_url("http://h")->tls);
 }
 
 TEST(BaseUrl, SaysWhatIsWrong) {
-  EXPECT_THAT(url_error("127.0.0.1:8000"), HasSubstr("does not begin with http://"));
+  EXPECT_THAT(url_error("127.0.0.1:8000"), HasSubstr("does not begin with http:// or https://"));
   EXPECT_THAT(url_error("http://"), HasSubstr("host is missing"));
   EXPECT_THAT(url_error("http://:80"), HasSubstr("host is missing"));
   EXPECT_THAT(url_error("http://h:0"), HasSubstr("'0' is not a port"));

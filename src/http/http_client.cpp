@@ -74,7 +74,10 @@ class ClientConnection final : private SocketEvents {
     if (!call_ || sent_all_) return;
     const IoResult result = socket_.send(std::string_view(call_->bytes).substr(sent_));
     // A server may refuse a body before it has read it: its answer must still be read.
-    if (result.state == IoState::kClosed) return;
+    if (result.state == IoState::kClosed) {
+      if (!socket_.tls_failure().empty()) peer_ended();
+      return;
+    }
     if (result.state == IoState::kDone) sent_ += result.bytes;
     sent_all_ = sent_ == call_->bytes.size();
     if (!sent_all_) socket_.await_writable();
@@ -137,6 +140,9 @@ class ClientConnection final : private SocketEvents {
   }
 
   void peer_ended() {
+    if (const std::string cause = socket_.tls_failure(); !cause.empty()) {
+      return fail(ErrorCode::kUnavailable, cause);
+    }
     if (!parser_.end_of_input()) return fail(ErrorCode::kUnavailable, parser_.message());
     finish(false);
   }
@@ -228,6 +234,7 @@ struct HttpClient::Impl final : Pool {
   EventLoop* loop = nullptr;
   HttpClientOptions options;
   std::string server;
+  std::unique_ptr<TlsContext> tls;  // null: plain
   std::unique_ptr<Connector> connector;
   std::vector<std::unique_ptr<ClientConnection>> all;
   std::vector<std::unique_ptr<ClientConnection>> dropped;
@@ -244,8 +251,12 @@ HttpClient::~HttpClient() = default;
 Result<std::unique_ptr<HttpClient>> HttpClient::open(EventLoop& loop, HttpClientOptions options) {
   auto impl = std::make_unique<Impl>();
   const BaseUrl& url = options.url;
-  auto connector = url.unix_path.empty() ? Connector::open(loop, url.host, url.port)
-                                         : Connector::open_unix(loop, url.unix_path);
+  if (url.tls) {
+    ASSIGN_OR_RETURN(impl->tls, TlsContext::of_client());
+  }
+  auto connector = url.unix_path.empty()
+                       ? Connector::open(loop, url.host, url.port, impl->tls.get())
+                       : Connector::open_unix(loop, url.unix_path);
   ASSIGN_OR_RETURN(impl->connector, std::move(connector));
   impl->loop = &loop;
   impl->server = server_name(url);

@@ -1,4 +1,5 @@
-// HttpClient: HTTP/1.1 requests to one server over a pool of kept connections, on the event loop.
+// HttpClient: HTTP/1.1 requests to one server over a pool of kept connections, on the event loop,
+// with TLS if the URL says https.
 // If a kept connection is closed before any byte of an answer, the request is sent once more on a
 // new connection; nothing else is ever repeated.
 // Owner: the run. Threads: the event loop's. REQUIRES: the loop outlives the client, and does not

@@ -182,6 +182,10 @@ IoResult Socket::send(std::string_view bytes) {
   return io_result(sent, error);
 }
 
+std::string Socket::tls_failure() const {
+  return impl_->tls ? impl_->tls->failure() : std::string();
+}
+
 void Socket::shutdown_send() {
   if (impl_->tls) impl_->tls->end();
   SystemError ignored;
@@ -424,6 +428,8 @@ void Listener::close() {
 struct Connector::Impl {
   boost::asio::io_context* context = nullptr;
   std::string name;  // for messages
+  std::string host;  // for TLS
+  TlsContext* tls = nullptr;
   std::vector<Stream::endpoint> addresses;
   bool closed = false;
 };
@@ -464,8 +470,14 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (!error && timed_out_) error = boost::asio::error::timed_out;
     if (!error && !local) socket_.set_option(tcp::no_delay(true), error);
     if (!error) socket_.non_blocking(true, error);
-    // Shared with the socket's pending waits.
-    if (!error) return done_(Socket(std::make_shared<Socket::Impl>(std::move(socket_))));
+    if (!error) {
+      // Shared with the socket's pending waits.
+      auto impl = std::make_shared<Socket::Impl>(std::move(socket_));
+      if (target_->tls != nullptr) {
+        impl->tls.emplace(*target_->tls, impl->socket.native_handle(), target_->host);
+      }
+      return done_(Socket(std::move(impl)));
+    }
     socket_.close(ignored);
     if (next_ < target_->addresses.size()) return start();
     const ErrorCode code = timed_out_ ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable;
@@ -489,10 +501,12 @@ Connector::Connector(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Connector::~Connector() { impl_->closed = true; }
 
 Result<std::unique_ptr<Connector>> Connector::open(EventLoop& loop, const std::string& host,
-                                                   std::uint16_t port) {
+                                                   std::uint16_t port, TlsContext* tls) {
   // Shared with pending attempts.
   auto impl = std::make_shared<Impl>();
   impl->context = loop.impl().context.get();
+  impl->host = host;
+  impl->tls = tls;
   impl->name = fmt::format("{} port {}", host, port);
   SystemError error;
   tcp::resolver resolver(*impl->context);

@@ -58,6 +58,8 @@ class Socket {
 
   IoResult receive(std::span<char> into);
   IoResult send(std::string_view bytes);
+  // Why TLS closed the connection; empty if it did not.
+  std::string tls_failure() const;
   // Ends the sending direction: the peer reads the sent bytes and then the end.
   void shutdown_send();
   void close();
@@ -117,8 +119,9 @@ class Connector {
   using Done = std::function<void(Result<Socket>)>;
 
   // Looks up the addresses of `host`, which may take the resolver's time; errors name it.
+  // `tls`, of a client, encrypts the connections; null: they are plain. REQUIRES: it outlives them.
   static Result<std::unique_ptr<Connector>> open(EventLoop& loop, const std::string& host,
-                                                 std::uint16_t port);
+                                                 std::uint16_t port, TlsContext* tls = nullptr);
   // To a Unix-domain socket. Errors name the path.
   static Result<std::unique_ptr<Connector>> open_unix(EventLoop& loop, const std::string& path);
   ~Connector();  // abandons pending attempts

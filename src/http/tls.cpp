@@ -93,6 +93,31 @@ Result<ContextPointer> make_context(const std::string& certificate_file,
   return context;
 }
 
+Result<ContextPointer> make_client_context() {
+  ERR_clear_error();
+  ContextPointer context(SSL_CTX_new(TLS_client_method()));
+  if (context == nullptr) return internal_error("TLS: " + last_cause());
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                      SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  if (SSL_CTX_set_default_verify_paths(context.get()) != 1) {
+    return internal_error("TLS: the system's certificates cannot be read: " + last_cause());
+  }
+  return context;
+}
+
+// The name that the server's certificate must have: an address, or a name that is also sent.
+bool expect_host(SSL* session, const std::string& host) {
+  X509_VERIFY_PARAM* const check = SSL_get0_param(session);
+  if (X509_VERIFY_PARAM_set1_ip_asc(check, host.c_str()) == 1) return true;
+  ERR_clear_error();
+  return SSL_set1_host(session, host.c_str()) == 1 &&
+         SSL_set_tlsext_host_name(session, host.c_str()) == 1;
+}
+
 }  // namespace
 
 struct TlsContext::Impl {
@@ -112,6 +137,12 @@ Result<std::unique_ptr<TlsContext>> TlsContext::load(const std::string& certific
   std::unique_ptr<TlsContext> made(new TlsContext(std::move(impl)));
   RETURN_IF_ERROR(made->reload());
   return made;
+}
+
+Result<std::unique_ptr<TlsContext>> TlsContext::of_client() {
+  auto impl = std::make_unique<Impl>();
+  ASSIGN_OR_RETURN(impl->context, make_client_context());
+  return std::unique_ptr<TlsContext>(new TlsContext(std::move(impl)));
 }
 
 Status TlsContext::reload() {
@@ -137,7 +168,32 @@ TlsSession::TlsSession(TlsContext& context, int socket) : impl_(std::make_unique
   }
 }
 
+TlsSession::TlsSession(TlsContext& context, int socket, const std::string& host)
+    : TlsSession(context, socket) {
+  if (broken_) return;
+  SSL_set_connect_state(impl_->session.get());
+  broken_ = !expect_host(impl_->session.get(), host);
+  if (broken_) note_failure();
+}
+
 TlsSession::~TlsSession() = default;
+
+// A wrong certificate is said by its own reason, other causes by OpenSSL's.
+void TlsSession::note_failure() {
+  SSL* const session = impl_->session.get();
+  const long verified = SSL_get_verify_result(session);
+  if (verified != X509_V_OK) {
+    failure_ = fmt::format(
+        "the server's certificate is not accepted: {}; SSL_CERT_FILE names a PEM file of "
+        "certificates to trust",
+        X509_verify_cert_error_string(verified));
+    return;
+  }
+  const unsigned long cause = ERR_peek_last_error();
+  if (SSL_in_init(session) == 0 || ERR_GET_LIB(cause) != ERR_LIB_SSL) return;
+  const char* const reason = ERR_reason_error_string(cause);
+  failure_ = fmt::format("TLS: {}", reason != nullptr ? reason : "the handshake failed");
+}
 
 IoResult TlsSession::receive(std::span<char> into) {
   receive_awaits_room_ = false;
@@ -157,6 +213,7 @@ IoResult TlsSession::receive(std::span<char> into) {
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) break;
     // After its close_notify a peer may still read. Other errors end the session.
     broken_ = error != SSL_ERROR_ZERO_RETURN;
+    if (broken_) note_failure();
     if (received > 0) break;
     const unsigned long cause = ERR_peek_last_error();
     if (ERR_GET_LIB(cause) == ERR_LIB_SSL && ERR_GET_REASON(cause) == SSL_R_HTTP_REQUEST) {
@@ -184,6 +241,7 @@ IoResult TlsSession::send(std::string_view bytes) {
     send_awaits_bytes_ = error == SSL_ERROR_WANT_READ;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) break;
     broken_ = true;
+    note_failure();
     ERR_clear_error();
     return {IoState::kClosed, 0};
   }

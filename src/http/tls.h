@@ -1,7 +1,8 @@
-// TLS of the server: TlsContext has its certificate and key, TlsSession encrypts one connection.
-// TLS 1.2 and 1.3; clients are not asked for certificates. OpenSSL stays out of this header.
-// Owner: the context is the command's and outlives the sockets that use it; a session is its
-// socket's. Threads: the event loop's; load() before the loop runs.
+// TLS of the server and of the client: TlsContext has the server's certificate and key, or the
+// certificates that a client trusts; TlsSession encrypts one connection. TLS 1.2 and 1.3; clients
+// are not asked for certificates. OpenSSL stays out of this header. Owner: the context is the
+// command's and outlives the sockets that use it; a session is its socket's. Threads: the event
+// loop's; load() before the loop runs.
 #pragma once
 
 #include <memory>
@@ -21,11 +22,15 @@ class TlsContext {
   // valid today.
   static Result<std::unique_ptr<TlsContext>> load(const std::string& certificate_file,
                                                   const std::string& key_file);
+  // A client's: it trusts the certificates that the system trusts, or those of the environment
+  // variables SSL_CERT_FILE and SSL_CERT_DIR. Its sessions check the server's certificate and name.
+  static Result<std::unique_ptr<TlsContext>> of_client();
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
-  // Reads the files again, for later connections. After an error those from before stay.
+  // Reads the files again, for later connections. After an error those from before stay. REQUIRES:
+  // of a server.
   Status reload();
 
   struct Impl;
@@ -44,6 +49,8 @@ class TlsSession {
   // `socket`: connected, non-blocking, open while the session lives. REQUIRES: the process ignores
   // SIGPIPE, which OpenSSL's writes may raise.
   TlsSession(TlsContext& context, int socket);
+  // A client's session; `host` is the server's name or address. REQUIRES: a context of clients.
+  TlsSession(TlsContext& context, int socket, const std::string& host);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
@@ -56,14 +63,18 @@ class TlsSession {
   // Whether the last call lacked the other direction: receive() room to send, send() bytes to read.
   bool receive_awaits_room() const { return receive_awaits_room_; }
   bool send_awaits_bytes() const { return send_awaits_bytes_; }
+  // Why the handshake failed, after kClosed; empty if it did not.
+  const std::string& failure() const { return failure_; }
   // Tells the peer that no more bytes come, so that it can tell an end from a cut.
   void end();
 
  private:
   struct Impl;
   IoResult refuse_plain_http();
+  void note_failure();
 
   std::unique_ptr<Impl> impl_;
+  std::string failure_;
   bool receive_awaits_room_ = false;
   bool send_awaits_bytes_ = false;
   bool broken_ = false;

@@ -121,3 +121,15 @@ def test_wrong_options_are_named(options, said):
     done = subprocess.run([BINARY, "serve", MODEL, *options], capture_output=True, text=True,
                           timeout=60 * PATIENCE, check=False)
     assert done.returncode in (1, 2) and said in done.stderr, done
+
+
+def test_the_load_generator_calls_over_https(server):
+    line = [BINARY, "bench", "serve", "--base-url", f"https://127.0.0.1:{server.port}",
+            "--num-prompts", "6", "--request-rate", "50", "--lengths", "uniform:4-8,4-8",
+            "--no-progress"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60 * PATIENCE, check=False,
+                          env={**os.environ, "SSL_CERT_FILE": server.certificate})
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60 * PATIENCE, check=False,
+                          env={**os.environ, "SSL_CERT_FILE": "/dev/null"})
+    assert done.returncode != 0 and "certificate is not accepted" in done.stderr, done.stderr
