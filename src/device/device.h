@@ -47,6 +47,8 @@ struct DeviceTraits {
   // Matmuls with F16 weights take F16 inputs, as they do with BF16; and those with FP8 weights take
   // inputs of the dtype of the model's other weights.
   bool f16_inputs = false;
+  // Matmuls with FP8 weights take BF16 inputs, and round the weights times their scales to BF16.
+  bool fp8_as_bf16 = false;
   // Why weights cannot be in FP8, and in INT8 or blocks (INT4, types of GGUF files), here; empty
   // where they can.
   std::string no_fp8;
@@ -56,6 +58,7 @@ struct DeviceTraits {
   DType matmul_input_dtype(DType weights, DType others = DType::kF32) const {
     if (weights == DType::kF8E4M3 && f16_inputs) weights = others;
     if (is_blocks(weights)) return DType::kBF16;
+    if (weights == DType::kF8E4M3 && fp8_as_bf16) return DType::kBF16;
     const bool as_weights = weights == DType::kBF16 || (weights == DType::kF16 && f16_inputs);
     return as_weights ? weights : residual_dtype;
   }

@@ -99,7 +99,7 @@ struct MatmulSegment {
   BlockScales scales = {};  // for weights in FP8 and INT8 only
 };
 // Weights in INT4 are rounded to BF16 and multiplied like weights in BF16, with the same bits; x is
-// in BF16.
+// in BF16. Weights in FP8, times their scales, are rounded to BF16 where DeviceTraits::fp8_as_bf16.
 struct MatmulParams {
   static constexpr OpId kOp{3};
   static constexpr const char* kName = "matmul";

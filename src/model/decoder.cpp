@@ -19,10 +19,12 @@ TensorView slice(const TensorView& buffer, std::int32_t rows, std::int64_t cols)
   return matrix_view(buffer.data, buffer.dtype, rows, cols);
 }
 
-// A head in F16 or F32 beside matrices in blocks takes inputs of its own dtype; every other head
-// those of the layers.
+// A head in F16 or F32 beside matrices that are widened to BF16 takes inputs of its own dtype;
+// every other head those of the layers.
 DType head_input(const DeviceTraits& traits, WeightDTypes weights, DType input) {
-  const bool own = is_blocks(weights.matrices) && is_float(weights.ends);
+  const bool widened =
+      is_blocks(weights.matrices) || (weights.matrices == DType::kF8E4M3 && traits.fp8_as_bf16);
+  const bool own = widened && is_float(weights.ends);
   return own ? traits.matmul_input_dtype(weights.ends) : input;
 }
 

@@ -58,9 +58,12 @@ Fp8Weight MatmulFp8Test::put_weight(SplitMix64& rng, std::int64_t rows, std::int
   Fp8Weight weight;
   for (std::int64_t n = 0; n < rows; ++n) {
     for (std::int64_t k = 0; k < cols; ++k) {
-      weight.values.push_back(
-          static_cast<double>(e4m3_to_float(codes[static_cast<std::size_t>(n * cols + k)])) *
-          scales[static_cast<std::size_t>(n / block_rows * across + k / block_cols)]);
+      const float code = e4m3_to_float(codes[static_cast<std::size_t>(n * cols + k)]);
+      const float scale =
+          scales[static_cast<std::size_t>(n / block_rows * across + k / block_cols)];
+      weight.values.push_back(device_->traits().fp8_as_bf16
+                                  ? bf16_to_float(float_to_bf16(code * scale))
+                                  : static_cast<double>(code) * scale);
     }
   }
   weight.segment.weight = matrix_view(memory_->put(codes), DType::kF8E4M3, rows, cols);

@@ -64,7 +64,7 @@ std::vector<CpuIsa> available_cpu_isas() {
   isas.push_back(CpuIsa::kAvx512);
   if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return isas;
   isas.push_back(CpuIsa::kAvx512Bf16);
-  if (may_use_amx()) isas.push_back(CpuIsa::kAmx);
+  if (__builtin_cpu_supports("avx512vbmi") && may_use_amx()) isas.push_back(CpuIsa::kAmx);
   return isas;
 }
 

@@ -1,9 +1,10 @@
-// Compiled with the flags of AVX-512 with VNNI and BF16, and of AMX: see CMakeLists.txt. Products
-// of x in BF16 run on tile registers; their bits differ from those of AVX-512.
+// Compiled with the flags of AVX-512 with VNNI, BF16 and VBMI, and of AMX: see CMakeLists.txt.
+// Products of x in BF16 run on tile registers; their bits differ from those of AVX-512.
 #include "device/cpu/kernels/attention_tiles.h"
 #include "device/cpu/kernels/kernel_table.h"
 #include "device/cpu/kernels/matmul_tiles.h"
 #include "device/cpu/kernels/simd_avx512_bf16.h"
+#include "device/cpu/kernels/tile_weights.h"
 
 namespace sluice::kernels {
 namespace {
@@ -15,6 +16,7 @@ MatmulKernel packed_matmul(DType weight) {
   switch (weight) {
     case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
     case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledResult>;
+    case DType::kF8E4M3: return matmul_tiles<WidenedF8>;
     case DType::kI4: return kOfBlocks<BlocksOfI4>;
     case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
     case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;

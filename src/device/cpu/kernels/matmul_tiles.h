@@ -15,14 +15,10 @@
 #include "device/cpu/kernels/matmul.h"
 #include "device/cpu/kernels/simd_avx512.h"
 #include "device/cpu/kernels/tile_registers.h"
-#include "device/cpu/kernels/widen_blocks.h"
+#include "device/cpu/kernels/tile_weights.h"
 
 namespace sluice::kernels {
 
-// Bytes of K of one pass over many tokens: the rows of x of a pass stay in the second-level cache.
-inline constexpr std::int64_t kPassBytes = 2048;
-// One more line, so that rows in scratch memory lie in different sets of a cache.
-inline constexpr std::int64_t kScratchRowBytes = kPassBytes + kTileRowBytes;
 // Up to this many tiles of tokens, weights are read once and sums stay in registers.
 inline constexpr int kFewTiles = 4;
 
@@ -39,57 +35,7 @@ struct Upcoming {
   int count = 0;
 };
 
-// Elements of a weight that are read where they lie.
-template <class E>
-struct InPlace {
-  using Element = E;
-  static constexpr bool kInPlace = true;
-  static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
-    return reinterpret_cast<const std::uint8_t*>(static_cast<const Element*>(p.weight) +
-                                                 col * p.weight_stride + k);
-  }
-  static std::int64_t stride(const MatmulPiece& p) {
-    return p.weight_stride * static_cast<std::int64_t>(sizeof(Element));
-  }
-  // Copies what is left of a row; up to the next whole tile it becomes zeros.
-  static void put(const MatmulPiece& p, std::int64_t col, std::int64_t k, std::int64_t bytes,
-                  std::uint8_t* to) {
-    const std::uint8_t* const from = place(p, col, k);
-    for (std::int64_t i = 0; i < bytes; i += kTileRowBytes) {
-      const std::int64_t n = bytes - i;
-      const __mmask64 mask = n >= kTileRowBytes ? ~__mmask64{0} : (__mmask64{1} << n) - 1U;
-      _mm512_storeu_si512(to + i, _mm512_maskz_loadu_epi8(mask, from + i));
-    }
-  }
-};
-
-// Blocks (a type of widen_blocks.h) that are widened to BF16. All kinds of blocks end where a tile
-// ends, and a pass begins where a block begins. Elements behind the last one of a row are
-// multiplied by zeros.
-template <class Blocks, class Widening>
-struct Widened {
-  using Element = std::uint16_t;
-  static constexpr bool kInPlace = false;
-  static constexpr ElementBlock kBlock = block_of(Blocks::kDType);
-  static_assert(kBlock.elements % 32 == 0 && kPassBytes / 2 % kBlock.elements == 0);
-  static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
-    return static_cast<const std::uint8_t*>(p.weight) + col * stride(p) +
-           k / kBlock.elements * kBlock.bytes;
-  }
-  static std::int64_t stride(const MatmulPiece& p) {
-    return p.weight_stride / kBlock.elements * kBlock.bytes;
-  }
-  static void put(const MatmulPiece& p, std::int64_t col, std::int64_t k, std::int64_t bytes,
-                  std::uint8_t* to) {
-    const std::uint8_t* from = place(p, col, k);
-    auto* elements = reinterpret_cast<std::uint16_t*>(to);
-    for (std::int64_t i = 0; i < bytes / 2; i += kBlock.elements, from += kBlock.bytes) {
-      Blocks::template widen<Widening>(elements + i, from);
-    }
-  }
-};
-
-// `Weight`: InPlace or Widened. `Products`: of tile_registers.h. `Result`: how sums become outputs.
+// `Weight`: of tile_weights.h. `Products`: of tile_registers.h. `Result`: how sums become outputs.
 template <class Weight, class Products, class Result>
 class TileMatmul {
  public:
@@ -132,14 +78,10 @@ class TileMatmul {
       }
     }
     auto* scratch = reinterpret_cast<std::uint8_t*>(p_.scratch);
-    for (int r = 0; r < rows; ++r) {
-      std::uint8_t* const to = scratch + r * kScratchRowBytes;
-      if (r < there) {
-        Weight::put(p_, col + r, k, depth * kElementBytes, to);
-      } else {
-        for (std::int64_t i = 0; i < kPassBytes; i += kTileRowBytes) {
-          _mm512_storeu_si512(to + i, _mm512_setzero_si512());
-        }
+    Weight::put_rows(p_, col, there, k, depth, scratch);
+    for (int r = there; r < rows; ++r) {
+      for (std::int64_t i = 0; i < kPassBytes; i += kTileRowBytes) {
+        _mm512_storeu_si512(scratch + r * kScratchRowBytes + i, _mm512_setzero_si512());
       }
     }
     return {scratch, kScratchRowBytes};
