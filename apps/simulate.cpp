@@ -9,6 +9,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/interrupt.h"
+#include "apps/simulate_functions.h"
 #include "apps/simulate_setup.h"
 #include "base/json.h"
 #include "sim/hardware.h"
@@ -332,6 +333,7 @@ Status run(const SimulateArguments& a) {
     return invalid_argument("--capacity and --search exclude each other");
   }
   catch_interrupts();
+  if (!a.functions.empty()) return simulate_functions_file(a);
   if (!a.profile.empty()) return run_profile(a);
   if (a.kv_tokens) return invalid_argument("--kv-tokens is for --profile; a GPU has what it has");
   ASSIGN_OR_RETURN(const Deployment deployment, parse_deployment(a));

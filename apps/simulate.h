@@ -44,6 +44,15 @@ struct SimulateArguments {
   double rate_scale = 1;
   double length_scale = 1;
   std::uint64_t seed = 0;
+  // Many functions (simulate_functions.h), instead of one machine.
+  std::string functions;
+  std::string cluster;
+  std::string systems = "sluice";
+  std::string arrivals = "normal";
+  double function_rate = 0.01;
+  double seconds = 14'400;
+  std::int32_t prompt_tokens = 100;
+  std::int32_t output_tokens = 100;
   // The question.
   bool capacity = false;
   bool search = false;

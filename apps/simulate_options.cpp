@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/text.h"
+#include "function_sim/function_simulation.h"
 #include "scheduler/policy.h"
 #include "workload/lengths.h"
 
@@ -43,6 +44,35 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
   command
       .add_option("--kv-tokens", a.kv_tokens,
                   "KV memory in tokens, with --profile (default: enough for all that may run)")
+      ->group(group);
+}
+
+void add_function_options(CLI::App& command, SimulateArguments& a) {
+  const std::string group = "Many functions";
+  command
+      .add_option("--functions", a.functions,
+                  "a functions file of sluice gateway: simulates its functions on a cluster; takes "
+                  "the options of this group, --trace, --seed and --json")
+      ->group(group);
+  command.add_option("--cluster", a.cluster, "the TOML file of the cluster and its times")
+      ->group(group);
+  command
+      .add_option("--systems", a.systems,
+                  fmt::format("names with commas between them, or all (default sluice): {}",
+                              join(system_names(), ", ")))
+      ->group(group);
+  command
+      .add_option("--arrivals", a.arrivals,
+                  "gaps between a function's calls: predictable, normal (default), bursty")
+      ->group(group);
+  command.add_option("--function-rate", a.function_rate, "calls per second of each (default 0.01)")
+      ->group(group);
+  command.add_option("--seconds", a.seconds, "of calls (default 14400)")->group(group);
+  command.add_option("--prompt-tokens", a.prompt_tokens, "mean (default 100)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  command.add_option("--output-tokens", a.output_tokens, "mean (default 100)")
+      ->check(CLI::Range(1, 1 << 20))
       ->group(group);
 }
 
@@ -151,6 +181,7 @@ CLI::App* add_simulate(CLI::App& root, SimulateArguments& arguments) {
   add_deployment_options(*command, arguments);
   add_scheduler_options(*command, arguments);
   add_load_options(*command, arguments);
+  add_function_options(*command, arguments);
   add_question_options(*command, arguments);
   command->add_option("--metric-percentiles", arguments.metric_percentiles,
                       "such as 50,90,99 (default 99)");

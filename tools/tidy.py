@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 
 # Who may include whom, below src/. A folder may always include itself.
 INCLUDES = {
-    "base": [],
+    "base": [], "function_sim": ["base", "serverless", "workload"],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
     "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "lending": ["base"],

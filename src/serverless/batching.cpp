@@ -24,13 +24,16 @@ double least_ttft_s(const WaitingBatch& batch, const WaitingRequest& request, Ti
          batch.time.seconds(request.tokens);
 }
 
-// As many requests, from the first one on, as are computed within the SLO; one at least.
-std::int32_t requests_within_slo(const WaitingBatch& batch, std::int32_t first) {
+// As many requests, from the first one on, as are computed before the first one misses its SLO; one
+// at least.
+std::int32_t requests_within_slo(const WaitingBatch& batch, std::int32_t first, TimePoint now) {
+  const double left_s = to_seconds(batch.slo) -
+                        to_seconds(now - batch.requests[static_cast<std::size_t>(first)].arrival);
   std::int64_t tokens = 0;
   std::int32_t count = 0;
   for (std::size_t i = static_cast<std::size_t>(first); i < batch.requests.size(); ++i) {
     tokens += batch.requests[i].tokens;
-    if (count > 0 && batch.time.seconds(tokens) > to_seconds(batch.slo)) break;
+    if (count > 0 && batch.time.seconds(tokens) > left_s) break;
     ++count;
   }
   return count;
@@ -59,7 +62,7 @@ Candidate admit(const BatchingView& view, std::int32_t index, BatchingPlan& plan
   if (left == 0) return candidate;
   candidate.requests = view.mode == Batching::kFillOrExpire
                            ? std::min(left, batch.line.max_requests(batch.slo))
-                           : requests_within_slo(batch, candidate.first);
+                           : requests_within_slo(batch, candidate.first, view.now);
   return candidate;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "profile/machine_profile.h"
 #include "profile/test_profiles.h"
@@ -57,6 +58,29 @@ TEST(SimulateCli, ARunHasTheFiguresOfBenchServe) {
   }
   EXPECT_EQ(first.err, "");
   EXPECT_EQ(simulate_on("a100-80g", "mistral-7b", arguments).out, first.out);
+}
+
+TEST(SimulateCli, FunctionsOfAFileOnACluster) {
+  const TempDirectory folder;
+  const std::string functions = folder.file("functions.toml");
+  ASSERT_TRUE(
+      write_file(functions, "[[tenant]]\nname = \"t\"\nkey_sha256 = \"" + std::string(64, 'a') +
+                                "\"\n[[backbone]]\nname = \"llama2-7b\"\ndirectory = \"x\"\n"
+                                "tenants = [\"t\"]\n"));
+  const std::string cluster = std::string(SLUICE_SOURCE_DIR) + "/examples/cluster-l40s.toml";
+  const std::vector<std::string> arguments = {"--functions", functions,     "--cluster", cluster,
+                                              "--systems",   "sluice,vllm", "--json"};
+  const ProcessResult first = simulate(arguments);
+  const json reports = result_of(first);
+  ASSERT_EQ(reports.size(), 2U);
+  EXPECT_EQ(reports[0]["system"], "sluice");
+  EXPECT_GT(reports[0]["calls"], 50);
+  EXPECT_LT(reports[0]["cost"], reports[1]["cost"]);
+  EXPECT_EQ(simulate(arguments).out, first.out);
+  expect_refused(simulate({"--functions", functions}), 2, "--cluster");
+  expect_refused(simulate({"--functions", functions, "--cluster", cluster, "--systems", "x"}), 2,
+                 "there is no system 'x'");
+  expect_refused(simulate({"--functions", cluster, "--cluster", cluster}), 2, "machine");
 }
 
 TEST(SimulateCli, SeedsGiveOtherRequests) {

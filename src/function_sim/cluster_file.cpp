@@ -1,0 +1,74 @@
+#include "function_sim/cluster_file.h"
+
+#include <limits>
+#include <utility>
+
+#include "serverless/table_reader.h"
+#include "serverless/toml_document.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kMostDevices = 1024;
+constexpr double kMostSeconds = 1e6;
+
+ArtifactCost read_cost(TableReader& reader, std::string_view bytes, std::string_view seconds) {
+  return {reader.memory_size(bytes).value_or(0),
+          reader.non_negative(seconds, kMostSeconds).value_or(0)};
+}
+
+Status read_machine(TableReader& root, std::string_view path, ClusterSpec& cluster) {
+  const TomlValue* table = root.table("machine");
+  if (table == nullptr) return root.error_at({}, "machine", "is missing");
+  TableReader reader(*table, "machine", path);
+  cluster.devices =
+      static_cast<std::int32_t>(reader.integer("devices", 1, kMostDevices).value_or(1));
+  cluster.device_bytes = reader.memory_size("device_memory").value_or(0);
+  cluster.host_bytes = reader.memory_size("host_memory").value_or(0);
+  cluster.max_sequences =
+      static_cast<std::int32_t>(reader.integer("max_sequences", 1, 1 << 16).value_or(32));
+  cluster.worker = read_cost(reader, "worker_memory", "worker_s");
+  if (cluster.device_bytes == 0) reader.fail("device_memory", "must be above 0");
+  return reader.finish();
+}
+
+Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cluster) {
+  TableReader reader(table, "model", path);
+  ModelTimes model;
+  model.backbone = reader.text("backbone");
+  model.weights.host = read_cost(reader, "memory", "disk_s");
+  model.weights.device = {model.weights.host.bytes,
+                          reader.non_negative("copy_s", kMostSeconds).value_or(0)};
+  model.instance = read_cost(reader, "instance_memory", "kernels_s");
+  model.adapter_host = read_cost(reader, "adapter_memory", "adapter_disk_s");
+  model.adapter_device = {model.adapter_host.bytes,
+                          reader.non_negative("adapter_copy_s", kMostSeconds).value_or(0)};
+  model.prefill.step_s = reader.non_negative("prefill_step_s", kMostSeconds).value_or(0);
+  model.prefill.token_s = reader.non_negative("prefill_token_s", kMostSeconds).value_or(0);
+  model.decode_step_s = reader.non_negative("decode_step_s", kMostSeconds).value_or(0);
+  model.decode_sequence_s = reader.non_negative("decode_sequence_s", kMostSeconds).value_or(0);
+  for (const ModelTimes& other : cluster.models) {
+    if (other.backbone == model.backbone) reader.fail("backbone", "is there twice");
+  }
+  if (model.weights.host.bytes > cluster.device_bytes) {
+    reader.fail("memory", "is more than device_memory");
+  }
+  cluster.models.push_back(std::move(model));
+  return reader.finish();
+}
+
+}  // namespace
+
+Result<ClusterSpec> parse_cluster(std::string_view text, std::string_view path) {
+  ASSIGN_OR_RETURN(const TomlValue document, parse_toml(text, path));
+  TableReader root(document, "", path);
+  ClusterSpec cluster;
+  RETURN_IF_ERROR(read_machine(root, path, cluster));
+  for (const TomlValue* table : root.tables("model")) {
+    RETURN_IF_ERROR(read_model(*table, path, cluster));
+  }
+  RETURN_IF_ERROR(root.finish());
+  return cluster;
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// The cluster file of the simulator of functions: the machine, and how long its artifacts take to
+// load and its models to compute, as TOML. docs/serverless.md describes every key;
+// examples/cluster-l40s.toml has values with their sources.
+// Pure; any thread. Errors name path, line, column and key. Bytes, seconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "serverless/artifact_catalog.h"
+#include "serverless/batching.h"
+
+namespace sluice {
+
+// A model, named as a backbone of the functions file.
+struct ModelTimes {
+  std::string backbone;
+  BackboneCosts weights;        // pages and kernels are part of an instance
+  ArtifactCost instance;        // context, kernels
+  ArtifactCost adapter_host;    // read from disk
+  ArtifactCost adapter_device;  // and copied to a device
+  PrefillTime prefill;
+  double decode_step_s = 0;      // of a step
+  double decode_sequence_s = 0;  // of each sequence in it
+};
+
+struct ClusterSpec {
+  std::int32_t devices = 1;
+  std::int64_t device_bytes = 0;
+  std::int64_t host_bytes = 0;
+  std::int32_t max_sequences = 32;  // that decode on a device at a time
+  ArtifactCost worker;              // container and libraries
+  std::vector<ModelTimes> models;
+};
+
+Result<ClusterSpec> parse_cluster(std::string_view text, std::string_view path);
+
+}  // namespace sluice

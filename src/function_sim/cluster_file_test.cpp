@@ -1,0 +1,59 @@
+#include "function_sim/cluster_file.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace sluice {
+namespace {
+
+constexpr const char* kGood = R"(
+[machine]
+devices = 2
+device_memory = "40GiB"
+worker_s = 1.5
+
+[[model]]
+backbone = "m"
+memory = 1000
+disk_s = 2
+copy_s = 0.5
+instance_memory = 10
+kernels_s = 0.25
+adapter_memory = 5
+prefill_token_s = 0.001
+)";
+
+std::string error_of(const std::string& text) {
+  const auto cluster = parse_cluster(text, "c.toml");
+  return cluster ? "" : cluster.error().message;
+}
+
+TEST(ClusterFileTest, ReadsMachineAndModels) {
+  const auto cluster = parse_cluster(kGood, "c.toml");
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  EXPECT_EQ(cluster->devices, 2);
+  EXPECT_EQ(cluster->device_bytes, 40LL << 30);
+  EXPECT_EQ(cluster->worker.seconds, 1.5);
+  ASSERT_EQ(cluster->models.size(), 1U);
+  const ModelTimes& model = cluster->models[0];
+  EXPECT_EQ(model.weights.host.seconds, 2);
+  EXPECT_EQ(model.weights.device.bytes, 1000);
+  EXPECT_EQ(model.instance.seconds, 0.25);
+  EXPECT_EQ(model.adapter_device.bytes, 5);
+}
+
+TEST(ClusterFileTest, ErrorsNameLineAndKey) {
+  const std::string good = kGood;
+  EXPECT_NE(error_of("").find("machine"), std::string::npos);
+  EXPECT_NE(error_of(good + "speed = 1\n").find("speed"), std::string::npos);
+  EXPECT_NE(error_of(good + "[[model]]\nbackbone = \"m\"\n").find("twice"), std::string::npos);
+  EXPECT_NE(error_of("[machine]\ndevices = 0\ndevice_memory = 1\n").find("c.toml:2"),
+            std::string::npos);
+  EXPECT_NE(error_of("[machine]\ndevice_memory = 1\n[[model]]\nbackbone = \"m\"\nmemory = 2\n")
+                .find("device_memory"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

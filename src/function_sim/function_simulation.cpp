@@ -1,0 +1,569 @@
+#include "function_sim/function_simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "function_sim/function_cluster.h"
+#include "serverless/arrival_rate.h"
+#include "serverless/batching.h"
+#include "serverless/instance_scaler.h"
+#include "serverless/usage_meter.h"
+
+namespace sluice {
+namespace {
+
+constexpr Duration kHorizon = std::chrono::minutes(5);
+constexpr Duration kTickLength = std::chrono::seconds(1);
+constexpr std::int64_t kTicksOfPlan = 5;
+constexpr Duration kLongestWait = std::chrono::seconds(60);  // for a place, as in the gateway
+constexpr Duration kNoSlo = std::chrono::hours(24 * 365);
+constexpr std::int64_t kEndless = std::int64_t{1} << 50;  // bytes that the meter may count
+constexpr std::size_t kMostInView = 256;
+
+std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+std::vector<SystemSpec> all_systems() {
+  using enum ArtifactKind;
+  SystemSpec sluice;
+  sluice.name = "sluice";
+  sluice.preloads = {kWorker, kBackbone, kBackbonePages, kKernels, kAdapter, kInstance};
+  std::vector<SystemSpec> systems(8, sluice);
+  systems[1].name = "sluice-no-sharing";
+  systems[1].shares_backbones = false;
+  systems[2].name = "sluice-no-preload";
+  systems[2].preloads = {};
+  systems[3].name = "sluice-no-offload";
+  systems[3].keeps = false;
+  systems[4].name = "sluice-fill-or-expire";
+  systems[4].batching = Batching::kFillOrExpire;
+  for (std::size_t i = 5; i < systems.size(); ++i) {
+    systems[i] = {};
+    systems[i].refuses = false;
+  }
+  systems[5].name = "vllm";
+  systems[5].always_on = true;
+  // Loads libraries and models of single functions before calls, and no kernels.
+  systems[6].name = "instainfer";
+  systems[6].shares_backbones = false;
+  systems[6].preloads = {kWorker, kBackbone, kAdapter};
+  // Loads checkpoints 6 times as fast, and keeps them in host memory.
+  systems[7].name = "serverlessllm";
+  systems[7].shares_backbones = false;
+  systems[7].keeps = false;
+  systems[7].disk_speed = 6;
+  return systems;
+}
+
+Quantiles quantiles_of(std::vector<float>& seconds) {
+  Quantiles result;
+  if (seconds.empty()) return result;
+  std::ranges::sort(seconds);
+  double sum = 0;
+  for (const float one : seconds) sum += static_cast<double>(one);
+  result.mean = sum / static_cast<double>(seconds.size());
+  result.p50 = static_cast<double>(seconds[seconds.size() / 2]);
+  result.p99 = static_cast<double>(seconds[seconds.size() * 99 / 100]);
+  return result;
+}
+
+class Simulation {
+ public:
+  Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunction> functions,
+             std::span<const FunctionCall> calls, const SystemSpec& system,
+             const PriceList& prices);
+  FunctionReport run();
+
+ private:
+  enum class Kind : std::uint8_t { kTick, kReady, kPrefillEnd, kDecodeEnd, kLook };
+  struct Event {
+    TimePoint time;
+    std::int64_t order = 0;  // events of one time come in the order in which they were made
+    Kind kind{};
+    std::int32_t number = 0;  // of a place or function
+    friend bool operator>(const Event& a, const Event& b) {
+      return std::pair(a.time.since_start, a.order) > std::pair(b.time.since_start, b.order);
+    }
+  };
+  struct Waiting {
+    TimePoint arrival;
+    std::int32_t call = 0;
+  };
+  struct Function {
+    SimulatedFunction spec;
+    std::int32_t backbone = 0;  // of the catalog
+    std::int32_t meter = 0;
+    std::optional<Arrivals> arrivals;
+    std::optional<InstanceScaler> scaler;
+    std::deque<Waiting> waiting;
+    std::int32_t running = 0;  // calls that compute
+    std::int32_t place = -1;   // of its instance; -1: it has none
+    TimePoint ready_at;
+    TimePoint last_use;
+    bool listed = false;  // in active_
+    std::vector<WaitingRequest> view;
+  };
+  struct Place {
+    std::vector<std::int32_t> functions;  // instances
+    std::int32_t prefilling = -1;         // function
+    std::vector<std::int32_t> batch;      // calls
+    std::int32_t sequences = 0;           // that decode
+    std::vector<std::int32_t> shares;     // of the meter, by backbone
+    std::optional<TimePoint> look_at;
+  };
+
+  static CatalogSpec catalog_of(const ClusterSpec& cluster,
+                                std::span<const SimulatedFunction> functions,
+                                const SystemSpec& system);
+  static std::vector<std::int64_t> capacity_of(const ClusterSpec& cluster);
+  const ModelTimes& model(const Function& function) const {
+    return spec_.models[index(function.spec.model)];
+  }
+  void push(TimePoint time, Kind kind, std::int32_t number) {
+    events_.push({time, next_order_++, kind, number});
+  }
+  void arrive(std::int32_t call);
+  void handle(const Event& event);
+  void tick();
+  void scale(Function& function, std::int32_t number);
+  bool find_place(std::int32_t number);
+  std::int32_t best_place(std::int32_t number) const;
+  bool end_longest_idle();
+  void start(std::int32_t number, std::int32_t place);
+  void end(std::int32_t number);
+  void dispatch(std::int32_t place);
+  void view_function(std::int32_t number, std::vector<WaitingBatch>& batches);
+  void begin(std::int32_t place, std::int32_t number, std::int32_t requests);
+  void end_prefill(std::int32_t place);
+  void refuse_unplaced(Function& function);
+  void preload();
+  void note_activity(Function& function) {
+    meter_.set_active(now_, function.meter, function.running > 0 || !function.waiting.empty());
+  }
+  FunctionReport report();
+
+  const ClusterSpec& spec_;
+  const std::span<const FunctionCall> calls_;
+  const SystemSpec& system_;
+  const PriceList& prices_;
+  FunctionCluster cluster_;
+  UsageMeter meter_;
+  TimePoint now_;
+  std::vector<Function> functions_;
+  std::vector<Place> places_;
+  std::vector<std::int32_t> active_;  // functions with calls or instances
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::int64_t next_order_ = 0;
+  std::int64_t ticks_ = 0;
+  std::int64_t open_ = 0;  // calls that have come and have not ended
+  FunctionReport report_;
+  std::vector<float> ttft_;
+  std::vector<float> e2e_;
+  double tpot_sum_ = 0;
+};
+
+CatalogSpec Simulation::catalog_of(const ClusterSpec& cluster,
+                                   std::span<const SimulatedFunction> functions,
+                                   const SystemSpec& system) {
+  CatalogSpec spec;
+  spec.host_of_device.assign(index(cluster.devices), 0);
+  spec.worker = cluster.worker;
+  const auto add_backbone = [&](const ModelTimes& model) {
+    spec.backbones.push_back(model.weights);
+    spec.backbones.back().host.seconds /= system.disk_speed;
+  };
+  if (system.shares_backbones) {
+    for (const ModelTimes& model : cluster.models) add_backbone(model);
+  }
+  for (std::size_t f = 0; f < functions.size(); ++f) {
+    const ModelTimes& model = cluster.models[index(functions[f].model)];
+    if (!system.shares_backbones) add_backbone(model);
+    FunctionCosts costs;
+    costs.backbone = system.shares_backbones ? functions[f].model : static_cast<std::int32_t>(f);
+    costs.has_adapter = functions[f].has_adapter;
+    costs.adapter_host = model.adapter_host;
+    costs.adapter_device = model.adapter_device;
+    costs.instance = model.instance;
+    spec.functions.push_back(costs);
+  }
+  return spec;
+}
+
+std::vector<std::int64_t> Simulation::capacity_of(const ClusterSpec& cluster) {
+  std::vector<std::int64_t> capacity(index(cluster.devices) + 1, cluster.device_bytes);
+  capacity[0] = cluster.host_bytes;
+  return capacity;
+}
+
+Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunction> functions,
+                       std::span<const FunctionCall> calls, const SystemSpec& system,
+                       const PriceList& prices)
+    : spec_(cluster),
+      calls_(calls),
+      system_(system),
+      prices_(prices),
+      cluster_(catalog_of(cluster, functions, system), capacity_of(cluster)),
+      meter_({0, {kEndless, kEndless, kEndless}}, TimePoint()) {
+  places_.resize(index(cluster.devices));
+  const std::size_t backbones = system.shares_backbones ? cluster.models.size() : functions.size();
+  for (Place& place : places_) {
+    for (std::size_t b = 0; b < backbones; ++b) {
+      place.shares.push_back(meter_.add_share(MemoryKind::kDevice));
+    }
+  }
+  for (std::size_t f = 0; f < functions.size(); ++f) {
+    Function function;
+    function.spec = functions[f];
+    function.backbone = system.shares_backbones ? functions[f].model : static_cast<std::int32_t>(f);
+    function.meter = meter_.add_function();
+    functions_.push_back(std::move(function));
+  }
+  ttft_.reserve(calls.size());
+  e2e_.reserve(calls.size());
+}
+
+void Simulation::arrive(std::int32_t call) {
+  const std::int32_t number = calls_[index(call)].function;
+  Function& function = functions_[index(number)];
+  ++report_.calls;
+  ++open_;
+  if (!function.arrivals) function.arrivals.emplace(TimePoint(), kHorizon);
+  function.arrivals->add(now_);
+  if (!function.scaler) {
+    ScalerOptions options = scaler_options_for(function.spec.idle);
+    options.max_scale = 1;
+    function.scaler.emplace(options, now_, function.place >= 0 ? 1 : 0);
+  }
+  if (!std::exchange(function.listed, true)) active_.push_back(number);
+  if (function.place < 0 || function.ready_at > now_) ++report_.cold;
+  function.waiting.push_back({now_, call});
+  function.scaler->record(now_,
+                          static_cast<double>(function.running + std::ssize(function.waiting)));
+  note_activity(function);
+  if (function.place < 0 && !find_place(number)) return;
+  if (function.ready_at <= now_) dispatch(function.place);
+}
+
+// Where it would compute soonest, and then where most is free; -1: nowhere.
+std::int32_t Simulation::best_place(std::int32_t number) const {
+  std::int32_t best = -1;
+  Duration best_delay{0};
+  for (std::int32_t p = 0; p < cluster_.places(); ++p) {
+    if (!cluster_.fits(number, p)) continue;
+    const Duration delay = cluster_.start_delay(number, p, now_);
+    if (best >= 0 && delay > best_delay) continue;
+    if (best >= 0 && delay == best_delay && cluster_.free_bytes(p) <= cluster_.free_bytes(best)) {
+      continue;
+    }
+    best = p;
+    best_delay = delay;
+  }
+  return best;
+}
+
+bool Simulation::find_place(std::int32_t number) {
+  std::int32_t place = best_place(number);
+  while (place < 0 && end_longest_idle()) place = best_place(number);
+  if (place < 0) return false;
+  start(number, place);
+  return true;
+}
+
+bool Simulation::end_longest_idle() {
+  std::int32_t longest = -1;
+  for (const std::int32_t number : active_) {
+    const Function& function = functions_[index(number)];
+    if (function.place < 0 || function.running > 0 || !function.waiting.empty()) continue;
+    if (longest < 0 || function.last_use < functions_[index(longest)].last_use) longest = number;
+  }
+  if (longest < 0) return false;
+  end(longest);
+  return true;
+}
+
+void Simulation::start(std::int32_t number, std::int32_t place) {
+  Function& function = functions_[index(number)];
+  CHECK(function.place < 0);
+  function.place = place;
+  function.ready_at = cluster_.start(number, place, now_);
+  function.last_use = now_;
+  ++report_.starts;
+  places_[index(place)].functions.push_back(number);
+  const ModelTimes& times = model(function);
+  const std::int64_t adapter = function.spec.has_adapter ? times.adapter_device.bytes : 0;
+  meter_.set_bytes(now_, function.meter, MemoryKind::kDevice, times.instance.bytes + adapter);
+  meter_.set_bytes(now_, function.meter, MemoryKind::kHost, spec_.worker.bytes);
+  const std::int32_t share = places_[index(place)].shares[index(function.backbone)];
+  meter_.set_share_bytes(now_, share, times.weights.device.bytes);
+  meter_.join(now_, function.meter, share);
+  push(function.ready_at, Kind::kReady, number);
+}
+
+void Simulation::end(std::int32_t number) {
+  Function& function = functions_[index(number)];
+  Place& place = places_[index(function.place)];
+  cluster_.end(number, function.place, !system_.keeps);
+  meter_.leave(now_, function.meter, place.shares[index(function.backbone)]);
+  meter_.set_bytes(now_, function.meter, MemoryKind::kDevice, 0);
+  meter_.set_bytes(now_, function.meter, MemoryKind::kHost, 0);
+  std::erase(place.functions, number);
+  function.place = -1;
+}
+
+// At most one batch of a function.
+void Simulation::view_function(std::int32_t number, std::vector<WaitingBatch>& batches) {
+  Function& function = functions_[index(number)];
+  if (function.waiting.empty() || function.ready_at > now_) return;
+  const ModelTimes& times = model(function);
+  WaitingBatch batch;
+  batch.function = number;
+  batch.slo =
+      system_.refuses && function.spec.ttft_slo.count() > 0 ? function.spec.ttft_slo : kNoSlo;
+  batch.time = times.prefill;
+  function.view.clear();
+  double tokens = 0;
+  for (const Waiting& one : function.waiting) {
+    if (function.view.size() == kMostInView) break;
+    // The time of a start does not count against the SLO, as in the gateway.
+    function.view.push_back(
+        {std::max(one.arrival, function.ready_at), calls_[index(one.call)].prompt_tokens});
+    tokens += calls_[index(one.call)].prompt_tokens;
+  }
+  batch.line = line_of(times.prefill, tokens / static_cast<double>(function.view.size()));
+  batch.requests = function.view;
+  batches.push_back(batch);
+}
+
+void Simulation::dispatch(std::int32_t number) {
+  Place& place = places_[index(number)];
+  if (place.prefilling >= 0) return;
+  std::vector<WaitingBatch> batches;
+  for (const std::int32_t function : place.functions) view_function(function, batches);
+  if (batches.empty()) return;
+  const std::int32_t seats = spec_.max_sequences - place.sequences;
+  const std::array<std::int32_t, 1> turns = {seats > 0 ? 0 : 1};
+  const BatchingPlan plan = plan_batches({now_, system_.batching, batches, turns});
+  for (const Refusal& refusal : plan.refusals) {
+    Function& function = functions_[index(batches[index(refusal.batch)].function)];
+    function.waiting.pop_front();
+    ++report_.refused;
+    --open_;
+    note_activity(function);
+  }
+  if (!plan.dispatches.empty() && seats > 0) {
+    const BatchDispatch& first = plan.dispatches.front();
+    return begin(number, batches[index(first.batch)].function, std::min(first.requests, seats));
+  }
+  if (plan.wake_at &&
+      (!place.look_at || *place.look_at > *plan.wake_at || *place.look_at <= now_)) {
+    place.look_at = plan.wake_at;
+    push(*plan.wake_at, Kind::kLook, number);
+  }
+}
+
+void Simulation::begin(std::int32_t number, std::int32_t of, std::int32_t requests) {
+  Place& place = places_[index(number)];
+  Function& function = functions_[index(of)];
+  place.prefilling = of;
+  place.batch.clear();
+  std::int64_t tokens = 0;
+  for (std::int32_t i = 0; i < requests; ++i) {
+    place.batch.push_back(function.waiting.front().call);
+    tokens += calls_[index(function.waiting.front().call)].prompt_tokens;
+    function.waiting.pop_front();
+  }
+  function.running += requests;
+  function.last_use = now_;
+  push(now_ + from_seconds(model(function).prefill.seconds(tokens)), Kind::kPrefillEnd, number);
+}
+
+void Simulation::end_prefill(std::int32_t number) {
+  Place& place = places_[index(number)];
+  const std::int32_t of = std::exchange(place.prefilling, -1);
+  Function& function = functions_[index(of)];
+  place.sequences += static_cast<std::int32_t>(place.batch.size());
+  const ModelTimes& times = model(function);
+  const double tpot = times.decode_step_s + times.decode_sequence_s * place.sequences;
+  for (const std::int32_t call : place.batch) {
+    const Duration ttft = now_.since_start - calls_[index(call)].arrival;
+    const double decode = tpot * (calls_[index(call)].output_tokens - 1);
+    ttft_.push_back(static_cast<float>(to_seconds(ttft)));
+    e2e_.push_back(static_cast<float>(to_seconds(ttft) + decode));
+    tpot_sum_ += tpot;
+    if (function.spec.ttft_slo.count() > 0 && ttft > function.spec.ttft_slo) {
+      ++report_.violations;
+    }
+    meter_.count_request(function.meter);
+    push(now_ + from_seconds(decode), Kind::kDecodeEnd, of);
+  }
+  dispatch(number);
+}
+
+void Simulation::handle(const Event& event) {
+  switch (event.kind) {
+    case Kind::kTick: return tick();
+    case Kind::kReady: {
+      const Function& function = functions_[index(event.number)];
+      if (function.place >= 0) dispatch(function.place);
+      return;
+    }
+    case Kind::kPrefillEnd: return end_prefill(event.number);
+    case Kind::kLook: return dispatch(event.number);
+    case Kind::kDecodeEnd: {
+      Function& function = functions_[index(event.number)];
+      --function.running;
+      --places_[index(function.place)].sequences;
+      --open_;
+      ++report_.answered;
+      function.last_use = now_;
+      note_activity(function);
+      return dispatch(function.place);
+    }
+  }
+}
+
+void Simulation::refuse_unplaced(Function& function) {
+  while (!function.waiting.empty() && now_ - function.waiting.front().arrival >= kLongestWait) {
+    function.waiting.pop_front();
+    ++report_.unplaced;
+    --open_;
+  }
+  note_activity(function);
+}
+
+void Simulation::scale(Function& function, std::int32_t number) {
+  const auto open = static_cast<double>(function.running + std::ssize(function.waiting));
+  function.scaler->record(now_, open);
+  if (function.place < 0) {
+    if (!function.waiting.empty() && !find_place(number)) refuse_unplaced(function);
+    return;
+  }
+  const bool to_zero =
+      function.scaler->decide(now_, function.ready_at <= now_ ? 1 : 0).instances == 0;
+  if (to_zero && open == 0 && !system_.always_on) end(number);
+}
+
+void Simulation::preload() {
+  std::vector<double> rates;
+  for (const Function& function : functions_) {
+    rates.push_back(function.arrivals ? function.arrivals->expected_rate(now_, kHorizon) : 0);
+  }
+  cluster_.set_rates(rates);
+  if (!system_.preloads.empty()) cluster_.preload(now_, system_.preloads);
+}
+
+void Simulation::tick() {
+  const std::vector<std::int32_t> active = active_;
+  for (const std::int32_t number : active) scale(functions_[index(number)], number);
+  std::erase_if(active_, [&](std::int32_t number) {
+    Function& function = functions_[index(number)];
+    if (function.place >= 0 || !function.waiting.empty()) return false;
+    function.listed = false;
+    return true;
+  });
+  if (ticks_++ % kTicksOfPlan == 0) preload();
+  if (open_ > 0 || report_.calls < std::ssize(calls_)) push(now_ + kTickLength, Kind::kTick, 0);
+}
+
+FunctionReport Simulation::run() {
+  if (system_.always_on) {
+    for (std::int32_t f = 0; f < std::ssize(functions_); ++f) {
+      if (best_place(f) < 0) continue;
+      find_place(f);
+      functions_[index(f)].ready_at = now_;
+    }
+  }
+  push(TimePoint(), Kind::kTick, 0);
+  std::int32_t next = 0;
+  while (!events_.empty() || next < std::ssize(calls_)) {
+    const bool comes =
+        next < std::ssize(calls_) &&
+        (events_.empty() || calls_[index(next)].arrival <= events_.top().time.since_start);
+    if (comes) {
+      now_ = {calls_[index(next)].arrival};
+      arrive(next++);
+      continue;
+    }
+    const Event event = events_.top();
+    events_.pop();
+    now_ = event.time;
+    handle(event);
+  }
+  cluster_.check_integrity();
+  return report();
+}
+
+FunctionReport Simulation::report() {
+  CHECK(open_ == 0 && report_.calls == report_.answered + report_.refused + report_.unplaced);
+  report_.seconds = to_seconds(now_.since_start);
+  report_.preloads = cluster_.loads();
+  report_.offloads = cluster_.offloads();
+  report_.tpot_s = ttft_.empty() ? 0 : tpot_sum_ / static_cast<double>(ttft_.size());
+  report_.ttft = quantiles_of(ttft_);
+  report_.e2e = quantiles_of(e2e_);
+  double units = 0;
+  for (const Function& function : functions_) {
+    units += units_of(meter_.of(function.meter, now_), prices_).total();
+  }
+  if (system_.always_on) {
+    // Whole devices, always active, as a rented machine has them.
+    const double gigabytes = static_cast<double>(spec_.device_bytes) * 1e-9;
+    const auto used =
+        std::ranges::count_if(places_, [](const Place& p) { return !p.functions.empty(); });
+    const auto device = static_cast<std::size_t>(MemoryKind::kDevice);
+    units = static_cast<double>(used) * gigabytes * report_.seconds * prices_.memory[device].active;
+  }
+  report_.cost = money_for(units, 0, prices_);
+  return report_;
+}
+
+}  // namespace
+
+Result<SystemSpec> system_named(std::string_view name) {
+  for (SystemSpec& system : all_systems()) {
+    if (system.name == name) return system;
+  }
+  return invalid_argument(
+      fmt::format("there is no system '{}'; expected one of {}", name, join(system_names(), ", ")));
+}
+
+std::vector<std::string> system_names() {
+  std::vector<std::string> names;
+  for (const SystemSpec& system : all_systems()) names.push_back(system.name);
+  return names;
+}
+
+Result<std::vector<SimulatedFunction>> simulated_functions(const FunctionsFile& file,
+                                                           const ClusterSpec& cluster) {
+  std::vector<SimulatedFunction> functions;
+  for (const FunctionSpec& spec : file.functions) {
+    const std::string& backbone = file.backbones[index(spec.backbone)].name;
+    const auto found = std::ranges::find(cluster.models, backbone, &ModelTimes::backbone);
+    if (found == cluster.models.end()) {
+      return invalid_argument(fmt::format(
+          "the cluster file has no [[model]] with backbone = \"{}\", which the functions file has",
+          backbone));
+    }
+    functions.push_back({static_cast<std::int32_t>(found - cluster.models.begin()),
+                         !spec.adapter.empty(), spec.ttft_slo, spec.idle});
+  }
+  if (functions.empty()) return invalid_argument("the functions file has no functions");
+  return functions;
+}
+
+FunctionReport simulate_functions(const ClusterSpec& cluster,
+                                  std::span<const SimulatedFunction> functions,
+                                  std::span<const FunctionCall> calls, const SystemSpec& system,
+                                  const PriceList& prices) {
+  return Simulation(cluster, functions, calls, system, prices).run();
+}
+
+}  // namespace sluice

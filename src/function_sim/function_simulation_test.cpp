@@ -1,0 +1,164 @@
+#include "function_sim/function_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// One device of 100 bytes; a backbone of 40 takes 4 s from disk and 1 s more to the device, a
+// worker 2 s, an adapter 0.5 s, kernels 0.25 s; a prompt 0.1 s, and a token 10 ms.
+ClusterSpec small_cluster(std::int32_t models = 1) {
+  ClusterSpec cluster;
+  cluster.device_bytes = 100;
+  cluster.host_bytes = 200;
+  cluster.worker = {1, 2};
+  for (std::int32_t i = 0; i < models; ++i) {
+    ModelTimes model;
+    model.weights.host = {40, 4};
+    model.weights.device = {40, 1};
+    model.instance = {3, 0.25};
+    model.adapter_host = {2, 0.5};
+    model.adapter_device = {2, 0};
+    model.prefill = {0.1, 0};
+    model.decode_step_s = 0.01;
+    cluster.models.push_back(model);
+  }
+  return cluster;
+}
+
+std::vector<SimulatedFunction> functions_on(std::vector<std::int32_t> models) {
+  std::vector<SimulatedFunction> functions;
+  for (const std::int32_t model : models) {
+    functions.push_back({model, true, milliseconds(550), seconds(30)});
+  }
+  return functions;
+}
+
+FunctionCall call(std::int64_t second, std::int32_t function) {
+  return {seconds(second), function, 10, 11};
+}
+
+SystemSpec plain(bool shares = true) {
+  SystemSpec system;
+  system.shares_backbones = shares;
+  return system;
+}
+
+FunctionReport run(const ClusterSpec& cluster, const std::vector<SimulatedFunction>& functions,
+                   const std::vector<FunctionCall>& calls, const SystemSpec& system) {
+  return simulate_functions(cluster, functions, calls, system, alibaba_prices());
+}
+
+TEST(FunctionSimulationTest, AColdCallWaitsForAllThatItsInstanceNeeds) {
+  const FunctionReport report =
+      run(small_cluster(), functions_on({0}), {call(10, 0), call(20, 0)}, plain());
+  EXPECT_EQ(report.answered, 2);
+  EXPECT_EQ(report.cold, 1);
+  EXPECT_EQ(report.starts, 1);
+  EXPECT_EQ(report.violations, 1);
+  EXPECT_NEAR(report.ttft.p99, 2 + 5 + 0.5 + 0.25 + 0.1, 1e-4);
+  EXPECT_NEAR(report.ttft.mean, (7.85 + 0.1) / 2, 1e-4);
+  EXPECT_NEAR(report.e2e.mean - report.ttft.mean, 0.1, 1e-4);
+  EXPECT_NEAR(report.tpot_s, 0.01, 1e-9);
+}
+
+TEST(FunctionSimulationTest, FunctionsOfOneBackboneShareIt) {
+  const std::vector<FunctionCall> calls = {call(10, 0), call(20, 1)};
+  const FunctionReport shared = run(small_cluster(), functions_on({0, 0}), calls, plain());
+  const FunctionReport alone = run(small_cluster(), functions_on({0, 0}), calls, plain(false));
+  EXPECT_NEAR(shared.ttft.p50, 7.85, 1e-4);
+  EXPECT_NEAR(shared.ttft.mean, (7.85 + 0.85) / 2, 1e-4);
+  EXPECT_NEAR(alone.ttft.mean, (7.85 + 5.85) / 2, 1e-4) << "the worker is there";
+  EXPECT_LT(shared.cost, alone.cost);
+}
+
+TEST(FunctionSimulationTest, AnIdleInstanceEndsAndTheNextCallFindsWhatIsLeft) {
+  const FunctionReport kept =
+      run(small_cluster(), functions_on({0}), {call(10, 0), call(100, 0)}, plain());
+  EXPECT_EQ(kept.starts, 2);
+  EXPECT_EQ(kept.cold, 2);
+  EXPECT_NEAR(kept.ttft.mean, (7.85 + 0.1) / 2, 1e-4) << "its artifacts were kept";
+  SystemSpec drops = plain();
+  drops.keeps = false;
+  const FunctionReport dropped =
+      run(small_cluster(), functions_on({0}), {call(10, 0), call(100, 0)}, drops);
+  EXPECT_NEAR(dropped.ttft.mean, (7.85 + 5.85) / 2, 1e-4);
+}
+
+TEST(FunctionSimulationTest, PreloadingLoadsWhatIsCalledOftenAfterOthersHaveTakenItsPlace) {
+  // Two backbones fit. The third one displaces one of them, which comes back before its next call.
+  const ClusterSpec cluster = small_cluster(3);
+  std::vector<FunctionCall> calls;
+  for (std::int64_t i = 0; i < 20; ++i) {
+    calls.push_back(call(100 * i, 0));
+    calls.push_back(call(100 * i + 1, 1));
+    if (i == 10) calls.push_back(call(100 * i + 2, 2));
+  }
+  SystemSpec system = *system_named("sluice");
+  const FunctionReport with = run(cluster, functions_on({0, 1, 2}), calls, system);
+  system.preloads = {};
+  const FunctionReport without = run(cluster, functions_on({0, 1, 2}), calls, system);
+  EXPECT_GT(with.preloads, 0);
+  EXPECT_EQ(without.preloads, 0);
+  EXPECT_LT(with.ttft.mean, without.ttft.mean);
+}
+
+TEST(FunctionSimulationTest, CallsThatWouldMissTheirSloAreRefused) {
+  std::vector<FunctionCall> calls = {call(0, 0)};
+  for (int i = 0; i < 50; ++i) {
+    FunctionCall one = call(20, 0);
+    one.prompt_tokens = 100;
+    calls.push_back(one);
+  }
+  ClusterSpec cluster = small_cluster();
+  cluster.models[0].prefill.token_s = 0.001;
+  const FunctionReport sluice = run(cluster, functions_on({0}), calls, plain());
+  EXPECT_GT(sluice.refused, 0);
+  EXPECT_EQ(sluice.answered + sluice.refused, 51);
+  EXPECT_LE(sluice.violations, 1) << "the cold call";
+  SystemSpec patient = plain();
+  patient.refuses = false;
+  const FunctionReport all = run(cluster, functions_on({0}), calls, patient);
+  EXPECT_EQ(all.answered, 51);
+  EXPECT_GT(all.violations, 10);
+}
+
+TEST(FunctionSimulationTest, AnInstanceOfAFullDeviceWaitsForAPlace) {
+  ClusterSpec cluster = small_cluster(3);
+  const FunctionReport report =
+      run(cluster, functions_on({0, 1, 2}), {call(0, 0), call(0, 1), call(40, 2)}, plain());
+  EXPECT_EQ(report.answered, 3);
+  EXPECT_GE(report.offloads, 1);
+}
+
+TEST(FunctionSimulationTest, EachSystemRunsAndTheSameSeedGivesTheSameReport) {
+  ClusterSpec cluster = small_cluster(2);
+  cluster.devices = 2;
+  CallOptions options;
+  options.functions = 6;
+  options.rate = 0.02;
+  options.cov = 3;
+  const auto calls = make_calls(options);
+  ASSERT_TRUE(calls);
+  for (const std::string& name : system_names()) {
+    const auto system = system_named(name);
+    ASSERT_TRUE(system);
+    const auto functions = functions_on({0, 0, 0, 1, 1, 1});
+    const FunctionReport one = run(cluster, functions, *calls, *system);
+    const FunctionReport two = run(cluster, functions, *calls, *system);
+    EXPECT_EQ(one.calls, std::ssize(*calls)) << name;
+    EXPECT_EQ(one.calls, one.answered + one.refused + one.unplaced) << name;
+    EXPECT_GT(one.cost, 0) << name;
+    EXPECT_EQ(one.cost, two.cost) << name;
+    EXPECT_EQ(one.ttft.p99, two.ttft.p99) << name;
+  }
+  EXPECT_FALSE(system_named("knative"));
+}
+
+}  // namespace
+}  // namespace sluice
