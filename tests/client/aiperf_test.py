@@ -21,8 +21,7 @@ def test_all_requests_succeed(server, tmp_path, endpoint):
          "--output-tokens-mean", "16", "--extra-inputs", "ignore_eos:true", "--extra-inputs",
          "min_tokens:16", "--request-count", "12", "--concurrency", "3", "--output-artifact-dir",
          str(tmp_path / "out"), "--ui", "none"],
-        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     report = json.loads((tmp_path / "out" / "profile_export_aiperf.json").read_text())
     assert report["request_count"]["avg"] == 12 and not report["error_summary"], report

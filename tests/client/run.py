@@ -51,6 +51,8 @@ def main():
         print(f"SKIPPED: {sys.argv[1]}: {missing}")
         sys.exit(SKIPPED)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    if own is not None:
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of packages that clients need
     if "SLUICE_BINARY" in environment:  # as the caller's folder has it
         environment["SLUICE_BINARY"] = os.path.abspath(environment["SLUICE_BINARY"])
     sys.exit(subprocess.run([python, "-m", "pytest", *sys.argv[1:]], cwd=HERE, env=environment,
