@@ -105,7 +105,6 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
   const std::int64_t blocks = alone.kv_blocks * kv_bytes / alone.kv_bytes;
   cache_config_ = {alone.block_size, static_cast<std::int32_t>(blocks), alone.kv_identity.kv_dtype,
                    true};
-
   ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(backbone_));
   directory_ = directory;
   options_ = options;
@@ -116,6 +115,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
   loop.start.max_requests = max_requests;
   loop.vocab_size = alone.engine->limits().vocab_size;
+  loop.hidden_size = alone.engine->limits().hidden_size;
   log_info(fmt::format(
       "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
       "backbone of {} MiB; no snapshot",

@@ -20,6 +20,8 @@ concept Like = std::same_as<std::remove_const_t<T>, Wanted>;
 template <class T>
 constexpr T kLast = T::kNone;
 template <>
+constexpr Pooling kLast<Pooling> = Pooling::kMean;
+template <>
 constexpr FinishReason kLast<FinishReason> = FinishReason::kNoAdapter;
 template <>
 constexpr EngineState kLast<EngineState> = EngineState::kStopped;
@@ -47,7 +49,7 @@ void list(Archive& a, Like<SamplingParams> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<Request> auto& x) {
   a(x.id, x.prompt, x.sampling, x.arrival, x.deadline, x.priority, x.block_hashes);
-  a(x.block_hash_root);
+  a(x.block_hash_root, x.pooling);
 }
 template <class Archive>
 void list(Archive& a, Like<StartFrame> auto& x) {
@@ -90,7 +92,7 @@ template <class Archive>
 void list(Archive& a, Like<OutputEvent> auto& x) {
   a(x.request, x.choice, x.finish_reason, x.cached_prompt_tokens, x.first_token, x.num_tokens);
   a(x.first_logprob, x.num_logprobs, x.first_prompt_logprob, x.num_prompt_logprobs, x.time);
-  a(x.first_scheduled);
+  a(x.first_scheduled, x.first_embedding, x.num_embedding);
 }
 template <class Archive>
 void list(Archive& a, Like<Error> auto& x) {
@@ -129,7 +131,7 @@ void list(Archive& a, Like<EngineGauges> auto& x) {
 template <class Archive>
 void list(Archive& a, Like<OutputBatch> auto& x) {
   a(x.events, x.tokens, x.logprobs, x.prompt_logprobs, x.refused, x.steps, x.progress);
-  a(x.has_progress, x.gauges);
+  a(x.has_progress, x.gauges, x.embeddings);
 }
 
 class Writer {
@@ -287,6 +289,7 @@ Status check_ranges(const OutputBatch& batch) {
   for (const OutputEvent& event : batch.events) {
     if (!fits(event.first_token, event.num_tokens, batch.tokens.size()) ||
         !fits(event.first_logprob, event.num_logprobs, batch.logprobs.size()) ||
+        !fits(event.first_embedding, event.num_embedding, batch.embeddings.size()) ||
         !fits(event.first_prompt_logprob, event.num_prompt_logprobs,
               batch.prompt_logprobs.size())) {
       return invalid_argument(
@@ -310,9 +313,6 @@ Status check_sendable(const Request& request) {
     return unsupported(
         "structured output (response_format, forced tool calls, guided decoding) is not available "
         "with --isolation process, because a grammar's masks stay in the server");
-  }
-  if (request.pooling != Pooling::kNone) {
-    return unsupported("embeddings are not available with --isolation process");
   }
   return {};
 }

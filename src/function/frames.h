@@ -25,7 +25,7 @@
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 4;
+inline constexpr std::uint32_t kFrameVersion = 5;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 

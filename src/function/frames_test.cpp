@@ -39,6 +39,7 @@ Request full_request() {
   request.priority = -3;
   request.block_hashes = {{1, 2}, {3, 4}};
   request.block_hash_root = Hash128{5, 6};
+  request.pooling = Pooling::kMean;
   return request;
 }
 
@@ -51,11 +52,13 @@ OutputBatch full_batch() {
   event.num_tokens = 2;
   event.num_logprobs = 2;
   event.num_prompt_logprobs = 1;
+  event.num_embedding = 2;
   event.time = TimePoint{Duration(9)};
   batch.events = {event};
   batch.tokens = {10, 11};
   batch.logprobs = {{10, -0.5F}, {11, -0.25F}};
   batch.prompt_logprobs = {{3, -1.0F, 2}};
+  batch.embeddings = {0.5F, -0.5F};
   batch.refused = {{8, invalid_argument("too long")}};
   batch.steps = {{TimePoint{Duration(9)}, Duration(3), 4}};
   batch.progress = {{7, 1, 2, 3, 4, 5}};
@@ -75,6 +78,7 @@ TEST(FunctionFrames, RequestsCrossWithoutTheTextOfClients) {
   EXPECT_EQ(got.sampling, full_request().sampling);
   EXPECT_EQ(got.prompt, request.prompt);
   EXPECT_EQ(got.deadline, request.deadline);
+  EXPECT_EQ(got.pooling, request.pooling);
   EXPECT_EQ(got.block_hashes, request.block_hashes);
   EXPECT_EQ(got.block_hash_root, request.block_hash_root);
   EXPECT_TRUE(got.client_key.empty());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -22,6 +23,7 @@ void OutstandingRequests::add(const Request& request) {
   entry.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   entry.logprobs_per_token = std::int64_t{sampling.logprobs} + 1;
   entry.scores_wanted = (std::int64_t{sampling.prompt_logprobs} + 1) * (entry.prompt_tokens - 1);
+  entry.embedding_wanted = request.pooling == Pooling::kNone ? 0 : hidden_size_;
   entry.choices.resize(static_cast<std::size_t>(sampling.n));
   entry.unfinished = entry.choices.size();
   requests_.emplace(request.id, std::move(entry));
@@ -34,6 +36,9 @@ Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
       !std::all_of(batch.logprobs.begin(), batch.logprobs.end(), valid) ||
       !std::all_of(batch.prompt_logprobs.begin(), batch.prompt_logprobs.end(), valid)) {
     return invalid_argument("a function reported a token outside of the vocabulary");
+  }
+  if (!std::ranges::all_of(batch.embeddings, [](float x) { return std::isfinite(x); })) {
+    return invalid_argument("a function reported a vector that is not finite");
   }
   // Before the events: a request may end after it has told its progress.
   for (const RequestProgress& progress : batch.progress) {
@@ -90,6 +95,9 @@ Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
   if (choice.tokens > entry.max_tokens) return lie(event.request, "more tokens than max_tokens");
   if (event.num_logprobs != entry.logprobs_per_token * event.num_tokens) {
     return lie(event.request, "another number of log-probabilities than was asked for");
+  }
+  if (event.num_embedding != entry.embedding_wanted * event.num_tokens) {
+    return lie(event.request, "a vector that was not asked for, or of another length");
   }
   const bool succeeds =
       event.finish_reason == FinishReason::kStop || event.finish_reason == FinishReason::kLength;

@@ -19,7 +19,9 @@ namespace sluice {
 
 class OutstandingRequests {
  public:
-  explicit OutstandingRequests(std::int32_t vocab_size) : vocab_size_(vocab_size) {}
+  // `hidden_size`: the length of a prompt's vector.
+  OutstandingRequests(std::int32_t vocab_size, std::int32_t hidden_size)
+      : vocab_size_(vocab_size), hidden_size_(hidden_size) {}
 
   void add(const Request& request);
   std::size_t size() const { return requests_.size(); }
@@ -45,6 +47,7 @@ class OutstandingRequests {
     std::int64_t logprobs_per_token = 0;
     std::int64_t scores_wanted = 0;  // log-probabilities of the prompt, of all its tokens
     std::int64_t scores = 0;
+    std::int64_t embedding_wanted = 0;  // numbers of the prompt's vector, with its token
     std::size_t unfinished = 0;
     std::vector<Choice> choices;
   };
@@ -55,6 +58,7 @@ class OutstandingRequests {
   bool in_vocabulary(TokenId token) const { return token >= 0 && token < vocab_size_; }
 
   std::int32_t vocab_size_;
+  std::int32_t hidden_size_;
   std::map<RequestId, Entry> requests_;
 };
 

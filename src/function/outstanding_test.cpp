@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice {
@@ -55,8 +57,41 @@ class OutstandingTest : public testing::Test {
     return status ? "" : status.error().message;
   }
 
-  OutstandingRequests outstanding_{10};
+  OutstandingRequests outstanding_{10, 4};
 };
+
+TEST_F(OutstandingTest, AVectorIsThereWhereItWasAskedForInItsLength) {
+  Request request;
+  request.id = 6;
+  request.prompt = {1, 2};
+  request.sampling.max_tokens = 1;
+  request.pooling = Pooling::kMean;
+  outstanding_.add(request);
+  const auto vector = [](std::uint32_t length, float value) {
+    OutputBatch made = batch(0, 1, FinishReason::kLength);
+    made.events[0].request = 6;
+    made.events[0].num_logprobs = 0;
+    made.logprobs.clear();
+    made.events[0].num_embedding = length;
+    made.embeddings.assign(length, value);
+    return made;
+  };
+  EXPECT_THAT(error(vector(3, 1.0F)), HasSubstr("another length"));
+  std::vector<OutputEvent> ended;
+  outstanding_.fail_all(kNow, ended);
+  outstanding_.add(request);
+  EXPECT_THAT(error(vector(4, std::numeric_limits<float>::infinity())), HasSubstr("finite"));
+  EXPECT_EQ(error(vector(4, 1.0F)), "");
+  Request other = request;
+  other.id = 5;
+  other.pooling = Pooling::kNone;
+  other.sampling.logprobs = 0;
+  outstanding_.add(other);
+  OutputBatch unasked = batch(0, 1);
+  unasked.events[0].num_embedding = 4;
+  unasked.embeddings.assign(4, 1.0F);
+  EXPECT_THAT(error(std::move(unasked)), HasSubstr("not asked for"));
+}
 
 // A batch that is thrown away ends nothing, or its calls would wait without end.
 TEST_F(OutstandingTest, ARefusedBatchLeavesEveryChoiceToFail) {

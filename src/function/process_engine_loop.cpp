@@ -52,7 +52,7 @@ struct ProcessEngineLoop::Impl {
         clock(loop_clock),
         mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         wake(std::move(loop_wake)),
-        outstanding(options.vocab_size) {
+        outstanding(options.vocab_size, options.hidden_size) {
     adapter = std::move(options.adapter);
     if (adapter) options.start.lora_rank = adapter->image.max_rank;
   }

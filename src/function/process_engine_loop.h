@@ -41,6 +41,7 @@ class ProcessEngineLoop final : public TenantLoop {
     StartFrame start;
     SharedContent adapter;  // in sealed memory; null: the function computes the base model
     std::int32_t vocab_size = 0;
+    std::int32_t hidden_size = 0;
     Duration hang_limit = std::chrono::seconds(60);  // without a frame, with requests
     Duration start_limit = std::chrono::seconds(120);
     Duration first_pause = std::chrono::milliseconds(50);

@@ -69,6 +69,19 @@ def test_tokens_are_those_of_one_engine(server, key_file):
                 assert ask(server, name, **fields).json()["choices"] == expected
 
 
+def test_vectors_are_those_of_one_engine(server, key_file):
+    def vectors(of):
+        body = {"model": NAME, "input": ["a boat", "the sea and a boat"],
+                "encoding_format": "float"}
+        answer = of.post("/v1/embeddings", body,
+                         headers={"Authorization": "Bearer " + KEYS["bob"]})
+        assert answer.status == 200, answer
+        return [item["embedding"] for item in answer.json()["data"]]
+
+    with Server("--api-key-file", key_file, api_key=KEYS["alice"]) as plain:
+        assert vectors(server) == vectors(plain)
+
+
 def test_functions_are_in_the_sandbox_and_share_the_weights(server):
     text_of(ask(server, "alice"))
     text_of(ask(server, "bob"))

@@ -32,12 +32,13 @@ void give_to_server(OutputBatch batch) {
   request.prompt = {1, 2, 3};
   request.sampling.n = 2;
   request.sampling.max_tokens = 4;
-  OutstandingRequests outstanding(/*vocab_size=*/100);
+  OutstandingRequests outstanding(/*vocab_size=*/100, /*hidden_size=*/8);
   outstanding.add(request);
   if (!outstanding.accept(batch, TimePoint{Duration(1000)})) return;
   for (const OutputEvent& event : batch.events) {
     CHECK(event.request == 1 && event.choice >= 0 && event.choice < 2);
     CHECK(batch.tokens_of(event).size() <= 4);
+    CHECK(batch.embedding_of(event).empty());
     CHECK(batch.logprobs_of(event).empty() && batch.prompt_logprobs_of(event).empty());
     CHECK(event.time <= TimePoint{Duration(1000)});
   }

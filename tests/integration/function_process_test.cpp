@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -67,6 +68,34 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
     if (maps.empty()) continue;  // an ordinary user may not look into it
     EXPECT_THAT(maps, HasSubstr(" " + std::to_string(memory.st_ino) + " "));
     EXPECT_THAT(maps, HasSubstr("r--s 00000000"));
+  }
+}
+
+TEST_F(FunctionProcessTest, WindowsAndFp8GiveTheTokensOfAnEngineHere) {
+  struct Case {
+    const char* model;
+    std::optional<DType> dtype;
+  };
+  for (const Case& one :
+       {Case{"mistral-window", std::nullopt}, Case{"qwen3-tied", DType::kF8E4M3}}) {
+    const TempDirectory model;
+    write_golden_checkpoint(read_golden_case("tests/golden/models", one.model), model.path());
+    EngineOptions with_dtype = engine_options();
+    with_dtype.dtype = one.dtype;
+    ThreadPool pool(1);
+    const auto device = make_cpu_device({&pool, 0, {}});
+    const Backbone backbone = *read_only(*make_backbone(model.path(), with_dtype, **device, pool));
+    ProcessEngineLoop::Options of_model = options();
+    of_model.vocab_size = parse_model_config(open_backbone(backbone)->config)->vocab_size;
+    FunctionClient client(backbone, *turns_, of_model);
+    ASSERT_TRUE(client.wait_until_ready());
+    ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+    test::EngineFixture engine(model.path(), with_dtype, 1);
+    Request request = test::greedy_request(
+        1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 20);
+    ASSERT_TRUE(client.loop().submit(request));
+    engine.add(request);
+    EXPECT_EQ(client.wait_for_answer(1).tokens, (engine.run_to_end()[{1, 0}].tokens)) << one.model;
   }
 }
 
