@@ -197,6 +197,21 @@ void add_text_options(CLI::App& command, ServeArguments& arguments) {
       ->group(group);
 }
 
+void add_lend_options(CLI::App& command, LendArguments& a) {
+  const std::string group = "Server options";
+  command
+      .add_option("--lend", a.url,
+                  "the address of a `sluice coordinator`: KV memory between MIN and MAX of "
+                  "--kv-cache-memory MIN-MAX is shared with other processes")
+      ->group(group);
+  command.add_option("--lend-token-file", a.token_file, "the coordinator's token")->group(group);
+  command
+      .add_option("--lend-device", a.device,
+                  "the device's name at the coordinator; servers that share memory have the same "
+                  "(default cpu)")
+      ->group(group);
+}
+
 CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   const std::string group = "Server options";
   CLI::App* command = root.add_subcommand("serve", "The OpenAI-compatible server");
@@ -229,6 +244,7 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
                    "a folder; admin keys may load adapters below it while the server runs")
       ->group(group);
   add_isolation_options(*command, arguments);
+  add_lend_options(*command, arguments.lend);
   add_warm_options(*command, arguments.warm);
   command
       ->add_flag("--verify", arguments.verify,

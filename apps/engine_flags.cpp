@@ -32,7 +32,8 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
       ->group(group);
   command
       .add_option("--kv-cache-memory", texts.kv_cache_memory,
-                  "the most, such as 4GiB (default: half of what is free after weights)")
+                  "the most, such as 4GiB (default: half of what is free after weights); serve "
+                  "--lend: MIN-MAX")
       ->group(group);
   command
       .add_option("--kv-idle-release", texts.kv_idle_release,

@@ -89,6 +89,8 @@ Result<std::unique_ptr<Engine>> ServedEngine::load(const std::string& directory,
   logits_ = local.loaded.logits;
   LoadedEngine& loaded = local.loaded;
   engine_ = loaded.engine.get();
+  kv_block_bytes_ = loaded.kv_block_bytes;
+  if (loaded.least_kv_blocks > 0) engine_->set_kv_limit(loaded.least_kv_blocks);
   cache_config_ = {loaded.block_size, loaded.kv_blocks, loaded.kv_identity.kv_dtype,
                    options.prefix_caching == PrefixCaching::kOn};
   ASSIGN_OR_RETURN(ServedText text, text_phase.join(timeline, [](const auto& result) {

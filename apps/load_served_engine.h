@@ -71,6 +71,7 @@ class ServedEngine {
 
   const ServedModel& model() const { return *model_; }
   const CacheConfig& cache_config() const { return cache_config_; }
+  std::int64_t kv_block_bytes() const { return kv_block_bytes_; }
 
  private:
   Status compare_canary();
@@ -87,6 +88,7 @@ class ServedEngine {
   std::unique_ptr<Device> device_;
   std::optional<ServedModel> model_;
   CacheConfig cache_config_;
+  std::int64_t kv_block_bytes_ = 0;
   WarmFacts warm_facts_;
   WarmPrompts warm_;
   bool canary_checked_ = false;

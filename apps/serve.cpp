@@ -58,6 +58,10 @@ class Server {
                  metrics_) {}
 
   Status start() {
+    if (settings_.lend) {
+      ASSIGN_OR_RETURN(lend_,
+                       LendSession::open(*settings_.lend, loop_, clock_, *threaded_, metrics_));
+    }
     ASSIGN_OR_RETURN(http_,
                      open_server(arguments_, settings_, loop_, service_, clock_, tls_.get()));
     timeline_.mark("listen");
@@ -82,6 +86,7 @@ class Server {
     loop_.run();
     if (tenants_) tenants_->stop();
     if (threaded_) threaded_->stop();
+    if (lend_) lend_->leave();  // its memory is free now
     if (load_error_) return *load_error_;
     return {};
   }
@@ -192,6 +197,7 @@ class Server {
   void announce() {
     if (ready_ || service_.state() != "ready") return;
     ready_ = true;
+    if (lend_) lend_->start(loaded_.kv_block_bytes(), settings_.engine.max_num_seqs);
     fmt::print(stderr, "{}\nready: {} serves '{}'\n", timeline_.line(),
                server_url(arguments_, *http_), settings_.model_name);
     tell_manager(fmt::format("READY=1\nSTATUS={} serves {}", server_url(arguments_, *http_),
@@ -285,6 +291,7 @@ class Server {
   EngineLoop& engine_;  // one of the two
   ServerMetrics metrics_;
   ApiService service_;
+  std::unique_ptr<LendSession> lend_;  // null without --lend
   std::unique_ptr<http::HttpServer> http_;
   std::optional<Error> load_error_;
   bool ready_ = false;

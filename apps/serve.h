@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/engine_arguments.h"
+#include "apps/lend_session.h"
 #include "apps/load_served_engine.h"
 
 namespace sluice {
@@ -50,6 +51,7 @@ struct ServeArguments {
   std::optional<std::string> max_functions;
   std::optional<std::string> function_idle;
   std::optional<std::string> warm_workers;
+  LendArguments lend;
   EngineOptionTexts engine;
 };
 

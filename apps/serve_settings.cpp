@@ -197,8 +197,14 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
   std::vector<std::string> hosts = a.allowed_hosts;
   if (!a.uds.empty()) hosts.emplace_back("*");
   ASSIGN_OR_RETURN(s.origins, OriginPolicy::create({a.host, hosts, a.cors_origins}));
-  ASSIGN_OR_RETURN(s.engine, parse_engine_options(a.engine));
+  EngineOptionTexts engine = a.engine;
+  ASSIGN_OR_RETURN(s.lend, read_lend_settings(a.lend, engine.kv_cache_memory));
+  ASSIGN_OR_RETURN(s.engine, parse_engine_options(engine));
+  if (s.lend) s.engine.kv_cache_least = s.lend->least;
   ASSIGN_OR_RETURN(s.functions, read_functions(a, s.engine));
+  if (s.lend && s.functions) {
+    return invalid_argument("--lend and --isolation process exclude each other");
+  }
   ASSIGN_OR_RETURN(const auto policy, make_policy(s.engine.scheduler));
   const bool budget_given = !a.engine.token_budget.empty() || s.engine.tbt_slo;
   if (!budget_given && policy->plans_by_time()) s.engine.budget_mode = BudgetMode::kFollow;

@@ -29,6 +29,7 @@ struct ServeSettings {
   EngineOptions engine;
   WarmOptions warm;
   std::optional<FunctionSettings> functions;  // --isolation process
+  std::optional<LendSettings> lend;           // --lend
 };
 
 Result<ServeSettings> parse_serve_settings(const ServeArguments& arguments);

@@ -44,8 +44,10 @@ struct LoadedModel {
   std::int64_t kv_bytes = 0;         // at most
   std::int32_t kv_blocks = 0;        // at most
   std::int32_t first_kv_blocks = 0;  // backed at start
-  LogitsTap* logits = nullptr;       // of the executor, which owns it
-  TraceTap* trace = nullptr;         // likewise
+  std::int32_t least_kv_blocks = 0;  // with EngineOptions::kv_cache_least: the limit at the start
+  std::int64_t kv_block_bytes = 0;
+  LogitsTap* logits = nullptr;  // of the executor, which owns it
+  TraceTap* trace = nullptr;    // likewise
   // Brings the weights in, if the device maps files; the executor owns it.
   WeightStream* stream = nullptr;
   SharedAdapters adapters;        // null: the engine has none

@@ -89,6 +89,9 @@ struct EngineOptions {
   // The most bytes of KV memory. Absent: half of the memory that is free after weights, at most the
   // need of max_num_seqs contexts.
   std::optional<std::int64_t> kv_cache_memory;
+  // The bytes of KV memory that the engine never lends (`--kv-cache-memory MIN-MAX`); it begins
+  // with this limit. Absent: memory is not lent.
+  std::optional<std::int64_t> kv_cache_least;
   std::optional<KvDiskSettings> kv_disk;  // the command adds it (add_tier())
   // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};

@@ -94,11 +94,18 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
         fmt::format("KV memory of {} bytes holds no block of {} bytes; raise --kv-cache-memory",
                     bytes, layout.block_bytes));
   }
-  if (bytes < per_seq + layout.block_bytes) {
+  const std::int64_t own = options.kv_cache_least.value_or(bytes);
+  if (own < 2 * layout.block_bytes || own > bytes) {
+    return invalid_argument(fmt::format(
+        "--kv-cache-memory MIN-MAX: MIN of {} bytes must hold a block of {} bytes beside "
+        "the null block, and be at most MAX of {} bytes",
+        own, layout.block_bytes, bytes));
+  }
+  if (own < per_seq + layout.block_bytes) {
     log_warning(fmt::format(
         "KV memory of {} MiB holds fewer tokens than one context of {} needs ({} MiB): longer "
         "requests will be refused; raise --kv-cache-memory or lower --max-model-len",
-        bytes >> 20, context, (per_seq >> 20) + 1));
+        own >> 20, context, (per_seq >> 20) + 1));
   }
   return bytes;
 }
@@ -145,6 +152,7 @@ KvOptions kv_options_of(const LoadedModel& loaded, const LoadPlan& plan,
   KvOptions kv = kv_options(plan.layout, options, plan.runner.max_model_len,
                             plan.runner.token_budget, loaded.kv_blocks);
   kv.max_blocks = loaded.kv_blocks;
+  kv.least_blocks = loaded.least_kv_blocks;
   kv.num_blocks = loaded.first_kv_blocks;
   if (options.kv_backing == KvBacking::kByNeed) {
     kv.chunk_blocks = KvMemory::chunk_blocks(traits, plan.layout.block_bytes);
@@ -364,6 +372,12 @@ Status plan_kv_memory(LoadPlan& plan, const EngineOptions& options, const Device
       options.kv_backing == KvBacking::kAtStart
           ? loaded.kv_blocks
           : KvMemory::first_blocks(device.traits(), plan.layout.block_bytes, loaded.kv_blocks);
+  loaded.kv_block_bytes = plan.layout.block_bytes;
+  if (options.kv_cache_least) {
+    loaded.least_kv_blocks = static_cast<std::int32_t>(std::min<std::int64_t>(
+        plan.layout.blocks_for_bytes(*options.kv_cache_least), loaded.kv_blocks));
+    loaded.first_kv_blocks = std::min(loaded.first_kv_blocks, loaded.least_kv_blocks);
+  }
   plan.arena.add(RegionKind::kKv, "model/kv_blocks", static_cast<std::size_t>(loaded.kv_bytes));
   plan.arena.finish(device.traits().granularity);
   return {};

@@ -49,6 +49,9 @@ struct KvOptions {
   std::vector<std::int32_t> group_windows;  // by group (kv_layout.h); 0 = full attention
   std::int32_t num_blocks = 0;              // in memory at the start, the null block included
   std::int32_t max_blocks = 0;              // after growth; 0 = num_blocks
+  // The engine always has so many, whatever limit it is given: a sequence that needs more is
+  // refused, so that no later limit ends it. 0: a sequence may need all that the limit allows.
+  std::int32_t least_blocks = 0;
   std::int32_t max_num_seqs = 0;
   std::int32_t max_model_len = 0;
   std::int32_t max_query_len = 0;  // most tokens of one sequence in one step: the token budget

@@ -58,6 +58,11 @@ class KvSizer {
   bool can_grow() const { return can_grow_; }
   // The most usable blocks that this engine can have under its limit.
   std::int32_t most_usable_blocks() const { return limit_ - 1; }
+  // The most usable blocks that one sequence may need.
+  std::int32_t most_blocks_of_a_sequence() const {
+    const std::int32_t least = kv_.options().least_blocks;
+    return (least > 0 ? least : limit_) - 1;
+  }
   // A row or an admission lacks `blocks` fresh blocks.
   void want(std::int32_t blocks) { wanted_ = std::max(wanted_, blocks); }
 

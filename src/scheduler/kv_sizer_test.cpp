@@ -281,6 +281,30 @@ Thrashing run_tight(std::int32_t decode_headroom) {
 
 // A watermark of 1 % alone admits as many as fit now; most of them are preempted, some again and
 // again.
+// Memory above the least is borrowed: a sequence that needs it is refused at any limit, and those
+// that were accepted end well when the limit falls to the least.
+TEST(KvSizer, NoAcceptedSequenceEndsWhenTheLimitFallsToTheLeast) {
+  SchedulerHarness h({.token_budget = 64,
+                      .num_blocks = 8,
+                      .max_blocks = 64,
+                      .chunk_blocks = 8,
+                      .least_blocks = 8});
+  const Status refused = h.scheduler.add(h.sequence(h.request(24, 6)));  // 8 blocks of 4 tokens
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("has 7 that it never lends"));
+  for (int i = 0; i < 6; ++i) h.add(16, 13);  // 7 blocks each
+  while (h.sequences.back()->output_len() < 4) h.step();
+  EXPECT_GT(h.kv.num_used_blocks(), 24);
+  h.kv_limit = 8;
+  h.step();
+  EXPECT_LE(h.kv.num_used_blocks(), 7);
+  h.run_to_end();
+  for (std::size_t i = 1; i < h.sequences.size(); ++i) {
+    EXPECT_EQ(h.sequences[i]->finish_reason, FinishReason::kLength);
+    EXPECT_EQ(h.sequences[i]->tokens, h.expected(*h.sequences[i]).tokens);
+  }
+}
+
 TEST(KvSizer, HeadroomForDecodesStopsThrashing) {
   for (const std::int32_t headroom : {0, 8, 16, 32, 64, 100}) {
     const Thrashing run = run_tight(headroom);

@@ -79,12 +79,13 @@ Status Scheduler::add(Sequence& sequence) {
       static_cast<std::int32_t>(std::min<std::int64_t>(wanted, options.max_model_len));
   // The last token is never computed: nothing follows it.
   const std::int64_t blocks = state_->kv.blocks_needed(max_len - 1);
-  const std::int32_t most_blocks = state_->kv_sizer.most_usable_blocks();
+  const std::int32_t most_blocks = state_->kv_sizer.most_blocks_of_a_sequence();
   if (blocks > most_blocks) {
     return resource_exhausted(fmt::format(
-        "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}; lower "
+        "prompt and max_tokens need {} KV blocks for {} tokens, the KV memory has {}{}; lower "
         "max_tokens or raise --kv-cache-memory",
-        blocks, max_len - 1, most_blocks));
+        blocks, max_len - 1, most_blocks,
+        state_->kv.options().least_blocks > 0 ? " that it never lends" : ""));
   }
   const std::int32_t adapter = sequence.request->adapter;
   const AdapterOptions& adapters = options.adapters;

@@ -169,6 +169,18 @@ void ServerMetrics::write_turns(PrometheusWriter& writer) const {
   write_number(writer, static_cast<double>(turns_->warm));
 }
 
+void ServerMetrics::write_lending(PrometheusWriter& writer) const {
+  if (!lending_) return;
+  writer.gauge("kv_limit_bytes", "KV memory that the engine may use now.");
+  write_number(writer, static_cast<double>(lending_->limit_bytes));
+  writer.gauge("kv_borrowed_bytes", "The part of it that is borrowed from other processes.");
+  write_number(writer, static_cast<double>(lending_->borrowed_bytes));
+  writer.gauge("kv_lending_joined", "1 while the coordinator of --lend answers.");
+  write_number(writer, lending_->joined ? 1 : 0);
+  writer.counter("kv_recalls_total", "Times that the coordinator asked for memory back.");
+  write_number(writer, static_cast<double>(lending_->recalls));
+}
+
 void ServerMetrics::steps(std::span<const StepRecord> steps) {
   for (const StepRecord& step : steps) {
     step_duration_.record(to_seconds(step.duration));
@@ -202,6 +214,7 @@ void ServerMetrics::write(std::string& out) const {
   write_adapters(writer);
   write_keys(writer);
   write_turns(writer);
+  write_lending(writer);
   write_latencies(writer);
   write_parameters(writer);
   write_server(writer);

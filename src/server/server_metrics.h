@@ -72,6 +72,14 @@ struct FunctionTurns {
   std::int32_t warm = 0;  // function processes that are ready and no tenant's yet
 };
 
+// KV memory that is shared with other processes (docs/elastic-memory.md).
+struct LendingGauges {
+  std::int64_t limit_bytes = 0;     // what the engine may use now
+  std::int64_t borrowed_bytes = 0;  // the part of it that is borrowed
+  bool joined = false;              // a coordinator answers
+  std::uint64_t recalls = 0;        // since the start
+};
+
 class ServerMetrics {
  public:
   struct Options {
@@ -98,6 +106,7 @@ class ServerMetrics {
   void steps(std::span<const StepRecord> steps);
   void engine(EngineState state, const EngineGauges& gauges, std::int32_t unfinished_requests);
   void function_turns(FunctionTurns turns) { turns_ = std::move(turns); }
+  void lending(const LendingGauges& gauges) { lending_ = gauges; }
   void cache_config(CacheConfig config) { cache_config_ = std::move(config); }
   void startup(std::span<const StartupSpan> spans, Duration total);
 
@@ -131,6 +140,7 @@ class ServerMetrics {
   void write_adapters(PrometheusWriter& writer) const;
   void write_keys(PrometheusWriter& writer) const;
   void write_turns(PrometheusWriter& writer) const;
+  void write_lending(PrometheusWriter& writer) const;
   static void count(std::vector<Labelled>& family, std::string_view first, std::string_view second);
   void write_engine(PrometheusWriter& writer) const;
   void write_padding(PrometheusWriter& writer) const;
@@ -151,6 +161,7 @@ class ServerMetrics {
   EngineGauges gauges_;
   std::int32_t unfinished_requests_ = 0;
   std::optional<FunctionTurns> turns_;
+  std::optional<LendingGauges> lending_;
   std::optional<CacheConfig> cache_config_;
   std::vector<StartupSpan> startup_;
   Duration startup_total_{0};

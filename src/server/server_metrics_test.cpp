@@ -238,6 +238,7 @@ TEST(ServerMetricsTest, EveryMetricIsDocumented) {
   ServerMetrics metrics = make_metrics();
   metrics.cache_config({});
   metrics.function_turns({.uses = {{"a", Duration(1)}}});
+  metrics.lending({});
   std::ifstream file("docs/metrics.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto m = written(metrics);

@@ -80,6 +80,8 @@ EngineGauges gauges_of(const Engine& engine) {
   gauges.kv_blocks = engine.kv().options().max_blocks - 1;
   gauges.kv_blocks_used = engine.kv().num_used_blocks();
   gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
+  gauges.kv_blocks_backed = engine.kv_backed_blocks();
+  gauges.kv_limit_blocks = engine.kv_limit();
   gauges.tier_pages = engine.kv().tier().num_pages();
   gauges.tier_pages_saved = engine.kv().tier().num_saved();
   if (gauges.tier_pages > 0) {
@@ -509,6 +511,11 @@ void ThreadedEngineLoop::ask_progress() {
     impl_->progress_wanted = true;
   }
   impl_->mail.notify_one();
+}
+
+EngineGauges ThreadedEngineLoop::gauges() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->gauges;
 }
 
 void ThreadedEngineLoop::take(OutputBatch& batch) {

@@ -65,7 +65,10 @@ class ThreadedEngineLoop final : public EngineLoop {
   // Limits the engine's KV memory to `bytes` from the next step on, two blocks at least; 0: to what
   // it was made with. Memory beyond it goes back to the system, also while nothing runs. Sequences
   // that fit no longer wait for the others, or end with FinishReason::kNoMemory.
+  // EngineGauges::kv_limit_blocks shows the limit once the engine keeps to it.
   void limit_kv(std::int64_t bytes);
+  // The engine's state after its last step; any thread.
+  EngineGauges gauges() const;
 
   Status submit(Request request) override;
   void cancel(RequestId id) override;

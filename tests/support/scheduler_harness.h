@@ -33,6 +33,7 @@ struct HarnessOptions {
   std::optional<TimeBudget> time_budget = std::nullopt;
   std::int32_t max_blocks = 0;    // as in KvOptions
   std::int32_t chunk_blocks = 0;  // as in KvOptions
+  std::int32_t least_blocks = 0;  // as in KvOptions
   AdapterOptions adapters = {};
   Duration kv_idle_release{0};
   std::int32_t tier_pages = 0;  // as in KvOptions
@@ -60,6 +61,7 @@ class SchedulerHarness {
                    .group_windows = options.windows,
                    .num_blocks = options.num_blocks,
                    .max_blocks = options.max_blocks,
+                   .least_blocks = options.least_blocks,
                    .max_num_seqs = options.max_num_seqs,
                    .max_model_len = options.max_model_len,
                    .max_query_len = std::min(

@@ -1,0 +1,148 @@
+"""Servers that share KV memory through a coordinator (docs/elastic-memory.md)."""
+
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from serving import BINARY, NAME, PATIENCE, ROOT, Server
+
+MIB = 1 << 20
+LEAST, BUDGET = 4 * MIB, 24 * MIB  # a token of the demo model has 1 KiB of KV
+PROMPT = 400
+WHOLE = 2 * LEAST + BUDGET
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+class Coordinator:
+    """`sluice coordinator` on a free port; `kill` and `start` again keep the port."""
+
+    def __init__(self, folder):
+        self.token = folder / "token"
+        self.token.write_text(TOKEN + "\n")
+        self.token.chmod(0o600)
+        self.port = 0
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [BINARY, "coordinator", "--port", str(self.port), "--token-file", str(self.token),
+             "--budget", f"cpu={BUDGET}", "--expiry", "2"],
+            stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        for line in self.process.stderr:
+            found = re.search(r"http://127.0.0.1:(\d+)", line)
+            if found:
+                self.port = int(found.group(1))
+                return
+        raise AssertionError("the coordinator did not start")
+
+    def stop(self, by=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(by)
+        self.process.wait(timeout=10 * PATIENCE)
+        self.process.stderr.close()
+
+    def options(self):
+        return ["--lend", f"http://127.0.0.1:{self.port}", "--lend-token-file", str(self.token),
+                "--kv-cache-memory", f"{LEAST}-{LEAST + BUDGET}", "--max-num-seqs", "256",
+                "--max-model-len", "2048"]
+
+
+@pytest.fixture
+def coordinator(tmp_path):
+    running = Coordinator(tmp_path)
+    yield running
+    running.stop()
+
+
+def metric(server, name):
+    return server.metrics()[name]
+
+
+def await_metric(server, name, test, seconds):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while not test(value := metric(server, name)):
+        assert time.monotonic() < deadline, (name, value, server.stderr())
+        time.sleep(0.02)
+    return value
+
+
+class Burst:
+    """Requests at once, whose KV needs more than a server's half; every one must end well."""
+
+    def __init__(self, server, count, tokens):
+        self.answers = []
+        self.threads = [threading.Thread(target=self.call, args=(server, i, tokens), daemon=True)
+                        for i in range(count)]
+        self.begin = time.monotonic()
+        for thread in self.threads:
+            thread.start()
+
+    def call(self, server, index, tokens):
+        body = {"model": NAME, "prompt": [10 + index % 100] * PROMPT + [index],
+                "max_tokens": tokens, "ignore_eos": True}
+        try:
+            answer = server.post("/v1/completions", body, timeout=100 * PATIENCE)
+            self.answers.append((answer.status, answer.json()["choices"][0]["finish_reason"]))
+        except Exception as error:  # all of them are reported
+            self.answers.append(error)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(timeout=120 * PATIENCE)
+        assert self.answers == [(200, "length")] * len(self.threads)
+
+
+def await_joined(server):
+    await_metric(server, "kv_lending_joined", lambda value: value == 1, 5)
+    time.sleep(2.2)  # the coordinator grants nothing for one expiry after its start
+
+
+def test_a_burst_gets_more_than_half_and_gives_it_back(coordinator):
+    with Server(*coordinator.options()) as busy, Server(*coordinator.options()) as other:
+        await_joined(busy)
+        await_joined(other)
+        assert metric(busy, "kv_limit_bytes") == LEAST
+        burst = Burst(busy, 120, 60)
+        await_metric(busy, "kv_limit_bytes", lambda value: value > WHOLE / 2, 1)
+        in_time = time.monotonic() - burst.begin
+        assert in_time < 1 * PATIENCE
+        burst.join()
+        # Then the other way: the first gives back what it does not use.
+        second = Burst(other, 120, 60)
+        await_metric(other, "kv_limit_bytes", lambda value: value > WHOLE / 2, 4)
+        assert metric(busy, "kv_limit_bytes") + metric(other, "kv_limit_bytes") <= WHOLE
+        second.join()
+        assert metric(busy, "kv_recalls_total") > 0
+
+
+def test_the_memory_of_a_killed_server_comes_back(coordinator):
+    with Server(*coordinator.options()) as survivor:
+        with Server(*coordinator.options(), expected_status=-signal.SIGKILL) as victim:
+            await_joined(victim)
+            burst = Burst(victim, 120, 400)
+            await_metric(victim, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 4)
+            victim.process.kill()
+            for thread in burst.threads:
+                thread.join(timeout=20 * PATIENCE)
+        again = Burst(survivor, 120, 60)
+        await_metric(survivor, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 6)
+        again.join()
+
+
+def test_without_a_coordinator_servers_have_their_minimum(coordinator):
+    with Server(*coordinator.options()) as server:
+        await_joined(server)
+        burst = Burst(server, 120, 200)
+        await_metric(server, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 4)
+        coordinator.stop(signal.SIGKILL)
+        await_metric(server, "kv_lending_joined", lambda value: value == 0, 4)
+        assert metric(server, "kv_limit_bytes") == LEAST
+        await_metric(server, "kv_borrowed_bytes", lambda value: value == 0, 5)
+        coordinator.start()
+        await_metric(server, "kv_limit_bytes", lambda value: value > LEAST, 6)
+        burst.join()
+        assert "serving with the minimum" in server.stderr()
