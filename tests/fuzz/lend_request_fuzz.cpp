@@ -1,5 +1,6 @@
 // Messages of memory lending. The first byte says which verb; each line of the rest is a body that
 // the book gets. An accepted message survives its text, and no message breaks the book.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -26,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const LendAnswer answer = book.handle(now, *request);
     book.check_integrity();
     CHECK(parse_lend_answer(lend_answer_json(answer)).has_value());
-    now += std::chrono::milliseconds(700);
+    now = now + std::chrono::milliseconds(700);
   }
   return 0;
 }
