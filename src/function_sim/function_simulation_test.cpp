@@ -143,6 +143,7 @@ TEST(FunctionSimulationTest, EachSystemRunsAndTheSameSeedGivesTheSameReport) {
   options.functions = 6;
   options.rate = 0.02;
   options.cov = 3;
+  options.seconds = 1200;
   const auto calls = make_calls(options);
   ASSERT_TRUE(calls);
   for (const std::string& name : system_names()) {
