@@ -338,8 +338,9 @@ void Engine::end_sequence(Sequence& sequence, FinishReason reason) {
 bool Engine::has_work() const {
   return !failure_ &&
          (in_flight_ > 0 || transfers_ > 0 || !ended_.empty() || scheduler_->has_work() ||
-          (kv_limit_ > 0 && executor_->kv_backed_blocks() > kv_limit_) || kv_->has_wrong_pages() ||
-          (kv_->num_unsaved() > 0 && executor_->tier_accepts_saves()));
+          (kv_limit_ > 0 && kv_->options().chunk_blocks > 0 &&
+           executor_->kv_backed_blocks() > kv_limit_) ||
+          kv_->has_wrong_pages() || (kv_->num_unsaved() > 0 && executor_->tier_accepts_saves()));
 }
 
 Status Engine::check_files() {

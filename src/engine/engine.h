@@ -114,7 +114,8 @@ class Engine {
   // The most KV blocks that the engine may use from the next step on, the null block included; 0
   // lifts the limit. Sequences that do not fit into the limit end with FinishReason::kNoMemory;
   // add_request() refuses new ones.
-  // While more blocks than that are backed, has_work() is true: steps then return memory.
+  // While more blocks than that are backed, has_work() is true: steps then return memory. Memory
+  // of a fixed size (KvOptions::chunk_blocks = 0) stays.
   void set_kv_limit(std::int32_t blocks);
   std::int32_t kv_limit() const { return kv_limit_; }
   // KV blocks that are backed now, the null block included.
