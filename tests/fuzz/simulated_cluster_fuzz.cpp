@@ -1,0 +1,23 @@
+// Cluster files. An accepted one has models that fit a device and no negative times.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "function_sim/cluster_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sluice;
+  const auto cluster =
+      parse_cluster(std::string_view(reinterpret_cast<const char*>(data), size), "c.toml");
+  if (!cluster) {
+    CHECK(cluster.error().message.starts_with("c.toml:"));
+    return 0;
+  }
+  CHECK(cluster->devices >= 1 && cluster->device_bytes > 0);
+  for (const ModelTimes& model : cluster->models) {
+    CHECK(model.weights.host.bytes >= 0 && model.weights.host.bytes <= cluster->device_bytes);
+    CHECK(model.prefill.seconds(100) >= 0 && model.decode_step_s >= 0);
+  }
+  return 0;
+}
