@@ -31,7 +31,7 @@ struct AdapterSettings {
   };
   std::vector<Source> sources;  // loaded at start
   bool at_run_time = false;     // more may be loaded later
-  std::string model;            // for an engine on a backbone: the base model, for DoRA
+  std::string model = {};       // for an engine on a backbone: the base model, for DoRA
   bool sealed = false;          // images in sealed memory, for function processes
   std::int32_t slots = 0;       // adapters in device memory at once; 0: up to kDefaultSlots
   std::int32_t max_rank = 0;    // of a module; 0: as the sources need

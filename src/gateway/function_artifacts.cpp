@@ -127,7 +127,7 @@ void FunctionLoops::backbone_loaded(std::int32_t backbone, const Status& status)
       Function& function = function_at(number);
       if (function.spec.backbone != backbone) continue;
       for (Request& request : std::exchange(function.waiting, {})) {
-        refuse(std::move(request), GatewayRefusal::kLoad, status.error());
+        refuse(request.id, GatewayRefusal::kLoad, status.error());
       }
     }
   }

@@ -152,7 +152,7 @@ bool FunctionLoops::dispatch_ready() {
 void FunctionLoops::refuse_front(std::int32_t number) {
   Function& function = function_at(number);
   refuse(
-      std::move(function.waiting.front()), GatewayRefusal::kSlo,
+      function.waiting.front().id, GatewayRefusal::kSlo,
       resource_exhausted(fmt::format(
           "'{}' is busy: its first token would come later than its goal of {} ms "
           "(ttft_slo_ms); try again later",

@@ -52,7 +52,7 @@ void FunctionLoops::stop() {
     Function& function = function_at(number);
     while (!function.instances.empty()) end_instance(number, function.instances.size() - 1);
     for (Request& request : function.waiting) {
-      refuse(std::move(request), GatewayRefusal::kLoad, unavailable("the gateway stops"));
+      refuse(request.id, GatewayRefusal::kLoad, unavailable("the gateway stops"));
     }
     function.waiting.clear();
     report_activity(number);
@@ -290,7 +290,7 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   if (backbone.load == Load::kLoading) return;  // the load ends
   while (!function.waiting.empty() &&
          now - function.waiting.front().arrival >= options_.longest_wait) {
-    refuse(std::move(function.waiting.front()), GatewayRefusal::kPlace,
+    refuse(function.waiting.front().id, GatewayRefusal::kPlace,
            resource_exhausted(fmt::format(
                "'{}' has waited for a place for {} s: there are {} function processes, and none is "
                "idle; try again later, or start the gateway with a larger --max-functions",
@@ -299,16 +299,16 @@ void FunctionLoops::refuse_late(Function& function, TimePoint now) {
   }
 }
 
-void FunctionLoops::refuse(Request request, GatewayRefusal reason, Error error) {
+void FunctionLoops::refuse(RequestId id, GatewayRefusal reason, Error error) {
   counts_.count(reason);
-  pending_.refused.push_back({request.id, std::move(error)});
+  pending_.refused.push_back({id, std::move(error)});
   wake_();
 }
 
 void FunctionLoops::refuse_waiting(Function& function, std::int32_t adapter, const Error& error) {
   std::erase_if(function.waiting, [&](Request& request) {
     if (request.adapter != adapter) return false;
-    refuse(std::move(request), GatewayRefusal::kStart, error);
+    refuse(request.id, GatewayRefusal::kStart, error);
     return true;
   });
 }

@@ -176,7 +176,7 @@ class FunctionLoops final : public EngineLoop {
   void end_instance(std::int32_t number, std::size_t index);
   void end_unused(std::int32_t number, TimePoint now);
   void refuse_late(Function& function, TimePoint now);
-  void refuse(Request request, GatewayRefusal reason, Error error);
+  void refuse(RequestId id, GatewayRefusal reason, Error error);
   // Refuses the requests that wait for this content of the adapter.
   void refuse_waiting(Function& function, std::int32_t adapter, const Error& error);
   void collect(std::int32_t number, Instance& instance);

@@ -294,7 +294,7 @@ void ApiService::handle(ExchangePtr exchange) {
 void ApiService::handle_own(const OwnRoute& route, ExchangePtr exchange) {
   const http::Request& request = exchange->request();
   // Shared because the route may copy its callback.
-  const auto call = std::make_shared<Call>(Call{exchange, record_of(request), {}});
+  const auto call = std::make_shared<Call>(Call{std::move(exchange), record_of(request), {}});
   if (auto error = refuse_stranger(request)) return answer_error(std::move(*call), *error);
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {

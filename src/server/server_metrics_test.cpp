@@ -249,8 +249,11 @@ TEST(ServerMetricsTest, EveryMetricIsDocumented) {
     EXPECT_NE(first, std::string::npos) << row;
     EXPECT_EQ(text.find(row, first + 1), std::string::npos) << row;
   }
+  // The gateway's rows are compared with what it serves in tests/client/gateway_test.py.
   std::size_t rows = 0;
-  for (std::size_t at = 0; (at = text.find("\n| `", at)) != std::string::npos; ++at) ++rows;
+  for (std::size_t at = 0; (at = text.find("\n| `", at)) != std::string::npos; ++at) {
+    if (text.compare(at + 4, 8, "gateway_") != 0) ++rows;
+  }
   EXPECT_EQ(rows, m.size());
 }
 
