@@ -71,10 +71,14 @@ def await_metric(server, name, test, seconds):
 
 
 class Burst:
-    """Requests at once, whose KV needs more than a server's half; every one must end well."""
+    """Requests at once, whose KV needs more than a server's half; every one must end well. With
+    `lasting` each is sent again until `join`, however quick the server is."""
 
-    def __init__(self, server, count, tokens):
+    def __init__(self, server, count, tokens, lasting=False):
         self.answers = []
+        self.joining = threading.Event()
+        if not lasting:
+            self.joining.set()
         self.threads = [threading.Thread(target=self.call, args=(server, i, tokens), daemon=True)
                         for i in range(count)]
         self.begin = time.monotonic()
@@ -85,12 +89,17 @@ class Burst:
         body = {"model": NAME, "prompt": [10 + index % 100] * PROMPT + [index],
                 "max_tokens": tokens, "ignore_eos": True}
         try:
-            answer = server.post("/v1/completions", body, timeout=100 * PATIENCE)
-            self.answers.append((answer.status, answer.json()["choices"][0]["finish_reason"]))
+            while True:
+                answer = server.post("/v1/completions", body, timeout=100 * PATIENCE)
+                outcome = (answer.status, answer.json()["choices"][0]["finish_reason"])
+                if outcome != (200, "length") or self.joining.is_set():
+                    break
         except Exception as error:  # all of them are reported
-            self.answers.append(error)
+            outcome = error
+        self.answers.append(outcome)
 
     def join(self):
+        self.joining.set()
         for thread in self.threads:
             thread.join(timeout=120 * PATIENCE)
         assert self.answers == [(200, "length")] * len(self.threads)
@@ -106,13 +115,13 @@ def test_a_burst_gets_more_than_half_and_gives_it_back(coordinator):
         await_joined(busy)
         await_joined(other)
         assert metric(busy, "kv_limit_bytes") == LEAST
-        burst = Burst(busy, 120, 60)
+        burst = Burst(busy, 120, 60, lasting=True)
         await_metric(busy, "kv_limit_bytes", lambda value: value > WHOLE / 2, 1)
         in_time = time.monotonic() - burst.begin
         assert in_time < 1 * PATIENCE
         burst.join()
         # Then the other way: the first gives back what it does not use.
-        second = Burst(other, 120, 60)
+        second = Burst(other, 120, 60, lasting=True)
         await_metric(other, "kv_limit_bytes", lambda value: value > WHOLE / 2, 4)
         assert metric(busy, "kv_limit_bytes") + metric(other, "kv_limit_bytes") <= WHOLE
         second.join()
@@ -123,12 +132,12 @@ def test_the_memory_of_a_killed_server_comes_back(coordinator):
     with Server(*coordinator.options()) as survivor:
         with Server(*coordinator.options(), expected_status=-signal.SIGKILL) as victim:
             await_joined(victim)
-            burst = Burst(victim, 120, 400)
+            burst = Burst(victim, 120, 400, lasting=True)
             await_metric(victim, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 4)
             victim.process.kill()
             for thread in burst.threads:
                 thread.join(timeout=20 * PATIENCE)
-        again = Burst(survivor, 120, 60)
+        again = Burst(survivor, 120, 60, lasting=True)
         await_metric(survivor, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 6)
         again.join()
 
@@ -136,7 +145,7 @@ def test_the_memory_of_a_killed_server_comes_back(coordinator):
 def test_without_a_coordinator_servers_have_their_minimum(coordinator):
     with Server(*coordinator.options()) as server:
         await_joined(server)
-        burst = Burst(server, 120, 200)
+        burst = Burst(server, 120, 200, lasting=True)
         await_metric(server, "kv_limit_bytes", lambda value: value > LEAST + BUDGET / 2, 4)
         coordinator.stop(signal.SIGKILL)
         await_metric(server, "kv_lending_joined", lambda value: value == 0, 4)

@@ -106,7 +106,7 @@ TEST_F(CliTest, WrongOptionsOfBenchAreWrongUsage) {
   expect_error(sluice_run({"bench", "frobnicate"}), 2, "bench frobnicate");
   EXPECT_EQ(sluice_run({"bench", "serve", "--help"}).exit_code, 0);
   const std::vector<std::vector<std::string>> serve = {
-      {"--base-url", "https://h:1", "https is not supported"},
+      {"--base-url", "ftp://h:1", "http"},
       {"--base-url", "127.0.0.1:8000", "http://"},
       {"--endpoint", "/v1/embeddings", "/v1/completions"},
       {"--header", "no value", "NAME=VALUE"},

@@ -16,7 +16,7 @@ MatmulKernel packed_matmul(DType weight) {
   switch (weight) {
     case DType::kBF16: return matmul_tiles<InPlace<std::uint16_t>>;
     case DType::kI8: return matmul_tiles<InPlace<std::int8_t>, Int8Products, ScaledResult>;
-    case DType::kF8E4M3: return matmul_tiles<WidenedF8>;
+    case DType::kF8E4M3: return matmul_tiles<WidenedF8<Avx512Bf16>>;
     case DType::kI4: return kOfBlocks<BlocksOfI4>;
     case DType::kQ8_0: return kOfBlocks<BlocksOfQ8>;
     case DType::kQ4K: return kOfBlocks<BlocksOfQ4K>;

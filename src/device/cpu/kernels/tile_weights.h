@@ -98,6 +98,8 @@ inline constexpr std::array<float, 128> kE4m3Values = [] {
 }();
 
 // Codes of FP8 (E4M3): an element is the code's value times its scale, rounded to BF16.
+// `S`: the instruction set, of which no shared code may be linked elsewhere.
+template <class S>
 struct WidenedF8 {
   using Element = std::uint16_t;
   static constexpr bool kInPlace = false;
