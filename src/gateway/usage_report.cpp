@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <map>
 #include <utility>
 
@@ -20,6 +21,7 @@ struct PricedRow {
   double cost = 0;
 };
 
+// YYYY-MM-DD, of a day that there is.
 bool is_day(std::string_view text) {
   if (text.size() != 10) return false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -27,7 +29,15 @@ bool is_day(std::string_view text) {
         i == 4 || i == 7 ? text[i] == '-' : std::isdigit(static_cast<unsigned char>(text[i])) != 0;
     if (!fits) return false;
   }
-  return true;
+  const auto number = [text](std::size_t at, std::size_t count) {
+    int value = 0;
+    for (const char digit : text.substr(at, count)) value = 10 * value + (digit - '0');
+    return value;
+  };
+  return std::chrono::year_month_day(std::chrono::year(number(0, 4)),
+                                     std::chrono::month(static_cast<unsigned>(number(5, 2))),
+                                     std::chrono::day(static_cast<unsigned>(number(8, 2))))
+      .ok();
 }
 
 double gigabyte_seconds(Amount byte_ns) { return static_cast<double>(byte_ns) * 1e-18; }

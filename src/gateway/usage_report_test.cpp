@@ -38,6 +38,7 @@ TEST(UsageReportTest, TheQueryHasDatesAndAFormat) {
   EXPECT_EQ(all->first, "2026-10-05");
   EXPECT_EQ(all->format, UsageFormat::kCsv);
   for (const char* wrong : {"format=xml", "start_date=today", "end_date=2026-1-1", "group=tenant",
+                            "start_date=2026-10-00", "end_date=2026-02-29",
                             "start_date=2026-11-09&end_date=2026-11-08"}) {
     const auto parsed = parse_usage_query(wrong, "2026-11-23");
     ASSERT_FALSE(parsed) << wrong;
