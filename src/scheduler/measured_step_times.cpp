@@ -48,7 +48,10 @@ void MeasuredStepTimes::make_curve() {
       add(0, range.ns);
     }
     const auto tokens = static_cast<std::int32_t>(std::lround(range.tokens));
+    const StepTimePredictor::Knot before = last;
     last = {std::max(tokens, last.tokens + 1), std::max(range.ns, last.ns)};
+    // Without this limit, one slow step of a range would keep all later steps out of it.
+    if (before.tokens > 0) last.ns = std::min(last.ns, before.ns * last.tokens / before.tokens);
     add(last.tokens, last.ns);
   }
   const double token_ns = last.ns / last.tokens;

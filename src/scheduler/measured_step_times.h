@@ -2,7 +2,8 @@
 // counts, a power of two wide, keeps a moving average of its steps' times without attention. The
 // predictor's curve goes through these averages. Beyond the longest step seen, a token costs what
 // it costs there on average, which is too much where weights are read once for all tokens; so the
-// first chunks are short, and longer ones follow as steps show that they are cheap.
+// first chunks are short, and longer ones follow as steps show that they are cheap. For the same
+// reason a token of a longer step never costs more than one of a shorter step.
 //
 // The cost of attention follows from the model's shape: computing a query-key pair is a known part
 // of a token's matmuls, and reading a position's KV is a known part of reading the weights.

@@ -79,6 +79,16 @@ TEST(MeasuredStepTimes, ASlowFirstStepIsForgotten) {
   EXPECT_LE(times.predictor().time_ns(prompt_of(100)), 1.6 * machine_ns(prompt_of(100)));
 }
 
+// A step of a hundred tokens that took long must not keep all later ones from being tried.
+TEST(MeasuredStepTimes, ASlowStepDoesNotHideItsRange) {
+  MeasuredStepTimes times(kCosts);
+  for (int i = 0; i < 5; ++i) times.observe(decode_at(10), machine_ns(decode_at(10)));
+  times.observe(prompt_of(100), 20 * machine_ns(prompt_of(100)));
+  for (int i = 0; i < 5; ++i) times.observe(prompt_of(17), machine_ns(prompt_of(17)));
+  EXPECT_LE(times.predictor().time_ns(prompt_of(34)), 2.1 * machine_ns(prompt_of(17)));
+  EXPECT_LE(times.predictor().time_ns(prompt_of(100)), 6.2 * machine_ns(prompt_of(17)));
+}
+
 TEST(MeasuredStepTimes, ThePredictionNeverFallsWhenAStepGrows) {
   MeasuredStepTimes times(kCosts);
   SplitMix64 random(9);

@@ -16,6 +16,9 @@ constexpr double kTooLong = 0.01;  // target share of steps that take too long
 constexpr double kMarginRate = 0.2;
 constexpr double kFirstErrorsInMargin = 2.5;
 constexpr double kMostErrorsInMargin = 10;
+// Without a profile: with three decode steps as the limit, steps are planned for two of them at
+// least.
+constexpr double kMostMarginWithoutProfile = 1.5;
 constexpr double kOutlier = 4;         // usual errors
 constexpr double kLeastError = 0.002;  // the usual error is never less, so that it can grow
 constexpr double kLeastFactor = 0.1;
@@ -119,6 +122,7 @@ void StepTimeCorrection::learn_margin(double error, bool too_long) {
   errors_in_margin_ =
       std::clamp(errors_in_margin_ + kMarginRate * change, 0.0, kMostErrorsInMargin);
   margin_ = 1 + errors_in_margin_ * usual_error_;
+  if (measured_) margin_ = std::min(margin_, kMostMarginWithoutProfile);
 }
 
 }  // namespace sluice

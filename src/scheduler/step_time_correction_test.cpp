@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -118,6 +119,27 @@ TEST(StepTimeCorrectionTest, TheMarginIsAsWideAsTheNoise) {
     EXPECT_LT(margins, 1.005 + 1.25 * jitter);
     before = margins;
   }
+}
+
+// However noisy the machine is, a third of the limit at most is kept for the noise.
+TEST(StepTimeCorrectionTest, WithoutAProfileTheMarginHasALimit) {
+  TimeBudget budget;
+  budget.costs = StepCosts{.pair_tokens = 1e-4, .position_reads = 2e-5, .window = 0};
+  budget.decode_steps = 3;
+  budget.margin = 1.25;
+  StepTimeCorrection correction(budget, kMostTokens);
+  SplitMix64 random(5);
+  double widest = 0;
+  for (int i = 0; i < 500; ++i) {
+    StepFeatures decodes;
+    decodes.add_decode(100);
+    StepFeatures f = decodes;
+    f.add_chunk(0, 16 + static_cast<std::int32_t>(random.below(32)), false);
+    correction.observe(f, decodes, 1e6 * (1 + 4 * random.uniform()) * f.tokens);
+    correction.observe(decodes, decodes, 1e7);
+    widest = std::max(widest, correction.margin());
+  }
+  EXPECT_DOUBLE_EQ(widest, 1.5);
 }
 
 TEST(StepTimeCorrectionTest, AnOutlierTeachesLittle) {
