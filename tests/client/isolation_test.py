@@ -267,6 +267,8 @@ def test_a_warm_worker_becomes_a_function_once(key_file):
             # The call got one of the workers, and a new one comes in its place.
             assert set(before) <= set(now)
             given.add((name, model))
+        # Until it runs its own program, a new process has the server's descriptors.
+        await_warm(server, 2)
         pids = await_functions(server, 5)
         inodes = [adapter_inodes(pid) for pid in pids]
         if None not in inodes:
