@@ -107,23 +107,34 @@ struct WidenedF8 {
     return static_cast<const std::uint8_t*>(p.weight) + col * p.weight_stride + k;
   }
   static std::int64_t stride(const MatmulPiece& p) { return p.weight_stride; }
-  // Rows of one block share a table.
+  // Rows of one block share its table. Rows are read one after the other, as memory likes it, with
+  // the tables of some blocks along K at hand.
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
                        std::int64_t depth, std::uint8_t* to) {
+    constexpr int kTables = 9;  // blocks of 128 in a pass, and one more
     const std::int64_t block = p.scales.block_cols;
     const std::int64_t end = k + depth;
+    // Few tokens wait for memory: the codes that are widened next are fetched meanwhile.
+    const std::int64_t ahead = end < p.depth ? depth : kTileRows * stride(p) - k;
     for (std::int64_t begin = k; begin < end;) {
-      const std::int64_t behind = (begin / block + 1) * block;
+      const std::int64_t behind = (begin / block + kTables) * block;
       const std::int64_t next = behind < end ? behind : end;
-      Table table;
+      Table tables[kTables];
       const float* last = nullptr;
       for (int r = 0; r < count; ++r) {
-        const float* const scale =
+        const float* const scales =
             p.scales.values + (col + r) / p.scales.block_rows * p.scales.stride + begin / block;
-        if (scale != last) table = table_of(*scale);
-        last = scale;
-        auto* elements = reinterpret_cast<std::uint16_t*>(to + r * kScratchRowBytes);
-        widen(table, place(p, col + r, begin), next - begin, elements + (begin - k));
+        auto* const elements = reinterpret_cast<std::uint16_t*>(to + r * kScratchRowBytes);
+        int index = 0;
+        for (std::int64_t at = begin; at < next; ++index) {
+          const std::int64_t border = (at / block + 1) * block;
+          const std::int64_t stop = border < next ? border : next;
+          if (scales != last) tables[index] = table_of(scales[index]);
+          const std::uint8_t* const codes = place(p, col + r, at);
+          widen(tables[index], codes, codes + ahead, stop - at, elements + (at - k));
+          at = stop;
+        }
+        last = scales;
       }
       begin = next;
     }
@@ -163,12 +174,14 @@ struct WidenedF8 {
   }
 
   // Writes `count` elements, and what they fill up to a multiple of 32.
-  SLUICE_INLINE static void widen(const Table& table, const std::uint8_t* codes, std::int64_t count,
+  SLUICE_INLINE static void widen(const Table& table, const std::uint8_t* codes,
+                                  const std::uint8_t* upcoming, std::int64_t count,
                                   std::uint16_t* to) {
     // Unpacking takes eight bytes of each 16, so those of the first half go there.
     const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
     for (std::int64_t i = 0; i < count; i += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(upcoming + i), _MM_HINT_T0);
       const __m512i code = _mm512_permutexvar_epi64(
           order, _mm512_maskz_loadu_epi8(first_bytes(count - i), codes + i));
       const __m512i low = _mm512_permutex2var_epi8(table.low[0], code, table.low[1]);
