@@ -158,6 +158,19 @@ class AttentionRows {
     return end - tile < kAttentionTile ? end - tile : kAttentionTile;
   }
 
+  // Calls f(tile, low, high) for each tile of keys that any row sees: its first position, and the
+  // keys [low, high) of it that some row sees.
+  template <class Function>
+  SLUICE_INLINE void for_each_tile(const Function& f) const {
+    const std::int32_t begin = first_visible(0);
+    const std::int32_t end = end_position();
+    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
+         tile += kAttentionTile) {
+      f(tile, begin > tile ? begin - tile : 0,
+        end - tile < kAttentionTile ? end - tile : kAttentionTile);
+    }
+  }
+
   // Writes the offset, in elements, of the key and the value of each position in [begin, end).
   SLUICE_INLINE void find_places(std::int32_t begin, std::int32_t end, std::int64_t* places) const {
     const KvLayerView& kv = p_.kv;
@@ -208,12 +221,8 @@ class AttentionRun {
 
   void run() {
     load_queries();
-    const std::int32_t begin = place_.first_visible(0);
     const std::int32_t end = place_.end_position();
-    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
-         tile += kAttentionTile) {
-      const int low = begin > tile ? begin - tile : 0;
-      const int high = end - tile < kAttentionTile ? end - tile : kAttentionTile;
+    place_.for_each_tile([&](std::int32_t tile, int low, int high) {
       place_.find_places(tile + low, tile + high, places_ + low);
       next_count_ = end - tile - kAttentionTile;
       if (next_count_ > kAttentionTile) next_count_ = kAttentionTile;
@@ -225,7 +234,7 @@ class AttentionRun {
       score_tile(low, high);
       for (int r = 0; r < rows_; ++r) softmax_row(r, tile);
       weigh_tile(tile);
-    }
+    });
     store_outputs();
   }
 

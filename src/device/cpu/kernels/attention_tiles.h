@@ -67,16 +67,11 @@ class TileAttention {
   void run() {
     const TileSession session;
     load_queries();
-    const std::int32_t begin = place_.first_visible(0);
-    const std::int32_t end = place_.end_position();
-    for (std::int32_t tile = begin / kAttentionTile * kAttentionTile; tile < end;
-         tile += kAttentionTile) {
-      const int low = begin > tile ? begin - tile : 0;
-      const int high = end - tile < kAttentionTile ? end - tile : kAttentionTile;
+    place_.for_each_tile([&](std::int32_t tile, int low, int high) {
       place_.find_places(tile + low, tile + high, places_ + low);
       load_keys(low, high);
       const bool finite = load_values(low, high);
-      prefetch(tile + kAttentionTile, end);
+      prefetch(tile + kAttentionTile);
       for (int t = 0; t < row_tiles_; ++t) {
         if (t % 2 == 0) score_two(t, low, high);
         if (sees_all(t, tile)) {
@@ -91,7 +86,7 @@ class TileAttention {
           weigh_rows_alone(t, tile, low, high);
         }
       }
-    }
+    });
     store_outputs();
   }
 
@@ -186,7 +181,8 @@ class TileAttention {
   }
 
   // Few rows wait for memory: blocks are scattered and too short for hardware prefetching.
-  void prefetch(std::int32_t begin, std::int32_t end) {
+  void prefetch(std::int32_t begin) {
+    const std::int32_t end = place_.end_position();
     if (row_tiles_ > 1 || begin >= end) return;
     std::int64_t places[kAttentionTile];
     const int count = end - begin < kAttentionTile ? end - begin : kAttentionTile;
