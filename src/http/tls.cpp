@@ -60,10 +60,10 @@ void warn_of_dates(SSL_CTX* context, const std::string& file) {
   }
 }
 
-Result<ContextPointer> make_context(const std::string& certificate_file,
-                                    const std::string& key_file) {
+// The settings that servers and clients share.
+Result<ContextPointer> make_context(const SSL_METHOD* method) {
   ERR_clear_error();
-  ContextPointer context(SSL_CTX_new(TLS_server_method()));
+  ContextPointer context(SSL_CTX_new(method));
   if (context == nullptr) return internal_error("TLS: " + last_cause());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
@@ -71,6 +71,12 @@ Result<ContextPointer> make_context(const std::string& certificate_file,
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
+  return context;
+}
+
+Result<ContextPointer> make_server_context(const std::string& certificate_file,
+                                           const std::string& key_file) {
+  ASSIGN_OR_RETURN(ContextPointer context, make_context(TLS_server_method()));
   // Sessions resume by tickets, which take no memory here.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_default_passwd_cb(context.get(), no_passphrase);
@@ -94,14 +100,7 @@ Result<ContextPointer> make_context(const std::string& certificate_file,
 }
 
 Result<ContextPointer> make_client_context() {
-  ERR_clear_error();
-  ContextPointer context(SSL_CTX_new(TLS_client_method()));
-  if (context == nullptr) return internal_error("TLS: " + last_cause());
-  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
-  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                      SSL_MODE_RELEASE_BUFFERS);
+  ASSIGN_OR_RETURN(ContextPointer context, make_context(TLS_client_method()));
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   if (SSL_CTX_set_default_verify_paths(context.get()) != 1) {
     return internal_error("TLS: the system's certificates cannot be read: " + last_cause());
@@ -146,7 +145,7 @@ Result<std::unique_ptr<TlsContext>> TlsContext::of_client() {
 }
 
 Status TlsContext::reload() {
-  ASSIGN_OR_RETURN(impl_->context, make_context(impl_->certificate_file, impl_->key_file));
+  ASSIGN_OR_RETURN(impl_->context, make_server_context(impl_->certificate_file, impl_->key_file));
   return {};
 }
 
