@@ -50,11 +50,7 @@ class Function {
   // Until the server closes the socket.
   Status run(const SandboxReport& report) {
     StateFrame hello;
-    for (std::size_t i = 0; i < kLayerCount; ++i) {
-      if (const LayerState* layer = report.find(static_cast<Layer>(i))) {
-        hello.layers.push_back(*layer);
-      }
-    }
+    hello.layers = report.layers();
     RETURN_IF_ERROR(send(FromFunction(std::move(hello))));
     for (bool open = true; open;) {
       RETURN_IF_ERROR(wait());

@@ -37,6 +37,13 @@ const LayerState* SandboxReport::find(Layer layer) const {
   return found == layers_.end() ? nullptr : &*found;
 }
 
+std::vector<LayerState> SandboxReport::layers() const {
+  std::vector<LayerState> layers = layers_;
+  std::sort(layers.begin(), layers.end(),
+            [](const LayerState& a, const LayerState& b) { return a.layer < b.layer; });
+  return layers;
+}
+
 bool SandboxReport::active(Layer layer) const {
   const LayerState* state = find(layer);
   return state != nullptr && state->active;

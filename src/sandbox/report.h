@@ -48,6 +48,8 @@ class SandboxReport {
   bool active(Layer layer) const;
   // The entry of a layer; nullptr without one.
   const LayerState* find(Layer layer) const;
+  // The entries there are, in the order of Layer.
+  std::vector<LayerState> layers() const;
   // Whether every layer is active.
   bool complete() const { return missing().empty(); }
   // Each missing layer with its reason, joined by "; ". Empty if none is missing.

@@ -2,7 +2,6 @@
 // its first request it does what its argument says: it answers with frames that lie, or attacks the
 // memory that it was given, and answers with (attacks that succeeded, attacks tried).
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,34 +19,15 @@
 #include "function/frame_socket.h"
 #include "function/frames.h"
 #include "function/run_function.h"
-#include "sandbox/enter.h"
+#include "tests/support/fake_function.h"
 
 namespace {
 
 using namespace sluice;
+using test::receive;
+using test::send;
 
 constexpr std::size_t kPage = 4096;
-
-bool send(FrameSocket& socket, const FromFunction& message) {
-  auto bytes = encode_frame(message);
-  if (!bytes) return false;
-  socket.queue(*std::move(bytes));
-  while (socket.has_queued()) {
-    if (!socket.send()) return false;
-  }
-  return true;
-}
-
-Result<ToFunction> receive(FrameSocket& socket) {
-  for (;;) {
-    ASSIGN_OR_RETURN(const auto body, socket.next());
-    if (body) return decode_to_function(*body);
-    pollfd polled{socket.fd(), POLLIN, 0};
-    poll(&polled, 1, -1);
-    ASSIGN_OR_RETURN(const bool open, socket.receive());
-    if (!open) return unavailable("the server has closed the socket");
-  }
-}
 
 OutputBatch answer(RequestId id, std::vector<TokenId> tokens) {
   OutputBatch batch;
@@ -174,18 +154,7 @@ void lie(const std::string& kind, const Request& request, FrameSocket& socket) {
 // Serves one request. The server answers by ending this process.
 int serve(const std::string& kind) {
   FrameSocket socket(FileDescriptor(FunctionDescriptors::kSocket), FrameSocket::Descriptors::kTake);
-  SandboxReport report;
-  if (!enter_sandbox({}, report)) return 1;
-  StateFrame state;
-  for (std::size_t i = 0; i < kLayerCount; ++i) {
-    if (const LayerState* layer = report.find(static_cast<Layer>(i))) {
-      state.layers.push_back(*layer);
-    }
-  }
-  if (!send(socket, state) || !receive(socket)) return 1;
-  state.layers.clear();
-  state.state = EngineState::kReady;
-  if (!send(socket, state)) return 1;
+  if (!test::serve_no_engine(socket)) return 1;
   FileDescriptor adapter;
   for (;;) {
     const auto message = receive(socket);
