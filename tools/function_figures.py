@@ -13,49 +13,34 @@ import concurrent.futures
 import http.client
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from ready_server import ReadyServer
+
 KIB = 1024
 
 
-class Server:
+class Server(ReadyServer):
     """`sluice serve` with a key a function."""
 
     def __init__(self, binary, model, keys, *options, adapter=None):
         self.called = "a" if adapter else "m"
         if adapter:
             options = (*options, "--adapter", "a=" + adapter)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
         self.keys = [f"sk-function-{i:04}" for i in range(keys)]
         self.folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
         path = os.path.join(self.folder.name, "keys")
         with open(path, "w", encoding="ascii") as stream:
             os.fchmod(stream.fileno(), 0o600)
             stream.writelines(f"tenant{i} {key}\n" for i, key in enumerate(self.keys))
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
-            [binary, "serve", model, "--port", str(self.port), "--api-key-file", path,
-             "--served-model-name", "m", "--access-log", "off", *options], stderr=subprocess.PIPE,
-            text=True)
-        for line in self.process.stderr:
-            if line.startswith("ready:"):
-                return
-        raise SystemExit(f"the server ended with {self.process.wait()}")
-
-    def __enter__(self):
-        return self
+        super().__init__([binary, "serve", model, "--api-key-file", path, "--served-model-name",
+                          "m", *options])
 
     def __exit__(self, *_):
-        self.process.terminate()
-        said = self.process.communicate()[1]
-        sys.stderr.writelines(line + "\n" for line in said.splitlines()
-                              if " warning " in line or " error " in line)
+        super().__exit__()
         self.folder.cleanup()
 
     def stream(self, key, tokens, words):
@@ -105,13 +90,6 @@ class Server:
                 return float(line.rpartition(" ")[2])
         raise SystemExit(f"/metrics has no {name}")
 
-    def functions(self):
-        pids = []
-        for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            with open(f"/proc/{self.process.pid}/task/{task}/children", encoding="ascii") as stream:
-                pids += stream.read().split()
-        return pids
-
 
 def memory_of(pid):
     """MiB: shared in part by others (PSS) by kind, and page tables."""
@@ -141,7 +119,7 @@ def memory_and_cold_start(a):
             warm.append(server.stream(key, 8, 16)[0])  # from the prefix cache but for a block
             server.stream(key, 2, 24)
         sums = {}
-        for pid in server.functions():
+        for pid in server.children():
             for name, value in memory_of(pid).items():
                 sums[name] = sums.get(name, 0) + value
         own = memory_of(server.process.pid)

@@ -13,44 +13,12 @@ import hashlib
 import http.client
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-
-class Server:
-    """A command of sluice that listens on a port of its own, ready when made."""
-
-    def __init__(self, command):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
-            [*command, "--port", str(self.port), "--access-log", "off"], stderr=subprocess.PIPE,
-            text=True)
-        for line in self.process.stderr:
-            if line.startswith("ready:"):
-                return
-        raise SystemExit(f"the server ended with {self.process.wait()}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.communicate()
-
-    def children(self):
-        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children",
-                  encoding="ascii") as stream:
-            own = stream.read().split()
-        for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            with open(f"/proc/{self.process.pid}/task/{task}/children", encoding="ascii") as stream:
-                own += stream.read().split()
-        return set(own)
+from ready_server import ReadyServer
 
 
 def write_functions(folder, model, count, idle_s):
@@ -138,7 +106,7 @@ def print_warm(args, folder):
     gateway = [args.binary, "gateway", "--config", path, "--usage", folder + "/usage.db",
                "--max-functions", str(args.functions), *memory]
     rounds = {"serve": [], "gateway": []}
-    with Server(serve) as plain, Server(gateway) as many:
+    with ReadyServer(serve) as plain, ReadyServer(gateway) as many:
         for server in (plain, many):  # starts every function
             asyncio.run(fixed_rate(server.port, keys, 20, args.functions / 20))
         print(f"{len(many.children())} function processes")
@@ -176,9 +144,9 @@ def print_cold(args, folder):
     path, keys = write_functions(folder, args.model, 1, 1)
 
     def gateway(workers):
-        return Server([args.binary, "gateway", "--config", path, "--usage",
-                       f"{folder}/cold{workers}.db", "--kv-cache-memory", "64MiB",
-                       "--warm-workers", str(workers)])
+        return ReadyServer([args.binary, "gateway", "--config", path, "--usage",
+                            f"{folder}/cold{workers}.db", "--kv-cache-memory", "64MiB",
+                            "--warm-workers", str(workers)])
 
     times = {workers: ([], []) for workers in (0, 1)}
     with gateway(0) as without, gateway(1) as worker:

@@ -18,12 +18,13 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+from ready_server import children_of, free_port
 
 KEYS = {name: f"sk-kill-{name}-0123456789" for name in ("alice", "bob", "carol")}
 PATIENCE = 60  # seconds for a call, a start or an end
@@ -38,9 +39,7 @@ class Server:
     """One server and the calls that it gets."""
 
     def __init__(self, arguments, folder, isolated=True):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         path = os.path.join(folder, "keys")
         with open(path, "w", encoding="ascii") as stream:
             os.fchmod(stream.fileno(), 0o600)
@@ -81,11 +80,7 @@ class Server:
                 return 0, None
 
     def functions(self):
-        pids = []
-        for path in glob.glob(f"/proc/{self.process.pid}/task/*/children"):
-            with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
-                pids += [int(pid) for pid in stream.read().split()]
-        return sorted(pids)
+        return children_of(self.process.pid)
 
     def end(self, how):
         """Ends it with a signal; nothing may be left."""
