@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "apps/exit_code.h"
+#include "apps/gateway_admin.h"
 #include "apps/gateway_host.h"
 #include "apps/gateway_usage.h"
 #include "apps/serve_settings.h"
@@ -77,7 +78,7 @@ class Gateway {
                      open_server(arguments_.serve, settings_, loop_, service_, clock_, tls_.get()));
     // Before the line below: its reader may send a signal at once.
     loop_.on_first_signal({SIGTERM, SIGINT}, [this](int) { begin_drain(); });
-    loop_.on_each_signal(SIGHUP, [this] { reload(); });
+    loop_.on_each_signal(SIGHUP, [this] { static_cast<void>(reload()); });  // it logs
     fmt::print(stderr, "listening on {}; loading {}\n", url(), arguments_.functions);
     tell_manager("STATUS=loading " + arguments_.functions);
     host_.on_loaded([this](std::int32_t backbone, const Status& status) {
@@ -124,16 +125,34 @@ class Gateway {
     options.own_metrics = [this](std::string& out) {
       write_gateway_metrics(functions_.counts(), arguments_.serve.metrics_namespace + ":", out);
     };
-    options.own_routes = {{"GET", "/v1/usage",
-                           [this](const http::Request& request, const ApiKey& key,
-                                  const ApiService::OwnRoute::Answer& answer) {
-                             functions_.report_usage();
-                             answer_usage(usage_, request.query, key, answer);
-                           }}};
+    options.own_routes = own_routes();
     options.refuse_key = [this](std::string_view tenant) {
       return refuse_money(file_, book_, usage_.prices(), tenant);
     };
     return options;
+  }
+
+  std::vector<OwnRoute> own_routes() {
+    const GatewayParts parts{file_,
+                             numbers_,
+                             models_,
+                             functions_,
+                             book_,
+                             usage_.prices(),
+                             host_,
+                             settings_.functions->max_functions,
+                             [this] { return service_.state(); },
+                             [this] { return clock_.now() - started_; },
+                             [this] { return reload(); }};
+    std::vector<OwnRoute> routes = admin_routes(parts);
+    OwnRoute usage = usage_route();
+    usage.handle = [this](const http::Request& request, const ApiKey& key,
+                          const OwnRoute::Answer& answer) {
+      functions_.report_usage();
+      answer_usage(usage_, request.query, key, answer);
+    };
+    routes.push_back(std::move(usage));
+    return routes;
   }
 
   std::string url() const { return server_url(arguments_.serve, *http_); }
@@ -171,13 +190,13 @@ class Gateway {
   void use(const FunctionsFile& file) {
     functions_.set_idle_bytes(file.host_memory);
     functions_.set_batching(file.batching);
-    const std::vector<std::int32_t> numbers = models_.set_file(file);
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers_ = models_.set_file(file);
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const FunctionSpec& spec = file.functions[i];
       const GatewayFunction function{file.tenants[static_cast<std::size_t>(spec.tenant)].name,
                                      spec.name, spec.backbone, spec.idle, spec.ttft_slo};
-      if (numbers[i] < num_functions_) {
-        functions_.change_function(numbers[i], function);
+      if (numbers_[i] < num_functions_) {
+        functions_.change_function(numbers_[i], function);
       } else {
         num_functions_ = functions_.add_function(function) + 1;
         book_.add_function(function.tenant, models_.full_name(i), function.backbone);
@@ -192,18 +211,19 @@ class Gateway {
   }
 
   // After an error the file from before stays, so that a slip locks no client out.
-  void reload() {
+  Status reload() {
     if (tls_ != nullptr) {
       if (const auto read = tls_->reload(); !read) log_error(read.error().message);
     }
-    if (service_.state() != "ready") return;
+    if (service_.state() != "ready") return unavailable("the gateway loads or stops");
     if (const Status status = read_again(); !status) {
       log_error(fmt::format("the functions were not read again, those from before stay: {}",
                             status.error().message));
-      return;
+      return status;
     }
     log_info(fmt::format("{}: {} functions of {} tenants", arguments_.functions,
                          file_.functions.size(), file_.tenants.size()));
+    return {};
   }
 
   Status read_again() {
@@ -256,7 +276,9 @@ class Gateway {
   const GatewayArguments& arguments_;
   const ServeSettings& settings_;
   FunctionsFile file_;
+  std::vector<std::int32_t> numbers_;  // of the file's functions; empty: they still load
   const SystemClock clock_;
+  const TimePoint started_ = clock_.now();
   const std::unique_ptr<http::TlsContext> tls_;  // null: none
   const std::unique_ptr<TurnService> turns_;
   // Before every member that marks it or yields to it. Function processes read its count.

@@ -71,8 +71,17 @@ Result<GatewayUsage> open_usage(const GatewayArguments& arguments) {
   return usage;
 }
 
+OwnRoute usage_route() {
+  OwnRoute route;
+  route.method = "GET";
+  route.path = "/v1/usage";
+  route.summary = "Usage and cost by day and function, as JSON or CSV";
+  route.query = {"start_date", "end_date", "format"};
+  return route;
+}
+
 void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
-                  const ApiService::OwnRoute::Answer& answer) {
+                  const OwnRoute::Answer& answer) {
   const auto parsed = parse_usage_query(query, today());
   if (!parsed) return answer(error_response(parsed.error(), {}));
   std::optional<std::string> tenant;

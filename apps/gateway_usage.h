@@ -12,8 +12,9 @@
 #include "apps/gateway.h"
 #include "base/result.h"
 #include "gateway/usage_keeper.h"
+#include "server/api_error.h"
 #include "server/api_keys.h"
-#include "server/api_service.h"
+#include "server/own_route.h"
 #include "serverless/functions_file.h"
 
 namespace sluice {
@@ -30,9 +31,12 @@ Result<GatewayUsage> open_usage(const GatewayArguments& arguments);
 // The date, UTC: "2026-11-23".
 std::string today();
 
+// GET /v1/usage as /openapi.json describes it; its `handle` is empty.
+OwnRoute usage_route();
+
 // Answers GET /v1/usage: an admin key sees all rows, a tenant's key its own.
 void answer_usage(UsageKeeper& usage, std::string_view query, const ApiKey& key,
-                  const ApiService::OwnRoute::Answer& answer);
+                  const OwnRoute::Answer& answer);
 
 // 429 once a tenant has used its money_per_day, until the next day.
 std::optional<ApiError> refuse_money(const FunctionsFile& file, const UsageBook& book,

@@ -171,3 +171,17 @@ function(sluice_fuzz)
     target_link_libraries(${target} PRIVATE ${resolved})
   endforeach()
 endfunction()
+
+# Makes OUTPUT, a C++ file with INPUT as the string VARIABLE, in the build's folder. The page may
+# include the files that all pages share.
+function(sluice_page)
+  cmake_parse_arguments(ARG "" "VARIABLE;INPUT;OUTPUT" "" ${ARGN})
+  set(shared ${PROJECT_SOURCE_DIR}/src/server/page)
+  add_custom_command(OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${ARG_OUTPUT}
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${CMAKE_CURRENT_SOURCE_DIR}/${ARG_INPUT}
+            -DOUTPUT=${CMAKE_CURRENT_BINARY_DIR}/${ARG_OUTPUT} -DNAME=${ARG_VARIABLE}
+            -DPARTS=${shared} -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
+    DEPENDS ${ARG_INPUT} ${shared}/base.css ${shared}/base.js
+            ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
+    VERBATIM)
+endfunction()

@@ -116,6 +116,7 @@ Status FunctionLoops::submit(Request request) {
   Function& function = function_at(number);
   const TimePoint now = clock_.now();
   planner_.called(number, now);
+  ++function.calls;
   if (!function.scaler) make_scaler(function);
   function.scaler->record(now, unfinished_of(function) + 1);
   Instance* const instance = instance_for(function, request.adapter);
@@ -234,6 +235,7 @@ void FunctionLoops::report(std::int32_t number) {
   sample.turn_time = std::exchange(function.ended_turns, Duration(0));
   for (Instance& instance : function.instances) {
     const FunctionUse use = instance.loop->use();
+    instance.own_bytes = use.own_bytes;
     sample.own_bytes += use.own_bytes;
     sample.turn_time += use.turn_time - std::exchange(instance.turn_time, use.turn_time);
   }

@@ -36,6 +36,7 @@
 #include "base/result.h"
 #include "gateway/artifact_planner.h"
 #include "gateway/gateway_counts.h"
+#include "gateway/gateway_state.h"
 #include "gateway/instance_host.h"
 #include "gateway/prefill_tracker.h"
 #include "gateway/usage_sink.h"
@@ -108,6 +109,19 @@ class FunctionLoops final : public EngineLoop {
 
   std::int32_t num_instances() const { return num_instances_; }
   GatewayCounts counts() const;
+  // Calls of a function since the start, and whether it has a process or a waiting call.
+  std::int64_t calls(std::int32_t function) const {
+    return functions_[static_cast<std::size_t>(function)].calls;
+  }
+  bool is_active(std::int32_t function) const { return active_.contains(function); }
+  FunctionView view(std::int32_t function) const;
+  BackboneView backbone_view(std::int32_t backbone) const;
+
+  // An operator's changes. kNotFound: there is nothing to change. kUnavailable: it is in use.
+  Status end_idle(std::int32_t function);
+  Status load_by_hand(std::int32_t backbone);
+  // For ArtifactPlanner::kHorizon only a call brings it back.
+  Status unload_by_hand(std::int32_t backbone);
 
  private:
   enum class Load : std::uint8_t { kAbsent, kLoading, kLoaded };
@@ -115,7 +129,7 @@ class FunctionLoops final : public EngineLoop {
     Load load = Load::kAbsent;
     std::int32_t instances = 0;
     std::int64_t bytes = 0;
-    TimePoint retry;       // after a failed load: not loaded before a call until then
+    TimePoint retry;       // after a failed load, or by hand: only a call loads it until then
     bool workers = false;  // warm workers are kept
   };
   // Has one adapter content: after a reload, the function's later requests get another instance.
@@ -127,14 +141,16 @@ class FunctionLoops final : public EngineLoop {
     bool was_warm = false;              // a warm worker
     std::optional<TimePoint> ready_at;  // when that was seen
     EngineGauges gauges;
-    Duration turn_time{0};  // that was reported
-    bool asked = false;     // for its progress
+    Duration turn_time{0};       // that was reported
+    std::int64_t own_bytes = 0;  // as they were reported
+    bool asked = false;          // for its progress
   };
   struct Function {
     GatewayFunction spec;
     std::optional<InstanceScaler> scaler;
     std::vector<Instance> instances;
-    std::deque<Request> waiting;       // oldest first
+    std::deque<Request> waiting;  // oldest first
+    std::int64_t calls = 0;
     Duration ended_turns{0};           // of ended instances, not yet reported
     bool active = false;               // as it was reported
     TimePoint adapter_retry;           // its adapter is not loaded before a call until then

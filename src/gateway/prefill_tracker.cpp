@@ -21,7 +21,8 @@ void PrefillTracker::add_function(const std::string& tenant, std::int32_t backbo
 void PrefillTracker::dispatched(const Request& request, TimePoint now) {
   const auto tokens = std::max<std::int64_t>(1, std::ssize(request.prompt));
   const bool is_new =
-      prefills_.try_emplace(request.id, Prefill{request.function, tokens, now}).second;
+      prefills_.try_emplace(request.id, Prefill{request.function, tokens, request.arrival, now})
+          .second;
   CHECK(is_new);
   Function& function = functions_[static_cast<std::size_t>(request.function)];
   if (function.prefills++ == 0) ++busy_[static_cast<std::size_t>(function.tenant)];
@@ -33,6 +34,8 @@ void PrefillTracker::first_token(RequestId request, TimePoint time) {
   const Prefill& prefill = found->second;
   meters_[static_cast<std::size_t>(at(prefill.function).meter)].add(
       prefill.tokens, std::max(time - prefill.since, Duration(0)));
+  functions_[static_cast<std::size_t>(prefill.function)].ttfts.add(
+      std::max(time - prefill.arrival, Duration(0)));
   ended(request);
 }
 

@@ -1,10 +1,12 @@
 // PrefillTracker: the requests that were dispatched and have no first token yet, of each function
-// and tenant, and how long others took (PrefillMeter, for each tenant and backbone).
+// and tenant, and how long others took (PrefillMeter, for each tenant and backbone). It keeps the
+// last times to the first token of each function, too, for the page.
 // Owner: FunctionLoops. Threads: its own.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +14,7 @@
 
 #include "base/clock.h"
 #include "request/request.h"
+#include "server/live_stats.h"
 #include "serverless/prefill_meter.h"
 
 namespace sluice {
@@ -35,19 +38,26 @@ class PrefillTracker {
   std::int32_t functions_of(std::int32_t tenant) const {
     return busy_[static_cast<std::size_t>(tenant)];
   }
+  // From a request's arrival, of the function's last requests.
+  std::optional<RecentDurations::Percentiles> ttft(std::int32_t function) const {
+    return at(function).ttfts.percentiles();
+  }
   const PrefillMeter& meter(std::int32_t function) const {
     return meters_[static_cast<std::size_t>(at(function).meter)];
   }
 
  private:
+  static constexpr std::size_t kTtfts = 64;  // of a function
   struct Function {
     std::int32_t tenant = 0;
     std::int32_t meter = 0;
     std::int32_t prefills = 0;
+    RecentDurations ttfts{kTtfts};
   };
   struct Prefill {
     std::int32_t function = 0;
     std::int64_t tokens = 0;
+    TimePoint arrival;
     TimePoint since;
   };
 

@@ -140,16 +140,41 @@ std::vector<UsageRow> UsageBook::rows() const {
   return all;
 }
 
-double UsageBook::money_of_day(std::string_view tenant, const PriceList& prices) const {
+UsageBook::TenantUnits UsageBook::units_of_tenant(std::string_view tenant,
+                                                  const PriceList& prices) const {
+  TenantUnits sum;
   const std::string month = day_.substr(0, 7);
-  double before = 0;
-  double today = 0;
   for (auto it = rows_.lower_bound({std::string(tenant), month, ""});
        it != rows_.end() && it->second.tenant == tenant; ++it) {
     const double units = units_of(it->second.usage, prices).total();
-    (it->second.day == day_ ? today : before) += units;
+    (it->second.day == day_ ? sum.day : sum.before) += units;
   }
-  return money_for(today, before, prices);
+  return sum;
+}
+
+double UsageBook::money_of_day(std::string_view tenant, const PriceList& prices) const {
+  const TenantUnits units = units_of_tenant(tenant, prices);
+  return money_for(units.day, units.before, prices);
+}
+
+// A tenant's money of the day, by the units of its functions: they have the same tiers.
+UsageBook::DayCosts UsageBook::costs_of_day(const PriceList& prices) const {
+  DayCosts costs;
+  costs.functions.resize(functions_.size());
+  costs.platform = money_of_day("", prices);
+  std::map<std::string_view, double> price_of;  // of a unit, by tenant
+  for (std::size_t i = 0; i < functions_.size(); ++i) {
+    const Function& function = functions_[i];
+    const auto row = rows_.find({function.tenant, day_, function.name});
+    if (row == rows_.end()) continue;
+    const auto [price, is_new] = price_of.try_emplace(function.tenant);
+    if (is_new) {
+      const TenantUnits units = units_of_tenant(function.tenant, prices);
+      if (units.day > 0) price->second = money_for(units.day, units.before, prices) / units.day;
+    }
+    costs.functions[i] = price->second * units_of(row->second.usage, prices).total();
+  }
+  return costs;
 }
 
 }  // namespace sluice

@@ -48,8 +48,18 @@ class UsageBook final : public UsageSink {
 
   // The money of a tenant for the last settled day, by tiers of its units in that month.
   double money_of_day(std::string_view tenant, const PriceList& prices) const;
+  // The same of each function, by its number, and of the platform.
+  struct DayCosts {
+    std::vector<double> functions;
+    double platform = 0;
+  };
+  DayCosts costs_of_day(const PriceList& prices) const;
 
  private:
+  struct TenantUnits {
+    double before = 0;  // of the month, before the day
+    double day = 0;
+  };
   struct Backbone {
     std::int32_t share = 0;
     std::int64_t bytes = 0;
@@ -70,6 +80,7 @@ class UsageBook final : public UsageSink {
   Function& at(std::int32_t function) { return functions_[static_cast<std::size_t>(function)]; }
   // At most what the machine has left: samples of processes are of different moments.
   std::int64_t fitting(std::int64_t bytes, std::int64_t before) const;
+  TenantUnits units_of_tenant(std::string_view tenant, const PriceList& prices) const;
   UsageRow& row_of(const std::string& tenant, const std::string& function);
 
   const MachineCapacity capacity_;

@@ -158,6 +158,10 @@ TEST(UsageBookTest, MoneyOfADayFollowsTheTiersOfItsMonth) {
   book.settle("2026-11-23");
   EXPECT_DOUBLE_EQ(book.money_of_day("t", prices), 2 * 1.0 + 2 * 0.5);
   EXPECT_DOUBLE_EQ(book.money_of_day("v", prices), 0);
+  const UsageBook::DayCosts costs = book.costs_of_day(prices);
+  ASSERT_EQ(costs.functions.size(), 1U);
+  EXPECT_DOUBLE_EQ(costs.functions[0], 3.0 * 3 / 4);  // of 't', of which another one has a call
+  EXPECT_DOUBLE_EQ(costs.platform, book.money_of_day("", prices));
 }
 
 }  // namespace

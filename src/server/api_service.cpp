@@ -139,7 +139,7 @@ std::optional<ApiError> ApiService::refuse_stranger(const http::Request& head) c
                     "invalid_api_key");
 }
 
-const ApiService::OwnRoute* ApiService::own_route(const http::Request& head) const {
+const OwnRoute* ApiService::own_route(const http::Request& head) const {
   const std::string_view method = head.method == "HEAD" ? std::string_view("GET") : head.method;
   for (const OwnRoute& route : options_.own_routes) {
     if (route.path == head.path && route.method == method) return &route;
@@ -182,8 +182,8 @@ std::optional<http::Response> ApiService::admit(const http::Request& head) {
   const bool wrong_method = !error && match.route == nullptr && !match.allowed.empty();
   if (error) {
     // Refused for every path.
-  } else if (own_route(head) != nullptr) {
-    error = refuse_stranger(head);
+  } else if (const OwnRoute* own = own_route(head)) {
+    if (own->needs_key) error = refuse_stranger(head);
   } else if (match.route != nullptr) {
     error = refuse(*match.route, head);
   } else if (wrong_method) {
@@ -272,7 +272,7 @@ void ApiService::handle(ExchangePtr exchange) {
       return answer_json(std::move(call), 200,
                          fmt::format(R"({{"version":"{}"}})", options_.version));
     case Endpoint::kOpenApi:
-      return answer_json(std::move(call), 200, openapi_json(options_.version));
+      return answer_json(std::move(call), 200, openapi_json(options_.version, options_.own_routes));
     case Endpoint::kMetrics: return answer_metrics(std::move(call));
     case Endpoint::kModels:
     case Endpoint::kModel: return answer_models(std::move(call), match.route->endpoint);
@@ -295,12 +295,18 @@ void ApiService::handle_own(const OwnRoute& route, ExchangePtr exchange) {
   const http::Request& request = exchange->request();
   // Shared because the route may copy its callback.
   const auto call = std::make_shared<Call>(Call{std::move(exchange), record_of(request), {}});
-  if (auto error = refuse_stranger(request)) return answer_error(std::move(*call), *error);
+  // The key may have left the file while the body came.
+  if (auto error = refuse_stranger(request); error && route.needs_key) {
+    return answer_error(std::move(*call), *error);
+  }
   const std::string_view origin = options_.origins.cors_origin(request);
   if (!origin.empty()) {
-    for (http::Header& header : cors_headers(origin)) exchange->add_header(std::move(header));
+    for (http::Header& header : cors_headers(origin)) {
+      call->exchange->add_header(std::move(header));
+    }
   }
-  route.handle(request, *key_of(request), [this, call](http::Response response) {
+  const ApiKey* key = key_of(request);
+  route.handle(request, key == nullptr ? ApiKey() : *key, [this, call](http::Response response) {
     answer(std::move(*call), std::move(response));
   });
 }
@@ -338,15 +344,7 @@ void ApiService::answer_json(Call call, int status, std::string body) {
   answer(std::move(call), std::move(response));
 }
 
-void ApiService::answer_page(Call call) {
-  http::Response response;
-  response.content_type = "text/html; charset=utf-8";
-  response.headers = {{"Content-Security-Policy", std::string(page_security_policy())},
-                      {"Cache-Control", "no-cache"},
-                      {"X-Content-Type-Options", "nosniff"}};
-  response.body = page_html();
-  answer(std::move(call), std::move(response));
-}
+void ApiService::answer_page(Call call) { answer(std::move(call), page_response(page_html())); }
 
 // A process that answers is alive; a failed engine is reported to the supervisor.
 void ApiService::answer_health(Call call) {

@@ -27,6 +27,7 @@
 #include "server/ignored_fields.h"
 #include "server/key_quotas.h"
 #include "server/origin_policy.h"
+#include "server/own_route.h"
 #include "server/routes.h"
 #include "server/served_models.h"
 #include "server/server_metrics.h"
@@ -39,15 +40,6 @@ namespace sluice {
 
 class ApiService final : public http::Handler {
  public:
-  // An endpoint of the command's own. It needs a key of the file.
-  struct OwnRoute {
-    std::string method;
-    std::string path;
-    // `answer` is called once, on the loop.
-    using Answer = std::function<void(http::Response)>;
-    std::function<void(const http::Request&, const ApiKey&, Answer answer)> handle;
-  };
-
   struct Options {
     std::string model_name;
     std::string version;
@@ -62,7 +54,7 @@ class ApiService final : public http::Handler {
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
     std::function<std::int64_t()> open_connections;
-    std::vector<OwnRoute> own_routes;  // REQUIRES: there are keys
+    std::vector<OwnRoute> own_routes;  // REQUIRES: there are keys, if one needs a key
     // Refuses calls of a key that generate, beside the limits of the key; empty: none.
     std::function<std::optional<ApiError>(std::string_view key)> refuse_key;
     // The turns of function processes, for /metrics; empty: there are none.

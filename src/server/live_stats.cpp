@@ -1,7 +1,6 @@
 #include "server/live_stats.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace sluice {
 namespace {
@@ -12,15 +11,20 @@ std::int64_t second_of(TimePoint time) {
 
 }  // namespace
 
-void RecentDurations::add(Duration value) { samples_[count_++ % kSamples] = value; }
+void RecentDurations::add(Duration value) {
+  if (samples_.size() < kept_) {
+    samples_.push_back(value);
+    return;
+  }
+  samples_[next_] = value;
+  next_ = (next_ + 1) % kept_;
+}
 
 std::optional<RecentDurations::Percentiles> RecentDurations::percentiles() const {
-  const std::size_t kept = std::min(count_, kSamples);
-  if (kept == 0) return std::nullopt;
-  std::vector<Duration> sorted(samples_.begin(),
-                               samples_.begin() + static_cast<std::ptrdiff_t>(kept));
+  if (samples_.empty()) return std::nullopt;
+  std::vector<Duration> sorted = samples_;
   std::sort(sorted.begin(), sorted.end());
-  return Percentiles{sorted[(kept - 1) / 2], sorted[(kept - 1) * 99 / 100]};
+  return Percentiles{sorted[(sorted.size() - 1) / 2], sorted[(sorted.size() - 1) * 99 / 100]};
 }
 
 void RecentRate::add(TimePoint now, std::int64_t count) {

@@ -1,11 +1,13 @@
 // LiveStats: recent tokens per second and latencies, for the page. /metrics has the exact figures.
-// Owner: Generations. Threads: the event loop's. Cost: constant memory; percentiles sort a copy.
+// Owner: its user. Threads: the event loop's. Cost: memory for the samples that it keeps;
+// percentiles sort a copy.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -14,6 +16,7 @@ namespace sluice {
 // The last samples of one quantity.
 class RecentDurations {
  public:
+  explicit RecentDurations(std::size_t kept = 1024) : kept_(kept) {}
   void add(Duration value);
   struct Percentiles {
     Duration p50{0};
@@ -22,9 +25,9 @@ class RecentDurations {
   std::optional<Percentiles> percentiles() const;
 
  private:
-  static constexpr std::size_t kSamples = 1024;
-  std::array<Duration, kSamples> samples_{};  // a ring
-  std::size_t count_ = 0;                     // ever
+  std::size_t kept_;
+  std::vector<Duration> samples_;  // a ring, once there are kept_
+  std::size_t next_ = 0;           // in the ring
 };
 
 // Events per second over the last kSeconds.

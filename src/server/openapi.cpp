@@ -63,17 +63,16 @@ ordered_json schema_of(std::string_view type) {
   return content;
 }
 
-ordered_json answers_of(const Route& route) {
-  const std::string_view type = content_type_of(route.endpoint);
+ordered_json answers_of(std::string_view type, bool streams, bool needs_key) {
   ordered_json answer;
   answer["description"] = "The answer";
   answer["content"][std::string(type)] =
       schema_of(type == "application/json" ? "object" : "string");
-  if (may_stream(route.endpoint)) answer["content"]["text/event-stream"] = schema_of("string");
+  if (streams) answer["content"]["text/event-stream"] = schema_of("string");
   ordered_json answers;
   answers["200"] = std::move(answer);
   // /health and /ready answer 503 with their state instead of an error.
-  if (route.needs_key) answers["default"]["$ref"] = "#/components/responses/Error";
+  if (needs_key) answers["default"]["$ref"] = "#/components/responses/Error";
   return answers;
 }
 
@@ -138,11 +137,10 @@ BodyFields fields_of(Endpoint endpoint) {
   return fields;
 }
 
-ordered_json body_of(Endpoint endpoint) {
+ordered_json body_of(const BodyFields& fields) {
   ordered_json content = schema_of("object");
   ordered_json& schema = content["schema"];
   schema["properties"] = ordered_json::object();
-  const BodyFields fields = fields_of(endpoint);
   for (const BodyField& field : fields.fields) {
     schema["properties"][field.name] = schema_of(field);
     if (field.required) schema["required"].push_back(field.name);
@@ -159,43 +157,72 @@ ordered_json body_of(Endpoint endpoint) {
   return content;
 }
 
+ordered_json security(bool optional) {
+  ordered_json with_key;
+  with_key["key"] = ordered_json::array();
+  ordered_json choices = ordered_json::array();
+  choices.push_back(std::move(with_key));
+  if (optional) choices.push_back(ordered_json::object());
+  return choices;
+}
+
+ordered_json parameter(std::string_view name, std::string_view place) {
+  ordered_json parameter;
+  parameter["name"] = name;
+  parameter["in"] = place;
+  if (place == "path") parameter["required"] = true;
+  parameter["schema"]["type"] = "string";
+  return parameter;
+}
+
+void add_body(const BodyFields& fields, ordered_json& operation) {
+  operation["requestBody"]["required"] = true;
+  operation["requestBody"]["content"]["application/json"] = body_of(fields);
+}
+
 ordered_json operation_of(const Route& route) {
   ordered_json operation;
   operation["summary"] = route.summary;
-  if (route.needs_key) {
-    ordered_json keyless = ordered_json::object();  // a server without keys
-    ordered_json with_key;
-    with_key["key"] = ordered_json::array();
-    operation["security"].push_back(std::move(with_key));
-    operation["security"].push_back(std::move(keyless));
-  }
+  if (route.needs_key) operation["security"] = security(true);  // a server may have no keys
   if (route.endpoint == Endpoint::kModel) {
-    ordered_json id;
-    id["name"] = "id";
-    id["in"] = "path";
-    id["required"] = true;
-    id["schema"]["type"] = "string";
-    operation["parameters"].push_back(std::move(id));
+    operation["parameters"].push_back(parameter("id", "path"));
   }
-  if (route.method == "POST") {
-    operation["requestBody"]["required"] = true;
-    operation["requestBody"]["content"]["application/json"] = body_of(route.endpoint);
-  }
-  operation["responses"] = answers_of(route);
+  if (route.method == "POST") add_body(fields_of(route.endpoint), operation);
+  operation["responses"] =
+      answers_of(content_type_of(route.endpoint), may_stream(route.endpoint), route.needs_key);
   return operation;
+}
+
+ordered_json operation_of(const OwnRoute& route) {
+  ordered_json operation;
+  operation["summary"] = route.summary;
+  if (route.needs_key) operation["security"] = security(false);
+  for (const std::string& name : route.query) {
+    operation["parameters"].push_back(parameter(name, "query"));
+  }
+  if (route.method == "POST") add_body(route.body, operation);
+  operation["responses"] = answers_of(route.content_type, false, route.needs_key);
+  return operation;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
 }
 
 }  // namespace
 
-std::string openapi_json(std::string_view version) {
+std::string openapi_json(std::string_view version, std::span<const OwnRoute> own) {
   ordered_json document = parse_ordered_json(kFrame);
   document["info"]["version"] = version;
   for (const Route& route : all_routes()) {
     std::string path(route.path);
     if (route.endpoint == Endpoint::kModel) path += "{id}";
-    std::string method(route.method);
-    for (char& c : method) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    document["paths"][path][method] = operation_of(route);
+    document["paths"][path][lower_case(route.method)] = operation_of(route);
+  }
+  for (const OwnRoute& route : own) {
+    document["paths"][route.path][lower_case(route.method)] = operation_of(route);
   }
   return dump_json(document);
 }

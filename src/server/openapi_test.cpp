@@ -30,6 +30,31 @@ TEST(OpenApi, HasEveryRouteWithWhatItNeeds) {
   }
 }
 
+TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
+  std::vector<OwnRoute> own(2);
+  own[0].method = "POST";
+  own[0].path = "/own";
+  own[0].summary = "A route of the command";
+  own[0].body.add("count", BodyFieldType::kInteger, 1, 9);
+  own[1].method = "GET";
+  own[1].path = "/";
+  own[1].summary = "Another page";
+  own[1].needs_key = false;
+  own[1].content_type = "text/html";
+  own[1].query = {"filter"};
+  const nlohmann::json document = parse_json(openapi_json("1.2", own));
+  EXPECT_EQ(document["paths"].size(), all_routes().size() + 1);
+  const nlohmann::json post = document["paths"]["/own"]["post"];
+  EXPECT_EQ(post["security"].size(), 1U);  // there are keys
+  const nlohmann::json body = post["requestBody"]["content"]["application/json"]["schema"];
+  EXPECT_EQ(body["properties"]["count"]["maximum"], 9);
+  const nlohmann::json page = document["paths"]["/"]["get"];
+  EXPECT_EQ(page["summary"], "Another page");
+  EXPECT_FALSE(page.contains("security"));
+  EXPECT_EQ(page["parameters"][0]["name"], "filter");
+  EXPECT_TRUE(page["responses"]["200"]["content"].contains("text/html"));
+}
+
 TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {
   const nlohmann::json document = parse_json(openapi_json("1.2"));
   const auto schema_of = [&](const char* path) {

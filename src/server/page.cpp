@@ -34,7 +34,7 @@ std::string sources_of(std::string_view html, std::string_view tag) {
 
 }  // namespace
 
-std::string page_html() { return std::string(kPageText); }
+std::string_view page_html() { return kPageText; }
 
 std::string security_policy_for(std::string_view html) {
   return fmt::format(
@@ -43,9 +43,14 @@ std::string security_policy_for(std::string_view html) {
       sources_of(html, "script"), sources_of(html, "style"));
 }
 
-const std::string& page_security_policy() {
-  static const std::string policy = security_policy_for(kPageText);
-  return policy;
+http::Response page_response(std::string_view html) {
+  http::Response response;
+  response.content_type = "text/html; charset=utf-8";
+  response.headers = {{"Content-Security-Policy", security_policy_for(html)},
+                      {"Cache-Control", "no-cache"},
+                      {"X-Content-Type-Options", "nosniff"}};
+  response.body = std::string(html);
+  return response;
 }
 
 }  // namespace sluice

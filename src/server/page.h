@@ -1,19 +1,23 @@
-// The page at /: one HTML file, part of the binary (src/server/page/index.html).
+// The server's pages: HTML files that are part of the binary. src/server/page has the one at / and
+// what all pages share.
 // Threads: any.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "http/message.h"
+
 namespace sluice {
 
-std::string page_html();
+// The page to chat and to watch one server.
+std::string_view page_html();
 
-// Its Content-Security-Policy: only the scripts and styles in the page itself run, by their
-// digests, and it may talk to this server only.
-const std::string& page_security_policy();
-
-// The same for any page; for tests.
+// The Content-Security-Policy of a page: only the scripts and styles in the page itself run, by
+// their digests, and it may talk to this server only.
 std::string security_policy_for(std::string_view html);
+
+// The answer with a page.
+http::Response page_response(std::string_view html);
 
 }  // namespace sluice

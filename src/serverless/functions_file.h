@@ -68,7 +68,7 @@ struct FunctionsFile {
   std::vector<TenantSpec> tenants;
   std::vector<FunctionSpec> functions;
   std::vector<AliasSpec> aliases;
-  std::vector<Sha256Digest> admin_keys;  // may see the usage of all tenants; none: no key may
+  std::vector<Sha256Digest> admin_keys;  // see all tenants, change what is loaded; none: no key may
   Batching batching = Batching::kWorkConserving;
   // Bytes for artifacts that no request uses; none: as much as is free.
   std::optional<std::int64_t> host_memory;
