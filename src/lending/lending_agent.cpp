@@ -58,10 +58,16 @@ LendRequest LendingAgent::join() {
   LendRequest message = request(LendVerb::kJoin);
   message.device = options_.device;
   message.epoch = 0;
-  for (const auto& [lease, loan] : loans_) {
-    if (loan.bytes > 0) message.held.push_back({lease, loan.bytes});
-  }
+  message.held = held();
   return message;
+}
+
+std::vector<LeaseBytes> LendingAgent::held() const {
+  std::vector<LeaseBytes> held;
+  for (const auto& [lease, loan] : loans_) {
+    if (loan.bytes > 0) held.push_back({lease, loan.bytes});
+  }
+  return held;
 }
 
 // Gives back what is no longer in use. It is counted as given back from now on, whether or not the
@@ -83,7 +89,10 @@ std::optional<LendRequest> LendingAgent::respond() {
 std::optional<LendRequest> LendingAgent::next(TimePoint now) {
   if (state_ == LendingState::kFenced || (in_flight_ && !repeat_)) return std::nullopt;
   if (repeat_ && now < next_heartbeat_) return std::nullopt;
-  const bool stale = in_flight_ && epoch_ == 0 && in_flight_->verb != LendVerb::kJoin;
+  // A join that presents memory which the process no longer uses must not arrive: after a start the
+  // coordinator would believe it.
+  const bool stale = in_flight_ && (in_flight_->verb == LendVerb::kJoin ? in_flight_->held != held()
+                                                                        : epoch_ == 0);
   if (repeat_ && !stale) {
     repeat_ = false;
     sent_ = now;

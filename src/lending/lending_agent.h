@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "lending/lending_message.h"
@@ -67,6 +68,7 @@ class LendingAgent {
 
   LendRequest request(LendVerb verb);
   LendRequest join();
+  std::vector<LeaseBytes> held() const;  // loans, as a join presents them
   std::optional<LendRequest> respond();
   std::int64_t kept() const;
   void take(const LendReply& reply);

@@ -292,6 +292,37 @@ TEST_F(LendingAgentTest, WithoutAnAnswerItGivesUpInTime) {
   EXPECT_EQ(agent.borrowed(), 0);
 }
 
+// A repeat of the join would give it memory that the coordinator has lent to others meanwhile, when
+// a new coordinator believes what it is told.
+TEST_F(LendingAgentTest, AJoinDoesNotPresentMemoryThatIsFreeAgain) {
+  LendingAgent agent(options("a"));
+  for (std::int64_t ms = 0; ms <= 500; ms += 10) {
+    exchange(ms, agent, {.used = agent.limit(), .backed = agent.limit(), .waiting = 9});
+  }
+  std::optional<LendRequest> join;
+  std::int64_t ms = 500;
+  while (!join || join->verb != LendVerb::kJoin) {
+    ms += 10;
+    agent.update(at(ms), {.limit = kLeast, .used = 2 * kLeast, .backed = 2 * kLeast});
+    join = agent.next(at(ms));
+    if (join) agent.failed(at(ms));
+    ASSERT_LT(ms, 10'000);
+  }
+  ASSERT_FALSE(join->held.empty());
+  // Still in use: it is the same message.
+  ms += 300;
+  agent.update(at(ms), {.limit = kLeast, .used = 2 * kLeast, .backed = 2 * kLeast});
+  EXPECT_EQ(agent.next(at(ms)), join);
+  agent.failed(at(ms));
+  ms += 300;
+  agent.update(at(ms), {.limit = kLeast, .used = kLeast, .backed = kLeast});
+  const auto later = agent.next(at(ms));
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->verb, LendVerb::kJoin);
+  EXPECT_TRUE(later->held.empty());
+  EXPECT_NE(later->key, join->key);
+}
+
 TEST_F(LendingAgentTest, AFencedProcessStaysAtItsLeast) {
   LendingAgent agent(options("a"));
   exchange(0, agent, {});

@@ -75,6 +75,7 @@ void LendingBook::advance(TimePoint now) {
   }
   if (recovered_ || !grants(now)) return;
   recovered_ = true;
+  settle_all();
   // Leases that holders presented and whose lenders have not come back are recalled from now on.
   std::set<std::string> devices;
   for (const auto& [name, lease] : leases_) devices.insert(lease.device);
@@ -110,10 +111,11 @@ void LendingBook::take_back(Party& party, const std::string& lease, std::int64_t
   if (loan->second.bytes == 0) party.loans.erase(loan);
 }
 
-// Returns free bytes that the lender wants back, and forgets a lease that has none left.
+// Returns free bytes that the lender wants back, and forgets a lease that has none left. After a
+// start nothing is returned yet: a holder may still come with its loan.
 void LendingBook::settle(Leases::iterator lease) {
   Lease& l = lease->second;
-  l.bytes = std::max(l.target, l.lent);
+  l.bytes = std::max({l.target, l.lent, recovered_ ? 0 : l.bytes});
   if (l.bytes == 0 && !l.is_budget) leases_.erase(lease);
 }
 
@@ -437,7 +439,7 @@ void LendingBook::present(const std::string& name, Party& party, const LendReque
     lease.device = party.device;
     lease.lender = name;
     lease.target = bytes;
-    lease.bytes = std::max(bytes, lease.lent);
+    lease.bytes = std::max({bytes, lease.lent, recovered_ ? 0 : lease.bytes});
   }
   for (const LeaseBytes& held : request.held) {
     std::int64_t bytes = held.bytes;
@@ -506,8 +508,9 @@ LendAnswer LendingBook::reclaim(Party&, const LendRequest& request) {
   const std::int64_t before = lease.bytes;
   lease.target -= bytes;
   LendAnswer answer;
-  answer.reply.returned = before - std::max(lease.target, lease.lent);
   settle(found);
+  const auto left = leases_.find(name);
+  answer.reply.returned = before - (left == leases_.end() ? 0 : left->second.bytes);
   return answer;
 }
 

@@ -7,7 +7,8 @@
 //   A party must therefore stop using loans before that: it counts from the sending of its last
 //   message that was answered, the book from its arrival.
 // - Fenced: each join has an epoch of its own; messages with another one change nothing.
-// - After a start nothing is granted for one `expiry`, while parties present what they hold.
+// - After a start nothing is granted or returned for one `expiry`, while parties present what they
+//   hold. A lender presents all that was not returned to it.
 //
 // Loans come back by consent. The book says how much of each loan its holder may keep:
 // - less, when the lender wants its memory back (the largest loans shrink first);

@@ -193,6 +193,25 @@ TEST_F(LendingBookTest, AfterAStartPartiesPresentWhatTheyHold) {
   EXPECT_EQ(allocate(kExpiry, "b", 10).reply.granted, 10);
 }
 
+TEST_F(LendingBookTest, AfterAStartNothingIsReturnedWhileHoldersMayCome) {
+  restart(0);
+  send(1, {.verb = LendVerb::kJoin, .party = "image", .device = "cpu", .leases = {{"spare", 50}}});
+  const LendAnswer reclaim =
+      send(2, {.verb = LendVerb::kReclaim, .party = "image", .lease = "spare", .bytes = 50});
+  EXPECT_EQ(reclaim.reply.returned, 0);
+  ASSERT_EQ(reclaim.reply.leases.size(), 1U);
+  EXPECT_EQ(reclaim.reply.leases[0].bytes, 50);
+  // The lender's process is followed by another, which knows of less.
+  send(3, {.verb = LendVerb::kJoin, .party = "image", .device = "cpu", .leases = {{"spare", 20}}});
+  join(4, "b", {{"image/spare", 30}});
+  beat(kExpiry - 5, "b", 0);
+  EXPECT_EQ(beat(kExpiry - 4, "image", 0).reply.leases[0].bytes, 50);
+  const LendAnswer after = beat(kExpiry + 1, "image", 0);
+  ASSERT_EQ(after.reply.leases.size(), 1U);
+  EXPECT_EQ(after.reply.leases[0].bytes, 30);
+  EXPECT_EQ(after.reply.leases[0].wanted_back, 10);
+}
+
 TEST_F(LendingBookTest, LoansOfALenderThatDoesNotComeBackAreRecalled) {
   restart(0);
   join(1, "b", {{"image/spare", 30}});
