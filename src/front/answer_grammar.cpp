@@ -9,17 +9,11 @@
 namespace sluice {
 namespace {
 
-// The bytes of all tokens. Special tokens are no text (kSpecialTokenMark), except for the markers
-// of reasoning.
-TokenTrie token_trie(const Tokenizer& tokenizer, std::int32_t vocab_size,
-                     const ReasoningFormat* reasoning) {
+// The bytes of all tokens. Special tokens are no text (kSpecialTokenMark).
+TokenTrie token_trie(const Tokenizer& tokenizer, std::int32_t vocab_size) {
   std::vector<std::string> tokens(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::size_t id = 0; id < tokens.size(); ++id) {
-    const auto token = static_cast<TokenId>(id);
-    const std::string_view text = tokenizer.token_text(token);
-    const bool marker =
-        reasoning != nullptr && (text == reasoning->begin || text == reasoning->end);
-    tokens[id] = marker ? tokenizer.token_bytes(token) : grammar_bytes(tokenizer, token);
+    tokens[id] = grammar_bytes(tokenizer, static_cast<TokenId>(id));
   }
   return TokenTrie(tokens, vocab_size);
 }
@@ -30,18 +24,20 @@ Result<TokenGrammarPtr> compile_answer_grammar(const ServedModel& model, Grammar
                                                const ReasoningFormat* reasoning, bool inside,
                                                const StopCheck& stop) {
   if (reasoning != nullptr) {
-    spec.lead = ReasoningLead{std::string(reasoning->begin), std::string(reasoning->end), inside};
+    ReasoningLead lead;
+    ASSIGN_OR_RETURN(lead.begin, grammar_literal(model.tokenizer, reasoning->begin));
+    ASSIGN_OR_RETURN(lead.end, grammar_literal(model.tokenizer, reasoning->end));
+    lead.inside = inside;
+    spec.lead = std::move(lead);
   }
   return model.grammars->compile(
-      spec,
-      [&] { return token_trie(model.tokenizer, model.limits.vocab_size, model.reasoning_format); },
-      stop);
+      spec, [&] { return token_trie(model.tokenizer, model.limits.vocab_size); }, stop);
 }
 
 Result<TokenGrammarPtr> compile_output_grammar(const Tokenizer& tokenizer, std::int32_t vocab_size,
                                                const GrammarSpec& spec) {
   GrammarCompiler compiler;
-  return compiler.compile(spec, [&] { return token_trie(tokenizer, vocab_size, nullptr); });
+  return compiler.compile(spec, [&] { return token_trie(tokenizer, vocab_size); });
 }
 
 }  // namespace sluice

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
 
-constexpr std::array<ReasoningFormat, 9> kReasoningFormats = {{
+constexpr std::array<ReasoningFormat, 11> kReasoningFormats = {{
     {"qwen3", "<think>", "</think>"},
     {"deepseek_r1", "<think>", "</think>"},
     {"deepseek_v3", "<think>", "</think>"},
@@ -19,6 +19,8 @@ constexpr std::array<ReasoningFormat, 9> kReasoningFormats = {{
     {"step3p5", "<think>", "</think>"},
     {"seed_oss", "<seed:think>", "</seed:think>"},
     {"mistral", "[THINK]", "[/THINK]"},
+    {"gemma4", "<|channel>thought\n", "<channel|>"},
+    {"openai_gptoss", "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"},
     {"granite", "Here is my thought process:", "Here is my response:"},
 }};
 

@@ -42,6 +42,10 @@ TEST(ReasoningStream, SplitsAnswersHoweverTheyCome) {
       {"deepseek_r1", "I see.</think>Yes", true, "I see.", "Yes"},
       {"deepseek_r1", "never ends", true, "never ends", ""},
       {"mistral", "[THINK]x[/THINK]y", false, "x", "y"},
+      {"gemma4", "<|channel>thought\nx\n<channel|>y", false, "x\n", "y"},
+      {"openai_gptoss",
+       "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>y",
+       false, "x", "<|channel|>final<|message|>y"},
       {"granite", "Here is my thought process: x\nHere is my response: y", false, " x\n", " y"},
   };
   for (const Case& c : cases) {

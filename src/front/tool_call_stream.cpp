@@ -42,6 +42,7 @@ void ToolCallStream::finish(std::string& content, std::vector<ToolCall>& calls) 
         std::string_view(buffer_).substr(buffer_.find_first_not_of(kWhiteSpace));
     for (const std::string_view marker : format_->dropped) {
       if (body.starts_with(marker)) body.remove_prefix(marker.size());
+      if (body.ends_with(marker)) body.remove_suffix(marker.size());
     }
     if (!take_body(body, calls)) content += buffer_;
     buffer_.clear();
@@ -59,9 +60,9 @@ void ToolCallStream::decide_whole(std::string& content) {
   const std::size_t first = buffer_.find_first_not_of(kWhiteSpace);
   if (first == std::string::npos) return;
   const std::string_view text = std::string_view(buffer_).substr(first);
-  if (text.starts_with('{') || std::ranges::any_of(format_->dropped, [&](std::string_view marker) {
-        return text.starts_with(marker);
-      })) {
+  if (text.starts_with(format_->whole_begin()) ||
+      std::ranges::any_of(format_->dropped,
+                          [&](std::string_view marker) { return text.starts_with(marker); })) {
     state_ = State::kWhole;
     return;
   }
@@ -102,6 +103,15 @@ bool ToolCallStream::next_marker(std::string& content) {
 // Looks for the end of the call. An end marker inside of an argument does not complete a call, so
 // the next one is tried. True when the call is over.
 bool ToolCallStream::next_end(std::vector<ToolCall>& calls) {
+  if (format_->prompt_has_begin) {
+    if (buffer_.starts_with(format_->text_begin)) {
+      buffer_.erase(0, format_->text_begin.size());
+      begin_in_prompt_ = false;
+      state_ = State::kText;
+      return true;
+    }
+    if (format_->text_begin.starts_with(buffer_)) return false;
+  }
   const std::string_view end = format_->end.empty() ? format_->begin : format_->end;
   while (true) {
     const std::size_t at = buffer_.find(end, searched_);
@@ -125,6 +135,7 @@ bool ToolCallStream::take_body(std::string_view body, std::vector<ToolCall>& cal
   if (!found) return false;
   for (ToolCall& call : *found) calls.push_back(std::move(call));
   any_call_ = true;
+  begin_in_prompt_ = false;
   space_.clear();
   if (body.size() == buffer_.size()) {
     buffer_.clear();
@@ -136,14 +147,19 @@ bool ToolCallStream::take_body(std::string_view body, std::vector<ToolCall>& cal
 // The text between the markers is no call, and nothing will make it one: the marker is text, and
 // what follows is looked at again.
 void ToolCallStream::give_up_call(std::string& content) {
-  put(format_->begin, content);
+  put_begin(content);
   state_ = State::kText;
   ++failures_;
 }
 
+void ToolCallStream::put_begin(std::string& content) {
+  if (!begin_in_prompt_) put(format_->begin, content);
+  begin_in_prompt_ = false;
+}
+
 // Everything from here on is content.
 void ToolCallStream::pass_through(std::string& content) {
-  if (state_ == State::kCall) put(format_->begin, content);
+  if (state_ == State::kCall) put_begin(content);
   content += space_;
   space_.clear();
   content += buffer_;

@@ -16,7 +16,10 @@ namespace sluice {
 class ToolCallStream {
  public:
   ToolCallStream(const ToolFormat& format, const ToolParameters& parameters)
-      : format_(&format), parameters_(&parameters) {}
+      : format_(&format),
+        parameters_(&parameters),
+        state_(format.prompt_has_begin ? State::kCall : State::kText),
+        begin_in_prompt_(format.prompt_has_begin) {}
 
   // Both append to `content` and `calls` what is decided; finish() decides everything.
   void push(std::string_view text, std::string& content, std::vector<ToolCall>& calls);
@@ -30,6 +33,7 @@ class ToolCallStream {
   void decide_whole(std::string& content);
   bool next_marker(std::string& content);
   bool next_end(std::vector<ToolCall>& calls);
+  void put_begin(std::string& content);
   bool take_body(std::string_view body, std::vector<ToolCall>& calls);
   void give_up_call(std::string& content);
   void pass_through(std::string& content);
@@ -37,7 +41,8 @@ class ToolCallStream {
 
   const ToolFormat* format_;
   const ToolParameters* parameters_;
-  State state_ = State::kText;
+  State state_;
+  bool begin_in_prompt_;  // in kCall: the marker is no part of the answer
   bool any_call_ = false;
   int failures_ = 0;          // texts between markers that were no call
   std::string buffer_;        // not decided; in kCall the text behind `begin`

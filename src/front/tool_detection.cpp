@@ -25,9 +25,10 @@ constexpr std::string_view kCall =
 constexpr std::string_view kResult =
     R"({"role":"tool","tool_call_id":"probe1234","name":"probe_tool","content":"probe result"})";
 
-const ToolCall& expected_call() {
-  static const ToolCall call{"probe_tool", R"({"text":"a \"b\"","number":3})"};
-  return call;
+// Some templates print the arguments in another order.
+bool is_expected(const ToolCall& call) {
+  return call.name == "probe_tool" && (call.arguments == R"({"text":"a \"b\"","number":3})" ||
+                                       call.arguments == R"({"number":3,"text":"a \"b\""})");
 }
 
 std::optional<std::string> render(const ChatTemplates& templates, const std::string& messages,
@@ -50,7 +51,7 @@ bool reads_back(const ToolFormat& format, std::string_view answer,
   std::vector<ToolCall> calls;
   stream.push(answer, content, calls);
   stream.finish(content, calls);
-  return calls.size() == 1 && calls.front() == expected_call();
+  return calls.size() == 1 && is_expected(calls.front());
 }
 
 // Behind the call a template prints what ends a turn. A format without an end marker would read

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/json_depth.h"
+#include "front/tool_literals.h"
 
 namespace sluice {
 namespace {
@@ -19,8 +20,20 @@ constexpr std::array<std::string_view, 2> kDeepSeekMarkers = {"<｜tool▁calls�
 constexpr std::array<std::string_view, 2> kKimiMarkers = {"<|tool_calls_section_begin|>",
                                                           "<|tool_calls_section_end|>"};
 constexpr std::array<std::string_view, 1> kLlamaMarkers = {"<|python_tag|>"};
+constexpr std::array<std::string_view, 1> kGigaChatMarkers = {"<|message_sep|>"};
+constexpr std::array<std::string_view, 2> kPythonMarkers = {"<|python_start|>", "<|python_end|>"};
+// The headers and ends of gpt-oss's messages. None of them is the beginning of another.
+constexpr std::array<std::string_view, 9> kHarmonyMarkers = {"<|start|>assistant",
+                                                             "<|channel|>final",
+                                                             "<|channel|>commentary",
+                                                             "<|channel|>analysis",
+                                                             "<|message|>",
+                                                             "<|constrain|>json",
+                                                             "<|end|>",
+                                                             "<|return|>",
+                                                             "<|call|>"};
 
-constexpr std::array<ToolFormat, 19> kToolFormats = {{
+constexpr std::array<ToolFormat, 26> kToolFormats = {{
     {"hermes", "<tool_call>", "</tool_call>"},
     {"qwen3_coder", "<tool_call>", "</tool_call>", ToolBody::kFunctionTags},
     {"glm45", "<tool_call>", "</tool_call>", ToolBody::kArgPairs},
@@ -43,6 +56,26 @@ constexpr std::array<ToolFormat, 19> kToolFormats = {{
     {"granite", "<|tool_call|>", ""},
     {"granite-20b-fc", "<function_call>", ""},
     {"llama3_json", "", "", ToolBody::kJson, {}, kLlamaMarkers},
+    {"openai",
+     " to=functions.",
+     "",
+     ToolBody::kHarmony,
+     {},
+     kHarmonyMarkers,
+     "<|channel|>final<|message|>"},
+    {"gemma4", "<|tool_call>", "<tool_call|>", ToolBody::kGemma, "<|\"|>"},
+    {"functiongemma", "<start_function_call>", "<end_function_call>", ToolBody::kGemma, "<escape>"},
+    {"lfm2", "<|tool_call_start|>", "<|tool_call_end|>", ToolBody::kPython},
+    {"gigachat3_role", "function call<|role_sep|>", "", ToolBody::kJson, {}, kGigaChatMarkers},
+    {"functionary_v32",
+     ">>>",
+     "",
+     ToolBody::kSeparated,
+     "\n",
+     {},
+     "all\n",
+     /*prompt_has_begin=*/true},
+    {"pythonic", "", "", ToolBody::kPython, {}, kPythonMarkers},
 }};
 
 std::string_view trimmed(std::string_view text) {
@@ -119,14 +152,23 @@ std::string_view clean_name(std::string_view name) {
   return name.substr(0, name.rfind(':'));
 }
 
+bool is_tool_name(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == ':' || c == '/';
+  });
+}
+
 bool read_separated(std::string_view body, std::string_view separator, Calls& calls) {
   const std::size_t at = body.find(separator);
   if (at == std::string_view::npos) return false;
   std::string_view text = trimmed(body.substr(at + separator.size()));
   constexpr std::string_view kFence = "```";
   if (text.ends_with(kFence)) text.remove_suffix(kFence.size());
+  const std::string_view name = clean_name(body.substr(0, at));
+  if (!is_tool_name(name)) return false;
   const auto arguments = parse_value(text);
-  return arguments && add_call(std::string(clean_name(body.substr(0, at))), *arguments, calls);
+  return arguments && add_call(std::string(name), *arguments, calls);
 }
 
 bool read_mistral(std::string_view body, Calls& calls) {
@@ -140,11 +182,28 @@ bool read_mistral(std::string_view body, Calls& calls) {
   return arguments && add_call(std::string(trimmed(name)), *arguments, calls);
 }
 
-bool is_tool_name(std::string_view name) {
-  return std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.' || c == ':' || c == '/';
-  });
+// The recipient's name ends where the rest of the message's header begins.
+bool read_harmony(std::string_view body, Calls& calls) {
+  constexpr std::string_view kMessage = "<|message|>";
+  const std::size_t message = body.find(kMessage);
+  if (message == std::string_view::npos) return false;
+  const std::string_view name = body.substr(0, std::min(body.find(' '), body.find("<|")));
+  std::string_view text = body.substr(message + kMessage.size());
+  text = text.substr(0, text.find("<|call|>"));
+  const auto arguments = parse_value(trimmed(text));
+  return arguments && add_call(std::string(name), *arguments, calls);
+}
+
+bool take_calls(std::optional<Calls> found, Calls& calls) {
+  if (!found) return false;
+  calls = *std::move(found);
+  return true;
+}
+
+bool read_gemma(std::string_view body, std::string_view quote, Calls& calls) {
+  auto call = read_gemma_call(body, quote);
+  if (call) calls.push_back(*std::move(call));
+  return call.has_value();
 }
 
 // A value that stands without quotes.
@@ -244,6 +303,9 @@ bool read_body(const ToolFormat& format, std::string_view body, const ToolParame
     case ToolBody::kFunctionTags: return read_function_tags(body, parameters, calls);
     case ToolBody::kArgPairs: return read_arg_pairs(body, parameters, calls);
     case ToolBody::kInvokes: return read_invokes(body, calls);
+    case ToolBody::kHarmony: return read_harmony(body, calls);
+    case ToolBody::kGemma: return read_gemma(body, format.separator, calls);
+    case ToolBody::kPython: return take_calls(read_python_calls(body), calls);
   }
   return false;
 }

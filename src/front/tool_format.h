@@ -43,15 +43,25 @@ enum class ToolBody : std::uint8_t {
   kFunctionTags,  // <function=NAME><parameter=KEY>VALUE</parameter>..</function>
   kArgPairs,      // NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>..
   kInvokes,       // <｜DSML｜invoke name="NAME"><｜DSML｜parameter name=.. string=..>VALUE..
+  kHarmony,       // NAME .. <|message|>ARGUMENTS
+  kGemma,         // call:NAME{KEY:VALUE,..}, strings between `separator`s
+  kPython,        // [NAME(KEY=VALUE, ..), ..]
 };
 
 struct ToolFormat {
   std::string_view name;   // for --tool-call-parser; vLLM's where it has the format
-  std::string_view begin;  // empty: an answer that begins with '{' is calls as a whole
+  std::string_view begin;  // empty: an answer that begins with `whole_begin` is calls as a whole
   std::string_view end;    // empty: a call ends at the next `begin` or with the answer
   ToolBody body = ToolBody::kJson;
-  std::string_view separator = {};                 // of kSeparated
+  std::string_view separator = {};                 // of kSeparated; the quotes of kGemma
   std::span<const std::string_view> dropped = {};  // markers around calls that are no text
+  // Stands in front of all text of an answer. If it is not empty, answers are read in this format
+  // also when the request has no tools.
+  std::string_view text_begin = {};
+  // The prompt ends with `begin`, and behind each one stand a call or `text_begin` and text.
+  bool prompt_has_begin = false;
+
+  char whole_begin() const { return body == ToolBody::kPython ? '[' : '{'; }
 };
 
 // All formats. If several formats read the same text, the first one is preferred.

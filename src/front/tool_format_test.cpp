@@ -77,6 +77,16 @@ TEST(ToolFormat, ValuesWithoutQuotesHaveTheTypesOfTheTool) {
       ElementsAre(ToolCall{"f", R"({"a":"1","b":1})"}));
 }
 
+TEST(ToolFormat, HarmonyNamesTheRecipientInTheHeader) {
+  for (const std::string_view body :
+       {R"(f<|channel|>commentary json<|message|>{"a": 1}<|call|>)",
+        R"(f <|constrain|>json<|message|>{"a": 1})", R"(f<|message|> {"a":1}<|call|><|start|>)"}) {
+    EXPECT_THAT(calls_in("openai", body), ElementsAre(ToolCall{"f", R"({"a":1})"})) << body;
+  }
+  EXPECT_THAT(calls_in("openai", "<|message|>{}"), ElementsAre());
+  EXPECT_THAT(calls_in("openai", "f<|message|>no"), ElementsAre());
+}
+
 TEST(ToolFormat, OtherTextIsNoCall) {
   for (const ToolFormat& format : tool_formats()) {
     for (const std::string_view body : {"",

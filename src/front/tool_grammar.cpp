@@ -19,7 +19,16 @@ constexpr std::string_view kName = "$name";
 constexpr std::string_view kArguments = "$arguments";
 constexpr std::string_view kNameAndArguments = R"({"name": "$name", "arguments": $arguments})";
 
-enum class Pairs : std::uint8_t { kNone, kLineTags, kTags, kArgTags, kDsml };
+enum class Pairs : std::uint8_t {
+  kNone,
+  kLineTags,
+  kTags,
+  kArgTags,
+  kDsml,
+  kGemma4,
+  kFunctionGemma,
+  kPython
+};
 
 // How calls are written: trigger, open, call, any number of times (between, call), close. A format
 // with two rows is written in either form.
@@ -36,7 +45,7 @@ struct ToolWriting {
 constexpr std::string_view kDsmlCall =
     "<｜DSML｜invoke name=\"$name\">\n$arguments</｜DSML｜invoke>\n";
 
-constexpr std::array<ToolWriting, 20> kWritings = {{
+constexpr std::array<ToolWriting, 27> kWritings = {{
     {"hermes", "<tool_call>", "",
      "\n{\"name\": \"$name\", \"arguments\": $arguments}\n</tool_call>", "\n<tool_call>"},
     {"qwen3_coder", "<tool_call>", "", "\n<function=$name>\n$arguments</function>\n</tool_call>",
@@ -75,50 +84,63 @@ constexpr std::array<ToolWriting, 20> kWritings = {{
     {"granite", "<|tool_call|>", "[", kNameAndArguments, ", ", "]"},
     {"granite-20b-fc", "<function_call>", " ", kNameAndArguments, "<function_call> "},
     {"llama3_json", "", "", R"({"name": "$name", "parameters": $arguments})", std::nullopt},
+    {"openai", "<|channel|>commentary to=functions.", "",
+     "$name <|constrain|>json<|message|>$arguments", std::nullopt},
+    {"gemma4", "<|tool_call>", "", "call:$name{$arguments}<tool_call|>", "<|tool_call>", "",
+     Pairs::kGemma4},
+    {"functiongemma", "<start_function_call>", "", "call:$name{$arguments}<end_function_call>",
+     "<start_function_call>", "", Pairs::kFunctionGemma},
+    {"lfm2", "<|tool_call_start|>", "[", "$name($arguments)", ", ", "]<|tool_call_end|>",
+     Pairs::kPython},
+    {"gigachat3_role", "function call<|role_sep|>", "\n", kNameAndArguments, std::nullopt},
+    {"functionary_v32", "", "", "$name\n$arguments", ">>>"},
+    {"pythonic", "", "[", "$name($arguments)", ", ", "]", Pairs::kPython},
 }};
 
-// Literals of a grammar: special tokens are themselves, not their text.
-class Marks {
- public:
-  explicit Marks(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  Result<std::string> of(std::string_view text) const {
-    ASSIGN_OR_RETURN(const auto ids, tokenizer_.encode(text, {AddSpecialTokens::kNo}));
-    if (std::ranges::none_of(ids, [&](TokenId id) { return tokenizer_.is_special(id); })) {
-      return std::string(text);
-    }
-    std::string bytes;
-    for (const TokenId id : ids) bytes += grammar_bytes(tokenizer_, id);
-    return bytes;
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-};
-
-Result<PairMarks> pair_marks(const Marks& marks, Pairs pairs) {
-  std::array<std::string_view, 6> texts;
+Result<PairMarks> pair_marks(const Tokenizer& tokenizer, Pairs pairs) {
+  // In the order of `fields`.
+  std::array<std::string_view, 8> texts;
   switch (pairs) {
     case Pairs::kNone:
-    case Pairs::kLineTags: texts = {"<parameter=", ">\n", ">\n", "\n", "</parameter>", "\n"}; break;
-    case Pairs::kTags: texts = {"<parameter=", ">", ">", "", "</parameter>", "\n"}; break;
+    case Pairs::kLineTags:
+      texts = {"<parameter=",    ">\n", ">\n", "</parameter>", "\n</parameter>",
+               "\n</parameter>", "\n",  ""};
+      break;
+    case Pairs::kTags:
+      texts = {"<parameter=", ">", ">", "</parameter>", "</parameter>", "</parameter>", "\n", ""};
+      break;
     case Pairs::kArgTags:
-      texts = {
-          "<arg_key>", "</arg_key>\n<arg_value>", "</arg_key>\n<arg_value>", "", "</arg_value>",
-          "\n"};
+      texts = {"<arg_key>",
+               "</arg_key>\n<arg_value>",
+               "</arg_key>\n<arg_value>",
+               "</arg_value>",
+               "</arg_value>",
+               "</arg_value>",
+               "\n",
+               ""};
       break;
     case Pairs::kDsml:
-      texts = {"<｜DSML｜parameter name=\"", "\" string=\"true\">",
-               "\" string=\"false\">",       "",
-               "</｜DSML｜parameter>",       "\n"};
+      texts = {"<｜DSML｜parameter name=\"",
+               "\" string=\"true\">",
+               "\" string=\"false\">",
+               "</｜DSML｜parameter>",
+               "</｜DSML｜parameter>",
+               "</｜DSML｜parameter>",
+               "\n",
+               ""};
       break;
+    case Pairs::kGemma4: texts = {"", ":<|\"|>", ":", "<|\"|>", "<|\"|>", "", "", ","}; break;
+    case Pairs::kFunctionGemma:
+      texts = {"", ":<escape>", ":", "<escape>", "<escape>", "", "", ","};
+      break;
+    case Pairs::kPython: texts = {"", "", "=", "", "", "", "", ", "}; break;
   }
   PairMarks made;
-  std::string* const fields[] = {&made.before_key,         &made.behind_key_of_text,
-                                 &made.behind_key_of_json, &made.behind_json,
-                                 &made.value_end,          &made.behind_value};
+  std::string* const fields[] = {
+      &made.before_key,     &made.behind_key_of_text, &made.behind_key_of_json, &made.text_end,
+      &made.known_text_end, &made.json_end,           &made.behind_value,       &made.between};
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    ASSIGN_OR_RETURN(*fields[i], marks.of(texts[i]));
+    ASSIGN_OR_RETURN(*fields[i], grammar_literal(tokenizer, texts[i]));
   }
   return made;
 }
@@ -191,15 +213,17 @@ Status check_name(const std::string& name) {
       "'_', '-', '.', ':' and '/'");
 }
 
-Result<TaggedPart> part_of(const Marks& marks, std::string_view call, const std::string& name,
-                           std::size_t value) {
+Result<TaggedPart> part_of(const Tokenizer& tokenizer, std::string_view call,
+                           const std::string& name, std::size_t value) {
   std::string text(call);
   text.replace(text.find(kName), kName.size(), name);
   const std::size_t at = text.find(kArguments);
   TaggedPart part;
   part.value = value;
-  ASSIGN_OR_RETURN(part.before, marks.of(std::string_view(text).substr(0, at)));
-  ASSIGN_OR_RETURN(part.behind, marks.of(std::string_view(text).substr(at + kArguments.size())));
+  ASSIGN_OR_RETURN(part.before, grammar_literal(tokenizer, std::string_view(text).substr(0, at)));
+  ASSIGN_OR_RETURN(
+      part.behind,
+      grammar_literal(tokenizer, std::string_view(text).substr(at + kArguments.size())));
   return part;
 }
 
@@ -213,6 +237,16 @@ std::string grammar_bytes(const Tokenizer& tokenizer, TokenId token) {
   return bytes.find(kSpecialTokenMark) == std::string::npos ? bytes : std::string();
 }
 
+Result<std::string> grammar_literal(const Tokenizer& tokenizer, std::string_view text) {
+  ASSIGN_OR_RETURN(const auto ids, tokenizer.encode(text, {AddSpecialTokens::kNo}));
+  if (std::ranges::none_of(ids, [&](TokenId id) { return tokenizer.is_special(id); })) {
+    return std::string(text);
+  }
+  std::string bytes;
+  for (const TokenId id : ids) bytes += grammar_bytes(tokenizer, id);
+  return bytes;
+}
+
 bool needs_tool_grammar(const JsonValue& tools, const ToolChoice& choice) {
   if (choice.required || !choice.parallel) return true;
   return std::ranges::any_of(*tools.array(),
@@ -221,7 +255,6 @@ bool needs_tool_grammar(const JsonValue& tools, const ToolChoice& choice) {
 
 Result<TaggedAnswer> tool_grammar(const Tokenizer& tokenizer, const ToolFormat& format,
                                   const JsonValue& tools, const ToolChoice& choice) {
-  const Marks marks(tokenizer);
   std::vector<const ToolWriting*> writings;
   for (const ToolWriting& writing : kWritings) {
     if (writing.format == format.name) writings.push_back(&writing);
@@ -229,7 +262,8 @@ Result<TaggedAnswer> tool_grammar(const Tokenizer& tokenizer, const ToolFormat& 
   CHECK(!writings.empty());
   TaggedAnswer answer;
   answer.text_allowed = !choice.required;
-  ASSIGN_OR_RETURN(answer.trigger, marks.of(writings.front()->trigger));
+  ASSIGN_OR_RETURN(answer.text_begin, grammar_literal(tokenizer, format.text_begin));
+  ASSIGN_OR_RETURN(answer.trigger, grammar_literal(tokenizer, writings.front()->trigger));
   std::vector<std::string> names;  // of `values`
   for (std::size_t i = 0; i < tools.array()->size(); ++i) {
     const Function function = function_of((*tools.array())[i]);
@@ -246,7 +280,7 @@ Result<TaggedAnswer> tool_grammar(const Tokenizer& tokenizer, const ToolFormat& 
     value.schema = *std::move(schema);
     const Pairs pairs = writings.front()->pairs;
     if (pairs != Pairs::kNone) {
-      ASSIGN_OR_RETURN(value.pairs, pair_marks(marks, pairs));
+      ASSIGN_OR_RETURN(value.pairs, pair_marks(tokenizer, pairs));
     }
     answer.values.push_back(std::move(value));
     names.push_back(function.name);
@@ -254,13 +288,13 @@ Result<TaggedAnswer> tool_grammar(const Tokenizer& tokenizer, const ToolFormat& 
   const bool one_call = !choice.parallel || !choice.name.empty();
   for (const ToolWriting* writing : writings) {
     TaggedForm form;
-    ASSIGN_OR_RETURN(form.open, marks.of(writing->open));
-    ASSIGN_OR_RETURN(form.close, marks.of(writing->close));
+    ASSIGN_OR_RETURN(form.open, grammar_literal(tokenizer, writing->open));
+    ASSIGN_OR_RETURN(form.close, grammar_literal(tokenizer, writing->close));
     if (writing->between && !one_call) {
-      ASSIGN_OR_RETURN(form.between, marks.of(*writing->between));
+      ASSIGN_OR_RETURN(form.between, grammar_literal(tokenizer, *writing->between));
     }
     for (std::size_t i = 0; i < names.size(); ++i) {
-      ASSIGN_OR_RETURN(TaggedPart part, part_of(marks, writing->call, names[i], i));
+      ASSIGN_OR_RETURN(TaggedPart part, part_of(tokenizer, writing->call, names[i], i));
       form.parts.push_back(std::move(part));
     }
     answer.forms.push_back(std::move(form));

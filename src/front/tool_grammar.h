@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/json_document.h"
 #include "base/result.h"
@@ -34,5 +35,7 @@ Result<TaggedAnswer> tool_grammar(const Tokenizer& tokenizer, const ToolFormat& 
 // The bytes of a token to grammars: of a special token kSpecialTokenMark and its text. Empty for an
 // ordinary token that has the byte kSpecialTokenMark, which no text has.
 std::string grammar_bytes(const Tokenizer& tokenizer, TokenId token);
+// A text as a literal of grammars: special tokens in it are these tokens alone, not their text.
+Result<std::string> grammar_literal(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace sluice

@@ -64,9 +64,11 @@ const ServedModel& marker_model() {
     for (const PlainJson& token : tokenizer["added_tokens"]) {
       id = std::max(id, token["id"].get<std::size_t>() + 1);
     }
-    for (const char* text : {"<tool_call>", "[TOOL_CALLS]", "[ARGS]", "</arg_value>",
-                             "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-                             "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "｜DSML｜"}) {
+    for (const char* text :
+         {"<tool_call>", "[TOOL_CALLS]", "[ARGS]", "</arg_value>", "<｜tool▁calls▁begin｜>",
+          "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
+          "｜DSML｜", "<|channel|>", "<|constrain|>", "<|message|>", "<|tool_call>", "<tool_call|>",
+          "<|\"|>", "<escape>", "<|tool_call_start|>"}) {
       PlainJson token = tokenizer["added_tokens"][0];
       token["id"] = id++;
       token["content"] = text;
@@ -108,8 +110,8 @@ TokenGrammarPtr grammar_of(const ServedModel& model, std::string_view format,
 // is often preferred.
 std::string preferred(std::string_view text, SplitMix64& random) {
   std::string next;
-  for (const std::string_view end :
-       {"</parameter>", "</arg_value>", "</｜DSML｜parameter>", "\"}", "\"]"}) {
+  for (const std::string_view end : {"</parameter>", "</arg_value>", "</｜DSML｜parameter>", "\"}",
+                                     "\"]", "<|\"|>", "<escape>", "\")", "\","}) {
     std::size_t n = std::min(end.size() - 1, text.size());
     while (n > 0 && !text.ends_with(end.substr(0, n))) --n;
     if (n > 0) next += end[n];
@@ -194,7 +196,7 @@ TEST(ToolGrammar, ForcedAnswersOfAllFormatsAreReadBack) {
       SplitMix64 random(11);
       int ended = 0;
       const auto grammar = grammar_of(*model, format.name, {.required = true});
-      for (int i = 0; i < 4 && ended < rounds(4); ++i) {
+      for (int i = 0; i < 12 && ended < rounds(4); ++i) {
         const std::string answer = random_answer(*model, grammar, random);
         if (answer.empty()) continue;
         ++ended;
@@ -250,6 +252,37 @@ TEST(ToolGrammar, TheChoiceBoundsCalls) {
   EXPECT_FALSE(accepts(whole, R"({"name": "no", "parameters": {}})"));
 }
 
+TEST(ToolGrammar, FormatsWithBracketsSeparatePairs) {
+  const auto python = grammar_of(marker_model(), "pythonic", {.required = true});
+  EXPECT_TRUE(accepts(python, R"([now()])"));
+  EXPECT_TRUE(accepts(python, R"([get_weather(city="a", days=3), now()])"));
+  EXPECT_TRUE(accepts(python, R"([get_weather(city="a", days=3, near=["b"])])"));
+  EXPECT_FALSE(accepts(python, R"([get_weather(city="a", days=9)])"));
+  EXPECT_FALSE(accepts(python, R"([get_weather(city="a",, days=3)])"));
+  EXPECT_FALSE(accepts(python, R"([get_weather(days=3)])"));
+  const auto gemma = grammar_of(marker_model(), "gemma4", {.required = true});
+  EXPECT_TRUE(accepts(gemma, R"(<|tool_call>call:now{}<tool_call|>)"));
+  EXPECT_TRUE(accepts(
+      gemma, R"(<|tool_call>call:get_weather{city:<|"|>a, "b"<|"|>,days:3,unit:<|"|>c<|"|>})"
+             R"(<tool_call|>)"));
+  EXPECT_FALSE(accepts(gemma, R"(<|tool_call>call:get_weather{city:a,days:3}<tool_call|>)"));
+  // Text beside: free, if it begins unlike a call.
+  const auto free = grammar_of(marker_model(), "pythonic", {.parallel = false});
+  EXPECT_TRUE(accepts(free, "It is {late}."));
+  EXPECT_FALSE(accepts(free, "[1, 2]"));
+  // Any pairs of a tool whose schema is not enforced.
+  EXPECT_TRUE(accepts(free, R"([get_weather(city=[1], x="y")])"));
+  const auto functionary = grammar_of(marker_model(), "functionary_v32", {.parallel = false});
+  EXPECT_TRUE(accepts(functionary, "all\nIt is late."));
+  EXPECT_TRUE(accepts(functionary, "now\n{}"));
+  EXPECT_FALSE(accepts(functionary, "It is late."));
+  const auto harmony = grammar_of(marker_model(), "openai", {.parallel = false});
+  EXPECT_TRUE(accepts(harmony, "<|channel|>final<|message|>Hello."));
+  EXPECT_TRUE(accepts(harmony, "Hello."));
+  EXPECT_TRUE(
+      accepts(harmony, "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"));
+}
+
 TEST(ToolGrammar, ToolsThatGrammarsCannotHoldAreNamed) {
   const auto error = [](std::string_view format, std::string_view function) {
     const JsonValue tools =
@@ -268,6 +301,9 @@ TEST(ToolGrammar, ToolsThatGrammarsCannotHoldAreNamed) {
             R"({"name":"f","parameters":{"properties":{"a":{"type":"string","pattern":"x"}}}})")
           .find("tools[0].function.parameters: at #/properties/a: pattern"),
       0U);
+  EXPECT_EQ(error("pythonic", R"({"name":"f","parameters":{"properties":{"a b":{}}}})")
+                .find("tools[0].function.parameters: at #/properties/a b: a property's name"),
+            0U);
   EXPECT_EQ(error("hermes", R"({"name":"f","parameters":{"not":{}}})")
                 .find("tools[0].function.parameters: at #: "),
             0U);

@@ -61,6 +61,7 @@ Hash128 key_of(const GrammarSpec& spec) {
   ContentHasher hasher;
   hasher.update_part(fmt::format("{}", static_cast<int>(spec.kind)));
   hasher.update_part(spec.text);
+  hasher.update_part(spec.begin);
   if (spec.calls) {
     hasher.update_part("calls");
     hasher.update_part(spec.calls_text);
@@ -77,6 +78,11 @@ Hash128 key_of(const GrammarSpec& spec) {
 
 Result<Grammar> make_grammar(const GrammarSpec& spec) {
   ASSIGN_OR_RETURN(Grammar grammar, answer_grammar(spec));
+  if (!spec.begin.empty()) {
+    const ExprId answer = grammar.call(grammar.start());
+    grammar.set_start(
+        grammar.add_rule("begun answer", grammar.sequence({grammar.literal(spec.begin), answer})));
+  }
   if (spec.calls) {
     ASSIGN_OR_RETURN(const Grammar calls, tagged_grammar(*spec.calls));
     const ExprId answer = grammar.call(grammar.start());

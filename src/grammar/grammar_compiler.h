@@ -36,8 +36,9 @@ struct ReasoningLead {
 
 struct GrammarSpec {
   GrammarKind kind = GrammarKind::kJsonObject;
-  std::string text;  // names the grammar in the cache: the expression, or the JSON as text
-  JsonValue json;    // the schema, or the array of choices
+  std::string text;        // names the grammar in the cache: the expression, or the JSON as text
+  JsonValue json;          // the schema, or the array of choices
+  std::string begin = {};  // a literal in front of the text of the grammar, not of calls
   TaggedAnswer tagged;
   // Calls of tools that the answer may be instead, with a text that names them in the cache.
   std::optional<TaggedAnswer> calls;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "grammar/json_grammar.h"
 #include "grammar/json_schema.h"
 #include "grammar/marked_text.h"
 
@@ -38,14 +39,29 @@ class TaggedReader {
     if (!answer_.text_allowed) {
       return grammar_.sequence({grammar_.literal(answer_.trigger), calls});
     }
-    if (!answer_.trigger.empty()) {
-      return text_with_marker(grammar_, answer_.trigger, calls, WithoutMarker::kAllowed);
+    std::vector<ExprId> ways;
+    if (!answer_.text_begin.empty()) {
+      ways.push_back(grammar_.sequence({grammar_.literal(answer_.text_begin),
+                                        grammar_.repeat(grammar_.any_character(), 0, -1)}));
     }
-    CodePointSet not_first = {{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}, {'{', '{'}};
+    if (!answer_.trigger.empty()) {
+      ways.push_back(text_with_marker(grammar_, answer_.trigger, calls, WithoutMarker::kAllowed));
+      return grammar_.choice(std::move(ways));
+    }
+    ways.push_back(calls);
+    if (!answer_.text_begin.empty()) return grammar_.choice(std::move(ways));
+    CodePointSet not_first = {{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}};
+    for (const TaggedForm& form : answer_.forms) {
+      for (const TaggedPart& part : form.parts) {
+        const auto first = static_cast<unsigned char>((form.open + part.before).at(0));
+        not_first.push_back({first, first});
+      }
+    }
     const ExprId text =
         grammar_.sequence({grammar_.one_of(complement(normalized(std::move(not_first)))),
                            grammar_.repeat(grammar_.any_character(), 0, -1)});
-    return grammar_.choice({calls, grammar_.optional(text)});
+    ways.push_back(grammar_.optional(text));
+    return grammar_.choice(std::move(ways));
   }
 
   ExprId read_form(const TaggedForm& form) {
@@ -81,7 +97,7 @@ class TaggedReader {
     if (properties == nullptr) return grammar_.add_rule("pairs", any_pairs(marks));
     if (properties->object() == nullptr) return invalid_argument("properties must be an object");
     const std::vector<std::string_view> required = required_names(*object);
-    std::vector<ExprId> pairs;
+    std::vector<ListItem> pairs;
     for (const JsonMember& property : *properties->object()) {
       auto pair = read_pair(*object, property, marks);
       if (!pair) {
@@ -89,10 +105,18 @@ class TaggedReader {
             named(fmt::format("at #/properties/{}", property.name), pair.error()));
       }
       const bool needed = std::ranges::find(required, property.name) != required.end();
-      pairs.push_back(needed ? *pair : grammar_.optional(*pair));
+      pairs.push_back({*pair, needed, false});
     }
-    if (pairs.empty()) pairs.push_back(grammar_.empty());
-    return grammar_.add_rule("pairs", grammar_.sequence(std::move(pairs)));
+    return grammar_.add_rule("pairs",
+                             grammar_.list(std::move(pairs), grammar_.literal(marks.between)));
+  }
+
+  // Pairs with a separator stand in brackets, so that their keys have none of these.
+  static constexpr std::string_view kKeyEnds = " '(),:=[]{}|";
+
+  static bool ends_key(char c, const PairMarks& marks) {
+    return c == '<' || c == '>' || c == '"' || static_cast<unsigned char>(c) < 0x20 ||
+           (!marks.between.empty() && kKeyEnds.find(c) != std::string_view::npos);
   }
 
   static std::vector<std::string_view> required_names(const JsonValue::Object& object) {
@@ -107,16 +131,15 @@ class TaggedReader {
 
   Result<ExprId> read_pair(const JsonValue::Object& root, const JsonMember& property,
                            const PairMarks& marks) {
-    const auto awkward = [](char c) {
-      return c == '<' || c == '>' || c == '"' || static_cast<unsigned char>(c) < 0x20;
-    };
-    if (property.name.empty() || std::ranges::any_of(property.name, awkward)) {
+    if (property.name.empty() ||
+        std::ranges::any_of(property.name, [&](char c) { return ends_key(c, marks); })) {
       return invalid_argument(
-          "a property's name in this model's format of calls is not empty and "
-          "has no '<', '>', quotation marks and control characters");
+          "a property's name in this model's format of calls is not empty and has no control "
+          "characters and none of <>\"" +
+          std::string(marks.between.empty() ? "" : kKeyEnds));
     }
     const ExprId key = grammar_.literal(marks.before_key + property.name);
-    if (is_text(property.value)) {
+    if (!marks.text_end.empty() && is_text(property.value)) {
       ASSIGN_OR_RETURN(const ExprId text, read_text(*property.value.object(), marks));
       return grammar_.sequence({key, grammar_.literal(marks.behind_key_of_text), text});
     }
@@ -131,7 +154,7 @@ class TaggedReader {
     }
     ASSIGN_OR_RETURN(const RuleId value, read_json(schema));
     return grammar_.sequence({key, grammar_.literal(marks.behind_key_of_json), grammar_.call(value),
-                              grammar_.literal(marks.behind_json + marks.value_end),
+                              grammar_.literal(marks.json_end),
                               grammar_.literal(marks.behind_value)});
   }
 
@@ -151,7 +174,7 @@ class TaggedReader {
     const JsonValue* one = find_member(schema, "const");
     const JsonValue* listed = find_member(schema, "enum");
     if (one == nullptr && (listed == nullptr || listed->array() == nullptr)) {
-      return text_with_marker(grammar_, marks.value_end, grammar_.literal(marks.behind_value));
+      return text_with_marker(grammar_, marks.text_end, grammar_.literal(marks.behind_value));
     }
     std::vector<ExprId> ways;
     const JsonValue::Array single = one != nullptr ? JsonValue::Array{*one} : JsonValue::Array();
@@ -160,20 +183,35 @@ class TaggedReader {
     }
     if (ways.empty()) return invalid_argument("enum has no value of the given type");
     return grammar_.sequence({grammar_.choice(std::move(ways)),
-                              grammar_.literal(marks.behind_json + marks.value_end),
+                              grammar_.literal(marks.known_text_end),
                               grammar_.literal(marks.behind_value)});
   }
 
-  // Any keys, with values of any text.
+  // Any keys, with any values.
   ExprId any_pairs(const PairMarks& marks) {
-    CodePointSet not_key = {{0, 0x1F}, {'"', '"'}, {'<', '<'}, {'>', '>'}};
+    CodePointSet not_key = {{0, 0x1F}};
+    for (std::uint32_t c = 0x20; c < 0x80; ++c) {
+      if (ends_key(static_cast<char>(c), marks)) not_key.push_back({c, c});
+    }
     const ExprId key =
         grammar_.repeat(grammar_.one_of(complement(normalized(std::move(not_key)))), 1, 64);
-    const ExprId text =
-        text_with_marker(grammar_, marks.value_end, grammar_.literal(marks.behind_value));
-    return grammar_.repeat(grammar_.sequence({grammar_.literal(marks.before_key), key,
-                                              grammar_.literal(marks.behind_key_of_text), text}),
-                           0, -1);
+    const ExprId behind = grammar_.literal(marks.behind_value);
+    // Where texts and JSON look alike, the reader decides by the tool's schema.
+    std::vector<ExprId> values;
+    if (!marks.text_end.empty()) {
+      values.push_back(grammar_.sequence({grammar_.literal(marks.behind_key_of_text),
+                                          text_with_marker(grammar_, marks.text_end, behind)}));
+    }
+    if (marks.behind_key_of_json != marks.behind_key_of_text) {
+      values.push_back(grammar_.sequence({grammar_.literal(marks.behind_key_of_json),
+                                          JsonGrammar(grammar_).any_value(),
+                                          grammar_.literal(marks.json_end), behind}));
+    }
+    const ExprId value = grammar_.choice(std::move(values));
+    const ExprId pair = grammar_.sequence({grammar_.literal(marks.before_key), key, value});
+    const ExprId call = grammar_.call(grammar_.add_rule("pair", pair));
+    return grammar_.list({{call, /*required=*/false, /*repeats=*/true}},
+                         grammar_.literal(marks.between));
   }
 
   const TaggedAnswer& answer_;

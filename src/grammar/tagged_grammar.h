@@ -15,14 +15,16 @@
 namespace sluice {
 
 // The marks of an object that is written as pairs instead of as JSON. Values of type string stand
-// without quotes; all others are JSON.
+// without quotes, unless `text_end` is empty; all others are JSON.
 struct PairMarks {
   std::string before_key;
   std::string behind_key_of_text;
   std::string behind_key_of_json;
-  std::string behind_json;  // in front of value_end
-  std::string value_end;
-  std::string behind_value;  // in front of the next pair
+  std::string text_end;        // the first one ends a free text
+  std::string known_text_end;  // behind a text that the schema lists
+  std::string json_end;
+  std::string behind_value;  // behind each pair
+  std::string between;       // two pairs
 };
 
 // A value that a part holds. `name` is the place of its schema for errors.
@@ -49,7 +51,9 @@ struct TaggedForm {
 // All marks are bytes of tokens; those of special tokens begin with kSpecialTokenMark.
 struct TaggedAnswer {
   bool text_allowed = false;  // in front of the trigger, or instead of all
-  std::string trigger;        // of all forms; empty: text that does not begin with '{' is free
+  std::string text_begin;     // may stand in front of a text without the trigger
+  std::string trigger;        // of all forms; empty: text that has text_begin, or begins
+                              // unlike all calls, is free
   std::vector<TaggedValue> values;
   std::vector<TaggedForm> forms;
 };

@@ -10,6 +10,7 @@
 
 #include "front/answer_grammar.h"
 #include "front/sampling_defaults.h"
+#include "front/tool_grammar.h"
 #include "server/answer_size.h"
 #include "server/request_id.h"
 #include "server/request_json.h"
@@ -174,8 +175,15 @@ ApiResult<PromptPart> prepare_part(PromptWorker& worker, GenerationCall& call, s
 ApiResult<void> prepare_tools(const ServedModel& model, GenerationCall& call,
                               PreparedGeneration& prepared) {
   JsonValue& tools = call.chat.tools;
-  if (call.kind != ApiKind::kChat || tools.is_null()) return {};
-  prepared.tool_format = model.tool_format;
+  if (call.kind != ApiKind::kChat) return {};
+  const bool marks_text = model.tool_format != nullptr && !model.tool_format->text_begin.empty();
+  if (marks_text && call.structured) {
+    auto begin = grammar_literal(model.tokenizer, model.tool_format->text_begin);
+    if (!begin) return tl::unexpected(to_api_error(begin.error(), call.structured->field));
+    call.structured->spec.begin = *std::move(begin);
+  }
+  if (marks_text || !tools.is_null()) prepared.tool_format = model.tool_format;
+  if (tools.is_null()) return {};
   const bool shown = shows_tools(model);
   // A model that is held to calls, or told how to write them, writes those of this format.
   if (prepared.tool_format == nullptr && (!shown || call.tool_choice.required)) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -161,6 +162,32 @@ TEST(PrepareGeneration, ReasoningStandsBeforeTheGrammarsText) {
     EXPECT_TRUE(matcher.accept(id));
   }
   EXPECT_TRUE(matcher.can_end());
+}
+
+// gpt-oss writes a header in front of all text, also without tools.
+TEST(PrepareGeneration, AHeaderMayStandBeforeTheGrammarsText) {
+  ServedModel model = test::load_demo_model(256);
+  model.reasoning_format = find_reasoning_format("openai_gptoss");
+  model.tool_format = find_tool_format("openai");
+  PromptWorker worker(model);
+  const auto prepared = prepare_generation(
+      worker, *parse_chat_call(R"({"model":"m","messages":[{"role":"user","content":"a"}],
+                           "guided_regex":"yes|no"})"),
+      "");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_EQ(prepared->tool_format, model.tool_format);
+  const auto accepts = [&](std::string_view text) {
+    GrammarMatcher matcher;
+    matcher.assign(prepared->parts.front().sampling.grammar);
+    const std::vector<TokenId> ids = *model.tokenizer.encode(text, {AddSpecialTokens::kNo});
+    return std::ranges::all_of(ids, [&](TokenId id) { return matcher.accept(id); }) &&
+           matcher.can_end();
+  };
+  EXPECT_TRUE(accepts("<|channel|>final<|message|>yes"));
+  EXPECT_TRUE(
+      accepts("<|channel|>analysis<|message|>why<|end|><|start|>assistant"
+              "<|channel|>final<|message|>no"));
+  EXPECT_FALSE(accepts("yes"));
 }
 
 }  // namespace
