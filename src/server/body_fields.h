@@ -28,16 +28,20 @@ struct BodyField {
   std::string name;
   BodyFieldType type = BodyFieldType::kAny;
   std::int64_t min = 0;  // kInteger
-  std::int64_t max = 0;
+  std::int64_t max = 0;  // kInteger; of kString the most bytes
   bool required = false;
+  std::string_view only =
+      {};  // JSON array: the only values that are served; empty: others are, too
 };
 
 struct BodyFields {
   std::vector<BodyField> fields;
-  std::vector<std::pair<std::string, std::string>> either;  // one of the two is required
+  std::vector<std::pair<std::string, std::string>> either;  // exactly one of the two is given
 
   // A field that is read twice keeps its first type.
   void add(std::string_view name, BodyFieldType type, std::int64_t min = 0, std::int64_t max = 0);
+  // A field that is not served; `only`: the values that change nothing.
+  void add_refused(std::string_view name, std::string_view only);
   void require(std::string_view name);
   void require_either(std::string_view name, std::string_view other);
 };

@@ -32,17 +32,18 @@ bool is_flag(const JsonValue& value, bool flag) {
 struct NeutralRule {
   bool accepted;
   std::string_view text;
+  std::string_view values = "[null]";  // JSON array of all accepted values
 };
 
 NeutralRule apply(Neutral neutral, const JsonValue& value) {
   switch (neutral) {
     case Neutral::kNull: return {false, "null"};
-    case Neutral::kFalse: return {is_flag(value, false), "false"};
-    case Neutral::kTrue: return {is_flag(value, true), "true"};
-    case Neutral::kZero: return {is_number(value, 0), "0"};
-    case Neutral::kOne: return {is_number(value, 1), "1"};
-    case Neutral::kMinusOne: return {is_number(value, -1), "-1"};
-    case Neutral::kEmpty: return {is_empty(value), "an empty value"};
+    case Neutral::kFalse: return {is_flag(value, false), "false", "[false, null]"};
+    case Neutral::kTrue: return {is_flag(value, true), "true", "[true, null]"};
+    case Neutral::kZero: return {is_number(value, 0), "0", "[0, null]"};
+    case Neutral::kOne: return {is_number(value, 1), "1", "[1, null]"};
+    case Neutral::kMinusOne: return {is_number(value, -1), "-1", "[-1, null]"};
+    case Neutral::kEmpty: return {is_empty(value), "an empty value", R"(["", [], {}, null])"};
   }
   return {false, "null"};
 }
@@ -102,7 +103,9 @@ std::optional<bool> FieldReader::boolean(std::string_view name) {
 }
 
 const std::string* FieldReader::string(std::string_view name, std::size_t max_bytes) {
-  const JsonValue* value = find(name, BodyFieldType::kString);
+  constexpr auto kAnyLength = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+  const JsonValue* value = find(name, BodyFieldType::kString, 0,
+                                static_cast<std::int64_t>(std::min(max_bytes, kAnyLength)));
   if (value == nullptr) return nullptr;
   const std::string* text = value->string();
   if (text != nullptr && text->size() <= max_bytes) return text;
@@ -169,6 +172,9 @@ void FieldReader::read_into(std::string_view name, float& out, bool* given) {
 
 void FieldReader::refuse_unless_neutral(std::span<const RefusedField> fields) {
   for (const RefusedField& field : fields) {
+    if (recorded_ != nullptr) {
+      recorded_->add_refused(field.name, apply(field.neutral, JsonValue{}).values);
+    }
     const JsonValue* value = find(field.name);
     if (value == nullptr) continue;
     const NeutralRule rule = apply(field.neutral, *value);

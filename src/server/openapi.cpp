@@ -3,11 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include <cctype>
+#include <cstdint>
+#include <utility>
 
 #include "base/json.h"
 #include "server/adapter_calls.h"
 #include "server/body_fields.h"
 #include "server/generation_call.h"
+#include "server/openapi_bodies.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -68,7 +71,7 @@ ordered_json answers_of(std::string_view type, bool streams, bool needs_key) {
   answer["description"] = "The answer";
   answer["content"][std::string(type)] =
       schema_of(type == "application/json" ? "object" : "string");
-  if (streams) answer["content"]["text/event-stream"] = schema_of("string");
+  if (streams) answer["content"]["text/event-stream"] = ordered_json::object();
   ordered_json answers;
   answers["200"] = std::move(answer);
   // /health and /ready answer 503 with their state instead of an error.
@@ -77,33 +80,69 @@ ordered_json answers_of(std::string_view type, bool streams, bool needs_key) {
 }
 
 // A null field counts as not given.
-ordered_json type_or_null(std::string_view type) {
-  ordered_json schema;
-  schema["type"] = {type, "null"};
+ordered_json or_null(ordered_json schema) {
+  const ordered_json null = {{"type", "null"}};
+  if (schema.contains("enum")) {
+    schema["enum"].push_back(nullptr);
+  } else if (schema.contains("type") && schema["type"].is_string()) {
+    schema["type"] = {schema["type"], "null"};
+  } else if (!schema.empty()) {
+    ordered_json either;
+    either["anyOf"] = {std::move(schema), null};
+    return either;
+  }
   return schema;
 }
 
-ordered_json schema_of(const BodyField& field) {
+ordered_json type_of(const BodyField& field) {
   ordered_json schema = ordered_json::object();
+  constexpr std::int64_t kAnyLength = std::int64_t{1} << 24;
   switch (field.type) {
-    case BodyFieldType::kAny: return schema;
+    case BodyFieldType::kAny: break;
     case BodyFieldType::kInteger:
-      schema = type_or_null("integer");
+      schema["type"] = "integer";
       schema["minimum"] = field.min;
       schema["maximum"] = field.max;
       break;
-    case BodyFieldType::kNumber: schema = type_or_null("number"); break;
-    case BodyFieldType::kBoolean: schema = type_or_null("boolean"); break;
-    case BodyFieldType::kString: schema = type_or_null("string"); break;
-    case BodyFieldType::kArray: schema = type_or_null("array"); break;
+    case BodyFieldType::kNumber: schema["type"] = "number"; break;
+    case BodyFieldType::kBoolean: schema["type"] = "boolean"; break;
+    case BodyFieldType::kString:
+      schema["type"] = "string";
+      if (field.max > 0 && field.max < kAnyLength) schema["maxLength"] = field.max;
+      break;
+    case BodyFieldType::kArray: schema["type"] = "array"; break;
     case BodyFieldType::kTokenIds:
-      schema = type_or_null("array");
+      schema["type"] = "array";
       schema["items"]["type"] = "integer";
       break;
-    case BodyFieldType::kObject: schema = type_or_null("object"); break;
+    case BodyFieldType::kObject: schema["type"] = "object"; break;
   }
-  if (field.required) schema["type"] = schema["type"][0];
   return schema;
+}
+
+ordered_json schema_of(const BodyField& field, std::string_view body) {
+  ordered_json schema = ordered_json::object();
+  if (!field.only.empty()) {
+    schema["enum"] = parse_ordered_json(field.only);
+    return schema;
+  }
+  const ordered_json* written = openapi_field(body, field.name);
+  schema = written != nullptr ? *written : type_of(field);
+  return field.required ? schema : or_null(std::move(schema));
+}
+
+// The name of a body in openapi/bodies.json.
+std::string_view body_name(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kChat: return "chat";
+    case Endpoint::kCompletion: return "completion";
+    case Endpoint::kResponses: return "responses";
+    case Endpoint::kMessages:
+    case Endpoint::kCountTokens: return "messages";
+    case Endpoint::kRerank: return "rerank";
+    case Endpoint::kTokenize: return "tokenize";
+    default: return "";
+  }
 }
 
 // The readers of bodies say what they read.
@@ -137,22 +176,27 @@ BodyFields fields_of(Endpoint endpoint) {
   return fields;
 }
 
-ordered_json body_of(const BodyFields& fields) {
+ordered_json body_of(const BodyFields& fields, std::string_view name) {
   ordered_json content = schema_of("object");
   ordered_json& schema = content["schema"];
   schema["properties"] = ordered_json::object();
   for (const BodyField& field : fields.fields) {
-    schema["properties"][field.name] = schema_of(field);
+    schema["properties"][field.name] = schema_of(field, name);
     if (field.required) schema["required"].push_back(field.name);
   }
-  for (const auto& [name, other] : fields.either) {
+  for (const auto& [first, second] : fields.either) {
     ordered_json choice;
-    for (const std::string& one : {name, other}) {
-      ordered_json given;
-      given["required"].push_back(one);
-      choice["anyOf"].push_back(std::move(given));
+    for (const auto& [given, missing] : {std::pair(first, second), std::pair(second, first)}) {
+      ordered_json one;
+      one["required"].push_back(given);
+      one["properties"][given]["not"]["type"] = "null";
+      one["properties"][missing]["type"] = "null";
+      choice["anyOf"].push_back(std::move(one));
     }
     schema["allOf"].push_back(std::move(choice));
+  }
+  if (const ordered_json* rules = openapi_rules(name)) {
+    for (const ordered_json& rule : *rules) schema["allOf"].push_back(rule);
   }
   return content;
 }
@@ -175,9 +219,10 @@ ordered_json parameter(std::string_view name, std::string_view place) {
   return parameter;
 }
 
-void add_body(const BodyFields& fields, ordered_json& operation) {
+// `name`: of the body in openapi/bodies.json; empty: it is not there.
+void add_body(const BodyFields& fields, std::string_view name, ordered_json& operation) {
   operation["requestBody"]["required"] = true;
-  operation["requestBody"]["content"]["application/json"] = body_of(fields);
+  operation["requestBody"]["content"]["application/json"] = body_of(fields, name);
 }
 
 ordered_json operation_of(const Route& route) {
@@ -187,7 +232,9 @@ ordered_json operation_of(const Route& route) {
   if (route.endpoint == Endpoint::kModel) {
     operation["parameters"].push_back(parameter("id", "path"));
   }
-  if (route.method == "POST") add_body(fields_of(route.endpoint), operation);
+  if (route.method == "POST") {
+    add_body(fields_of(route.endpoint), body_name(route.endpoint), operation);
+  };
   operation["responses"] =
       answers_of(content_type_of(route.endpoint), may_stream(route.endpoint), route.needs_key);
   return operation;
@@ -200,7 +247,7 @@ ordered_json operation_of(const OwnRoute& route) {
   for (const std::string& name : route.query) {
     operation["parameters"].push_back(parameter(name, "query"));
   }
-  if (route.method == "POST") add_body(route.body, operation);
+  if (route.method == "POST") add_body(route.body, {}, operation);
   operation["responses"] = answers_of(route.content_type, false, route.needs_key);
   return operation;
 }
@@ -215,6 +262,7 @@ std::string lower_case(std::string_view text) {
 
 std::string openapi_json(std::string_view version, std::span<const OwnRoute> own) {
   ordered_json document = parse_ordered_json(kFrame);
+  document["components"]["schemas"].update(openapi_schemas());
   document["info"]["version"] = version;
   for (const Route& route : all_routes()) {
     std::string path(route.path);

@@ -1,6 +1,6 @@
 // The document of GET /openapi.json: the table of routes as OpenAPI 3.1. It has every endpoint with
 // its method, its key and its kind of answer, and the fields of its body with their types: those
-// that the readers of bodies ask for. It does not describe the contents of objects and arrays.
+// that the readers of bodies ask for, refined by openapi_bodies.h.
 // Routes of the command's own stand beside the API's, or in their place.
 // Pure; any thread.
 #pragma once

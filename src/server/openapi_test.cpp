@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "base/json.h"
 #include "server/routes.h"
@@ -67,8 +70,11 @@ TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {
             nlohmann::json::parse(R"(["number", "null"])"));
   EXPECT_EQ(chat["properties"]["n"]["minimum"], 1);
   EXPECT_EQ(chat["properties"]["top_logprobs"]["maximum"], 20);
-  EXPECT_EQ(chat["properties"]["stop"], nlohmann::json::object());  // a string or an array
-  EXPECT_EQ(chat["properties"]["stop_token_ids"]["items"]["type"], "integer");
+  EXPECT_EQ(chat["properties"]["stop"]["anyOf"].size(), 2U);  // or null
+  EXPECT_EQ(chat["properties"]["stop_token_ids"]["items"]["$ref"], "#/components/schemas/TokenId");
+  EXPECT_EQ(chat["properties"]["functions"]["enum"],
+            nlohmann::json::parse(R"(["", [], {}, null])"));  // not served
+  EXPECT_EQ(chat["properties"]["session_id"]["maxLength"], 512);
   const std::vector<std::pair<const char*, const char*>> required = {
       {"/v1/completions", R"(["model", "prompt"])"},
       {"/v1/embeddings", R"(["model", "input"])"},
@@ -87,11 +93,51 @@ TEST(OpenApi, FieldsOfBodiesAreThoseThatAreRead) {
     EXPECT_EQ(got, wanted) << path;
   }
   EXPECT_EQ(schema_of("/v1/score")["required"], nlohmann::json::parse(R"(["model"])"));
-  EXPECT_EQ(schema_of("/v1/score")["allOf"], nlohmann::json::parse(R"([
-      {"anyOf": [{"required": ["queries"]}, {"required": ["text_1"]}]},
-      {"anyOf": [{"required": ["documents"]}, {"required": ["text_2"]}]}])"));
-  EXPECT_EQ(schema_of("/tokenize")["allOf"], nlohmann::json::parse(R"([
-      {"anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}]}])"));
+  EXPECT_EQ(schema_of("/v1/score")["allOf"].size(), 2U);
+  EXPECT_EQ(schema_of("/v1/score")["allOf"][0], nlohmann::json::parse(R"({"anyOf": [
+      {"required": ["queries"],
+       "properties": {"queries": {"not": {"type": "null"}}, "text_1": {"type": "null"}}},
+      {"required": ["text_1"],
+       "properties": {"text_1": {"not": {"type": "null"}}, "queries": {"type": "null"}}}]})"));
+}
+
+// Calls `visit` with each schema inside of a value.
+void for_each_reference(const nlohmann::json& value,
+                        const std::function<void(const std::string&)>& visit) {
+  EXPECT_FALSE(value.is_string() && value.get<std::string>().starts_with('@')) << value;
+  if (!value.is_structured()) return;
+  if (value.is_object() && value.contains("$ref")) visit(value["$ref"].get<std::string>());
+  for (const nlohmann::json& member : value) for_each_reference(member, visit);
+}
+
+TEST(OpenApi, ReferencesAndWrittenFieldsExist) {
+  const nlohmann::json document = parse_json(openapi_json("1.2"));
+  for_each_reference(document, [&](const std::string& reference) {
+    EXPECT_TRUE(document.contains(nlohmann::json::json_pointer(reference.substr(1)))) << reference;
+  });
+  // Hints that change no answer may have any value.
+  const std::set<std::string> any = {"prompt_cache_key", "service_tier",  "stream_options",
+                                     "metadata",         "cache_control", "inference_geo"};
+  std::set<std::string> read;
+  for (const auto& [path, item] : document["paths"].items()) {
+    if (!item.contains("post")) continue;
+    const nlohmann::json schema =
+        item["post"]["requestBody"]["content"]["application/json"]["schema"];
+    for (const auto& [name, field] : schema["properties"].items()) {
+      read.insert(name);
+      EXPECT_TRUE(!field.empty() || any.contains(name)) << path << ": " << name;
+    }
+    for (const nlohmann::json& rule : schema.value("allOf", nlohmann::json::array())) {
+      for (const nlohmann::json& branch : rule["anyOf"]) {
+        for (const auto& [name, unused] : branch["properties"].items()) {
+          EXPECT_TRUE(schema["properties"].contains(name)) << path << ": " << name;
+        }
+      }
+    }
+  }
+  for (const char* name : {"stop", "response_format", "reasoning", "thinking", "documents"}) {
+    EXPECT_TRUE(read.contains(name)) << name;
+  }
 }
 
 TEST(OpenApi, StreamsAndTheIdOfAModelAreInIt) {

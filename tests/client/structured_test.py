@@ -98,3 +98,52 @@ def test_bad_grammars_are_named(client, fields, param):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, extra_body=fields)
     assert caught.value.param == param, caught.value.message
+
+
+def nested(depth):
+    schema = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def fan_out(depth):
+    names = {f"d{i}": {"type": "object", "properties": {
+        "x": {"$ref": f"#/$defs/d{i + 1}"}, "y": {"$ref": f"#/$defs/d{i + 1}"}}}
+        for i in range(depth)}
+    return {"$defs": {**names, f"d{depth}": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+
+
+# Small texts with large meanings, and large texts. None: it is served.
+HOSTILE = [
+    ("guided_json", nested(25), None),
+    ("guided_json", fan_out(200), None),
+    ("guided_json", {"anyOf": [{"const": f"value {i}"} for i in range(5000)]}, None),
+    ("guided_json", {"oneOf": [{"const": i} for i in range(1000)]}, "oneOf has 1000"),
+    ("guided_json", {"type": "string", "pattern": "^(a|b)*a(a|b){20}$"}, "too large"),
+    ("guided_json", {"type": "string", "pattern": "((a{1,200}){1,200}){1,200}"}, "too large"),
+    ("guided_json", {"type": "string", "maxLength": 10 ** 9}, "maxLength"),
+    ("guided_json", {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+                     "$ref": "#/$defs/a"}, "matches no text"),
+    ("guided_json", {"type": "object", "properties": {
+        f"p{i}": {"type": "string", "description": "x" * 80} for i in range(8000)}}, "too large"),
+    ("guided_regex", "(" * 20000 + "a" + ")" * 20000, "nested deeper"),
+    ("grammar", 'root ::= a\na ::= b "x"\nb ::= a "y" | "z"', "left recursive"),
+    ("grammar", 'root ::= x root "a" | "b"\nx ::= "c"?', "left recursive"),
+    ("grammar", 'root ::= ((("a"{1,1000}){1,1000}){1,1000}){1,1000}', "too large"),
+    ("grammar", "root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested deeper"),
+]
+
+
+def test_grammars_that_explode_are_bounded(client, server):
+    before = server.resident_bytes()
+    for field, value, refusal in HOSTILE:
+        try:
+            ask(client, extra_body={field: value})
+            assert refusal is None, (field, refusal)
+        except openai.BadRequestError as error:
+            assert refusal is not None and refusal in error.message, error.message
+            assert error.param == field
+    # The 1 MB schema needs some 80 MiB while it is compiled.
+    assert server.resident_bytes() - before < 512 * 2 ** 20
+    assert server.get("/health").status == 200
