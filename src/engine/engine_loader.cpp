@@ -1,5 +1,7 @@
 #include "engine/engine_loader.h"
 
+#include <sys/random.h>
+
 #include <fmt/format.h>
 
 #include <functional>
@@ -225,6 +227,8 @@ Status add_tier(std::unique_ptr<KvTier> tier, LoadedExecutor& loaded) {
   const std::int32_t pages = tier->num_pages();
   RETURN_IF_ERROR(loaded.contents->use_tier(std::move(tier)));
   loaded.kv.tier_pages = pages;
+  Hash128& root = loaded.scheduler.private_root;
+  CHECK(getrandom(&root, sizeof root, 0) == sizeof root);
   loaded.stored = std::move(stored);
   return {};
 }

@@ -243,7 +243,9 @@ Status ModelRunner::start_transfers(const BatchPlan& plan) {
     if (transfer.kind != TransferKind::kLoadAdapter) {
       CHECK(pages_.has_value());
       const PagedBlock& block = plan.pages[static_cast<std::size_t>(transfer.resource)];
-      pages_->start(transfer, block, {block_address(block.block), block_bytes()});
+      const std::span<std::byte> contents(block_address(block.block), block_bytes());
+      if (transfer.kind == TransferKind::kSaveBlock) clear_unused(layout_, block, contents);
+      pages_->start(transfer, block, contents);
       continue;
     }
     if (!transfers_) return unsupported("the model runner has nothing to load adapters from");

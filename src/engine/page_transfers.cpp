@@ -3,11 +3,30 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/log.h"
 
 namespace sluice {
+
+void clear_unused(const KvLayout& layout, const PagedBlock& block, std::span<std::byte> contents) {
+  const KvGroup& group = layout.groups[static_cast<std::size_t>(block.group)];
+  const auto used = static_cast<std::int64_t>(group.layers.size()) * layout.layer_bytes;
+  std::memset(contents.data() + used, 0, static_cast<std::size_t>(layout.block_bytes - used));
+  if (block.tokens == 0) return;
+  const std::int64_t token = layout.token_stride * layout.element_bytes;
+  const std::int64_t head = layout.head_stride * layout.element_bytes;
+  const auto rest = static_cast<std::size_t>((layout.block_size - block.tokens) * token);
+  for (const std::int32_t layer : group.layers) {
+    const KvLayerPlace& place = layout.layers[static_cast<std::size_t>(layer)];
+    for (const std::int64_t offset : {place.k_offset, place.v_offset}) {
+      for (std::int64_t h = 0; h < layout.num_kv_heads; ++h) {
+        std::memset(contents.data() + offset + h * head + block.tokens * token, 0, rest);
+      }
+    }
+  }
+}
 
 void PageTransfers::start(const PlanTransfer& transfer, const PagedBlock& block,
                           std::span<std::byte> contents) {

@@ -13,11 +13,16 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "kv/kv_layout.h"
 #include "kv/paged_block.h"
 #include "offload/kv_tier.h"
 #include "scheduler/transfer.h"
 
 namespace sluice {
+
+// Clears the parts of a block that hold nothing of its sequence: positions behind a partial block's
+// tokens, and layers that its group has not. They may be another tenant's, and go below with it.
+void clear_unused(const KvLayout& layout, const PagedBlock& block, std::span<std::byte> contents);
 
 class PageTransfers {
  public:

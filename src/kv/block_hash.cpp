@@ -63,6 +63,15 @@ BlockHasher::BlockHasher(Hash128 root, std::int32_t block_size)
 
 Hash128 BlockHasher::hash_block(Hash128 parent, std::span<const TokenId> tokens) {
   CHECK(tokens.size() == block_size_);
+  return hash_tokens(parent, tokens);
+}
+
+Hash128 BlockHasher::hash_partial(Hash128 parent, std::span<const TokenId> tokens) {
+  CHECK(!tokens.empty() && tokens.size() < block_size_);
+  return hash_tokens(parent, tokens);
+}
+
+Hash128 BlockHasher::hash_tokens(Hash128 parent, std::span<const TokenId> tokens) {
   message_.clear();
   append_text(message_, kBlockDomain);
   append_hash(message_, root_);

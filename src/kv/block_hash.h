@@ -47,6 +47,9 @@ class BlockHasher {
   // The name of a full block of block_size `tokens` that follows the block named `parent` (zeros:
   // it is the first block).
   Hash128 hash_block(Hash128 parent, std::span<const TokenId> tokens);
+  // The name of a block that is partial, so that a displaced sequence finds it again. REQUIRES: 0 <
+  // tokens.size() < block_size, and a root that no other sequence has.
+  Hash128 hash_partial(Hash128 parent, std::span<const TokenId> tokens);
   // The names of all full blocks of `tokens`.
   std::vector<Hash128> hash_prompt(std::span<const TokenId> tokens);
   // Appends names until `hashes` covers all full blocks of `tokens`. Existing names are kept.
@@ -55,6 +58,8 @@ class BlockHasher {
   void set_root(Hash128 root) { root_ = root; }
 
  private:
+  Hash128 hash_tokens(Hash128 parent, std::span<const TokenId> tokens);
+
   Hash128 root_;
   std::size_t block_size_;
   Sha256 sha256_;

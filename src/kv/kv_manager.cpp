@@ -41,6 +41,7 @@ KvManager::KvManager(const KvOptions& options)
     paging_.assign(index(options_.max_blocks), 0);
     in_line_.assign(index(options_.max_blocks), 0);
     owners_.resize(index(options_.max_blocks));
+    tail_tokens_.assign(index(options_.max_blocks), 0);
     unsaved_.assign(index(options_.max_blocks), kNullBlock);
   }
   if (options_.max_blocks > 1) moved_to_.assign(index(options_.max_blocks), kNullBlock);
@@ -98,42 +99,43 @@ bool KvManager::may_take(std::int64_t blocks, std::int64_t revived, Headroom hea
   return false;
 }
 
-std::int32_t KvManager::match(std::span<const Hash128> hashes, std::int32_t max_tokens) const {
+std::int32_t KvManager::match(const BlockNames& names, std::int32_t max_tokens) const {
   if (options_.prefix_caching == PrefixCaching::kOff || max_tokens <= 0) return 0;
-  std::int32_t blocks =
-      std::min(max_tokens / options_.block_size, static_cast<std::int32_t>(hashes.size()));
-  // Groups may find prefixes of different lengths, so repeat with the shortest until all agree. A
-  // full group accepts every shorter prefix, so this ends after few rounds.
-  for (std::int32_t before = -1; before != blocks;) {
-    before = blocks;
-    for (std::int32_t g = 0; g < num_groups_; ++g) {
-      blocks = cache_.match(hashes, g, window(g), options_.block_size, blocks);
-    }
-    if (num_groups_ == 1) break;
-  }
-  return blocks * options_.block_size;
+  return match_names(names, max_tokens, [&](Hash128 name, std::int32_t g) {
+    return cache_.find(name, g) != kNullBlock;
+  });
 }
 
-KvManager::Admittance KvManager::admittance(std::span<const Hash128> hashes,
-                                            std::int32_t num_tokens, std::int32_t reserved) const {
+// The blocks that an admission with this tail needs besides: a tail that is being saved is copied
+// before the slot writes to it.
+std::int32_t KvManager::tail_copies(const BlockNames& names, std::int32_t cached,
+                                    std::int32_t group) const {
+  if (cached % options_.block_size == 0) return 0;
+  return pool_.ref_count(cache_.find(names.tail, group)) > 0 ? 1 : 0;
+}
+
+KvManager::Admittance KvManager::admittance(const BlockNames& names, std::int32_t num_tokens,
+                                            std::int32_t reserved) const {
   CHECK(num_tokens > 0 && std::max(num_tokens, reserved) <= options_.max_model_len);
   Admittance need;
-  need.cached = match(hashes, num_tokens - 1);
-  const std::int32_t hits = need.cached / options_.block_size;
+  need.cached = match(names, num_tokens - 1);
+  const std::int32_t hits = blocks_for(need.cached);
   need.missing = blocks_for(std::max(num_tokens, reserved)) - hits;
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(need.cached, window(g), options_.block_size);
-    need.promised += promise_for(g, hits - first, need.missing);
+    need.promised +=
+        promise_for(g, hits - first, need.missing) + tail_copies(names, need.cached, g);
     for (std::int32_t b = first; b < hits; ++b) {
-      need.revived += pool_.ref_count(cache_.find(hashes[index(b)], g)) == 0 ? 1 : 0;
+      const Hash128 name = names.name(b, need.cached, options_.block_size);
+      need.revived += pool_.ref_count(cache_.find(name, g)) == 0 ? 1 : 0;
     }
   }
   return need;
 }
 
-std::int64_t KvManager::blocks_to_admit(std::span<const Hash128> hashes, std::int32_t num_tokens,
+std::int64_t KvManager::blocks_to_admit(const BlockNames& names, std::int32_t num_tokens,
                                         std::int32_t reserved) const {
-  const Admittance need = admittance(hashes, num_tokens, reserved);
+  const Admittance need = admittance(names, num_tokens, reserved);
   return need.promised + need.revived;
 }
 
@@ -157,34 +159,35 @@ bool KvManager::promise(std::int32_t slot, std::int32_t tokens, Headroom headroo
   return true;
 }
 
-std::optional<std::int32_t> KvManager::admit(std::int32_t slot, std::span<const Hash128> hashes,
+std::optional<std::int32_t> KvManager::admit(std::int32_t slot, const BlockNames& names,
                                              std::int32_t num_tokens, Headroom headroom,
                                              BlockChanges& changes, std::int32_t reserved) {
   CHECK(allocated_[index(slot)] == 0 && target_[index(slot)] == 0);
-  const Admittance need = admittance(hashes, num_tokens, reserved);
+  const Admittance need = admittance(names, num_tokens, reserved);
   if (!may_take(need.promised + need.revived, need.revived, headroom)) return std::nullopt;
   const std::int32_t cached = need.cached;
   const std::int32_t missing = need.missing;
-  const std::int32_t hits = cached / options_.block_size;
+  const std::int32_t hits = blocks_for(cached);
 
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     const std::int32_t first = first_visible_block(cached, window(g), options_.block_size);
+    const std::int32_t copies = tail_copies(names, cached, g);
     BlockId* const table = entries(slot, g);
     for (std::int32_t b = first; b < hits; ++b) {
-      table[b] = cache_.find(hashes[index(b)], g);
+      table[b] = cache_.find(names.name(b, cached, options_.block_size), g);
       free_cached_ -= pool_.ref_count(table[b]) == 0 ? 1 : 0;
       pool_.add_ref(table[b]);
     }
     first_held_[group_index(slot, g)] = first;
-    promised_[group_index(slot, g)] = promise_for(g, hits - first, missing);
+    promised_[group_index(slot, g)] = promise_for(g, hits - first, missing) + copies;
     total_promised_ += promised_[group_index(slot, g)];
     emit(slot, g, 0, hits, changes);
   }
   allocated_[index(slot)] = hits;
   writable_until_[index(slot)] = cached;
   target_[index(slot)] = hits + missing;
-  published_[index(slot)] = hits;
-  if (!hashes.empty() && options_.prefix_caching == PrefixCaching::kOn) {
+  published_[index(slot)] = cached / options_.block_size;
+  if (!names.empty() && options_.prefix_caching == PrefixCaching::kOn) {
     prefix_stats_.queried_tokens += num_tokens;
     prefix_stats_.hit_tokens += cached;
   }
@@ -289,6 +292,7 @@ bool KvManager::extend_blocks(std::int32_t slot, std::int32_t first, std::int32_
   }
   for (std::int32_t g = 0; g < num_groups_; ++g) {
     copy_shared(slot, g, first_block, changes);
+    drop_tail_name(slot, g, first);
     append_blocks(slot, g, end_block, changes);
   }
   allocated_[index(slot)] = std::max(allocated_[index(slot)], end_block);
@@ -307,6 +311,14 @@ void KvManager::copy_shared(std::int32_t slot, std::int32_t group, std::int32_t 
     give_back(source);
     emit(slot, group, b, 1, changes);
   }
+}
+
+// The write at position `first` changes the block that the tail's name stands for.
+void KvManager::drop_tail_name(std::int32_t slot, std::int32_t group, std::int32_t first) {
+  const std::int32_t b = first / options_.block_size;
+  if (first % options_.block_size == 0 || b >= allocated_[index(slot)]) return;
+  const BlockId id = table(slot, group)[index(b)];
+  if (cache_.holds(id)) cache_.erase(id);
 }
 
 void KvManager::append_blocks(std::int32_t slot, std::int32_t group, std::int32_t end_block,
@@ -373,7 +385,8 @@ void KvManager::publish(std::int32_t slot, std::span<const Hash128> hashes, std:
 // A block in use keeps its name. A free block passes its name to the block computed now and is then
 // no longer cached. Otherwise a prompt that is repeated (its last block and its answer are always
 // computed) would fill the cache with copies.
-void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner) {
+void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner,
+                          std::int32_t tail_tokens) {
   const BlockId other = cache_.find(hash, group);
   if (other != kNullBlock) {
     if (pool_.ref_count(other) > 0) return;
@@ -382,8 +395,44 @@ void KvManager::give_name(BlockId id, Hash128 hash, std::int32_t group, const Bl
     pool_.demote(other);
   }
   cache_.insert(id, hash, group);
-  if (has_tier()) owners_[index(id)] = owner;
+  if (has_tier()) {
+    owners_[index(id)] = owner;
+    tail_tokens_[index(id)] = tail_tokens;
+  }
   if (!held_.empty()) hold_block(id, hash, group);
+}
+
+bool KvManager::publish_tail(std::int32_t slot, Hash128 name, std::int32_t computed,
+                             const BlockOwner& owner) {
+  const std::int32_t b = computed / options_.block_size;
+  CHECK(computed % options_.block_size != 0 && b < allocated_[index(slot)]);
+  if (options_.prefix_caching == PrefixCaching::kOff) return false;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const BlockId id = table(slot, g)[index(b)];
+    // Not written since it was named, or named for another choice that shared it.
+    const bool usable = cache_.holds(id) ? cache_.name(id) == name : pool_.ref_count(id) == 1;
+    if (!usable) return false;
+  }
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    const BlockId id = table(slot, g)[index(b)];
+    if (!cache_.holds(id)) give_name(id, name, g, owner, computed % options_.block_size);
+  }
+  return true;
+}
+
+void KvManager::forget_names(std::span<const Hash128> names) {
+  for (const Hash128 name : names) {
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      const std::int32_t page = tier_.forget(name, g);
+      if (page != TierIndex::kNoPage) wrong_pages_.push_back(page);
+      const BlockId id = cache_.find(name, g);
+      if (id == kNullBlock) continue;
+      cache_.erase(id);
+      if (pool_.ref_count(id) > 0) continue;
+      --free_cached_;
+      pool_.demote(id);
+    }
+  }
 }
 
 void KvManager::forget(std::int32_t slot) {
@@ -459,7 +508,10 @@ BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& cha
   }
   CHECK(pool_.move(id) == to);
   if (cache_.holds(id)) cache_.move(id, to);
-  if (has_tier()) owners_[index(to)] = owners_[index(id)];
+  if (has_tier()) {
+    owners_[index(to)] = owners_[index(id)];
+    tail_tokens_[index(to)] = tail_tokens_[index(id)];
+  }
   moved_to_[index(id)] = to;
   changes.copies.push_back({id, to});
   return to;

@@ -15,14 +15,17 @@
 // Blocks of warm prompts are held: from the moment they are computed or adopted they count as used
 // and are not evicted. The scheduler ends all holds when a sequence could otherwise not run.
 //
+// Full blocks have names. The partial block of a sequence that is displaced may get one too, its
+// tail: no other sequence knows that name, and the next write to the block removes it.
+//
 // A tier below (tier_index.h) keeps copies of named blocks. When the last holder of a named block
 // leaves, the block joins a line of blocks to save, unless the tier has a copy; it may be taken
 // before its turn comes. Names are found in both places: begin_loads() takes blocks for those that
 // are only below. A block that is being loaded or saved is held until the end of its transfer.
 //
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
-// Allocation: none after construction, except hold(), and forget() with a tier. "Not enough blocks"
-// is a value, never an error.
+// Allocation: none after construction, except hold(), and with a tier forget() and forget_names().
+// "Not enough blocks" is a value, never an error.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +37,7 @@
 #include "base/block_owner.h"
 #include "base/hash128.h"
 #include "kv/block_changes.h"
+#include "kv/block_names.h"
 #include "kv/block_pool.h"
 #include "kv/held_blocks.h"
 #include "kv/paged_block.h"
@@ -129,20 +133,20 @@ class KvManager {
 
   const PrefixStats& prefix_stats() const { return prefix_stats_; }
 
-  // The length in tokens of the longest prefix of `hashes`, at most `max_tokens`, whose blocks are
-  // cached in every group.
-  std::int32_t match(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
+  // The length in tokens of the longest prefix with these names, at most `max_tokens`, whose blocks
+  // are cached in every group.
+  std::int32_t match(const BlockNames& names, std::int32_t max_tokens) const;
 
   // Gives an empty slot to a sequence of `num_tokens` known tokens. Shares cached blocks (for at
   // most num_tokens - 1 tokens: one is always computed) and promises the blocks for the rest, or
   // for `reserved` tokens if that is more. Returns the number of cached tokens, or nothing without
   // a change when memory is short.
-  std::optional<std::int32_t> admit(std::int32_t slot, std::span<const Hash128> hashes,
+  std::optional<std::int32_t> admit(std::int32_t slot, const BlockNames& names,
                                     std::int32_t num_tokens, Headroom headroom,
                                     BlockChanges& changes, std::int32_t reserved = 0);
 
   // The available blocks that admit() would take or promise with these arguments.
-  std::int64_t blocks_to_admit(std::span<const Hash128> hashes, std::int32_t num_tokens,
+  std::int64_t blocks_to_admit(const BlockNames& names, std::int32_t num_tokens,
                                std::int32_t reserved) const;
 
   // Promises what the slot's first `tokens` tokens need beyond what it has, so that extend() up to
@@ -174,6 +178,14 @@ class KvManager {
   // `owner`: of blocks that get a name here. REQUIRES: the contents are final.
   void publish(std::int32_t slot, std::span<const Hash128> hashes, std::int32_t computed,
                const BlockOwner& owner = {});
+  // Names the slot's last block, which holds tokens up to `computed` and is partial. False: another
+  // slot or a transfer uses the block, so it gets no name. REQUIRES: as publish(), and no other
+  // sequence uses the name.
+  bool publish_tail(std::int32_t slot, Hash128 name, std::int32_t computed,
+                    const BlockOwner& owner = {});
+  // Forgets the blocks with these names, in memory and in the tier: no sequence looks for them any
+  // more.
+  void forget_names(std::span<const Hash128> names);
   // The slot's named blocks belong to a request that lets a tier have them, too.
   void allow_saves(std::int32_t slot);
 
@@ -223,12 +235,12 @@ class KvManager {
   // A block that the tier had when it was opened; called in the order of last use.
   void restore_page(std::int32_t page, Hash128 name, std::int32_t group);
   // match(), with the blocks that only the tier has.
-  std::int32_t match_with_tier(std::span<const Hash128> hashes, std::int32_t max_tokens) const;
+  std::int32_t match_with_tier(const BlockNames& names, std::int32_t max_tokens) const;
   // Takes blocks for those blocks of the first `tokens` tokens that only the tier has, and holds
   // those that are in memory (without a page). Appends all of them to `blocks`; the caller ends
   // each load, and when all have ended lets go of each block, the last one first. Without kStarted
   // nothing has changed. REQUIRES: match_with_tier() gave `tokens`.
-  LoadStart begin_loads(std::span<const Hash128> hashes, std::int32_t tokens, Headroom headroom,
+  LoadStart begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
                         Hash128 tenant, std::vector<PagedBlock>& blocks);
   // The block gets its name when the load has succeeded. REQUIRES: it has a page.
   void end_load(const PagedBlock& block, bool loaded);
@@ -237,7 +249,7 @@ class KvManager {
   // or pages are in use.
   std::optional<PagedBlock> begin_save();
   void end_save(const PagedBlock& block, bool saved);
-  // Appends the pages whose contents must be erased because they are wrong: forget() was called for
+  // Appends the pages whose contents must be erased: forget() or forget_names() was called for
   // their blocks. Each is reported once, when nothing is under way for it.
   void take_wrong_pages(std::vector<std::int32_t>& pages);
   bool has_wrong_pages() const { return !wrong_pages_.empty(); }
@@ -271,8 +283,12 @@ class KvManager {
     std::int64_t promised = 0;
     std::int64_t revived = 0;  // free blocks with the wanted contents
   };
-  Admittance admittance(std::span<const Hash128> hashes, std::int32_t num_tokens,
+  Admittance admittance(const BlockNames& names, std::int32_t num_tokens,
                         std::int32_t reserved) const;
+  template <class Present>
+  std::int32_t match_names(const BlockNames& names, std::int32_t max_tokens, Present present) const;
+  std::int32_t tail_copies(const BlockNames& names, std::int32_t cached, std::int32_t group) const;
+  void drop_tail_name(std::int32_t slot, std::int32_t group, std::int32_t first);
   std::int32_t promise_for(std::int32_t group, std::int32_t held, std::int32_t missing) const;
   bool may_take(std::int64_t blocks, std::int64_t revived, Headroom headroom);
   bool extend_blocks(std::int32_t slot, std::int32_t first, std::int32_t count,
@@ -289,7 +305,8 @@ class KvManager {
   void visit_needed(std::span<const Hash128> names, Visit visit) const;
   void hold_block(BlockId id, Hash128 name, std::int32_t group);
   void drop_name(BlockId id);
-  void give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner);
+  void give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner,
+                 std::int32_t tail_tokens = 0);
   bool give_back(BlockId id);
   ReuseOrder note_unused(BlockId id);
   void hold_for_paging(BlockId id);
@@ -318,10 +335,11 @@ class KvManager {
   std::int32_t free_cached_ = 0;  // free blocks that have a name
   std::int32_t last_shortage_ = 0;
   TierIndex tier_;
-  // With a tier. By block: holds by loads and saves, whether it is in line to be saved, and who
-  // computed it.
+  // With a tier. By block: holds by loads and saves, whether it is in line to be saved, the owner,
+  // and the tokens of a partial block.
   std::vector<std::int32_t> paging_;
-  std::vector<BlockOwner> owners_;  // valid for named blocks
+  std::vector<BlockOwner> owners_;         // valid for named blocks
+  std::vector<std::int32_t> tail_tokens_;  // the same; 0: the block is full
   std::vector<std::uint8_t> in_line_;
   std::vector<BlockId> unsaved_;  // the line, a ring
   std::int32_t unsaved_first_ = 0;
@@ -331,5 +349,34 @@ class KvManager {
   std::vector<BlockId> moved_to_;  // by block, during move_down(); otherwise null
   PrefixStats prefix_stats_;
 };
+
+// `present(name, group)`: whether the block is there.
+template <class Present>
+std::int32_t KvManager::match_names(const BlockNames& names, std::int32_t max_tokens,
+                                    Present present) const {
+  const std::int32_t size = options_.block_size;
+  std::int32_t blocks = std::min(max_tokens / size, static_cast<std::int32_t>(names.full.size()));
+  // Groups may find prefixes of different lengths, so repeat with the shortest until all agree. A
+  // full group accepts every shorter prefix, so this ends after few rounds.
+  for (std::int32_t before = -1; before != blocks;) {
+    before = blocks;
+    for (std::int32_t g = 0; g < num_groups_; ++g) {
+      blocks = match_blocks(window(g), size, blocks,
+                            [&](std::int32_t b) { return present(names.full[index(b)], g); });
+    }
+    if (num_groups_ == 1) break;
+  }
+  const std::int32_t found = blocks * size;
+  if (names.tail_end <= found || names.tail_end > max_tokens) return found;
+  const std::int32_t tail = names.tail_end / size;
+  for (std::int32_t g = 0; g < num_groups_; ++g) {
+    if (!present(names.tail, g)) return found;
+    const std::int32_t first = first_visible_block(names.tail_end, window(g), size);
+    for (std::int32_t b = first; b < tail; ++b) {
+      if (!present(names.full[index(b)], g)) return found;
+    }
+  }
+  return names.tail_end;
+}
 
 }  // namespace sluice

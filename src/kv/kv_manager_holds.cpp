@@ -63,7 +63,10 @@ BlockId KvManager::adopt(Hash128 name, std::int32_t group) {
     --free_cached_;
   }
   cache_.insert(id, name, group);
-  if (has_tier()) owners_[index(id)] = {};
+  if (has_tier()) {
+    owners_[index(id)] = {};
+    tail_tokens_[index(id)] = 0;
+  }
   held->block = id;
   return id;
 }

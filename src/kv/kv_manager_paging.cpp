@@ -9,38 +9,29 @@ void KvManager::restore_page(std::int32_t page, Hash128 name, std::int32_t group
   tier_.restore(page, name, group);
 }
 
-std::int32_t KvManager::match_with_tier(std::span<const Hash128> hashes,
-                                        std::int32_t max_tokens) const {
-  if (!has_tier() || max_tokens <= 0) return match(hashes, max_tokens);
-  std::int32_t blocks =
-      std::min(max_tokens / options_.block_size, static_cast<std::int32_t>(hashes.size()));
-  // As in match().
-  for (std::int32_t before = -1; before != blocks;) {
-    before = blocks;
-    for (std::int32_t g = 0; g < num_groups_; ++g) {
-      blocks = match_blocks(window(g), options_.block_size, blocks, [&](std::int32_t b) {
-        const Hash128 name = hashes[index(b)];
-        return cache_.find(name, g) != kNullBlock || tier_.find(name, g) != TierIndex::kNoPage;
-      });
-    }
-  }
-  return blocks * options_.block_size;
+std::int32_t KvManager::match_with_tier(const BlockNames& names, std::int32_t max_tokens) const {
+  if (!has_tier() || max_tokens <= 0) return match(names, max_tokens);
+  return match_names(names, max_tokens, [&](Hash128 name, std::int32_t g) {
+    return cache_.find(name, g) != kNullBlock || tier_.find(name, g) != TierIndex::kNoPage;
+  });
 }
 
-LoadStart KvManager::begin_loads(std::span<const Hash128> hashes, std::int32_t tokens,
-                                 Headroom headroom, Hash128 tenant,
-                                 std::vector<PagedBlock>& blocks) {
-  const std::int32_t end = tokens / options_.block_size;
+LoadStart KvManager::begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
+                                 Hash128 tenant, std::vector<PagedBlock>& blocks) {
+  const std::int32_t size = options_.block_size;
+  const std::int32_t end = blocks_for(tokens);
   const auto visit = [&](auto visitor) {
     for (std::int32_t g = 0; g < num_groups_; ++g) {
-      const std::int32_t first = first_visible_block(tokens, window(g), options_.block_size);
-      for (std::int32_t b = first; b < end; ++b) visitor(hashes[index(b)], g);
+      const std::int32_t first = first_visible_block(tokens, window(g), size);
+      for (std::int32_t b = first; b < end; ++b) {
+        visitor(names.name(b, tokens, size), g, std::max(0, (b + 1) * size - tokens));
+      }
     }
   };
   std::int64_t missing = 0;
   std::int64_t revived = 0;
   bool under_way = false;
-  visit([&](Hash128 name, std::int32_t g) {
+  visit([&](Hash128 name, std::int32_t g, std::int32_t) {
     const BlockId id = cache_.find(name, g);
     if (id != kNullBlock) {
       revived += pool_.ref_count(id) == 0 ? 1 : 0;
@@ -55,11 +46,11 @@ LoadStart KvManager::begin_loads(std::span<const Hash128> hashes, std::int32_t t
   if (!may_take(missing + revived, revived, headroom)) return LoadStart::kNoMemory;
 
   const std::size_t held = blocks.size();
-  visit([&](Hash128 name, std::int32_t g) {
+  visit([&](Hash128 name, std::int32_t g, std::int32_t empty) {
     const BlockId id = cache_.find(name, g);
     const std::int32_t page = id == kNullBlock ? tier_.find(name, g) : TierIndex::kNoPage;
     if (id != kNullBlock) hold_for_paging(id);
-    blocks.push_back({id, page, g, name, tenant});
+    blocks.push_back({id, page, g, name, tenant, empty > 0 ? size - empty : 0});
   });
   // Only now, so that no wanted block is taken for another one.
   for (std::size_t i = held; i < blocks.size(); ++i) {
@@ -85,7 +76,7 @@ void KvManager::hold_for_paging(BlockId id) {
 
 void KvManager::end_load(const PagedBlock& block, bool loaded) {
   if (tier_.end_load(block.page, block.name, block.group, loaded)) {
-    give_name(block.block, block.name, block.group, {block.tenant, false});
+    give_name(block.block, block.name, block.group, {block.tenant, false}, block.tokens);
   }
 }
 
@@ -143,7 +134,12 @@ std::optional<PagedBlock> KvManager::begin_save() {
     --unsaved_size_;
     if (!wanted) continue;
     hold_for_paging(id);
-    return PagedBlock{id, page, cache_.group(id), cache_.name(id), owners_[index(id)].tenant};
+    return PagedBlock{id,
+                      page,
+                      cache_.group(id),
+                      cache_.name(id),
+                      owners_[index(id)].tenant,
+                      tail_tokens_[index(id)]};
   }
   return std::nullopt;
 }

@@ -13,7 +13,8 @@ struct PagedBlock {
   std::int32_t page = -1;  // -1: only held while others are loaded
   std::int32_t group = 0;
   Hash128 name;
-  Hash128 tenant;  // whose key encrypts a saved block
+  Hash128 tenant;           // whose key encrypts a saved block
+  std::int32_t tokens = 0;  // of a partial block, which is a sequence's tail; 0: it is full
 };
 
 }  // namespace sluice

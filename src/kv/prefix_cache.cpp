@@ -55,14 +55,6 @@ void PrefixCache::move(BlockId from, BlockId to) {
   insert(to, hash, group);
 }
 
-std::int32_t PrefixCache::match(std::span<const Hash128> hashes, std::int32_t group,
-                                std::int32_t window, std::int32_t block_size,
-                                std::int32_t limit) const {
-  return match_blocks(window, block_size, limit, [&](std::int32_t block) {
-    return find(hashes[static_cast<std::size_t>(block)], group) != kNullBlock;
-  });
-}
-
 void PrefixCache::check_integrity() const {
   std::int32_t listed = 0;
   for (std::size_t i = 0; i < table_.size(); ++i) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/hash128.h"
@@ -34,10 +33,6 @@ class PrefixCache {
   void erase(BlockId id);
   // The name of `from` becomes that of `to`. REQUIRES: `from` has one, `to` has none.
   void move(BlockId from, BlockId to);
-
-  // match_blocks() with the blocks that have a name here.
-  std::int32_t match(std::span<const Hash128> hashes, std::int32_t group, std::int32_t window,
-                     std::int32_t block_size, std::int32_t limit) const;
 
   // CHECKs that the table and the names agree.
   void check_integrity() const;

@@ -40,12 +40,19 @@ TEST(PrefixCache, ANameMayGoToAnotherBlock) {
   cache.check_integrity();
 }
 
+std::int32_t match(const PrefixCache& cache, const std::vector<Hash128>& prompt,
+                   std::int32_t window, std::int32_t block_size, std::int32_t limit) {
+  return match_blocks(window, block_size, limit, [&](std::int32_t block) {
+    return cache.find(prompt[static_cast<std::size_t>(block)], 0) != kNullBlock;
+  });
+}
+
 TEST(PrefixCache, FullGroupsMatchFromTheFront) {
   PrefixCache cache(10);
   const std::vector<Hash128> prompt = names(5);
   for (const BlockId id : {1, 2, 4}) cache.insert(id, prompt[static_cast<std::size_t>(id - 1)], 0);
-  EXPECT_EQ(cache.match(prompt, 0, 0, 4, 5), 2);  // the third is missing
-  EXPECT_EQ(cache.match(prompt, 0, 0, 4, 1), 1);
+  EXPECT_EQ(match(cache, prompt, 0, 4, 5), 2);  // the third is missing
+  EXPECT_EQ(match(cache, prompt, 0, 4, 1), 1);
 }
 
 TEST(PrefixCache, SlidingGroupsNeedOnlyTheWindow) {
@@ -54,13 +61,13 @@ TEST(PrefixCache, SlidingGroupsNeedOnlyTheWindow) {
   cache.insert(4, prompt[3], 0);
   cache.insert(5, prompt[4], 0);
   // After 5 blocks of 4 tokens a window of 8 sees positions 13 to 19: blocks 3 and 4.
-  EXPECT_EQ(cache.match(prompt, 0, 8, 4, 6), 5);
+  EXPECT_EQ(match(cache, prompt, 8, 4, 6), 5);
   // A window of 10 sees position 11 too, in block 2, which is missing. Nothing shorter fits.
-  EXPECT_EQ(cache.match(prompt, 0, 10, 4, 6), 0);
+  EXPECT_EQ(match(cache, prompt, 10, 4, 6), 0);
   cache.insert(1, prompt[0], 0);
-  EXPECT_EQ(cache.match(prompt, 0, 10, 4, 6), 1);  // near the front less is needed
+  EXPECT_EQ(match(cache, prompt, 10, 4, 6), 1);  // near the front less is needed
   // A window of one token sees only itself.
-  EXPECT_EQ(cache.match(prompt, 0, 1, 4, 6), 6);
+  EXPECT_EQ(match(cache, prompt, 1, 4, 6), 6);
 }
 
 TEST(PrefixCache, EqualsAMapUnderRandomUse) {

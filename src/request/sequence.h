@@ -69,8 +69,11 @@ struct Sequence {
   bool cancel_requested = false;
   FinishReason cancel_reason = FinishReason::kCancelled;
 
-  // After a preemption: digests of the full blocks computed so far, outputs included.
+  // After a preemption: names of the full blocks computed so far, outputs included, and of the
+  // partial block behind them (kv/block_names.h).
   std::vector<Hash128> block_hashes;
+  Hash128 tail_name;
+  std::int32_t tail_end = 0;  // 0: the partial block has no name
 
   TimePoint first_scheduled;
   TimePoint first_token;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 
@@ -14,12 +15,12 @@ void BlockPager::add_transfer(TransferKind kind, const PagedBlock& block, Transf
   plan.pages.push_back(block);
 }
 
-bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, Headroom headroom,
+bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom headroom,
                           TransferId& next_id, BatchPlan& plan) {
-  if (sequence.paging != Paging::kNone || hashes.empty()) return false;
+  if (sequence.paging != Paging::kNone || names.empty()) return false;
   const std::int32_t most = sequence.length() - 1;  // one token is always computed
-  const std::int32_t had = kv_.match(hashes, most);
-  const std::int32_t found = kv_.match_with_tier(hashes, most);
+  const std::int32_t had = kv_.match(names, most);
+  const std::int32_t found = kv_.match_with_tier(names, most);
   if (found <= had) return false;
   if (!costs_.choose_load()) {
     ++stats_.computed_instead;
@@ -27,7 +28,7 @@ bool BlockPager::load_for(Sequence& sequence, std::span<const Hash128> hashes, H
   }
   Load load;
   const Hash128 tenant = sequence.request->block_owner.tenant;
-  switch (kv_.begin_loads(hashes, found, headroom, tenant, load.blocks)) {
+  switch (kv_.begin_loads(names, found, headroom, tenant, load.blocks)) {
     case LoadStart::kStarted: break;
     case LoadStart::kUnderWay: sequence.paging = Paging::kFollowing; return true;
     case LoadStart::kNoMemory: return false;  // then admission lacks memory too, and says so
@@ -86,9 +87,7 @@ void BlockPager::end_loads(const Load& load) {
   loads_ended_ = true;
   if (load.sequence == nullptr) return;
   load.sequence->paging = Paging::kDone;
-  const std::vector<Hash128>& own = load.sequence->block_hashes;
-  const std::vector<Hash128>& hashes = own.empty() ? load.sequence->request->block_hashes : own;
-  const std::int32_t has = kv_.match(hashes, load.sequence->length() - 1);
+  const std::int32_t has = kv_.match(names_of(*load.sequence), load.sequence->length() - 1);
   // Other sequences may have computed blocks of it meanwhile.
   const std::int32_t hits = std::clamp(has - load.had_tokens, 0, load.loaded * kv_.block_size());
   stats_.hit_tokens += hits;

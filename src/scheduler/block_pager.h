@@ -19,7 +19,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "kv/kv_manager.h"
@@ -57,8 +56,8 @@ class BlockPager {
 
   // Starts the loads for a sequence that could be admitted now, unless computing is faster. Whether
   // it must wait for loads.
-  bool load_for(Sequence& sequence, std::span<const Hash128> hashes, Headroom headroom,
-                TransferId& next_id, BatchPlan& plan);
+  bool load_for(Sequence& sequence, const BlockNames& names, Headroom headroom, TransferId& next_id,
+                BatchPlan& plan);
   // The sequence has ended. Its loads go on: others may follow them.
   void forget(const Sequence& sequence);
 

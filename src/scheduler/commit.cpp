@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/scheduler_state.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 namespace {
@@ -102,8 +103,7 @@ void Commit::advance(std::int32_t slot, const PlanRow& row, const RowResult& res
   r.undecided[s] = 0;
   sequence.computed = computed;
   if (row.context_len < r.prefill_end[s]) {
-    state_.kv.publish(slot, SchedulerState::known_hashes(sequence), computed,
-                      sequence.request->block_owner);
+    state_.kv.publish(slot, known_hashes(sequence), computed, sequence.request->block_owner);
   }
   if (reason == FinishReason::kNone) return;
   commit.finished = true;

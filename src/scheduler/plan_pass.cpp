@@ -1,6 +1,7 @@
 #include "scheduler/plan_pass.h"
 
 #include "base/check.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 namespace {
@@ -285,7 +286,7 @@ bool PlanPass::may_fork(const Sequence& sequence, const ChoiceGroup* group) cons
   const std::int32_t shared = sequence.prompt_len - 1;
   const std::int32_t num_tokens = sequence.length();
   return state_.kv.can_fork(group->leader_slot, shared) &&
-         state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1) < shared;
+         state_.kv.match(names_of(sequence), num_tokens - 1) < shared;
 }
 
 // The length of a row with the whole prompt. Reads the prefix cache only when its answer can
@@ -299,7 +300,7 @@ std::int32_t PlanPass::tokens_to_compute(const Sequence& sequence) const {
 std::int32_t PlanPass::tokens_missing(const Sequence& sequence) const {
   const std::int32_t num_tokens = sequence.length();
   if (may_fork(sequence, state_.group_of(sequence))) return num_tokens - sequence.prompt_len + 1;
-  return num_tokens - state_.kv.match(SchedulerState::known_hashes(sequence), num_tokens - 1);
+  return num_tokens - state_.kv.match(names_of(sequence), num_tokens - 1);
 }
 
 std::int32_t PlanPass::tokens_to_reserve(const Sequence& sequence, const Admission& how) const {
@@ -358,8 +359,8 @@ std::optional<std::int32_t> PlanPass::take_blocks(std::int32_t slot, const Seque
     const bool forked = state_.kv.fork(group->leader_slot, slot, shared, reserved, room, changes_);
     return forked ? std::optional(shared) : std::nullopt;
   }
-  const auto cached = state_.kv.admit(slot, SchedulerState::known_hashes(sequence),
-                                      sequence.length(), room, changes_, reserved);
+  const auto cached =
+      state_.kv.admit(slot, names_of(sequence), sequence.length(), room, changes_, reserved);
   if (cached && group != nullptr && group->leader_slot < 0) group->leader_slot = slot;
   return cached;
 }
@@ -407,8 +408,8 @@ bool PlanPass::try_admit(std::size_t position, const Admission& how) {
 bool PlanPass::waits_for_blocks(Sequence& sequence, const Admission& how) {
   if (!state_.pager.has_tier() || sequence.paging != Paging::kNone) return false;
   if (may_fork(sequence, state_.group_of(sequence))) return false;
-  return state_.pager.load_for(sequence, SchedulerState::known_hashes(sequence),
-                               headroom(how.reservation), state_.next_transfer, plan_);
+  return state_.pager.load_for(sequence, names_of(sequence), headroom(how.reservation),
+                               state_.next_transfer, plan_);
 }
 
 bool PlanPass::admit_at(std::size_t position, const Admission& how) {
@@ -422,9 +423,22 @@ bool PlanPass::admit_at(std::size_t position, const Admission& how) {
   if (scores_prompt(sequence) && score_room() == 0) return false;
   if (time_ != nullptr && !time_for(entry)) return false;
   if (!try_admit(position, how)) return false;
-  // Its blocks are promised, so the first chunk cannot fail.
-  CHECK(prefill(sequence.slot, tokens_left()) == RowOutcome::kPlanned);
+  plan_first_row(sequence.slot);
   return true;
+}
+
+// Its blocks are promised, so the row cannot fail.
+void PlanPass::plan_first_row(std::int32_t slot) {
+  if (prefilling(slot)) {
+    CHECK(prefill(slot, tokens_left()) == RowOutcome::kPlanned);
+    return;
+  }
+  const std::int32_t position = set().next[at(slot)];
+  CHECK(decode(slot) == RowOutcome::kPlanned);
+  if (!chunks_begun_) return;
+  // The chunks before it were planned without it, so it takes from their time.
+  planned_.add_chunk(position, 1, true, time_->window());
+  ++num_chunks_;
 }
 
 bool PlanPass::admit_next(const Admission& how) {

@@ -148,7 +148,8 @@ class PlanPass {
            plan_.rows.size() < max_rows_;
   }
 
-  // Admits one waiting sequence and plans the first row of its prompt. Returns false without a
+  // Admits one waiting sequence and plans its first row: a chunk of its prompt, or a decode if it
+  // returns and lacks one token. Returns false without a
   // change when there is no slot, budget, place in the micro-batch or memory. If the tier below has
   // blocks of it, starts their loads and returns false; the entry is passed over from then on. Also
   // returns false when the sequence needs more memory than there can ever be; then the sequence is
@@ -262,6 +263,7 @@ class PlanPass {
   std::int32_t tokens_missing(const Sequence& sequence) const;
   bool waits_for_blocks(Sequence& sequence, const Admission& how);
   bool try_admit(std::size_t position, const Admission& how);
+  void plan_first_row(std::int32_t slot);
   Headroom headroom(Reservation reservation);
   std::int32_t decode_room();
   std::int32_t room_of(std::int32_t slot) const;

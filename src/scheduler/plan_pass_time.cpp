@@ -65,7 +65,7 @@ std::int32_t PlanPass::chunk_within_time(std::int32_t context, std::int32_t want
   return fits == 0 && num_chunks_ == 0 ? least : fits;
 }
 
-// Whether the step has time for a chunk of a waiting prompt. Checked before its admission.
+// Whether the step has time for the first row of a waiting sequence. Checked before its admission.
 bool PlanPass::time_for(const WaitingEntry& entry) {
   if (num_chunks_ == 0) return true;
   const std::int32_t num_tokens = entry.sequence->length();

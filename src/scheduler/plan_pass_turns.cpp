@@ -1,5 +1,6 @@
 // The part of PlanPass for policies that hand out turns of memory (policy_fair.h).
 #include "scheduler/plan_pass.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 
@@ -9,13 +10,13 @@ bool PlanPass::lacks_room() const {
 }
 
 std::int64_t PlanPass::blocks_to_admit(const Sequence& sequence, const Admission& how) const {
-  return state_.kv.blocks_to_admit(SchedulerState::known_hashes(sequence), sequence.length(),
+  return state_.kv.blocks_to_admit(names_of(sequence), sequence.length(),
                                    tokens_to_reserve(sequence, how));
 }
 
 // Its loads hold all blocks of the prefix that memory or the tier has.
 std::int64_t PlanPass::blocks_after_loads(const Sequence& sequence, const Admission& how) const {
-  const std::vector<Hash128>& names = SchedulerState::known_hashes(sequence);
+  const BlockNames names = names_of(sequence);
   const std::int32_t loaded = state_.kv.match_with_tier(names, sequence.length() - 1);
   return state_.kv.blocks_needed(tokens_to_reserve(sequence, how)) -
          state_.kv.blocks_needed(loaded);

@@ -56,6 +56,9 @@ struct SchedulerOptions {
   std::int32_t turn_tokens = 32;
   // Adapters that requests may name, and the slots that they are loaded into.
   AdapterOptions adapters = {};
+  // The key of names that one sequence alone uses. Random in every process that has a tier: a tier
+  // may outlive the process, and sequences of another process have the same ids.
+  Hash128 private_root = {};
   // KV memory is returned when no request has arrived and no sequence has ended for this long
   // (kv_sizer.h). 0: never.
   Duration kv_idle_release{0};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "scheduler/sequence_names.h"
 
 namespace sluice {
 
@@ -57,10 +58,6 @@ ChoiceGroup* SchedulerState::group_of(const Sequence& sequence) {
   if (sequence.request->sampling.n <= 1) return nullptr;
   const auto found = choices.find(sequence.request);
   return found == choices.end() ? nullptr : &found->second;
-}
-
-const std::vector<Hash128>& SchedulerState::known_hashes(const Sequence& sequence) {
-  return sequence.block_hashes.empty() ? sequence.request->block_hashes : sequence.block_hashes;
 }
 
 void SchedulerState::enqueue(const WaitingEntry& entry) {
@@ -135,7 +132,9 @@ void SchedulerState::occupy(std::int32_t slot, const WaitingEntry& entry, std::i
   running.next[s] = cached;
   running.known[s] = static_cast<std::int32_t>(sequence.tokens.size());
   running.last_token[s] = sequence.tokens.back();
-  running.prefill_end[s] = running.known[s];
+  // A sequence that returns and lacks one token decodes.
+  const bool decodes = sequence.output_len() > 0 && cached + 1 == running.known[s];
+  running.prefill_end[s] = decodes ? cached : running.known[s];
   running.decode_end[s] = sequence.max_len - 1;
   running.prompt_len[s] = sequence.prompt_len;
   running.client[s] = entry.client;
@@ -177,24 +176,60 @@ void SchedulerState::vacate(std::int32_t slot) {
 
 // Output blocks are named only when the sequence leaves its slot, so a decode-only step hashes
 // nothing.
-void SchedulerState::publish_outputs(std::int32_t slot, Sequence& sequence) {
-  const std::optional<Hash128>& root = sequence.request->block_hash_root;
-  if (!root || kv.options().prefix_caching == PrefixCaching::kOff) return;
-  hasher.set_root(*root);
+void SchedulerState::publish_outputs(std::int32_t slot, Sequence& sequence, Hash128 root) {
+  hasher.set_root(root);
   hashes = known_hashes(sequence);
   hasher.extend(std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)),
                 hashes);
   kv.publish(slot, hashes, sequence.computed, sequence.request->block_owner);
 }
 
+// Gives names to all that the sequence has computed, so that its return finds it. Blocks without a
+// name by content, and the partial block, get names that no other sequence uses.
+void SchedulerState::name_displaced(std::int32_t slot, Sequence& sequence) {
+  const Request& request = *sequence.request;
+  // Tokens whose KV is found have no hidden states, and the mean needs them all.
+  if (request.pooling == Pooling::kMean) return;
+  if (kv.options().prefix_caching == PrefixCaching::kOff) return;
+  const Hash128 own_root = private_root(sequence);
+  publish_outputs(slot, sequence, request.block_hash_root.value_or(own_root));
+  if (hashes.size() > request.block_hashes.size()) sequence.block_hashes = hashes;
+
+  const std::int32_t full = sequence.computed / kv.block_size();
+  const std::int32_t rest = sequence.computed % kv.block_size();
+  Hash128 tail;
+  bool named = false;
+  if (rest > 0) {
+    hasher.set_root(own_root);
+    const Hash128 parent = full == 0 ? Hash128{} : hashes[RunningSet::index(full - 1)];
+    const auto first = RunningSet::index(sequence.computed - rest);
+    tail = hasher.hash_partial(parent,
+                               std::span(sequence.tokens).subspan(first, RunningSet::index(rest)));
+    named = kv.publish_tail(slot, tail, sequence.computed, request.block_owner);
+  }
+  // An unchanged tail keeps its name, and so its copy below.
+  if (sequence.tail_end > 0 && !(named && tail == sequence.tail_name)) {
+    kv.forget_names({&sequence.tail_name, 1});
+  }
+  sequence.tail_name = tail;
+  sequence.tail_end = named ? sequence.computed : 0;
+}
+
+// No other sequence can find these blocks, so neither memory nor a tier keeps them.
+void SchedulerState::forget_private_names(Sequence& sequence) {
+  const Request& request = *sequence.request;
+  if (sequence.tail_end > 0) kv.forget_names({&sequence.tail_name, 1});
+  sequence.tail_end = 0;
+  const std::size_t by_content = request.block_hashes.size();
+  if (request.block_hash_root || sequence.block_hashes.size() <= by_content) return;
+  kv.forget_names(std::span(sequence.block_hashes).subspan(by_content));
+}
+
 void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
   const std::size_t s = RunningSet::index(slot);
   Sequence& sequence = *running.sequence[s];
   CHECK(running.in_flight[s] == 0);
-  publish_outputs(slot, sequence);
-  if (sequence.request->block_hash_root && sequence.output_len() > 0) {
-    sequence.block_hashes = hashes;
-  }
+  name_displaced(slot, sequence);
   const std::int32_t adapter = running.adapter[s];
   leave_order(slot);
   vacate(slot);
@@ -211,10 +246,11 @@ void SchedulerState::preempt(std::int32_t slot, BatchPlan& plan) {
 void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
   const std::size_t s = RunningSet::index(slot);
   Sequence& sequence = *running.sequence[s];
+  const std::optional<Hash128>& root = sequence.request->block_hash_root;
   if (reason == FinishReason::kError) {
     kv.forget(slot);
-  } else {
-    publish_outputs(slot, sequence);
+  } else if (root && kv.options().prefix_caching == PrefixCaching::kOn) {
+    publish_outputs(slot, sequence, *root);
   }
   if (running.state[s] == SlotState::kRunning) leave_order(slot);
   finish(sequence, running.client[s], reason);
@@ -224,6 +260,7 @@ void SchedulerState::finish_running(std::int32_t slot, FinishReason reason) {
 
 void SchedulerState::finish(Sequence& sequence, std::int32_t client, FinishReason reason) {
   if (sequence.paging == Paging::kLoading) pager.forget(sequence);
+  forget_private_names(sequence);
   if (urgent == &sequence) urgent = nullptr;
   sequence.state = SequenceState::kFinished;
   sequence.finish_reason = reason;

@@ -100,8 +100,6 @@ struct SchedulerState {
     return {sequence.request->priority, sequence.ticket};
   }
   ChoiceGroup* group_of(const Sequence& sequence);
-  // The digests known for a sequence's blocks.
-  static const std::vector<Hash128>& known_hashes(const Sequence& sequence);
 
   // Gives an entry's sequence a free slot and its place in the order. REQUIRES: the slot has its
   // blocks.
@@ -110,8 +108,8 @@ struct SchedulerState {
   void leave_order(std::int32_t slot);
   // Frees blocks and slot. REQUIRES: not in the order, no step in flight.
   void vacate(std::int32_t slot);
-  // Frees the slot and its blocks and puts the sequence back in the queue; its tokens will be
-  // computed again. REQUIRES: not in flight.
+  // Frees the slot and its blocks and puts the sequence back in the queue. Blocks that are neither
+  // in memory nor in a tier when it returns are computed again. REQUIRES: not in flight.
   void preempt(std::int32_t slot, BatchPlan& plan);
   // Ends a sequence that holds a slot. The slot drains while a step in flight names it.
   void finish_running(std::int32_t slot, FinishReason reason);
@@ -132,7 +130,13 @@ struct SchedulerState {
   void check_integrity() const;
 
  private:
-  void publish_outputs(std::int32_t slot, Sequence& sequence);
+  void publish_outputs(std::int32_t slot, Sequence& sequence, Hash128 root);
+  void name_displaced(std::int32_t slot, Sequence& sequence);
+  void forget_private_names(Sequence& sequence);
+  // The root of names that no other sequence uses.
+  Hash128 private_root(const Sequence& sequence) const {
+    return {options.private_root.high, options.private_root.low ^ sequence.id};
+  }
   void check_slot(std::int32_t slot) const;
 };
 

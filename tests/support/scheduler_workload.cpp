@@ -666,7 +666,13 @@ void Workload::check_time(const BatchPlan& plan) const {
   std::int32_t chunk_tokens = 0;
   for (const PlanRow& row : plan.rows) {
     const LiveSequence& live = *live_.at(row.sequence);
-    if (row.context_len >= live.prefill_end) {
+    // A sequence that returns and lacks one token decodes, as far as chunks are planned after it.
+    const bool begins =
+        std::any_of(plan.assignments.begin(), plan.assignments.end(),
+                    [&](const SlotAssignment& assignment) { return assignment.slot == row.slot; });
+    const bool returns = begins && chunks == 0 && live.sequence.output_len() > 0 &&
+                         row.context_len + 1 == live.prefill_end;
+    if (row.context_len >= live.prefill_end || returns) {
       step.add(row, time.window());
       streams.add(row, time.window());
       ++decodes;
