@@ -151,6 +151,8 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
     extra.emplace_back("computed_tokens", std::to_string(r.stats.tokens));
     extra.emplace_back("cached_prompt_tokens", std::to_string(r.stats.cached_tokens));
     extra.emplace_back("preemptions", std::to_string(r.stats.preemptions));
+    extra.emplace_back("tier_saved_blocks", std::to_string(r.stats.saved_blocks));
+    extra.emplace_back("tier_loaded_blocks", std::to_string(r.stats.loaded_blocks));
     extra.emplace_back("stage_times", pipeline_json(r.stats.pipeline));
     fmt::print("{}\n", summary_json(r.summary, settings.percentiles, extra));
     return;
@@ -160,6 +162,9 @@ void print_run(const SimulatedMachine& m, const SimulationResult& r, const Workl
              m.options.replica.token_budget, workload.source);
   fmt::print("{}", summary_table(r.summary, settings.percentiles));
   const PipelineTimes& t = r.stats.pipeline;
+  if (m.options.replica.tier_pages > 0) {
+    fmt::print("tier: {} blocks saved, {} loaded\n", r.stats.saved_blocks, r.stats.loaded_blocks);
+  }
   fmt::print(
       "{} steps of {:.1f} tokens, {} preemptions; a decode step of 32 at 4k takes {:.1f} ms\n",
       r.stats.steps,
@@ -180,7 +185,9 @@ Status run_once(const SimulatedMachine& machine, const SimulatedLoad& load,
                 const SimulateSettings& settings, const SimulateArguments& a) {
   Workload made;
   if (!load.has_times()) {
-    if (!a.qps) return invalid_argument("--qps or --trace is needed, or --capacity or --search");
+    if (!a.qps)
+      return invalid_argument(
+          "--qps, --rate-steps or --trace is needed, or --capacity or --search");
     ASSIGN_OR_RETURN(made, load.at_rate(*a.qps));
   }
   const Workload& workload = load.has_times() ? load.trace() : made;
@@ -206,7 +213,8 @@ CapacityOptions capacity_options(const SimulateArguments& a) {
 Status check_capacity_arguments(const SimulatedLoad& load, const SimulateArguments& a) {
   if (load.has_times()) {
     return invalid_argument(
-        "--capacity and --search choose the rate: --trace has times of its own");
+        "--capacity and --search choose the rate: --trace and --rate-steps have times of their "
+        "own");
   }
   if (a.qps) return invalid_argument("--capacity and --search choose the rate: leave out --qps");
   if (!a.tbt_slo_ms && !a.tbt_slo_factor) {

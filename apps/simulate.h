@@ -21,6 +21,8 @@ struct SimulateArguments {
   std::string host_stack = "native";
   std::string profile;  // instead of a GPU and a model
   std::optional<std::int64_t> kv_tokens;
+  std::string kv_tier;  // the link
+  std::optional<std::int64_t> kv_tier_tokens;
   std::int32_t replicas = 1;
   std::string dispatch = "round-robin";
   // The scheduler.
@@ -39,6 +41,9 @@ struct SimulateArguments {
   double burstiness = 1;
   std::optional<std::int64_t> num_requests;
   std::string lengths;
+  std::string rate_steps;
+  std::int32_t shared_prefix = 0;
+  std::int32_t prefixes = 1;
   std::string trace;
   std::string too_long = "refuse";
   double rate_scale = 1;

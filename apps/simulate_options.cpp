@@ -45,6 +45,14 @@ void add_deployment_options(CLI::App& command, SimulateArguments& a) {
       .add_option("--kv-tokens", a.kv_tokens,
                   "KV memory in tokens, with --profile (default: enough for all that may run)")
       ->group(group);
+  command
+      .add_option("--kv-tier", a.kv_tier,
+                  "a tier below KV memory over this link: pcie, nvlink, GB/s, or free")
+      ->group(group);
+  command
+      .add_option("--kv-tier-tokens", a.kv_tier_tokens,
+                  "its size in tokens, per replica (default 16 times the KV memory)")
+      ->group(group);
 }
 
 void add_function_options(CLI::App& command, SimulateArguments& a) {
@@ -130,6 +138,17 @@ void add_load_options(CLI::App& command, SimulateArguments& a) {
   command
       .add_option("--lengths", a.lengths,
                   fmt::format("{} or a csv file (default sharegpt)", join(length_names(), ", ")))
+      ->group(group);
+  command
+      .add_option("--rate-steps", a.rate_steps,
+                  "instead of --qps: RATExSECONDS with commas between steps, such as 2x60,10x30")
+      ->group(group);
+  command
+      .add_option("--shared-prefix", a.shared_prefix,
+                  "tokens that prompts have in common, a multiple of 512, besides their lengths")
+      ->group(group);
+  command.add_option("--prefixes", a.prefixes, "so many different ones (default 1)")
+      ->check(CLI::Range(1, 1 << 20))
       ->group(group);
   command.add_option("--trace", a.trace, "Azure LLM csv or Mooncake jsonl, with its times")
       ->group(group);

@@ -75,6 +75,17 @@ Status parse_load(const SimulateArguments& a, std::int32_t context, SimulatedLoa
         "--trace has lengths and times of its own; leave out --lengths and --qps (--rate-scale "
         "and --length-scale change them)");
   }
+  if (!a.rate_steps.empty() && (!a.trace.empty() || a.qps || a.num_requests)) {
+    return invalid_argument(
+        "--rate-steps says when requests arrive: leave out --qps, --num-requests and --trace");
+  }
+  RETURN_IF_ERROR(in_range("--shared-prefix", a.shared_prefix, 0, kMaxContext));
+  if (a.shared_prefix > 0 && !a.trace.empty()) {
+    return invalid_argument("--shared-prefix is for --lengths; a trace names its own prefixes");
+  }
+  load.rate_steps = a.rate_steps;
+  load.prefix_tokens = a.shared_prefix;
+  load.prefixes = a.prefixes;
   load.trace = a.trace;
   load.rate_scale = a.rate_scale;
   load.length_scale = a.length_scale;
@@ -126,6 +137,8 @@ Result<SimulateSettings> parse_simulate_settings(const SimulateArguments& a,
                                 .learns = !a.no_predictor_learning,
                                 .seed = a.seed};
   settings.machine.kv_tokens = a.kv_tokens;
+  settings.machine.tier_link = a.kv_tier;
+  settings.machine.tier_tokens = a.kv_tier_tokens;
   replica.step_jitter = a.step_jitter;
   replica.seed = a.seed;
   simulation.replicas = a.replicas;

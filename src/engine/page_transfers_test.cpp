@@ -22,7 +22,10 @@ TEST(ClearUnused, LeavesOnlyTheTokensOfTheBlocksOwnLayers) {
   for (const std::int32_t tokens : {0, 1, 3}) {
     for (std::int32_t group = 0; group < 2; ++group) {
       std::vector<std::byte> block(static_cast<std::size_t>(layout->block_bytes), std::byte{7});
-      clear_unused(*layout, {.group = group, .tokens = tokens}, block);
+      PagedBlock paged;
+      paged.group = group;
+      paged.tokens = tokens;
+      clear_unused(*layout, paged, block);
       const std::int64_t layers = group == 0 ? 3 : 1;
       const std::int64_t kept = layers * 2 * 2 * (tokens == 0 ? 4 : tokens) * token;
       EXPECT_EQ(std::count(block.begin(), block.end(), std::byte{7}), kept);

@@ -172,6 +172,11 @@ void CostModel::stage_times(const BatchPlan& plan, std::span<Duration> stages) {
 
 // Each rank sends its share of the hidden states to its peer of the next stage; when that is on
 // another node, they share the network.
+Duration CostModel::collective_time(const BatchPlan& plan) {
+  if (deployment_.tp == 1) return Duration(0);
+  return from_seconds(layer_time(plan).all_reduce * deployment_.stage_layers(0));
+}
+
 Duration CostModel::send_time(const BatchPlan& plan) const {
   const Deployment& d = deployment_;
   if (d.pp == 1) return Duration(0);

@@ -40,6 +40,7 @@ class CostModel final : public StepCost {
   std::int32_t num_stages() const override { return deployment_.pp; }
   void stage_times(const BatchPlan& plan, std::span<Duration> stages) override;
   Duration send_time(const BatchPlan& plan) const override;
+  Duration collective_time(const BatchPlan& plan) override;
 
   LayerTime layer_time(const BatchPlan& plan);
 

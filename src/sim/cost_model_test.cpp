@@ -30,6 +30,8 @@ TEST(CostModel, ParametersAreThePublishedOnes) {
   };
   EXPECT_NEAR(billions("mistral-7b"), 7.24, 0.02);
   EXPECT_NEAR(billions("llama-3-8b"), 8.03, 0.02);
+  EXPECT_NEAR(billions("llama-3-70b"), 70.6, 0.2);
+  EXPECT_NEAR(billions("opt-30b"), 30.0, 0.2);
   EXPECT_NEAR(billions("yi-34b"), 34.4, 0.1);
   EXPECT_NEAR(billions("llama-2-70b"), 69.0, 0.2);
   EXPECT_NEAR(billions("falcon-180b"), 179.0, 1.0);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,40 @@ Result<T> find(std::string_view what, std::string_view name, std::span<const T> 
 
 TransferCost adapter_load_cost(const GpuSpec& gpu, double adapter_bytes) {
   return {kAchievable.pcie_hop, gpu.pcie_bandwidth * kAchievable.link_bandwidth, adapter_bytes};
+}
+
+Result<TierCost> free_tier_cost(std::string_view link) {
+  if (link == "free") return TierCost{.bytes_per_second = 1, .block_bytes = 0};
+  return invalid_argument(
+      fmt::format("with a profile, whose KV has no bytes, the link must be free, got '{}'", link));
+}
+
+Result<TierCost> tier_cost(const GpuSpec& gpu, std::string_view link, double block_bytes) {
+  if (link == "free") return free_tier_cost(link);
+  TierCost cost{.block_bytes = block_bytes};
+  if (link == "pcie") {
+    cost.latency = kAchievable.pcie_hop;
+    cost.bytes_per_second = gpu.pcie_bandwidth * kAchievable.link_bandwidth;
+    return cost;
+  }
+  if (link == "nvlink") {
+    if (gpu.nvlink_group < 2) {
+      return invalid_argument(fmt::format("{} has no NVLink; use pcie or GB/s", gpu.name));
+    }
+    cost.latency = kAchievable.nvlink_copy;
+    cost.bytes_per_second = gpu.nvlink_bandwidth * kAchievable.link_bandwidth;
+    cost.shares_collectives = true;
+    return cost;
+  }
+  double rate = 0;
+  const auto [stop, error] = std::from_chars(link.data(), link.data() + link.size(), rate);
+  if (error != std::errc() || stop != link.data() + link.size() || !(rate >= 1e-3 && rate <= 1e5)) {
+    return invalid_argument(fmt::format(
+        "'{}' is no link; use pcie, nvlink, free or a number of GB/s from 0.001 to 100000", link));
+  }
+  cost.latency = kAchievable.pcie_hop;
+  cost.bytes_per_second = rate * kGiga;
+  return cost;
 }
 
 std::span<const GpuSpec> gpu_specs() { return kGpus; }

@@ -49,6 +49,9 @@ struct Achievable {
   double nvlink_hop = 3e-6;
   double pcie_hop = 8e-6;
   double network_hop = 50e-6;
+  // The start of a copy between two GPUs: 4 MB at 50 GB/s and 64 MB at 200 GB/s between two A100
+  // (Aqua, section 5.1) are 64 microseconds and 250 GB/s.
+  double nvlink_copy = 64e-6;
   double usable_memory = 0.90;  // as --gpu-memory-utilization elsewhere
 };
 
@@ -60,6 +63,22 @@ struct TransferCost {
   double bytes_per_second = 1;
   double adapter_bytes = 0;  // of one load
 };
+
+// A tier below the memory of each GPU (offload/kv_tier.h), over a link that carries both directions
+// at once. The blocks that one plan moves in one direction are one copy, so they pay its latency
+// once: a small copy is slow for its bytes.
+struct TierCost {
+  double latency = 0;  // seconds before the first byte
+  double bytes_per_second = 1;
+  double block_bytes = 0;           // of one rank
+  bool shares_collectives = false;  // ranks sum their results over the same link
+};
+
+// `link`: "pcie" (host memory), "nvlink" (another GPU's memory), "free" (takes no time), or GB/s of
+// any other, such as "2.5". kInvalidArgument when it is none of these or the GPU has no NVLink.
+Result<TierCost> tier_cost(const GpuSpec& gpu, std::string_view link, double block_bytes);
+// The same without a GPU: "free" is the only link whose time needs no bytes.
+Result<TierCost> free_tier_cost(std::string_view link);
 
 // Loads of adapters from host memory over the GPU's PCIe link.
 TransferCost adapter_load_cost(const GpuSpec& gpu, double adapter_bytes);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/hash128.h"
 #include "base/rng.h"
+#include "scheduler/block_pager.h"
 #include "scheduler/policy.h"
 
 namespace sluice {
@@ -23,6 +24,7 @@ SchedulerOptions scheduler_options(const ReplicaOptions& options, std::int32_t s
           .eos_ids = {},
           .micro_batches = stages,
           .time_budget = options.time_budget,
+          .turn_tokens = options.turn_tokens,
           .adapters = options.adapters};
 }
 
@@ -60,6 +62,8 @@ ReplicaStats& ReplicaStats::operator+=(const ReplicaStats& other) {
   preemptions += other.preemptions;
   cached_tokens += other.cached_tokens;
   adapter_loads += other.adapter_loads;
+  saved_blocks += other.saved_blocks;
+  loaded_blocks += other.loaded_blocks;
   pipeline += other.pipeline;
   return *this;
 }
@@ -77,7 +81,8 @@ KvOptions replica_kv_options(const ReplicaOptions& options) {
           .max_blocks = 0,
           .max_num_seqs = options.max_num_seqs,
           .max_model_len = options.max_model_len,
-          .max_query_len = std::min(max_step_tokens(options), options.max_model_len)};
+          .max_query_len = std::min(max_step_tokens(options), options.max_model_len),
+          .tier_pages = options.tier_pages};
 }
 
 Status check_replica_options(const ReplicaOptions& options) {
@@ -101,7 +106,7 @@ Replica::Replica(const ReplicaOptions& options, StepCost& cost, ServingRecorder&
     : kv_(replica_kv_options(options)),
       scheduler_(scheduler_options(options, cost.num_stages()), kv_,
                  make_policy(options.scheduler).value()),
-      executor_(cost, options.step_jitter, options.seed, options.transfers),
+      executor_(cost, options.step_jitter, options.seed, options.transfers, options.tier),
       recorder_(recorder),
       plans_(static_cast<std::size_t>(cost.num_stages())) {}
 
@@ -111,6 +116,8 @@ ReplicaStats Replica::stats() const {
   ReplicaStats stats = stats_;
   stats.pipeline = executor_.times();
   stats.cached_tokens = kv_.prefix_stats().hit_tokens;
+  stats.saved_blocks = scheduler_.paging_stats().saved_blocks;
+  stats.loaded_blocks = scheduler_.paging_stats().loaded_blocks;
   return stats;
 }
 
@@ -188,9 +195,12 @@ void Replica::make_plan(BatchPlan& plan) {
   CHECK(executor_.poll(completed_).has_value());
   ResourceView resources;
   resources.completed = completed_;
+  resources.tier_accepts_saves = kv_.tier().num_pages() > 0;
   scheduler_.plan(TimePoint{now_}, resources, plan);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
-  stats_.adapter_loads += static_cast<std::int64_t>(plan.transfers.size());
+  stats_.adapter_loads += std::count_if(
+      plan.transfers.begin(), plan.transfers.end(),
+      [](const PlanTransfer& each) { return each.kind == TransferKind::kLoadAdapter; });
   for (Sequence* ended : plan.ended) {
     retire(static_cast<LiveRequest&>(*ended), failure_of(ended->finish_reason).message);
   }

@@ -40,6 +40,11 @@ struct ReplicaOptions {
   // Adapters that requests may name, and the cost of their loads.
   AdapterOptions adapters = {};
   TransferCost transfers = {};
+  // The tier below: its pages, each for one block, and the cost of moving one. 0: there is none.
+  std::int32_t tier_pages = 0;
+  TierCost tier = {};
+  // SchedulerOptions::turn_tokens, of the policy `fair`.
+  std::int32_t turn_tokens = 32;
 };
 
 struct ReplicaStats {
@@ -48,6 +53,8 @@ struct ReplicaStats {
   std::int64_t preemptions = 0;
   std::int64_t cached_tokens = 0;  // of prompts, found in the prefix cache
   std::int64_t adapter_loads = 0;
+  std::int64_t saved_blocks = 0;  // to the tier
+  std::int64_t loaded_blocks = 0;
   PipelineTimes pipeline;
 
   ReplicaStats& operator+=(const ReplicaStats& other);

@@ -3,6 +3,7 @@
 // Owner: a replica. Threads: one. A step allocates nothing after warm-up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -23,10 +24,10 @@ void answer_step(const BatchPlan& plan, StepResult& out);
 
 class SimulatedExecutor final : public Executor {
  public:
-  // `transfers`: the time of adapter loads. `jitter`: the largest relative deviation of a step's
-  // time. REQUIRES: cost outlives it.
+  // `transfers`: the time of adapter loads. `tier`: that of blocks to and from the tier below.
+  // `jitter`: the largest relative deviation of a step's time. REQUIRES: cost outlives it.
   explicit SimulatedExecutor(StepCost& cost, double jitter = 0, std::uint64_t seed = 0,
-                             const TransferCost& transfers = {});
+                             const TransferCost& transfers = {}, const TierCost& tier = {});
 
   // The number of stages.
   int max_in_flight() const override;
@@ -52,15 +53,22 @@ class SimulatedExecutor final : public Executor {
     Duration done{0};
   };
 
+  // Adapters, blocks that are loaded and blocks that are saved each have a direction of a link.
+  static constexpr std::size_t kLanes = 3;
+
   struct Transfer {
     TransferId id = 0;
+    std::size_t lane = 0;
     Duration done{0};
   };
 
   void start_transfers(const BatchPlan& plan);
+  void delay_blocks(Duration by);
+  void sort_transfers();
 
   StepCost& cost_;
   TransferCost transfer_cost_;
+  TierCost tier_cost_;
   double jitter_;
   SplitMix64 random_;
   Pipeline pipeline_;
@@ -69,7 +77,7 @@ class SimulatedExecutor final : public Executor {
   std::vector<Duration> stages_;
   Duration now_{0};
   std::vector<Transfer> transfers_;  // not reported, in order of their end
-  Duration link_free_{0};
+  std::array<Duration, kLanes> lane_free_{};
 };
 
 }  // namespace sluice

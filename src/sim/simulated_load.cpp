@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "workload/arrivals.h"
 
 namespace sluice {
@@ -29,11 +30,50 @@ Result<SimulatedLoad> SimulatedLoad::make(const SimulatedLoadOptions& options) {
     return load;
   }
   load.spec_ = options.lengths;
-  auto lengths = make_lengths(load.spec_, options.num_requests.value_or(kRequests), options.context,
-                              options.seed);
+  load.prefix_tokens_ = options.prefix_tokens;
+  load.prefixes_ = options.prefixes;
+  if (options.prefix_tokens % kPrefixPieceTokens != 0 || options.prefix_tokens >= options.context) {
+    return invalid_argument(
+        fmt::format("--shared-prefix must be a multiple of {} below the context of {}, got {}",
+                    kPrefixPieceTokens, options.context, options.prefix_tokens));
+  }
+  std::vector<Duration> times;
+  if (!options.rate_steps.empty()) {
+    auto steps = parse_rate_steps(options.rate_steps);
+    if (!steps) return with_context("--rate-steps", std::move(steps).error());
+    auto made =
+        make_step_arrivals(*steps, {.burstiness = options.burstiness, .seed = options.seed});
+    if (!made) return with_context("--rate-steps, --burstiness", std::move(made).error());
+    times = *std::move(made);
+  }
+  const auto count = options.rate_steps.empty() ? options.num_requests.value_or(kRequests)
+                                                : static_cast<std::int64_t>(times.size());
+  auto lengths =
+      make_lengths(load.spec_, count, options.context - options.prefix_tokens, options.seed);
   if (!lengths) return with_context("--lengths", std::move(lengths).error());
   load.lengths_ = *std::move(lengths);
+  if (options.rate_steps.empty()) return load;
+  Workload workload;
+  workload.source =
+      fmt::format("{} lengths, {} requests per second x seconds", load.spec_, options.rate_steps);
+  workload.requests = requests_of(load.lengths_, times);
+  load.add_prefixes(workload);
+  load.trace_ = std::move(workload);
   return load;
+}
+
+// A prefix's name is its number and its piece's, so that prefixes share nothing with each other.
+void SimulatedLoad::add_prefixes(Workload& workload) const {
+  if (prefix_tokens_ == 0) return;
+  SplitMix64 random(seed_ ^ 0x9E3779B97F4A7C15ULL);
+  for (WorkloadRequest& request : workload.requests) {
+    const std::uint64_t prefix = random.below(static_cast<std::uint64_t>(prefixes_));
+    for (std::int32_t t = 0; t < prefix_tokens_; t += kPrefixPieceTokens) {
+      request.prefix_pieces.push_back((prefix << 32) | static_cast<std::uint64_t>(t));
+    }
+    request.prompt_tokens += prefix_tokens_;
+  }
+  workload.source += fmt::format(", {} prefixes of {} tokens", prefixes_, prefix_tokens_);
 }
 
 Result<Workload> SimulatedLoad::at_rate(double rate) const {
@@ -47,6 +87,7 @@ Result<Workload> SimulatedLoad::at_rate(double rate) const {
   Workload workload;
   workload.source = fmt::format("{} lengths, {:.4g} requests per second", spec_, rate);
   workload.requests = requests_of(lengths_, *times);
+  add_prefixes(workload);
   return workload;
 }
 

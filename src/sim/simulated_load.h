@@ -16,11 +16,16 @@
 namespace sluice {
 
 struct SimulatedLoadOptions {
-  std::string trace;                         // a file; empty: lengths
-  TooLong too_long = TooLong::kRefuse;       // requests of a trace beyond the context
-  double rate_scale = 1;                     // of a trace
-  double length_scale = 1;                   // of a trace
-  std::string lengths = "sharegpt";          // see workload/lengths.h
+  std::string trace;                    // a file; empty: lengths
+  TooLong too_long = TooLong::kRefuse;  // requests of a trace beyond the context
+  double rate_scale = 1;                // of a trace
+  double length_scale = 1;              // of a trace
+  std::string lengths = "sharegpt";     // see workload/lengths.h
+  std::string rate_steps;               // see workload/arrivals.h; empty: another rate
+  // Each prompt begins with one of `prefixes` common prefixes, besides its own length. Their tokens
+  // are a multiple of kPrefixPieceTokens. 0: nothing is shared.
+  std::int32_t prefix_tokens = 0;
+  std::int32_t prefixes = 1;
   std::optional<std::int64_t> num_requests;  // absent: the whole trace, or 2,048
   double burstiness = 1;
   std::int32_t context = 0;  // of the model
@@ -38,10 +43,14 @@ class SimulatedLoad {
   const Workload& trace() const { return *trace_; }
 
  private:
+  void add_prefixes(Workload& workload) const;
+
   std::optional<Workload> trace_;
   std::vector<RequestLengths> lengths_;
   std::string spec_;
   double burstiness_ = 1;
+  std::int32_t prefix_tokens_ = 0;
+  std::int32_t prefixes_ = 1;
   std::uint64_t seed_ = 0;
 };
 

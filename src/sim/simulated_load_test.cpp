@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 namespace sluice {
 namespace {
@@ -70,6 +71,32 @@ TEST(SimulatedLoad, ErrorsNameTheOption) {
   const auto refused = load->at_rate(1);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("--burstiness"));
+}
+
+TEST(SimulatedLoad, StepsHaveTimesAndPromptsMayShareAPrefix) {
+  SimulatedLoadOptions options;
+  options.lengths = "fixed:100,20";
+  options.rate_steps = "2x50,20x10";
+  options.prefix_tokens = 1024;
+  options.prefixes = 3;
+  options.context = 8192;
+  const SimulatedLoad load = SimulatedLoad::make(options).value();
+  ASSERT_TRUE(load.has_times());
+  const Workload& workload = load.trace();
+  EXPECT_NEAR(static_cast<double>(workload.requests.size()), 300, 60);
+  std::set<std::vector<std::uint64_t>> prefixes;
+  for (const WorkloadRequest& request : workload.requests) {
+    EXPECT_EQ(request.prompt_tokens, 1124);
+    EXPECT_EQ(request.prefix_pieces.size(), 2U);
+    prefixes.insert(request.prefix_pieces);
+  }
+  EXPECT_EQ(prefixes.size(), 3U);
+  EXPECT_THAT(workload.source, HasSubstr("2x50,20x10"));
+  EXPECT_THAT(workload.source, HasSubstr("3 prefixes of 1024 tokens"));
+  options.prefix_tokens = 1000;
+  EXPECT_THAT(SimulatedLoad::make(options).error().message, HasSubstr("multiple of 512"));
+  options.prefix_tokens = 8192;
+  EXPECT_THAT(SimulatedLoad::make(options).error().message, HasSubstr("below the context"));
 }
 
 }  // namespace

@@ -93,6 +93,29 @@ void set_slo(const SimulatedMachineOptions& options, SimulatedMachine& machine) 
   CHECK(machine.tbt_slo || options.budget == Budget::kTokens);
 }
 
+constexpr std::int64_t kTierOfMemory = 16;
+constexpr std::int64_t kMaxTierPages = 100'000'000;
+
+// REQUIRES: the replica's KV memory is known.
+Status add_tier(const SimulatedMachineOptions& options, Result<TierCost> cost,
+                ReplicaOptions& replica) {
+  if (options.tier_link.empty()) {
+    if (!options.tier_tokens) return {};
+    return invalid_argument("--kv-tier-tokens is the size of a tier: give --kv-tier too");
+  }
+  if (!cost) return with_context("--kv-tier", std::move(cost).error());
+  const std::int64_t all = kTierOfMemory * replica.num_blocks * replica.block_size;
+  const std::int64_t pages = options.tier_tokens.value_or(all) / replica.block_size;
+  if (pages < 1 || pages > kMaxTierPages) {
+    return invalid_argument(fmt::format("--kv-tier-tokens must be between {} and {}, got {}",
+                                        replica.block_size, kMaxTierPages * replica.block_size,
+                                        options.tier_tokens.value_or(all)));
+  }
+  replica.tier = *cost;
+  replica.tier_pages = static_cast<std::int32_t>(pages);
+  return {};
+}
+
 // Checks the combination of numbers and policy; the numbers themselves are in range.
 Status check_replica_policy(ReplicaOptions replica) {
   replica.num_blocks = 2;  // not known yet
@@ -129,6 +152,9 @@ Result<SimulatedMachine> make_machine(const Deployment& deployment,
   ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(deployment, max_step_tokens(replica),
                                                         replica.max_model_len, replica.block_size));
   replica.num_blocks = memory.num_blocks;
+  const double block_bytes = memory.kv_per_token * replica.block_size;
+  RETURN_IF_ERROR(
+      add_tier(options, tier_cost(deployment.gpu, options.tier_link, block_bytes), replica));
   return machine;
 }
 
@@ -161,6 +187,7 @@ Result<SimulatedMachine> make_profiled_machine(const MachineProfile& profile,
     return invalid_argument(fmt::format("--kv-tokens {} is not one block of {}; give more", tokens,
                                         replica.block_size));
   }
+  RETURN_IF_ERROR(add_tier(options, free_tier_cost(options.tier_link), replica));
   return machine;
 }
 

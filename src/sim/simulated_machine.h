@@ -36,6 +36,10 @@ struct SimulatedMachineOptions {
   PredictorOptions predictor;
   std::optional<std::int64_t>
       kv_tokens;  // of a profiled machine; absent: enough for max_num_seqs contexts
+  // The link to a tier below, as tier_cost() has it; empty: there is none. Its size in tokens;
+  // absent: 16 times the KV memory.
+  std::string tier_link;
+  std::optional<std::int64_t> tier_tokens;
 };
 
 struct SimulatedMachine {

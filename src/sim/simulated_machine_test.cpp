@@ -109,5 +109,23 @@ TEST(SimulatedMachine, AProfiledMachineHasTheProfilesPredictor) {
   }
 }
 
+TEST(SimulatedMachine, ATierHasPagesForItsTokens) {
+  SimulatedMachineOptions with = options(Budget::kTokens);
+  with.tier_link = "nvlink";
+  const SimulatedMachine machine = make_machine(deployment(), with).value();
+  const ReplicaOptions& replica = machine.options.replica;
+  EXPECT_EQ(replica.tier_pages, 16 * replica.num_blocks);
+  EXPECT_EQ(replica.tier.block_bytes, 16.0 * 32 * 2 * 8 * 128 * 2);  // layers, K and V, heads
+  with.tier_tokens = 160'000;
+  EXPECT_EQ(make_machine(deployment(), with).value().options.replica.tier_pages, 10'000);
+  with.tier_tokens = 3;
+  EXPECT_THAT(make_machine(deployment(), with).error().message, HasSubstr("--kv-tier-tokens"));
+  with.tier_link = "";
+  EXPECT_THAT(make_machine(deployment(), with).error().message, HasSubstr("give --kv-tier"));
+  with.tier_link = "nvlink";
+  EXPECT_THAT(make_machine(deployment("l40s", "llama-3-8b"), with).error().message,
+              HasSubstr("no NVLink"));
+}
+
 }  // namespace
 }  // namespace sluice

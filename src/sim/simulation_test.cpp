@@ -366,5 +366,41 @@ TEST(Simulation, ManyAdaptersOnFewSlotsAllFinish) {
   EXPECT_GT(r.stats.adapter_loads, 30);
 }
 
+// 24 requests at once in memory for three of them.
+SimulationResult burst(std::string_view scheduler, std::int32_t tier_pages, const TierCost& tier) {
+  SimulationOptions options = small_options(scheduler);
+  options.replica.token_budget = 256;
+  options.replica.max_num_seqs = 32;
+  options.replica.num_blocks = 61;
+  options.replica.tier_pages = tier_pages;
+  options.replica.tier = tier;
+  Workload workload;
+  for (int i = 0; i < 24; ++i) {
+    workload.requests.push_back({.prompt_tokens = 64, .output_tokens = 200, .prefix_pieces = {}});
+  }
+  EvenCost cost;
+  const SimulationResult result = simulate(workload, options, cost).value();
+  EXPECT_EQ(result.summary.completed, 24);
+  return result;
+}
+
+TEST(Simulation, UnderFairATierSparesTheComputationOfWhatWasDisplaced) {
+  constexpr std::int64_t kNeeded = 24 * (64 + 200 - 1);
+  const SimulationResult first_come = burst("stall-free", 0, {});
+  const SimulationResult without = burst("fair", 0, {});
+  const SimulationResult free = burst("fair", 2000, {});
+  EXPECT_EQ(free.stats.tokens, kNeeded);
+  EXPECT_GT(without.stats.tokens, kNeeded);
+  EXPECT_GT(free.stats.preemptions, 24);
+  EXPECT_GT(free.stats.loaded_blocks, 0);
+  EXPECT_LE(free.stats.saved_blocks, kNeeded / 16);  // each block once
+  EXPECT_LT(free.summary.ttft.greatest(), first_come.summary.ttft.greatest() / 3);
+  // A slow link costs time; the plans' tokens stay the same.
+  const TierCost slow{.latency = 1e-3, .bytes_per_second = 1e9, .block_bytes = 5e6};
+  const SimulationResult paged = burst("fair", 2000, slow);
+  EXPECT_EQ(paged.stats.tokens, kNeeded);
+  EXPECT_GT(paged.summary.duration, free.summary.duration);
+}
+
 }  // namespace
 }  // namespace sluice

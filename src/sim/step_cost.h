@@ -19,6 +19,8 @@ class StepCost {
   virtual void stage_times(const BatchPlan& plan, std::span<Duration> stages) = 0;
   // The time from the end of a stage until the next one can start. 0 with one stage.
   virtual Duration send_time(const BatchPlan& plan) const = 0;
+  // The time in a step for which the ranks of a stage use the link between them.
+  virtual Duration collective_time(const BatchPlan& /*plan*/) { return Duration(0); }
 };
 
 // The time of a whole step in an idle pipeline, from its start to its tokens.

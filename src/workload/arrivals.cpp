@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "workload/portable_math.h"
 #include "workload/seed.h"
@@ -83,6 +85,75 @@ Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::
     arrivals[i] = from_seconds(seconds);
   }
   return arrivals;
+}
+
+namespace {
+
+constexpr double kLongestStep = 1e7;  // seconds
+constexpr double kLargestRate = 1e6;
+
+std::optional<double> positive_number(std::string_view text, double most) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && stop == text.data() + text.size();
+  if (!whole || !(value > 0 && value <= most)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<std::vector<RateStep>> parse_rate_steps(std::string_view text) {
+  std::vector<RateStep> steps;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    const std::size_t cross = part.find('x');
+    const auto rate = positive_number(part.substr(0, cross), kLargestRate);
+    const auto seconds = cross == std::string_view::npos
+                             ? std::nullopt
+                             : positive_number(part.substr(cross + 1), kLongestStep);
+    if (!rate || !seconds) {
+      return invalid_argument(fmt::format(
+          "'{}' is no step; write RATExSECONDS with commas between steps, such as 2x60,10x30",
+          part));
+    }
+    steps.push_back({*rate, *seconds});
+    if (comma == std::string_view::npos) return steps;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::vector<Duration>> make_step_arrivals(const std::vector<RateStep>& steps,
+                                                 const ArrivalOptions& options) {
+  double total = 0;
+  for (const RateStep& step : steps) total += step.rate * step.seconds;
+  if (total >= static_cast<double>(kMaxWorkloadRequests)) {
+    return invalid_argument(fmt::format("the steps have {:.3g} requests; at most {} are simulated",
+                                        total, kMaxWorkloadRequests));
+  }
+  ArrivalOptions even = options;
+  even.rate = 1;
+  std::vector<Duration> arrivals;
+  // The variance of the number grows with burstier gaps; the loop asks again when it was too few.
+  for (std::int64_t count = std::llround(total * 1.2) + 16;; count *= 2) {
+    ASSIGN_OR_RETURN(arrivals, make_arrivals(even, count));
+    if (to_seconds(arrivals.back()) >= total) break;
+  }
+  std::vector<Duration> times;
+  double begun = 0;  // requests of earlier steps
+  double start = 0;  // of the step, in seconds
+  std::size_t step = 0;
+  for (const Duration arrival : arrivals) {
+    const double number = to_seconds(arrival);
+    while (step < steps.size() && number >= begun + steps[step].rate * steps[step].seconds) {
+      begun += steps[step].rate * steps[step].seconds;
+      start += steps[step].seconds;
+      ++step;
+    }
+    if (step == steps.size()) break;
+    times.push_back(from_seconds(start + (number - begun) / steps[step].rate));
+  }
+  return times;
 }
 
 }  // namespace sluice

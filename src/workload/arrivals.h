@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,5 +25,20 @@ struct ArrivalOptions {
 // nominal rate; summaries report the realised rate instead (serving_summary.h). kInvalidArgument
 // names the option that is not a positive number, or out of its range.
 Result<std::vector<Duration>> make_arrivals(const ArrivalOptions& options, std::int64_t count);
+
+// A rate for a time, and then the next.
+struct RateStep {
+  double rate = 0;  // requests per second
+  double seconds = 0;
+};
+
+// "2x60,10x30,2x60": 2 requests per second for 60 seconds, then 10 for 30, then 2 for 60.
+// kInvalidArgument quotes the part that is wrong.
+Result<std::vector<RateStep>> parse_rate_steps(std::string_view text);
+
+// The arrivals of all steps: those of make_arrivals() at a rate of 1, with time stretched so that
+// each step has its rate. Options' rate is not used.
+Result<std::vector<Duration>> make_step_arrivals(const std::vector<RateStep>& steps,
+                                                 const ArrivalOptions& options);
 
 }  // namespace sluice

@@ -140,5 +140,32 @@ TEST(Arrivals, BadOptionsAreNamed) {
   EXPECT_THAT(message({1e-12, 1.0, 0}, 100), HasSubstr("more than thirty years; raise the rate"));
 }
 
+TEST(RateSteps, EachStepHasItsRate) {
+  const auto steps = parse_rate_steps("2x100,20x50,0.5x200").value();
+  ASSERT_EQ(steps.size(), 3U);
+  for (const double burstiness : {1.0, 0.25}) {
+    const auto times = make_step_arrivals(steps, {.burstiness = burstiness, .seed = 3}).value();
+    EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+    const auto between = [&](double from, double to) {
+      return static_cast<double>(std::count_if(times.begin(), times.end(), [&](Duration t) {
+        return to_seconds(t) >= from && to_seconds(t) < to;
+      }));
+    };
+    EXPECT_NEAR(between(0, 100), 200, 80);
+    EXPECT_NEAR(between(100, 150), 1000, 200);
+    EXPECT_NEAR(between(150, 350), 100, 60);
+    EXPECT_LT(to_seconds(times.back()), 350);
+    EXPECT_EQ(make_step_arrivals(steps, {.burstiness = burstiness, .seed = 3}).value(), times);
+  }
+}
+
+TEST(RateSteps, AreRefusedByTheWrongPart) {
+  for (const char* const text : {"", "2", "2x", "x3", "2x3,", "0x3", "2x-1", "2x3;4x5", "nanx3"}) {
+    EXPECT_THAT(parse_rate_steps(text).error().message, HasSubstr("is no step")) << text;
+  }
+  const auto many = parse_rate_steps("1000000x10000000").value();
+  EXPECT_THAT(make_step_arrivals(many, {}).error().message, HasSubstr("at most"));
+}
+
 }  // namespace
 }  // namespace sluice
