@@ -35,7 +35,7 @@ bool BlockPager::load_for(Sequence& sequence, const BlockNames& names, Headroom 
   }
   load.sequence = &sequence;
   load.first = next_id;
-  load.started = plan.planned_at;
+  load.counted_from = plan.planned_at;
   load.had_tokens = had;
   for (const PagedBlock& block : load.blocks) {
     if (block.page != TierIndex::kNoPage) {
@@ -64,7 +64,7 @@ bool BlockPager::complete(const TransferResult& result, TimePoint now) {
   end_block(*load, result);
   if (load->under_way > 0) return true;
   costs_.note_load(std::int64_t{load->loaded} * kv_.block_size() / kv_.num_groups(),
-                   now - load->started);
+                   now - load->counted_from);
   end_loads(*load);
   loads_.erase(load);
   return true;
@@ -110,6 +110,14 @@ bool BlockPager::complete_save(const TransferResult& result) {
   ++(result.failed ? stats_.failed_saves : stats_.saved_blocks);
   saves_.erase(save);
   return true;
+}
+
+void BlockPager::note_step_end(TimePoint now) {
+  for (Load& load : loads_) {
+    if (load.beside_step) continue;
+    load.beside_step = true;
+    load.counted_from = now;
+  }
 }
 
 bool BlockPager::take_loads_ended() { return std::exchange(loads_ended_, false); }

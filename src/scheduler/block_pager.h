@@ -63,6 +63,8 @@ class BlockPager {
 
   // A transfer has ended. False: it is not one of these.
   bool complete(const TransferResult& result, TimePoint now);
+  // A step has ended.
+  void note_step_end(TimePoint now);
   // A step that had chunks of prompts and no decode.
   void note_chunks(std::int64_t tokens, Duration took) {
     costs_.note_chunks(tokens, took);
@@ -84,7 +86,10 @@ class BlockPager {
   struct Load {
     Sequence* sequence = nullptr;  // null: it has ended
     TransferId first = 0;
-    TimePoint started;
+    // A load is seen to end when a step does, and beside one step it costs nothing: the time counts
+    // from the end of the first step that ran beside it.
+    TimePoint counted_from;
+    bool beside_step = false;
     std::int32_t moves = 0;       // blocks with a page
     std::int32_t under_way = 0;   // of them
     std::int32_t loaded = 0;      // of them, without a failure

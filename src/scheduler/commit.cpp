@@ -173,8 +173,9 @@ void Scheduler::commit(const BatchPlan& plan, const StepResult& result, TimePoin
   CHECK(result.rows.size() == plan.rows.size());
   ++state_->next_committed;
   if (state_->step_time) learn_step_time(*state_, plan, now);
-  if (state_->pager.has_tier() && state_->options.micro_batches == 1) {
-    learn_chunk_time(*state_, plan, now);
+  if (state_->pager.has_tier()) {
+    state_->pager.note_step_end(now);
+    if (state_->options.micro_batches == 1) learn_chunk_time(*state_, plan, now);
   }
   out.clear();
   out.reserve(2 * static_cast<std::size_t>(state_->options.max_num_seqs));

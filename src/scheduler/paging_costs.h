@@ -20,7 +20,8 @@ class PagingCosts {
   static constexpr std::int64_t kKnown = 64;  // tokens
   static constexpr std::int32_t kRetry = 16;
 
-  // The loads of one sequence, from the plan that started them to the one that saw the last end.
+  // The loads of one sequence: the time until the plan that saw the last end, without the step that
+  // ran beside them.
   void note_load(std::int64_t tokens, Duration took) { loads_.add(tokens, took); }
   // A step that had chunks of prompts and no decode.
   void note_chunks(std::int64_t tokens, Duration took) { chunks_.add(tokens, took); }
