@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -15,7 +16,10 @@
 #include "base/log.h"
 #include "base/memory_size.h"
 #include "coordinator/coordinator_service.h"
+#include "coordinator/coordinator_state.h"
+#include "etcd/etcd_client.h"
 #include "http/event_loop.h"
+#include "http/fetch.h"
 #include "http/http_server.h"
 #include "lending/lending_json.h"
 
@@ -23,7 +27,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int32_t kMaxConnections = 8192;
-constexpr Duration kTick = std::chrono::milliseconds(500);
+constexpr Duration kTick = std::chrono::milliseconds(100);
 
 Result<std::vector<LeaseBytes>> parse_budgets(const std::vector<std::string>& texts) {
   std::vector<LeaseBytes> budgets;
@@ -49,6 +53,45 @@ Result<std::vector<LeaseBytes>> parse_budgets(const std::vector<std::string>& te
   return budgets;
 }
 
+// The lease of a coordinator that leads: another takes over in less than half of the expiry, so
+// that parties keep their loans. etcd allows no less than two seconds.
+std::int64_t lease_seconds(double expiry_s) {
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(expiry_s / 4), 2, 10);
+}
+
+Result<EtcdLeaderOptions> leader_options(const CoordinatorArguments& arguments) {
+  const std::string& prefix = arguments.etcd_prefix;
+  if (prefix.empty() || prefix.back() == '/') {
+    return invalid_argument(
+        fmt::format("--etcd-prefix is '{}'; it must not be empty, nor end with a slash", prefix));
+  }
+  std::uint64_t name = 0;
+  if (getrandom(&name, sizeof(name), 0) != static_cast<ssize_t>(sizeof(name))) {
+    return unavailable("the system gives no random numbers");
+  }
+  return EtcdLeaderOptions{.prefix = prefix,
+                           .name = fmt::format("{:016x}", name),
+                           .ttl_s = lease_seconds(arguments.expiry_s)};
+}
+
+Result<std::unique_ptr<CoordinatorState>> make_state(const CoordinatorArguments& arguments,
+                                                     LendingOptions options, const Clock& clock,
+                                                     EtcdCalls* calls) {
+  if (calls == nullptr) return std::make_unique<CoordinatorState>(std::move(options), clock);
+  ASSIGN_OR_RETURN(EtcdLeaderOptions leader, leader_options(arguments));
+  return std::make_unique<CoordinatorState>(std::move(options), clock, *calls, std::move(leader));
+}
+
+// So that the next coordinator need not wait for the lease to end.
+void hand_over(const CoordinatorArguments& arguments, const EtcdCall& resign) {
+  http::HttpClientOptions options;
+  options.url = *http::parse_base_url(arguments.etcd);
+  options.connect_timeout = options.silence_timeout = EtcdClient::kAnswerTime;
+  const auto answer =
+      http::fetch(options, {.method = "POST", .path = resign.path, .body = resign.body});
+  if (!answer) log_warning(fmt::format("--etcd: {}", answer.error().message));
+}
+
 // Epochs of two runs must differ. The lower 2^20 leave room for the joins of one run.
 Result<std::uint64_t> random_epoch() {
   std::uint64_t bits = 0;
@@ -68,7 +111,14 @@ Status coordinate(const CoordinatorArguments& arguments) {
   ASSIGN_OR_RETURN(BearerToken token, BearerToken::load(arguments.token_file));
   const SystemClock clock;
   http::EventLoop loop;
-  CoordinatorService service(std::move(options), std::move(token), clock, SLUICE_VERSION);
+  std::unique_ptr<EtcdClient> etcd;
+  if (!arguments.etcd.empty()) {
+    auto opened = EtcdClient::open(loop, arguments.etcd);
+    if (!opened) return tl::unexpected(with_context("--etcd", std::move(opened).error()));
+    etcd = *std::move(opened);
+  }
+  ASSIGN_OR_RETURN(const auto state, make_state(arguments, std::move(options), clock, etcd.get()));
+  CoordinatorService service(*state, std::move(token), clock, SLUICE_VERSION);
   http::HttpLimits limits;
   limits.max_connections = kMaxConnections;
   limits.body_bytes = kMaxLendingBody;
@@ -77,16 +127,18 @@ Status coordinate(const CoordinatorArguments& arguments) {
                                             limits, service, clock));
   loop.on_first_signal({SIGTERM, SIGINT}, [&](int) { loop.stop(); });
   const std::function<void()> tick = [&] {
-    service.advance();
+    state->tick();
     loop.after(kTick, tick);
   };
-  loop.after(kTick, tick);
-  fmt::print(stderr, "coordinator: listening on http://{}:{}; nothing is granted for {} s\n",
-             arguments.host, server->port(), arguments.expiry_s);
+  tick();
+  fmt::print(stderr, "coordinator: listening on http://{}:{}; {}\n", arguments.host, server->port(),
+             etcd ? fmt::format("its state is in etcd at {}", arguments.etcd)
+                  : fmt::format("nothing is granted for {} s", arguments.expiry_s));
   if (const auto told = tell_service_manager("READY=1\nSTATUS=lending memory"); !told) {
     log_warning(told.error().message);
   }
   loop.run();
+  if (const auto resign = state->resign()) hand_over(arguments, *resign);
   return {};
 }
 
@@ -106,6 +158,11 @@ CLI::App* add_coordinator(CLI::App& root, CoordinatorArguments& arguments) {
                    "DEVICE=SIZE: memory that parties of this device divide, beside what each has "
                    "for itself, such as cpu=1GiB; may be repeated")
       ->allow_extra_args(false);
+  command->add_option("--etcd", arguments.etcd,
+                      "keep the state in etcd 3.4 or later, such as http://127.0.0.1:2379; of "
+                      "several coordinators one leads");
+  command->add_option("--etcd-prefix", arguments.etcd_prefix,
+                      "of the keys in etcd (default /sluice/lending)");
   command
       ->add_option("--expiry", arguments.expiry_s,
                    "seconds without a message after which a party loses its loans, 1 to 3600 "

@@ -17,6 +17,8 @@ struct CoordinatorArguments {
   std::string token_file;
   std::vector<std::string> budgets;  // DEVICE=SIZE
   double expiry_s = 10;
+  std::string etcd;  // URL; empty: the state is in memory only
+  std::string etcd_prefix = "/sluice/lending";
 };
 
 // Declares the command. Returns it.

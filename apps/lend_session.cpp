@@ -172,6 +172,7 @@ void LendSession::on_end(Status status) {
   if (!status) return fail(status.error().message);
   const auto answer = parse_lend_answer(body_);
   if (!answer) return fail(answer.error().message);
+  if (answer->fault == LendFault::kNotLeading) return fail(answer->message);
   agent_.answer(*answer);
   if (answer->fault != LendFault::kNone) cause_ = answer->message;
   // The answer may have changed the limit, or ask for another message at once.

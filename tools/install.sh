@@ -43,6 +43,7 @@ chromium            tests of the server's page (tests/client)
 chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
 coinor-cbc          places models (sluice place); tests compare plans with its optima
+etcd-server         tests of coordinators with their state in etcd
 spin                checks the models of protocols (tests/models)
 gnuplot-nox         plots of sluice bench --report; its tests draw them
 EOF

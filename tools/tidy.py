@@ -29,7 +29,7 @@ MAX_FILE_BYTES = 9 * 1024 * 1024
 INCLUDES = {
     "base": [], "function_sim": ["base", "serverless", "workload"],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
-    "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
+    "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
     "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "lending": ["base"],
     "scheduler": ["base", "request", "kv"], "workload": ["base"],
     "device": ["base", "tensor"],
@@ -42,7 +42,7 @@ INCLUDES = {
     "backbone": ["base", "tensor", "device", "checkpoint", "model"],
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
-    "metrics": ["base"], "http": ["base"], "coordinator": ["base", "lending", "metrics", "http"],
+    "etcd": ["base", "http"], "coordinator": ["base", "lending", "metrics", "http", "etcd"],
     "profile": ["base", "request", "kv", "scheduler"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",

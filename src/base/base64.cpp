@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace sluice {
 
@@ -18,6 +19,33 @@ std::string to_base64(std::span<const std::byte> bytes) {
   }
   text.resize(length);
   return text;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  const auto value_of = [](char c) -> int {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+  };
+  for (std::size_t at = 0; at < text.size(); at += 4) {
+    const bool last = at + 4 == text.size();
+    const int padding = !last || text[at + 3] != '=' ? 0 : text[at + 2] != '=' ? 1 : 2;
+    std::uint32_t bits = 0;
+    for (int i = 0; i < 4 - padding; ++i) {
+      const int value = value_of(text[at + static_cast<std::size_t>(i)]);
+      if (value < 0) return std::nullopt;
+      bits |= static_cast<std::uint32_t>(value) << (18 - 6 * i);
+    }
+    if ((bits & ((1U << (8 * padding)) - 1)) != 0) return std::nullopt;
+    for (int i = 0; i < 3 - padding; ++i) {
+      bytes.push_back(static_cast<char>(static_cast<unsigned char>(bits >> (16 - 8 * i))));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace sluice

@@ -20,5 +20,19 @@ TEST(Base64, VectorsOfRfc4648) {
   EXPECT_EQ(encode("\xFB\xFF"), "+/8=");
 }
 
+TEST(Base64, ReadsWhatItWrites) {
+  for (const std::string_view text : {"", "f", "fo", "foo", "foob", "\xFB\xFF", "a\0b"}) {
+    EXPECT_EQ(from_base64(encode(text)), text);
+  }
+  EXPECT_EQ(from_base64("AAA="), std::string(2, '\0'));
+}
+
+TEST(Base64, RefusesOtherTexts) {
+  for (const std::string_view text : {"A", "AA", "AAA", "A===", "====", "AB==", "AAB=", "AA=A",
+                                      "AA==AAAA", "AA\n=", "AA-_", " AAA"}) {
+    EXPECT_FALSE(from_base64(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -93,7 +93,8 @@ std::string coordinator_openapi(std::string_view version) {
           {"401", answer("No token, or a wrong one")},
           {"404", answer("No such party or lease")},
           {"409", answer("A later process has the name, or the key was used")},
-          {"429", answer("Too many parties or leases")}}}};
+          {"429", answer("Too many parties or leases")},
+          {"503", answer("Another coordinator leads, or etcd does not answer: repeat it")}}}};
   }
   const auto get = [&](const char* path, const char* summary, const char* type, bool open) {
     ordered_json operation = {{"summary", summary},

@@ -35,12 +35,9 @@ bool is_open(std::string_view path) { return path == "/health" || path == "/open
 
 }  // namespace
 
-CoordinatorService::CoordinatorService(LendingOptions options, BearerToken token,
+CoordinatorService::CoordinatorService(CoordinatorState& state, BearerToken token,
                                        const Clock& clock, std::string version)
-    : book_(std::move(options), clock.now()),
-      token_(std::move(token)),
-      clock_(clock),
-      version_(std::move(version)) {}
+    : state_(state), token_(std::move(token)), clock_(clock), version_(std::move(version)) {}
 
 std::optional<http::Response> CoordinatorService::admit(const http::Request& head) {
   const auto verb = verb_of(head.path);
@@ -64,18 +61,31 @@ std::optional<http::Response> CoordinatorService::admit(const http::Request& hea
 
 // `exchange` is shared as every exchange is.
 void CoordinatorService::handle(std::shared_ptr<http::Exchange> exchange) {
-  exchange->respond(answer(exchange->request()));
+  const auto verb = verb_of(exchange->request().path);
+  if (!verb) return exchange->respond(look(exchange->request()));
+  if (state_.book() == nullptr) return exchange->respond(not_leading());
+  // Nothing is said before it is stored.
+  state_.store([this, exchange, response = lend(*verb, exchange->request())](bool stored) {
+    if (!exchange->closed()) exchange->respond(stored ? response : not_leading());
+  });
+}
+
+http::Response CoordinatorService::not_leading() const {
+  return error(
+      503, LendFault::kNotLeading,
+      fmt::format("this coordinator does not lead ({}); repeat the request", state_.cause()));
 }
 
 http::Response CoordinatorService::refusal(const http::Request&, int status, std::string message) {
   return error(status, LendFault::kBadRequest, std::move(message));
 }
 
-http::Response CoordinatorService::answer(const http::Request& request) {
-  if (const auto verb = verb_of(request.path)) return lend(*verb, request);
+http::Response CoordinatorService::look(const http::Request& request) {
   http::Response response;
   if (request.path == "/v1/status") {
-    response.body = lending_status_json(book_.status(clock_.now()));
+    LendingBook* const book = state_.book();
+    if (book == nullptr) return not_leading();
+    response.body = lending_status_json(book->status(clock_.now()));
   } else if (request.path == "/metrics") {
     response.content_type = std::string(kPrometheusContentType);
     response.body = metrics();
@@ -93,7 +103,7 @@ http::Response CoordinatorService::lend(LendVerb verb, const http::Request& requ
   const auto message = parse_lend_request(verb, request.body);
   LendAnswer answer;
   if (message) {
-    answer = book_.handle(clock_.now(), *message);
+    answer = state_.book()->handle(clock_.now(), *message);
   } else {
     answer.fault = LendFault::kBadRequest;
     answer.message = message.error().message;
@@ -106,7 +116,8 @@ http::Response CoordinatorService::lend(LendVerb verb, const http::Request& requ
 }
 
 std::string CoordinatorService::metrics() {
-  const LendingStatus status = book_.status(clock_.now());
+  LendingBook* const book = state_.book();
+  const LendingStatus status = book == nullptr ? LendingStatus{} : book->status(clock_.now());
   std::string text;
   PrometheusWriter writer("sluice:coordinator_", text);
   writer.counter("requests_total", "Messages of parties, by verb.");
@@ -123,6 +134,8 @@ std::string CoordinatorService::metrics() {
   writer.value({}, wrong_tokens_.value());
   writer.counter("expired_parties_total", "Parties that were silent for longer than the expiry.");
   writer.value({}, static_cast<double>(status.expired));
+  writer.gauge("leads", "Whether this coordinator answers parties: always 1 without etcd.");
+  writer.value({}, book == nullptr ? 0 : 1);
   writer.gauge("parties", "Parties that have joined.");
   writer.value({}, static_cast<double>(status.parties.size()));
   writer.gauge("lease_bytes", "Memory of each lease.");

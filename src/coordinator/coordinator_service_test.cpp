@@ -63,8 +63,8 @@ std::string write_token(const std::string& text) {
 class CoordinatorServiceTest : public testing::Test {
  protected:
   CoordinatorServiceTest()
-      : service_({.budgets = {{"cpu", 1000}}}, *BearerToken::load(write_token(kToken)), clock_,
-                 "1.2") {}
+      : state_({.budgets = {{"cpu", 1000}}}, clock_),
+        service_(state_, *BearerToken::load(write_token(kToken)), clock_, "1.2") {}
 
   http::Response call(const std::string& method, const std::string& path, const std::string& body,
                       const std::string& token = kToken) {
@@ -84,6 +84,7 @@ class CoordinatorServiceTest : public testing::Test {
   }
 
   HandClock clock_;
+  CoordinatorState state_;
   CoordinatorService service_;
 };
 

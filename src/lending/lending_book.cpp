@@ -89,8 +89,10 @@ void LendingBook::drop_party(const std::string& name) {
   const std::string device = found->second.device;
   drop_loans(found->second);
   parties_.erase(found);
+  changed_parties_.insert(name);
   for (auto& [lease_name, lease] : leases_) {
     if (lease.lender != name) continue;
+    changed_leases_.insert(lease_name);
     lease.lender.clear();
     lease.target = 0;
   }
@@ -116,7 +118,9 @@ void LendingBook::take_back(Party& party, const std::string& lease, std::int64_t
 void LendingBook::settle(Leases::iterator lease) {
   Lease& l = lease->second;
   l.bytes = std::max({l.target, l.lent, recovered_ ? 0 : l.bytes});
-  if (l.bytes == 0 && !l.is_budget) leases_.erase(lease);
+  if (l.bytes != 0 || l.is_budget) return;
+  changed_leases_.insert(lease->first);
+  leases_.erase(lease);
 }
 
 void LendingBook::settle_all() {
@@ -314,9 +318,11 @@ LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
     return answer;
   }
   if (changes_something(request.verb)) {
-    for (const Remembered& old : party.remembered) {
-      if (old.request.key != request.key) continue;
-      if (old.request == request) return repeat(now, party, old);
+    for (const RememberedRequest& old : party.remembered) {
+      if (old.key != request.key) continue;
+      if (old.verb == request.verb && old.lease == request.lease && old.bytes == request.bytes) {
+        return repeat(now, party, request.party, old);
+      }
       return fault(
           LendFault::kKeyReused,
           fmt::format("key '{}' was used for another request; use a new one", request.key));
@@ -324,15 +330,18 @@ LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
   }
   LendAnswer answer = act(now, party, request);
   if (!changes_something(request.verb) || answer.fault != LendFault::kNone) return answer;
-  party.remembered.push_back({request, answer.reply.granted, answer.reply.returned});
+  changed_parties_.insert(request.party);
+  party.remembered.push_back({request.key, request.verb, request.lease, request.bytes,
+                              answer.reply.granted, answer.reply.returned});
   if (party.remembered.size() > kKeys) party.remembered.pop_front();
   return answer;
 }
 
 // The amounts are those of the first time; the state is today's, which may be a later one.
-LendAnswer LendingBook::repeat(TimePoint now, const Party& party, const Remembered& old) const {
+LendAnswer LendingBook::repeat(TimePoint now, const Party& party, const std::string& name,
+                               const RememberedRequest& old) const {
   LendAnswer answer;
-  answer.reply = view(now, old.request.party, party);
+  answer.reply = view(now, name, party);
   answer.reply.granted = old.granted;
   answer.reply.returned = old.returned;
   return answer;
@@ -414,6 +423,7 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   joins.push_back(request.key);
   if (joins.size() > kKeys) joins.pop_front();
   party.joins = std::move(joins);
+  changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
   settle_all();
   rebalance(party.device);
@@ -432,9 +442,11 @@ void LendingBook::present(const std::string& name, Party& party, const LendReque
     if (lease.lender == name && !offered.contains(lease_name)) {
       lease.lender.clear();
       lease.target = 0;
+      changed_leases_.insert(lease_name);
     }
   }
   for (const auto& [lease_name, bytes] : offered) {
+    changed_leases_.insert(lease_name);
     Lease& lease = leases_[lease_name];
     lease.device = party.device;
     lease.lender = name;
@@ -451,6 +463,7 @@ void LendingBook::present(const std::string& name, Party& party, const LendReque
     const bool foreign =
         present_lease != leases_.end() && present_lease->second.device != party.device;
     if (bytes == 0 || foreign || (recovered_ && present_lease == leases_.end())) continue;
+    changed_leases_.insert(held.lease);
     Lease& lease = leases_[held.lease];
     lease.device = party.device;
     Loan& loan = party.loans[held.lease];
@@ -482,6 +495,7 @@ LendAnswer LendingBook::lease(Party& party, const LendRequest& request) {
                  fmt::format("lease '{}' is still being returned on device '{}'; use another name",
                              name, found->second.device));
   }
+  changed_leases_.insert(name);
   Lease& lease = leases_[name];
   lease.device = party.device;
   lease.lender = request.party;
@@ -506,6 +520,7 @@ LendAnswer LendingBook::reclaim(Party&, const LendRequest& request) {
                  fmt::format("bytes is {}, lease '{}' has {} left", bytes, name, lease.target));
   }
   const std::int64_t before = lease.bytes;
+  changed_leases_.insert(name);
   lease.target -= bytes;
   LendAnswer answer;
   settle(found);
@@ -551,43 +566,6 @@ LendAnswer LendingBook::give_back(Party& party, const LendRequest& request) {
   take_back(party, request.lease, request.bytes);
   settle(leases_.find(request.lease));
   return {};
-}
-
-LendingStatus LendingBook::status(TimePoint now) {
-  advance(now);
-  LendingStatus status;
-  status.expired = expired_;
-  if (!grants(now)) status.no_grants_for = start_ + options_.expiry - now;
-  for (const auto& [name, party] : parties_) {
-    PartyView view{name, party.device, party.epoch, now - party.heard, 0, party.want, party.spare};
-    for (const auto& [lease, loan] : party.loans) {
-      view.held += loan.bytes;
-      status.loans.push_back({{lease, leases_.at(lease).lender, loan.bytes, loan.keep}, name});
-    }
-    status.parties.push_back(std::move(view));
-  }
-  for (const auto& [name, lease] : leases_) {
-    status.leases.push_back(
-        {{name, lease.bytes, lease.bytes - lease.target, lease.lent}, lease.device, lease.lender});
-  }
-  return status;
-}
-
-void LendingBook::check_integrity() const {
-  std::map<std::string, std::int64_t> lent;
-  for (const auto& [name, party] : parties_) {
-    for (const auto& [lease, loan] : party.loans) {
-      CHECK(loan.bytes > 0 && loan.keep >= 0 && loan.keep <= loan.bytes);
-      CHECK(leases_.contains(lease) && leases_.at(lease).device == party.device);
-      lent[lease] += loan.bytes;
-    }
-  }
-  for (const auto& [name, lease] : leases_) {
-    CHECK(lease.lent == lent[name]);
-    CHECK(lease.lent <= lease.bytes);
-    CHECK(lease.target >= 0 && lease.target <= lease.bytes);
-    CHECK(lease.lender.empty() || parties_.contains(lease.lender));
-  }
 }
 
 }  // namespace sluice

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,48 @@ struct LendingStatus {
   std::int64_t expired = 0;  // parties, since the start
 };
 
+// Records of the state that the book must not forget, one for each party and lease. Wants,
+// heartbeats and recalls are not in them: parties say or answer them again.
+struct RememberedRequest {
+  std::string key;
+  LendVerb verb = LendVerb::kHeartbeat;
+  std::string lease;
+  std::int64_t bytes = 0;
+  std::int64_t granted = 0;
+  std::int64_t returned = 0;
+  friend bool operator==(const RememberedRequest&, const RememberedRequest&) = default;
+};
+
+struct PartyRecord {
+  std::string party;
+  std::string device;
+  std::uint64_t epoch = 0;
+  std::vector<LeaseBytes> loans;
+  std::vector<std::string> joins;  // keys of its joins and of earlier processes of its name
+  std::vector<RememberedRequest> remembered;
+  friend bool operator==(const PartyRecord&, const PartyRecord&) = default;
+};
+
+struct LeaseRecord {
+  std::string lease;
+  std::string device;
+  std::string lender;
+  std::int64_t target = 0;
+  friend bool operator==(const LeaseRecord&, const LeaseRecord&) = default;
+};
+
+struct LendingRecords {
+  std::vector<PartyRecord> parties;
+  std::vector<LeaseRecord> leases;
+};
+
+// Since the last call: records that are new or differ, and names of those that are gone.
+struct LendingChanges {
+  LendingRecords records;
+  std::vector<std::string> gone_parties;
+  std::vector<std::string> gone_leases;
+};
+
 class LendingBook {
  public:
   static constexpr std::size_t kMaxParties = 4096;
@@ -74,11 +117,20 @@ class LendingBook {
 
   LendingBook(LendingOptions options, TimePoint start);
 
+  // The book of an earlier coordinator, from its records: parties have one more expiry from now on.
+  // `settled`: it was, so nothing is unknown, and grants are made at once. Records that contradict
+  // each other or `options` are made to fit: a loan of a lease that is gone is recalled.
+  LendingBook(LendingOptions options, TimePoint start, const LendingRecords& records, bool settled);
+
   // REQUIRES: `now` never falls.
   LendAnswer handle(TimePoint now, const LendRequest& request);
   LendingStatus status(TimePoint now);
   // Forgets parties that are silent for too long. handle() and status() do so as well.
   void advance(TimePoint now);
+
+  // The first expiry after a start is over, or was not needed.
+  bool settled() const { return recovered_; }
+  LendingChanges take_changes();
 
   // CHECKs that no lease is over-committed and that all sums agree.
   void check_integrity() const;
@@ -88,11 +140,6 @@ class LendingBook {
     std::int64_t bytes = 0;
     std::int64_t keep = 0;
   };
-  struct Remembered {
-    LendRequest request;
-    std::int64_t granted = 0;
-    std::int64_t returned = 0;
-  };
   struct Party {
     std::string device;
     std::uint64_t epoch = 0;
@@ -100,7 +147,7 @@ class LendingBook {
     std::int64_t want = 0;
     std::int64_t spare = 0;
     std::map<std::string, Loan> loans;  // by lease
-    std::deque<Remembered> remembered;
+    std::deque<RememberedRequest> remembered;
     std::deque<std::string> joins;  // keys of its joins and of earlier processes of its name
   };
   struct Lease {
@@ -126,7 +173,8 @@ class LendingBook {
   void drop_party(const std::string& name);
   void drop_loans(Party& party);
   void take_back(Party& party, const std::string& lease, std::int64_t bytes);
-  LendAnswer repeat(TimePoint now, const Party& party, const Remembered& old) const;
+  LendAnswer repeat(TimePoint now, const Party& party, const std::string& name,
+                    const RememberedRequest& old) const;
   void settle(Leases::iterator lease);
   void settle_all();
   std::int64_t free_for(const std::string& party, const std::string& device) const;
@@ -135,7 +183,7 @@ class LendingBook {
   void rebalance(const std::string& device);
   void recall_for_lenders(const std::string& device);
   void recall_for_demand(const std::string& device);
-  bool grants(TimePoint now) const { return now - start_ >= options_.expiry; }
+  bool grants(TimePoint now) const { return recovered_ || now - start_ >= options_.expiry; }
   LendReply view(TimePoint now, const std::string& name, const Party& party) const;
 
   LendingOptions options_;
@@ -145,6 +193,8 @@ class LendingBook {
   Leases leases_;
   std::int64_t expired_ = 0;
   bool recovered_ = false;  // the first expiry is over
+  std::set<std::string> changed_parties_;
+  std::set<std::string> changed_leases_;
 };
 
 }  // namespace sluice

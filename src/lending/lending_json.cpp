@@ -21,7 +21,8 @@ constexpr std::array kVerbs = {LendVerb::kJoin,    LendVerb::kHeartbeat, LendVer
                                LendVerb::kFree,    LendVerb::kRespond,   LendVerb::kLeave};
 constexpr std::array kFaults = {LendFault::kBadRequest, LendFault::kUnknownParty,
                                 LendFault::kStaleEpoch, LendFault::kUnknownLease,
-                                LendFault::kKeyReused,  LendFault::kTooMany};
+                                LendFault::kKeyReused,  LendFault::kTooMany,
+                                LendFault::kNotLeading};
 
 bool has_key(LendVerb verb) { return verb != LendVerb::kHeartbeat && verb != LendVerb::kLeave; }
 bool has_lease(LendVerb verb) {

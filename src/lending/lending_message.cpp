@@ -11,6 +11,7 @@ std::string_view lend_fault_name(LendFault fault) {
     case LendFault::kUnknownLease: return "unknown_lease";
     case LendFault::kKeyReused: return "key_reused";
     case LendFault::kTooMany: return "too_many";
+    case LendFault::kNotLeading: return "not_leading";
   }
   return "";
 }
@@ -24,6 +25,7 @@ int lend_fault_status(LendFault fault) {
     case LendFault::kStaleEpoch:
     case LendFault::kKeyReused: return 409;
     case LendFault::kTooMany: return 429;
+    case LendFault::kNotLeading: return 503;
   }
   return 500;
 }

@@ -84,8 +84,10 @@ enum class LendFault : std::uint8_t {
   kUnknownParty,  // it never joined, left, or was silent for too long: it must join
   kStaleEpoch,    // a later process has its name: it must stop, or join
   kUnknownLease,
-  kKeyReused,  // for another request
-  kTooMany,    // parties or leases
+  kKeyReused,   // for another request
+  kTooMany,     // parties or leases
+  kNotLeading,  // this coordinator cannot answer now; the request may or may not have had its
+                // effect
 };
 
 // "stale_epoch" and so on; stable, for JSON.

@@ -1,0 +1,206 @@
+#include "etcd/etcd_leader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+
+EtcdLeader::EtcdLeader(EtcdLeaderOptions options, EtcdCalls& calls, const Clock& clock,
+                       Listener& listener)
+    : options_(std::move(options)), calls_(calls), clock_(clock), listener_(listener) {
+  CHECK(!options_.prefix.empty() && !options_.name.empty() && options_.ttl_s > 0);
+}
+
+bool EtcdLeader::lease_is_valid() const { return lease_ != 0 && clock_.now() < lease_ends_; }
+
+bool EtcdLeader::leads() const { return phase_ == Phase::kLeads && lease_is_valid(); }
+
+std::string EtcdLeader::commit(std::uint64_t number) const {
+  return fmt::format("{}.{}:{}", options_.name, term_, number);
+}
+
+void EtcdLeader::tick() {
+  if (phase_ == Phase::kResigned) return;
+  if (lease_ != 0 && !lease_is_valid()) lose("its lease has ended");
+  renew();
+  if (!lease_is_valid() || calling_ || clock_.now() < next_try_) return;
+  switch (phase_) {
+    case Phase::kFollows: return campaign();
+    case Phase::kReads: return read();
+    case Phase::kLeads: return flush();
+    case Phase::kResigned: return;
+  }
+}
+
+void EtcdLeader::renew() {
+  const TimePoint now = clock_.now();
+  if (renewing_ || now < renew_at_) return;
+  renewing_ = true;
+  calls_.call(lease_ == 0 ? etcd_grant(options_.ttl_s) : etcd_keep_alive(lease_),
+              [this, now](const Result<std::string>& body) { lease_answered(now, body); });
+}
+
+void EtcdLeader::lease_answered(TimePoint sent, const Result<std::string>& body) {
+  renewing_ = false;
+  renew_at_ = clock_.now() + kRetry;
+  if (phase_ == Phase::kResigned) return;
+  const auto lease =
+      body ? parse_etcd_lease(*body) : Result<EtcdLease>(tl::unexpected(body.error()));
+  if (!lease) return fail(lease.error().message);
+  if (lease_ != 0 && lease->id != lease_) return;  // of one that is given up
+  if (lease->ttl_s == 0) return lose("etcd has ended its lease");
+  lease_ = lease->id;
+  lease_ends_ = sent + std::chrono::seconds(lease->ttl_s);
+  renew_at_ = sent + std::chrono::milliseconds(lease->ttl_s * 1000 / 3);
+}
+
+void EtcdLeader::fail(const std::string& cause) {
+  cause_ = cause;
+  next_try_ = clock_.now() + kRetry;
+}
+
+void EtcdLeader::lose(const std::string& cause) {
+  lease_ = 0;
+  renew_at_ = TimePoint{};
+  const bool led = phase_ == Phase::kLeads;
+  phase_ = Phase::kFollows;
+  calling_ = false;  // answers of an earlier term are not looked at
+  ++term_;
+  state_.clear();
+  queue_.clear();
+  tried_ = false;
+  if (led) listener_.on_lost(cause_.empty() ? cause : cause + "; " + cause_);
+}
+
+// The term is new for each attempt, so a late copy of an earlier attempt is no commit of this one.
+// Such a copy may still make the leader key, with a lease that nothing renews: it then ends.
+void EtcdLeader::campaign() {
+  ++term_;
+  EtcdTransaction transaction;
+  transaction.absent = {options_.prefix + "/leader"};
+  transaction.changes = {{options_.prefix + "/commit", commit(0)}};
+  transaction.lease = lease_;
+  transaction.leased = {{options_.prefix + "/leader", options_.name}};
+  calling_ = true;
+  calls_.call(etcd_transaction(transaction), [this, term = term_](const Result<std::string>& body) {
+    if (term == term_ && phase_ == Phase::kFollows) campaign_answered(body);
+  });
+}
+
+void EtcdLeader::campaign_answered(const Result<std::string>& body) {
+  calling_ = false;
+  const auto outcome =
+      body ? parse_etcd_outcome(*body) : Result<EtcdOutcome>(tl::unexpected(body.error()));
+  if (!outcome) {
+    // The key may have been made. With another lease it ends by itself.
+    fail(outcome.error().message);
+    lease_ = 0;
+    renew_at_ = clock_.now() + kRetry;
+    return;
+  }
+  next_try_ = clock_.now() + kRetry;
+  cause_.clear();
+  if (!outcome->succeeded) return;  // another process leads
+  phase_ = Phase::kReads;
+  epoch_ = outcome->revision;
+  commits_ = 0;
+  state_.clear();
+  read();
+}
+
+void EtcdLeader::read() {
+  const std::string after = state_.empty() ? "" : options_.prefix + "/state/" + state_.back().key;
+  calling_ = true;
+  calls_.call(etcd_range(options_.prefix + "/state/", after, kPage),
+              [this, term = term_](const Result<std::string>& body) {
+                if (term == term_ && phase_ == Phase::kReads) read_answered(term, body);
+              });
+}
+
+void EtcdLeader::read_answered(std::uint64_t, const Result<std::string>& body) {
+  calling_ = false;
+  auto range = body ? parse_etcd_range(*body) : Result<EtcdRange>(tl::unexpected(body.error()));
+  if (!range) return fail(range.error().message);
+  const std::string folder = options_.prefix + "/state/";
+  for (EtcdPair& pair : range->pairs) {
+    if (!pair.key.starts_with(folder)) {
+      return fail(fmt::format("etcd's answer has a key that is not below {}", folder));
+    }
+    pair.key.erase(0, folder.size());
+    state_.push_back(std::move(pair));
+  }
+  if (range->more) return read();
+  if (!lease_is_valid()) return;  // tick() sees to it
+  phase_ = Phase::kLeads;
+  listener_.on_lead(epoch_, std::exchange(state_, {}));
+}
+
+void EtcdLeader::write(std::vector<EtcdChange> changes, std::function<void()> stored) {
+  CHECK(phase_ == Phase::kLeads);
+  // A write that was sent must not change: etcd may have it, and a repeat would be taken for it.
+  const std::size_t open = tried_ ? 1 : 0;
+  if (queue_.size() <= open) queue_.emplace_back();
+  for (EtcdChange& change : changes) {
+    Write& last = queue_.back();
+    if (last.changes.size() < kMaxChanges || last.changes.contains(change.key)) {
+      last.changes[change.key] = std::move(change.value);
+      continue;
+    }
+    queue_.emplace_back();
+    queue_.back().changes[change.key] = std::move(change.value);
+  }
+  queue_.back().stored.push_back(std::move(stored));
+  if (!calling_ && clock_.now() >= next_try_) flush();
+}
+
+void EtcdLeader::flush() {
+  if (queue_.empty()) return;
+  EtcdTransaction transaction;
+  const std::string key = options_.prefix + "/commit";
+  transaction.equal = {{key, commit(commits_), 0, 0}};
+  transaction.reads = {key};
+  for (const auto& [name, value] : queue_.front().changes) {
+    transaction.changes.push_back({options_.prefix + "/state/" + name, value});
+  }
+  transaction.changes.push_back({key, commit(commits_ + 1)});
+  calling_ = true;
+  tried_ = true;
+  calls_.call(etcd_transaction(transaction), [this, term = term_](const Result<std::string>& body) {
+    if (term == term_ && phase_ == Phase::kLeads) flush_answered(term, body);
+  });
+}
+
+void EtcdLeader::flush_answered(std::uint64_t term, const Result<std::string>& body) {
+  calling_ = false;
+  const auto outcome =
+      body ? parse_etcd_outcome(*body) : Result<EtcdOutcome>(tl::unexpected(body.error()));
+  if (!outcome) return fail(outcome.error().message);
+  // A repeat of a write whose answer was lost finds its own commit.
+  const bool was_there = !outcome->succeeded && outcome->pairs.size() == 1 &&
+                         outcome->pairs[0].value == commit(commits_ + 1);
+  if (!outcome->succeeded && !was_there) return lose("another process has become the leader");
+  ++commits_;
+  cause_.clear();
+  const std::vector<std::function<void()>> stored = std::move(queue_.front().stored);
+  queue_.pop_front();
+  tried_ = false;
+  if (!queue_.empty()) flush();
+  for (const auto& done : stored) {
+    done();
+    if (term != term_) return;  // leadership was lost meanwhile
+  }
+}
+
+std::optional<EtcdCall> EtcdLeader::resign() {
+  const std::int64_t lease = std::exchange(lease_, 0);
+  phase_ = Phase::kResigned;
+  queue_.clear();
+  if (lease == 0) return std::nullopt;
+  return etcd_revoke(lease);
+}
+
+}  // namespace sluice

@@ -1,0 +1,314 @@
+#include "etcd/etcd_leader.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/base64.h"
+#include "base/json.h"
+#include "base/rng.h"
+
+namespace sluice {
+namespace {
+
+using std::chrono::milliseconds;
+
+// An etcd in memory that understands the requests of etcd_message.h.
+class FakeEtcd {
+ public:
+  explicit FakeEtcd(const Clock& clock) : clock_(clock) {}
+
+  std::string handle(const EtcdCall& call) {
+    expire();
+    const nlohmann::json body = parse_json(call.body);
+    nlohmann::json answer;
+    if (call.path == "/v3/lease/grant") {
+      const std::int64_t ttl = std::stoll(body["TTL"].get<std::string>());
+      leases_[++ids_] = {ttl, clock_.now() + std::chrono::seconds(ttl)};
+      answer = {{"ID", std::to_string(ids_)}, {"TTL", std::to_string(ttl)}};
+    } else if (call.path == "/v3/lease/keepalive") {
+      const std::int64_t id = std::stoll(body["ID"].get<std::string>());
+      answer["result"]["ID"] = std::to_string(id);
+      if (const auto found = leases_.find(id); found != leases_.end()) {
+        found->second.ends = clock_.now() + std::chrono::seconds(found->second.ttl_s);
+        answer["result"]["TTL"] = std::to_string(found->second.ttl_s);
+      }
+    } else if (call.path == "/v3/lease/revoke") {
+      leases_[std::stoll(body["ID"].get<std::string>())].ends = clock_.now();
+      expire();
+    } else if (call.path == "/v3/kv/range") {
+      answer = range(body);
+    } else {
+      answer = transact(body);
+    }
+    answer["header"]["revision"] = std::to_string(revision_);
+    return dump_json(answer);
+  }
+
+  std::map<std::string, std::string> values() const {
+    std::map<std::string, std::string> values;
+    for (const auto& [key, entry] : keys_) values[key] = entry.value;
+    return values;
+  }
+
+ private:
+  struct Lease {
+    std::int64_t ttl_s = 0;
+    TimePoint ends{};
+  };
+  struct Entry {
+    std::string value;
+    std::int64_t lease = 0;
+  };
+
+  static std::string text(const nlohmann::json& object, const char* name) {
+    return object.contains(name) ? from_base64(object[name].get<std::string>()).value() : "";
+  }
+  void expire() {
+    std::erase_if(leases_, [&](const auto& lease) { return clock_.now() >= lease.second.ends; });
+    std::erase_if(keys_, [&](const auto& key) {
+      return key.second.lease != 0 && !leases_.contains(key.second.lease);
+    });
+  }
+  nlohmann::json range(const nlohmann::json& request) {
+    nlohmann::json answer = {{"kvs", nlohmann::json::array()}};
+    const std::string end = text(request, "range_end");
+    const std::size_t limit =
+        request.contains("limit") ? std::stoull(request["limit"].get<std::string>()) : 1000;
+    for (auto at = keys_.lower_bound(text(request, "key")); at != keys_.end(); ++at) {
+      if (end.empty() ? at->first != text(request, "key") : at->first >= end) break;
+      if (answer["kvs"].size() == limit) {
+        answer["more"] = true;
+        break;
+      }
+      answer["kvs"].push_back({{"key", to_base64(std::as_bytes(std::span(at->first)))},
+                               {"value", to_base64(std::as_bytes(std::span(at->second.value)))}});
+    }
+    return answer;
+  }
+  nlohmann::json transact(const nlohmann::json& request) {
+    bool holds = true;
+    for (const auto& compare : request["compare"]) {
+      const auto found = keys_.find(text(compare, "key"));
+      if (compare["target"] == "CREATE") {
+        holds = holds && found == keys_.end();
+      } else {
+        holds = holds && found != keys_.end() && found->second.value == text(compare, "value");
+      }
+    }
+    nlohmann::json answer = {{"succeeded", holds}, {"responses", nlohmann::json::array()}};
+    if (holds) ++revision_;
+    for (const auto& operation : request[holds ? "success" : "failure"]) {
+      if (operation.contains("request_range")) {
+        answer["responses"].push_back({{"response_range", range(operation["request_range"])}});
+      } else if (operation.contains("request_put")) {
+        const auto& put = operation["request_put"];
+        const std::int64_t lease =
+            put.contains("lease") ? std::stoll(put["lease"].get<std::string>()) : 0;
+        if (lease != 0 && !leases_.contains(lease)) return {{"error", "lease not found"}};
+        keys_[text(put, "key")] = {text(put, "value"), lease};
+      } else {
+        keys_.erase(text(operation["request_delete_range"], "key"));
+      }
+    }
+    return answer;
+  }
+
+  const Clock& clock_;
+  std::map<std::string, Entry> keys_;
+  std::map<std::int64_t, Lease> leases_;
+  std::int64_t ids_ = 0;
+  std::int64_t revision_ = 1;
+};
+
+// Calls that arrive, and are answered, when the test says so.
+class Wire final : public EtcdCalls {
+ public:
+  struct Call {
+    EtcdCall call;
+    Done done;
+  };
+  void call(const EtcdCall& call, Done done) override { calls.push_back({call, std::move(done)}); }
+  std::deque<Call> calls;
+};
+
+class Process final : public EtcdLeader::Listener {
+ public:
+  Process(const Clock& clock, const std::string& name)
+      : leader({.prefix = "/p", .name = name, .ttl_s = 3}, wire, clock, *this) {}
+  void on_lead(std::int64_t at, std::vector<EtcdPair> pairs) override {
+    epoch = at;
+    state.clear();
+    for (const EtcdPair& pair : pairs) state[pair.key] = pair.value;
+  }
+  void on_lost(const std::string& why) override {
+    ++losses;
+    cause = why;
+  }
+
+  Wire wire;
+  EtcdLeader leader;
+  std::map<std::string, std::string> state;
+  std::int64_t epoch = 0;
+  int losses = 0;
+  std::string cause;
+};
+
+class EtcdLeaderTest : public testing::Test {
+ protected:
+  // Delivers all calls of a process, and ticks it.
+  void run(Process& process) {
+    process.leader.tick();
+    for (int i = 0; i < 100 && !process.wire.calls.empty(); ++i) {
+      const Wire::Call call = process.wire.calls.front();
+      process.wire.calls.pop_front();
+      call.done(etcd_.handle(call.call));
+    }
+  }
+  void run_for(Process& process, int ms) {
+    for (int i = 0; i < ms; i += 100) {
+      clock_.advance(milliseconds(100));
+      run(process);
+    }
+  }
+
+  ManualClock clock_;
+  FakeEtcd etcd_{clock_};
+};
+
+TEST_F(EtcdLeaderTest, LeadsWritesAndHandsOver) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  ASSERT_TRUE(a.leader.leads());
+  EXPECT_TRUE(a.state.empty());
+  int stored = 0;
+  for (int i = 0; i < 1234; ++i) {  // more than a transaction and a page have
+    a.leader.write({{fmt::format("k{:04}", i), std::to_string(i)}}, [&] { ++stored; });
+  }
+  a.leader.write({{"k0007", std::nullopt}}, [&] { ++stored; });
+  EXPECT_FALSE(a.leader.idle());
+  run_for(a, 5000);
+  EXPECT_TRUE(a.leader.leads());  // its lease is renewed
+  EXPECT_EQ(stored, 1235);
+  EXPECT_TRUE(a.leader.idle());
+  Process b(clock_, "b");
+  for (int i = 0; i < 50; ++i) {
+    run_for(a, 100);
+    run(b);
+  }
+  EXPECT_FALSE(b.leader.leads());
+  const auto resign = a.leader.resign();
+  ASSERT_TRUE(resign);
+  EXPECT_FALSE(a.leader.leads());
+  etcd_.handle(*resign);
+  run_for(b, 500);
+  ASSERT_TRUE(b.leader.leads());
+  EXPECT_GT(b.epoch, a.epoch);
+  EXPECT_EQ(b.state.size(), 1233U);
+  EXPECT_FALSE(b.state.contains("k0007"));
+  EXPECT_EQ(b.state["k1233"], "1233");
+}
+
+TEST_F(EtcdLeaderTest, RepeatsAWriteWithoutAnAnswer) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  int stored = 0;
+  a.leader.write({{"x", "1"}}, [&] { ++stored; });
+  // It arrives, its answer is lost, and more is written meanwhile.
+  etcd_.handle(a.wire.calls.back().call);
+  const Wire::Call late = a.wire.calls.back();
+  a.wire.calls.pop_back();
+  late.done(tl::unexpected(unavailable("cut")));
+  a.leader.write({{"x", "2"}, {"y", "1"}}, [&] { ++stored; });
+  EXPECT_EQ(stored, 0);
+  run_for(a, 500);
+  EXPECT_EQ(stored, 2);
+  EXPECT_EQ(etcd_.values()["/p/state/x"], "2");
+  EXPECT_EQ(etcd_.values()["/p/state/y"], "1");
+  etcd_.handle(late.call);  // a late copy
+  EXPECT_EQ(etcd_.values()["/p/state/x"], "2");
+}
+
+TEST_F(EtcdLeaderTest, ALeaderThatIsCutOffIsFenced) {
+  Process a(clock_, "a");
+  Process b(clock_, "b");
+  run_for(a, 500);
+  int stored = 0;
+  a.leader.write({{"x", "old"}}, [&] { ++stored; });
+  const Wire::Call late = a.wire.calls.back();
+  a.wire.calls.clear();
+  clock_.advance(milliseconds(2999));
+  EXPECT_FALSE(b.leader.leads() && a.leader.leads());
+  clock_.advance(milliseconds(500));
+  EXPECT_FALSE(a.leader.leads());
+  run_for(b, 500);
+  ASSERT_TRUE(b.leader.leads());
+  etcd_.handle(late.call);
+  EXPECT_FALSE(etcd_.values().contains("/p/state/x"));
+  a.leader.tick();
+  EXPECT_EQ(a.losses, 1);
+  EXPECT_EQ(stored, 0);
+}
+
+// Two processes and an etcd over a bad network: calls that are lost, answered late or repeated. A
+// write that was confirmed is in the state of each later leader, and never two lead.
+TEST_F(EtcdLeaderTest, KeepsItsPromisesUnderRandomFaults) {
+  int leads = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SplitMix64 rng(seed);
+    FakeEtcd etcd(clock_);
+    std::vector<std::unique_ptr<Process>> processes;
+    std::vector<Wire::Call> copies;
+    std::vector<int> cut = {0, 0};
+    processes.push_back(std::make_unique<Process>(clock_, "a"));
+    processes.push_back(std::make_unique<Process>(clock_, "b"));
+    std::int64_t confirmed = 0;
+    std::int64_t epoch = 0;
+    for (int step = 0; step < 1500; ++step) {
+      clock_.advance(milliseconds(50));
+      int leading = 0;
+      for (std::size_t i = 0; i < 2; ++i) {
+        Process& process = *processes[i];
+        process.leader.tick();
+        if (rng.below(150) == 0) cut[i] = static_cast<int>(rng.below(150));
+        if (cut[i] > 0) --cut[i];
+        while (!process.wire.calls.empty() && rng.below(3) != 0) {
+          const Wire::Call call = process.wire.calls.front();
+          process.wire.calls.pop_front();
+          if (rng.below(10) == 0) copies.push_back(call);
+          const bool arrives = cut[i] == 0 && rng.below(20) != 0;
+          const std::string answer = arrives ? etcd.handle(call.call) : "";
+          const bool answered = arrives && rng.below(20) != 0;
+          call.done(answered ? Result<std::string>(answer) : tl::unexpected(unavailable("lost")));
+        }
+        if (!process.leader.leads()) continue;
+        ++leading;
+        if (process.epoch > epoch) {
+          epoch = process.epoch;
+          ++leads;
+          const auto found = process.state.find("n");
+          const std::int64_t value = found == process.state.end() ? 0 : std::stoll(found->second);
+          ASSERT_GE(value, confirmed) << "seed " << seed << " step " << step;
+          process.state["n"] = std::to_string(value);
+        }
+        if (rng.below(4) == 0) {
+          const std::int64_t next = std::stoll(process.state["n"]) + 1;
+          process.state["n"] = std::to_string(next);
+          process.leader.write({{"n", std::to_string(next)}},
+                               [&confirmed, next] { confirmed = std::max(confirmed, next); });
+        }
+      }
+      ASSERT_LE(leading, 1) << "seed " << seed << " step " << step;
+      if (!copies.empty() && rng.below(20) == 0) {
+        etcd.handle(copies[rng.below(copies.size())].call);
+      }
+    }
+    ASSERT_GT(confirmed, 20) << "seed " << seed;
+  }
+  EXPECT_GT(leads, 40);
+}
+
+}  // namespace
+}  // namespace sluice
