@@ -124,6 +124,15 @@ void FastOps::execute(const MatmulParams& p) {
 
 namespace {
 
+// The most packed rows of `bytes` each in one part: as many as a second-level cache holds beside
+// weights, but so many that reading the weights once for each part costs little.
+std::int64_t packed_rows(std::int64_t bytes) {
+  constexpr std::int64_t kCached = 1 << 20;
+  constexpr std::int64_t kLeast = kernels::kPackedRows / 2;
+  return std::clamp(kCached / bytes / kernels::kPackedTile * kernels::kPackedTile, kLeast,
+                    std::int64_t{kernels::kPackedRows});
+}
+
 // `x` from row `first` on.
 TensorView rows_from(const TensorView& x, std::int32_t first) {
   TensorView rows = x;
@@ -138,7 +147,7 @@ void FastOps::multiply_quantized(const MatmulParams& p, std::int32_t rows) {
   CHECK(p.x.dims[1] <= MatmulParams::kMaxIntegerDepth);
   const std::int64_t stride = round_up(p.x.dims[1], kernels::kCodeAlignment);
   const bool packed = kernels_.packed_matmul != nullptr;
-  const std::int64_t most = packed ? kernels::kPackedRows : kCodeRows;
+  const std::int64_t most = packed ? packed_rows(stride) : kCodeRows;
   const auto part = static_cast<std::int32_t>(std::min(kCodeBytes / stride, most));
   for (std::int32_t first = 0; first < rows; first += part) {
     const std::int32_t count = std::min(part, rows - first);
@@ -170,7 +179,7 @@ void FastOps::pack_parts(const TensorView& x, std::int32_t rows,
   const std::int64_t depth = round_up(x.dims[1], 2 * kTile);
   CHECK(depth * kTile <= kPackedElements);
   const auto most = static_cast<std::int32_t>(
-      std::min<std::int64_t>(kernels::kPackedRows, kPackedElements / depth / kTile * kTile));
+      std::min(packed_rows(depth * 2), kPackedElements / depth / kTile * kTile));
   for (std::int32_t first = 0; first < rows; first += most) {
     const std::int32_t count = std::min(most, rows - first);
     pack(rows_from(x, first), count);
@@ -374,14 +383,15 @@ void FastOps::multiply_gated(const GatedMatmulParams& p, std::int32_t first, std
       piece.scratch = widened_.get() + worker * kernels::kWidenedElements;
       piece.sums = sums_.get() + worker * kernels::kSumFloats;
       piece.out = products + (half == &up ? n : 0) - begin;
-      piece.out_stride = 2 * n;
+      piece.out_stride = kGatedStride;
       half->kernel(piece);
     }
     TensorView out = rows_from(p.out, first);
     out.data = out.as<std::byte>() + begin * static_cast<std::int64_t>(size_of(out.dtype));
     out.dims[1] = n;
     kernels_.gated_activation(
-        {matrix_view(products, DType::kF32, count, 2 * n), out, p.activation, {}}, 0, count);
+        {matrix_view(products, DType::kF32, count, 2 * n, kGatedStride), out, p.activation, {}}, 0,
+        count);
   });
 }
 

@@ -93,7 +93,9 @@ class FastOps final : public OpsBase<FastOps> {
   // Columns of a gated product that are computed together, and these products of each worker: they
   // stay in the cache until they are activated.
   static constexpr std::int64_t kGatedCols = 128;
-  static constexpr std::int64_t kGatedFloats = 2 * kGatedCols * kernels::kPackedRows;
+  // One more line, so that rows lie in different sets of a cache.
+  static constexpr std::int64_t kGatedStride = 2 * kGatedCols + kernels::kMaxLanes;
+  static constexpr std::int64_t kGatedFloats = kGatedStride * kernels::kPackedRows;
   std::unique_ptr<float[], FreeAligned> gated_;
   std::atomic<int> next_{0};
 };

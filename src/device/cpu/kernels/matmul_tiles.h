@@ -3,6 +3,9 @@
 // Weights in blocks are widened to BF16 in scratch memory, in the cache. A result has columns of
 // `out` as its rows and is transposed when it is stored.
 //
+// With many tokens, the results of one block are transposed and stored beside the steps of the next
+// one, where the tile unit is busy.
+//
 // Each output is a sum along K in steps of one tile, in order, whatever else is computed with it,
 // so the bits do not depend on the number of rows or on how an op is split. Included by
 // kernels_amx.cpp only; see simd_avx512.h.
@@ -61,6 +64,8 @@ class TileMatmul {
   static constexpr std::int64_t kElementBytes = sizeof(Element);
   static constexpr std::int64_t kTileDepth = kTileRowBytes / kElementBytes;
   static constexpr std::int64_t kPassDepth = kPassBytes / kElementBytes;
+  static constexpr std::int64_t kFewPassDepth =
+      Weight::kInPlace ? kPassDepth : kFewPassBytes / kElementBytes;
   // Lines ahead of the tile that is multiplied, along each row of a weight that comes from memory.
   static constexpr std::int64_t kLinesAhead = 4;
 
@@ -88,10 +93,10 @@ class TileMatmul {
   }
 
   // Adds the products of `lefts` tiles of the weight with `rights` tiles of tokens, for `steps`
-  // tiles along K. The sums are in registers left * rights + right.
-  template <int lefts, int rights>
+  // tiles along K. The sums are in registers left * rights + right. Calls beside() in each step.
+  template <int lefts, int rights, class Beside>
   SLUICE_INLINE void multiply(const LeftRows& rows, const std::uint8_t* x, std::int64_t steps,
-                              const Upcoming& upcoming) const {
+                              const Upcoming& upcoming, const Beside& beside) const {
     static_assert(rights <= 4 && (lefts == 1 || (lefts == 2 && rights <= 2)));
     constexpr int kLeft = 4;
     constexpr int kRight = kLeft + lefts;
@@ -108,6 +113,7 @@ class TileMatmul {
       for (int r = 0; r < upcoming.count; ++r) {
         _mm_prefetch(reinterpret_cast<const char*>(next + r * upcoming.stride), _MM_HINT_T1);
       }
+      beside();
       if constexpr (lefts == 2) {
         load_tile<kLeft + 1>(left + kTileRows * rows.stride, rows.stride);
         repeat<rights>([&](auto j) {
@@ -127,13 +133,16 @@ class TileMatmul {
     for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kTileRows) {
       const int there = count_of(col, kTileRows);
       repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
-      for (std::int64_t k = 0; k < p_.depth; k += kPassDepth) {
-        const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
+      for (std::int64_t k = 0; k < p_.depth; k += kFewPassDepth) {
+        const std::int64_t depth = p_.depth - k < kFewPassDepth ? p_.depth - k : kFewPassDepth;
         const LeftRows rows = left_rows(col, there, kTileRows, k, depth);
         multiply<1, rights>(rows, x_tiles(0, k), (depth + kTileDepth - 1) / kTileDepth,
-                            ahead_of(rows, there));
+                            ahead_of(rows, there), [] {});
       }
-      repeat<rights>([&](auto j) { finish<decltype(j)::value>(decltype(j)::value, col); });
+      alignas(64) float results[rights * kResultFloats];
+      store_tiles<rights>(results);
+      Waiting waiting{0, col, 1, rights, results};
+      store_outputs(waiting, waiting.count());
     }
   }
 
@@ -144,8 +153,42 @@ class TileMatmul {
     return {rows.first + kLinesAhead * kTileRowBytes, rows.stride, there};
   }
 
+  // Results of a block, [left][right][columns][tokens], that become outputs by and by.
+  struct Waiting {
+    int token = 0;  // tile of the first ones
+    std::int64_t col = 0;
+    int lefts = 0;
+    int rights = 0;
+    const float* results = nullptr;
+    int done = 0;  // groups of outputs: kGroup tokens by 16 columns
+
+    static constexpr int kGroup = 4;  // tokens
+    static constexpr int kGroupsOfTile = kTileRows / kGroup;
+    int count() const { return lefts * rights * kGroupsOfTile; }
+  };
+
+  // Stores groups until `done` of them are.
+  SLUICE_INLINE void store_outputs(Waiting& waiting, int done) const {
+    for (; waiting.done < done; ++waiting.done) {
+      const int tile = waiting.done / Waiting::kGroupsOfTile;
+      const int group = waiting.done % Waiting::kGroupsOfTile * Waiting::kGroup;
+      const int left = tile >= waiting.rights ? 1 : 0;
+      const std::int64_t row = (waiting.token + tile - left * waiting.rights) * kTileRows + group;
+      const std::int64_t col = waiting.col + left * kTileRows;
+      Result::store(p_, row, col, count_of(col, kTileRows),
+                    waiting.results + tile * kResultFloats + group);
+    }
+  }
+
+  template <int count>
+  SLUICE_INLINE static void store_tiles(float* results) {
+    repeat<count>([&](auto i) {
+      store_tile<decltype(i)::value>(results + decltype(i)::value * kResultFloats, kTileRowBytes);
+    });
+  }
+
   // All products of many tokens, in passes along K. Sums wait in memory between passes.
-  void many() const {
+  void many() {
     constexpr int kCols = 2 * kTileRows;
     for (std::int64_t k = 0; k < p_.depth; k += kPassDepth) {
       for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kCols) {
@@ -156,10 +199,11 @@ class TileMatmul {
         }
       }
     }
+    store_outputs(waiting_, waiting_.count());
   }
 
   template <int lefts>
-  void pass(std::int64_t col, std::int64_t k) const {
+  void pass(std::int64_t col, std::int64_t k) {
     constexpr int kRows = lefts * kTileRows;
     const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
     const LeftRows rows = left_rows(col, count_of(col, kRows), kRows, k, depth);
@@ -191,7 +235,7 @@ class TileMatmul {
 
   template <int lefts, int rights>
   void pass(const LeftRows& rows, int token, std::int64_t col, std::int64_t k, std::int64_t depth,
-            const Upcoming& upcoming) const {
+            const Upcoming& upcoming) {
     float* const sums =
         p_.sums + ((col - p_.col_begin) / kTileRows * tokens_ + token) * kResultFloats;
     const std::int64_t next_left = tokens_ * kResultFloats;
@@ -204,26 +248,23 @@ class TileMatmul {
                           kTileRowBytes);
       }
     });
-    multiply<lefts, rights>(rows, x_tiles(token, k), (depth + kTileDepth - 1) / kTileDepth,
-                            upcoming);
-    const bool last = k + depth == p_.depth;
+    const std::int64_t steps = (depth + kTileDepth - 1) / kTileDepth;
+    const int groups = static_cast<int>((waiting_.count() + steps - 1) / steps);
+    multiply<lefts, rights>(rows, x_tiles(token, k), steps, upcoming, [&] {
+      const int done = waiting_.done + groups;
+      store_outputs(waiting_, done < waiting_.count() ? done : waiting_.count());
+    });
+    if (k + depth == p_.depth) {
+      float* const results = waiting_.results == results_[0] ? results_[1] : results_[0];
+      store_tiles<lefts * rights>(results);
+      waiting_ = {token, col, lefts, rights, results};
+      return;
+    }
     repeat<lefts * rights>([&](auto i) {
       constexpr int kIndex = decltype(i)::value;
-      if (last) {
-        finish<kIndex>(token + kIndex % rights, col + kIndex / rights * kTileRows);
-      } else {
-        store_tile<kIndex>(sums + kIndex / rights * next_left + kIndex % rights * kResultFloats,
-                           kTileRowBytes);
-      }
+      store_tile<kIndex>(sums + kIndex / rights * next_left + kIndex % rights * kResultFloats,
+                         kTileRowBytes);
     });
-  }
-
-  // Stores the outputs of one result: columns from `col` on, of tokens of `tile`.
-  template <int sum>
-  SLUICE_INLINE void finish(int tile, std::int64_t col) const {
-    alignas(64) float result[kResultFloats];
-    store_tile<sum>(result, kTileRowBytes);
-    Result::store(p_, tile * kTileRows, col, count_of(col, kTileRows), result);
   }
 
   int count_of(std::int64_t col, int most) const {
@@ -234,25 +275,37 @@ class TileMatmul {
   const MatmulPiece& p_;
   const int tokens_;  // tiles of them
   const std::int64_t k_tiles_;
+  Waiting waiting_;
+  alignas(64) float results_[2][4 * kResultFloats];  // of the block that waits, and of the next
 };
 
-// Stores a result, [columns][rows], as outputs; `output(v, row)` makes them of a row's sums.
+// Stores results of 4 rows, [16 columns][kTileRows], as outputs; `output(v, row)` makes them of a
+// row's sums.
 template <class Output>
-SLUICE_INLINE void store_result(const MatmulPiece& p, std::int64_t row, std::int64_t col, int cols,
-                                const float* result, const Output& output) {
-  __m512 v[kTileRows];
-#pragma GCC unroll 16
-  for (int i = 0; i < kTileRows; ++i) v[i] = Avx512::load(result + i * kTileRows);
-  Avx512::transpose(v);
+SLUICE_INLINE void store_rows(const MatmulPiece& p, std::int64_t row, std::int64_t col, int cols,
+                              const float* results, const Output& output) {
+  // Lane l of vector i: columns 4 l + i. Transposed within lanes, a row's columns are in order.
+  __m512 v[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const float* const at = results + i * kTileRows;
+    constexpr int kLane = 4 * kTileRows;
+    __m512 lanes = _mm512_castps128_ps512(_mm_load_ps(at));
+    lanes = _mm512_mask_broadcast_f32x4(lanes, 0x00F0, _mm_load_ps(at + kLane));
+    lanes = _mm512_mask_broadcast_f32x4(lanes, 0x0F00, _mm_load_ps(at + 2 * kLane));
+    v[i] = _mm512_mask_broadcast_f32x4(lanes, 0xF000, _mm_load_ps(at + 3 * kLane));
+  }
+  Avx512::transpose_lanes(v);
   float* const out = p.out + row * p.out_stride + col;
   const std::int64_t rows = p.row_end - row;
-  if (rows >= kTileRows && cols == kTileRows) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kTileRows; ++i)
+  if (rows >= 4 && cols == kTileRows) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
       Avx512::store(out + i * p.out_stride, output(v[i], row + i));
+    }
     return;
   }
-  for (int i = 0; i < kTileRows && i < rows; ++i) {
+  for (int i = 0; i < 4 && i < rows; ++i) {
     Avx512::store(out + i * p.out_stride, output(v[i], row + i), cols);
   }
 }
@@ -260,25 +313,33 @@ SLUICE_INLINE void store_result(const MatmulPiece& p, std::int64_t row, std::int
 // Sums in F32 are outputs.
 struct FloatResult {
   SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
-                                  int cols, const float* result) {
-    store_result(p, row, col, cols, result, [](__m512 v, std::int64_t) { return v; });
+                                  int cols, const float* results) {
+    store_rows(p, row, col, cols, results, [](__m512 v, std::int64_t) { return v; });
   }
 };
 
 // Sums of codes are scaled (MatmulSegment).
 struct ScaledResult {
   SLUICE_INLINE static void store(const MatmulPiece& p, std::int64_t row, std::int64_t col,
-                                  int cols, const float* result) {
+                                  int cols, const float* results) {
+    const __m512 scales = scales_of(p, col, cols);
+    store_rows(p, row, col, cols, results, [&](__m512 v, std::int64_t r) {
+      const __m512 sums = _mm512_cvtepi32_ps(_mm512_castps_si512(v));
+      return Avx512::mul(sums, Avx512::mul(Avx512::set1(p.x_rows[r].scale), scales));
+    });
+  }
+
+ private:
+  SLUICE_INLINE static __m512 scales_of(const MatmulPiece& p, std::int64_t col, int cols) {
+    if (p.scales.block_rows == 1 && p.scales.stride == 1) {
+      return Avx512::load(p.scales.values + col, cols);
+    }
     float of_cols[kTileRows] = {};
     for (int c = 0; c < cols; ++c) {
       const std::int64_t n = p.scales.block_rows == 1 ? col + c : (col + c) / p.scales.block_rows;
       of_cols[c] = p.scales.values[n * p.scales.stride];
     }
-    const __m512 scales = Avx512::load(of_cols);
-    store_result(p, row, col, cols, result, [&](__m512 v, std::int64_t r) {
-      const __m512 sums = _mm512_cvtepi32_ps(_mm512_castps_si512(v));
-      return Avx512::mul(sums, Avx512::mul(Avx512::set1(p.x_rows[r].scale), scales));
-    });
+    return Avx512::load(of_cols);
   }
 };
 

@@ -258,22 +258,25 @@ struct Avx512 {
     return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
   }
 
+  // In each lane of 4 floats: rows[i][j] becomes rows[j][i].
+  SLUICE_INLINE static void transpose_lanes(F* rows) {
+    const F low = _mm512_unpacklo_ps(rows[0], rows[1]);
+    const F high = _mm512_unpackhi_ps(rows[0], rows[1]);
+    const F next_low = _mm512_unpacklo_ps(rows[2], rows[3]);
+    const F next_high = _mm512_unpackhi_ps(rows[2], rows[3]);
+    rows[0] = pair_low(low, next_low);
+    rows[1] = pair_high(low, next_low);
+    rows[2] = pair_low(high, next_high);
+    rows[3] = pair_high(high, next_high);
+  }
+
   // rows[i][j] becomes rows[j][i].
   SLUICE_INLINE static void transpose(F (&rows)[16]) {
-    F t[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 2) {
-      t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
-      t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
-    }
     F u[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 4) {
-      u[i] = pair_low(t[i], t[i + 2]);
-      u[i + 1] = pair_high(t[i], t[i + 2]);
-      u[i + 2] = pair_low(t[i + 1], t[i + 3]);
-      u[i + 3] = pair_high(t[i + 1], t[i + 3]);
-    }
+    for (int i = 0; i < 16; ++i) u[i] = rows[i];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 4) transpose_lanes(u + i);
 #pragma GCC unroll 16
     for (int i = 0; i < 4; ++i) {
       const F a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);

@@ -22,7 +22,9 @@
 namespace sluice::kernels {
 
 // Bytes of K of one pass over many tokens: the rows of x of a pass stay in the second-level cache.
-inline constexpr std::int64_t kPassBytes = 2048;
+inline constexpr std::int64_t kPassBytes = 4096;
+// The same over few tokens, of weights in scratch memory: 16 rows stay in the first-level cache.
+inline constexpr std::int64_t kFewPassBytes = 2048;
 // One more line, so that rows in scratch memory lie in different sets of a cache.
 inline constexpr std::int64_t kScratchRowBytes = kPassBytes + kTileRowBytes;
 
@@ -73,10 +75,18 @@ struct Widened {
   }
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
                        std::int64_t depth, std::uint8_t* to) {
+    // Few tokens wait for memory: the blocks that are widened next are fetched meanwhile.
+    const std::uint8_t* const first = place(p, col, k);
+    const std::uint8_t* const next =
+        k + depth < p.depth ? place(p, col, k + depth) : place(p, col + kTileRows, 0);
+    const std::int64_t ahead = next - first;
     for (int r = 0; r < count; ++r, to += kScratchRowBytes) {
       const std::uint8_t* from = place(p, col + r, k);
       auto* elements = reinterpret_cast<std::uint16_t*>(to);
       for (std::int64_t i = 0; i < depth; i += kBlock.elements, from += kBlock.bytes) {
+        for (std::int64_t line = 0; line < kBlock.bytes; line += kTileRowBytes) {
+          _mm_prefetch(reinterpret_cast<const char*>(from + ahead + line), _MM_HINT_T0);
+        }
         Blocks::template widen<Widening>(elements + i, from);
       }
     }
@@ -111,7 +121,7 @@ struct WidenedF8 {
   // the tables of some blocks along K at hand.
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
                        std::int64_t depth, std::uint8_t* to) {
-    constexpr int kTables = 9;  // blocks of 128 in a pass, and one more
+    constexpr int kTables = kPassBytes / 2 / 128 + 1;  // blocks of 128 in a pass, and one more
     const std::int64_t block = p.scales.block_cols;
     const std::int64_t end = k + depth;
     // Few tokens wait for memory: the codes that are widened next are fetched meanwhile.
