@@ -425,13 +425,25 @@ Status apply_entry(const ConfigEntry& entry, CLI::Option& option) {
   return {};
 }
 
+// The parser checks this for the command line only.
+Status check_excluded(const ConfigEntry& entry, const CLI::Option& option) {
+  for (const CLI::Option* other : option.get_excludes()) {
+    if (other->count() == 0) continue;
+    return invalid_argument(fmt::format("{}: {} and {} exclude each other", entry.where,
+                                        option.get_name(), other->get_name()));
+  }
+  return {};
+}
+
 // The options of the file that the command line does not give.
 Status apply_config(const std::string& path, CLI::App& command) {
   auto entries = read_config_file(path);
   if (!entries) return with_context("--config", std::move(entries).error());
   for (const ConfigEntry& entry : *entries) {
     ASSIGN_OR_RETURN(CLI::Option * option, option_of(command, entry));
-    if (option->count() == 0) RETURN_IF_ERROR(apply_entry(entry, *option));
+    if (option->count() > 0) continue;
+    RETURN_IF_ERROR(apply_entry(entry, *option));
+    RETURN_IF_ERROR(check_excluded(entry, *option));
   }
   return {};
 }

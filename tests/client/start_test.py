@@ -151,6 +151,7 @@ def test_options_from_a_file(tmp_path):
     ("port: [1, 2]", "sluice.yaml:1: "),
     ("config: x", "sluice.yaml:1: there is no option 'config'"),
     ("port: 8000", "MODEL is required"),
+    ("host: 127.0.0.1\nuds: s.sock", "sluice.yaml:2: --uds and --host exclude each other"),
 ])
 def test_a_wrong_file_of_options_is_named(tmp_path, text, message):
     path = tmp_path / "sluice.yaml"
