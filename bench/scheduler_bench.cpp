@@ -34,14 +34,16 @@ std::vector<std::int64_t> policy_numbers() {
 struct Bench {
   Bench(std::string_view policy, std::int32_t seqs, std::int32_t prompt_len,
         std::int32_t max_model_len, std::int32_t token_budget,
-        const std::optional<TimeBudget>& time_budget = std::nullopt, std::int32_t num_blocks = 0)
+        const std::optional<TimeBudget>& time_budget = std::nullopt, std::int32_t num_blocks = 0,
+        std::int32_t tier_pages = 0)
       : kv({.block_size = kBlockSize,
             .group_windows = {0},
             .num_blocks = num_blocks > 0 ? num_blocks : seqs * (max_model_len / kBlockSize + 1) + 2,
             .max_blocks = 0,
             .max_num_seqs = seqs,
             .max_model_len = max_model_len,
-            .max_query_len = max_model_len}),
+            .max_query_len = max_model_len,
+            .tier_pages = tier_pages}),
         scheduler({.token_budget = token_budget,
                    .max_num_seqs = seqs,
                    .max_model_len = max_model_len,
@@ -49,6 +51,10 @@ struct Bench {
                    .micro_batches = 1,
                    .time_budget = time_budget},
                   kv, make_policy(policy).value()) {
+    for (std::int32_t page = 0; page < tier_pages; ++page) {
+      kv.restore_page(page, {1, static_cast<std::uint64_t>(page)}, 0);
+    }
+    view.tier_accepts_saves = tier_pages > 0;
     for (std::int32_t i = 0; i < seqs; ++i) {
       requests.push_back(std::make_unique<Request>());
       requests.back()->prompt.assign(static_cast<std::size_t>(prompt_len), i + 1);
@@ -68,7 +74,7 @@ struct Bench {
     return s;
   }
 
-  void plan(BatchPlan& p) { scheduler.plan(TimePoint{}, ResourceView{}, p); }
+  void plan(BatchPlan& p) { scheduler.plan(TimePoint{}, view, p); }
 
   void answer(const BatchPlan& p) {
     result.clear();
@@ -83,6 +89,7 @@ struct Bench {
 
   KvManager kv;
   Scheduler scheduler;
+  ResourceView view;
   std::vector<std::unique_ptr<Request>> requests;
   std::vector<std::unique_ptr<Sequence>> sequences;
   SequenceId next_id = 0;
@@ -127,10 +134,13 @@ TimeBudget time_budget() {
 
 // Both halves of a decode step; `plan_ns` and `commit_ns` are per running sequence.
 void decode_steps(benchmark::State& state, std::string_view policy,
-                  const std::optional<TimeBudget>& time) {
+                  const std::optional<TimeBudget>& time, std::int32_t tier_pages = 0) {
   const auto seqs = static_cast<std::int32_t>(state.range(1));
   const auto depth = static_cast<std::size_t>(state.range(2));
-  auto bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32, time);
+  const auto make = [&] {
+    return std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32, time, 0, tier_pages);
+  };
+  auto bench = make();
   std::vector<BatchPlan> plans(depth);
   std::size_t planned = 0;
   std::size_t committed = 0;
@@ -139,7 +149,7 @@ void decode_steps(benchmark::State& state, std::string_view policy,
   for (auto _ : state) {
     if (bench->sequences[0]->tokens.size() > 3900) {
       state.PauseTiming();
-      bench = std::make_unique<Bench>(policy, seqs, 32, 4096, seqs * 32, time);
+      bench = make();
       planned = committed = 0;
       state.ResumeTiming();
     }
@@ -162,6 +172,15 @@ void steady_decode(benchmark::State& state) {
 BENCHMARK(steady_decode)
     ->ArgsProduct({policy_numbers(), {16, 64, 256, 1024}, {1, 2}})
     ->ArgNames({"policy", "running", "in_flight"});
+
+// `stall-free` with a tier that holds 100,000 blocks and has nothing to do, beside the same
+// without.
+void steady_decode_idle_tier(benchmark::State& state) {
+  decode_steps(state, "stall-free", std::nullopt, static_cast<std::int32_t>(state.range(0)));
+}
+BENCHMARK(steady_decode_idle_tier)
+    ->ArgsProduct({{0, 100'000}, {16, 256}, {1, 2}})
+    ->ArgNames({"pages", "running", "in_flight"});
 
 // `stall-free` with a time budget.
 void steady_decode_by_time(benchmark::State& state) {
