@@ -189,7 +189,8 @@ class Gateway {
   // Later requests follow the file.
   void use(const FunctionsFile& file) {
     functions_.set_idle_bytes(file.host_memory);
-    functions_.set_batching(file.batching);
+    functions_.set_batching(file.batching, file.fixed_batch);
+    functions_.set_preload(file.preload);
     numbers_ = models_.set_file(file);
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const FunctionSpec& spec = file.functions[i];

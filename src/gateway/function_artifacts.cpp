@@ -97,6 +97,7 @@ void FunctionLoops::plan_artifacts() {
   const std::int64_t room = idle_bytes_ ? std::min(*idle_bytes_, free) : free;
   const ArtifactPlan plan = planner_.plan(now, state, room);
   unload(plan.unload);
+  if (!preload_) return;
   for (const std::int32_t backbone : plan.load.backbones) {
     if (now >= backbones_[static_cast<std::size_t>(backbone)].retry) load(backbone);
   }

@@ -91,6 +91,10 @@ void FunctionLoops::add_batch(std::int32_t number, TimePoint now, DispatchView& 
   if (options_.seats > 0 && instance->loop->unfinished_requests() >= options_.seats) {
     batch.ready_in = Duration(1);
   }
+  // A fixed batch is computed to its end before the function's next one.
+  if (batching_ == Batching::kFixed && instance->loop->unfinished_requests() > 0) {
+    batch.ready_in = Duration(1);
+  }
   function.view.clear();
   for (const Request& request : function.waiting) {
     if (request.adapter != adapter || function.view.size() == kMostInView) break;
@@ -131,7 +135,7 @@ bool FunctionLoops::dispatch_ready() {
   const TimePoint now = clock_.now();
   const DispatchView view = view_batches(now);
   if (view.batches.empty()) return false;
-  const BatchingPlan plan = plan_batches({now, batching_, view.batches, view.turns});
+  const BatchingPlan plan = plan_batches({now, batching_, view.batches, view.turns, fixed_batch_});
   // Refused requests stand before all that are dispatched.
   for (const Refusal& refusal : plan.refusals) {
     refuse_front(view.batches[static_cast<std::size_t>(refusal.batch)].function);

@@ -171,6 +171,28 @@ TEST_F(FunctionDispatchTest, BadTimesDoNotRefuseCallsForEver) {
   EXPECT_EQ(loops_->counts().refused[static_cast<std::size_t>(GatewayRefusal::kSlo)], 0);
 }
 
+TEST_F(FunctionDispatchTest, FixedBatchesAreComputedOneAfterAnother) {
+  start();
+  loops_->set_batching(Batching::kFixed, {2, milliseconds(500)});
+  std::vector<Duration> delays;
+  loops_->on_delay([&](Duration delay) { delays.push_back(delay); });
+  ASSERT_TRUE(ask(1, 0));
+  EXPECT_TRUE(host_.last->requests.empty());
+  ASSERT_EQ(delays.size(), 1U);
+  EXPECT_EQ(delays[0], milliseconds(500));
+  ASSERT_TRUE(ask(2, 0));
+  EXPECT_EQ(host_.last->requests.size(), 2U);  // full
+  ASSERT_TRUE(ask(3, 0));
+  ASSERT_TRUE(ask(4, 0));
+  EXPECT_EQ(host_.last->requests.size(), 2U);
+  host_.last->finish(1, clock_.now());
+  take();
+  EXPECT_EQ(host_.last->requests.size(), 1U);
+  host_.last->finish(2, clock_.now());
+  take();
+  EXPECT_EQ(host_.last->requests, (std::vector<RequestId>{3, 4}));
+}
+
 TEST_F(FunctionDispatchTest, FillOrExpireHoldsALoneRequestForItsSlo) {
   start({}, true, 1, seconds(1));
   std::vector<Duration> delays;

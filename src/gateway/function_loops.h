@@ -80,8 +80,13 @@ class FunctionLoops final : public EngineLoop {
   void change_function(std::int32_t function, const GatewayFunction& changed);
   // Memory for artifacts that no function uses; absent: all that is free.
   void set_idle_bytes(std::optional<std::int64_t> bytes) { idle_bytes_ = bytes; }
-  void set_batching(Batching mode) { batching_ = mode; }
-  // `call_after`: runs dispatch() after a delay; for kFillOrExpire, which holds requests of ready
+  void set_batching(Batching mode, const FixedBatch& fixed = {}) {
+    batching_ = mode;
+    fixed_batch_ = fixed;
+  }
+  // Whether artifacts are loaded before they are called.
+  void set_preload(bool preload) { preload_ = preload; }
+  // `call_after`: runs dispatch() after a delay; for modes that hold requests of ready
   // instances.
   void on_delay(std::function<void(Duration)> call_after) { call_after_ = std::move(call_after); }
   // Requests are taken from now on.
@@ -215,6 +220,8 @@ class FunctionLoops final : public EngineLoop {
   std::set<std::int32_t> active_;   // functions with instances or waiting requests
   std::int32_t num_instances_ = 0;
   Batching batching_ = Batching::kWorkConserving;
+  FixedBatch fixed_batch_;  // kFixed
+  bool preload_ = true;
   std::function<void(Duration)> call_after_;
   std::optional<TimePoint> called_at_;  // when call_after_ will run dispatch()
   PrefillTracker prefills_;

@@ -231,6 +231,19 @@ TEST_F(FunctionLoopsTest, AnIdleBackboneBeyondItsMemoryIsUnloadedAndLoadedByNeed
   EXPECT_EQ(usage_.backbones[0], 1000);
 }
 
+TEST_F(FunctionLoopsTest, WithoutPreloadingOnlyACallLoads) {
+  start({}, false);
+  loops_->set_idle_bytes(1500);
+  loops_->set_preload(false);
+  ASSERT_TRUE(submit(1, 0));
+  loops_->cancel(1);
+  loops_->backbone_loaded(0, unavailable("no memory"));
+  pass(40);
+  EXPECT_EQ(host_.loads.size(), 1U);
+  ASSERT_TRUE(submit(2, 0));
+  EXPECT_EQ(host_.loads.size(), 2U);
+}
+
 TEST_F(FunctionLoopsTest, ABackboneThatIsCalledOftenIsLoadedWhereThereIsRoom) {
   start({}, false);
   loops_->set_idle_bytes(1500);

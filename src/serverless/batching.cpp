@@ -39,6 +39,11 @@ std::int32_t requests_within_slo(const WaitingBatch& batch, std::int32_t first, 
   return count;
 }
 
+// The requests of a full batch.
+std::int32_t full_batch(const BatchingView& view, const WaitingBatch& batch) {
+  return view.mode == Batching::kFixed ? view.fixed.size : batch.line.max_requests(batch.slo);
+}
+
 double prefill_s(const BatchingView& view, const WaitingBatch& batch, const Candidate& candidate) {
   if (view.mode == Batching::kFillOrExpire) return batch.line.seconds(candidate.requests);
   std::int64_t tokens = 0;
@@ -60,9 +65,9 @@ Candidate admit(const BatchingView& view, std::int32_t index, BatchingPlan& plan
   }
   const auto left = static_cast<std::int32_t>(batch.requests.size()) - candidate.first;
   if (left == 0) return candidate;
-  candidate.requests = view.mode == Batching::kFillOrExpire
-                           ? std::min(left, batch.line.max_requests(batch.slo))
-                           : requests_within_slo(batch, candidate.first, view.now);
+  candidate.requests = view.mode == Batching::kWorkConserving
+                           ? requests_within_slo(batch, candidate.first, view.now)
+                           : std::min(left, full_batch(view, batch));
   return candidate;
 }
 
@@ -70,11 +75,14 @@ void wake_no_later_than(TimePoint time, BatchingPlan& plan) {
   plan.wake_at = plan.wake_at ? std::min(*plan.wake_at, time) : time;
 }
 
-// Equation 3: whether the batch is full or its delay has expired; else when it will be.
+// Whether the batch is full or its delay, by equation 3 or fixed, has expired; else when it will
+// be.
 bool is_due(const BatchingView& view, const Candidate& candidate, BatchingPlan& plan) {
   const WaitingBatch& batch = view.batches[static_cast<std::size_t>(candidate.batch)];
-  if (candidate.requests >= batch.line.max_requests(batch.slo)) return true;
-  const double delay_s = to_seconds(batch.slo) - batch.line.seconds(candidate.requests);
+  if (candidate.requests >= full_batch(view, batch)) return true;
+  const double delay_s = view.mode == Batching::kFixed
+                             ? to_seconds(view.fixed.delay)
+                             : to_seconds(batch.slo) - batch.line.seconds(candidate.requests);
   const TimePoint oldest = batch.requests[static_cast<std::size_t>(candidate.first)].arrival;
   const TimePoint due = oldest + from_seconds(std::max(delay_s, 0.0));
   if (due <= view.now) return true;
@@ -123,7 +131,7 @@ BatchingPlan plan_batches(const BatchingView& view) {
     if (batch.ready_in.count() > 0) continue;
     std::int32_t& busy = turns[static_cast<std::size_t>(batch.device)];
     const bool goes =
-        view.mode == Batching::kFillOrExpire ? is_due(view, candidate, plan) : busy == 0;
+        view.mode == Batching::kWorkConserving ? busy == 0 : is_due(view, candidate, plan);
     if (!goes) continue;
     ++busy;
     plan.dispatches.push_back(

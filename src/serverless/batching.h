@@ -2,13 +2,15 @@
 // requests are dispatched now, how many of them, in which order, and which are refused because they
 // cannot meet their SLO any more.
 //
-// Two modes:
+// Three modes:
 // - kFillOrExpire, as printed. A batch is held until it has B requests, the most whose T(B) meets
 //   the SLO, or until the oldest has waited for d = SLO - T(N). On an idle machine a lone request
 //   waits for nearly its whole SLO.
 // - kWorkConserving, the default. A batch is held only while waiting costs nothing: while its
 //   instance starts, or while another function has the turn on the device. One function has the
 //   turn of a device at a time.
+// - kFixed, for comparison: a batch is held until it has a given number of requests, or until its
+//   oldest one has waited for a given time.
 //
 // Margins (equation 5) order the dispatches: SLO - (time waited + M T), least first, where M is the
 // number of functions on the device that have requests waiting or the turn. For a fixed M this is
@@ -71,6 +73,7 @@ struct BatchingView {
   Batching mode = Batching::kWorkConserving;
   std::span<const WaitingBatch> batches;
   std::span<const std::int32_t> turns;  // of each device: functions that have the turn
+  FixedBatch fixed{};                   // kFixed
 };
 
 struct BatchDispatch {

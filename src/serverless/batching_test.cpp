@@ -37,6 +37,21 @@ struct Devices {
   }
 };
 
+TEST(Batching, AFixedBatchGoesWhenItIsFullOrItsDelayIsOver) {
+  const std::vector<WaitingRequest> two = {{at_ms(0), 100}, {at_ms(10), 100}};
+  const std::vector<WaitingBatch> batches = {batch_of(two, 1000)};
+  const std::vector<std::int32_t> turns = {1};  // another function's turn does not hold it
+  const auto plan = [&](std::int64_t now, FixedBatch fixed) {
+    return plan_batches({at_ms(now), Batching::kFixed, batches, turns, fixed});
+  };
+  const BatchingPlan held = plan(20, {3, milliseconds(500)});
+  EXPECT_THAT(held.dispatches, IsEmpty());
+  EXPECT_EQ(held.wake_at, at_ms(500));
+  EXPECT_EQ(plan(500, {3, milliseconds(500)}).dispatches.at(0).requests, 2);
+  EXPECT_EQ(plan(20, {2, milliseconds(500)}).dispatches.at(0).requests, 2);
+  EXPECT_EQ(plan(20, {1, Duration(0)}).dispatches.at(0).requests, 1);
+}
+
 TEST(PrefillLineTest, Equation2) {
   const PrefillLine line{0.5, 0.1};
   EXPECT_DOUBLE_EQ(line.seconds(1), 0.5);

@@ -16,6 +16,7 @@
 namespace sluice {
 namespace {
 
+constexpr std::int64_t kMostInBatch = 1000;
 constexpr double kLongestSlo = 3.6e6;     // milliseconds
 constexpr double kLongestIdle = 2.592e6;  // seconds: 30 days
 constexpr std::int64_t kMostPerMinute = 1'000'000'000'000;
@@ -36,6 +37,7 @@ class FunctionsParser {
  private:
   using Names = std::map<std::string, std::int32_t, std::less<>>;
 
+  void read_batching();
   Status read_general();
   Status read_tenant(const TomlValue& table);
   std::vector<Sha256Digest> read_keys(TableReader& reader, const std::string& owner);
@@ -110,18 +112,32 @@ Quotas read_quotas(TableReader& reader) {
 
 Duration milliseconds_of(double ms) { return from_seconds(ms / 1e3); }
 
-Status FunctionsParser::read_general() {
-  if (const auto batching = root_.optional_text("batching")) {
-    if (*batching == "fill-or-expire") {
-      file_.batching = Batching::kFillOrExpire;
-    } else if (*batching != "work-conserving") {
-      root_.fail("batching", "must be \"work-conserving\" or \"fill-or-expire\"");
-    }
+void FunctionsParser::read_batching() {
+  const auto batching = root_.optional_text("batching");
+  if (batching == "fill-or-expire") {
+    file_.batching = Batching::kFillOrExpire;
+  } else if (batching == "fixed") {
+    file_.batching = Batching::kFixed;
+  } else if (batching && *batching != "work-conserving") {
+    root_.fail("batching", "must be \"work-conserving\", \"fill-or-expire\" or \"fixed\"");
   }
+  const auto size = root_.integer("batch_size", 1, kMostInBatch);
+  const auto delay = root_.non_negative("batch_delay_ms", kLongestSlo);
+  const bool fixed = file_.batching == Batching::kFixed;
+  if (fixed && !size) root_.fail("batch_size", "is missing; batching = \"fixed\" needs it");
+  if (!fixed && size) root_.fail("batch_size", "needs batching = \"fixed\"");
+  if (!fixed && delay) root_.fail("batch_delay_ms", "needs batching = \"fixed\"");
+  file_.fixed_batch = {static_cast<std::int32_t>(size.value_or(1)),
+                       milliseconds_of(delay.value_or(0))};
+}
+
+Status FunctionsParser::read_general() {
+  read_batching();
   if (const TomlValue* table = root_.table("memory")) {
     TableReader reader(*table, "memory", path_);
     file_.host_memory = reader.memory_size("host");
     file_.device_memory = reader.memory_size("device");
+    file_.preload = reader.boolean("preload").value_or(true);
     RETURN_IF_ERROR(reader.finish());
   }
   if (const TomlValue* table = root_.table("admin")) {

@@ -23,7 +23,13 @@ namespace sluice {
 
 inline constexpr std::size_t kMaxFunctions = 100'000;
 
-enum class Batching : std::uint8_t { kWorkConserving, kFillOrExpire };
+enum class Batching : std::uint8_t { kWorkConserving, kFillOrExpire, kFixed };
+
+// kFixed: a batch goes when it has `size` requests, or when its oldest one has waited for `delay`.
+struct FixedBatch {
+  std::int32_t size = 1;
+  Duration delay{0};
+};
 
 // None: no limit.
 struct Quotas {
@@ -70,6 +76,8 @@ struct FunctionsFile {
   std::vector<AliasSpec> aliases;
   std::vector<Sha256Digest> admin_keys;  // see all tenants, change what is loaded; none: no key may
   Batching batching = Batching::kWorkConserving;
+  FixedBatch fixed_batch;
+  bool preload = true;  // artifacts are loaded before they are called
   // Bytes for artifacts that no request uses; none: as much as is free.
   std::optional<std::int64_t> host_memory;
   std::optional<std::int64_t> device_memory;  // of each device

@@ -32,6 +32,27 @@ std::string error_of(std::string_view text) {
   return file ? "no error" : file.error().message;
 }
 
+TEST(FunctionsFileTest, FixedBatchesAndPreloading) {
+  const auto file =
+      parse_functions(file_with("",
+                                "batching = \"fixed\"\nbatch_size = 10\nbatch_delay_ms = "
+                                "500\n[memory]\npreload = false\n"),
+                      "f.toml");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->batching, Batching::kFixed);
+  EXPECT_EQ(file->fixed_batch.size, 10);
+  EXPECT_EQ(file->fixed_batch.delay, std::chrono::milliseconds(500));
+  EXPECT_FALSE(file->preload);
+  EXPECT_THAT(error_of(file_with("", "batching = \"fixed\"\n")),
+              HasSubstr("batch_size: is missing"));
+  EXPECT_THAT(error_of(file_with("", "batch_size = 2\n")),
+              HasSubstr("f.toml:1:1: batch_size: needs"));
+  EXPECT_THAT(error_of(file_with("", "batch_delay_ms = 2\n")), HasSubstr("batch_delay_ms: needs"));
+  EXPECT_THAT(error_of(file_with("", "batching = \"fixed\"\nbatch_size = 0\n")),
+              HasSubstr("between 1"));
+  EXPECT_THAT(error_of(file_with("", "[memory]\npreload = 1\n")), HasSubstr("true or false"));
+}
+
 TEST(FunctionsFileTest, ReadsEveryKey) {
   const auto file = parse_functions(
       fmt::format("batching = \"fill-or-expire\"\n[memory]\nhost = \"2GiB\"\ndevice = 1000\n"

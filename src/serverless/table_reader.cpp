@@ -78,6 +78,13 @@ std::optional<std::int64_t> TableReader::integer(std::string_view key, std::int6
   return value.integer;
 }
 
+std::optional<bool> TableReader::boolean(std::string_view key) {
+  const TomlMember* member = find(key);
+  if (member == nullptr) return std::nullopt;
+  if (member->value.kind != TomlValue::Kind::kBoolean) fail(key, "must be true or false");
+  return member->value.boolean;
+}
+
 std::optional<double> TableReader::number(std::string_view key, bool zero, double high) {
   const TomlMember* member = find(key);
   if (member == nullptr) return std::nullopt;

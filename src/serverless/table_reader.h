@@ -27,6 +27,7 @@ class TableReader {
   // A text or a list of texts; empty: the key is missing.
   std::vector<std::string> texts(std::string_view key);
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high);
+  std::optional<bool> boolean(std::string_view key);
   // A finite number above 0, at most `high`.
   std::optional<double> positive(std::string_view key, double high);
   std::optional<double> non_negative(std::string_view key, double high);  // from 0 on
