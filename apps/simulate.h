@@ -54,6 +54,7 @@ struct SimulateArguments {
   std::string cluster;
   std::string systems = "sluice";
   std::string arrivals = "normal";
+  std::string calls;  // a file; instead of arrivals
   double function_rate = 0.01;
   double seconds = 14'400;
   std::int32_t prompt_tokens = 100;

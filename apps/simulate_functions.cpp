@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "function_sim/calls_file.h"
 #include "function_sim/function_simulation.h"
 #include "serverless/functions_file.h"
 #include "workload/trace_file.h"
@@ -36,7 +37,22 @@ Result<std::vector<SystemSpec>> parse_systems(std::string_view names) {
   return systems;
 }
 
-Result<std::vector<FunctionCall>> read_calls(const SimulateArguments& a, std::int32_t functions) {
+// "TENANT/NAME", by number.
+std::vector<std::string> names_of(const FunctionsFile& file) {
+  std::vector<std::string> names;
+  for (const FunctionSpec& spec : file.functions) {
+    names.push_back(file.tenants[static_cast<std::size_t>(spec.tenant)].name + "/" + spec.name);
+  }
+  return names;
+}
+
+Result<std::vector<FunctionCall>> read_calls(const SimulateArguments& a,
+                                             const FunctionsFile& file) {
+  if (!a.calls.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(a.calls, kMaxCallsBytes));
+    return parse_calls(text, a.calls, names_of(file));
+  }
+  const auto functions = static_cast<std::int32_t>(file.functions.size());
   if (!a.trace.empty()) {
     TraceOptions options;
     options.rate_scale = a.rate_scale;
@@ -57,15 +73,27 @@ Result<std::vector<FunctionCall>> read_calls(const SimulateArguments& a, std::in
 
 ReportJson json_of(const SystemSpec& system, const FunctionReport& report) {
   const auto times = [](const Quantiles& q) {
-    return ReportJson{{"mean", q.mean}, {"p50", q.p50}, {"p99", q.p99}};
+    return ReportJson{{"mean", q.mean}, {"p50", q.p50}, {"p90", q.p90}, {"p99", q.p99}};
   };
-  return ReportJson{{"system", system.name},        {"calls", report.calls},
-                    {"answered", report.answered},  {"refused", report.refused},
-                    {"unplaced", report.unplaced},  {"violations", report.violations},
-                    {"cold", report.cold},          {"starts", report.starts},
-                    {"preloads", report.preloads},  {"offloads", report.offloads},
-                    {"ttft_s", times(report.ttft)}, {"e2e_s", times(report.e2e)},
-                    {"tpot_s", report.tpot_s},      {"cost", report.cost},
+  ReportJson parts;
+  for (std::size_t i = 0; i < kCallParts; ++i) {
+    parts[std::string(kCallPartNames[i])] = report.parts[i];
+  }
+  return ReportJson{{"system", system.name},
+                    {"calls", report.calls},
+                    {"answered", report.answered},
+                    {"refused", report.refused},
+                    {"unplaced", report.unplaced},
+                    {"violations", report.violations},
+                    {"cold", report.cold},
+                    {"starts", report.starts},
+                    {"preloads", report.preloads},
+                    {"offloads", report.offloads},
+                    {"ttft_s", times(report.ttft)},
+                    {"e2e_s", times(report.e2e)},
+                    {"tpot_s", report.tpot_s},
+                    {"cost", report.cost},
+                    {"parts_s", parts},
                     {"seconds", report.seconds}};
 }
 
@@ -95,8 +123,7 @@ Status simulate_functions_file(const SimulateArguments& a) {
   ASSIGN_OR_RETURN(const std::vector<SimulatedFunction> functions,
                    simulated_functions(file, cluster));
   ASSIGN_OR_RETURN(const std::vector<SystemSpec> systems, parse_systems(a.systems));
-  ASSIGN_OR_RETURN(const std::vector<FunctionCall> calls,
-                   read_calls(a, static_cast<std::int32_t>(functions.size())));
+  ASSIGN_OR_RETURN(const std::vector<FunctionCall> calls, read_calls(a, file));
   const PriceList prices = alibaba_prices();
   ReportJson all = ReportJson::array();
   if (!a.json) {

@@ -73,6 +73,12 @@ void add_function_options(CLI::App& command, SimulateArguments& a) {
       .add_option("--arrivals", a.arrivals,
                   "gaps between a function's calls: predictable, normal (default), bursty")
       ->group(group);
+  command
+      .add_option(
+          "--calls", a.calls,
+          "a CSV file of calls (seconds,function,prompt_tokens,output_tokens; a function is "
+          "TENANT/NAME), instead of made ones")
+      ->group(group);
   command.add_option("--function-rate", a.function_rate, "calls per second of each (default 0.01)")
       ->group(group);
   command.add_option("--seconds", a.seconds, "of calls (default 14400)")->group(group);

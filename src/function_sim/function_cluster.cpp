@@ -72,6 +72,22 @@ Duration FunctionCluster::start_delay(std::int32_t function, std::int32_t place,
   return wait + from_seconds(seconds);
 }
 
+StartParts FunctionCluster::start_parts(std::int32_t function, std::int32_t place) const {
+  StartParts parts;
+  for (const std::int32_t p : closure(function, place)) {
+    if (state(p).loaded) continue;
+    switch (catalog_.kind(placement(p).artifact)) {
+      case ArtifactKind::kWorker: parts.libraries += load_seconds(p); break;
+      case ArtifactKind::kBackbone:
+      case ArtifactKind::kBackbonePages: parts.backbone += load_seconds(p); break;
+      case ArtifactKind::kAdapter: parts.adapter += load_seconds(p); break;
+      case ArtifactKind::kKernels:
+      case ArtifactKind::kInstance: parts.kernels += load_seconds(p); break;
+    }
+  }
+  return parts;
+}
+
 std::int64_t FunctionCluster::idle_bytes(std::int32_t memory) const {
   return used_[at(memory)] - in_use_[at(memory)];
 }

@@ -19,6 +19,14 @@
 
 namespace sluice {
 
+// Seconds of the loads of one start, by what is loaded.
+struct StartParts {
+  double libraries = 0;
+  double backbone = 0;
+  double adapter = 0;
+  double kernels = 0;
+};
+
 class FunctionCluster {
  public:
   // `capacity`: of each memory of the catalog.
@@ -29,6 +37,8 @@ class FunctionCluster {
   std::int32_t places() const { return static_cast<std::int32_t>(catalog_.places().size()); }
   // Until an instance could compute that starts now.
   Duration start_delay(std::int32_t function, std::int32_t place, TimePoint now) const;
+  // The part of that delay that is the start's own loads.
+  StartParts start_parts(std::int32_t function, std::int32_t place) const;
   // Whether what it lacks fits after idle artifacts have left.
   bool fits(std::int32_t function, std::int32_t place) const;
   std::int64_t free_bytes(std::int32_t place) const;

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/text.h"
 #include "function_sim/function_cluster.h"
 #include "serverless/arrival_rate.h"
 #include "serverless/batching.h"
@@ -31,38 +30,6 @@ constexpr std::size_t kMostInView = 256;
 
 std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-std::vector<SystemSpec> all_systems() {
-  using enum ArtifactKind;
-  SystemSpec sluice;
-  sluice.name = "sluice";
-  sluice.preloads = {kWorker, kBackbone, kBackbonePages, kKernels, kAdapter, kInstance};
-  std::vector<SystemSpec> systems(8, sluice);
-  systems[1].name = "sluice-no-sharing";
-  systems[1].shares_backbones = false;
-  systems[2].name = "sluice-no-preload";
-  systems[2].preloads = {};
-  systems[3].name = "sluice-no-offload";
-  systems[3].keeps = false;
-  systems[4].name = "sluice-fill-or-expire";
-  systems[4].batching = Batching::kFillOrExpire;
-  for (std::size_t i = 5; i < systems.size(); ++i) {
-    systems[i] = {};
-    systems[i].refuses = false;
-  }
-  systems[5].name = "vllm";
-  systems[5].always_on = true;
-  // Loads libraries and models of single functions before calls, and no kernels.
-  systems[6].name = "instainfer";
-  systems[6].shares_backbones = false;
-  systems[6].preloads = {kWorker, kBackbone, kAdapter};
-  // Loads checkpoints 6 times as fast, and keeps them in host memory.
-  systems[7].name = "serverlessllm";
-  systems[7].shares_backbones = false;
-  systems[7].keeps = false;
-  systems[7].disk_speed = 6;
-  return systems;
-}
-
 Quantiles quantiles_of(std::vector<float>& seconds) {
   Quantiles result;
   if (seconds.empty()) return result;
@@ -71,6 +38,7 @@ Quantiles quantiles_of(std::vector<float>& seconds) {
   for (const float one : seconds) sum += static_cast<double>(one);
   result.mean = sum / static_cast<double>(seconds.size());
   result.p50 = static_cast<double>(seconds[seconds.size() / 2]);
+  result.p90 = static_cast<double>(seconds[seconds.size() * 90 / 100]);
   result.p99 = static_cast<double>(seconds[seconds.size() * 99 / 100]);
   return result;
 }
@@ -106,7 +74,9 @@ class Simulation {
     std::deque<Waiting> waiting;
     std::int32_t running = 0;  // calls that compute
     std::int32_t place = -1;   // of its instance; -1: it has none
+    TimePoint started_at;
     TimePoint ready_at;
+    StartParts parts{};  // of its start
     TimePoint last_use;
     bool listed = false;  // in active_
     std::vector<WaitingRequest> view;
@@ -143,12 +113,17 @@ class Simulation {
   void view_function(std::int32_t number, std::vector<WaitingBatch>& batches);
   void begin(std::int32_t place, std::int32_t number, std::int32_t requests);
   void end_prefill(std::int32_t place);
+  void note_parts(const Function& function, TimePoint arrival);
+  void add_part(CallPart part, double seconds) {
+    report_.parts[static_cast<std::size_t>(part)] += seconds;
+  }
   void refuse_unplaced(Function& function);
   void preload();
   void note_activity(Function& function) {
     meter_.set_active(now_, function.meter, function.running > 0 || !function.waiting.empty());
   }
   FunctionReport report();
+  double always_on_units() const;
 
   const ClusterSpec& spec_;
   const std::span<const FunctionCall> calls_;
@@ -188,9 +163,11 @@ CatalogSpec Simulation::catalog_of(const ClusterSpec& cluster,
     if (!system.shares_backbones) add_backbone(model);
     FunctionCosts costs;
     costs.backbone = system.shares_backbones ? functions[f].model : static_cast<std::int32_t>(f);
-    costs.has_adapter = functions[f].has_adapter;
+    costs.has_adapter = functions[f].adapters > 0;
     costs.adapter_host = model.adapter_host;
     costs.adapter_device = model.adapter_device;
+    costs.adapter_host.bytes *= functions[f].adapters;
+    costs.adapter_device.bytes *= functions[f].adapters;
     costs.instance = model.instance;
     spec.functions.push_back(costs);
   }
@@ -293,12 +270,14 @@ void Simulation::start(std::int32_t number, std::int32_t place) {
   Function& function = functions_[index(number)];
   CHECK(function.place < 0);
   function.place = place;
+  function.started_at = now_;
+  function.parts = cluster_.start_parts(number, place);
   function.ready_at = cluster_.start(number, place, now_);
   function.last_use = now_;
   ++report_.starts;
   places_[index(place)].functions.push_back(number);
   const ModelTimes& times = model(function);
-  const std::int64_t adapter = function.spec.has_adapter ? times.adapter_device.bytes : 0;
+  const std::int64_t adapter = function.spec.adapters * times.adapter_device.bytes;
   meter_.set_bytes(now_, function.meter, MemoryKind::kDevice, times.instance.bytes + adapter);
   meter_.set_bytes(now_, function.meter, MemoryKind::kHost, spec_.worker.bytes);
   const std::int32_t share = places_[index(place)].shares[index(function.backbone)];
@@ -328,6 +307,8 @@ void Simulation::view_function(std::int32_t number, std::vector<WaitingBatch>& b
   batch.slo =
       system_.refuses && function.spec.ttft_slo.count() > 0 ? function.spec.ttft_slo : kNoSlo;
   batch.time = times.prefill;
+  // A fixed batch is computed to its end before the function's next one.
+  if (system_.batching == Batching::kFixed && function.running > 0) batch.ready_in = Duration(1);
   function.view.clear();
   double tokens = 0;
   for (const Waiting& one : function.waiting) {
@@ -350,7 +331,7 @@ void Simulation::dispatch(std::int32_t number) {
   if (batches.empty()) return;
   const std::int32_t seats = spec_.max_sequences - place.sequences;
   const std::array<std::int32_t, 1> turns = {seats > 0 ? 0 : 1};
-  const BatchingPlan plan = plan_batches({now_, system_.batching, batches, turns});
+  const BatchingPlan plan = plan_batches({now_, system_.batching, batches, turns, system_.fixed});
   for (const Refusal& refusal : plan.refusals) {
     Function& function = functions_[index(batches[index(refusal.batch)].function)];
     function.waiting.pop_front();
@@ -377,12 +358,35 @@ void Simulation::begin(std::int32_t number, std::int32_t of, std::int32_t reques
   std::int64_t tokens = 0;
   for (std::int32_t i = 0; i < requests; ++i) {
     place.batch.push_back(function.waiting.front().call);
+    note_parts(function, function.waiting.front().arrival);
     tokens += calls_[index(function.waiting.front().call)].prompt_tokens;
     function.waiting.pop_front();
   }
   function.running += requests;
   function.last_use = now_;
-  push(now_ + from_seconds(model(function).prefill.seconds(tokens)), Kind::kPrefillEnd, number);
+  const double prefill = model(function).prefill.seconds(tokens);
+  add_part(CallPart::kPrefill, prefill * requests);
+  push(now_ + from_seconds(prefill), Kind::kPrefillEnd, number);
+}
+
+// The time that a call has waited, by its reasons.
+void Simulation::note_parts(const Function& function, TimePoint arrival) {
+  const auto seconds = [](TimePoint from, TimePoint to) {
+    return to_seconds(std::max(to - from, Duration(0)));
+  };
+  add_part(CallPart::kPlace, seconds(arrival, function.started_at));
+  add_part(CallPart::kQueue, seconds(std::max(arrival, function.ready_at), now_));
+  const double start = seconds(function.started_at, function.ready_at);
+  if (start <= 0) return;
+  // A call that came during the start has its share of each part.
+  const double share = seconds(std::max(arrival, function.started_at), function.ready_at) / start;
+  const StartParts& parts = function.parts;
+  const double own = parts.libraries + parts.backbone + parts.adapter + parts.kernels;
+  add_part(CallPart::kLibraries, share * parts.libraries);
+  add_part(CallPart::kBackbone, share * parts.backbone);
+  add_part(CallPart::kAdapter, share * parts.adapter);
+  add_part(CallPart::kKernels, share * parts.kernels);
+  add_part(CallPart::kUnderWay, share * std::max(start - own, 0.0));
 }
 
 void Simulation::end_prefill(std::int32_t number) {
@@ -398,6 +402,7 @@ void Simulation::end_prefill(std::int32_t number) {
     ttft_.push_back(static_cast<float>(to_seconds(ttft)));
     e2e_.push_back(static_cast<float>(to_seconds(ttft) + decode));
     tpot_sum_ += tpot;
+    add_part(CallPart::kDecode, decode);
     if (function.spec.ttft_slo.count() > 0 && ttft > function.spec.ttft_slo) {
       ++report_.violations;
     }
@@ -507,63 +512,46 @@ FunctionReport Simulation::report() {
   report_.preloads = cluster_.loads();
   report_.offloads = cluster_.offloads();
   report_.tpot_s = ttft_.empty() ? 0 : tpot_sum_ / static_cast<double>(ttft_.size());
+  for (double& part : report_.parts) part /= std::max(1.0, static_cast<double>(ttft_.size()));
   report_.ttft = quantiles_of(ttft_);
   report_.e2e = quantiles_of(e2e_);
   double units = 0;
   for (const Function& function : functions_) {
     units += units_of(meter_.of(function.meter, now_), prices_).total();
   }
-  if (system_.always_on) {
-    // Whole devices, always active, as a rented machine has them.
-    const double gigabytes = static_cast<double>(spec_.device_bytes) * 1e-9;
-    const auto used =
-        std::ranges::count_if(places_, [](const Place& p) { return !p.functions.empty(); });
-    const auto device = static_cast<std::size_t>(MemoryKind::kDevice);
-    units = static_cast<double>(used) * gigabytes * report_.seconds * prices_.memory[device].active;
-  }
+  if (system_.always_on) units = always_on_units();
   report_.cost = money_for(units, 0, prices_);
   return report_;
 }
 
-}  // namespace
-
-Result<SystemSpec> system_named(std::string_view name) {
-  for (SystemSpec& system : all_systems()) {
-    if (system.name == name) return system;
-  }
-  return invalid_argument(
-      fmt::format("there is no system '{}'; expected one of {}", name, join(system_names(), ", ")));
-}
-
-std::vector<std::string> system_names() {
-  std::vector<std::string> names;
-  for (const SystemSpec& system : all_systems()) names.push_back(system.name);
-  return names;
-}
-
-Result<std::vector<SimulatedFunction>> simulated_functions(const FunctionsFile& file,
-                                                           const ClusterSpec& cluster) {
-  std::vector<SimulatedFunction> functions;
-  for (const FunctionSpec& spec : file.functions) {
-    const std::string& backbone = file.backbones[index(spec.backbone)].name;
-    const auto found = std::ranges::find(cluster.models, backbone, &ModelTimes::backbone);
-    if (found == cluster.models.end()) {
-      return invalid_argument(fmt::format(
-          "the cluster file has no [[model]] with backbone = \"{}\", which the functions file has",
-          backbone));
+// A rented machine has whole devices. A process that holds all functions of a backbone is billed by
+// its memory. Both are active until the end.
+double Simulation::always_on_units() const {
+  double bytes = 0;
+  for (const Place& place : places_) {
+    if (place.functions.empty()) continue;
+    if (!system_.merges) bytes += static_cast<double>(spec_.device_bytes);
+    for (const std::int32_t f : place.functions) {
+      if (!system_.merges) break;
+      const ModelTimes& times = model(functions_[index(f)]);
+      bytes += static_cast<double>(times.weights.device.bytes + times.instance.bytes);
+      bytes += static_cast<double>(functions_[index(f)].spec.adapters) *
+               static_cast<double>(times.adapter_device.bytes);
     }
-    functions.push_back({static_cast<std::int32_t>(found - cluster.models.begin()),
-                         !spec.adapter.empty(), spec.ttft_slo, spec.idle});
   }
-  if (functions.empty()) return invalid_argument("the functions file has no functions");
-  return functions;
+  const auto device = static_cast<std::size_t>(MemoryKind::kDevice);
+  return bytes * 1e-9 * report_.seconds * prices_.memory[device].active;
 }
+
+}  // namespace
 
 FunctionReport simulate_functions(const ClusterSpec& cluster,
                                   std::span<const SimulatedFunction> functions,
                                   std::span<const FunctionCall> calls, const SystemSpec& system,
                                   const PriceList& prices) {
-  return Simulation(cluster, functions, calls, system, prices).run();
+  if (!system.merges) return Simulation(cluster, functions, calls, system, prices).run();
+  const MergedFunctions merged = merge_functions(functions, calls);
+  return Simulation(cluster, merged.functions, merged.calls, system, prices).run();
 }
 
 }  // namespace sluice

@@ -8,54 +8,43 @@
 // Owner: any. One thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/clock.h"
-#include "base/result.h"
 #include "function_sim/cluster_file.h"
 #include "function_sim/function_calls.h"
-#include "serverless/artifact_catalog.h"
+#include "function_sim/simulated_function.h"
+#include "function_sim/simulated_system.h"
 #include "serverless/bill.h"
-#include "serverless/functions_file.h"
 
 namespace sluice {
-
-struct SystemSpec {
-  std::string name;
-  bool shares_backbones = true;  // false: each function has a copy of its own
-  bool always_on = false;        // all functions live from the start, and are never ended
-  bool refuses = true;           // calls that would miss their SLO
-  bool keeps = true;             // ended instances' artifacts, while there is room
-  std::vector<ArtifactKind> preloads;
-  double disk_speed = 1;  // of loads of weights from disk, over that of the cluster file
-  Batching batching = Batching::kWorkConserving;
-};
-
-// "sluice", its ablations "sluice-no-sharing", "sluice-no-preload", "sluice-no-offload",
-// "sluice-fill-or-expire"; "vllm", "instainfer", "serverlessllm".
-Result<SystemSpec> system_named(std::string_view name);
-std::vector<std::string> system_names();
-
-struct SimulatedFunction {
-  std::int32_t model = 0;  // of ClusterSpec::models
-  bool has_adapter = true;
-  Duration ttft_slo{0};
-  Duration idle{0};
-};
-
-// Matches the backbones of the file with the models of the cluster.
-Result<std::vector<SimulatedFunction>> simulated_functions(const FunctionsFile& file,
-                                                           const ClusterSpec& cluster);
 
 struct Quantiles {  // seconds
   double mean = 0;
   double p50 = 0;
+  double p90 = 0;
   double p99 = 0;
 };
+
+// The parts of a call's time, from its arrival to its last token.
+enum class CallPart : std::uint8_t {
+  kPlace,      // no place for its instance
+  kUnderWay,   // loads that others had begun
+  kLibraries,  // container and libraries
+  kBackbone,
+  kAdapter,
+  kKernels,  // context, kernels
+  kQueue,
+  kPrefill,
+  kDecode,
+};
+inline constexpr std::size_t kCallParts = 9;
+inline constexpr std::array<std::string_view, kCallParts> kCallPartNames = {
+    "place",   "under_way", "libraries", "backbone", "adapter",
+    "kernels", "queue",     "prefill",   "decode"};
 
 struct FunctionReport {
   std::int64_t calls = 0;
@@ -69,9 +58,10 @@ struct FunctionReport {
   std::int64_t offloads = 0;
   Quantiles ttft;
   Quantiles e2e;
-  double tpot_s = 0;   // mean
-  double cost = 0;     // of all functions, in the currency of the price list
-  double seconds = 0;  // until the last answer
+  double tpot_s = 0;                       // mean
+  std::array<double, kCallParts> parts{};  // seconds of an answered call, mean
+  double cost = 0;                         // of all functions, in the currency of the price list
+  double seconds = 0;                      // until the last answer
 };
 
 // REQUIRES: calls in order of arrival, of functions that there are.

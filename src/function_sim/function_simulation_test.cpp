@@ -34,7 +34,7 @@ ClusterSpec small_cluster(std::int32_t models = 1) {
 std::vector<SimulatedFunction> functions_on(std::vector<std::int32_t> models) {
   std::vector<SimulatedFunction> functions;
   for (const std::int32_t model : models) {
-    functions.push_back({model, true, milliseconds(550), seconds(30)});
+    functions.push_back({model, 1, milliseconds(550), seconds(30)});
   }
   return functions;
 }
@@ -65,6 +65,54 @@ TEST(FunctionSimulationTest, AColdCallWaitsForAllThatItsInstanceNeeds) {
   EXPECT_NEAR(report.ttft.mean, (7.85 + 0.1) / 2, 1e-4);
   EXPECT_NEAR(report.e2e.mean - report.ttft.mean, 0.1, 1e-4);
   EXPECT_NEAR(report.tpot_s, 0.01, 1e-9);
+}
+
+double part(const FunctionReport& report, CallPart part) {
+  return report.parts[static_cast<std::size_t>(part)];
+}
+
+TEST(FunctionSimulationTest, ThePartsOfACallAddUpToItsTime) {
+  // The second call comes 2 s after the first one's start began, of which 7.75 s are loads.
+  const FunctionReport report =
+      run(small_cluster(), functions_on({0}), {call(10, 0), call(12, 0)}, plain());
+  const double share = (7.75 + 5.75) / 7.75 / 2;
+  EXPECT_NEAR(part(report, CallPart::kLibraries), 2 * share, 1e-6);
+  EXPECT_NEAR(part(report, CallPart::kBackbone), 5 * share, 1e-6);
+  EXPECT_NEAR(part(report, CallPart::kAdapter), 0.5 * share, 1e-6);
+  EXPECT_NEAR(part(report, CallPart::kKernels), 0.25 * share, 1e-6);
+  EXPECT_NEAR(part(report, CallPart::kPlace), 0, 1e-6);
+  EXPECT_NEAR(part(report, CallPart::kUnderWay), 0, 1e-6);
+  double sum = 0;
+  for (const double one : report.parts) sum += one;
+  EXPECT_NEAR(sum, report.e2e.mean, 1e-4);
+}
+
+TEST(FunctionSimulationTest, AFixedBatchWaitsForOthersAndForTheBatchBeforeIt) {
+  SystemSpec fixed = plain();
+  fixed.batching = Batching::kFixed;
+  fixed.fixed = {2, milliseconds(400)};
+  const std::vector<FunctionCall> calls = {call(0, 0), call(20, 0), call(30, 0), call(30, 0)};
+  const FunctionReport held = run(small_cluster(), functions_on({0}), calls, fixed);
+  // A lone warm call waits for 0.4 s; two make a full batch.
+  EXPECT_NEAR(held.ttft.mean, (8.25 + 0.5 + 0.1 + 0.1) / 4, 1e-4);
+  fixed.fixed = {1, Duration(0)};
+  fixed.refuses = false;
+  const FunctionReport single = run(small_cluster(), functions_on({0}), calls, fixed);
+  // The last one waits for the answer of the one before, 0.1 + 10 x 0.01 s.
+  EXPECT_NEAR(single.ttft.mean, (7.85 + 0.1 + 0.1 + 0.3) / 4, 1e-4);
+}
+
+TEST(FunctionSimulationTest, OneProcessForAllFunctionsIsBilledByItsMemory) {
+  const FunctionReport report = run(small_cluster(), functions_on({0, 0, 0}),
+                                    {call(0, 0), call(10, 1), call(20, 2)}, *system_named("dlora"));
+  EXPECT_EQ(report.starts, 1);
+  EXPECT_EQ(report.cold, 0);
+  EXPECT_NEAR(report.ttft.p99, 0.1, 1e-4);
+  const PriceList prices = alibaba_prices();
+  const double bytes = 40 + 3 + 3 * 2;  // backbone, instance, adapters
+  const double units = bytes * 1e-9 * report.seconds *
+                       prices.memory[static_cast<std::size_t>(MemoryKind::kDevice)].active;
+  EXPECT_NEAR(report.cost, money_for(units, 0, prices), 1e-12);
 }
 
 TEST(FunctionSimulationTest, FunctionsOfOneBackboneShareIt) {
