@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Runs `sluice gateway` on calls of many functions, as real processes (docs/serverless.md):
+
+- ablation: the same bursty calls with all policies, and without sharing, pre-loading, offloading
+  and batching (#1 to #3 of ServerlessLoRA's section 6.6)
+- overload: calls at a rate that the machine sustains, and at three times that rate
+- flood: tenants at their share of that rate, beside one that is inside its share, and beside the
+  same one with many times its share
+
+    tools/gateway_study.py build/release/apps/sluice models/demo [--other DIR] [--seconds 20]
+        [--rounds 1] [--parts ablation,overload,flood] [--quick]
+
+`--other` is a second checkpoint (`tools/make_checkpoint llama-1b DIR`): the ablation then has four
+functions of each. A function is a tenant's access to a model. The client shares the cores with the
+gateway, so times are ratios at best; the machine should have nothing else to do.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import http.client
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+
+from ready_server import ReadyServer
+
+ADMIN = "sk-study-admin"
+IDLE_S = 2
+COV = 6
+# Sections of the functions file that make each variant, and options of the gateway.
+FULL = ("", ["--warm-workers", "1"])
+VARIANTS = {
+    "all policies": FULL,
+    "no sharing": FULL,
+    "no pre-loading": ("preload = false\n", ["--warm-workers", "0"]),
+    "no offloading": ("host = 1\n", ["--warm-workers", "0"]),  # nothing idle stays
+    "batches #1 (1, 0 ms)": FULL,
+    "batches #2 (10, 500 ms)": FULL,
+    "batches #3 (20, 1000 ms)": FULL,
+}
+FIXED = {"batches #1 (1, 0 ms)": (1, 0), "batches #2 (10, 500 ms)": (10, 500),
+         "batches #3 (20, 1000 ms)": (20, 1000)}
+
+
+def digest(key):
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def key_of(tenant):
+    return f"sk-study-{tenant}"
+
+
+class Config:
+    """A functions file: tenant i calls the model at models[i]."""
+
+    def __init__(self, models, slo_ms=600_000, sharing=True, fixed=None, memory=""):
+        self.names = []
+        lines = []
+        if fixed:
+            lines += ['batching = "fixed"', f"batch_size = {fixed[0]}",
+                      f"batch_delay_ms = {fixed[1]}"]
+        lines += ["[memory]", memory, f'[admin]\nkey_sha256 = "{digest(ADMIN)}"',
+                  f"[defaults]\nidle_s = {IDLE_S}\nttft_slo_ms = {slo_ms}"]
+        backbones = {}
+        for tenant, model in enumerate(models):
+            lines.append(f'[[tenant]]\nname = "t{tenant}"\nkey_sha256 = '
+                         f'"{digest(key_of(tenant))}"')
+            name = f"m{sorted(set(models)).index(model)}" if sharing else f"m{tenant}"
+            backbones.setdefault(name, (model, []))[1].append(f"t{tenant}")
+            self.names.append(name)
+        for name, (model, tenants) in backbones.items():
+            lines.append(f'[[backbone]]\nname = "{name}"\ndirectory = "{os.path.abspath(model)}"\n'
+                         f"tenants = {json.dumps(tenants)}")
+        self.text = "\n".join(lines) + "\n"
+
+
+class Gateway(ReadyServer):
+    def __init__(self, sluice, config, options, folder):
+        path = os.path.join(folder, "functions.toml")
+        with open(path, "w", encoding="ascii") as stream:
+            stream.write(config.text)
+        self.usage = os.path.join(folder, f"usage-{time.monotonic_ns()}.db")
+        self.names = config.names
+        super().__init__([sluice, "gateway", "--config", path, "--usage", self.usage,
+                          "--kv-cache-memory", "256MiB", *options])
+
+    def cost(self):
+        """All functions' cost, and the platform's."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/v1/usage", headers={"Authorization": "Bearer " + ADMIN})
+        rows = json.load(connection.getresponse())["data"]
+        connection.close()
+        return (sum(row["cost"] for row in rows if row["tenant"]),
+                sum(row["cost"] for row in rows if not row["tenant"]))
+
+
+class Call:
+    """One streamed completion: `ttft` and `e2e` in seconds, or the status that refused it."""
+
+    def __init__(self, due, tenant, prompt, output):
+        self.due, self.tenant, self.prompt, self.output = due, tenant, prompt, output
+        self.status, self.ttft, self.e2e = 0, None, None
+
+    async def run(self, gateway, start):
+        await asyncio.sleep(max(0.0, start + self.due - time.monotonic()))
+        sent = time.monotonic()
+        # Ids of ordinary tokens; no two prompts begin alike, so none is cached.
+        generator = random.Random(f"{self.due} {sent}")
+        prompt = [generator.randint(10, 250) for _ in range(self.prompt)]
+        body = json.dumps({"model": gateway.names[self.tenant], "prompt": prompt, "stream": True,
+                           "max_tokens": self.output, "ignore_eos": True}).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1 << 20)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                     b"Content-Type: application/json\r\nAuthorization: Bearer " +
+                     key_of(self.tenant).encode() + b"\r\nContent-Length: " +
+                     str(len(body)).encode() + b"\r\n\r\n" + body)
+        self.status = int((await reader.readline()).split()[1])
+        ended = False
+        async for line in reader:
+            if line.startswith(b"data: {") and b'"error"' in line:
+                self.status = 500
+            elif line.startswith(b"data: {") and self.ttft is None:
+                self.ttft = time.monotonic() - sent
+            ended = ended or line.startswith(b"data: [DONE]")
+        writer.close()
+        self.e2e = time.monotonic() - sent
+        if self.status == 200 and not ended:
+            self.status = 500
+
+
+async def send(gateway, calls):
+    start = time.monotonic() + 0.1
+    await asyncio.gather(*(call.run(gateway, start) for call in calls))
+
+
+def play(gateway, calls):
+    asyncio.run(send(gateway, calls))
+    broken = [call.status for call in calls if call.status not in (200, 429)]
+    if broken:
+        raise SystemExit(f"{len(broken)} calls ended with {sorted(set(broken))}")
+    return [call for call in calls if call.status == 200]
+
+
+def poisson(generator, rate, seconds):
+    now = generator.expovariate(rate)
+    while now < seconds:
+        yield now
+        now += generator.expovariate(rate)
+
+
+def bursty_calls(rates, seconds, seed, prompt, output):
+    """Gaps of CoV 6 for each function, as many calls as its rate says, so that runs compare."""
+    generator = random.Random(seed)
+    calls = []
+    for tenant, rate in enumerate(rates):
+        shape = 1 / COV ** 2
+        times = [0.0]
+        for _ in range(max(2, round(rate * seconds))):
+            times.append(times[-1] + generator.gammavariate(shape, 1))
+        longest = max(times[-1], 1e-9)
+        calls += [Call(0.98 * seconds * t / longest, tenant, prompt, output) for t in times[1:]]
+    return calls
+
+
+def percentile(values, part):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
+
+
+def table(title, heads, rows):
+    print(f"\n{title}\n\n| " + " | ".join(heads) + " |\n|" + "---|" * len(heads), flush=True)
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |", flush=True)
+
+
+def median_range(values, form="{:.1f}"):
+    shown = form.format(statistics.median(values))
+    if len(values) == 1:
+        return shown
+    return f"{shown} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+# ---------------------------------------------------------------- ablation
+
+def weight_bytes(model):
+    return sum(os.path.getsize(os.path.join(model, name)) for name in os.listdir(model)
+               if name.endswith(".safetensors"))
+
+
+def ablation(options, folder):
+    models = [options.model] * 4 + [options.other or options.model] * 4
+    rates = [options.rate] * 4 + [options.other_rate if options.other else options.rate] * 4
+    budget = sum(weight_bytes(model) for model in models) // 2
+    results = {name: [] for name in VARIANTS}
+    for number in range(options.rounds):
+        for name, (memory, extra) in VARIANTS.items():
+            if "host" not in memory:
+                memory += f"host = {budget}\n"
+            config = Config(models, sharing=name != "no sharing", fixed=FIXED.get(name),
+                            memory=memory)
+            calls = bursty_calls(rates, options.seconds, number, options.prompt, 16)
+            with Gateway(options.sluice, config, [*extra, "--max-functions", "8"],
+                         folder) as gateway:
+                answered = play(gateway, calls)
+                cost, platform = gateway.cost()
+            results[name].append({
+                "ttft": 1e3 * statistics.mean(c.ttft for c in answered),
+                "p99": 1e3 * percentile([c.ttft for c in answered], 0.99),
+                "e2e": 1e3 * statistics.mean(c.e2e for c in answered),
+                "tpot": 1e3 * statistics.mean((c.e2e - c.ttft) / (c.output - 1) for c in answered),
+                "cost": 1e6 * cost, "platform": 1e6 * platform,
+                "refused": len(calls) - len(answered)})
+    full = results["all policies"]
+    rows = []
+    for name, rounds in results.items():
+        ratios = [one["cost"] * one["e2e"] / (all_[
+            "cost"] * all_["e2e"]) for one, all_ in zip(rounds, full)]
+        rows.append((name, *(median_range([one[key] for one in rounds])
+                             for key in ("ttft", "p99", "e2e", "tpot", "cost", "platform")),
+                     median_range(ratios, "{:.2f}"), sum(one["refused"] for one in rounds)))
+    table(f"**Ablation**: {len(models)} functions, {len(calls)} calls in {options.seconds:g} s, "
+          f"memory for idle artifacts {budget / 1e6:.0f} MB",
+          ("variant", "TTFT, ms", "P99", "E2E, ms", "TPOT, ms", "bill, 1e-6 $",
+           "platform, 1e-6 $", "bill x E2E to all", "refused"), rows)
+
+
+# ---------------------------------------------------------------- overload and flood
+
+def warm_up(gateway, tenants, prompt, output=2):
+    play(gateway, [Call(0, tenant, prompt, output) for tenant in range(tenants)])
+
+
+def sustainable(options, folder, tenants, prompt, output):
+    """(rate of calls, first warm TTFT in seconds): 60 % of what eight callers at a time get."""
+    config = Config([options.model] * tenants)
+    with Gateway(options.sluice, config, [], folder) as gateway:
+        warm_up(gateway, tenants, prompt)
+        first = play(gateway, [Call(0, 0, prompt, output)])[0].ttft
+
+        async def caller(number, until, done):
+            while time.monotonic() < until:
+                call = Call(time.monotonic(), number % tenants, prompt, output)
+                await call.run(gateway, 0)
+                done.append(call)
+
+        async def callers():
+            done = []
+            until = time.monotonic() + options.seconds / 4
+            await asyncio.gather(*(caller(n, until, done) for n in range(8)))
+            return done
+        began = time.monotonic()
+        done = asyncio.run(callers())
+        return 0.6 * len(done) / (time.monotonic() - began), first
+
+
+def overload(options, folder):
+    tenants, prompt, output = 4, 1000, 8
+    rate, first = sustainable(options, folder, tenants, prompt, output)
+    slo = 5 * first
+    rows = []
+    base = None
+    for times in (1, 3):
+        config = Config([options.model] * tenants, slo_ms=1e3 * slo)
+        with Gateway(options.sluice, config, [], folder) as gateway:
+            warm_up(gateway, tenants, prompt)
+            generator = random.Random(times)
+            # The first seconds teach the gateway its times.
+            calls = [Call(due, generator.randrange(tenants), prompt, output)
+                     for due in poisson(generator, times * rate, options.seconds)]
+            answered = play(gateway, calls)
+        late = options.seconds / 5
+        counted = [call for call in calls if call.due > late]
+        admitted = [call for call in answered if call.due > late]
+        within = sum(call.ttft <= slo for call in admitted)
+        base = base or within
+        rows.append((f"{times} x", f"{times * rate:.1f}", len(counted), len(admitted),
+                     f"{100 * within / max(1, len(admitted)):.1f} %",
+                     f"{within / (0.8 * options.seconds):.1f}",
+                     f"{100 * within / max(1, base):.0f} %",
+                     f"{1e3 * percentile([c.ttft for c in admitted], 0.5):.1f}",
+                     f"{1e3 * percentile([c.ttft for c in admitted], 0.99):.1f}"))
+    table(f"**Overload**: {tenants} functions, prompts of {prompt} tokens, SLO {1e3 * slo:.1f} ms "
+          f"(five times the first warm TTFT, {1e3 * first:.1f} ms); goals: 90 % and 90 %",
+          ("rate", "calls/s", "calls", "admitted", "of these within the SLO",
+           "answers within the SLO a second", "to the sustainable rate", "TTFT P50, ms", "P99"),
+          rows)
+
+
+def flood(options, folder):
+    tenants, prompt, output, times = 4, 1000, 8, 10
+    rate, _ = sustainable(options, folder, tenants, prompt, output)
+    config = Config([options.model] * tenants)
+    rounds = {"inside its share": [], f"{times} times its share": []}
+    ratios = []
+    for number in range(max(2, options.rounds)):
+        for name, found in rounds.items():
+            generator = random.Random(number)
+            calls = [Call(due, tenant, prompt, output) for tenant in range(1, tenants)
+                     for due in poisson(generator, rate / tenants, options.seconds / 2)]
+            more = 1 if name == "inside its share" else times
+            calls += [Call(due, 0, prompt, output)
+                      for due in poisson(generator, more * rate / tenants, options.seconds / 2)]
+            with Gateway(options.sluice, config, [], folder) as gateway:
+                warm_up(gateway, tenants, prompt)
+                answered = play(gateway, calls)
+            found.append([1e3 * call.ttft for call in answered if call.tenant != 0])
+        inside, outside = (percentile(found[-1], 0.99) for found in rounds.values())
+        ratios.append(outside / inside)
+    table(f"**One tenant floods**: {tenants} tenants, {rate / tenants:.1f} calls/s of each; TTFT "
+          "of the others (goal: P99 at most 1.25 times)",
+          ("the flooder", "calls of the others", "P50, ms", "P99, ms", "P99 to inside its share"),
+          [(name, sum(map(len, found)), median_range([percentile(one, 0.5) for one in found]),
+            median_range([percentile(one, 0.99) for one in found]),
+            "" if name == "inside its share" else median_range(ratios, "{:.2f}"))
+           for name, found in rounds.items()])
+
+
+PARTS = {"ablation": ablation, "overload": overload, "flood": flood}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sluice")
+    parser.add_argument("model")
+    parser.add_argument("--other", help="a second checkpoint, for the ablation")
+    parser.add_argument("--rate", type=float, default=1.5, help="calls/s of a function of MODEL")
+    parser.add_argument("--other-rate", type=float, default=0.1)
+    parser.add_argument("--prompt", type=int, default=100, help="tokens, in the ablation")
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="runs of 4 s")
+    options = parser.parse_args()
+    options.sluice = os.path.abspath(options.sluice)
+    if options.quick:
+        options.seconds, options.rounds = 4, 1
+    unknown = set(options.parts.split(",")) - set(PARTS)
+    if unknown:
+        parser.error(f"--parts: there is no {', '.join(unknown)}; expected some of "
+                     f"{', '.join(PARTS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.parts.split(","):
+            PARTS[part](options, folder)
+
+
+if __name__ == "__main__":
+    main()
