@@ -91,6 +91,9 @@ def _fill_body(path, schema):
     for name, sample in _FIELDS.items():
         if name in properties:
             properties[name] = sample
+    # Else an answer goes on to the end of the context.
+    schema.setdefault("required", []).extend(
+        {"max_completion_tokens", "max_output_tokens"} & properties.keys())
     left_out = _LEFT_OUT.get(path, set())
     for name in left_out:
         properties[name] = {"type": "null"}
