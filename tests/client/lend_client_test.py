@@ -1,0 +1,101 @@
+"""The Python client of examples/lending, against a real coordinator."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from lend_test import BUDGET, LEAST, MIB, TOKEN, Burst, await_metric, coordinator  # noqa: F401
+from serving import PATIENCE, ROOT, Server
+
+FOLDER = os.path.join(ROOT, "examples", "lending")
+sys.path.insert(0, FOLDER)
+from sluice_lend import Fenced, Lender  # noqa: E402
+
+SPARE = 16 * MIB
+WAIT = 60 * PATIENCE
+
+
+def status(at):
+    request = urllib.request.Request(f"http://127.0.0.1:{at.port}/v1/status",
+                                     headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=WAIT) as answer:
+        return json.load(answer)
+
+
+def lease_of(at, name):
+    return next((item for item in status(at)["leases"] if item["lease"] == name), None)
+
+
+def await_that(test):
+    deadline = time.monotonic() + WAIT
+    while not (value := test()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value
+
+
+def lender(at, party="image"):
+    return Lender(f"http://127.0.0.1:{at.port}", TOKEN, party)
+
+
+def test_memory_is_offered_and_taken_back(coordinator):  # noqa: F811
+    with lender(coordinator) as image:
+        assert image.offer(SPARE, timeout=WAIT)
+        assert lease_of(coordinator, "image/spare")["bytes"] == SPARE
+        with pytest.raises(ValueError, match="take_back"):
+            image.offer(SPARE - 1)
+        assert image.take_back(timeout=WAIT)
+        assert lease_of(coordinator, "image/spare") is None
+        assert image.offer(SPARE, timeout=WAIT)
+    assert not status(coordinator)["parties"]
+
+
+def test_a_restarted_coordinator_is_told_again(coordinator):  # noqa: F811
+    with lender(coordinator) as image:
+        assert image.offer(SPARE, timeout=WAIT)
+        coordinator.stop(signal.SIGKILL)
+        coordinator.start()
+        lease = await_that(lambda: lease_of(coordinator, "image/spare"))
+        assert lease["bytes"] == SPARE
+        # It may be used only when every borrower from before has had its time to come.
+        assert image.take_back(timeout=WAIT)
+        assert status(coordinator)["no_grants_for_ms"] == 0
+
+
+def test_a_later_process_of_the_same_name_fences_the_one_before(coordinator):  # noqa: F811
+    with lender(coordinator) as first:
+        assert first.offer(SPARE, timeout=WAIT)
+        with lender(coordinator) as second:
+            assert second.offer(SPARE, timeout=WAIT)
+            await_that(lambda: isinstance(first.error, Fenced))
+            with pytest.raises(Fenced):
+                first.take_back(timeout=WAIT)
+
+
+def test_the_image_server_lends_to_a_server_and_gets_it_back(coordinator):  # noqa: F811
+    options = coordinator.options()
+    options[options.index("--kv-cache-memory") + 1] = f"{LEAST}-{LEAST + BUDGET + SPARE}"
+    with Server(*options) as server:
+        await_metric(server, "kv_lending_joined", lambda value: value == 1, 20)
+        image = subprocess.Popen(
+            [sys.executable, os.path.join(FOLDER, "image_server.py"), "--url",
+             f"http://127.0.0.1:{coordinator.port}", "--token-file", str(coordinator.token),
+             "--memory-mib", "16", "--idle", "0.1"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with image:
+            assert image.stdout.readline() == "ready\n"
+            assert image.stdout.readline() == "lent\n"
+            burst = Burst(server, 120, 60, lasting=True)
+            await_that(lambda: (lease_of(coordinator, "image/spare") or {}).get("lent"))
+            image.stdin.write("draw 0\n")
+            image.stdin.flush()
+            assert image.stdout.readline() == "drawn\n"
+            burst.join()
+            image.stdin.close()
+            assert image.wait(timeout=WAIT) == 0
+        assert server.metrics()["kv_limit_bytes"] >= LEAST
