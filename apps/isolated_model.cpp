@@ -56,6 +56,13 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   return loop;
 }
 
+// The server's checks of a function need these.
+void add_facts(const LoadedEngine& alone, ProcessEngineLoop::Options& loop) {
+  loop.vocab_size = alone.engine->limits().vocab_size;
+  loop.hidden_size = alone.engine->limits().hidden_size;
+  loop.eos_ids = alone.eos_ids;
+}
+
 std::int64_t largest_adapter(const LoadedModel& model) {
   if (model.adapters == nullptr) return 0;
   return static_cast<std::int64_t>(model.adapters->format().slot_bytes(model.config));
@@ -114,8 +121,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       loop_options(options, functions.best_effort, kv_bytes,
                    static_cast<std::int64_t>(manifest.bytes) + largest_adapter(alone));
   loop.start.max_requests = max_requests;
-  loop.vocab_size = alone.engine->limits().vocab_size;
-  loop.hidden_size = alone.engine->limits().hidden_size;
+  add_facts(alone, loop);
   log_info(fmt::format(
       "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
       "backbone of {} MiB; no snapshot",

@@ -50,7 +50,7 @@ INCLUDES = {
     "loadgen": ["base", "request", "http", "workload", "engine"],
     "server": ["base", "request", "tokenizer", "chat_template", "kv", "model", "engine", "metrics",
                "front", "http", "grammar", "adapter"],
-    "function": ["base", "sandbox", "request", "device", "adapter", "backbone", "engine",
+    "function": ["base", "sandbox", "request", "grammar", "device", "adapter", "backbone", "engine",
                  "server"],
     "gateway": ["base", "metrics", "request", "serverless", "adapter", "front", "http", "server", "function"],
 }

@@ -9,9 +9,13 @@
 #include <utility>
 
 #include "base/byte_stream.h"
+#include "grammar/grammar_image.h"
 
 namespace sluice {
 namespace {
+
+// The most for a vocabulary or an image; its frame has other fields too.
+constexpr std::size_t kMaxContentBytes = kMaxFrameBytes - 64;
 
 template <class T, class Wanted>
 concept Like = std::same_as<std::remove_const_t<T>, Wanted>;
@@ -50,6 +54,18 @@ template <class Archive>
 void list(Archive& a, Like<Request> auto& x) {
   a(x.id, x.prompt, x.sampling, x.arrival, x.deadline, x.priority, x.block_hashes);
   a(x.block_hash_root, x.pooling);
+}
+template <class Archive>
+void list(Archive& a, Like<RequestFrame> auto& x) {
+  a(x.request, x.grammar);
+}
+template <class Archive>
+void list(Archive& a, Like<VocabularyFrame> auto& x) {
+  a(x.tokens);
+}
+template <class Archive>
+void list(Archive& a, Like<GrammarFrame> auto& x) {
+  a(x.place, x.image);
 }
 template <class Archive>
 void list(Archive& a, Like<StartFrame> auto& x) {
@@ -308,13 +324,36 @@ Status check_version(std::uint32_t version) {
 
 }  // namespace
 
-Status check_sendable(const Request& request) {
-  if (request.sampling.grammar != nullptr) {
-    return unsupported(
-        "structured output (response_format, forced tool calls, guided decoding) is not available "
-        "with --isolation process, because a grammar's masks stay in the server");
+Status check_grammar(const TokenGrammar& grammar) {
+  const TokenTrie& trie = grammar.trie();
+  const std::size_t vocabulary = trie.text_bytes() + trie.num_tokens() * sizeof(std::uint32_t);
+  if (vocabulary > kMaxContentBytes) {
+    return unsupported(fmt::format(
+        "structured output is not available with --isolation process for this model: the bytes of "
+        "its tokens take {} bytes, at most {} can be sent to a function",
+        vocabulary, kMaxContentBytes));
   }
-  return {};
+  if (grammar_image_bound(grammar) <= kMaxContentBytes) return {};
+  const std::size_t image = encode_grammar(grammar).size();
+  if (image <= kMaxContentBytes) return {};
+  return unsupported(
+      fmt::format("the schema or grammar is too large for --isolation process: compiled, it takes "
+                  "{} bytes, at most {} can be sent to a function; use a smaller one",
+                  image, kMaxContentBytes));
+}
+
+VocabularyFrame vocabulary_frame(const TokenTrie& trie) {
+  VocabularyFrame frame;
+  frame.tokens.reserve(trie.num_tokens());
+  for (std::size_t id = 0; id < trie.num_tokens(); ++id) {
+    frame.tokens.emplace_back(trie.bytes(static_cast<TokenId>(id)));
+  }
+  return frame;
+}
+
+GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place) {
+  const std::vector<std::byte> image = encode_grammar(grammar);
+  return {place, std::string(reinterpret_cast<const char*>(image.data()), image.size())};
 }
 
 Result<std::vector<std::byte>> encode_frame(const ToFunction& message) { return encode(message); }
@@ -331,6 +370,12 @@ Result<ToFunction> decode_to_function(std::span<const std::byte> body) {
   ASSIGN_OR_RETURN(ToFunction message, decode<ToFunction>(body));
   if (const auto* start = std::get_if<StartFrame>(&message)) {
     RETURN_IF_ERROR(check_version(start->version));
+  }
+  const auto* const request = std::get_if<RequestFrame>(&message);
+  const auto* const grammar = std::get_if<GrammarFrame>(&message);
+  if ((request != nullptr && (request->grammar < -1 || request->grammar >= kGrammarPlaces)) ||
+      (grammar != nullptr && (grammar->place < 0 || grammar->place >= kGrammarPlaces))) {
+    return invalid_argument("a frame names a place for grammars that does not exist");
   }
   return message;
 }

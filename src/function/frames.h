@@ -7,7 +7,12 @@
 // The first frame of each direction has the version. Decoding checks lengths, ranges and
 // enumerations, and never allocates more than a small multiple of the frame. It cannot know which
 // requests exist: the server checks that with OutstandingRequests.
-// Limits: kMaxFrameBytes. A request with a grammar cannot be sent (check_sendable).
+//
+// A grammar crosses as a compiled image (grammar/grammar_image.h) into one of kGrammarPlaces places
+// of the function, before the first request that names the place. The bytes of the vocabulary cross
+// once, before the first image. The function replaces the grammar of a place; requests that hold
+// the old one keep it.
+// Limits: kMaxFrameBytes; check_grammar() refuses grammars that are larger.
 // Functions; any thread.
 #pragma once
 
@@ -19,15 +24,17 @@
 #include <vector>
 
 #include "base/result.h"
+#include "grammar/token_grammar.h"
 #include "request/request.h"
 #include "sandbox/report.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
 
-inline constexpr std::uint32_t kFrameVersion = 5;
+inline constexpr std::uint32_t kFrameVersion = 6;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
+inline constexpr std::int32_t kGrammarPlaces = 16;
 
 // The first frame that a function gets: how its engine runs.
 struct StartFrame {
@@ -67,9 +74,24 @@ struct EndChoiceFrame {
 struct AskProgressFrame {
   friend bool operator==(const AskProgressFrame&, const AskProgressFrame&) = default;
 };
-// Request: everything but the client, stop strings, grammar and adapter.
-using ToFunction = std::variant<StartFrame, Request, CancelFrame, EndChoiceFrame, AskProgressFrame,
-                                AdapterFrame, KvLimitFrame>;
+// The bytes of each token, as grammars read them; empty: the token is no text.
+struct VocabularyFrame {
+  std::vector<std::string> tokens;
+  friend bool operator==(const VocabularyFrame&, const VocabularyFrame&) = default;
+};
+struct GrammarFrame {
+  std::int32_t place = 0;
+  std::string image;
+  friend bool operator==(const GrammarFrame&, const GrammarFrame&) = default;
+};
+// Everything of the request but the client, stop strings, grammar and adapter.
+struct RequestFrame {
+  Request request;
+  std::int32_t grammar = -1;  // its place; -1: none
+};
+using ToFunction =
+    std::variant<StartFrame, RequestFrame, CancelFrame, EndChoiceFrame, AskProgressFrame,
+                 AdapterFrame, KvLimitFrame, VocabularyFrame, GrammarFrame>;
 
 // A change of the function's state. The first one has the layers of the sandbox that the function
 // built itself.
@@ -82,8 +104,11 @@ struct StateFrame {
 };
 using FromFunction = std::variant<StateFrame, OutputBatch>;
 
-// kUnsupported for requests that no frame can express.
-Status check_sendable(const Request& request);
+// kUnsupported if no frame can hold the grammar or its vocabulary. Takes no time, except for
+// grammars of megabytes.
+Status check_grammar(const TokenGrammar& grammar);
+VocabularyFrame vocabulary_frame(const TokenTrie& trie);
+GrammarFrame grammar_frame(const TokenGrammar& grammar, std::int32_t place);
 
 // With the length in front. kResourceExhausted beyond kMaxFrameBytes.
 Result<std::vector<std::byte>> encode_frame(const ToFunction& message);

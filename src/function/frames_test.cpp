@@ -6,8 +6,12 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
+
+#include "grammar/regex_grammar.h"
+#include "grammar/test_grammar.h"
 
 namespace sluice {
 namespace {
@@ -71,10 +75,11 @@ TEST(FunctionFrames, RequestsCrossWithoutTheTextOfClients) {
   Request request = full_request();
   request.client_key = "secret name";
   request.sampling.stop = {"stop here"};
-  const auto body = body_of(ToFunction(request));
+  const auto body = body_of(ToFunction(RequestFrame{request, 3}));
   const auto decoded = decode_to_function(body);
   ASSERT_TRUE(decoded) << decoded.error().message;
-  const Request& got = std::get<Request>(*decoded);
+  EXPECT_EQ(std::get<RequestFrame>(*decoded).grammar, 3);
+  const Request& got = std::get<RequestFrame>(*decoded).request;
   EXPECT_EQ(got.sampling, full_request().sampling);
   EXPECT_EQ(got.prompt, request.prompt);
   EXPECT_EQ(got.deadline, request.deadline);
@@ -93,6 +98,8 @@ TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
   for (const ToFunction& message :
        {ToFunction(start), ToFunction(CancelFrame{3}), ToFunction(AskProgressFrame{}),
         ToFunction(AdapterFrame{}), ToFunction(KvLimitFrame{1 << 20}),
+        ToFunction(VocabularyFrame{{"a", "", std::string(1, '\0')}}),
+        ToFunction(GrammarFrame{15, "image"}),
         ToFunction(EndChoiceFrame{3, 1, FinishReason::kStop})}) {
     const auto decoded = decode_to_function(body_of(message));
     ASSERT_TRUE(decoded) << decoded.error().message;
@@ -110,7 +117,7 @@ TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
 }
 
 TEST(FunctionFrames, EveryCutAndEveryTailIsRefused) {
-  std::vector<std::byte> request = body_of(ToFunction(full_request()));
+  std::vector<std::byte> request = body_of(ToFunction(RequestFrame{full_request(), 0}));
   for (std::size_t size = 0; size < request.size(); ++size) {
     EXPECT_FALSE(decode_to_function(std::span(request).first(size))) << size;
   }
@@ -140,6 +147,27 @@ TEST(FunctionFrames, WrongFieldsAreRefused) {
   EXPECT_THAT(decode_to_function(kind).error().message, HasSubstr("unknown kind"));
 }
 
+TEST(FunctionFrames, PlacesOfGrammarsHaveARange) {
+  for (const std::int32_t place : {-2, kGrammarPlaces, 1 << 30}) {
+    const auto request = body_of(ToFunction(RequestFrame{full_request(), place}));
+    EXPECT_THAT(decode_to_function(request).error().message, HasSubstr("place")) << place;
+    EXPECT_FALSE(decode_to_function(body_of(ToFunction(GrammarFrame{place, "x"})))) << place;
+  }
+  EXPECT_FALSE(decode_to_function(body_of(ToFunction(GrammarFrame{-1, "x"}))));
+}
+
+TEST(FunctionFrames, AVocabularyBeyondTheLimitIsRefusedByName) {
+  const std::vector<std::string> tokens(5000, std::string(TokenTrie::kMaxTokenBytes, 'a'));
+  const auto large = std::make_shared<GrammarVocabulary>(TokenTrie(tokens, 5000));
+  const auto grammar = compile_or_fail(regex_grammar("a"), large);
+  EXPECT_EQ(check_grammar(*grammar).error().code, ErrorCode::kUnsupported);
+  EXPECT_FALSE(encode_frame(ToFunction(vocabulary_frame(large->trie))));
+  const auto small = compile_or_fail(regex_grammar("a+b"), test_vocabulary({"ab"}));
+  EXPECT_TRUE(check_grammar(*small));
+  EXPECT_EQ(vocabulary_frame(small->trie()).tokens.at(256), "ab");
+  EXPECT_TRUE(encode_frame(ToFunction(grammar_frame(*small, 0))));
+}
+
 TEST(FunctionFrames, LengthsHaveALimit) {
   const std::uint32_t wrong[] = {0, static_cast<std::uint32_t>(kMaxFrameBytes) + 1, ~0U};
   for (const std::uint32_t length : wrong) {
@@ -147,16 +175,16 @@ TEST(FunctionFrames, LengthsHaveALimit) {
   }
   Request request = full_request();
   request.prompt.resize(kMaxFrameBytes / sizeof(TokenId));
-  EXPECT_EQ(encode_frame(ToFunction(request)).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(encode_frame(ToFunction(RequestFrame{request, -1})).error().code,
+            ErrorCode::kResourceExhausted);
 }
 
 TEST(FunctionFrames, RequestsDoNotNameAdapters) {
   Request request = full_request();
   request.adapter = 5;
-  EXPECT_TRUE(check_sendable(request));
-  const auto decoded = decode_to_function(body_of(ToFunction(request)));
+  const auto decoded = decode_to_function(body_of(ToFunction(RequestFrame{request, -1})));
   ASSERT_TRUE(decoded) << decoded.error().message;
-  EXPECT_EQ(std::get<Request>(*decoded).adapter, -1);
+  EXPECT_EQ(std::get<RequestFrame>(*decoded).request.adapter, -1);
   StartFrame start;
   start.lora_rank = 16;
   start.touch = true;

@@ -23,10 +23,23 @@ void OutstandingRequests::add(const Request& request) {
   entry.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   entry.logprobs_per_token = std::int64_t{sampling.logprobs} + 1;
   entry.scores_wanted = (std::int64_t{sampling.prompt_logprobs} + 1) * (entry.prompt_tokens - 1);
-  entry.embedding_wanted = request.pooling == Pooling::kNone ? 0 : hidden_size_;
+  entry.embedding_wanted = request.pooling == Pooling::kNone ? 0 : model_.hidden_size;
   entry.choices.resize(static_cast<std::size_t>(sampling.n));
   entry.unfinished = entry.choices.size();
+  if (sampling.grammar != nullptr) {
+    for (Choice& choice : entry.choices) {
+      choice.grammar.assign(sampling.grammar);
+      choice.may_end = !sampling.stop_token_ids.empty();
+    }
+  }
   requests_.emplace(request.id, std::move(entry));
+}
+
+void OutstandingRequests::end_choice(RequestId id, std::int32_t choice) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || choice < 0) return;
+  const auto at = static_cast<std::size_t>(choice);
+  if (at < found->second.choices.size()) found->second.choices[at].may_end = true;
 }
 
 Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
@@ -45,7 +58,9 @@ Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
     if (!contains(progress.request)) return lie(progress.request, "an unknown request's progress");
   }
   for (const OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_scores(event));
-  for (OutputEvent& event : batch.events) RETURN_IF_ERROR(accept_event(event, now));
+  for (OutputEvent& event : batch.events) {
+    RETURN_IF_ERROR(accept_event(batch, event, now));
+  }
   std::set<RequestId> refusals;
   for (const RefusedRequest& refused : batch.refused) {
     if (!contains(refused.request)) return lie(refused.request, "an unknown request");
@@ -82,7 +97,28 @@ Status OutstandingRequests::accept_scores(const OutputEvent& event) {
   return lie(event.request, "more log-probabilities of the prompt than were asked for");
 }
 
-Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
+// The function's sampler keeps to the same rules (sampling/sampler.h). A text that may be read in
+// too many ways is not followed further; the function's sequence fails at its next token.
+Status OutstandingRequests::accept_tokens(RequestId id, Choice& choice,
+                                          std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens) {
+    const bool eos = std::ranges::find(model_.eos_ids, token) != model_.eos_ids.end();
+    if (choice.grammar.overflowed()) return {};
+    if (eos && !choice.text_ended && !choice.grammar.can_end()) {
+      return lie(id, "an end before the text of its grammar is whole");
+    }
+    choice.text_ended = choice.text_ended || eos;
+    if (eos) continue;
+    if (!choice.text_ended && (choice.grammar.accept(token) || choice.grammar.overflowed())) {
+      continue;
+    }
+    return lie(id, "a token that its grammar forbids");
+  }
+  return {};
+}
+
+Status OutstandingRequests::accept_event(const OutputBatch& batch, OutputEvent& event,
+                                         TimePoint now) {
   const auto found = requests_.find(event.request);
   if (found == requests_.end()) return lie(event.request, "a request that has ended");
   Entry& entry = found->second;
@@ -109,6 +145,12 @@ Status OutstandingRequests::accept_event(OutputEvent& event, TimePoint now) {
   }
   event.time = std::min(event.time, now);
   event.first_scheduled = std::min(event.first_scheduled, event.time);
+  if (choice.grammar.active()) {
+    RETURN_IF_ERROR(accept_tokens(event.request, choice, batch.tokens_of(event)));
+    if (event.finish_reason == FinishReason::kStop && !choice.text_ended && !choice.may_end) {
+      return lie(event.request, "a stop inside of the text of its grammar");
+    }
+  }
   if (event.finish_reason == FinishReason::kNone) return {};
   choice.ending = true;
   return {};

@@ -1,17 +1,20 @@
 // OutstandingRequests: the requests that one function has and has not finished. The server checks
 // every batch of a function against them before it uses anything of it: a function that reports
-// another's request, a choice that has ended, a token outside of the vocabulary or more tokens than
-// were asked for is lying or broken.
+// another's request, a choice that has ended, a token outside of the vocabulary or of the request's
+// grammar, or more tokens than were asked for is lying or broken.
 // Threads: one owner.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "grammar/grammar_matcher.h"
 #include "request/request.h"
 #include "server/engine_loop.h"
 
@@ -19,11 +22,17 @@ namespace sluice {
 
 class OutstandingRequests {
  public:
-  // `hidden_size`: the length of a prompt's vector.
-  OutstandingRequests(std::int32_t vocab_size, std::int32_t hidden_size)
-      : vocab_size_(vocab_size), hidden_size_(hidden_size) {}
+  struct Model {
+    std::int32_t vocab_size = 0;
+    std::int32_t hidden_size = 0;  // the length of a prompt's vector
+    std::vector<TokenId> eos_ids;  // the end-of-sequence ids
+  };
+
+  explicit OutstandingRequests(Model model) : model_(std::move(model)) {}
 
   void add(const Request& request);
+  // The server has told the function to end the choice, so its text may end anywhere.
+  void end_choice(RequestId id, std::int32_t choice);
   std::size_t size() const { return requests_.size(); }
   bool contains(RequestId id) const { return requests_.contains(id); }
 
@@ -40,6 +49,9 @@ class OutstandingRequests {
     std::int64_t tokens = 0;
     bool ending = false;  // by the batch that is being checked
     bool ended = false;
+    GrammarMatcher grammar;   // inactive: any text
+    bool text_ended = false;  // with an end-of-sequence id, which only itself may follow
+    bool may_end = true;      // anywhere
   };
   struct Entry {
     std::int64_t max_tokens = 0;
@@ -52,13 +64,13 @@ class OutstandingRequests {
     std::vector<Choice> choices;
   };
 
+  Status accept_tokens(RequestId id, Choice& choice, std::span<const TokenId> tokens) const;
   Status accept_scores(const OutputEvent& event);
-  Status accept_event(OutputEvent& event, TimePoint now);
+  Status accept_event(const OutputBatch& batch, OutputEvent& event, TimePoint now);
   void remove_ended(const OutputBatch& batch);
-  bool in_vocabulary(TokenId token) const { return token >= 0 && token < vocab_size_; }
+  bool in_vocabulary(TokenId token) const { return token >= 0 && token < model_.vocab_size; }
 
-  std::int32_t vocab_size_;
-  std::int32_t hidden_size_;
+  Model model_;
   std::map<RequestId, Entry> requests_;
 };
 

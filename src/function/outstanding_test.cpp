@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "grammar/regex_grammar.h"
+#include "grammar/test_grammar.h"
 
 namespace sluice {
 namespace {
@@ -57,7 +61,7 @@ class OutstandingTest : public testing::Test {
     return status ? "" : status.error().message;
   }
 
-  OutstandingRequests outstanding_{10, 4};
+  OutstandingRequests outstanding_{{.vocab_size = 10, .hidden_size = 4, .eos_ids = {}}};
 };
 
 TEST_F(OutstandingTest, AVectorIsThereWhereItWasAskedForInItsLength) {
@@ -171,6 +175,92 @@ TEST_F(OutstandingTest, DeathEndsEveryChoiceThatIsLeft) {
   EXPECT_EQ(events[0].choice, 0);
   EXPECT_EQ(events[0].finish_reason, FinishReason::kError);
   EXPECT_EQ(outstanding_.size(), 0U);
+}
+
+// Token 0 ends sequences, tokens 1 to 9 are the texts "1" to "9".
+class OutstandingGrammarTest : public testing::Test {
+ protected:
+  static TokenGrammarPtr grammar(const std::string& pattern) {
+    std::vector<std::string> tokens = {""};
+    for (char digit = '1'; digit <= '9'; ++digit) tokens.emplace_back(1, digit);
+    // Shared: see GrammarVocabularyPtr.
+    return compile_or_fail(regex_grammar(pattern),
+                           std::make_shared<GrammarVocabulary>(TokenTrie(tokens, 10)));
+  }
+  static Request request() {
+    Request request;
+    request.id = 5;
+    request.prompt = {1};
+    request.sampling.n = 2;
+    request.sampling.max_tokens = 9;
+    request.sampling.grammar = grammar("12(34)*");
+    return request;
+  }
+  static OutputBatch batch(std::int32_t choice, std::vector<TokenId> tokens, FinishReason reason) {
+    OutputBatch batch;
+    OutputEvent event;
+    event.request = 5;
+    event.choice = choice;
+    event.finish_reason = reason;
+    event.num_tokens = static_cast<std::uint32_t>(tokens.size());
+    batch.events.push_back(event);
+    batch.tokens = std::move(tokens);
+    return batch;
+  }
+  std::string error(std::vector<TokenId> tokens, FinishReason reason = FinishReason::kNone,
+                    std::int32_t choice = 0) {
+    OutputBatch one = batch(choice, std::move(tokens), reason);
+    const Status status = outstanding_.accept(one, kNow);
+    return status ? "" : status.error().message;
+  }
+
+  OutstandingRequests outstanding_{{.vocab_size = 10, .hidden_size = 4, .eos_ids = {0}}};
+};
+
+TEST_F(OutstandingGrammarTest, WholeTextsAndCutOnesPass) {
+  outstanding_.add(request());
+  EXPECT_EQ(error({1, 2}), "");
+  EXPECT_EQ(error({1, 2, 3}, FinishReason::kLength, 1), "");
+  EXPECT_EQ(error({3, 4, 0}, FinishReason::kStop), "");
+  EXPECT_EQ(outstanding_.size(), 0U);
+}
+
+TEST_F(OutstandingGrammarTest, AfterTheEndOnlyTheEndMayFollow) {
+  Request repeats = request();
+  repeats.sampling.ignore_eos = true;
+  outstanding_.add(repeats);
+  EXPECT_EQ(error({1, 2, 0, 0, 0}), "");
+  EXPECT_THAT(error({3}), HasSubstr("forbids"));
+}
+
+TEST_F(OutstandingGrammarTest, OtherTokensAndEarlyEndsAreLies) {
+  const auto lie = [&](std::vector<TokenId> tokens, FinishReason reason) {
+    outstanding_ = OutstandingRequests({.vocab_size = 10, .hidden_size = 4, .eos_ids = {0}});
+    outstanding_.add(request());
+    return error(std::move(tokens), reason);
+  };
+  EXPECT_THAT(lie({1, 3}, FinishReason::kNone), HasSubstr("forbids"));
+  EXPECT_THAT(lie({1, 2, 3, 3}, FinishReason::kNone), HasSubstr("forbids"));
+  EXPECT_THAT(lie({1, 0}, FinishReason::kStop), HasSubstr("before the text"));
+  EXPECT_THAT(lie({1}, FinishReason::kStop), HasSubstr("stop inside"));
+  EXPECT_THAT(lie({1, 2}, FinishReason::kStop), HasSubstr("stop inside"));
+  EXPECT_EQ(lie({1}, FinishReason::kError), "");
+}
+
+TEST_F(OutstandingGrammarTest, TheServerAndStopIdsMayEndATextAnywhere) {
+  outstanding_.add(request());
+  outstanding_.end_choice(5, 0);
+  outstanding_.end_choice(5, 7);
+  outstanding_.end_choice(6, 0);
+  EXPECT_EQ(error({1}, FinishReason::kStop), "");
+  EXPECT_THAT(error({1}, FinishReason::kStop, 1), HasSubstr("stop inside"));
+  Request stops = request();
+  stops.id = 5;
+  stops.sampling.stop_token_ids = {2};
+  OutstandingRequests others({.vocab_size = 10, .hidden_size = 4, .eos_ids = {0}});
+  others.add(stops);
+  OutputBatch stopped = batch(0, {1, 2}, FinishReason::kStop);
+  EXPECT_TRUE(others.accept(stopped, kNow));
 }
 
 }  // namespace

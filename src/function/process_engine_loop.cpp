@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "function/append_batch.h"
 #include "function/frame_socket.h"
+#include "function/grammar_places.h"
 #include "function/outstanding.h"
 #include "function/run_function.h"
 #include "sandbox/spawn.h"
@@ -52,7 +53,7 @@ struct ProcessEngineLoop::Impl {
         clock(loop_clock),
         mail(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         wake(std::move(loop_wake)),
-        outstanding(options.vocab_size, options.hidden_size) {
+        outstanding({options.vocab_size, options.hidden_size, options.eos_ids}) {
     adapter = std::move(options.adapter);
     if (adapter) options.start.lora_rank = adapter->image.max_rank;
   }
@@ -70,8 +71,17 @@ struct ProcessEngineLoop::Impl {
     std::int64_t kv_limit = 0;
   };
 
+  // A frame for a ready process. The thread encodes what large frames are made of.
+  struct Outgoing {
+    std::vector<std::byte> frame = {};
+    TokenGrammarPtr vocabulary_of = nullptr;  // the bytes of its vocabulary go instead of `frame`
+    TokenGrammarPtr grammar = nullptr;        // likewise its image, into `place`
+    std::int32_t place = 0;
+  };
+
   // Any thread, with `mutex`.
   void post(const ToFunction& message);
+  std::int32_t post_grammar(const TokenGrammarPtr& grammar);
   // Any thread.
   void publish();
   void notify();
@@ -83,6 +93,7 @@ struct ProcessEngineLoop::Impl {
   Error serve(Running& running);
   Result<Running> start_process();
   Result<std::unique_ptr<TurnService::Seat>> take_seat();
+  Status queue_frames(Running& running, std::vector<Outgoing> frames);
   Status exchange(Running& running);
   Status wait(const Running& running) const;
   Status handle_frames(Running& running);
@@ -107,8 +118,9 @@ struct ProcessEngineLoop::Impl {
   std::string tenant;
   SharedContent adapter;  // null: the function computes the base model
   std::int64_t kv_limit = 0;
-  TurnService::Seat* seat = nullptr;           // of the process that runs
-  std::vector<std::vector<std::byte>> outbox;  // frames for a ready process
+  TurnService::Seat* seat = nullptr;  // of the process that runs
+  std::vector<Outgoing> outbox;
+  GrammarPlaces grammars;  // with what is in the outbox
   bool progress_wanted = false;
   OutstandingRequests outstanding;
   EngineState state = EngineState::kLoading;
@@ -125,8 +137,17 @@ struct ProcessEngineLoop::Impl {
 // A request was checked before; the other messages are small.
 void ProcessEngineLoop::Impl::post(const ToFunction& message) {
   auto frame = encode_frame(message);
-  if (frame) outbox.push_back(*std::move(frame));
+  if (frame) outbox.push_back({*std::move(frame)});
   ring();
+}
+
+// Returns the place of the grammar, -1 for null.
+std::int32_t ProcessEngineLoop::Impl::post_grammar(const TokenGrammarPtr& grammar) {
+  if (grammar == nullptr) return -1;
+  const GrammarPlaces::Place place = grammars.take(grammar);
+  if (place.new_vocabulary) outbox.push_back({.vocabulary_of = grammar});
+  if (place.is_new) outbox.push_back({.grammar = grammar, .place = place.index});
+  return place.index;
 }
 
 void ProcessEngineLoop::Impl::ring() const {
@@ -180,6 +201,7 @@ void ProcessEngineLoop::Impl::report_death(const Error& reason) {
     lost = outstanding.size();
     outstanding.fail_all(clock.now(), pending.events);
     outbox.clear();
+    grammars.clear();
     ready_process.reset();
     if (std::exchange(progress_wanted, false)) pending.has_progress = true;
     gauges = {};
@@ -215,6 +237,7 @@ bool ProcessEngineLoop::Impl::run_process() {
 Error ProcessEngineLoop::Impl::serve(Running& running) {
   for (;;) {
     bool tell = false;
+    std::vector<Outgoing> frames;
     {
       const std::lock_guard lock(mutex);
       if (stopping) return unavailable("the server stops");
@@ -231,13 +254,29 @@ Error ProcessEngineLoop::Impl::serve(Running& running) {
           running.socket.queue(*std::move(frame));
           running.kv_limit = kv_limit;
         }
-        for (auto& frame : outbox) running.socket.queue(std::move(frame));
-        outbox.clear();
+        frames.swap(outbox);
       }
     }
     if (tell) notify();
+    if (Status status = queue_frames(running, std::move(frames)); !status) {
+      return std::move(status).error();
+    }
     if (Status status = exchange(running); !status) return std::move(status).error();
   }
+}
+
+Status ProcessEngineLoop::Impl::queue_frames(Running& running, std::vector<Outgoing> frames) {
+  for (Outgoing& one : frames) {
+    if (one.vocabulary_of != nullptr) {
+      const ToFunction message(vocabulary_frame(one.vocabulary_of->trie()));
+      ASSIGN_OR_RETURN(one.frame, encode_frame(message));
+    } else if (one.grammar != nullptr) {
+      const ToFunction message(grammar_frame(*one.grammar, one.place));
+      ASSIGN_OR_RETURN(one.frame, encode_frame(message));
+    }
+    running.socket.queue(std::move(one.frame));
+  }
+  return {};
 }
 
 Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process() {
@@ -444,12 +483,9 @@ FunctionUse ProcessEngineLoop::use() const {
 }
 
 Status ProcessEngineLoop::submit(Request request) {
-  RETURN_IF_ERROR(check_sendable(request));
-  const std::int32_t adapter = request.adapter;
-  const ToFunction message(std::move(request));
-  ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
+  const TokenGrammarPtr grammar = request.sampling.grammar;
   const std::lock_guard lock(impl_->mutex);
-  CHECK(adapter == (impl_->adapter ? impl_->adapter->index : -1));
+  CHECK(request.adapter == (impl_->adapter ? impl_->adapter->index : -1));
   if (impl_->state == EngineState::kFailed || impl_->state == EngineState::kStopped) {
     return unavailable("the function has failed or was stopped");
   }
@@ -457,8 +493,13 @@ Status ProcessEngineLoop::submit(Request request) {
     return resource_exhausted(fmt::format("the queue is full: {} requests run or wait, at most {}",
                                           impl_->outstanding.size(), max_requests()));
   }
-  impl_->outstanding.add(std::get<Request>(message));
-  impl_->outbox.push_back(std::move(frame));
+  if (grammar != nullptr && !impl_->grammars.contains(grammar)) {
+    RETURN_IF_ERROR(check_grammar(*grammar));
+  }
+  const ToFunction message(RequestFrame{std::move(request), impl_->post_grammar(grammar)});
+  ASSIGN_OR_RETURN(std::vector<std::byte> frame, encode_frame(message));
+  impl_->outstanding.add(std::get<RequestFrame>(message).request);
+  impl_->outbox.push_back({std::move(frame)});
   impl_->ring();
   return {};
 }
@@ -470,7 +511,9 @@ void ProcessEngineLoop::cancel(RequestId id) {
 
 void ProcessEngineLoop::end_choice(RequestId id, std::int32_t choice, FinishReason reason) {
   const std::lock_guard lock(impl_->mutex);
-  if (impl_->outstanding.contains(id)) impl_->post(EndChoiceFrame{id, choice, reason});
+  if (!impl_->outstanding.contains(id)) return;
+  impl_->outstanding.end_choice(id, choice);
+  impl_->post(EndChoiceFrame{id, choice, reason});
 }
 
 void ProcessEngineLoop::ask_progress() {

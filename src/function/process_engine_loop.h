@@ -42,6 +42,7 @@ class ProcessEngineLoop final : public TenantLoop {
     SharedContent adapter;  // in sealed memory; null: the function computes the base model
     std::int32_t vocab_size = 0;
     std::int32_t hidden_size = 0;
+    std::vector<TokenId> eos_ids;                    // the end-of-sequence ids
     Duration hang_limit = std::chrono::seconds(60);  // without a frame, with requests
     Duration start_limit = std::chrono::seconds(120);
     Duration first_pause = std::chrono::milliseconds(50);
@@ -76,7 +77,7 @@ class ProcessEngineLoop final : public TenantLoop {
   void limit_kv(std::int64_t bytes) override;
 
   // REQUIRES: the request names the function's adapter, by its index.
-  // kUnsupported also for requests that no frame can express (check_sendable).
+  // kUnsupported also for a grammar that no frame can hold (check_grammar).
   Status submit(Request request) override;
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;

@@ -23,6 +23,7 @@
 #include "engine/backbone_loader.h"
 #include "function/frame_socket.h"
 #include "function/frames.h"
+#include "function/function_grammars.h"
 #include "function/turn_gate.h"
 #include "function/turn_page.h"
 #include "sandbox/enter.h"
@@ -125,20 +126,19 @@ class Function {
                        load_engine_on_backbone(backbone_, options, *device_, *pool_, clock_,
                                                timeline, {frame.lora_rank, frame.touch}));
       adapters_ = loaded.adapters;
+      vocab_size_ = loaded.engine->limits().vocab_size;
       return std::move(loaded.engine);
     });
     return {};
   }
 
   Status handle(ToFunction message) {
-    if (auto* request = std::get_if<Request>(&message)) {
-      const RequestId id = request->id;
-      if (has_adapter_) request->adapter = 0;  // the only one in the engine's table
-      if (auto status = loop_->submit(std::move(*request)); !status) {
-        OutputBatch refusal;
-        refusal.refused.push_back({id, std::move(status).error()});
-        return send(FromFunction(std::move(refusal)));
-      }
+    if (auto* request = std::get_if<RequestFrame>(&message)) {
+      return submit(std::move(*request));
+    } else if (const auto* vocabulary = std::get_if<VocabularyFrame>(&message)) {
+      return take_vocabulary(*vocabulary);
+    } else if (const auto* grammar = std::get_if<GrammarFrame>(&message)) {
+      return grammars_.put(*grammar);
     } else if (const auto* cancel = std::get_if<CancelFrame>(&message)) {
       loop_->cancel(cancel->request);
     } else if (const auto* end = std::get_if<EndChoiceFrame>(&message)) {
@@ -151,6 +151,24 @@ class Function {
       loop_->ask_progress();
     }
     return {};
+  }
+
+  Status submit(RequestFrame frame) {
+    Request& request = frame.request;
+    const RequestId id = request.id;
+    if (has_adapter_) request.adapter = 0;  // the only one in the engine's table
+    ASSIGN_OR_RETURN(request.sampling.grammar, grammars_.find(frame.grammar));
+    auto status = loop_->submit(std::move(request));
+    if (status) return {};
+    OutputBatch refusal;
+    refusal.refused.push_back({id, std::move(status).error()});
+    return send(FromFunction(std::move(refusal)));
+  }
+
+  Status take_vocabulary(const VocabularyFrame& frame) {
+    // The engine's thread sets `vocab_size_` before this state.
+    if (loop_->state() == EngineState::kReady) return grammars_.start(frame, vocab_size_);
+    return invalid_argument("a function got a vocabulary before it was ready");
   }
 
   Status take_adapter() {
@@ -224,6 +242,8 @@ class Function {
   EngineState state_ = EngineState::kLoading;
   SharedAdapters adapters_;   // the engine's; null: it computes the base model alone
   bool has_adapter_ = false;  // all later requests are for the adapter
+  std::int32_t vocab_size_ = 0;
+  FunctionGrammars grammars_;
 };
 
 }  // namespace

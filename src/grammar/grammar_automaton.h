@@ -63,10 +63,12 @@ class GrammarAutomaton {
   }
   // The states of rule i are those from its first state to the next rule's first state.
   std::span<const std::int32_t> rule_starts() const { return rule_starts_; }
+  std::size_t num_calls() const { return calls_.size(); }
   std::size_t bytes() const;
 
  private:
   friend class AutomatonBuilder;
+  friend class GrammarImageReader;
   GrammarAutomaton() = default;
 
   std::int32_t start_ = 0;

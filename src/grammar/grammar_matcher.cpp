@@ -24,10 +24,7 @@ void GrammarMatcher::fill(std::span<std::uint32_t> mask) {
   CHECK(mask.size() >= grammar_->trie().mask_words());
   std::ranges::fill(mask, 0U);
   if (set_ == GrammarStacks::kDead) return;
-  if (stacks_->size() > trim_at_) {
-    set_ = stacks_->keep_only(set_);
-    trim_at_ = kMaxStacks + 2 * stacks_->size();
-  }
+  trim();
   // By index: the walks below add sets, which may move the tops of this one.
   const std::size_t count = stacks_->tops(set_).size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -43,7 +40,14 @@ void GrammarMatcher::fill(std::span<std::uint32_t> mask) {
   }
 }
 
+void GrammarMatcher::trim() {
+  if (set_ == GrammarStacks::kDead || stacks_->size() <= trim_at_) return;
+  set_ = stacks_->keep_only(set_);
+  trim_at_ = kMaxStacks + 2 * stacks_->size();
+}
+
 bool GrammarMatcher::accept(TokenId token) {
+  trim();
   const std::string_view bytes = grammar_->trie().bytes(token);
   if (bytes.empty()) set_ = GrammarStacks::kDead;
   for (const char byte : bytes) {

@@ -30,9 +30,13 @@ class GrammarMatcher {
   // Reads a token. Returns whether the grammar allows it; if not, no token is allowed any more.
   // REQUIRES: active().
   bool accept(TokenId token);
+  // Whether a text could be read in too many ways, so that accept() has refused a token for that.
+  bool overflowed() const { return stacks_ && stacks_->overflowed(); }
 
  private:
   static constexpr std::size_t kMaxStacks = 2048;
+
+  void trim();
 
   TokenGrammarPtr grammar_;
   std::optional<GrammarStacks> stacks_;

@@ -99,6 +99,15 @@ Result<TokenGrammarPtr> TokenGrammar::compile(const Grammar& grammar,
   return TokenGrammarPtr(std::move(made));
 }
 
+TokenGrammarPtr TokenGrammar::restore(GrammarAutomaton automaton, std::vector<AlikeState> alike,
+                                      GrammarVocabularyPtr vocabulary) {
+  // Shared, as a compiled one is.
+  std::shared_ptr<TokenGrammar> made(new TokenGrammar(std::move(automaton), std::move(vocabulary)));
+  made->share_rules();
+  made->alike_ = std::move(alike);
+  return made;
+}
+
 void TokenGrammar::share_rules() {
   RuleText text(automaton_);
   places_.resize(automaton_.num_states());

@@ -1,8 +1,8 @@
 // TokenGrammar: a grammar compiled for the vocabulary of a model: the automaton and the token masks
 // of its states. A worker makes it; sequences share it, each with its own GrammarMatcher.
 //
-// Making it computes the masks of all states, up to a bound of work; most of them from the mask of
-// an alike state. The masks of further states are computed when a sequence first needs them, a
+// Compiling it computes the masks of all states, up to a bound of work; most of them from the mask
+// of an alike state. The masks of further states are computed when a sequence first needs them, a
 // millisecond each at most, on that thread.
 // Immutable except for those masks: any thread. Memory: kMaxMaskBytes in masks at most; beyond it
 // they are computed each time.
@@ -46,9 +46,16 @@ class TokenGrammar {
   // Errors: those of GrammarAutomaton::compile().
   static Result<TokenGrammarPtr> compile(const Grammar& grammar, GrammarVocabularyPtr vocabulary,
                                          const StopCheck& stop = {});
+  // A grammar that was compiled elsewhere; no mask is made yet (grammar_image.h).
+  static TokenGrammarPtr restore(GrammarAutomaton automaton, std::vector<AlikeState> alike,
+                                 GrammarVocabularyPtr vocabulary);
 
   const GrammarAutomaton& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return vocabulary_->trie; }
+
+  const AlikeState& alike(std::int32_t state) const {
+    return alike_[static_cast<std::size_t>(state)];
+  }
 
   // The mask of a state, which may be made now. `spare` holds masks that are not kept.
   const StateMask& mask(std::int32_t state, StateMask& spare) const;

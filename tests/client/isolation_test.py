@@ -82,6 +82,35 @@ def test_vectors_are_those_of_one_engine(server, key_file):
         assert vectors(server) == vectors(plain)
 
 
+SCHEMA = {"type": "object", "additionalProperties": False,
+          "properties": {"kind": {"enum": ["fox", "bear"]},
+                         "age": {"type": "integer", "minimum": 1, "maximum": 40}},
+          "required": ["kind", "age"]}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+STRUCTURED = [{"guided_json": SCHEMA, "n": 2, "logprobs": True}, {"guided_regex": "[a-c]{3}-[0-9]"},
+              {"response_format": {"type": "json_object"}}, {"grammar": 'root ::= "ye" "s"'},
+              {"tools": [TOOL], "tool_choice": "required"}]
+
+
+def test_structured_output_is_that_of_one_engine(server, key_file):
+    def answers(of, name, fields):
+        body = {"model": NAME, "messages": [{"role": "user", "content": "Tell me about a fox."}],
+                "max_tokens": 120, "seed": 3, **fields}
+        answer = of.post("/v1/chat/completions", body,
+                         headers={"Authorization": "Bearer " + KEYS[name]})
+        assert answer.status == 200, answer
+        return [(one["message"]["content"], one["finish_reason"],
+                 [call["function"] for call in one["message"].get("tool_calls") or []],
+                 one.get("logprobs")) for one in answer.json()["choices"]]
+
+    with Server("--api-key-file", key_file, api_key=KEYS["alice"]) as plain:
+        for fields in STRUCTURED:
+            expected = answers(plain, "alice", fields)
+            for name in ("alice", "bob", "alice"):  # the second one finds the grammar there
+                assert answers(server, name, fields) == expected, fields
+    assert expected[0][2], expected  # the last one has a call
+
+
 def test_functions_are_in_the_sandbox_and_share_the_weights(server):
     text_of(ask(server, "alice"))
     text_of(ask(server, "bob"))

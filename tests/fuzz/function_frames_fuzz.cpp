@@ -32,7 +32,7 @@ void give_to_server(OutputBatch batch) {
   request.prompt = {1, 2, 3};
   request.sampling.n = 2;
   request.sampling.max_tokens = 4;
-  OutstandingRequests outstanding(/*vocab_size=*/100, /*hidden_size=*/8);
+  OutstandingRequests outstanding({.vocab_size = 100, .hidden_size = 8, .eos_ids = {}});
   outstanding.add(request);
   if (!outstanding.accept(batch, TimePoint{Duration(1000)})) return;
   for (const OutputEvent& event : batch.events) {

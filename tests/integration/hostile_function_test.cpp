@@ -13,6 +13,7 @@
 #include "tests/support/adapter_files.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/function_fixture.h"
+#include "tests/support/letter_vocabulary.h"
 
 namespace sluice {
 namespace {
@@ -52,6 +53,29 @@ INSTANTIATE_TEST_SUITE_P(Lies, LyingFunctionTest,
                                          "ends_twice", "unasked_logprobs", "endless_frame",
                                          "empty_frame", "noise", "another_version", "stopped",
                                          "closes"),
+                         [](const auto& lie) { return lie.param; });
+
+// Answers that leave the grammar are lies like any other.
+class GrammarLieTest : public LyingFunctionTest {};
+
+TEST_P(GrammarLieTest, EndsAloneAndItsCallsWithAnError) {
+  FunctionClient liar(backbone_, *turns_, hostile(GetParam()));
+  FunctionClient sibling(backbone_, *turns_, options());
+  ASSERT_TRUE(liar.wait_until_ready() && sibling.wait_until_ready());
+  Request request = test::greedy_request(1, {3, 1, 4, 1, 5}, 20);
+  request.sampling.ignore_eos = false;
+  request.sampling.grammar =
+      test::letter_grammar("a[c-z]{4}", test::letter_vocabulary(options().vocab_size));
+  ASSERT_TRUE(sibling.loop().submit(request));
+  ASSERT_TRUE(liar.loop().submit(request));
+  EXPECT_EQ(liar.wait_for_answer(1).reason, FinishReason::kError);
+  EXPECT_EQ(sibling.wait_for_answer(1).tokens, expected(request));
+  EXPECT_EQ(liar.loop().unfinished_requests(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, GrammarLieTest,
+                         testing::Values("outside_of_grammar", "stops_inside_of_grammar",
+                                         "ends_inside_of_grammar"),
                          [](const auto& lie) { return lie.param; });
 
 TEST_F(HostileFunctionTest, CannotChangeTheMemoryThatItReads) {

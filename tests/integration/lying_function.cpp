@@ -28,6 +28,7 @@ using test::receive;
 using test::send;
 
 constexpr std::size_t kPage = 4096;
+constexpr TokenId kStartOfGrammar = 3;  // in hostile_function_test
 
 OutputBatch answer(RequestId id, std::vector<TokenId> tokens) {
   OutputBatch batch;
@@ -131,6 +132,15 @@ void lie(const std::string& kind, const Request& request, FrameSocket& socket) {
          batch.events[0].num_logprobs = 1;
          send(socket, batch);
        }},
+      {"outside_of_grammar", [&] { send(socket, answer(id, {kStartOfGrammar + 1})); }},
+      {"stops_inside_of_grammar", [&] { send(socket, answer(id, {kStartOfGrammar})); }},
+      {"ends_inside_of_grammar",
+       [&] {
+         OutputBatch batch = answer(id, {kStartOfGrammar});
+         batch.events[0].finish_reason = FinishReason::kNone;
+         send(socket, batch);
+         send(socket, answer(id, {2}));  // the end-of-sequence id
+       }},
       {"endless_frame", [&] { send_bytes(socket, {0xffffffffU, 1}); }},
       {"empty_frame", [&] { send_bytes(socket, {0, 0}); }},
       {"noise", [&] { send_bytes(socket, {8, 0x12345678U, 0x9abcdef0U}); }},
@@ -160,8 +170,9 @@ int serve(const std::string& kind) {
     const auto message = receive(socket);
     if (!message) return 0;
     if (std::holds_alternative<AdapterFrame>(*message)) adapter = socket.take_descriptor();
-    const auto* const request = std::get_if<Request>(&*message);
-    if (request == nullptr) continue;
+    const auto* const frame = std::get_if<RequestFrame>(&*message);
+    if (frame == nullptr) continue;
+    const Request* const request = &frame->request;
     if (kind == "memory") {
       send(socket, attack_memory(request->id, adapter.get()));
     } else {

@@ -125,7 +125,9 @@ class FunctionFixture : public testing::Test {
     options.start.threads = 1;
     options.start.max_requests = 8;
     options.start.scheduler = "stall-free";
-    options.vocab_size = parse_model_config(open_backbone(backbone_)->config)->vocab_size;
+    const auto config = parse_model_config(open_backbone(backbone_)->config);
+    options.vocab_size = config->vocab_size;
+    options.eos_ids = config->eos_tokens;
     return options;
   }
 
