@@ -2,22 +2,28 @@
 """Measures function processes (docs/isolation.md): memory of N, the first token of a cold one that
 is started by its call and of one that was a warm worker, the decode rate of one beside the engine
 in the server's process, the sum of the rates of several that decode at once, and the shares of two
-tenants. With --adapter all calls use this adapter.
+tenants; and what adapters cost without isolation (docs/adapters.md). With --adapter all calls use
+this adapter. `--only all` runs everything, `idle` with --idle-model. --quick shows in short that
+all of it works; its figures mean nothing.
 
     tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
-        [--tokens 128] [--only memory,warm,rate,together,shares]
+        [--tokens 128] [--steps 32] [--quick] [--idle-model models/demo] [--idle-functions 500]
+        [--only all|steps,loads,memory,unshared,idle,warm,rate,together,shares]
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 
+import adapter_figures
 from ready_server import ReadyServer
 
 KIB = 1024
@@ -43,9 +49,27 @@ class Server(ReadyServer):
         super().__exit__()
         self.folder.cleanup()
 
-    def stream(self, key, tokens, words):
+    def stream(self, key, tokens, words, called=None):
         """Seconds to the first token and to the last."""
-        body = {"model": self.called, "prompt": [5 + (7919 * i + key) % 900 for i in range(words)],
+        times = self.times(key, tokens, words, called or self.called)
+        return times[1] - times[0], times[-1] - times[0]
+
+    def start_stream(self, key, tokens):
+        """Begins a stream of the base model; returns a function that waits for its end and gives
+        the gaps between its tokens. Its first token has come."""
+        times, began = [], threading.Event()
+        thread = threading.Thread(target=self.times, args=(key, tokens, 16, "m", times, began))
+        thread.start()
+        began.wait()
+
+        def gaps():
+            thread.join()
+            return [b - a for a, b in zip(times[1:], times[2:])]
+        return gaps
+
+    def times(self, key, tokens, words, called, times=None, began=None):
+        """The times of the call and of each token; added to `times` as they come."""
+        body = {"model": called, "prompt": [5 + (7919 * i + key) % 900 for i in range(words)],
                 "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         begin = time.monotonic()
@@ -54,11 +78,14 @@ class Server(ReadyServer):
         answer = connection.getresponse()
         if answer.status != 200:
             raise SystemExit(answer.read().decode())
-        times = []
+        times = [] if times is None else times
+        times.append(begin)
         while line := answer.readline():
             if line.startswith(b"data: {"):
                 times.append(time.monotonic())
-        return times[0] - begin, times[-1] - begin
+                if began:
+                    began.set()
+        return times
 
     def complete(self, key, tokens, salt):
         """An answer that does not stream, so that this client needs no CPU time meanwhile."""
@@ -109,6 +136,36 @@ def isolated(a, keys, warm=0):
                   "--max-functions", str(keys), "--warm-workers", str(warm),
                   "--max-num-seqs", "8", "--token-budget", "128", "--kv-cache-memory", "64MiB",
                   adapter=a.adapter)
+
+
+def idle(a):
+    """Idle functions of a small model, each after an answer."""
+    with Server(a.binary, a.idle_model, a.idle_functions, "--isolation", "process", "--sandbox",
+                "best-effort", "--max-functions", str(a.idle_functions), "--warm-workers", "0",
+                "--max-num-seqs", "8", "--token-budget", "128", "--kv-cache-memory", "64MiB",
+                "--function-idle", "100000") as server:
+        for key in range(a.idle_functions):
+            server.stream(key, 2, 16)
+        pids = server.children()
+        all_ = [memory_of(pid) for pid in [*pids, server.process.pid]]
+    sums = {name: sum(one[name] for one in all_) for name in ("Pss", "tables")}
+    print(f"{len(pids)} idle functions of {a.idle_model} and their server: "
+          f"{sums['Pss']:.0f} MiB (PSS) and {sums['tables']:.0f} MiB of page tables, in all "
+          f"{(sums['Pss'] + sums['tables']) / 1024:.2f} GiB")
+
+
+def unshared(a):
+    """Three servers without isolation, which have no common weights but the checkpoint's file."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Server(
+            a.binary, a.model, 1, "--snapshot", "off", "--max-num-seqs", "8", "--token-budget",
+            "128", "--kv-cache-memory", "64MiB", adapter=a.adapter)) for _ in range(3)]
+        for server in servers:
+            server.stream(0, 8, 16)
+        all_ = [memory_of(server.process.pid) for server in servers]
+    print("three servers without isolation, MiB: " + ", ".join(
+        f"{name} {sum(one[name] for one in all_):.0f}" for name in all_[0])
+        + " (files in Pss_File are the mapped checkpoint, which the three share)")
 
 
 def memory_and_cold_start(a):
@@ -223,13 +280,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--adapter")
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--idle-model", default="models/demo")
+    parser.add_argument("--idle-functions", type=int, default=500)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="memory,warm,rate,together,shares")
     a = parser.parse_args()
-    figures = {"memory": memory_and_cold_start, "warm": warm_workers, "rate": rate,
-               "together": together,
-               "shares": shares}
-    for name in a.only.split(","):
+    if a.quick:
+        a.functions, a.rounds, a.tokens, a.steps, a.idle_functions = 2, 1, 16, 4, 4
+    figures = {"steps": adapter_figures.steps,
+               "loads": lambda a: adapter_figures.loads(a, Server),
+               "memory": memory_and_cold_start, "unshared": unshared, "idle": idle,
+               "warm": warm_workers, "rate": rate, "together": together, "shares": shares}
+    for name in figures if a.only == "all" else a.only.split(","):
         figures[name](a)
+        sys.stdout.flush()
     return 0
 
 
