@@ -1,8 +1,13 @@
 // Functions with arbitrary code: frames that lie end the process that sends them and no other, and
 // no attack on the memory of backbone, manifest, adapter or turns succeeds.
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,6 +100,36 @@ TEST_F(HostileFunctionTest, CannotChangeTheMemoryThatItReads) {
   EXPECT_EQ(client.wait_for_answer(1).tokens, (std::vector<TokenId>{0, 45}));
   // Their bytes are what they were.
   EXPECT_TRUE(verify_backbone(backbone_, *open_backbone(backbone_)));
+}
+
+// The attacks on memory and the lies again, by an ordinary user: this program begins anew as one.
+TEST_F(HostileFunctionTest, NorCanThatOfAnOrdinaryUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "the other cases ran as an ordinary user";
+  constexpr uid_t kOrdinary = 65534;
+  constexpr int kCannotRun = 77;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgroups(0, nullptr) != 0 || setresgid(kOrdinary, kOrdinary, kOrdinary) != 0 ||
+        setresuid(kOrdinary, kOrdinary, kOrdinary) != 0) {
+      _exit(kCannotRun);
+    }
+    const bool reads = access(program.c_str(), X_OK) == 0 &&
+                       access(SLUICE_LYING_FUNCTION, X_OK) == 0 &&
+                       access("tests/golden/models/qwen3-tied/case.json", R_OK) == 0;
+    if (!reads) _exit(kCannotRun);
+    unsetenv("GTEST_OUTPUT");
+    execl(program.c_str(), program.c_str(), "--gtest_brief=1",
+          "--gtest_filter=HostileFunctionTest.CannotChange*:Lies/*", nullptr);
+    _exit(kCannotRun);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannotRun) {
+    GTEST_SKIP() << "uid 65534 may not read " << program << " or the tests' files";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
