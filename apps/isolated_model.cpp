@@ -9,6 +9,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/make_device.h"
+#include "base/large_pages.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "base/unix_time.h"
@@ -54,6 +55,23 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   loop.sandbox.max_tasks = static_cast<unsigned>(loop.start.threads) + kOtherTasks;
   loop.sandbox.cpu_cores = loop.start.threads;
   return loop;
+}
+
+// 8 bytes for each page of 4 KiB.
+std::size_t page_table_bytes(const Backbone& backbone, const BackboneManifest& manifest) {
+  const auto bytes = static_cast<std::size_t>(manifest.bytes);
+  return (bytes - std::min(bytes, backbone.in_large_pages)) / 512;
+}
+
+// Tells what the processes of a large model take without large pages.
+void warn_of_page_tables(std::size_t bytes) {
+  if (bytes < std::size_t{1} << 20) return;
+  log_warning(fmt::format(
+      "isolation: the backbone lies in pages of 4 KiB, because the system gives shared memory no "
+      "large ones (shmem_enabled: {}); each process has {} MiB of page tables for it; to avoid "
+      "that: "
+      "{}",
+      shared_large_page_rule(), bytes >> 20, kLargePageAdvice));
 }
 
 // The server's checks of a function need these.
@@ -126,6 +144,7 @@ Result<TenantLoops::MakeLoop> IsolatedModel::load(
       "isolation: up to {} function processes with {} MiB of KV memory each; they share the "
       "backbone of {} MiB; no snapshot",
       functions.max_functions, kv_bytes >> 20, manifest.bytes >> 20));
+  warn_of_page_tables(page_table_bytes(backbone_, manifest));
   const auto make = [this, &turns, &clock](ProcessEngineLoop::Options one,
                                            std::function<void()> wake) {
     auto made = std::make_unique<ProcessEngineLoop>(std::move(one), backbone_, turns, clock,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/large_pages.h"
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda_device.h"
@@ -125,6 +126,9 @@ MachineCheck check_huge_pages() {
           "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
+// Functions share the backbone, and each has page tables of its own for it.
+MachineCheck check_shared_huge_pages() { return judge_shared_pages(shared_large_page_rule()); }
+
 // The devices of this machine. Making each one shows whether it can be used: a GPU without code in
 // this build, for example, is found but refused.
 MachineCheck check_cuda() {
@@ -168,6 +172,21 @@ const char* check_level_name(CheckLevel level) {
   return "";
 }
 
+MachineCheck judge_shared_pages(const std::string& rule) {
+  MachineCheck check{"shared pages", CheckLevel::kOk, rule, ""};
+  if (grants_large_pages(rule)) return check;
+  check.level = CheckLevel::kNote;
+  if (rule.empty()) {
+    check.found = "this kernel has no large pages for shared memory";
+    return check;
+  }
+  check.advice = fmt::format(
+      "each process of serve --isolation process has 2 MiB of page tables for each GiB of weights; "
+      "large pages save them: {}",
+      kLargePageAdvice);
+  return check;
+}
+
 MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen) {
   MachineCheck check{"limits", CheckLevel::kOk,
                      fmt::format("{} threads: {}", limits.threads, limits_text(limits)), ""};
@@ -203,6 +222,7 @@ std::vector<MachineCheck> check_machine() {
   checks.push_back(check_limit("locked memory", RLIMIT_MEMLOCK, rlim_t{64} << 10,
                                "only pinned memory will need it; ulimit -l unlimited"));
   checks.push_back(check_huge_pages());
+  checks.push_back(check_shared_huge_pages());
   checks.push_back(check_sandbox());
   checks.push_back(check_cuda());
   return checks;

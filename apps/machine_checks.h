@@ -30,4 +30,7 @@ std::vector<MachineCheck> check_machine();
 // set than `chosen` have a faster unit for products in BF16.
 MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen);
 
+// Likewise for the system's rule of large pages in shared memory.
+MachineCheck judge_shared_pages(const std::string& rule);
+
 }  // namespace sluice

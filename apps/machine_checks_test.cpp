@@ -43,5 +43,14 @@ TEST(JudgeLimits, DoNotJudgeTheReference) {
   EXPECT_EQ(judge_limits(sapphire_rapids(), CpuIsa::kReference).level, CheckLevel::kOk);
 }
 
+TEST(JudgeSharedPages, NamesTheSettingWhereTheSystemGivesNone) {
+  EXPECT_EQ(judge_shared_pages("advise").level, CheckLevel::kOk);
+  const MachineCheck never = judge_shared_pages("never");
+  EXPECT_EQ(never.level, CheckLevel::kNote);
+  EXPECT_THAT(never.advice, HasSubstr("echo advise > /sys/kernel/mm/transparent_hugepage/shmem"));
+  EXPECT_THAT(judge_shared_pages("").found, HasSubstr("no large pages"));
+  EXPECT_TRUE(judge_shared_pages("").advice.empty());
+}
+
 }  // namespace
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/content_hash.h"
+#include "base/large_pages.h"
 #include "base/shared_memory.h"
 #include "model/rope.h"
 
@@ -95,6 +96,7 @@ Result<Backbone> write_backbone(const BackboneSource& source, Device& device, Th
     RETURN_IF_ERROR(arena.map(RegionKind::kWeights, 0, bytes,
                               Backing::shared(backbone.memory.get(), Protection::kReadWrite)));
     ASSIGN_OR_RETURN(manifest, fill(source, layout, arena, bytes, device, pool));
+    backbone.in_large_pages = bytes_in_large_pages(arena.region_base(RegionKind::kWeights), bytes);
   }
   RETURN_IF_ERROR(seal_shared_memory(backbone.memory.get(), "backbone"));
   ASSIGN_OR_RETURN(backbone.manifest, write_manifest(manifest));
@@ -103,6 +105,7 @@ Result<Backbone> write_backbone(const BackboneSource& source, Device& device, Th
 
 Result<Backbone> read_only(const Backbone& backbone) {
   Backbone readers;
+  readers.in_large_pages = backbone.in_large_pages;
   ASSIGN_OR_RETURN(readers.memory, read_only_descriptor(backbone.memory.get()));
   ASSIGN_OR_RETURN(readers.manifest, read_only_descriptor(backbone.manifest.get()));
   return readers;

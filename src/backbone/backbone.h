@@ -8,6 +8,7 @@
 // Values: movable; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,8 +38,9 @@ struct BackboneSource {
 };
 
 struct Backbone {
-  FileDescriptor memory;    // of the weights, sealed
-  FileDescriptor manifest;  // sealed
+  FileDescriptor memory;           // of the weights, sealed
+  FileDescriptor manifest;         // sealed
+  std::size_t in_large_pages = 0;  // bytes, as the writer had them mapped (base/large_pages.h)
 };
 
 // Writes all weights and rotary tables into shared memory, hashes them, removes every writable

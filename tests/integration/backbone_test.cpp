@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backbone/backbone.h"
+#include "base/large_pages.h"
 #include "base/shared_memory.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
@@ -164,6 +165,23 @@ TEST_F(BackboneMemoryTest, UnsealedOrOtherMemoryIsRefused) {
   backbone.memory = *create_shared_memory("short", 4096);
   ASSERT_EQ(fcntl(backbone.memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
   EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("its manifest says"));
+}
+
+// Where the system grants it, the backbone lies in large pages; elsewhere it says that it does not.
+TEST(BackbonePages, AreLargeWhereTheSystemGrantsThem) {
+  const TempDirectory model;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", "qwen3-tied"), model.path());
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  const auto backbone = make_backbone(model.path(), EngineOptions(), **device, pool);
+  ASSERT_TRUE(backbone) << backbone.error().message;
+  EXPECT_EQ(read_only(*backbone)->in_large_pages, backbone->in_large_pages);
+  if (!grants_large_pages(shared_large_page_rule())) {
+    EXPECT_EQ(backbone->in_large_pages, 0U);
+    GTEST_SKIP() << "shmem_enabled is " << shared_large_page_rule() << ", not advise";
+  }
+  EXPECT_LE(backbone->in_large_pages, *shared_memory_size(backbone->memory.get(), "backbone"));
+  if (backbone->in_large_pages == 0) GTEST_SKIP() << "the system has no large page to give";
 }
 
 }  // namespace

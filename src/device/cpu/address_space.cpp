@@ -104,7 +104,10 @@ Status map_descriptor(std::byte* at, std::size_t bytes, const Backing& backing, 
            static_cast<off_t>(backing.fd_offset)) == at) {
     // A process that is being started inherits no mapping: its copy of a writable one would keep
     // the memory from being sealed until its exec.
-    if (sharing == MAP_SHARED) static_cast<void>(madvise(at, bytes, MADV_DONTFORK));
+    if (sharing != MAP_SHARED) return {};
+    static_cast<void>(madvise(at, bytes, MADV_DONTFORK));
+    // As for memory of the process; bytes_in_large_pages() tells what the system gave.
+    static_cast<void>(madvise(at, bytes, MADV_HUGEPAGE));
     return {};
   }
   // A failed MAP_FIXED may have removed the previous mapping.

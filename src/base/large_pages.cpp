@@ -1,0 +1,74 @@
+#include "base/large_pages.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+namespace sluice {
+namespace {
+
+// "55d0c0000000-55d0c0200000 r--s ...": the first line of a mapping.
+bool read_range(std::string_view line, std::uintptr_t& begin, std::uintptr_t& end) {
+  const char* const last = line.data() + line.size();
+  const auto first = std::from_chars(line.data(), last, begin, 16);
+  if (first.ec != std::errc() || first.ptr == last || *first.ptr != '-') return false;
+  const auto second = std::from_chars(first.ptr + 1, last, end, 16);
+  return second.ec == std::errc() && second.ptr != last && *second.ptr == ' ';
+}
+
+// "ShmemPmdMapped:     4096 kB"; 0 for other fields.
+std::size_t large_bytes(std::string_view line) {
+  constexpr std::string_view kFields[] = {"ShmemPmdMapped:", "FilePmdMapped:", "AnonHugePages:"};
+  for (const std::string_view field : kFields) {
+    if (!line.starts_with(field)) continue;
+    line.remove_prefix(std::min(line.find_first_not_of(' ', field.size()), line.size()));
+    std::size_t kib = 0;
+    std::from_chars(line.data(), line.data() + line.size(), kib);
+    return kib << 10;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::size_t bytes_in_large_pages(std::string_view smaps, std::uintptr_t begin, std::size_t bytes) {
+  std::size_t sum = 0;
+  bool inside = false;
+  while (!smaps.empty()) {
+    const std::size_t end = std::min(smaps.find('\n'), smaps.size());
+    const std::string_view line = smaps.substr(0, end);
+    smaps.remove_prefix(std::min(end + 1, smaps.size()));
+    std::uintptr_t from = 0;
+    std::uintptr_t to = 0;
+    if (read_range(line, from, to)) inside = from >= begin && to <= begin + bytes;
+    if (inside) sum += large_bytes(line);
+  }
+  return sum;
+}
+
+std::size_t bytes_in_large_pages(const void* begin, std::size_t bytes) {
+  std::ostringstream text;
+  text << std::ifstream("/proc/self/smaps").rdbuf();
+  return bytes_in_large_pages(text.str(), reinterpret_cast<std::uintptr_t>(begin), bytes);
+}
+
+std::string chosen_rule(std::string_view setting) {
+  const std::size_t open = setting.find('[');
+  const std::size_t close = setting.find(']');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
+  return std::string(setting.substr(open + 1, close - open - 1));
+}
+
+std::string shared_large_page_rule() {
+  std::string line;
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::getline(file, line);
+  return chosen_rule(line);
+}
+
+bool grants_large_pages(std::string_view rule) {
+  return rule == "advise" || rule == "within_size" || rule == "always" || rule == "force";
+}
+
+}  // namespace sluice

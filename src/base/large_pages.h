@@ -1,0 +1,34 @@
+// Large pages: how much of a mapping the system maps with one entry for each 2 MiB instead of 4
+// KiB. The entries for the rest take 2 MiB a GiB, in each process. Linux decides while memory is
+// first written; /sys/kernel/mm/transparent_hugepage/shmem_enabled says whether shared memory may
+// get any.
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// Bytes of [begin, begin + bytes) that this process maps in large pages now. 0 if /proc does not
+// say. Reads /proc/self/smaps, which takes a millisecond and more for large mappings.
+std::size_t bytes_in_large_pages(const void* begin, std::size_t bytes);
+
+// The same from the text of smaps.
+std::size_t bytes_in_large_pages(std::string_view smaps, std::uintptr_t begin, std::size_t bytes);
+
+// The system's rule for shared memory, such as "advise"; empty: this kernel has none.
+std::string shared_large_page_rule();
+// The word in brackets.
+std::string chosen_rule(std::string_view setting);
+
+// Whether memory that asks for large pages (MADV_HUGEPAGE) may get them under a rule.
+bool grants_large_pages(std::string_view rule);
+
+// How an operator allows it.
+inline constexpr const char* kLargePageAdvice =
+    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+}  // namespace sluice
