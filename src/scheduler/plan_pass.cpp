@@ -277,7 +277,13 @@ bool PlanPass::waits_for_leader(const WaitingEntry& entry) const {
   const ChoiceGroup* const group = state_.group_of(*entry.sequence);
   if (group == nullptr || group->leader_slot < 0) return false;
   const Sequence& leader = *set().sequence[at(group->leader_slot)];
-  return leader.computed < leader.prompt_len - 1;
+  if (leader.computed < leader.prompt_len - 1) return true;
+  // The plan that readmits the leader may copy its tail, and a fork would copy that copy.
+  if (leader.tail_end == 0) return false;
+  const auto& begun = plan_.assignments;
+  return std::any_of(begun.begin(), begun.end(), [&](const SlotAssignment& assignment) {
+    return assignment.slot == group->leader_slot;
+  });
 }
 
 // Not if the prefix cache holds as many tokens, because sharing those needs no copy.

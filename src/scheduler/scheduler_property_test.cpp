@@ -98,6 +98,8 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
 TEST(SchedulerPropertySeeds, StayMended) {
   // An urgent sequence that waited for its adapter kept others out of an idle engine.
   EXPECT_GT(run_scheduler_workload("chunked-only", 9000064, 300).steps, 0);
+  // A choice forked from one that had returned in the same plan, whose tail that plan copied.
+  EXPECT_GT(run_scheduler_workload("stall-free", 81000403, 300).steps, 0);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
