@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compares Sluice with llama.cpp, OpenVINO GenAI and vLLM on this machine's CPU: the same random
-checkpoint, the same work, in turns, medians. Writes the table of docs/performance.md.
+checkpoint, the same work, in turns, medians. Writes the table of docs/performance.md, and the
+picture of it.
 
     tools/install.sh peers
     tools/compare_peers.py build/sluice [--rounds 5] [--only REGEX] [--engines NAME,NAME] [--quick]
@@ -22,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import peer_engines  # noqa: E402
 import peer_http  # noqa: E402
+import peer_picture  # noqa: E402
 import peer_table  # noqa: E402
 from peer_engines import Unavailable  # noqa: E402
 
@@ -58,8 +60,8 @@ class Comparison:
             peer_engines.run([os.path.join(HERE, "make_checkpoint"), name, path], 600, env)
         return path
 
-    def opened(self, model, form, keys, serve):
-        """The engines that could be started, each with what it measures with."""
+    def opened(self, model, form, keys, begin):
+        """The engines that could be prepared, each with what begin(engine, path) gives."""
         started = []
         for engine in self.engines:
             try:
@@ -67,7 +69,7 @@ class Comparison:
                     raise Unavailable(f"no weights in {peer_table.FORMS[form]}")
                 path = engine.prepare(self.checkpoint(model), form)
                 print(f"  starting {engine.name}", file=sys.stderr)
-                started.append((engine, engine.serve(path) if serve else engine.open(path, form)))
+                started.append((engine, begin(engine, path)))
             except (Unavailable, OSError) as error:
                 self.fail(keys, engine, error)
         return started
@@ -101,15 +103,29 @@ class Comparison:
         self.save()
 
     def run_offline(self, model, form, keys):
-        started = self.opened(model, form, keys, serve=False)
+        started = self.opened(model, form, keys, lambda engine, path: engine.open(path, form))
         try:
             self.measure_in_turns(started, keys, lambda subject, key, _: {
                 key: subject.measure(job_of(key, self.a.quick))})
         finally:
             stop_all(started)
 
+    def run_starts(self, model, keys):
+        """Each figure starts a server and ends it: no other one may run beside it."""
+        self.measure_in_turns(
+            self.opened(model, "bf16", keys, lambda engine, path: (engine, path)), keys,
+            lambda subject, key, seed: {key: peer_http.start(*subject, seed)})
+
     def run_http(self, model, keys):
-        started = self.opened(model, "bf16", keys, serve=True)
+        starts = [key for key in keys if key.endswith("/start")]
+        keys = [key for key in keys if key not in starts]
+        if starts:
+            self.run_starts(model, starts)
+        if keys:
+            self.run_servers(model, keys)
+
+    def run_servers(self, model, keys):
+        started = self.opened(model, "bf16", keys, lambda engine, path: engine.serve(path))
         kinds = [kind for kind in ("gap", "chats")
                  if any(key.endswith(pair) for key in keys for pair in HTTP_PAIRS[kind])]
 
@@ -241,6 +257,8 @@ def main(argv):
     print(part)
     if os.path.exists(a.page):
         peer_table.write_page(a.page, part)
+        peer_picture.write_picture(a.page, os.path.join(os.path.dirname(a.page), "images",
+                                                        "peers.svg"))
     return 0
 
 

@@ -77,6 +77,20 @@ class OutputTest(unittest.TestCase):
         with self.assertRaisesRegex(peer_engines.Unavailable, "not installed"):
             peer_engines.run(["/nowhere/llama-bench"])
 
+    def test_all_files_of_a_model_are_read_before_a_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "one", "weights")
+            os.makedirs(os.path.dirname(path))
+            with open(path, "w", encoding="utf-8") as out:
+                out.write("w")
+            opened = []
+            plain = open
+            with mock.patch("builtins.open",
+                            lambda name, mode: opened.append(name) or plain(name, mode)):
+                peer_http.read_once(folder)
+                peer_http.read_once(path)
+        self.assertEqual(opened, [path, path])
+
     def test_gaps_that_touch_the_wait_count(self):
         times = [0.0, 5.0, 5.1, 6.0, 6.1, 9.0]
         self.assertAlmostEqual(peer_http.longest_gap(times, 5.05, 6.05), 0.9)
@@ -199,9 +213,21 @@ class FakeEngine(peer_engines.Engine):
         return peer_engines.Commands(measure)
 
 
+class FakeServer:
+    url, model = "http://127.0.0.1:1", "model"
+
+    def __init__(self, name, events):
+        self.events = events
+        events.append(name)
+
+    def stop(self):
+        self.events.append("end")
+
+
 class RunTest(unittest.TestCase):
     def run_with(self, folder, engines, *more):
         page = os.path.join(folder, "page.md")
+        os.makedirs(os.path.join(folder, "images"), exist_ok=True)
         if not os.path.exists(page):
             with open(page, "w", encoding="utf-8") as out:
                 out.write(f"{peer_table.BEGIN}\n{peer_table.END}\n")
@@ -223,6 +249,7 @@ class RunTest(unittest.TestCase):
             self.assertIn("| 0.6B, BF16: decode, 1 stream, tokens/s | 20.0 | 10.0 | (1) | 2.00 "
                           "| 3 |", page)
             self.assertIn("1. B: not there", page)
+            self.assertTrue(os.path.exists(os.path.join(folder, "images", "peers.svg")))
             self.assertIn("| limits, before and after each part | not measured |", page)
             self.assertEqual(engines[0].jobs[0]["streams"], 1)
             # Another run adds rounds and rows, and keeps what is there.
@@ -241,6 +268,21 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.run_with(folder, engines, "--only", "0.6b/bf16/decode-1$")
         self.assertEqual(order, ["Sluice", "A", "A", "Sluice", "Sluice", "A"])
+
+    def test_starts_end_before_the_next_begins(self):
+        events = []
+        engines = [FakeEngine("Sluice", 1.0), FakeEngine("A", 1.0)]
+        for engine in engines:
+            engine.serve = lambda _, name=engine.name: FakeServer(name, events)
+        times = iter(range(0, 60, 3))  # one reading before a server starts, one at each token
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(peer_http.time, "monotonic", lambda: next(times)), \
+                mock.patch.object(peer_http, "stream", lambda url, body, token: (
+                    events.append(len(body["prompt"])), token(), token())):
+            page = self.run_with(folder, engines, "--only", "0.6b/http/start")
+        self.assertEqual(events[:6], ["Sluice", 16, "end", "A", 16, "end"])
+        self.assertEqual(len(events), 18)
+        self.assertIn("first token of a prompt of 16, s | 3.00 | 3.00 | 1.00 | 3 |", page)
 
     def test_results_are_saved_after_each_figure(self):
         class Interrupted(FakeEngine):

@@ -1,8 +1,9 @@
 """The part of tools/compare_peers.py that measures any server with OpenAI's API over HTTP: a stream
-beside a long prompt, and many chats at once."""
+beside a long prompt, many chats at once, and a start."""
 
 import http.client
 import json
+import os
 import threading
 import time
 import urllib.parse
@@ -13,6 +14,7 @@ import peer_worker
 LONG_PROMPT = 1500
 STREAM_TOKENS = 1500  # of the stream beside it: more than it can need
 CALM_TOKENS = 8       # of the stream, before the prompt is sent and after its first token
+START_TOKENS = 16     # of the prompt that ends a start
 LIMIT_S = 120
 
 
@@ -33,6 +35,13 @@ def stream(url, body, token):
         connection.close()
 
 
+def completion(server, prompt, seed, tokens):
+    """A request for tokens of any kind, after a prompt of random ones."""
+    return {"model": server.model, "prompt": peer_worker.prompt_ids(prompt, seed),
+            "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True,
+            "skip_special_tokens": False}
+
+
 def longest_gap(times, begin, end):
     """The longest of the gaps that touch [begin, end], in seconds."""
     return max(after - before for before, after in zip(times, times[1:])
@@ -49,11 +58,6 @@ class Stall:
         self.times = []
         self.sent = self.first = None
 
-    def body(self, prompt, seed, tokens):
-        return {"model": self.server.model, "prompt": peer_worker.prompt_ids(prompt, seed),
-                "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True,
-                "skip_special_tokens": False}
-
     def on_token(self):
         self.times.append(time.monotonic())
         if len(self.times) == CALM_TOKENS:
@@ -63,7 +67,8 @@ class Stall:
 
     def run_stream(self):
         try:
-            stream(self.server.url, self.body(64, self.seed, STREAM_TOKENS), self.on_token)
+            stream(self.server.url, completion(self.server, 64, self.seed, STREAM_TOKENS),
+                   self.on_token)
         except (OSError, peer_engines.Unavailable) as error:
             self.failed = str(error)
         self.calm.set()
@@ -80,7 +85,8 @@ class Stall:
             if not self.calm.wait(LIMIT_S):
                 raise peer_engines.Unavailable(f"the stream did not begin within {LIMIT_S} s")
             self.sent = time.monotonic()
-            stream(self.server.url, self.body(LONG_PROMPT, self.seed + 1, 4), self.on_first)
+            stream(self.server.url, completion(self.server, LONG_PROMPT, self.seed + 1, 4),
+                   self.on_first)
         finally:
             self.first = self.first or time.monotonic()
             running.join()
@@ -89,6 +95,32 @@ class Stall:
         if self.times[-1] < self.first:
             raise peer_engines.Unavailable("the stream ended before the prompt's first token")
         return longest_gap(self.times, self.sent, self.first), self.first - self.sent
+
+
+def read_once(path):
+    """Reads a file, or all files of a folder, so that they lie in the page cache."""
+    names = [path] if os.path.isfile(path) else [
+        os.path.join(folder, name) for folder, _, files in os.walk(path) for name in files]
+    for name in names:
+        with open(name, "rb") as file:
+            while file.read(1 << 22):
+                pass
+
+
+def start(engine, model, seed):
+    """Seconds from starting the engine's server to its first token. Its files are read before."""
+    read_once(model)
+    begun = time.monotonic()
+    server = engine.serve(model)
+    first = []
+    try:
+        stream(server.url, completion(server, START_TOKENS, seed, 16),
+               lambda: first.append(time.monotonic()))
+    finally:
+        server.stop()
+    if not first:
+        raise peer_engines.Unavailable("no token came")
+    return first[0] - begun
 
 
 def chats(binary, server, lengths, count, seed):

@@ -14,6 +14,7 @@ HTTP = {
     "ttft": ("first token of that prompt, s", False),
     "chats": ("16 chats at once, output tokens/s", True),
     "itl": ("the same, P99 of gaps, s", False),
+    "start": ("from the server's exec to the first token of a prompt of 16, s", False),
 }
 
 
