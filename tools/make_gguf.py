@@ -6,8 +6,8 @@ the format, to compare answers with.
 
 Needs tools/requirements-gguf.txt. Reads models of the architectures llama, qwen2 and qwen3 with a
 byte-level tokenizer.json, or with one that was made from SentencePiece. The matrices get the type;
-norms and biases are F32. Q4_K and Q6_K are not offered, because the package cannot
-quantize to them.
+norms and biases are F32. Blocks of Q4_K and Q6_K are made by tools/k_quants.py, because the package
+cannot quantize to them.
 """
 
 import argparse
@@ -20,7 +20,9 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, TokenType, quants
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"]
+import k_quants
+
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"]
 ARCHITECTURES = {
     "LlamaForCausalLM": gguf.MODEL_ARCH.LLAMA,
     "Qwen2ForCausalLM": gguf.MODEL_ARCH.QWEN2,
@@ -140,8 +142,11 @@ def main():
         if arch == gguf.MODEL_ARCH.LLAMA and module in heads:
             values = pair_rows(values, heads[module])
         kind = GGMLQuantizationType[options.type if values.ndim > 1 else "F32"]
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")),
-                          quants.quantize(values, kind), raw_dtype=kind)
+        k_quant = kind.name in ("Q4_K", "Q6_K")
+        data = (k_quants.quantize(values, kind.name) if k_quant else
+                quants.quantize(values, kind))
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), data,
+                          raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

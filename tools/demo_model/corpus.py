@@ -6,8 +6,6 @@ again. A document is a plain story or a conversation.
 
 import random
 
-import numpy as np
-
 import chat
 import lexicon
 import special_tokens as special
@@ -112,6 +110,7 @@ def _grouped(encoded, tokens_per_batch):
 
 
 def _padded(group, marker):
+    import numpy as np  # pylint: disable=import-outside-toplevel  # not needed for text
     width = max(_width(ids) for ids, _ in group)
     ids = np.full((len(group), width), special.PAD, dtype=np.int64)
     targets = np.full((len(group), width), -100, dtype=np.int64)

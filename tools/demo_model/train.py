@@ -92,6 +92,13 @@ class Exchange:
         return loss / taught, tokens, progress
 
 
+def model_config(tokenizer, options):
+    plain = llama.Config()
+    return dataclasses.replace(plain, vocab_size=tokenizer.get_vocab_size(),
+                               hidden_size=options.width, num_hidden_layers=options.layers,
+                               num_attention_heads=options.width // plain.head_dim)
+
+
 def worker(rank, options):
     """One of the processes that train the same model, each on its own batches.
 
@@ -104,7 +111,7 @@ def worker(rank, options):
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank,
                                          world_size=options.workers)
     tokenizer = Tokenizer.from_file(options.tokenizer)
-    model = llama.Llama(llama.Config(vocab_size=tokenizer.get_vocab_size()))
+    model = llama.Llama(model_config(tokenizer, options))
     optimizer, exchange = optimizer_for(model, options), Exchange(model)
     heldout = heldout_batches(tokenizer, options) if rank == 0 else None
     log = open(os.path.join(options.output, f"log{rank}.jsonl"), "a", encoding="utf-8")
@@ -162,6 +169,8 @@ def main():
     parser.add_argument("--output", required=True, help="folder for checkpoint.pt and log0.jsonl")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this long")
     parser.add_argument("--tokens", type=float, default=1e18, help="stop after so many tokens")
+    parser.add_argument("--width", type=int, default=192, help="a multiple of 64")
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--batch-tokens", type=int, default=1024,
                         help="of each worker")
