@@ -207,7 +207,9 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
   RETURN_IF_ERROR(
       parse_optional("--max-model-len", texts.max_model_len, 2, kLargest, options.max_model_len));
   RETURN_IF_ERROR(parse_optional("--block-size", texts.block_size, 1, 1024, options.block_size));
-  RETURN_IF_ERROR(parse_optional("--threads", texts.threads, 1, 1024, options.threads));
+  if (texts.threads != "auto") {
+    RETURN_IF_ERROR(parse_optional("--threads", texts.threads, 1, 1024, options.threads));
+  }
   RETURN_IF_ERROR(parse_adapters(texts, options.adapters));
   if (!texts.kv_cache_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_cache_memory,

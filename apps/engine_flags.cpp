@@ -106,7 +106,11 @@ void add_engine_options(CLI::App& command, EngineOptionTexts& texts) {
                   "context, prompt and output (default: the model's, at most 8192)")
       ->group(group);
   add_kv_options(command, texts, group);
-  command.add_option("--threads", texts.threads, "default: one per CPU")->group(group);
+  command
+      .add_option("--threads", texts.threads,
+                  "auto: one for each core, fewer where a control group limits CPU time; or a "
+                  "number (default auto)")
+      ->group(group);
   add_adapter_options(command, texts, group);
   command
       .add_option("--snapshot", texts.snapshot,

@@ -34,10 +34,6 @@ Result<std::int64_t> choose_kv_bytes(const EngineOptions& options, const LoadedE
   return std::min(alone.kv_bytes, memory.free_bytes / 2 / functions);
 }
 
-std::int32_t threads_of(const EngineOptions& options) {
-  return options.threads > 0 ? options.threads : available_cpus();
-}
-
 ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_effort,
                                         std::int64_t kv_bytes, std::int64_t shared_bytes) {
   ProcessEngineLoop::Options loop;
@@ -48,7 +44,7 @@ ProcessEngineLoop::Options loop_options(const EngineOptions& options, bool best_
   loop.start.token_budget = options.token_budget;
   loop.start.follow = options.budget_mode == BudgetMode::kFollow;
   loop.start.block_size = options.block_size;
-  loop.start.threads = threads_of(options);
+  loop.start.threads = planned_threads(options.threads).threads;
   loop.start.scheduler = options.scheduler;
   loop.sandbox.memory_bytes = static_cast<std::uint64_t>(shared_bytes + kv_bytes + kOtherBytes +
                                                          loop.start.threads * kThreadBytes);
@@ -90,8 +86,9 @@ std::int64_t largest_adapter(const LoadedModel& model) {
 
 TurnKeeper::Options turn_options(const EngineOptions& options) {
   TurnKeeper::Options turns;
-  turns.threads = threads_of(options);
-  turns.places = std::max(1, available_cpus() / turns.threads);
+  const ThreadPlan plan = planned_threads(options.threads);
+  turns.threads = plan.threads;
+  turns.places = std::max(1, plan.cores / plan.threads);
   return turns;
 }
 

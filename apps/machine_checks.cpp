@@ -9,8 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "apps/make_device.h"
 #include "base/large_pages.h"
-#include "base/thread_pool.h"
+#include "base/thread_plan.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cuda_device.h"
 #include "function/probe_sandbox.h"
@@ -52,9 +53,9 @@ std::optional<MathUnit> bf16_unit(CpuIsa isa) {
   return {};
 }
 
-MachineCheck check_limits(const Device& device) {
+MachineCheck check_limits(const Device& device, const ThreadPlan& plan) {
   LimitsOptions options;
-  options.threads = available_cpus();
+  options.threads = plan.threads;
   const auto memory = device.memory_info();
   if (!memory) return {"limits", CheckLevel::kWarning, memory.error().message, ""};
   options.read_bytes = std::min(options.read_bytes, memory->free_bytes / 4);
@@ -62,15 +63,21 @@ MachineCheck check_limits(const Device& device) {
     return {"limits", CheckLevel::kNote, "not measured: too little memory is free", ""};
   }
   const SystemClock clock;
-  return judge_limits(measure_limits(options, clock), available_cpu_isas().back());
+  const MachineLimits limits = measure_limits(options, clock);
+  MachineCheck check = judge_limits(limits, available_cpu_isas().back());
+  if (plan.threads != plan.cores || plan.cpus == plan.cores) return check;
+  options.threads = plan.cpus;
+  judge_threads(limits, measure_limits(options, clock), available_cpu_isas().back(), check);
+  return check;
 }
 
-MachineCheck check_cores() {
-  const int usable = available_cpus();
+MachineCheck check_cores(const ThreadPlan& plan) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   MachineCheck check{"cores", CheckLevel::kOk,
-                     fmt::format("{} usable of {} online", usable, online), ""};
-  if (usable < online) {
+                     fmt::format("{} of {} CPUs usable; {} threads: {}", plan.cpus, online,
+                                 plan.threads, plan.reason),
+                     ""};
+  if (plan.cpus < online) {
     check.level = CheckLevel::kNote;
     check.advice = "an affinity mask keeps the others away (taskset, cpuset)";
   }
@@ -205,6 +212,23 @@ MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen) {
   return check;
 }
 
+void judge_threads(const MachineLimits& cores, const MachineLimits& cpus, CpuIsa chosen,
+                   MachineCheck& check) {
+  const MathUnit unit = bf16_unit(chosen).value_or(MathUnit::kFma);
+  if (cores.read <= 0 || cores.peak(unit) <= 0) return;
+  const double read = cpus.read / cores.read;
+  const double computed = cpus.peak(unit) / cores.peak(unit);
+  check.found += fmt::format(
+      "; a thread for each of {} CPUs reads {:.2f} and computes {:.2f} times "
+      "as fast",
+      cpus.threads, read, computed);
+  constexpr double kWorthIt = 1.1;
+  if (read <= kWorthIt || computed < 1 / kWorthIt) return;
+  check.level = std::max(check.level, CheckLevel::kNote);
+  check.advice += fmt::format("{}decodes may be faster with --threads {}",
+                              check.advice.empty() ? "" : "; ", cpus.threads);
+}
+
 std::vector<MachineCheck> check_machine() {
   std::vector<MachineCheck> checks;
   const auto device = make_cpu_device({});
@@ -214,8 +238,9 @@ std::vector<MachineCheck> check_machine() {
   }
   checks.push_back({"device", CheckLevel::kOk, (*device)->traits().description, ""});
   checks.push_back(check_isa());
-  checks.push_back(check_limits(**device));
-  checks.push_back(check_cores());
+  const ThreadPlan plan = planned_threads(0);
+  checks.push_back(check_limits(**device, plan));
+  checks.push_back(check_cores(plan));
   checks.push_back(check_memory(**device));
   checks.push_back(check_address_space(**device));
   checks.push_back(check_limit("open files", RLIMIT_NOFILE, 1024, "ulimit -n 1024 or more"));

@@ -33,4 +33,9 @@ MachineCheck judge_limits(const MachineLimits& limits, CpuIsa chosen);
 // Likewise for the system's rule of large pages in shared memory.
 MachineCheck judge_shared_pages(const std::string& rule);
 
+// Adds to the check of limits whether a thread for each CPU would be faster than one for each core,
+// where cores have several CPUs: a note where it reads faster and computes as fast.
+void judge_threads(const MachineLimits& cores, const MachineLimits& cpus, CpuIsa chosen,
+                   MachineCheck& check);
+
 }  // namespace sluice

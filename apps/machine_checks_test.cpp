@@ -52,5 +52,26 @@ TEST(JudgeSharedPages, NamesTheSettingWhereTheSystemGivesNone) {
   EXPECT_TRUE(judge_shared_pages("").advice.empty());
 }
 
+TEST(JudgeThreads, AdvisesAThreadForEachCpuOnlyWhereThatReadsFaster) {
+  const MachineLimits cores = sapphire_rapids();
+  MachineLimits cpus = cores;
+  cpus.threads = 4;
+  MachineCheck check;
+  judge_threads(cores, cpus, CpuIsa::kAmx, check);
+  EXPECT_EQ(check.level, CheckLevel::kOk);
+  EXPECT_THAT(check.found, HasSubstr("each of 4 CPUs reads 1.00 and computes 1.00 times"));
+  EXPECT_TRUE(check.advice.empty());
+
+  cpus.read = 1.3 * cores.read;
+  judge_threads(cores, cpus, CpuIsa::kAmx, check);
+  EXPECT_EQ(check.level, CheckLevel::kNote);
+  EXPECT_THAT(check.advice, HasSubstr("--threads 4"));
+
+  check = {};
+  cpus.peaks[static_cast<std::size_t>(MathUnit::kAmxBf16)] /= 2;
+  judge_threads(cores, cpus, CpuIsa::kAmx, check);
+  EXPECT_TRUE(check.advice.empty());
+}
+
 }  // namespace
 }  // namespace sluice

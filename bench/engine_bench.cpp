@@ -1,14 +1,25 @@
-// The engine's host time per step: plan, submit, collect and commit with an executor that computes
-// nothing. Arguments: running sequences, and steps in flight. docs/scheduling.md has the figures.
+// The engine's host time per step. BM_DecodeStep: plan, submit, collect and commit with an executor
+// that computes nothing; arguments: running sequences, and steps in flight (docs/scheduling.md).
+// BM_OutsideOps: a real step less its ops, so with the executor's inputs and sampling of a small
+// vocabulary; argument: running sequences (docs/performance.md).
 #include <benchmark/benchmark.h>
+#include <stdlib.h>
+#include <time.h>
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/make_device.h"
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "engine/engine.h"
+#include "engine/engine_loader.h"
 #include "kv/kv_manager.h"
 #include "scheduler/executor.h"
 #include "scheduler/policy.h"
@@ -105,6 +116,83 @@ void BM_DecodeStep(benchmark::State& state) {
   state.SetItemsProcessed(steps * seqs);
 }
 BENCHMARK(BM_DecodeStep)->ArgsProduct({{1, 16, 64, 256}, {1, 2}});
+
+// A model whose ops are short. Its vocabulary is, too: sampling is not what is measured.
+constexpr const char* kTinyConfig = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+  "vocab_size": 64, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "hidden_act": "silu",
+  "max_position_embeddings": 4096, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+  "tie_word_embeddings": true, "bos_token_id": 0, "eos_token_id": 0})";
+
+// CPU time of the calling thread: other work on the machine does not count.
+class ThreadCpuClock final : public Clock {
+ public:
+  TimePoint now() const override {
+    timespec time{};
+    CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+    return {std::chrono::seconds(time.tv_sec) + Duration(time.tv_nsec)};
+  }
+};
+
+// An engine with random weights, one thread and traced steps.
+struct TracedEngine {
+  explicit TracedEngine(std::int32_t seqs) : trace(cpu_clock), timeline(clock) {
+    std::string folder = std::filesystem::temp_directory_path() / "engine_bench_XXXXXX";
+    CHECK(mkdtemp(folder.data()) != nullptr);
+    CHECK(write_file(folder + "/config.json", kTinyConfig));
+    EngineOptions options;
+    options.load_format = LoadFormat::kDummy;
+    options.max_num_seqs = seqs;
+    options.threads = 1;
+    options.prefix_caching = PrefixCaching::kOff;
+    pool = make_pool(options);
+    device = make_device(options, *pool).value();
+    loaded = load_engine(folder, options, *device, *pool, clock, timeline).value();
+    std::filesystem::remove_all(folder);
+    CHECK(loaded.trace->trace_steps(&trace));
+  }
+
+  SystemClock clock;
+  ThreadCpuClock cpu_clock;
+  StepTrace trace;
+  StartupTimeline timeline;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Device> device;
+  LoadedEngine loaded;
+};
+
+void add_decodes(Engine& engine, std::int32_t seqs) {
+  static RequestId next_id = 1;
+  for (std::int32_t i = 0; i < seqs; ++i) {
+    Request request;
+    request.id = next_id++;
+    request.prompt.assign(4, i % 60);
+    request.sampling.max_tokens = 2000;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    CHECK(engine.add_request(std::move(request)));
+  }
+}
+
+void BM_OutsideOps(benchmark::State& state) {
+  const auto seqs = static_cast<std::int32_t>(state.range(0));
+  TracedEngine traced(seqs);
+  Engine& engine = *traced.loaded.engine;
+  for (auto _ : state) {
+    if (!engine.has_work()) {
+      add_decodes(engine, seqs);
+      for (int i = 0; i < 4; ++i) CHECK(engine.step());  // the prompts
+    }
+    const TimePoint begin = traced.cpu_clock.now();
+    CHECK(engine.step());
+    const Duration whole = traced.cpu_clock.now() - begin;
+    // The trace keeps the latest of steps with as many tokens.
+    const Duration ops = traced.trace.decode_step()->length;
+    state.SetIterationTime(std::chrono::duration<double>(whole - ops).count());
+  }
+}
+BENCHMARK(BM_OutsideOps)->Arg(1)->Arg(16)->Arg(64)->UseManualTime()->Iterations(1500);
 
 }  // namespace
 }  // namespace sluice

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
+#include "base/cpu_topology.h"
 #include "base/log.h"
 #include "base/spin.h"
 
@@ -23,16 +25,15 @@ constexpr std::chrono::microseconds kSpinTime{40};
 }  // namespace
 
 int available_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  // Fails on machines with more CPUs than the fixed mask holds (1,024).
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  const std::size_t allowed = allowed_cpu_ids().size();
+  if (allowed > 0) return static_cast<int>(allowed);
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
-    : urgent_(urgent), callers_yields_(urgent) {
+ThreadPool::ThreadPool(int threads, const UrgentWork* urgent, std::vector<std::vector<int>> bound)
+    : urgent_(urgent), bound_(std::move(bound)), callers_yields_(urgent) {
   CHECK(threads >= 1);
+  CHECK(bound_.empty() || static_cast<int>(bound_.size()) == threads);
   // Workers block all signals, so that the main thread handles them. Signals that the worker's own
   // instructions cause stay unblocked: if blocked, they end the process without a handler.
   sigset_t all;
@@ -47,7 +48,9 @@ ThreadPool::ThreadPool(int threads, const UrgentWork* urgent)
 void ThreadPool::start_workers(int count) {
   workers_.reserve(static_cast<std::size_t>(count));
   try {
-    for (int i = 0; i < count; ++i) workers_.emplace_back([this] { run_worker(); });
+    for (int i = 1; i <= count; ++i) {
+      workers_.emplace_back([this, i] { run_worker(static_cast<std::size_t>(i)); });
+    }
   } catch (const std::system_error& error) {
     log_warning("thread pool: started " + std::to_string(size()) + " of " +
                 std::to_string(count + 1) + " threads (" + error.what() + "); steps are slower");
@@ -90,7 +93,14 @@ void ThreadPool::run_alone(int n_tasks, const Task& task) {
   }
 }
 
-void ThreadPool::run_worker() {
+void ThreadPool::bind_worker(std::size_t thread) const {
+  if (bound_.empty() || bound_[thread].empty()) return;
+  const Status bound = bind_this_thread(bound_[thread]);
+  if (!bound) log_warning("thread pool: a thread is not bound: " + bound.error().message);
+}
+
+void ThreadPool::run_worker(std::size_t thread) {
+  bind_worker(thread);
   // A failure is ignored: the name only helps readers of top and gdb.
   static_cast<void>(pthread_setname_np(pthread_self(), "sluice-pool"));
   YieldLimiter yields(urgent_);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -26,13 +27,19 @@ class ThreadPool {
   // `threads` >= 1 counts the caller: 1 means no worker threads and every loop inline. If the
   // system refuses a thread, the pool logs a warning and uses the threads it has: see size().
   // `urgent`: the work that tasks yield to; null = none. REQUIRES: it outlives the pool.
-  explicit ThreadPool(int threads, const UrgentWork* urgent = nullptr);
+  // `bound`: the ids of the CPUs that each thread may run on (ThreadPlan::bound); empty: all. The
+  // caller, which is the first thread, does more than the pool's work and is not bound.
+  explicit ThreadPool(int threads, const UrgentWork* urgent = nullptr,
+                      std::vector<std::vector<int>> bound = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Threads that may run tasks at once, the caller included.
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // The loops so far whose tasks were shared: each woke the workers and waited for them once.
+  std::uint32_t jobs() const { return epoch_.load(std::memory_order_relaxed); }
 
   // Calls task(i) once for each i in [0, n_tasks), in any order, on any of the threads. Returns
   // when all tasks are done; the caller then sees their writes. For per-thread scratch memory use
@@ -42,7 +49,8 @@ class ThreadPool {
  private:
   void start_workers(int count);
   void run_alone(int n_tasks, const Task& task);
-  void run_worker();
+  void run_worker(std::size_t thread);
+  void bind_worker(std::size_t thread) const;
   // Returns true when the thread should yield; tasks may be left for other threads.
   bool work_on_job(YieldLimiter& yields) noexcept;
   // Blocks until the epoch differs from `seen`; returns the new one.
@@ -51,6 +59,7 @@ class ThreadPool {
   void wait_for_workers();
 
   const UrgentWork* const urgent_;
+  const std::vector<std::vector<int>> bound_;
   YieldLimiter callers_yields_;
 
   // The current job. Written by the caller only while no worker is inside (active_ == 0) and

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cpu_topology.h"
 #include "base/rng.h"
 
 namespace sluice {
@@ -83,6 +84,31 @@ TEST_P(ThreadPoolSizes, EndlessUrgentWorkLosesNoTask) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizes, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPool, BindsItsWorkersAndNotItsCaller) {
+  const std::vector<int> all = allowed_cpu_ids();
+  const std::vector<int> first = {all.front()};
+  ThreadPool pool(3, nullptr, {first, first, first});
+  std::vector<std::vector<int>> seen(3);
+  std::atomic<int> inside{0};
+  // Each task waits for the others, so that three threads have one each.
+  pool.parallel_for(3, [&](int i) {
+    seen[static_cast<std::size_t>(i)] = allowed_cpu_ids();
+    inside.fetch_add(1);
+    while (inside.load() < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(std::ranges::count(seen, first), all.size() == 1 ? 3 : 2);
+  EXPECT_EQ(allowed_cpu_ids(), all);
+}
+
+TEST(ThreadPool, CountsTheLoopsThatItShares) {
+  ThreadPool pool(2);
+  pool.parallel_for(5, [](int) {});
+  pool.parallel_for(1, [](int) {});  // inline
+  pool.parallel_for(0, [](int) {});
+  pool.parallel_for(2, [&](int) { pool.parallel_for(2, [](int) {}); });  // inner ones inline
+  EXPECT_EQ(pool.jobs(), 2U);
+}
 
 TEST(ThreadPool, IgnoresEmptyLoops) {
   ThreadPool pool(2);

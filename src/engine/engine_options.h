@@ -95,7 +95,7 @@ struct EngineOptions {
   std::optional<KvDiskSettings> kv_disk;  // the command adds it (add_tier())
   // KV memory is returned to the system after this long without a request. 0: never.
   Duration kv_idle_release{0};
-  std::int32_t threads = 0;    // 0: one per CPU
+  std::int32_t threads = 0;    // 0: as base/thread_plan.h says
   SnapshotChoice snapshot;     // --snapshot; off unless a command line says otherwise
   bool deterministic = false;  // rows do not depend on the batch, also on a GPU
   AdapterSettings adapters;

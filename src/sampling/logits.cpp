@@ -13,22 +13,69 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+// Rows are scanned in pieces, most of which hold nothing above the best so far. Their length is
+// constant, so that the compiler makes vectors of the loops over whole ones.
+constexpr std::size_t kPiece = 64;
+using WholePiece = std::span<const float, kPiece>;
+
+bool any_above(WholePiece piece, float bound) {
+  std::uint32_t above = 0;
+  for (std::size_t i = 0; i < kPiece; ++i) above |= static_cast<std::uint32_t>(piece[i] > bound);
+  return above != 0;
+}
+
+// The exponent is all ones for NaN and infinities only.
+bool is_finite(float value) {
+  constexpr std::uint32_t kExponent = 0x7F800000U;
+  return (std::bit_cast<std::uint32_t>(value) & kExponent) != kExponent;
+}
+
+bool all_finite(WholePiece piece) {
+  std::uint32_t not_finite = 0;
+  for (std::size_t i = 0; i < kPiece; ++i) {
+    not_finite |= static_cast<std::uint32_t>(!is_finite(piece[i]));
+  }
+  return not_finite == 0;
+}
+
+// Calls piece(first index, logits) for each piece of which may_skip(whole piece) is not true.
+template <class MaySkip, class Piece>
+void for_each_piece(std::span<const float> logits, MaySkip may_skip, Piece piece) {
+  std::size_t first = 0;
+  for (; first + kPiece <= logits.size(); first += kPiece) {
+    const WholePiece whole = logits.subspan(first).first<kPiece>();
+    if (!may_skip(whole)) piece(first, whole);
+  }
+  piece(first, logits.subspan(first));
+}
+
+void take_best(std::size_t first, std::span<const float> logits, ScoredToken& best) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best.score) best = {logits[i], static_cast<TokenId>(first + i)};
+  }
+}
+
 // Scans the row once with a heap of the best tokens so far, the worst on top. Random rows cause
-// about count * ln(V / count) updates, so this is cheap for a small count.
+// about count * ln(V / count) updates. The first of equal logits stays.
 void select_with_heap(std::span<const float> logits, std::size_t count,
                       std::vector<ScoredToken>& out) {
-  TokenId id = 0;
-  for (const float logit : logits) {
-    const ScoredToken token{logit, id++};
-    if (out.size() < count) {
-      out.push_back(token);
-      std::push_heap(out.begin(), out.end(), ranks_before);
-    } else if (ranks_before(token, out.front())) {
-      std::pop_heap(out.begin(), out.end(), ranks_before);
-      out.back() = token;
-      std::push_heap(out.begin(), out.end(), ranks_before);
+  const auto may_skip = [&](WholePiece piece) {
+    return out.size() == count && !any_above(piece, out.front().score);
+  };
+  for_each_piece(logits, may_skip, [&](std::size_t first, std::span<const float> piece) {
+    auto id = static_cast<TokenId>(first);
+    for (const float logit : piece) {
+      const ScoredToken token{logit, id++};
+      if (out.size() < count) {
+        out.push_back(token);
+        std::push_heap(out.begin(), out.end(), ranks_before);
+      } else if (ranks_before(token, out.front())) {
+        std::pop_heap(out.begin(), out.end(), ranks_before);
+        out.back() = token;
+        std::push_heap(out.begin(), out.end(), ranks_before);
+      }
     }
-  }
+  });
 }
 
 // Buckets by the leading bits of the weight, largest weights first. There are 16 buckets per power
@@ -46,22 +93,23 @@ std::size_t bucket_of(float weight) {
 
 LogitScan scan_logits(std::span<const float> logits) {
   LogitScan scan{{kMinusInfinity, 0}, true};
-  std::uint32_t not_finite = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    // The exponent is all ones for NaN and infinities only.
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(logits[i]) & 0x7F800000U;
-    not_finite |= static_cast<std::uint32_t>(bits == 0x7F800000U);
-    if (logits[i] > scan.best.score) scan.best = {logits[i], static_cast<TokenId>(i)};
-  }
-  scan.finite = not_finite == 0;
+  const auto may_skip = [&](WholePiece piece) {
+    scan.finite &= all_finite(piece);
+    return !any_above(piece, scan.best.score);
+  };
+  for_each_piece(logits, may_skip, [&](std::size_t first, std::span<const float> piece) {
+    take_best(first, piece, scan.best);
+    if (piece.size() < kPiece) scan.finite &= std::ranges::all_of(piece, is_finite);
+  });
   return scan;
 }
 
 ScoredToken best_token(std::span<const float> logits) {
   ScoredToken best{kMinusInfinity, 0};
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best.score) best = {logits[i], static_cast<TokenId>(i)};
-  }
+  const auto may_skip = [&](WholePiece piece) { return !any_above(piece, best.score); };
+  for_each_piece(logits, may_skip, [&](std::size_t first, std::span<const float> piece) {
+    take_best(first, piece, best);
+  });
   return best;
 }
 

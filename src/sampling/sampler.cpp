@@ -67,6 +67,7 @@ Sampler::Sampler(const SamplerOptions& options, ThreadPool& pool)
     scratch.logits.resize(vocab);
     scratch.weights.resize(vocab);
     scratch.tokens.reserve(vocab);
+    scratch.ids.reserve(vocab);
   }
 }
 
@@ -229,13 +230,14 @@ void Sampler::sample_row(const SampleRow& row, Scratch& scratch, SampledRow& out
 
   ScoredToken best = scan.best;
   const bool edited = slot.edits(row);
-  if (edited || !slot.greedy()) std::copy(raw.begin(), raw.end(), scratch.logits.begin());
   if (edited) {
+    std::ranges::copy(raw, scratch.logits.begin());
     edit_logits(slot, row, scratch.logits);
     best = best_token(scratch.logits);
     if (best.score == kMinusInfinity) return;  // the mask leaves nothing
   }
-  out.token = slot.greedy() ? best.id : draw_token(slot, row, best.score, scratch);
+  const std::span<const float> logits = edited ? scratch.logits : raw;
+  out.token = slot.greedy() ? best.id : draw_token(slot, row, logits, best.score, scratch);
   out.failed = false;
   if (slot.logprobs >= 0) add_logprobs(raw, scan.best.score, slot.logprobs, scratch, out);
 }
@@ -266,10 +268,31 @@ void Sampler::edit_logits(const Slot& slot, const SampleRow& row, std::span<floa
   }
 }
 
-// REQUIRES: `best` is the largest of scratch.logits, and finite.
-TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch) {
-  const std::span<float> logits = scratch.logits;
-  const std::span<float> weights = scratch.weights;
+TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, std::span<const float> logits,
+                            float best, Scratch& scratch) {
+  const bool narrowed = slot.top_k > 0 && static_cast<std::size_t>(slot.top_k) < logits.size();
+  if (narrowed) {
+    // First: then only these tokens need weights. The filters commute, because a higher logit has
+    // no lower weight, and sums run over the tokens left by id, as over the whole row.
+    select_best(logits, slot.top_k, scratch.tokens);
+    std::ranges::sort(scratch.tokens, {}, &ScoredToken::id);
+    scratch.ids.clear();
+    for (const ScoredToken& token : scratch.tokens) {
+      scratch.logits[scratch.ids.size()] = token.score;
+      scratch.ids.push_back(token.id);
+    }
+  } else if (logits.data() != scratch.logits.data()) {
+    std::ranges::copy(logits, scratch.logits.begin());
+  }
+  const std::size_t count = narrowed ? scratch.ids.size() : logits.size();
+  const TokenId drawn = draw_kept(slot, row, best, {scratch.logits.data(), count},
+                                  {scratch.weights.data(), count}, scratch.tokens);
+  return narrowed ? scratch.ids[static_cast<std::size_t>(drawn)] : drawn;
+}
+
+TokenId Sampler::draw_kept(const Slot& slot, const SampleRow& row, float best,
+                           std::span<float> logits, std::span<float> weights,
+                           std::vector<ScoredToken>& tokens) {
   // Weights are relative to the best token's weight of 1. So min_p is a plain threshold, and
   // nothing overflows at any temperature.
   for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -279,12 +302,8 @@ TokenId Sampler::draw_token(const Slot& slot, const SampleRow& row, float best, 
       logits[i] = kMinusInfinity;
     }
   }
-  if (slot.top_k > 0 && static_cast<std::size_t>(slot.top_k) < logits.size()) {
-    select_best(logits, slot.top_k, scratch.tokens);
-    drop_below(scratch.tokens.back(), logits, weights);
-  }
   if (slot.top_p < 1.0F) {
-    drop_below(nucleus_end(logits, weights, slot.top_p, scratch.tokens), logits, weights);
+    drop_below(nucleus_end(logits, weights, slot.top_p, tokens), logits, weights);
   }
   return draw(weights, uniform_of(slot, row));
 }

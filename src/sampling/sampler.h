@@ -151,6 +151,7 @@ class Sampler {
     std::vector<float> logits;
     std::vector<float> weights;
     std::vector<ScoredToken> tokens;
+    std::vector<TokenId> ids;  // that top_k leaves
   };
 
   void make_grammar_mask(Slot& slot) const;
@@ -166,7 +167,13 @@ class Sampler {
   void for_each_row(std::size_t rows, Work work);
   void edit_logits(const Slot& slot, const SampleRow& row, std::span<float> logits) const;
   static double uniform_of(const Slot& slot, const SampleRow& row);
-  static TokenId draw_token(const Slot& slot, const SampleRow& row, float best, Scratch& scratch);
+  // Steps 6 and 7. REQUIRES: `best` is the largest of `logits`, and finite.
+  static TokenId draw_token(const Slot& slot, const SampleRow& row, std::span<const float> logits,
+                            float best, Scratch& scratch);
+  // The same without top_k. Changes `logits` and `weights`; gives an index in them.
+  static TokenId draw_kept(const Slot& slot, const SampleRow& row, float best,
+                           std::span<float> logits, std::span<float> weights,
+                           std::vector<ScoredToken>& tokens);
   static void add_logprobs(std::span<const float> logits, float max, std::int32_t alternatives,
                            Scratch& scratch, SampledRow& out);
 

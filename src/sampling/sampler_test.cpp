@@ -501,5 +501,58 @@ TEST(SamplerForced, OtherParametersDecideFirst) {
   EXPECT_EQ(ids(forced_after(3, params, 15)), (Tokens{4, 3, 1})) << "a bias forbids nothing";
 }
 
+// Steps 6 and 7 over the whole row, each filter in the order of sampler.h.
+TokenId draw_plainly(const SamplingParams& params, std::vector<float> logits) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const float best = best_token(logits).score;
+  std::vector<float> weights(logits.size());
+  std::vector<ScoredToken> tokens;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weights[i] = std::exp((logits[i] - best) / params.temperature);
+    if (weights[i] < params.min_p) {
+      weights[i] = 0;
+      logits[i] = kNone;
+    }
+  }
+  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size()) {
+    select_best(logits, params.top_k, tokens);
+    drop_below(tokens.back(), logits, weights);
+  }
+  if (params.top_p < 1.0F) {
+    drop_below(nucleus_end(logits, weights, params.top_p, tokens), logits, weights);
+  }
+  return draw(weights, sampling_uniform(params.seed, 0, 0));
+}
+
+TEST(SamplerTest, ShortcutsOfTopKGiveTheSameTokens) {
+  SplitMix64 rng(20261124);
+  const auto unit = [&] { return static_cast<float>(rng.below(1 << 20)) / (1 << 20); };
+  for (int round = 0; round < 4000; ++round) {
+    Case c;
+    c.logits.resize(2 + rng.below(round % 10 == 0 ? 3000 : 200));
+    // Often with ties, or so far apart that weights underflow.
+    const float step = rng.below(2) == 0 ? 0.5F : 0.001F;
+    const float spread = rng.below(4) == 0 ? 300.0F : 10.0F;
+    for (float& logit : c.logits) logit = std::floor(unit() * spread / step) * step;
+    c.params.temperature = 0.05F + 2 * unit();
+    c.params.top_k = static_cast<std::int32_t>(1 + rng.below(c.logits.size() + 2));
+    if (rng.below(2) == 0) c.params.top_p = unit() * 0.99F + 0.005F;
+    if (rng.below(3) == 0) c.params.min_p = unit();
+    c.params.seed = rng.below(1 << 30);
+    std::vector<float> kept = c.logits;
+    if (rng.below(4) == 0) {
+      c.allowed.resize((kept.size() + 31) / 32);
+      for (auto& word : c.allowed) word = static_cast<std::uint32_t>(rng.below(1ULL << 32));
+      c.allowed[0] |= 1U;
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        if (((c.allowed[i / 32] >> (i % 32)) & 1U) == 0) {
+          kept[i] = -std::numeric_limits<float>::infinity();
+        }
+      }
+    }
+    ASSERT_EQ(run_sampler(c).token, draw_plainly(c.params, kept)) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/control_groups.h"
 #include "base/file.h"
 
 namespace sluice {
@@ -38,54 +39,26 @@ std::optional<std::int64_t> number_in(const std::string& path) {
 }
 
 struct ControlGroupFiles {
-  std::string mount;  // below root
   std::string_view limit;
   std::string_view usage;
   std::string_view inactive_key;  // page cache that the kernel reclaims first
 };
-
-void apply_limits(const std::string& root, const ControlGroupFiles& files, std::string group,
-                  MemoryInfo& info) {
-  while (true) {
-    const std::string folder = root + files.mount + group + "/";
-    const auto limit = number_in(folder + std::string(files.limit));
-    const auto usage = number_in(folder + std::string(files.usage));
-    if (limit && usage) {
-      const auto stat = read_text(folder + "memory.stat");
-      const std::int64_t inactive =
-          stat ? number_after(*stat, files.inactive_key).value_or(0) : std::int64_t{0};
-      const std::int64_t left = std::max<std::int64_t>(0, *limit - (*usage - inactive));
-      info.total_bytes = std::min(info.total_bytes, *limit);
-      info.free_bytes = std::min(info.free_bytes, left);
-    }
-    if (group.empty()) return;
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
-  }
-}
+constexpr ControlGroupFiles kUnifiedFiles{"memory.max", "memory.current", "inactive_file "};
+constexpr ControlGroupFiles kOldFiles{"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                      "total_inactive_file "};
 
 void apply_control_groups(const std::string& root, MemoryInfo& info) {
-  const auto text = read_text(root + "proc/self/cgroup");
-  if (!text) return;
-  std::string_view rest = *text;
-  while (!rest.empty()) {  // lines "hierarchy:controllers:path"
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string controllers =
-        "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
-    std::string group(line.substr(second + 1));
-    if (group == "/") group.clear();
-    if (controllers == ",,") {
-      apply_limits(root, {"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "}, group,
-                   info);
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      apply_limits(root,
-                   {"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                    "total_inactive_file "},
-                   group, info);
-    }
+  for (const ControlGroupFolder& folder : control_group_folders(root, "memory")) {
+    const ControlGroupFiles& files = folder.unified ? kUnifiedFiles : kOldFiles;
+    const auto limit = number_in(folder.path + std::string(files.limit));
+    const auto usage = number_in(folder.path + std::string(files.usage));
+    if (!limit || !usage) continue;
+    const auto stat = read_text(folder.path + "memory.stat");
+    const std::int64_t inactive =
+        stat ? number_after(*stat, files.inactive_key).value_or(0) : std::int64_t{0};
+    const std::int64_t left = std::max<std::int64_t>(0, *limit - (*usage - inactive));
+    info.total_bytes = std::min(info.total_bytes, *limit);
+    info.free_bytes = std::min(info.free_bytes, left);
   }
 }
 
