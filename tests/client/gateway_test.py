@@ -4,6 +4,7 @@ deaths, quotas and reloads."""
 import csv
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -81,6 +82,12 @@ def test_a_cold_streaming_chat_is_answered(server):
     assert chunks[0].model == "poet"
     assert chunks[-1].choices[0].finish_reason in ("length", "stop")
     assert len(functions_of(server.process.pid)) == 1
+
+
+def test_answers_keep_to_their_grammar(server):
+    for tenant, model in (("a", "poet"), ("b", "demo")):
+        answer = ask(server, tenant, model, guided_regex="(up|down)[0-9]{2}", ignore_eos=False)
+        assert re.fullmatch("(up|down)[0-9]{2}", text_of(answer)), answer
 
 
 def test_names_lead_to_the_same_function(server):
