@@ -105,12 +105,16 @@ def test_an_admin_stops_a_function_and_unloads_a_backbone(browser, server):
     refused = server.post("/gateway/actions", {"action": "unload", "backbone": "demo"},
                           **as_admin(ADMIN))
     assert refused.status == 409 and "in use" in refused.error()["message"]
-    while browser.run("const button = document.querySelector('#functions tbody tr.ready button');"
-                      "if (button) button.click(); return !!button"):
-        browser.wait("return document.getElementById('done').textContent.endsWith('done')")
-        browser.run("document.getElementById('done').textContent = ''")
-        browser.wait("return !document.querySelector('#functions tbody tr.ready') ||"
-                     "document.querySelector('#functions tbody tr.ready button')")
+    ready = ("const rows = [...document.querySelectorAll('#functions tbody tr.ready')];"
+             "const name = tr => tr.cells[1].textContent + '/' + tr.cells[0].textContent;")
+    while True:
+        name = browser.run(ready + "const row = rows.find(tr => tr.querySelector('button'));"
+                           "if (row) row.querySelector('button').click(); return row && name(row)")
+        if not name:
+            break
+        # The row changes with a later poll than the answer.
+        browser.wait(ready + "return !rows.some(tr => name(tr) === arguments[0])", name)
+    browser.wait("return document.getElementById('done').textContent.endsWith('done')")
     browser.wait(f"return {unload} && {unload}.textContent === 'Unload'")
     browser.click("#backbones tbody button")
     browser.wait(f"return {unload} && {unload}.textContent === 'Load'")
