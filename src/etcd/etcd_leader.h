@@ -4,9 +4,8 @@
 // - Leading: the key PREFIX/leader, bound to an etcd lease that is renewed. leads() is true only
 //   while the lease is surely valid: it counts from the sending of the last renewal, on the
 //   monotonic clock, so changes of the wall clock do nothing.
-// - Fencing: each transaction requires that PREFIX/commit is what this leader's transaction before
-// it
-//   wrote. A late write of an earlier leader, or a late copy of an own one, changes nothing.
+// - Fencing: each transaction requires that PREFIX/commit is what this leader wrote last. A late
+//   write of an earlier leader, or a late copy of an own one, changes nothing.
 // - A write without an answer is repeated until it has one or leadership is lost.
 // - The state is the keys PREFIX/state/... A new leader gets all of them.
 // Protocol: tests/models/leader.pml. Owner: the command. Threads: one. Calls of the listener come
@@ -37,9 +36,10 @@ struct EtcdLeaderOptions {
 class EtcdLeader {
  public:
   static constexpr Duration kRetry = std::chrono::milliseconds(200);
-  static constexpr std::size_t kMaxChanges =
-      100;                                    // of one transaction; etcd's default limit is 128
-  static constexpr std::int64_t kPage = 500;  // keys of one answer, when the state is read
+  // Changes of one transaction; etcd's default limit is 128.
+  static constexpr std::size_t kMaxChanges = 100;
+  // Keys of one answer, when the state is read.
+  static constexpr std::int64_t kPage = 500;
 
   class Listener {
    public:
