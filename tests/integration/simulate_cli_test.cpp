@@ -268,7 +268,8 @@ TEST(SimulateCli, ErrorsNameTheMissingOption) {
   expect_refused(simulate({"--qps", "1"}), 2, "--gpu and --model are needed");
   expect_refused(simulate_on("b200", "mistral-7b", {"--qps", "1"}), 2, "known are a100-80g");
   expect_refused(simulate_on("a40", "gpt-4", {"--qps", "1"}), 2, "known are mistral-7b");
-  expect_refused(simulate_on("a40", "mistral-7b", {}), 2, "--qps or --trace is needed");
+  expect_refused(simulate_on("a40", "mistral-7b", {}), 2,
+                 "--qps, --rate-steps or --trace is needed");
   expect_refused(simulate_on("a40", "mistral-7b", {"--qps", "0"}), 2, "--qps");
   expect_refused(simulate_on("a40", "mistral-7b", {"--capacity"}), 2, "--tbt-slo-ms");
   expect_refused(simulate_on("a40", "llama-2-70b", {"--qps", "1"}), 1, "GiB are missing");
