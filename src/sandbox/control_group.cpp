@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -109,19 +110,28 @@ std::vector<Setting> settings_of(Layer layer, bool unified, const SandboxOptions
   }
 }
 
-// False also for one that has ended and was not waited for, as the children of a killed server.
-bool is_alive(pid_t process) {
+// The parent of a process; nothing if it has ended, also if none has waited for it, as for the
+// children of a killed server.
+std::optional<pid_t> living_parent(pid_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
   std::getline(file, text);
   const std::size_t name_end = text.rfind(") ");
-  return name_end != std::string::npos && text[name_end + 2] != 'Z' && text[name_end + 2] != 'X';
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 2));
+  char state = 'X';
+  pid_t parent = 0;
+  fields >> state >> parent;
+  if (state == 'Z' || state == 'X') return std::nullopt;
+  return parent;
 }
 
 // Removes the groups of processes that no longer exist: a server that was killed leaves them
-// behind, and their names come back with the numbers of processes. Groups with processes cannot be
-// removed.
-void remove_leftovers(const std::string& parent) {
+// behind, and their names come back with the numbers of processes. False if a group may become a
+// leftover yet: its process is not of this server, or its threads have not all ended, which its
+// state does not say; a group that has any cannot be removed.
+bool remove_leftovers(const std::string& parent) {
+  bool all = true;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename();
@@ -130,8 +140,13 @@ void remove_leftovers(const std::string& parent) {
     const char* const end = name.data() + name.size();
     const auto [at, problem] = std::from_chars(name.data() + kPrefix.size(), end, process);
     if (problem != std::errc() || at != end || process <= 0) continue;
-    if (!is_alive(process)) rmdir(entry.path().c_str());
+    if (const std::optional<pid_t> starter = living_parent(process)) {
+      all = all && *starter == getpid();
+    } else if (rmdir(entry.path().c_str()) != 0 && errno != ENOENT) {
+      all = false;
+    }
   }
+  return all;
 }
 
 // Creates the folder of `process`, or finds it among those made for it before.
@@ -144,9 +159,10 @@ Status make_folder(const std::string& parent, const std::string& folder,
     return unsupported(fmt::format("cannot create {}: {}", folder, std::strerror(errno)));
   }
   folders.push_back(folder);
-  // Once for each place; the first process of a server cleans up after the one before.
+  // The first process of a server cleans up after the server before, whose processes may just be
+  // ending; then the next one does it again.
   static std::set<std::string> cleaned;
-  if (cleaned.insert(parent).second) remove_leftovers(parent);
+  if (!cleaned.contains(parent) && remove_leftovers(parent)) cleaned.insert(parent);
   return {};
 }
 
