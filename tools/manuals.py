@@ -12,8 +12,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# A line of a section: two blanks, the entry, its text in column 30 or on the next line.
+# A line of a section: two blanks, the entry, its text in column 30 or on the next line. An entry
+# may end with the options that it needs or excludes.
 TEXT_COLUMN = 30
+RELATION = r" (?:Needs|Excludes):(?: --?[A-Za-z][\w-]*)+"
+ENTRY = re.compile(rf"  (\S.*?(?:{RELATION})*)(?:\s{{2,}}(\S.*)|(?<=^.{{29}}) (\S.*))?$")
 
 
 @dataclass
@@ -23,14 +26,19 @@ class Entry:
     text: str = ""
 
     @property
+    def own(self):
+        """The name without the options that it needs or excludes."""
+        return re.sub(rf"\{{[^}}]*\}}|{RELATION}", "", self.name)
+
+    @property
     def flags(self):
         """The names of an option: ["-o", "--output"]."""
-        return [flag for flag in re.split(r"[ ,]", re.sub(r"\{[^}]*\}", "", self.name))
+        return [flag for flag in re.split(r"[ ,]", self.own)
                 if re.fullmatch(r"--?[A-Za-z][\w-]*", flag)]
 
     @property
     def takes_value(self):
-        return " " in self.name.strip()
+        return " " in self.own.strip()
 
 
 @dataclass
@@ -68,7 +76,7 @@ def parse_help(text, words):
         elif line.startswith(" " * TEXT_COLUMN):
             entries[-1].text = (entries[-1].text + " " + line.strip()).strip()
         else:
-            found = re.match(r"  (\S.*?)(?:\s{2,}(\S.*)|(?<=^.{29}) (\S.*))?$", line)
+            found = ENTRY.match(line)
             if not found:
                 raise ValueError(f"cannot read this line of the help of {' '.join(words)}: {line}")
             entries.append(Entry(found[1], found[2] or found[3] or ""))

@@ -57,6 +57,21 @@ class ManualsTest(unittest.TestCase):
         self.assertEqual(cache.flags, ["--cache", "--no-cache"])
         self.assertFalse(cache.takes_value)
 
+    def test_options_that_need_or_exclude_others_are_one_entry_each(self):
+        page, _ = manuals.parse_help("""Text
+Usage: sluice serve
+
+Options:
+  --host TEXT Excludes: --uds address to listen on
+  --uds TEXT Excludes: --host --port
+                              a socket instead
+  --fast Needs: --host        no value
+""", ["sluice"])
+        self.assertEqual([(entry.flags, entry.takes_value, entry.text) for entry in page.options()],
+                         [(["--host"], True, "address to listen on"),
+                          (["--uds"], True, "a socket instead"),
+                          (["--fast"], False, "no value")])
+
     def test_a_line_that_cannot_be_read_is_an_error(self):
         with self.assertRaises(ValueError):
             manuals.parse_help("Text\nUsage: sluice\n\nOptions:\n x\n", ["sluice"])
