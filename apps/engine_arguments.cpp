@@ -186,6 +186,27 @@ Status parse_adapters(const EngineOptionTexts& texts, AdapterSettings& settings)
                         settings.max_rank);
 }
 
+Status parse_memory_share(const EngineOptionTexts& texts, EngineOptions& options) {
+  const std::string& text = texts.gpu_memory_utilization;
+  if (text.empty()) return {};
+  const auto share = parse_number(text);
+  if (!share || !(*share > 0 && *share <= 1)) {
+    return invalid_argument(
+        fmt::format("--gpu-memory-utilization must be above 0 and at most 1, got '{}'", text));
+  }
+  if (options.device == DeviceKind::kCpu) {
+    return invalid_argument(
+        "--gpu-memory-utilization is a share of a GPU's memory: use --kv-cache-memory SIZE on the "
+        "CPU");
+  }
+  if (options.kv_cache_memory) {
+    return invalid_argument(
+        "--gpu-memory-utilization and --kv-cache-memory both set the KV memory: leave one out");
+  }
+  options.gpu_memory_share = *share;
+  return {};
+}
+
 }  // namespace
 
 Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
@@ -215,6 +236,7 @@ Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts) {
     ASSIGN_OR_RETURN(options.kv_cache_memory,
                      parse_memory_size("--kv-cache-memory", texts.kv_cache_memory));
   }
+  RETURN_IF_ERROR(parse_memory_share(texts, options));
   if (!texts.kv_disk.empty()) {
     ASSIGN_OR_RETURN(options.kv_disk, parse_kv_disk(texts.kv_disk));
     options.kv_disk->key_file = texts.kv_disk_key;

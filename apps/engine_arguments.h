@@ -24,6 +24,7 @@ struct EngineOptionTexts {
   std::string max_model_len;
   std::string block_size;
   std::string kv_cache_memory;
+  std::string gpu_memory_utilization;
   std::string kv_idle_release;
   std::string kv_disk;
   std::string kv_disk_key;

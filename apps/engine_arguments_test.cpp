@@ -123,9 +123,35 @@ TEST(EngineArgumentsTest, WrongValuesNameTheOptionAndTheRange) {
   wrong([](auto& t) { t.block_size = "16x"; }, "--block-size");
   wrong([](auto& t) { t.threads = "0"; }, "--threads");
   wrong([](auto& t) { t.kv_cache_memory = "lots"; }, "--kv-cache-memory");
+  for (const char* share : {"0", "1.01", "-0.5", "90%", "nan"}) {
+    wrong(
+        [&](auto& t) {
+          t.device = "cuda";
+          t.gpu_memory_utilization = share;
+        },
+        "--gpu-memory-utilization must be above 0");
+  }
+  wrong([](auto& t) { t.gpu_memory_utilization = "0.9"; }, "--kv-cache-memory SIZE on the CPU");
+  wrong(
+      [](auto& t) {
+        t.device = "cuda";
+        t.gpu_memory_utilization = "0.9";
+        t.kv_cache_memory = "1GiB";
+      },
+      "leave one out");
   wrong([](auto& t) { t.kv_disk_key = "key"; }, "--kv-disk-key");
   wrong([](auto& t) { t.kv_idle_release = "soon"; }, "--kv-idle-release");
   wrong([](auto& t) { t.kv_idle_release = "-1"; }, "--kv-idle-release");
+}
+
+TEST(EngineArgumentsTest, AShareOfTheGpusMemory) {
+  EngineOptionTexts texts;
+  texts.device = "cuda";
+  texts.gpu_memory_utilization = "0.9";
+  const auto options = parse_engine_options(texts);
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->gpu_memory_share, 0.9);
+  EXPECT_FALSE(options->kv_cache_memory);
 }
 
 TEST(EngineArgumentsTest, TheTokenBudgetHasOneSource) {

@@ -36,6 +36,11 @@ void add_kv_options(CLI::App& command, EngineOptionTexts& texts, const std::stri
                   "--lend: MIN-MAX")
       ->group(group);
   command
+      .add_option("--gpu-memory-utilization", texts.gpu_memory_utilization,
+                  "instead of --kv-cache-memory, with --device cuda: the share of the GPU's memory "
+                  "in use when KV memory is full, such as 0.9")
+      ->group(group);
+  command
       .add_option("--kv-idle-release", texts.kv_idle_release,
                   "seconds without a request after which KV memory goes back to the system "
                   "(default 0: never)")

@@ -89,6 +89,8 @@ struct EngineOptions {
   // The most bytes of KV memory. Absent: half of the memory that is free after weights, at most the
   // need of max_num_seqs contexts.
   std::optional<std::int64_t> kv_cache_memory;
+  // Instead of kv_cache_memory: the share of the device's memory in use when KV memory is full.
+  std::optional<double> gpu_memory_share;
   // The bytes of KV memory that the engine never lends (`--kv-cache-memory MIN-MAX`); it begins
   // with this limit. Absent: memory is not lent.
   std::optional<std::int64_t> kv_cache_least;

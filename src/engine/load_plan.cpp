@@ -64,9 +64,7 @@ Error too_little_memory(const Device& device, std::int64_t needed, const MemoryI
       gib(needed - memory.free_bytes)));
 }
 
-// Bytes of KV memory: the option's value, or half of the memory that the rest leaves free, at most
-// the need of all sequences. `others`: bytes that weights, inputs and workspace will take of the
-// memory that is free now.
+// Bytes of KV memory: the option's value, or room_for_kv(), at most the need of all sequences.
 Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions& options,
                                      const ModelRunnerOptions& runner, std::int64_t others,
                                      const Device& device) {
@@ -87,7 +85,16 @@ Result<std::int64_t> choose_kv_bytes(const KvLayout& layout, const EngineOptions
     const std::int64_t useful = per_seq * options.max_num_seqs + layout.block_bytes;
     const std::int64_t needed = others + 4 * layout.block_bytes;
     if (memory.free_bytes < needed) return too_little_memory(device, needed, memory);
-    bytes = std::min((memory.free_bytes - others) / 2, useful);
+    const std::int64_t room = room_for_kv(memory, options.gpu_memory_share, others);
+    if (options.gpu_memory_share && room < 4 * layout.block_bytes) {
+      return resource_exhausted(fmt::format(
+          "{}: --gpu-memory-utilization {} leaves no KV memory: {:.2f} GiB are free of {:.2f} GiB, "
+          "and weights, inputs and workspace take {:.2f} GiB; raise it, or stop what else uses the "
+          "memory",
+          device.traits().name, *options.gpu_memory_share, gib(memory.free_bytes),
+          gib(memory.total_bytes), gib(others)));
+    }
+    bytes = std::min(room, useful);
   }
   if (bytes < 2 * layout.block_bytes) {
     return resource_exhausted(
@@ -213,6 +220,13 @@ Status check_stored_int8(DType others, const ModelConfig& config, const EngineOp
 }
 
 }  // namespace
+
+std::int64_t room_for_kv(const MemoryInfo& memory, std::optional<double> share,
+                         std::int64_t others) {
+  if (!share) return (memory.free_bytes - others) / 2;
+  const double kept_free = (1 - *share) * static_cast<double>(memory.total_bytes);
+  return memory.free_bytes - static_cast<std::int64_t>(kept_free) - others;
+}
 
 Result<WeightFiles> find_weights(const std::string& directory, const ModelConfig& config,
                                  const EngineOptions& options, ThreadPool& pool,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -52,6 +53,12 @@ Status check_fp8(WeightDTypes dtypes, const EngineOptions& options, const Device
 // checkpoint or the model rules it out.
 Status check_integers(const ModelWeightsPlan& sources, const ModelConfig& config,
                       const EngineOptions& options, const DeviceTraits& traits);
+
+// Bytes that KV memory may take; negative if there are none. `share`:
+// EngineOptions::gpu_memory_share; absent: half of the free memory. `others`: bytes that weights,
+// inputs and workspace will take of the memory that is free now.
+std::int64_t room_for_kv(const MemoryInfo& memory, std::optional<double> share,
+                         std::int64_t others);
 
 struct LoadPlan {
   ModelRunnerOptions runner;

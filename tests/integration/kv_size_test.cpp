@@ -1,5 +1,8 @@
 // The model runner sizes KV memory as plans say, with steps in flight.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <optional>
 
 #include "device/cpu/cpu_device.h"
 #include "engine/engine_loader.h"
@@ -19,7 +22,11 @@ class CountingDevice final : public test::LateDevice {
     ++unbacks;
     LateDevice::unback(range, offset, bytes);
   }
+  Result<MemoryInfo> memory_info() const override {
+    return memory ? Result<MemoryInfo>(*memory) : LateDevice::memory_info();
+  }
   int unbacks = 0;
+  std::optional<MemoryInfo> memory;  // absent: the machine's
 };
 
 class KvSizeTest : public testing::Test {
@@ -134,6 +141,24 @@ TEST_F(KvSizeTest, ASizeBelowOneChunkIsKeptToTheBlock) {
   EXPECT_EQ(loaded->kv_blocks, 7);
   EXPECT_EQ(loaded->first_kv_blocks, 7);
   EXPECT_EQ(loaded->executor->kv_backed_blocks(), 7);
+}
+
+TEST_F(KvSizeTest, AShareOfTheDevicesMemoryCountsWhatIsInUse) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  device_->memory = MemoryInfo{10 * kGiB, 4 * kGiB};
+  EngineOptions options;
+  options.gpu_memory_share = 0.5;
+  StartupTimeline timeline(clock_);
+  const auto refused = load_executor(checkpoint_.path(), options, *device_, pool_, timeline);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().message,
+              testing::HasSubstr("--gpu-memory-utilization 0.5 leaves no KV memory: 4.00 GiB are "
+                                 "free of 10.00 GiB"));
+  options.gpu_memory_share = 0.75;
+  const auto loaded = load_executor(checkpoint_.path(), options, *device_, pool_, timeline);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_GT(loaded->kv_bytes, 0);
 }
 
 }  // namespace
