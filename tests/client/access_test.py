@@ -89,7 +89,7 @@ def test_limits_of_a_key_hold_and_change_on_sighup(tmp_path):
         with pytest.raises(openai.RateLimitError) as refused:
             ask(server, ALICE)
         assert refused.value.code == "rate_limit_exceeded"
-        assert 25 <= int(refused.value.response.headers["retry-after"]) <= 30
+        assert 1 <= int(refused.value.response.headers["retry-after"]) <= 30
 
         ask(server, BOB, max_tokens=100, extra_body={"ignore_eos": True})
         with pytest.raises(openai.RateLimitError, match="tokens a minute"):
@@ -112,7 +112,8 @@ def test_limits_of_a_key_hold_and_change_on_sighup(tmp_path):
 
 
 def test_a_timeout_ends_a_call(server):
-    fields = {"max_tokens": 1900, "timeout": 0.2, "ignore_eos": True}
+    # Too long for any machine in that time.
+    fields = {"max_tokens": 1900, "n": 32, "timeout": 0.2, "ignore_eos": True}
     answer = server.post("/v1/completions", CALL | fields)
     assert answer.status == 504 and "timeout" in answer.error()["message"], answer
     stream = server.post("/v1/completions", CALL | fields | {"stream": True})
