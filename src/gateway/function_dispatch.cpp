@@ -14,20 +14,20 @@ namespace {
 constexpr std::size_t kMostInView = 256;
 // No SLO.
 constexpr Duration kLongSlo = std::chrono::hours(24);
-// The part of the SLO that learned times count at most. So a call that comes while nothing waits is
-// always tried; else times that a bad moment has left could refuse all, and nothing would be
-// measured again.
+// The part of the SLO that learned times of a prompt count at most. So a call that comes while
+// nothing waits or lies ahead is always tried; else times that a bad moment has left could refuse
+// all, and nothing would be measured again.
 constexpr double kMostLearned = 0.9;
 // The time by which a timer of the event loop may be late.
 constexpr double kTimerSlack_s = 0.01;
 
 PrefillTime expected_time(const PrefillMeter& meter, Duration slo, std::int64_t tokens) {
   PrefillTime time = meter.usual();
-  const double seconds = time.seconds(tokens);
   const double most = kMostLearned * to_seconds(slo);
-  if (seconds > most) {
-    time.step_s *= most / seconds;
-    time.token_s *= most / seconds;
+  if (time.seconds(tokens) > most) {
+    // Tokens keep their time as far as they can: those ahead are to be seen.
+    time.token_s = std::min(time.token_s, most / static_cast<double>(tokens));
+    time.step_s = most - time.token_s * static_cast<double>(tokens);
   }
   return time;
 }
@@ -85,7 +85,9 @@ void FunctionLoops::add_batch(std::int32_t number, TimePoint now, DispatchView& 
   batch.slo = function.spec.ttft_slo.count() > 0 ? function.spec.ttft_slo : kLongSlo;
   // A batch that is held until its margin is used up leaves none for a refusal.
   if (batching_ == Batching::kWorkConserving) {
-    batch.time = expected_time(meter, batch.slo, std::ssize(function.waiting.front().prompt));
+    batch.time = expected_time(
+        meter, batch.slo, std::max<std::int64_t>(1, std::ssize(function.waiting.front().prompt)));
+    batch.ahead = prefills_.tokens_of(number);
   }
   batch.line = expected_line(meter, batch.slo);
   if (options_.seats > 0 && instance->loop->unfinished_requests() >= options_.seats) {

@@ -20,11 +20,11 @@ void PrefillTracker::add_function(const std::string& tenant, std::int32_t backbo
 
 void PrefillTracker::dispatched(const Request& request, TimePoint now) {
   const auto tokens = std::max<std::int64_t>(1, std::ssize(request.prompt));
-  const bool is_new =
-      prefills_.try_emplace(request.id, Prefill{request.function, tokens, request.arrival, now})
-          .second;
-  CHECK(is_new);
   Function& function = functions_[static_cast<std::size_t>(request.function)];
+  const Prefill prefill{request.function, tokens, function.tokens, request.arrival, now};
+  const bool is_new = prefills_.try_emplace(request.id, prefill).second;
+  CHECK(is_new);
+  function.tokens += tokens;
   if (function.prefills++ == 0) ++busy_[static_cast<std::size_t>(function.tenant)];
 }
 
@@ -33,7 +33,7 @@ void PrefillTracker::first_token(RequestId request, TimePoint time) {
   if (found == prefills_.end()) return;
   const Prefill& prefill = found->second;
   meters_[static_cast<std::size_t>(at(prefill.function).meter)].add(
-      prefill.tokens, std::max(time - prefill.since, Duration(0)));
+      prefill.tokens, prefill.ahead, std::max(time - prefill.since, Duration(0)));
   functions_[static_cast<std::size_t>(prefill.function)].ttfts.add(
       std::max(time - prefill.arrival, Duration(0)));
   ended(request);
@@ -43,6 +43,7 @@ void PrefillTracker::ended(RequestId request) {
   const auto found = prefills_.find(request);
   if (found == prefills_.end()) return;
   Function& function = functions_[static_cast<std::size_t>(found->second.function)];
+  function.tokens -= found->second.tokens;
   if (--function.prefills == 0) --busy_[static_cast<std::size_t>(function.tenant)];
   prefills_.erase(found);
 }

@@ -32,6 +32,8 @@ class PrefillTracker {
 
   // Requests without a first token.
   std::int32_t of_function(std::int32_t function) const { return at(function).prefills; }
+  // Their prompts' tokens.
+  std::int64_t tokens_of(std::int32_t function) const { return at(function).tokens; }
   std::int32_t all() const { return static_cast<std::int32_t>(prefills_.size()); }
   std::int32_t tenant(std::int32_t function) const { return at(function).tenant; }
   // Functions of one tenant that have such requests.
@@ -52,11 +54,13 @@ class PrefillTracker {
     std::int32_t tenant = 0;
     std::int32_t meter = 0;
     std::int32_t prefills = 0;
+    std::int64_t tokens = 0;  // of the prefills
     RecentDurations ttfts{kTtfts};
   };
   struct Prefill {
     std::int32_t function = 0;
     std::int64_t tokens = 0;
+    std::int64_t ahead = 0;  // of the function's older ones at the dispatch
     TimePoint arrival;
     TimePoint since;
   };

@@ -18,10 +18,15 @@ struct Candidate {
   double margin_s = 0;
 };
 
-// The time until the first token if the request had the device alone from now on.
+// The time until the first token of the last of `tokens` more.
+double time_of(const WaitingBatch& batch, std::int64_t tokens) {
+  return batch.time.seconds(batch.ahead + tokens);
+}
+
+// The time until the first token if the request's function had the device alone from now on.
 double least_ttft_s(const WaitingBatch& batch, const WaitingRequest& request, TimePoint now) {
   return to_seconds(now - request.arrival) + to_seconds(batch.ready_in) +
-         batch.time.seconds(request.tokens);
+         time_of(batch, request.tokens);
 }
 
 // As many requests, from the first one on, as are computed before the first one misses its SLO; one
@@ -33,7 +38,7 @@ std::int32_t requests_within_slo(const WaitingBatch& batch, std::int32_t first, 
   std::int32_t count = 0;
   for (std::size_t i = static_cast<std::size_t>(first); i < batch.requests.size(); ++i) {
     tokens += batch.requests[i].tokens;
-    if (count > 0 && batch.time.seconds(tokens) > left_s) break;
+    if (count > 0 && time_of(batch, tokens) > left_s) break;
     ++count;
   }
   return count;
@@ -51,7 +56,7 @@ double prefill_s(const BatchingView& view, const WaitingBatch& batch, const Cand
   for (auto i = static_cast<std::size_t>(candidate.first); i < end; ++i) {
     tokens += batch.requests[i].tokens;
   }
-  return batch.time.seconds(tokens);
+  return time_of(batch, tokens);
 }
 
 // Refuses what cannot meet its SLO, and returns the rest.

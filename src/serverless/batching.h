@@ -12,6 +12,9 @@
 // - kFixed, for comparison: a batch is held until it has a given number of requests, or until its
 //   oldest one has waited for a given time.
 //
+// A dispatched batch joins the batch that the function's engine computes. So T of a waiting request
+// has the tokens in it that were dispatched before and have no first token yet.
+//
 // Margins (equation 5) order the dispatches: SLO - (time waited + M T), least first, where M is the
 // number of functions on the device that have requests waiting or the turn. For a fixed M this is
 // the order of arrival + SLO - M T. So a request is overtaken only by requests that came less than
@@ -66,6 +69,9 @@ struct WaitingBatch {
   PrefillLine line;                          // kFillOrExpire
   Duration ready_in{0};                      // at least, until an instance can compute; 0: warm
   std::span<const WaitingRequest> requests;  // one at least, oldest first
+  // Tokens of the function's requests that were dispatched and have no first token yet. The waiting
+  // ones are computed after them.
+  std::int64_t ahead = 0;
 };
 
 struct BatchingView {

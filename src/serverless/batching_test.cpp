@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/rng.h"
 
@@ -17,7 +19,7 @@ using testing::SizeIs;
 TimePoint at_ms(std::int64_t ms) { return {milliseconds(ms)}; }
 
 // A batch of prompts of 100 tokens each, 1 ms a token: T(b) = 100 ms x b.
-WaitingBatch batch_of(const std::vector<WaitingRequest>& requests, std::int64_t slo_ms,
+WaitingBatch batch_of(std::span<const WaitingRequest> requests, std::int64_t slo_ms,
                       std::int32_t device = 0) {
   WaitingBatch batch;
   batch.device = device;
@@ -140,6 +142,28 @@ TEST(BatchingTest, CertainMissesAreRefusedEarly) {
   devices.batches = {batch_of(edge, 1000)};
   EXPECT_THAT(devices.plan(900).refusals, IsEmpty());
   EXPECT_THAT(devices.plan(901).refusals, SizeIs(1));
+}
+
+TEST(BatchingTest, DispatchedTokensLieAhead) {
+  // 1 ms a token, an SLO of 1000 ms: with 700 tokens ahead there is time for three of 100.
+  const std::vector<WaitingRequest> requests(5, {at_ms(0), 100});
+  Devices devices{{0}, {batch_of(requests, 1000)}};
+  devices.batches[0].ahead = 700;
+  BatchingPlan plan = devices.plan(0);
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_THAT(plan.dispatches, SizeIs(1));
+  EXPECT_EQ(plan.dispatches[0].requests, 3);
+  EXPECT_NEAR(plan.dispatches[0].margin_s, 0, 1e-9);
+  // Those three lie ahead now, so the other two certainly miss their SLO.
+  devices.batches = {batch_of(std::span(requests).first(2), 1000)};
+  devices.batches[0].ahead = 1000;
+  plan = devices.plan(0);
+  EXPECT_THAT(plan.refusals, SizeIs(2));
+  EXPECT_THAT(plan.dispatches, IsEmpty());
+  // At the edge it is not certain.
+  devices.batches[0].ahead = 900;
+  EXPECT_THAT(devices.plan(0).refusals, IsEmpty());
+  EXPECT_THAT(devices.plan(1).refusals, SizeIs(2));
 }
 
 TEST(BatchingTest, ColdFunctionIsHeldAndKeepsNoTurn) {

@@ -25,13 +25,14 @@ PrefillTime PrefillMeter::line() const {
   return {seconds - slope * tokens, slope};
 }
 
-void PrefillMeter::add(std::int64_t tokens, Duration took) {
-  CHECK(tokens > 0 && took.count() >= 0);
-  const auto x = static_cast<double>(tokens);
+void PrefillMeter::add(std::int64_t tokens, std::int64_t ahead, Duration took) {
+  CHECK(tokens > 0 && ahead >= 0 && took.count() >= 0);
+  const auto x = static_cast<double>(ahead + tokens);
   const double y = to_seconds(took);
-  const double distance = count_ > 0 ? std::abs(y - line().seconds(tokens)) : 0;
+  const double distance = count_ > 0 ? std::abs(y - line().seconds(ahead + tokens)) : 0;
   ++count_;
   weight_ = kKeep * weight_ + 1;
+  prompts_ = kKeep * prompts_ + static_cast<double>(tokens);
   tokens_ = kKeep * tokens_ + x;
   seconds_ = kKeep * seconds_ + y;
   tokens_tokens_ = kKeep * tokens_tokens_ + x * x;
