@@ -1,6 +1,7 @@
 """`sluice gateway` on examples/functions.toml, as its users see it: names, cold starts, idle time,
 deaths, quotas and reloads."""
 
+import contextlib
 import csv
 import hashlib
 import os
@@ -190,6 +191,35 @@ def test_a_full_machine_lets_calls_wait_for_an_idle_function(tmp_path):
         assert len(answers) == 4
 
 
+@contextlib.contextmanager
+def call_that_goes_on(server, tenant, model):
+    """A call that computes until the block ends, on any machine: its process is stopped, and has
+    been since before the call. The model has no process before; a list gets the answer."""
+    before = functions_of(server.process.pid)
+    text_of(ask(server, tenant, model))
+    process, = set(functions_of(server.process.pid)) - set(before)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(ask(server, tenant, model)))
+    calls = calls_of(server, tenant)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        thread.start()
+        deadline = time.monotonic() + 5 * PATIENCE
+        while calls_of(server, tenant) == calls:
+            assert time.monotonic() < deadline and not answers, answers
+            time.sleep(0.02)
+        yield answers
+    finally:
+        os.kill(process, signal.SIGCONT)
+        thread.join(60 * PATIENCE)
+
+
+def calls_of(server, tenant):
+    """The calls of the tenant until now, with those that run."""
+    state = server.get("/gateway/state", headers={"Authorization": "Bearer " + KEYS[tenant]})
+    return sum(function["calls"] for function in state.json()["functions"])
+
+
 def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
     config = write_config(tmp_path, ("concurrency = 8", "concurrency = 1"),
                           ("requests_per_minute = 600\n\n[[backbone]]",
@@ -200,29 +230,20 @@ def test_quotas_are_refused_with_the_time_to_wait(tmp_path):
         refused = ask(server, "b", "demo")
         assert refused.status == 429 and refused.error()["code"] == "rate_limit_exceeded"
         assert 1 <= int(refused.headers["retry-after"]) <= 60
-        long = threading.Thread(target=ask, args=(server, "a", "poet"),
-                                kwargs={"max_tokens": 1500})
-        long.start()
-        server.await_status(lambda s: s["running"] == 1)
-        refused = ask(server, "a", "demo")
-        assert refused.status == 429 and "concurrency" in refused.error()["message"]
-        long.join(60 * PATIENCE)
+        with call_that_goes_on(server, "a", "poet") as answers:
+            refused = ask(server, "a", "demo")
+            assert refused.status == 429 and "concurrency" in refused.error()["message"]
+        text_of(answers[0])
 
 
 def test_a_call_that_would_miss_its_goal_is_refused(tmp_path):
     config = write_config(tmp_path, ("ttft_slo_ms = 1000", "ttft_slo_ms = 100"))
     with gateway(config, "--max-num-seqs", "1") as server:
-        answers = []
-        text_of(ask(server, "a", "poet"))
-        long = threading.Thread(
-            target=lambda: answers.append(ask(server, "a", "poet", max_tokens=1500)))
-        long.start()
-        server.await_status(lambda s: s["running"] == 1)
-        refused = ask(server, "a", "poet")
-        assert refused.status == 429 and "goal of 100 ms" in refused.error()["message"]
-        assert int(refused.headers["retry-after"]) >= 1
-        text_of(ask(server, "a", "demo"))  # another function
-        long.join(60 * PATIENCE)
+        with call_that_goes_on(server, "a", "poet") as answers:
+            refused = ask(server, "a", "poet")
+            assert refused.status == 429 and "goal of 100 ms" in refused.error()["message"]
+            assert int(refused.headers["retry-after"]) >= 1
+            text_of(ask(server, "a", "demo"))  # another function
         text_of(answers[0])
         text_of(ask(server, "a", "poet"))
 
@@ -230,7 +251,7 @@ def test_a_call_that_would_miss_its_goal_is_refused(tmp_path):
 def test_fill_or_expire_holds_a_lone_call(tmp_path):
     config = write_config(tmp_path, ("[defaults]", 'batching = "fill-or-expire"\n[defaults]'))
     with gateway(config) as server:
-        for _ in range(8):  # until the gateway knows how long prompts take
+        for _ in range(4):  # until the gateway knows how long prompts take
             text_of(ask(server, "a", "poet", max_tokens=1))
         begin = time.monotonic()
         text_of(ask(server, "a", "poet", max_tokens=1))
