@@ -202,8 +202,9 @@ bool take_calls(std::optional<Calls> found, Calls& calls) {
 
 bool read_gemma(std::string_view body, std::string_view quote, Calls& calls) {
   auto call = read_gemma_call(body, quote);
-  if (call) calls.push_back(*std::move(call));
-  return call.has_value();
+  if (!call) return false;
+  calls.push_back(*std::move(call));
+  return true;
 }
 
 // A value that stands without quotes.

@@ -19,7 +19,7 @@ constexpr Duration kLongSlo = std::chrono::hours(24);
 // all, and nothing would be measured again.
 constexpr double kMostLearned = 0.9;
 // The time by which a timer of the event loop may be late.
-constexpr double kTimerSlack_s = 0.01;
+constexpr double kTimerSlackSeconds = 0.01;
 
 PrefillTime expected_time(const PrefillMeter& meter, Duration slo, std::int64_t tokens) {
   PrefillTime time = meter.usual();
@@ -36,7 +36,7 @@ PrefillTime expected_time(const PrefillMeter& meter, Duration slo, std::int64_t 
 PrefillLine expected_line(const PrefillMeter& meter, Duration slo) {
   PrefillLine line = line_of(meter.usual(), meter.mean_tokens());
   if (!(line.first_s > 0)) return {to_seconds(slo), 1};
-  line.first_s += kTimerSlack_s;
+  line.first_s += kTimerSlackSeconds;
   return line;
 }
 
