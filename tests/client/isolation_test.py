@@ -285,6 +285,8 @@ def test_a_warm_worker_becomes_a_function_once(key_file):
     with isolated(key_file, *ADAPTERS, functions=4) as cold:
         expected = {model: text_of(ask(cold, "alice", model=model)) for model in (NAME, "poet")}
     with isolated(key_file, *ADAPTERS, functions=4, warm=2) as server:
+        # Until it runs its own program, a new process has the server's mappings.
+        await_warm(server, 2)
         workers = await_functions(server, 2)
         assert all(not adapter_inodes(pid) for pid in workers)
         given = set()
@@ -296,7 +298,6 @@ def test_a_warm_worker_becomes_a_function_once(key_file):
             # The call got one of the workers, and a new one comes in its place.
             assert set(before) <= set(now)
             given.add((name, model))
-        # Until it runs its own program, a new process has the server's descriptors.
         await_warm(server, 2)
         pids = await_functions(server, 5)
         inodes = [adapter_inodes(pid) for pid in pids]
