@@ -21,9 +21,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::string_view, 12> kCommands = {
-    "serve",   "gateway",  "generate", "tokenize", "bench",       "simulate",
-    "profile", "snapshot", "kv",       "place",    "coordinator", "doctor"};
+constexpr std::array<std::string_view, 13> kCommands = {
+    "serve",    "gateway", "generate", "tokenize", "bench",       "simulate", "profile",
+    "snapshot", "kv",      "adapter",  "place",    "coordinator", "doctor"};
 constexpr std::array<std::string_view, 1> kNotBuilt = {"agent"};
 
 void add_sampling_options(CLI::App& command, SamplingArguments& a) {
@@ -475,6 +475,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
   const CLI::App* profile = add_profile(app, line.profile);
   const CLI::App* snapshot = add_snapshot(app, line.snapshot);
   const CLI::App* kv = add_kv(app, line.kv);
+  const CLI::App* adapter = add_adapter(app, line.adapter);
   const CLI::App* place = add_place(app, line.place);
   const CLI::App* coordinator = add_coordinator(app, line.coordinator);
   add_doctor(app, line.doctor);
@@ -505,6 +506,7 @@ std::optional<int> parse_command_line(int argc, char** argv, CommandLine& line) 
                  : simulate->parsed()       ? Command::kSimulate
                  : snapshot->parsed()       ? Command::kSnapshot
                  : kv->parsed()             ? Command::kKv
+                 : adapter->parsed()        ? Command::kAdapter
                  : place->parsed()          ? Command::kPlace
                  : coordinator->parsed()    ? Command::kCoordinator
                                             : Command::kDoctor;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "apps/adapter_command.h"
 #include "apps/bench_offline.h"
 #include "apps/bench_options.h"
 #include "apps/coordinator.h"
@@ -33,6 +34,7 @@ enum class Command : std::uint8_t {
   kSimulate,
   kSnapshot,
   kKv,
+  kAdapter,
   kPlace,
   kCoordinator,
   kDoctor,
@@ -51,6 +53,7 @@ struct CommandLine {
   ProfileArguments profile;
   SnapshotArguments snapshot;
   KvArguments kv;
+  AdapterArguments adapter;
   PlaceArguments place;
   CoordinatorArguments coordinator;
   DoctorArguments doctor;

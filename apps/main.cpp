@@ -2,6 +2,7 @@
 #include <csignal>
 #include <exception>
 
+#include "apps/adapter_command.h"
 #include "apps/bench_capacity.h"
 #include "apps/bench_offline.h"
 #include "apps/bench_serve.h"
@@ -28,6 +29,7 @@ int run(int argc, char** argv) {
     case sluice::Command::kSnapshot: return sluice::run_snapshot(line.snapshot);
     case sluice::Command::kProfile: return sluice::run_profile(line.profile);
     case sluice::Command::kKv: return sluice::run_kv(line.kv);
+    case sluice::Command::kAdapter: return sluice::run_adapter(line.adapter);
     case sluice::Command::kPlace: return sluice::run_place(line.place);
     case sluice::Command::kCoordinator: return sluice::run_coordinator(line.coordinator);
     case sluice::Command::kDoctor: return sluice::run_doctor(line.doctor);

@@ -13,9 +13,6 @@
 namespace sluice {
 namespace {
 
-// An adapter's files; the same limit as the adapter reader's would only repeat its error.
-constexpr std::uint64_t kMaxAdapterFile = std::uint64_t{16} << 30;
-
 // The same for every name that this tenant may not call.
 ApiError no_such_function(std::string_view name) {
   ApiError error;
@@ -38,15 +35,6 @@ ModelCard card_of(const FunctionSpec& function, const ServedModel& model) {
 }
 
 }  // namespace
-
-Result<Sha256Digest> adapter_files_digest(const std::string& directory) {
-  std::string bytes;
-  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(directory + "/" + name, kMaxAdapterFile));
-    bytes += text;
-  }
-  return sha256(bytes);
-}
 
 FunctionModels::Table::Table(FunctionsFile functions, std::vector<std::int32_t> ids)
     : file(std::move(functions)), names(file), numbers(std::move(ids)) {
@@ -98,37 +86,38 @@ std::string FunctionModels::full_name(std::size_t function) const {
   return table()->names.full_name(static_cast<std::int32_t>(function));
 }
 
+// Whether it passed the checks of this file. Its content counts, too, because a call by an older
+// file may have read another one meanwhile.
+bool FunctionModels::may_use(const Adapter& adapter, const Table& table,
+                             std::int32_t function) const {
+  const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
+  if (adapter.source != spec.adapter) return false;
+  const std::lock_guard lock(mutex_);
+  const auto read = read_.find(table.numbers[static_cast<std::size_t>(function)]);
+  if (read == read_.end() || read->second.content != adapter.content->index) return false;
+  const AdapterChecks& passed = read->second.checks;
+  return passed.pinned == spec.adapter_digest && passed.signers == table.file.signers;
+}
+
 Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_t function) const {
   const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
   if (spec.adapter.empty()) return SharedAdapter();
   AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
   const std::string name = table.names.full_name(function);
   SharedAdapter adapter = store.find(name);
-  if (adapter != nullptr && adapter->source == spec.adapter) return adapter;
+  if (adapter != nullptr && may_use(*adapter, table, function)) return adapter;
+  AdapterChecks checks{spec.adapter_digest, table.file.signers};
   const SystemClock clock;
   const TimePoint start = clock.now();
-  ASSIGN_OR_RETURN(adapter, read_adapter(table, function));
+  RETURN_IF_ERROR(check_adapter(spec.adapter, checks));
+  ASSIGN_OR_RETURN(adapter, store.load(name, spec.adapter));
   const std::lock_guard lock(mutex_);
-  AdapterState& read = read_[table.numbers[static_cast<std::size_t>(function)]];
-  read.bytes = static_cast<std::int64_t>(adapter->content->image.bytes.size());
-  read.load = clock.now() - start;
+  ReadAdapter& read = read_[table.numbers[static_cast<std::size_t>(function)]];
+  read.state.bytes = static_cast<std::int64_t>(adapter->content->image.bytes.size());
+  read.state.load = clock.now() - start;
+  read.checks = std::move(checks);
+  read.content = adapter->content->index;
   return adapter;
-}
-
-Result<SharedAdapter> FunctionModels::read_adapter(const Table& table,
-                                                   std::int32_t function) const {
-  const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
-  if (spec.adapter_digest) {
-    ASSIGN_OR_RETURN(const Sha256Digest digest, adapter_files_digest(spec.adapter));
-    if (digest != *spec.adapter_digest) {
-      return unavailable(fmt::format(
-          "the adapter of '{}' is not the one that the operator pinned: its files have the SHA-256 "
-          "{}",
-          spec.name, to_hex(digest)));
-    }
-  }
-  AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
-  return store.load(table.names.full_name(function), spec.adapter);
 }
 
 std::optional<AdapterState> FunctionModels::adapter(std::int32_t number) const {
@@ -142,7 +131,7 @@ std::optional<AdapterState> FunctionModels::adapter(std::int32_t number) const {
     const std::lock_guard lock(mutex_);
     const auto read = read_.find(number);
     if (read == read_.end()) return std::nullopt;
-    memory = read->second;
+    memory = read->second.state;
   }
   const AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
   memory.is_loaded = store.find(now->names.full_name(position->second)) != nullptr;

@@ -1,7 +1,7 @@
 // FunctionModels: the models of a gateway. Each tenant has the names of its own functions, by the
 // functions file; a name that does not exist and another tenant's name give the same 404. An
-// adapter is read when its function is called and it is not in memory, and its digest is compared
-// if the file pins one.
+// adapter is read when its function is called and it is not in memory, after the checks that the
+// file asks for (gateway/adapter_check.h). A file that asks for others makes it read again.
 //
 // Functions are numbered in the order in which files brought them. A later file may add, change and
 // leave out functions; one that comes back has its number again.
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "gateway/adapter_check.h"
 #include "gateway/instance_host.h"
 #include "server/served_models.h"
 #include "serverless/functions_file.h"
@@ -64,20 +65,23 @@ class FunctionModels final : public ServedModels {
     const std::vector<std::int32_t> numbers;                   // of the file's functions
     std::unordered_map<std::int32_t, std::int32_t> positions;  // in the file, by number
   };
+  // An adapter that was read: its memory, the checks that it passed and the content that passed
+  // them.
+  struct ReadAdapter {
+    AdapterState state;
+    AdapterChecks checks;
+    std::int32_t content = -1;
+  };
   // Shared: a worker may still read a table when the next file replaces it.
   std::shared_ptr<const Table> table() const;
   Result<SharedAdapter> adapter_of(const Table& table, std::int32_t function) const;
-  Result<SharedAdapter> read_adapter(const Table& table, std::int32_t function) const;
+  bool may_use(const Adapter& adapter, const Table& table, std::int32_t function) const;
 
   std::vector<const ServedModel*> backbones_;
   std::map<std::pair<std::string, std::string>, std::int32_t> numbers_;  // tenant, full name
   mutable std::mutex mutex_;                                             // for the two below
-  mutable std::unordered_map<std::int32_t, AdapterState> read_;          // adapters, by number
+  mutable std::unordered_map<std::int32_t, ReadAdapter> read_;           // by number
   std::shared_ptr<const Table> table_;  // shared with workers that read it
 };
-
-// The SHA-256 that `directory = "DIR@sha256:HEX"` pins: of adapter_config.json followed by the
-// adapter's tensors, as `cat adapter_config.json adapter_model.safetensors | sha256sum` prints it.
-Result<Sha256Digest> adapter_files_digest(const std::string& directory);
 
 }  // namespace sluice

@@ -38,6 +38,7 @@ class FunctionsParser {
   using Names = std::map<std::string, std::int32_t, std::less<>>;
 
   void read_batching();
+  void read_signers();
   Status read_general();
   Status read_tenant(const TomlValue& table);
   std::vector<Sha256Digest> read_keys(TableReader& reader, const std::string& owner);
@@ -131,8 +132,25 @@ void FunctionsParser::read_batching() {
                        milliseconds_of(delay.value_or(0))};
 }
 
+void FunctionsParser::read_signers() {
+  for (const std::string& text : root_.texts("require_signature")) {
+    const auto key = parse_ed25519_public_key(text);
+    if (!key) {
+      return root_.fail("require_signature",
+                        fmt::format("'{}' is not an Ed25519 public key in base64; give the line "
+                                    "that `openssl pkey -pubout` prints between BEGIN and END",
+                                    text));
+    }
+    if (std::ranges::find(file_.signers, *key) != file_.signers.end()) {
+      return root_.fail("require_signature", fmt::format("'{}' is given twice", text));
+    }
+    file_.signers.push_back(*key);
+  }
+}
+
 Status FunctionsParser::read_general() {
   read_batching();
+  read_signers();
   if (const TomlValue* table = root_.table("memory")) {
     TableReader reader(*table, "memory", path_);
     file_.host_memory = reader.memory_size("host");

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ed25519.h"
 #include "base/result.h"
 #include "base/sha256.h"
 #include "serverless/toml_document.h"
@@ -77,6 +78,8 @@ struct FunctionsFile {
   std::vector<Sha256Digest> admin_keys;  // see all tenants, change what is loaded; none: no key may
   Batching batching = Batching::kWorkConserving;
   FixedBatch fixed_batch;
+  // One of them must have signed each adapter; none: adapters need no signature.
+  std::vector<Ed25519PublicKey> signers;
   bool preload = true;  // artifacts are loaded before they are called
   // Bytes for artifacts that no request uses; none: as much as is free.
   std::optional<std::int64_t> host_memory;

@@ -53,6 +53,32 @@ TEST(FunctionsFileTest, FixedBatchesAndPreloading) {
   EXPECT_THAT(error_of(file_with("", "[memory]\npreload = 1\n")), HasSubstr("true or false"));
 }
 
+constexpr std::string_view kSigner = "MCowBQYDK2VwAyEALYD9rcfKYTgqbWt57sAM4ZWYOAi9V90aQ0yoLH7+KXM=";
+
+TEST(FunctionsFileTest, SignersAreEd25519Keys) {
+  const auto read = [](std::string_view value) {
+    return parse_functions(file_with("", fmt::format("require_signature = {}\n", value)), "f.toml");
+  };
+  for (const std::string& value :
+       {fmt::format("\"{}\"", kSigner), fmt::format("[\"{}\"]", kSigner)}) {
+    const auto file = read(value);
+    ASSERT_TRUE(file) << file.error().message;
+    ASSERT_EQ(file->signers.size(), 1U);
+    EXPECT_EQ(ed25519_public_key_text(file->signers[0]), kSigner);
+  }
+  EXPECT_THAT(parse_functions(file_with(""), "f.toml")->signers, testing::IsEmpty());
+  const auto error = [&](std::string_view value) {
+    const auto file = read(value);
+    return file ? "no error" : file.error().message;
+  };
+  // None of them may turn the check off.
+  EXPECT_THAT(error("[]"), StartsWith("f.toml:1:1: require_signature: must be a text or a list"));
+  EXPECT_THAT(error("true"), StartsWith("f.toml:1:1: require_signature: must be a text or a list"));
+  EXPECT_THAT(error("\"operator\""),
+              StartsWith("f.toml:1:1: require_signature: 'operator' is not an Ed25519 public key"));
+  EXPECT_THAT(error(fmt::format("[\"{0}\", \"{0}\"]", kSigner)), HasSubstr("is given twice"));
+}
+
 TEST(FunctionsFileTest, ReadsEveryKey) {
   const auto file = parse_functions(
       fmt::format("batching = \"fill-or-expire\"\n[memory]\nhost = \"2GiB\"\ndevice = 1000\n"

@@ -481,6 +481,69 @@ def test_a_pinned_adapter_must_have_its_content(tmp_path):
                 server.await_stderr(digest)
 
 
+def openssl(*arguments):
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True,
+                          check=True).stdout
+
+
+def make_key(path):
+    """A new private key; returns its public key as a functions file has it."""
+    openssl("genpkey", "-algorithm", "ed25519", "-out", path)
+    return openssl("pkey", "-in", path, "-pubout").splitlines()[1]
+
+
+def test_an_adapter_needs_a_signature_by_a_key_of_the_file(tmp_path):
+    folder = tmp_path / "poet"
+    shutil.copytree(MODEL + "-adapters/poet", folder)
+    keys = {name: make_key(tmp_path / name) for name in ("operator", "other")}
+    files = (f'directory = "{ROOT}/models/demo-adapters/poet"', f'directory = "{folder}"')
+
+    def write(*names):
+        signers = ", ".join(f'"{keys[name]}"' for name in names)
+        return write_config(tmp_path, files,
+                            ("[defaults]", f"require_signature = [{signers}]\n\n[defaults]"))
+
+    def sign(name):
+        done = subprocess.run([BINARY, "adapter", "sign", folder, "--key", tmp_path / name],
+                              capture_output=True, text=True, check=True)
+        assert f'require_signature = "{keys[name]}"' in done.stdout, done
+
+    path = write("operator")
+    with gateway(path) as server:
+        refused = ask(server, "a", "poet")
+        assert refused.status == 503 and str(folder) not in refused.error()["message"], refused
+        server.await_stderr("adapter.sig is missing")
+        text_of(ask(server, "a", "demo"))  # a base model needs none
+        sign("other")
+        assert ask(server, "a", "poet").status == 503
+        server.await_stderr("is not a signature of these files")
+        sign("operator")
+        text_of(ask(server, "a", "poet"))
+        # The adapter is in memory, but a later file asks for another key.
+        write("other")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_stderr(f"info {path}: 4 functions")
+        assert ask(server, "a", "poet").status == 503
+        sign("other")
+        text_of(ask(server, "a", "poet"))
+
+
+def test_a_signature_made_with_openssl_alone_is_taken(tmp_path):
+    folder = tmp_path / "poet"
+    shutil.copytree(MODEL + "-adapters/poet", folder)
+    key = make_key(tmp_path / "key")
+    subprocess.run(
+        "set -e; cd poet; digest=$(cat adapter_config.json adapter_model.safetensors | sha256sum)\n"
+        "printf 'sluice adapter sha256:%s' \"${digest%% *}\" > ../text\n"
+        "openssl pkeyutl -sign -rawin -inkey ../key -in ../text -out adapter.sig",
+        shell=True, check=True, cwd=tmp_path)
+    path = write_config(
+        tmp_path, (f'directory = "{ROOT}/models/demo-adapters/poet"', f'directory = "{folder}"'),
+        ("[defaults]", f'require_signature = "{key}"\n\n[defaults]'))
+    with gateway(path) as server:
+        text_of(ask(server, "a", "poet"))
+
+
 def test_no_process_is_left_after_its_end(tmp_path):
     path = write_config(tmp_path)
     for number in (signal.SIGTERM, signal.SIGKILL):
