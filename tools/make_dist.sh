@@ -35,7 +35,7 @@ for name in libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libresolv.so.2; d
   cp -L "$glibc/$name" "$out/lib/glibc/"
 done
 
-cp -r tests/golden/models "$out/tests/golden/"
+cp -r tests/golden/models tests/golden/adapters "$out/tests/golden/"
 cp -r models/demo "$out/models/"
 cp tools/gpu_check.py "$out/gpu_check"
 cp tools/gpu_bench.py tools/checkpoint_layout.py tools/torch_bench.py "$out/"

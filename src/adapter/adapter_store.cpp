@@ -78,7 +78,8 @@ Result<std::vector<ModuleGains>> AdapterStore::gains_of(const std::vector<Adapte
     }
     if (!format_.gains) {
       return unsupported(one.file().path() +
-                         ": DoRA (use_dora) is not built for this device; use --device cpu");
+                         ": DoRA (use_dora) needs gains, and this engine's slots have no room for "
+                         "them; start it again with this adapter");
     }
     return dora_gains(one, config_, model_);
   }

@@ -32,7 +32,6 @@ struct DeviceTraits {
   std::string description;  // model name and instruction set, or GPU name and capability
   // Devices with equal texts compute equal bits with the same program and options.
   std::string numerics;
-  std::string no_gains;          // why it computes no gains of LoRA modules; empty: it does
   bool host_accessible = false;  // pointers into its memory may be used by the host
   bool maps_files = false;       // Backing::file works: weights need no copy
   // Submitted work runs while the host goes on: the engine then plans a step ahead, and rows are

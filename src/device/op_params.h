@@ -143,8 +143,7 @@ struct LoraEntry {
   std::int64_t b = 0;     // B transposed: [rank, N_i]
   std::int32_t rank = 0;  // 0: the adapter has nothing for this module
   float scale = 0.0F;     // alpha / rank, or alpha / sqrt(rank) with rsLoRA
-  // F32 [2, N_i], gains and shifts of DoRA: after the addition, out = gain out + shift. Only where
-  // DeviceTraits::no_gains is empty.
+  // F32 [2, N_i], gains and shifts of DoRA: after the addition, out = gain out + shift.
   static constexpr std::int64_t kNoGain = std::numeric_limits<std::int64_t>::min();
   std::int64_t gain = kNoGain;
 };

@@ -336,7 +336,7 @@ Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, Lo
   AdapterFormat format;
   format.dtype = traits.matmul_input_dtype(plan.dtypes.matrices, plan.dtypes.others);
   format.max_rank = max_rank;
-  format.gains = traits.no_gains.empty();
+  format.gains = true;
   // Shared as SharedAdapters says.
   loaded.adapters = std::make_shared<AdapterStore>(loaded.config, format, AdapterPlace::kSealed);
   loaded.num_adapters = 1;
@@ -352,7 +352,7 @@ Status plan_adapters(const std::string& model, const EngineOptions& options,
   format.dtype = traits.matmul_input_dtype(plan.dtypes.matrices, plan.dtypes.others);
   ASSIGN_OR_RETURN(const SourceNeeds needs, needs_of_sources(settings, loaded.config));
   format.max_rank = settings.max_rank > 0 ? settings.max_rank : needs.rank;
-  format.gains = needs.gains && traits.no_gains.empty();
+  format.gains = needs.gains;
   // Shared as SharedAdapters says.
   loaded.adapters = std::make_shared<AdapterStore>(
       loaded.config, format, settings.sealed ? AdapterPlace::kSealed : AdapterPlace::kPrivate,

@@ -1,7 +1,7 @@
 // Whole models on the CUDA backend against transformers: greedy tokens in float32 are equal, from
 // graphs and eagerly, with prompts in chunks and in batches. In 16 bits they are near the CPU's,
-// and deterministic with --deterministic. The tests run on the host under a fake driver, and also
-// on a GPU if there is one.
+// and deterministic with --deterministic. Adapters give PEFT's tokens. The tests run on the host
+// under a fake driver, and also on a GPU if there is one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/golden/expect_greedy.h"
+#include "tests/golden/expect_peft.h"
 #include "tests/golden/golden_case.h"
 #include "tests/parity/support.h"
 #include "tests/support/checkpoint_files.h"
@@ -21,6 +22,9 @@ namespace sluice {
 namespace {
 
 constexpr const char* kDirectory = "tests/golden/models";
+// In tests/golden/adapters.
+const std::set<std::string> kAdapters = {"dora", "dora-bias", "llama", "mistral", "qwen2", "qwen3"};
+const std::set<std::string> kEmulatedAdapters = {"dora-bias"};
 
 // Emulation takes a second or two per model, so only models with many variants run. In 16 bits: one
 // with F16 weights, one with BF16, and one with FP8 and BF16.
@@ -37,9 +41,10 @@ void PrintTo(const ModelOnDevice& place, std::ostream* os) {
   *os << place.model << " on " << place.device.name;
 }
 
-std::vector<ModelOnDevice> models_on_devices(const std::set<std::string>& emulated) {
+template <class Names>
+std::vector<ModelOnDevice> on_devices(const Names& models, const std::set<std::string>& emulated) {
   std::vector<ModelOnDevice> places;
-  for (const std::string& model : golden_case_names(kDirectory)) {
+  for (const std::string& model : models) {
     for (const parity::DeviceCase& device : parity::available_devices()) {
       if (!device.name.starts_with("cuda")) continue;
       if (device.slow && !emulated.contains(model)) continue;
@@ -123,6 +128,14 @@ TEST_P(CudaHalvesTest, DeterministicResultsDoNotDependOnTheBatch) {
   }
 }
 
+class CudaAdaptersTest : public testing::TestWithParam<ModelOnDevice> {};
+
+TEST_P(CudaAdaptersTest, TokensAndLogprobsAreThoseOfPeft) {
+  auto device = GetParam().device.make(1, false);
+  if (!device) GTEST_SKIP() << device.error().message;
+  test::expect_results_of_peft(GetParam().model, false, std::move(*device));
+}
+
 std::string test_name(const testing::TestParamInfo<ModelOnDevice>& info) {
   std::string name = info.param.model + "_" + info.param.device.name;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -130,9 +143,15 @@ std::string test_name(const testing::TestParamInfo<ModelOnDevice>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaModelsTest,
-                         testing::ValuesIn(models_on_devices(kEmulatedModels)), test_name);
+                         testing::ValuesIn(on_devices(golden_case_names(kDirectory),
+                                                      kEmulatedModels)),
+                         test_name);
 INSTANTIATE_TEST_SUITE_P(Models, CudaHalvesTest,
-                         testing::ValuesIn(models_on_devices(kEmulatedHalves)), test_name);
+                         testing::ValuesIn(on_devices(golden_case_names(kDirectory),
+                                                      kEmulatedHalves)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Adapters, CudaAdaptersTest,
+                         testing::ValuesIn(on_devices(kAdapters, kEmulatedAdapters)), test_name);
 
 }  // namespace
 }  // namespace sluice

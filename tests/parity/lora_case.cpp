@@ -51,6 +51,7 @@ LoraAdapter random_adapter(const LoraShape& shape, const std::vector<std::int32_
     module.a = round_to(shape.dtype, random_floats(rng, lora_elements(module.rank, shape.depth)));
     module.b =
         round_to(shape.dtype, random_floats(rng, lora_elements(module.rank, shape.widths[m])));
+    if (rng.below(2) == 0) module.gains = random_floats(rng, lora_elements(2, shape.widths[m]));
   }
   return adapter;
 }
@@ -84,12 +85,12 @@ LoraSite::LoraSite(DeviceMemory& memory, const LoraShape& shape, std::int32_t ca
 }
 
 void LoraSite::load(std::int32_t slot, const LoraAdapter& adapter, SplitMix64& placement) {
-  const auto put = [&](const std::vector<float>& values) {
+  const auto put = [&](const std::vector<float>& values, DType dtype) {
     used_ = (used_ + 63) / 64 * 64 + 64 * placement.below(3);
-    std::vector<std::byte> bytes(values.size() * size_of(shape_.dtype));
+    std::vector<std::byte> bytes(values.size() * size_of(dtype));
     CHECK(used_ + bytes.size() <= region_bytes_);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      reference::store_element(bytes.data(), shape_.dtype, static_cast<std::int64_t>(i), values[i]);
+      reference::store_element(bytes.data(), dtype, static_cast<std::int64_t>(i), values[i]);
     }
     memory_.upload(region_ + used_, bytes);
     const std::size_t offset = used_;
@@ -99,7 +100,8 @@ void LoraSite::load(std::int32_t slot, const LoraAdapter& adapter, SplitMix64& p
   for (std::size_t m = 0; m < adapter.size(); ++m) {
     const LoraModule& module = adapter[m];
     LoraEntry& entry = entries_[lora_elements(slot, shrink_.table.stride) + 2 + m];
-    entry = {put(module.a), put(module.b), module.rank, module.scale};
+    entry = {put(module.a, shape_.dtype), put(module.b, shape_.dtype), module.rank, module.scale};
+    if (!module.gains.empty()) entry.gain = put(module.gains, DType::kF32);
   }
   memory_.upload(device_entries_, std::as_bytes(std::span(entries_)));
 }

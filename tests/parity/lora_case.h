@@ -16,8 +16,9 @@ namespace sluice::parity {
 struct LoraModule {
   std::int32_t rank = 0;
   float scale = 0.0F;
-  std::vector<float> a;  // [rank, K], representable in the table's dtype, as is
-  std::vector<float> b;  // [rank, N]
+  std::vector<float> a;      // [rank, K], representable in the table's dtype, as is
+  std::vector<float> b;      // [rank, N]
+  std::vector<float> gains;  // F32 [2, N]: gains and shifts of DoRA; empty: none
 };
 using LoraAdapter = std::vector<LoraModule>;
 
@@ -29,7 +30,7 @@ struct LoraShape {
   DType dtype = DType::kF32;
 };
 
-// Ranks as given, one for each module.
+// Ranks as given, one for each module. Half of the modules have gains.
 LoraAdapter random_adapter(const LoraShape& shape, const std::vector<std::int32_t>& ranks,
                            SplitMix64& rng);
 

@@ -105,7 +105,6 @@ CudaDevice::CudaDevice(std::unique_ptr<Gpu> gpu, VirtualMemory memory,
   traits_.asynchronous = true;
   traits_.residual_dtype = DType::kF32;
   traits_.f16_inputs = true;
-  traits_.no_gains = fmt::format("{} has no kernels for gains of LoRA modules", gpu_->name());
   traits_.no_integers = fmt::format("{} has no kernels for integer weights", gpu_->name());
   if (const GpuInfo& info = gpu_->info(); info.major < kFp8Capability) {
     traits_.no_fp8 = fmt::format("{} has capability {}.{}, and weights in FP8 need {}.0 or later",

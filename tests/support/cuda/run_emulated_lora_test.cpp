@@ -67,6 +67,9 @@ TEST(RunEmulatedLora, WrongSegmentsAndEntriesTrap) {
   memory.entries[0].a = 32;
   expect_traps("an offset that is no multiple of 64");
   memory.entries[0].a = 0;
+  memory.entries[0].gain = 32;
+  expect_traps("gains at an offset that is no multiple of 64");
+  memory.entries[0].gain = LoraEntry::kNoGain;
   EXPECT_TRUE(lora_runs(memory.shrink));
 }
 

@@ -8,7 +8,7 @@
 // tokens, 8 at a time. Then the warps' sums are added, warp 0 first. sluice_lora_shrink_plain: any
 // other x and A, one warp per dot product. sluice_lora_expand: no tensor cores. At the usual ranks,
 // memory traffic of `out` dominates, and tensor cores would round h. A thread computes two columns
-// of 16 tokens at a time.
+// of 16 tokens at a time, and applies DoRA's gains as it writes them.
 //
 // K and the rank alone fix all orders, so a row's bits do not depend on other rows.
 #include "device/cuda/kernels/lora_tiles.h"
@@ -43,6 +43,7 @@ __device__ LoraEntry entry_of(const LoraTable& table, std::int32_t slot, std::in
   const LoraEntry entry = table.entries[slot * table.stride + module];
   if (entry.rank < 0 || entry.rank > table.max_rank) __trap();
   if (entry.a % LoraEntry::kAlignment != 0 || entry.b % LoraEntry::kAlignment != 0) __trap();
+  if (entry.gain % LoraEntry::kAlignment != 0) __trap();
   return entry;
 }
 
@@ -176,6 +177,23 @@ __device__ TwoColumns load_columns(const void* row, DType dtype, std::int64_t in
   return {load_element(row, dtype, index), both ? load_element(row, dtype, index + 1) : 0.0F};
 }
 
+// An entry's gains and shifts of `column` and, where `both`, column + 1.
+struct ColumnGains {
+  bool present = false;
+  TwoColumns gain = {1.0F, 1.0F};
+  TwoColumns shift = {0.0F, 0.0F};
+};
+__device__ ColumnGains gains_of(const LoraTable& table, const LoraEntry& entry, std::int64_t width,
+                                std::int64_t column, bool both) {
+  ColumnGains gains;
+  if (entry.gain == LoraEntry::kNoGain || column >= width) return gains;
+  const char* at = weights_at(table, entry.gain);
+  gains.present = true;
+  gains.gain = load_columns(at, DType::kF32, column, both, false);
+  gains.shift = load_columns(at, DType::kF32, width + column, both, false);
+  return gains;
+}
+
 constexpr int kTokens = 16;                 // whose sums a thread holds
 constexpr int kHiddenStride = kTokens + 4;  // floats
 constexpr int kRanksAhead = 8;              // rows of B loaded ahead
@@ -259,6 +277,7 @@ extern "C" __global__ void __launch_bounds__(kLoraExpandBlock)
   const bool both = column + 1 < width;
   const bool packed = both && width % 2 == 0 && p.table.dtype != DType::kF32;
   const char* b = weights_at(p.table, entry.b);
+  const ColumnGains gains = gains_of(p.table, entry, width, column, both);
   for (std::int32_t first = 0; first < segment.count; first += kTokens) {
     gather_hidden(p, segment, first, module, entry.rank, h);
     __syncthreads();
@@ -289,12 +308,17 @@ extern "C" __global__ void __launch_bounds__(kLoraExpandBlock)
       if (!first_column || i >= tokens) continue;
       const std::int32_t token = token_at(p.batch, segment.first + first + i, p.out.dims[0]);
       float* to = static_cast<float*>(p.out.data) + token * p.out.strides[0] + out_column + column;
-      const float low = fmaf(entry.scale, sums[i][0], to[0]);
+      float low = fmaf(entry.scale, sums[i][0], to[0]);
+      float high = both ? fmaf(entry.scale, sums[i][1], to[1]) : 0.0F;
+      if (gains.present) {
+        low = fmaf(gains.gain.first, low, gains.shift.first);
+        high = fmaf(gains.gain.second, high, gains.shift.second);
+      }
       if (both && reinterpret_cast<std::uintptr_t>(to) % sizeof(TwoFloats) == 0) {
-        *reinterpret_cast<TwoFloats*>(to) = {low, fmaf(entry.scale, sums[i][1], to[1])};
+        *reinterpret_cast<TwoFloats*>(to) = {low, high};
       } else {
         to[0] = low;
-        if (both) to[1] = fmaf(entry.scale, sums[i][1], to[1]);
+        if (both) to[1] = high;
       }
     }
     __syncthreads();  // all threads have read h
