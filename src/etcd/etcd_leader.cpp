@@ -8,6 +8,13 @@
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+std::size_t size_of(const std::string& key, const std::optional<std::string>& value) {
+  return key.size() + (value ? value->size() : 0);
+}
+
+}  // namespace
 
 EtcdLeader::EtcdLeader(EtcdLeaderOptions options, EtcdCalls& calls, const Clock& clock,
                        Listener& listener)
@@ -41,17 +48,22 @@ void EtcdLeader::renew() {
   if (renewing_ || now < renew_at_) return;
   renewing_ = true;
   calls_.call(lease_ == 0 ? etcd_grant(options_.ttl_s) : etcd_keep_alive(lease_),
-              [this, now](const Result<std::string>& body) { lease_answered(now, body); });
+              [this, asked = lease_, now](const Result<std::string>& body) {
+                lease_answered(asked, now, body);
+              });
 }
 
-void EtcdLeader::lease_answered(TimePoint sent, const Result<std::string>& body) {
+void EtcdLeader::lease_answered(std::int64_t asked, TimePoint sent,
+                                const Result<std::string>& body) {
   renewing_ = false;
   renew_at_ = clock_.now() + kRetry;
   if (phase_ == Phase::kResigned) return;
+  // Renewals of a lease that was given up: its leader key may still be there and must end with it.
+  if (asked != lease_) return;
   const auto lease =
       body ? parse_etcd_lease(*body) : Result<EtcdLease>(tl::unexpected(body.error()));
   if (!lease) return fail(lease.error().message);
-  if (lease_ != 0 && lease->id != lease_) return;  // of one that is given up
+  if (asked != 0 && lease->id != asked) return fail("etcd's answer is about another lease");
   if (lease->ttl_s == 0) return lose("etcd has ended its lease");
   lease_ = lease->id;
   lease_ends_ = sent + std::chrono::seconds(lease->ttl_s);
@@ -115,14 +127,18 @@ void EtcdLeader::campaign_answered(const Result<std::string>& body) {
 void EtcdLeader::read() {
   const std::string after = state_.empty() ? "" : options_.prefix + "/state/" + state_.back().key;
   calling_ = true;
-  calls_.call(etcd_range(options_.prefix + "/state/", after, kPage),
+  calls_.call(etcd_range(options_.prefix + "/state/", after, page_),
               [this, term = term_](const Result<std::string>& body) {
-                if (term == term_ && phase_ == Phase::kReads) read_answered(term, body);
+                if (term == term_ && phase_ == Phase::kReads) read_answered(body);
               });
 }
 
-void EtcdLeader::read_answered(std::uint64_t, const Result<std::string>& body) {
+void EtcdLeader::read_answered(const Result<std::string>& body) {
   calling_ = false;
+  if (body && body->size() > kMaxEtcdBody && page_ > 1) {
+    page_ /= 2;
+    return read();
+  }
   auto range = body ? parse_etcd_range(*body) : Result<EtcdRange>(tl::unexpected(body.error()));
   if (!range) return fail(range.error().message);
   const std::string folder = options_.prefix + "/state/";
@@ -139,19 +155,27 @@ void EtcdLeader::read_answered(std::uint64_t, const Result<std::string>& body) {
   listener_.on_lead(epoch_, std::exchange(state_, {}));
 }
 
+bool EtcdLeader::Write::has_room_for(const EtcdChange& change) const {
+  if (changes.empty()) return true;
+  if (changes.size() >= kMaxChanges && !changes.contains(change.key)) return false;
+  return bytes + size_of(change.key, change.value) <= kMaxChangedBytes;
+}
+
+void EtcdLeader::Write::add(EtcdChange change) {
+  bytes += size_of(change.key, change.value);
+  const auto [found, is_new] = changes.try_emplace(std::move(change.key));
+  if (!is_new) bytes -= size_of(found->first, found->second);
+  found->second = std::move(change.value);
+}
+
 void EtcdLeader::write(std::vector<EtcdChange> changes, std::function<void()> stored) {
   CHECK(phase_ == Phase::kLeads);
   // A write that was sent must not change: etcd may have it, and a repeat would be taken for it.
   const std::size_t open = tried_ ? 1 : 0;
   if (queue_.size() <= open) queue_.emplace_back();
   for (EtcdChange& change : changes) {
-    Write& last = queue_.back();
-    if (last.changes.size() < kMaxChanges || last.changes.contains(change.key)) {
-      last.changes[change.key] = std::move(change.value);
-      continue;
-    }
-    queue_.emplace_back();
-    queue_.back().changes[change.key] = std::move(change.value);
+    if (!queue_.back().has_room_for(change)) queue_.emplace_back();
+    queue_.back().add(std::move(change));
   }
   queue_.back().stored.push_back(std::move(stored));
   if (!calling_ && clock_.now() >= next_try_) flush();

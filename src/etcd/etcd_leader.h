@@ -36,9 +36,11 @@ struct EtcdLeaderOptions {
 class EtcdLeader {
  public:
   static constexpr Duration kRetry = std::chrono::milliseconds(200);
-  // Changes of one transaction; etcd's default limit is 128.
+  // Changes of one transaction, and the bytes of their keys and values. etcd's default limits are
+  // 128 operations (--max-txn-ops) and 1.5 MiB (--max-request-bytes).
   static constexpr std::size_t kMaxChanges = 100;
-  // Keys of one answer, when the state is read.
+  static constexpr std::size_t kMaxChangedBytes = std::size_t{1} << 20;
+  // Keys of one answer, when the state is read; fewer if such an answer is too long.
   static constexpr std::int64_t kPage = 500;
 
   class Listener {
@@ -61,8 +63,8 @@ class EtcdLeader {
   const std::string& cause() const { return cause_; }
 
   // Stores changes after all that were written before; `stored` is called when etcd has them. More
-  // than kMaxChanges are stored in parts, in order. Without changes `stored` waits for those
-  // before. REQUIRES: on_lead() was called, and on_lost() was not since.
+  // than kMaxChanges or kMaxChangedBytes are stored in parts, in order. Without changes `stored`
+  // waits for those before. REQUIRES: on_lead() was called, and on_lost() was not since.
   void write(std::vector<EtcdChange> changes, std::function<void()> stored);
   bool idle() const { return queue_.empty(); }  // all writes are stored
 
@@ -72,7 +74,11 @@ class EtcdLeader {
  private:
   enum class Phase : std::uint8_t { kFollows, kReads, kLeads, kResigned };
   struct Write {
+    bool has_room_for(const EtcdChange& change) const;
+    void add(EtcdChange change);
+
     std::map<std::string, std::optional<std::string>> changes;
+    std::size_t bytes = 0;
     std::vector<std::function<void()>> stored;
   };
 
@@ -84,9 +90,10 @@ class EtcdLeader {
   void fail(const std::string& cause);
   bool lease_is_valid() const;
   std::string commit(std::uint64_t number) const;
-  void lease_answered(TimePoint sent, const Result<std::string>& body);
+  // `asked`: the lease that was to be renewed; 0: a new one.
+  void lease_answered(std::int64_t asked, TimePoint sent, const Result<std::string>& body);
   void campaign_answered(const Result<std::string>& body);
-  void read_answered(std::uint64_t term, const Result<std::string>& body);
+  void read_answered(const Result<std::string>& body);
   void flush_answered(std::uint64_t term, const Result<std::string>& body);
 
   const EtcdLeaderOptions options_;
@@ -106,6 +113,7 @@ class EtcdLeader {
   std::int64_t epoch_ = 0;
   bool calling_ = false;         // a campaign, a read or a transaction is under way
   std::vector<EtcdPair> state_;  // read so far
+  std::int64_t page_ = kPage;
   std::deque<Write> queue_;
   bool tried_ = false;         // the first of the queue was sent
   std::uint64_t commits_ = 0;  // transactions of this term that etcd has

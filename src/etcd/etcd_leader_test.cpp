@@ -20,7 +20,13 @@ class FakeEtcd {
  public:
   explicit FakeEtcd(const Clock& clock) : clock_(clock) {}
 
-  std::string handle(const EtcdCall& call) {
+  static constexpr std::size_t kMaxRequest = std::size_t{1536} << 10;  // etcd's default
+
+  Result<std::string> handle(const EtcdCall& call) {
+    // Base64 makes four bytes of three.
+    if (call.body.size() / 4 * 3 > kMaxRequest) {
+      return tl::unexpected(unavailable("etcdserver: request is too large"));
+    }
     expire();
     const nlohmann::json body = parse_json(call.body);
     nlohmann::json answer;
@@ -202,7 +208,7 @@ TEST_F(EtcdLeaderTest, LeadsWritesAndHandsOver) {
   const auto resign = a.leader.resign();
   ASSERT_TRUE(resign);
   EXPECT_FALSE(a.leader.leads());
-  etcd_.handle(*resign);
+  EXPECT_TRUE(etcd_.handle(*resign));
   run_for(b, 500);
   ASSERT_TRUE(b.leader.leads());
   EXPECT_GT(b.epoch, a.epoch);
@@ -217,7 +223,7 @@ TEST_F(EtcdLeaderTest, RepeatsAWriteWithoutAnAnswer) {
   int stored = 0;
   a.leader.write({{"x", "1"}}, [&] { ++stored; });
   // It arrives, its answer is lost, and more is written meanwhile.
-  etcd_.handle(a.wire.calls.back().call);
+  EXPECT_TRUE(etcd_.handle(a.wire.calls.back().call));
   const Wire::Call late = a.wire.calls.back();
   a.wire.calls.pop_back();
   late.done(tl::unexpected(unavailable("cut")));
@@ -227,7 +233,7 @@ TEST_F(EtcdLeaderTest, RepeatsAWriteWithoutAnAnswer) {
   EXPECT_EQ(stored, 2);
   EXPECT_EQ(etcd_.values()["/p/state/x"], "2");
   EXPECT_EQ(etcd_.values()["/p/state/y"], "1");
-  etcd_.handle(late.call);  // a late copy
+  EXPECT_TRUE(etcd_.handle(late.call));  // a late copy
   EXPECT_EQ(etcd_.values()["/p/state/x"], "2");
 }
 
@@ -245,11 +251,57 @@ TEST_F(EtcdLeaderTest, ALeaderThatIsCutOffIsFenced) {
   EXPECT_FALSE(a.leader.leads());
   run_for(b, 500);
   ASSERT_TRUE(b.leader.leads());
-  etcd_.handle(late.call);
+  EXPECT_TRUE(etcd_.handle(late.call));
   EXPECT_FALSE(etcd_.values().contains("/p/state/x"));
   a.leader.tick();
   EXPECT_EQ(a.losses, 1);
   EXPECT_EQ(stored, 0);
+}
+
+// A lease that was given up must not be renewed: the leader key that is bound to it would stay, and
+// no process could lead.
+TEST_F(EtcdLeaderTest, ALateRenewalDoesNotBringAGivenUpLeaseBack) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  ASSERT_TRUE(a.leader.leads());
+  a.wire.calls.clear();
+  for (int i = 0; i < 12 && a.wire.calls.empty(); ++i) {
+    clock_.advance(milliseconds(100));
+    a.leader.tick();
+  }
+  ASSERT_EQ(a.wire.calls.size(), 1U);
+  const Wire::Call renewal = a.wire.calls.front();
+  a.wire.calls.clear();
+  ASSERT_EQ(renewal.call.path, "/v3/lease/keepalive");
+  const auto answer = etcd_.handle(renewal.call);
+  clock_.advance(milliseconds(2500));
+  a.leader.tick();
+  EXPECT_EQ(a.losses, 1);
+  renewal.done(answer);
+  run_for(a, 6000);
+  EXPECT_TRUE(a.leader.leads());
+}
+
+TEST_F(EtcdLeaderTest, StoresAndReadsLargeStatesInParts) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  int stored = 0;
+  std::vector<EtcdChange> changes;
+  for (int i = 0; i < 60; ++i) {
+    changes.push_back({fmt::format("k{:02}", i), std::string(150'000, static_cast<char>('A' + i))});
+  }
+  a.leader.write({{"one", std::string(1'200'000, 'x')}}, [&] { ++stored; });
+  a.leader.write(changes, [&] { ++stored; });
+  run_for(a, 500);
+  EXPECT_EQ(stored, 2);
+  EXPECT_TRUE(a.leader.idle());
+  EXPECT_TRUE(etcd_.handle(*a.leader.resign()));
+  Process b(clock_, "b");
+  run_for(b, 500);
+  ASSERT_TRUE(b.leader.leads()) << b.leader.cause();
+  EXPECT_EQ(b.state.size(), 61U);
+  EXPECT_EQ(b.state["one"].size(), 1'200'000U);
+  for (const EtcdChange& change : changes) EXPECT_EQ(b.state[change.key], *change.value);
 }
 
 // Two processes and an etcd over a bad network: calls that are lost, answered late or repeated. A
@@ -279,9 +331,10 @@ TEST_F(EtcdLeaderTest, KeepsItsPromisesUnderRandomFaults) {
           process.wire.calls.pop_front();
           if (rng.below(10) == 0) copies.push_back(call);
           const bool arrives = cut[i] == 0 && rng.below(20) != 0;
-          const std::string answer = arrives ? etcd.handle(call.call) : "";
-          const bool answered = arrives && rng.below(20) != 0;
-          call.done(answered ? Result<std::string>(answer) : tl::unexpected(unavailable("lost")));
+          Result<std::string> answer = tl::unexpected(unavailable("lost"));
+          if (arrives) answer = etcd.handle(call.call);
+          if (rng.below(20) == 0) answer = tl::unexpected(unavailable("lost"));
+          call.done(std::move(answer));
         }
         if (!process.leader.leads()) continue;
         ++leading;
@@ -302,7 +355,7 @@ TEST_F(EtcdLeaderTest, KeepsItsPromisesUnderRandomFaults) {
       }
       ASSERT_LE(leading, 1) << "seed " << seed << " step " << step;
       if (!copies.empty() && rng.below(20) == 0) {
-        etcd.handle(copies[rng.below(copies.size())].call);
+        EXPECT_TRUE(etcd.handle(copies[rng.below(copies.size())].call));
       }
     }
     ASSERT_GT(confirmed, 20) << "seed " << seed;

@@ -74,7 +74,10 @@ Result<std::int64_t> revision_of(const EtcdJson& answer) {
     return invalid_argument("etcd's answer has no header");
   }
   ASSIGN_OR_RETURN(const std::int64_t revision, number(*header, "revision"));
-  if (revision <= 0) return invalid_argument("etcd's answer has no revision");
+  if (revision <= 0 || revision > kMaxEtcdRevision) {
+    return invalid_argument(
+        fmt::format("etcd's answer has no revision from 1 to {}", kMaxEtcdRevision));
+  }
   return revision;
 }
 
@@ -165,7 +168,10 @@ Result<EtcdLease> parse_etcd_lease(std::string_view body) {
   ASSIGN_OR_RETURN(lease.id, number(answer, "ID"));
   ASSIGN_OR_RETURN(lease.ttl_s, number(answer, "TTL"));
   if (lease.id == 0) return invalid_argument("etcd's answer has no lease ID");
-  if (lease.ttl_s < 0) return invalid_argument("etcd's answer: TTL is negative");
+  if (lease.ttl_s < 0 || lease.ttl_s > kMaxEtcdTtlSeconds) {
+    return invalid_argument(
+        fmt::format("etcd's answer: TTL is not from 0 to {} seconds", kMaxEtcdTtlSeconds));
+  }
   return lease;
 }
 

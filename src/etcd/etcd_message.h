@@ -15,6 +15,9 @@
 namespace sluice {
 
 inline constexpr std::size_t kMaxEtcdBody = std::size_t{8} << 20;
+// Times and revisions of an answer, so that sums with them do not overflow.
+inline constexpr std::int64_t kMaxEtcdTtlSeconds = 86'400;
+inline constexpr std::int64_t kMaxEtcdRevision = std::int64_t{1} << 42;
 
 // A request: POST `body` to `path`.
 struct EtcdCall {

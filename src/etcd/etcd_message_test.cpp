@@ -74,13 +74,14 @@ TEST(EtcdMessage, RefusesWhatIsNoAnswer) {
         R"({"header":{"revision":"1"},"kvs":{}})", R"({"header":{"revision":"1"},"kvs":[1]})",
         R"({"header":{"revision":"1"},"kvs":[{"value":"YQ=="}]})",
         R"({"header":{"revision":"1"},"kvs":[{"key":"?"}]})",
-        R"({"header":{"revision":"1"},"more":true})",
+        R"({"header":{"revision":"1"},"more":true})", R"({"header":{"revision":"4398046511105"}})",
         R"({"header":{"revision":18446744073709551615}})"}) {
     EXPECT_FALSE(parse_etcd_range(text)) << text;
   }
   EXPECT_FALSE(parse_etcd_outcome(R"({"header":{"revision":"1"},"responses":1})"));
   EXPECT_FALSE(parse_etcd_lease(R"({"TTL":"3"})"));
   EXPECT_FALSE(parse_etcd_lease(R"({"ID":"3","TTL":"-1"})"));
+  EXPECT_FALSE(parse_etcd_lease(R"({"ID":"3","TTL":"9223372036854775807"})"));
   EXPECT_FALSE(parse_etcd_range(std::string(100, '[')));
 }
 

@@ -34,7 +34,7 @@ namespace sluice {
 
 struct LendingOptions {
   Duration expiry = std::chrono::seconds(10);
-  std::uint64_t first_epoch = 1;         // differs from those of earlier runs; 1 to 2^52
+  std::uint64_t first_epoch = 1;         // differs from those of earlier runs; 1 to 2^62 + 1
   std::vector<LeaseBytes> budgets = {};  // `lease`: the device; memory that the operator divides
 };
 

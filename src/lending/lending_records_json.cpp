@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -95,8 +96,8 @@ PartyRecord party_of(std::string_view name, const RecordJson& json, RecordReader
   PartyRecord party;
   party.party = name;
   party.device = read.text(json, "device");
-  party.epoch =
-      static_cast<std::uint64_t>(read.amount(json, "epoch", 1, (std::int64_t{1} << 53) - 1));
+  party.epoch = static_cast<std::uint64_t>(
+      read.amount(json, "epoch", 1, std::numeric_limits<std::int64_t>::max()));
   for (const RecordJson& item : read.list(json, "joins", LendingBook::kKeys)) {
     if (item.is_string()) party.joins.push_back(item.get<std::string>());
   }

@@ -135,6 +135,19 @@ TEST(LendingRecordsTest, ASettledBookGrantsAtOnce) {
   EXPECT_EQ(young.status(at(7)).leases[0].lease.lent, 90);
 }
 
+// A leader's first epoch is its revision of etcd, which many others may have raised, times 2^20.
+TEST(LendingRecordsTest, KeepsEpochsThatNoDoubleHolds) {
+  constexpr std::uint64_t kFirst = (std::uint64_t{1} << 62) + 1;
+  LendingBook book({.first_epoch = kFirst}, at(0));
+  const LendAnswer joined =
+      book.handle(at(0), {.verb = LendVerb::kJoin, .party = "a", .key = "j", .device = "cpu"});
+  EXPECT_EQ(joined.reply.epoch, kFirst);
+  Store store;
+  store.follow(book);
+  ASSERT_EQ(store.records().parties.size(), 1U);
+  EXPECT_EQ(store.records().parties[0].epoch, kFirst);
+}
+
 TEST(LendingRecordsTest, ErrorsNameKeyAndField) {
   const std::string party = R"("device":"cpu","joins":["j"],"loans":[],"remembered":[])";
   const std::pair<std::string, std::string> cases[] = {
