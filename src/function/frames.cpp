@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstring>
 #include <optional>
@@ -301,6 +302,14 @@ bool fits(std::uint32_t first, std::uint32_t count, std::size_t size) {
   return std::uint64_t{first} + count <= size;
 }
 
+Status check_texts(const StateFrame& state) {
+  const auto fits = [](const std::string& text) { return text.size() <= kMaxStateText; };
+  if (fits(state.message) && std::ranges::all_of(state.layers, fits, &LayerState::detail)) {
+    return {};
+  }
+  return invalid_argument(fmt::format("a state has a text of more than {} bytes", kMaxStateText));
+}
+
 Status check_ranges(const OutputBatch& batch) {
   for (const OutputEvent& event : batch.events) {
     if (!fits(event.first_token, event.num_tokens, batch.tokens.size()) ||
@@ -384,6 +393,7 @@ Result<FromFunction> decode_from_function(std::span<const std::byte> body) {
   ASSIGN_OR_RETURN(FromFunction message, decode<FromFunction>(body));
   if (const auto* state = std::get_if<StateFrame>(&message)) {
     RETURN_IF_ERROR(check_version(state->version));
+    RETURN_IF_ERROR(check_texts(*state));
   } else {
     RETURN_IF_ERROR(check_ranges(std::get<OutputBatch>(message)));
   }

@@ -12,7 +12,7 @@
 // of the function, before the first request that names the place. The bytes of the vocabulary cross
 // once, before the first image. The function replaces the grammar of a place; requests that hold
 // the old one keep it.
-// Limits: kMaxFrameBytes; check_grammar() refuses grammars that are larger.
+// Limits: kMaxFrameBytes; check_grammar() refuses grammars that are larger. kMaxStateText.
 // Functions; any thread.
 #pragma once
 
@@ -35,6 +35,8 @@ inline constexpr std::uint32_t kFrameVersion = 6;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kFrameLengthBytes = 4;
 inline constexpr std::int32_t kGrammarPlaces = 16;
+// The longest text of a state; these texts go to logs and clients.
+inline constexpr std::size_t kMaxStateText = 4096;
 
 // The first frame that a function gets: how its engine runs.
 struct StartFrame {

@@ -116,6 +116,20 @@ TEST(FunctionFrames, EveryOtherMessageComesBackTheSame) {
   }
 }
 
+TEST(FunctionFrames, LongTextsOfStatesAreRefused) {
+  StateFrame state;
+  state.message = std::string(kMaxStateText, 'x');
+  state.layers = {{Layer::kNetwork, true, state.message}};
+  EXPECT_TRUE(decode_from_function(body_of(FromFunction(state))));
+  state.layers[0].detail += 'x';
+  EXPECT_FALSE(decode_from_function(body_of(FromFunction(state))));
+  state.layers.clear();
+  state.message += 'x';
+  const auto decoded = decode_from_function(body_of(FromFunction(state)));
+  ASSERT_FALSE(decoded);
+  EXPECT_THAT(decoded.error().message, HasSubstr("more than 4096 bytes"));
+}
+
 TEST(FunctionFrames, EveryCutAndEveryTailIsRefused) {
   std::vector<std::byte> request = body_of(ToFunction(RequestFrame{full_request(), 0}));
   for (std::size_t size = 0; size < request.size(); ++size) {

@@ -205,7 +205,7 @@ class Function {
     frame.state = state;
     if (const auto failure = loop_->failure()) {
       frame.code = failure->code;
-      frame.message = failure->message;
+      frame.message = failure->message.substr(0, kMaxStateText);
     }
     return send(FromFunction(std::move(frame)));
   }
