@@ -78,6 +78,7 @@ TEST(BackboneManifest, PlacesOutsideOfTheBackboneAreRefused) {
   EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 1 << 30; }), HasSubstr("outside"));
   EXPECT_THAT(error_after([](M& m) { m.tensors[0].dims[0] = 0; }), HasSubstr("shape"));
   EXPECT_THAT(error_after([](M& m) { m.tensors[1].rank = 3; }), HasSubstr("rank"));
+  EXPECT_THAT(error_after([](M& m) { m.tensors[0].dtype = DType::kI4; }), HasSubstr("dtype"));
   EXPECT_THAT(error_after([](M& m) { m.scales[0].offset = kBytes - 4; }), HasSubstr("outside"));
   EXPECT_THAT(error_after([](M& m) { m.scales[0].stride = 1; }), HasSubstr("cover"));
   EXPECT_THAT(error_after([](M& m) { m.bytes = 0; }), HasSubstr("bytes"));
