@@ -11,6 +11,8 @@
 #include "adapter/adapter_store.h"
 #include "base/shared_memory.h"
 #include "tests/support/adapter_files.h"
+#include "tests/support/fuzz_model.h"
+#include "tests/support/fuzz_seed.h"
 
 namespace sluice {
 namespace {
@@ -108,6 +110,28 @@ TEST_F(SealedAdapterTest, WrongBytesAreRefusedByName) {
   EXPECT_EQ(error_after([&](Bytes& b) { b.resize(count + 9); }), "sealed adapter: it is cut off");
   const auto other = open_sealed_adapter(content_->memory, sealed_config(1), DType::kBF16);
   EXPECT_FALSE(other);
+}
+
+TEST(SealedAdapterFuzzTest, ItsSeedsDecode) {
+  const ModelConfig config = fuzz_model_config();
+  const auto seed = [&](const std::string& name, const TempDirectory& directory) {
+    AdapterStore store(config, {DType::kF32, 8}, AdapterPlace::kSealed);
+    const auto loaded = store.load("seed", directory.path());
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const SharedContent& content = (*loaded)->content;
+    std::vector<std::byte> bytes(*shared_memory_size(content->memory.get(), "test"));
+    ASSERT_EQ(pread(content->memory.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    ASSERT_EQ(bytes.size() % 2, 0U) << "the fuzz target takes it for the end of an adapter";
+    EXPECT_TRUE(decode_sealed_adapter(bytes, config, DType::kF32));
+    expect_fuzz_seed("sealed_adapter/" + name, bytes);
+  };
+  const TempDirectory all;
+  write_random_adapter(all.path(), config, 2, 1);
+  seed("all_modules", all);
+  const TempDirectory two;
+  write_adapter(two.path(), adapter_config_json(1, 4, R"(["q_proj","v_proj"])"),
+                random_adapter(config, {WeightRole::kQ, WeightRole::kV}, 1, 2));
+  seed("two_modules", two);
 }
 
 }  // namespace

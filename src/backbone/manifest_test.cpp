@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "tests/support/fuzz_seed.h"
+
 namespace sluice {
 namespace {
 
@@ -90,6 +92,25 @@ TEST(BackboneManifest, OtherFilesAreRefused) {
   std::vector<std::byte> bytes = encode_manifest(Example().manifest);
   bytes[20] = std::byte{9};  // the version, after the magic text
   EXPECT_THAT(decode_manifest(bytes).error().message, HasSubstr("version"));
+}
+
+TEST(BackboneManifest, TheSeedsOfItsFuzzTargetDecode) {
+  const Example example;
+  expect_fuzz_seed("backbone_manifest/fp8", encode_manifest(example.manifest));
+  Example plain;
+  plain.weights.dtypes = {DType::kF32, DType::kF32};
+  plain.weights.rope_tables.push_back(plain.weights.rope_tables[0]);
+  plain.weights.layers.assign(2, {});
+  plain.manifest = {};
+  plain.manifest.config = R"({"model_type": "llama"})";
+  plain.manifest.generation = R"({"eos_token_id": 2})";
+  plain.manifest.numerics = "cpu";
+  plain.manifest.bytes = kBytes;
+  plain.manifest.max_model_len = 16;
+  describe_weights(plain.weights, plain.memory, plain.manifest);
+  const std::vector<std::byte> bytes = encode_manifest(plain.manifest);
+  EXPECT_TRUE(decode_manifest(bytes));
+  expect_fuzz_seed("backbone_manifest/two_layers", bytes);
 }
 
 }  // namespace

@@ -4,29 +4,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "adapter/sealed_adapter.h"
 #include "base/byte_stream.h"
 #include "base/check.h"
-
-namespace {
-
-sluice::ModelConfig fuzz_config() {
-  auto config = sluice::parse_model_config(R"({"architectures":["LlamaForCausalLM"],
-      "model_type":"llama","vocab_size":32,"hidden_size":8,"intermediate_size":8,
-      "num_hidden_layers":1,"num_attention_heads":1,"num_key_value_heads":1,
-      "max_position_embeddings":64,"rms_norm_eps":1e-5,"hidden_act":"silu"})");
-  CHECK(config.has_value());
-  return *std::move(config);
-}
-
-}  // namespace
+#include "tests/support/fuzz_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sluice;
-  static const ModelConfig config = fuzz_config();
+  static const ModelConfig config = fuzz_model_config();
   ByteWriter memory;
   if (size % 2 == 1) {
     memory.text("sluice adapter");
