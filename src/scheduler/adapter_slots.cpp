@@ -65,25 +65,6 @@ void AdapterSlots::release(std::int32_t adapter) {
   slots_[index(slot)].last_used = ++uses_;
 }
 
-bool AdapterSlots::pin(std::int32_t adapter) {
-  const std::int32_t slot = adapters_[index(adapter)].slot;
-  if (slot < 0 || slots_[index(slot)].state != State::kResident) return false;
-  if (slots_[index(slot)].pinned) return true;
-  if (num_pinned_ + 1 >= options_.num_slots) return false;
-  slots_[index(slot)].pinned = true;
-  ++num_pinned_;
-  if (slots_[index(slot)].closed) --num_closed_;
-  slots_[index(slot)].closed = false;
-  return true;
-}
-
-void AdapterSlots::unpin(std::int32_t adapter) {
-  const std::int32_t slot = adapters_[index(adapter)].slot;
-  if (slot < 0 || !slots_[index(slot)].pinned) return;
-  slots_[index(slot)].pinned = false;
-  --num_pinned_;
-}
-
 std::int32_t AdapterSlots::complete(const TransferResult& result, TimePoint now) {
   const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
     return slot.state == State::kLoading && slot.transfer == result.id;
@@ -111,7 +92,7 @@ std::int32_t AdapterSlots::slot_to_take() const {
   };
   for (std::int32_t s = 0; s < options_.num_slots; ++s) {
     const Slot& slot = slots_[index(s)];
-    if (slot.state == State::kLoading || slot.users > 0 || slot.pinned) continue;
+    if (slot.state == State::kLoading || slot.users > 0) continue;
     const bool wanted =
         slot.state == State::kResident && adapters_[index(slot.adapter)].waiting > 0;
     if (wanted && !slot.closed) continue;
@@ -146,9 +127,7 @@ std::int32_t AdapterSlots::slot_to_close(TimePoint now, std::int32_t first, bool
   std::int32_t best = -1;
   for (std::int32_t s = 0; s < options_.num_slots; ++s) {
     const Slot& slot = slots_[index(s)];
-    if (slot.state != State::kResident || slot.closed || slot.pinned || slot.adapter == first) {
-      continue;
-    }
+    if (slot.state != State::kResident || slot.closed || slot.adapter == first) continue;
     if (!at_once && now - slot.since < options_.turn) continue;
     if (best < 0 || slot.since < slots_[index(best)].since) best = s;
   }
@@ -193,19 +172,17 @@ void AdapterSlots::plan_loads(TimePoint now, std::int32_t first, TransferId& nex
 void AdapterSlots::check_integrity(std::int64_t waiting, std::int64_t running) const {
   std::int32_t loading = 0;
   std::int32_t closed = 0;
-  std::int32_t pinned = 0;
   for (std::int32_t s = 0; s < options_.num_slots; ++s) {
     const Slot& slot = slots_[index(s)];
     CHECK((slot.state == State::kEmpty) == (slot.adapter < 0));
     CHECK(slot.adapter < 0 || adapters_[index(slot.adapter)].slot == s);
-    CHECK(slot.state == State::kResident || (slot.users == 0 && !slot.closed && !slot.pinned));
-    CHECK(slot.users >= 0 && !(slot.closed && slot.pinned));
+    CHECK(slot.state == State::kResident || (slot.users == 0 && !slot.closed));
+    CHECK(slot.users >= 0);
     loading += slot.state == State::kLoading ? 1 : 0;
     closed += slot.closed ? 1 : 0;
-    pinned += slot.pinned ? 1 : 0;
     running -= slot.users;
   }
-  CHECK(running == 0 && loading == num_loading_ && closed == num_closed_ && pinned == num_pinned_);
+  CHECK(running == 0 && loading == num_loading_ && closed == num_closed_);
   std::int32_t in_line = 0;
   for (const Adapter& adapter : adapters_) {
     CHECK(adapter.waiting >= 0);

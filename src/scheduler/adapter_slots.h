@@ -6,7 +6,7 @@
 // served. One exception: the adapter of the first sequence in service order (`first`) is served
 // before all others. A load takes an empty slot; if there is none, the least recently used slot
 // whose adapter no sequence uses or waits for; if there is none, a closed slot that no sequence
-// uses any more. A slot in use is never overwritten, and neither is a pinned one.
+// uses any more. A slot in use is never overwritten.
 //
 // When no slot can be taken, slots are closed, at most one for each adapter in the line. The
 // running sequences of a closed slot finish, and no other sequence is admitted to it. A slot closes
@@ -58,11 +58,6 @@ class AdapterSlots {
   // No step in flight names the sequence any more.
   void release(std::int32_t adapter);
 
-  // Keeps a resident adapter in its slot until unpin(). False when it is not resident, or when no
-  // slot would be left for the others.
-  bool pin(std::int32_t adapter);
-  void unpin(std::int32_t adapter);
-
   // A load has ended; returns its adapter. A failed load leaves its slot empty and its adapter out
   // of the line; the caller ends the sequences that wait for the adapter. REQUIRES: result.id is in
   // progress.
@@ -85,7 +80,6 @@ class AdapterSlots {
   struct Slot {
     State state = State::kEmpty;
     bool closed = false;
-    bool pinned = false;
     std::int32_t adapter = -1;
     std::int32_t users = 0;       // sequences that hold a slot of the running set
     TransferId transfer = 0;      // while loading
@@ -118,7 +112,6 @@ class AdapterSlots {
   std::int32_t line_size_ = 0;
   std::int32_t num_loading_ = 0;
   std::int32_t num_closed_ = 0;
-  std::int32_t num_pinned_ = 0;
   std::uint64_t uses_ = 0;
 };
 

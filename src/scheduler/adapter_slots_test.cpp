@@ -121,26 +121,6 @@ TEST_F(AdapterSlotsTest, AFailedLoadLeavesTheSlotEmptyAndIsNotRepeatedByItself) 
   slots.check_integrity(1, 0);
 }
 
-TEST_F(AdapterSlotsTest, PinnedSlotsAreKeptAndOneIsLeftForTheOthers) {
-  AdapterSlots slots({.num_slots = 2, .num_adapters = 4, .turn = milliseconds(0)});
-  load_and_run(slots, 0);
-  load_and_run(slots, 1);
-  slots.release(0);
-  slots.release(1);
-  EXPECT_FALSE(slots.pin(3));  // not resident
-  EXPECT_TRUE(slots.pin(0));
-  EXPECT_FALSE(slots.pin(1));  // nothing would be left
-  slots.add_waiting(2);
-  EXPECT_THAT(plan(slots), ElementsAre("2>1"));
-  slots.complete({transfers_[0].id, false}, now_);
-  slots.add_waiting(3);
-  plan(slots, 3);  // closes 2, which is not used
-  EXPECT_EQ(slots.slot_of(0), 0);
-  EXPECT_EQ(slots.slot_of(3), 1);
-  slots.unpin(0);
-  slots.check_integrity(2, 0);
-}
-
 // 1,000 adapters, of which most requests name a few, on 8 slots. A new request comes in each
 // millisecond; at most 16 run at once, each for at most 50 ms; a load takes 1 to 20 ms. The first
 // in the queue finds its adapter within 2 loads and the longest run.
