@@ -29,9 +29,11 @@ const std::string& tenant_of(const FunctionsFile& file, std::size_t function) {
 
 // The positions of the functions that this key may see, the most important ones first.
 std::vector<std::size_t> visible_functions(const GatewayParts& parts, const ApiKey& key) {
+  const auto tenant = std::ranges::find(parts.file.tenants, key.name, &TenantSpec::name) -
+                      parts.file.tenants.begin();
   std::vector<std::size_t> visible;
   for (std::size_t i = 0; i < parts.numbers.size(); ++i) {
-    if (key.is_admin || tenant_of(parts.file, i) == key.name) visible.push_back(i);
+    if (key.is_admin || parts.file.functions[i].tenant == tenant) visible.push_back(i);
   }
   if (visible.size() <= kMostFunctions) return visible;
   const auto rank = [&](std::size_t i) {
@@ -62,7 +64,7 @@ http::Response state_response(const GatewayParts& parts, const ApiKey& key) {
   state.state = parts.state();
   state.uptime = parts.uptime();
   state.currency = parts.prices.currency;
-  const UsageBook::DayCosts costs = parts.book.costs_of_day(parts.prices);
+  UsageBook::DayCosts costs(parts.book, parts.prices);
   std::vector<std::size_t> visible = visible_functions(parts, key);
   state.functions_total = std::ssize(visible);
   if (visible.size() > kMostFunctions) visible.resize(kMostFunctions);
@@ -74,9 +76,9 @@ http::Response state_response(const GatewayParts& parts, const ApiKey& key) {
     names.push_back(parts.models.full_name(i));
     state.functions.push_back({names.back(), tenant_of(parts.file, i),
                                parts.file.backbones[at(spec.backbone)].name,
-                               parts.functions.view(number), costs.functions[at(number)]});
+                               parts.functions.view(number), costs.of(number)});
   }
-  if (key.is_admin) state.machine = machine_of(parts, costs.platform);
+  if (key.is_admin) state.machine = machine_of(parts, costs.platform());
   http::Response response;
   response.headers = {{"Cache-Control", "no-store"}};
   response.body = gateway_state_json(state);
@@ -146,9 +148,8 @@ OwnRoute page_route(std::string path, std::string summary, std::string_view html
   route.summary = std::move(summary);
   route.needs_key = false;
   route.content_type = "text/html";
-  route.handle = [html](const http::Request&, const ApiKey&, const OwnRoute::Answer& answer) {
-    answer(page_response(html));
-  };
+  route.handle = [page = page_response(html)](const http::Request&, const ApiKey&,
+                                              const OwnRoute::Answer& answer) { answer(page); };
   return route;
 }
 

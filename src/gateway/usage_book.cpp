@@ -158,23 +158,16 @@ double UsageBook::money_of_day(std::string_view tenant, const PriceList& prices)
 }
 
 // A tenant's money of the day, by the units of its functions: they have the same tiers.
-UsageBook::DayCosts UsageBook::costs_of_day(const PriceList& prices) const {
-  DayCosts costs;
-  costs.functions.resize(functions_.size());
-  costs.platform = money_of_day("", prices);
-  std::map<std::string_view, double> price_of;  // of a unit, by tenant
-  for (std::size_t i = 0; i < functions_.size(); ++i) {
-    const Function& function = functions_[i];
-    const auto row = rows_.find({function.tenant, day_, function.name});
-    if (row == rows_.end()) continue;
-    const auto [price, is_new] = price_of.try_emplace(function.tenant);
-    if (is_new) {
-      const TenantUnits units = units_of_tenant(function.tenant, prices);
-      if (units.day > 0) price->second = money_for(units.day, units.before, prices) / units.day;
-    }
-    costs.functions[i] = price->second * units_of(row->second.usage, prices).total();
+double UsageBook::DayCosts::of(std::int32_t number) {
+  const Function& function = book_.functions_[static_cast<std::size_t>(number)];
+  const auto row = book_.rows_.find({function.tenant, book_.day_, function.name});
+  if (row == book_.rows_.end()) return 0;
+  const auto [price, is_new] = price_of_.try_emplace(function.tenant);
+  if (is_new) {
+    const TenantUnits units = book_.units_of_tenant(function.tenant, prices_);
+    if (units.day > 0) price->second = money_for(units.day, units.before, prices_) / units.day;
   }
-  return costs;
+  return price->second * units_of(row->second.usage, prices_).total();
 }
 
 }  // namespace sluice

@@ -48,12 +48,21 @@ class UsageBook final : public UsageSink {
 
   // The money of a tenant for the last settled day, by tiers of its units in that month.
   double money_of_day(std::string_view tenant, const PriceList& prices) const;
-  // The same of each function, by its number, and of the platform.
-  struct DayCosts {
-    std::vector<double> functions;
-    double platform = 0;
+  // The same of functions, by their numbers, and of the platform. A view for a moment: the book
+  // must not change meanwhile. A tenant's rows are read once, when one of its functions is asked
+  // for.
+  class DayCosts {
+   public:
+    // REQUIRES: both outlive it.
+    DayCosts(const UsageBook& book, const PriceList& prices) : book_(book), prices_(prices) {}
+    double of(std::int32_t function);
+    double platform() const { return book_.money_of_day("", prices_); }
+
+   private:
+    const UsageBook& book_;
+    const PriceList& prices_;
+    std::map<std::string_view, double> price_of_;  // of a unit, by tenant
   };
-  DayCosts costs_of_day(const PriceList& prices) const;
 
  private:
   struct TenantUnits {

@@ -158,10 +158,11 @@ TEST(UsageBookTest, MoneyOfADayFollowsTheTiersOfItsMonth) {
   book.settle("2026-11-23");
   EXPECT_DOUBLE_EQ(book.money_of_day("t", prices), 2 * 1.0 + 2 * 0.5);
   EXPECT_DOUBLE_EQ(book.money_of_day("v", prices), 0);
-  const UsageBook::DayCosts costs = book.costs_of_day(prices);
-  ASSERT_EQ(costs.functions.size(), 1U);
-  EXPECT_DOUBLE_EQ(costs.functions[0], 3.0 * 3 / 4);  // of 't', of which another one has a call
-  EXPECT_DOUBLE_EQ(costs.platform, book.money_of_day("", prices));
+  book.add_function("u", "b", 0);
+  UsageBook::DayCosts costs(book, prices);
+  EXPECT_DOUBLE_EQ(costs.of(0), 3.0 * 3 / 4);  // of 't', of which another one has a call
+  EXPECT_DOUBLE_EQ(costs.of(1), 0);
+  EXPECT_DOUBLE_EQ(costs.platform(), book.money_of_day("", prices));
 }
 
 }  // namespace
