@@ -344,7 +344,10 @@ void ApiService::answer_json(Call call, int status, std::string body) {
   answer(std::move(call), std::move(response));
 }
 
-void ApiService::answer_page(Call call) { answer(std::move(call), page_response(page_html())); }
+void ApiService::answer_page(Call call) {
+  static const http::Response page = page_response(page_html());
+  answer(std::move(call), page);
+}
 
 // A process that answers is alive; a failed engine is reported to the supervisor.
 void ApiService::answer_health(Call call) {

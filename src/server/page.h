@@ -17,7 +17,7 @@ std::string_view page_html();
 // their digests, and it may talk to this server only.
 std::string security_policy_for(std::string_view html);
 
-// The answer with a page.
+// The answer with a page. Computes the digests of the policy: callers keep the answer.
 http::Response page_response(std::string_view html);
 
 }  // namespace sluice
