@@ -46,7 +46,7 @@ std::int64_t spare_unit_mb(const Cluster& cluster) {
   return std::max<std::int64_t>(unit, 1);
 }
 
-std::int64_t mean_bound_mb(const Cluster& cluster) {
+PlacementLimits mean_limits(const Cluster& cluster) {
   std::int64_t spare = 0;
   std::int64_t producers = 0;
   for (const ModelKind& kind : cluster.kinds) {
@@ -55,8 +55,12 @@ std::int64_t mean_bound_mb(const Cluster& cluster) {
     producers += kind.is_producer() ? shards : -shards;
   }
   const std::int64_t unit = spare_unit_mb(cluster);
-  return unit * divide_up(spare, unit * cluster.servers) +
-         cluster.gpu_memory_mb * divide_up(producers, cluster.servers);
+  return {unit * divide_up(spare, unit * cluster.servers), divide_up(producers, cluster.servers)};
+}
+
+std::int64_t mean_bound_mb(const Cluster& cluster) {
+  const PlacementLimits means = mean_limits(cluster);
+  return means.spare_mb + cluster.gpu_memory_mb * means.producers;
 }
 
 Status check_placement(const Cluster& cluster, const ModelPlacement& placement) {

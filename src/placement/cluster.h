@@ -54,7 +54,15 @@ struct ModelPlacement {
 // different servers, and both may be negative.
 std::int64_t objective_mb(const Cluster& cluster, const ModelPlacement& placement);
 
-// A lower bound of the objective of every placement: no maximum is below its mean.
+struct PlacementLimits {
+  std::int64_t spare_mb = 0;   // no server has a larger R
+  std::int64_t producers = 0;  // nor a larger N
+};
+
+// No placement keeps lower limits than these: no maximum is below its mean.
+PlacementLimits mean_limits(const Cluster& cluster);
+
+// A lower bound of the objective of every placement, from the means.
 std::int64_t mean_bound_mb(const Cluster& cluster);
 
 // The largest number that divides R of every server of every placement; at least 1.

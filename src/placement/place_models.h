@@ -1,8 +1,7 @@
-// place_models(): the whole placer. It places greedily, then lets CBC
-// (https://github.com/coin-or/Cbc; Debian's coinor-cbc), run as a program, search for a better
-// placement and prove a bound. The better of the two placements is the result.
-// Owner: the caller. Threads: blocks the caller's; starts one child process and waits for it.
-// Files: the program and the solution in a temporary directory, removed afterwards.
+// place_models(): the whole placer. It places greedily, then asks CBC (cbc_solver.h) for better
+// placements, over patterns of servers where these are few (server_patterns.h), else over all
+// servers at once (placer_program.h). The best placement and the best bound are the result.
+// Owner: the caller. Threads: blocks the caller's, also for its child processes.
 #pragma once
 
 #include <string>

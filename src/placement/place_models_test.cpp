@@ -9,8 +9,12 @@
 #include <functional>
 #include <limits>
 
+#include "base/file.h"
 #include "base/rng.h"
+#include "placement/cbc_solver.h"
+#include "placement/cluster_file.h"
 #include "placement/greedy_placer.h"
+#include "placement/server_patterns.h"
 
 namespace sluice {
 namespace {
@@ -76,13 +80,18 @@ std::optional<std::int64_t> exhaustive(const Cluster& cluster) {
 }
 
 bool has_cbc() {
-  const SystemClock clock;
-  const Cluster cluster{.servers = 2,
-                        .gpus_per_server = 2,
-                        .gpu_memory_mb = 10,
-                        .kinds = {{"a", 1, 2, 3}, {"b", 1, 1, -3}}};
-  const auto placed = place_models(cluster, {}, clock);
-  return placed && placed->without_cbc.empty();
+  const auto run =
+      run_cbc("cbc", "Minimize\n obj: x\nSubject To\n c: x >= 1\nEnd\n", std::chrono::seconds(10));
+  return run && run->not_run.empty();
+}
+
+Cluster example_cluster() {
+  const auto text = read_file(std::string(SLUICE_SOURCE_DIR) + "/examples/cluster-128.json",
+                              kMaxClusterFileBytes);
+  EXPECT_TRUE(text) << text.error().message;
+  auto cluster = parse_cluster(*text, "cluster-128.json");
+  EXPECT_TRUE(cluster) << cluster.error().message;
+  return *std::move(cluster);
 }
 
 TEST(PlaceModelsTest, GreedyPlacementsKeepTheConstraintsAndTheBound) {
@@ -129,6 +138,35 @@ TEST(PlaceModelsTest, CbcFindsTheOptimum) {
   EXPECT_GT(solved, 20);
 }
 
+// The solver proves the optimum of the example of 128 GPUs, for which two servers more than the
+// means allow are needed: tensor-parallel producers fill half a server, and consumers come in
+// pairs.
+TEST(PlaceModelsTest, TheOptimumOf128GpusIsProved) {
+  if (!has_cbc()) GTEST_SKIP() << "no `cbc` here; apt-get install coinor-cbc to run this test";
+  const Cluster cluster = example_cluster();
+  const SystemClock clock;
+  const auto placed = place_models(cluster, {.time_limit = std::chrono::seconds(60)}, clock);
+  ASSERT_TRUE(placed) << placed.error().message;
+  ASSERT_TRUE(check_placement(cluster, placed->placement));
+  EXPECT_EQ(placed->objective_mb, 370'000);
+  EXPECT_TRUE(placed->optimal);
+}
+
+// More patterns than are listed: the program over all servers answers.
+TEST(PlaceModelsTest, ManyKindsArePlacedToo) {
+  if (!has_cbc()) GTEST_SKIP() << "no `cbc` here; apt-get install coinor-cbc to run this test";
+  Cluster cluster{.servers = 2, .gpus_per_server = 64, .gpu_memory_mb = 80'000, .kinds = {}};
+  for (int k = 0; k < 13; ++k) cluster.kinds.push_back({"kind", 9, 1, 7'237 * k * k - 300'001});
+  ASSERT_FALSE(ServerPatterns::list(cluster, mean_limits(cluster)));
+  const SystemClock clock;
+  const auto placed = place_models(cluster, {.time_limit = std::chrono::milliseconds(100)}, clock);
+  ASSERT_TRUE(placed) << placed.error().message;
+  EXPECT_TRUE(check_placement(cluster, placed->placement));
+  EXPECT_EQ(placed->without_cbc, "");
+  EXPECT_GE(placed->objective_mb, mean_bound_mb(cluster));
+  EXPECT_GE(placed->bound_mb, static_cast<double>(mean_bound_mb(cluster)));
+}
+
 // Both maxima are negative, so variables with a lower bound of 0 would find nothing.
 TEST(PlaceModelsTest, AClusterInDeficitIsPlaced) {
   const Cluster cluster{.servers = 2,
@@ -155,10 +193,7 @@ TEST(PlaceModelsTest, GroupsThatDoNotFitAreAnError) {
 }
 
 TEST(PlaceModelsTest, WithoutASolverItSaysSo) {
-  const Cluster cluster{.servers = 2,
-                        .gpus_per_server = 2,
-                        .gpu_memory_mb = 10,
-                        .kinds = {{"a", 1, 2, 3}, {"b", 1, 1, -3}}};
+  const Cluster cluster = example_cluster();
   const SystemClock clock;
   const auto placed = place_models(cluster, {.solver = "no-such-solver"}, clock);
   ASSERT_TRUE(placed) << placed.error().message;

@@ -33,32 +33,40 @@ TEST(PlacerProgramTest, StatesTheEquations) {
 }
 
 TEST(PlacerProgramTest, ReadsASolution) {
-  const auto answer = parse_solution(two_servers(),
-                                     "Optimal - objective value 220.00000000\n"
-                                     "      0 zr      6    10\n"
-                                     "      1 zn      2    80\n"
-                                     "      2 n0_0    1.9999999  0\n"
-                                     "      5 n1_1    1    0\n");
-  ASSERT_TRUE(answer) << answer.error().message;
-  EXPECT_TRUE(answer->optimal);
-  ASSERT_TRUE(answer->placement);
-  EXPECT_EQ(answer->placement->counts, (std::vector<std::vector<std::int32_t>>{{2, 0}, {0, 1}}));
-  EXPECT_EQ(objective_mb(two_servers(), *answer->placement), 60 + 2 * 80);
+  const auto solution = parse_cbc_solution(
+      "Optimal - objective value 220.00000000\n"
+      "      0 zr      6    10\n"
+      "      1 zn      2    80\n"
+      "      2 n0_0    1.9999999  0\n"
+      "      5 n1_1    1    0\n");
+  ASSERT_TRUE(solution) << solution.error().message;
+  EXPECT_TRUE(solution->optimal);
+  const auto placement = placement_of(two_servers(), *solution);
+  ASSERT_TRUE(placement) << placement.error().message;
+  ASSERT_TRUE(*placement);
+  EXPECT_EQ((*placement)->counts, (std::vector<std::vector<std::int32_t>>{{2, 0}, {0, 1}}));
+  EXPECT_EQ(objective_mb(two_servers(), **placement), 60 + 2 * 80);
 }
 
 TEST(PlacerProgramTest, AnInfeasibleProgramIsAnAnswer) {
-  const auto answer = parse_solution(two_servers(), "Infeasible - objective value 0\n");
-  ASSERT_TRUE(answer);
-  EXPECT_TRUE(answer->infeasible);
-  EXPECT_FALSE(answer->placement);
+  const auto solution = parse_cbc_solution("Infeasible - objective value 0\n 0 n0_0 9 0\n");
+  ASSERT_TRUE(solution);
+  EXPECT_TRUE(solution->infeasible);
+  const auto placement = placement_of(two_servers(), *solution);
+  ASSERT_TRUE(placement);
+  EXPECT_FALSE(*placement);
 }
 
-// Stopped before it found anything: the placement is incomplete.
+// Stopped before it found anything: the placement is incomplete, or breaks a row.
 TEST(PlacerProgramTest, AnIncompleteSolutionIsNone) {
-  const auto answer =
-      parse_solution(two_servers(), "Stopped on time - objective value 1e+50\n 2 n0_0 1 0\n");
-  ASSERT_TRUE(answer);
-  EXPECT_FALSE(answer->placement);
+  for (const char* text : {"Stopped on time - objective value 1e+50\n 2 n0_0 1 0\n",
+                           "Stopped on time - objective value 1e+50\n** 2 n0_0 2 0\n"}) {
+    const auto solution = parse_cbc_solution(text);
+    ASSERT_TRUE(solution);
+    const auto placement = placement_of(two_servers(), *solution);
+    ASSERT_TRUE(placement);
+    EXPECT_FALSE(*placement);
+  }
 }
 
 TEST(PlacerProgramTest, RefusesOtherTexts) {
@@ -67,9 +75,10 @@ TEST(PlacerProgramTest, RefusesOtherTexts) {
        {std::string(), std::string("hello\n"), head + " 1 n0_0\n", head + " 1 n9_0 1 0\n",
         head + " 1 n0_9 1 0\n", head + " 1 x 1 0\n", head + " 1 n0_0 nan 0\n",
         head + " 1 n0_0 1e99 0\n", head + " 1 n0_0 -7 0\n", head + " 1 n0_0 1 0\n"}) {
-    const auto answer = parse_solution(two_servers(), text);
-    ASSERT_FALSE(answer) << text;
-    EXPECT_THAT(answer.error().message, HasSubstr("CBC"));
+    const auto solution = parse_cbc_solution(text);
+    const std::string error = solution ? placement_of(two_servers(), *solution).error().message
+                                       : solution.error().message;
+    EXPECT_THAT(error, HasSubstr("CBC")) << text;
   }
 }
 
