@@ -8,10 +8,9 @@ import openai
 import pytest
 
 from raw_socket import post
-from serving import BINARY, MODEL, NAME, Server
+from serving import BINARY, ENDLESS, MODEL, NAME, SLOW, Server
 
 ALICE, BOB, OPS = "sk-alice-0123456789", "sk-bob-0123456789", "sk-ops-0123456789"
-LONG = {"model": NAME, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True}
 CALL = {"model": NAME, "prompt": "Once", "max_tokens": 1}
 
 
@@ -30,11 +29,11 @@ def keys(tmp_path):
 
 
 def test_a_key_sees_its_own_requests_and_an_admin_sees_all(keys, connect):
-    with Server("--api-key-file", keys, api_key=OPS) as server:
+    with Server("--api-key-file", keys, *SLOW, api_key=OPS) as server:
         streams = {}
         for name, key in (("alice", ALICE), ("bob", BOB)):
             streams[name] = connect(server)
-            streams[name].send(post("/v1/completions", LONG, f"Authorization: Bearer {key}",
+            streams[name].send(post("/v1/completions", ENDLESS, f"Authorization: Bearer {key}",
                                     f"X-Request-Id: req-of-{name}"))
         for stream in streams.values():
             assert stream.response_head()[0] == 200
@@ -113,7 +112,7 @@ def test_limits_of_a_key_hold_and_change_on_sighup(tmp_path):
 
 def test_a_timeout_ends_a_call(server):
     # Too long for any machine in that time.
-    fields = {"max_tokens": 1900, "n": 32, "timeout": 0.2, "ignore_eos": True}
+    fields = {"max_tokens": 1900, "n": 128, "timeout": 0.2, "ignore_eos": True}
     answer = server.post("/v1/completions", CALL | fields)
     assert answer.status == 504 and "timeout" in answer.error()["message"], answer
     stream = server.post("/v1/completions", CALL | fields | {"stream": True})

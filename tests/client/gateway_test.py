@@ -76,7 +76,7 @@ def test_each_tenant_sees_its_own_functions(server):
 
 
 def test_a_cold_streaming_chat_is_answered(server):
-    await_gone(functions_of(server.process.pid), seconds=20)
+    await_gone(functions_of(server.process.pid))
     stream = client(server, "a").chat.completions.create(
         model="poet", messages=[{"role": "user", "content": "Hello"}], max_tokens=8, stream=True)
     chunks = list(stream)
@@ -143,7 +143,7 @@ def test_after_the_idle_time_no_function_process_is_left(server):
             text_of(ask(server, tenant, name))
     left = functions_of(server.process.pid)
     assert len(left) == 4
-    await_gone(left, seconds=20)
+    await_gone(left)
     deadline = time.monotonic() + 5 * PATIENCE
     while functions_of(server.process.pid):  # ended ones are listed until the gateway has waited
         assert time.monotonic() < deadline
@@ -152,7 +152,7 @@ def test_after_the_idle_time_no_function_process_is_left(server):
 
 
 def test_a_killed_function_fails_its_call_and_no_other(server):
-    await_gone(functions_of(server.process.pid), seconds=20)
+    await_gone(functions_of(server.process.pid))
     answers = {}
 
     def call(tenant, model):
@@ -299,7 +299,7 @@ def test_a_warm_worker_becomes_the_next_function_and_is_never_used_twice(tmp_pat
             assert worker in functions_of(server.process.pid)
     with gateway(write_config(tmp_path, ("1GiB", "7MiB")), "--warm-workers", "1") as server:
         text_of(ask(server, "a", "poet"))
-        await_gone(functions_of(server.process.pid), seconds=20)
+        await_gone(functions_of(server.process.pid))
         time.sleep(2 * PATIENCE)
         assert not functions_of(server.process.pid)  # no room beside the backbone
 
@@ -327,7 +327,7 @@ def test_backbones_share_the_memory_for_idle_ones(tmp_path):
         for _ in range(30):  # however long either load took
             assert text_of(ask(server, "b", "other")) == text
         assert backbones_of(server) == 2
-        await_gone(functions_of(server.process.pid), seconds=20)
+        await_gone(functions_of(server.process.pid))
         await_backbones(server, 1)
         assert text_of(ask(server, "b", "other")) == text  # still there
         assert backbones_of(server) == 1
@@ -335,7 +335,7 @@ def test_backbones_share_the_memory_for_idle_ones(tmp_path):
         assert backbones_of(server) == 2
     with gateway(write_config(tmp_path, ("1GiB", "1MiB"))) as server:
         text_of(ask(server, "a", "poet"))
-        await_gone(functions_of(server.process.pid), seconds=20)
+        await_gone(functions_of(server.process.pid))
         await_backbones(server, 0)
         text_of(ask(server, "a", "poet"))
 
@@ -359,7 +359,7 @@ def test_usage_is_that_of_the_caller_and_survives_a_kill(tmp_path):
         assert poet["output_tokens"] == sum(one["completion_tokens"] for one in counts[:2])
         assert poet["core_seconds"] > 0 and poet["cost"] > 0
         assert poet["memory_gb_seconds"]["host"]["active"] > 0
-        await_gone(functions_of(server.process.pid), seconds=20)
+        await_gone(functions_of(server.process.pid))
         time.sleep(1.5 * PATIENCE)  # the last sample, and its write
         before = usage_of(server, KEYS["a"])
         assert before["data"][0]["memory_gb_seconds"]["host"]["idle"] > 0

@@ -8,26 +8,43 @@ import json
 import random
 import resource
 import socket
+import statistics
 import threading
 import time
 
 import pytest
 
 from raw_socket import RawClient, get, post
-from serving import NAME, PATIENCE, Server, sse_events
+from serving import ENDLESS, LONG_WAIT, NAME, PATIENCE, SLOW, Server, sse_events
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 SMALL = {"model": NAME, "prompt": "Once", "max_tokens": 2, "temperature": 0}
-# Two thousand tokens: seconds of work, hundreds of kilobytes of chunks.
+# Two thousand tokens: hundreds of kilobytes of chunks.
 LONG = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True}
 TIMEOUT = 1
+# Longer than a test waits for the server to close a connection, or than its own process may pause.
+NO_TIMEOUTS = [text for name in ("header", "body", "idle", "write")
+               for text in (f"--{name}-timeout", str(int(10 * LONG_WAIT * PATIENCE)))]
 
 
 @pytest.fixture(scope="module")
 def server():
+    with Server(*NO_TIMEOUTS) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def impatient_server():
     with Server("--header-timeout", str(TIMEOUT), "--body-timeout", str(TIMEOUT),
-                "--idle-timeout", "30", "--write-timeout", "2") as started:
+                "--write-timeout", "2") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def slow_server():
+    # Small steps: one that has begun is computed to its end.
+    with Server(*NO_TIMEOUTS, *SLOW, "--token-budget", "64") as started:
         yield started
 
 
@@ -54,10 +71,11 @@ def refused(answer, status):
 # ---------------------------------------------------------------- slow
 
 
-def test_slow_headers_are_cut(server, connect):
+def test_slow_headers_are_cut(impatient_server, connect):
     """Twenty connections that send a byte now and then, while others are served."""
-    clients = [connect(server) for _ in range(20)]
+    server = impatient_server
     start = time.monotonic()
+    clients = [connect(server) for _ in range(20)]
     for byte in b"GET /health HT":
         for client in clients:
             with contextlib.suppress(OSError):
@@ -65,20 +83,18 @@ def test_slow_headers_are_cut(server, connect):
         time.sleep(0.05)
     assert server.get("/health").status == 200
     for client in clients:
-        assert client.closed_within(10)
+        assert client.is_closed()
         assert client.buffer == b"" or b" 408 " in client.buffer.split(b"\r\n")[0]
-    assert TIMEOUT * 0.8 < time.monotonic() - start < TIMEOUT + 5 * PATIENCE
+    assert TIMEOUT * 0.8 < time.monotonic() - start < LONG_WAIT * PATIENCE
 
 
-def test_slow_body_is_cut(server):
+def test_slow_body_is_cut(impatient_server):
     request = post(COMPLETIONS, SMALL, length=5000)
-    with RawClient(server) as client:
-        start = time.monotonic()
+    with RawClient(impatient_server) as client:
         client.send(request[:-20])
         assert not client.send_slowly(b" " * 1000, 0.05)
         assert refused(client.response(), 408)["message"]
-        assert time.monotonic() - start < TIMEOUT + 5 * PATIENCE
-        assert client.closed_within(5)
+        assert client.is_closed()
 
 
 def test_whole_but_slow_request_is_served(server):
@@ -95,16 +111,16 @@ def stream_choices(client, choices):
     assert client.response_head()[0] == 200
 
 
-def test_slow_reader_costs_bounded_memory_and_no_step(server):
+def test_slow_reader_costs_bounded_memory_and_no_step(impatient_server):
     """Sixteen choices of two thousand tokens, none of them read, while others are answered."""
+    server = impatient_server
+    server.complete(max_tokens=16)
     resident = server.resident_bytes()
     with RawClient(server, receive_buffer=4096) as client:
         stream_choices(client, 16)
-        before = time.monotonic()
         server.complete(max_tokens=16)
-        assert time.monotonic() - before < 5 * PATIENCE
         # Cut off by the bound on what is kept, or by the time-out of writing.
-        server.await_idle(20)
+        server.await_idle()
         rest = client.rest()
         assert b"[DONE]" not in rest
         assert len(rest) < 4 << 20
@@ -129,75 +145,81 @@ def test_reader_that_pauses_gets_everything(server):
 # ---------------------------------------------------------------- gone
 
 
-def test_half_closed_client_is_not_waited_for(server):
+def test_half_closed_client_is_not_waited_for(slow_server):
     """One that ends its own direction counts as gone: nothing is generated for it."""
-    with RawClient(server) as client:
-        client.send(post(COMPLETIONS, LONG))
+    with RawClient(slow_server) as client:
+        client.send(post(COMPLETIONS, ENDLESS))
         assert client.response_head()[0] == 200
         client.socket.shutdown(socket.SHUT_WR)
-        assert client.closed_within(5)
+        assert client.is_closed()
         assert b"[DONE]" not in client.buffer
-    server.await_idle()
+    slow_server.await_idle()
 
 
 def test_half_closed_without_a_request(server):
     with RawClient(server) as client:
         client.send(b"GET /hea")
         client.socket.shutdown(socket.SHUT_WR)
-        assert client.closed_within(5)
+        assert client.is_closed()
 
 
-def await_metrics_idle(server, seconds):
-    """Until the metrics say that nothing runs and no block is in use."""
-    start = time.monotonic()
-    while True:
-        m = server.metrics()
-        busy = {name: m[name] for name in
-                ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")}
-        if not any(busy.values()):
-            return
-        assert time.monotonic() - start < seconds * PATIENCE, busy
+def busy_metrics(server):
+    metrics = server.metrics()
+    return {name: metrics[name] for name in
+            ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")}
+
+
+def await_metrics(server, true_of):
+    """Until what the metrics say of running and waiting requests and of blocks in use is so."""
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while not true_of(busy := busy_metrics(server)):
+        assert time.monotonic() < deadline, busy
         time.sleep(0.02)
 
 
-def test_disconnect_in_mid_stream_frees_the_blocks(server, connect):
-    clients = [connect(server) for _ in range(8)]
+def await_metrics_idle(server):
+    await_metrics(server, lambda busy: not any(busy.values()))
+
+
+def test_disconnect_in_mid_stream_frees_the_blocks(slow_server, connect):
+    before = slow_server.metrics()["generation_tokens_total"]
+    clients = [connect(slow_server) for _ in range(8)]
     for client in clients:
-        client.send(post(COMPLETIONS, LONG))
+        client.send(post(COMPLETIONS, ENDLESS | {"n": 1}))
     for client in clients:
         assert client.response_head()[0] == 200
-    assert server.metrics()["num_requests_running"] == 8
-    generated = server.metrics()["generation_tokens_total"]
+    await_metrics(slow_server, lambda busy: busy["num_requests_running"] == 8)
     for client in clients:
         client.close()
-    await_metrics_idle(server, 3)
-    assert server.metrics()["generation_tokens_total"] - generated < 8 * 1500, "all ran to the end"
+    await_metrics_idle(slow_server)
+    assert slow_server.metrics()["generation_tokens_total"] - before < 8 * 1500, (
+        "all ran to the end")
 
 
-def test_disconnect_in_mid_prefill_frees_the_blocks(server, connect):
+def test_disconnect_in_mid_prefill_frees_the_blocks(slow_server, connect):
     """Sixteen prompts of 1,900 tokens; their clients leave while the first are being computed."""
     pick = random.Random(1)
-    before = server.metrics()["time_to_first_token_seconds_count"]
-    clients = [connect(server) for _ in range(16)]
+    before = slow_server.metrics()["time_to_first_token_seconds_count"]
+    clients = [connect(slow_server) for _ in range(16)]
     for client in clients:
         prompt = [pick.randrange(300, 2000) for _ in range(1900)]
         client.send(post(COMPLETIONS, LONG | {"prompt": prompt, "max_tokens": 50}))
-    server.await_status(lambda s: len(s["requests"]) == 16)
+    slow_server.await_status(lambda s: len(s["requests"]) == 16)
     for client in clients:
         client.close()
-    await_metrics_idle(server, 3)
-    first_tokens = server.metrics()["time_to_first_token_seconds_count"] - before
+    await_metrics_idle(slow_server)
+    first_tokens = slow_server.metrics()["time_to_first_token_seconds_count"] - before
     assert first_tokens < 16, "all prompts were computed for nobody"
 
 
-def test_reset_instead_of_close(server, connect):
+def test_reset_instead_of_close(slow_server, connect):
     """SO_LINGER 0: the client's kernel sends RST."""
-    client = connect(server)
-    client.send(post(COMPLETIONS, LONG))
+    client = connect(slow_server)
+    client.send(post(COMPLETIONS, ENDLESS))
     assert client.response_head()[0] == 200
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
-    await_metrics_idle(server, 3)
+    await_metrics_idle(slow_server)
 
 
 # ---------------------------------------------------------------- HTTP that is odd but right
@@ -317,7 +339,7 @@ def test_wrong_http_is_refused_and_the_connection_closed(server, request_bytes, 
             return
         assert got[0] in statuses, got
         assert refused(got, got[0])["message"]
-        assert client.closed_within(5)
+        assert client.is_closed()
 
 
 def test_blank_lines_are_skipped(server):
@@ -342,7 +364,7 @@ def test_a_body_that_grows_beyond_the_limit_is_cut(server):
                 client.send(piece)
         with contextlib.suppress(ConnectionResetError, EOFError):
             assert client.response()[0] == 413
-        assert client.closed_within(5)
+        assert client.is_closed()
 
 
 def test_compressed_bodies_are_refused_unopened(server):
@@ -374,11 +396,10 @@ def test_many_large_prompts_do_not_stop_small_calls(connect):
         threads = [threading.Thread(target=send, args=(client,)) for client in clients]
         for thread in threads:
             thread.start()
-        slowest = 0
-        while any(thread.is_alive() for thread in threads):
-            start = time.monotonic()
+        calls = 0
+        while calls < 5 or any(thread.is_alive() for thread in threads):
             server.complete(max_tokens=1)
-            slowest = max(slowest, time.monotonic() - start)
+            calls += 1
         for thread in threads:
             thread.join()
         statuses = []
@@ -389,25 +410,36 @@ def test_many_large_prompts_do_not_stop_small_calls(connect):
                 if status == 400:
                     assert json.loads(body)["error"]["code"] == "context_length_exceeded"
         assert set(statuses) <= {400, 503} and statuses.count(400) >= 10, statuses
-        assert slowest < 1.5 * PATIENCE  # clients and server share the cores
+        # By the server's own clock, and the median: a process that got no core for a while, be it
+        # the client's or the server's, makes some calls longer. Calls that had waited for the
+        # large ones would be as long as these.
+        times = {"small": [], "large": []}
+        for line in server.access_lines():
+            if line["path"] == COMPLETIONS:
+                times["small" if line["status"] == 200 else "large"].append(line["total_ms"])
+        assert statistics.median(times["small"]) < max(times["large"]) / 4, times
         if PATIENCE == 1:  # a sanitizer keeps what was freed
-            time.sleep(0.5)
-            assert server.resident_bytes() < before + (64 << 20)
+            deadline = time.monotonic() + LONG_WAIT
+            while server.resident_bytes() > before + (64 << 20):
+                assert time.monotonic() < deadline, server.resident_bytes() - before
+                time.sleep(0.05)
 
 
 def test_a_client_that_leaves_takes_its_work_along(connect):
-    """Each body is seconds of tokenization; all but those of clients that stay are dropped."""
+    """Each body is long to tokenize. Its end and that of its client come at the same time."""
     body = post("/tokenize", {"model": NAME, "prompt": "word " * 1_400_000})
-    with Server("--workers", "1") as server:
+    with Server("--workers", "1", *NO_TIMEOUTS) as server:
         clients = [connect(server) for _ in range(12)]
         for client in clients:
-            client.send(body)
+            client.send(body[:-1])
         for client in clients:
-            client.close()
-        start = time.monotonic()
+            client.await_delivered()
+        with server.stopped():
+            for client in clients:
+                client.send(body[-1:])
+                client.close()
         assert server.complete(max_tokens=1)
-        assert time.monotonic() - start < 3 * PATIENCE
-        deadline = time.monotonic() + 5 * PATIENCE
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
         while True:
             gone = [line for line in server.access_lines() if line["path"] == "/tokenize"]
             if len(gone) == len(clients):
@@ -529,7 +561,7 @@ def test_random_bytes(server):
         with RawClient(server) as client:
             client.send(bytes(data))
             client.socket.shutdown(socket.SHUT_WR)
-            assert client.closed_within(10), data
+            assert client.is_closed(), data
 
 
 # ---------------------------------------------------------------- many

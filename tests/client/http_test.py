@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raw_socket import RawClient, post
-from serving import NAME, NAMESPACE, sse_events
+from serving import ENDLESS, NAME, NAMESPACE, SLOW, Server, sse_events
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "What is 3 plus 4?"}]
@@ -81,6 +81,7 @@ def test_what_may_be_got_has_a_head(server):
 
 def test_status(server):
     server.complete()
+    server.await_idle()
     status = server.status()
     assert status["model"] == NAME and status["state"] == "ready" and status["uptime_s"] > 0
     assert status["kv"]["blocks"] > 100 and status["requests"] == []
@@ -88,19 +89,18 @@ def test_status(server):
     assert len(status["startup"]) >= 2 and all(s["ms"] >= 0 for s in status["startup"])
 
 
-def test_status_shows_a_running_request(server):
-    body = {"model": NAME, "prompt": "Once", "max_tokens": 1500, "ignore_eos": True,
-            "stream": True, "user": "someone"}
-    with RawClient(server) as client:
-        client.send(post("/v1/completions", body))
-        assert client.response_head()[0] == 200
-        status = server.await_status(lambda s: s["requests"] and
-                                     s["requests"][0]["output_tokens"] > 3)
-    request = status["requests"][0]
-    assert request["kind"] == "completion" and request["state"] == "decode"
-    assert request["client"] == "someone" and request["ttft_ms"] > 0 and request["age_s"] > 0
-    assert status["running"] == 1 and status["kv"]["used"] > 0
-    server.await_idle()
+def test_status_shows_a_running_request():
+    with Server(*SLOW) as server:
+        with RawClient(server) as client:
+            client.send(post("/v1/completions", ENDLESS | {"user": "someone"}))
+            assert client.response_head()[0] == 200
+            status = server.await_status(lambda s: s["requests"] and
+                                         s["requests"][0]["output_tokens"] > 3 * ENDLESS["n"])
+        request = status["requests"][0]
+        assert request["kind"] == "completion" and request["state"] == "decode"
+        assert request["client"] == "someone" and request["ttft_ms"] > 0 and request["age_s"] > 0
+        assert status["running"] == ENDLESS["n"] and status["kv"]["used"] > 0
+        server.await_idle()
 
 
 def test_page_is_served_with_a_policy(server):
@@ -128,10 +128,12 @@ def test_metrics_parse_and_name_units(server):
 
 
 def test_metrics_count_a_request(server):
+    server.await_idle()
     before = server.metrics()
     answer = server.post("/v1/completions", {
         "model": NAME, "prompt": "The boat and the sea", "max_tokens": 12, "temperature": 0,
         "ignore_eos": True}).json()
+    server.await_idle()
     after = server.metrics()
 
     def grown(name):
@@ -190,7 +192,7 @@ def test_access_log_has_a_line_per_request(server):
     assert line["model"] == NAME and line["client"] == "someone"
     assert line["prompt_tokens"] == usage["prompt_tokens"]
     assert line["completion_tokens"] == usage["completion_tokens"]
-    assert 0 < line["ttft_ms"] <= line["total_ms"] < 60_000
+    assert 0 < line["ttft_ms"] <= line["total_ms"]
     assert "plus" not in str(line), "the log never holds what was asked"
 
 

@@ -1,5 +1,6 @@
 """The life of the process: start, keys, a full queue, draining, the end."""
 
+import contextlib
 import http.client
 import re
 import resource
@@ -13,10 +14,11 @@ import openai
 import pytest
 
 from raw_socket import get, post
-from serving import BINARY, MODEL, NAME, PATIENCE, Server, free_port, sse_events
+from serving import (BINARY, ENDLESS, LONG_WAIT, MODEL, NAME, PATIENCE, SLOW, Server, free_port,
+                     sse_events)
 
 COMPLETIONS = "/v1/completions"
-LONG = {"model": NAME, "prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+STREAM = ENDLESS | {"n": 1}  # a minute of work if there are several
 
 
 def client_of(server, **more):
@@ -60,14 +62,19 @@ def test_what_cannot_start_says_why():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_model_loads_ends_at_once(number):
-    """Sent when the server has said that it listens, which it does before it loads."""
-    with subprocess.Popen([BINARY, "serve", MODEL, "--port", str(free_port())],
-                          stderr=subprocess.PIPE, text=True) as process:
-        line = process.stderr.readline()
-        assert "loading" in line, line
-        process.send_signal(number)
-        assert process.wait(timeout=30) == 0
-        assert "ready:" not in process.stderr.read()
+    """Sent when the server has said that it listens, which it does before it loads. A server that
+    was ready before the signal came says nothing: then the next one is tried."""
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    text = "ready:"
+    while "ready:" in text:
+        assert time.monotonic() < deadline, text
+        with subprocess.Popen([BINARY, "serve", MODEL, "--port", "0"], stderr=subprocess.PIPE,
+                              text=True) as process:
+            line = process.stderr.readline()
+            assert "loading" in line, line
+            process.send_signal(number)
+            assert process.wait(timeout=LONG_WAIT * PATIENCE) == 0
+            text = process.stderr.read()
 
 
 # ---------------------------------------------------------------- keys
@@ -118,10 +125,10 @@ def test_prefixes_are_not_shared_between_keys(tmp_path):
 
 
 def test_a_full_queue_is_429_with_retry_after(connect):
-    with Server("--max-queue", "4") as server, client_of(server) as client:
+    with Server("--max-queue", "4", *SLOW) as server, client_of(server) as client:
         streams = [connect(server) for _ in range(4)]
         for stream in streams:
-            stream.send(post(COMPLETIONS, LONG))
+            stream.send(post(COMPLETIONS, STREAM))
         server.await_status(lambda s: len(s["requests"]) == 4)
         with pytest.raises(openai.RateLimitError) as caught:
             client.completions.create(model=NAME, prompt="x", max_tokens=1)
@@ -147,13 +154,21 @@ def test_connections_over_the_limit_are_refused(connect):
             assert client.response()[0] == 200
         late = connect(server)
         assert late.response()[0] == 503
-        assert late.closed_within(5)
+        assert late.is_closed()
         for client in clients:
             client.close()
-        deadline = time.monotonic() + 5
-        while server.get("/health").status != 200:
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
+        while health_of(server) != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def health_of(server):
+    """None if the server closed the connection before it had all of the question."""
+    try:
+        return server.get("/health").status
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def test_every_connection_over_the_limit_gets_its_503():
@@ -165,8 +180,9 @@ def test_every_connection_over_the_limit_gets_its_503():
             assert b" 200 " in one.recv(4096)
         late = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(600)]
         for one in late:
-            one.settimeout(20 * PATIENCE)
-            one.sendall(get("/health"))
+            one.settimeout(LONG_WAIT * PATIENCE)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # closed already
+                one.sendall(get("/health"))
         for one in late:
             assert b" 503 " in one.recv(4096)
             one.close()
@@ -196,31 +212,31 @@ def test_a_low_limit_on_open_files_is_raised(connect):
 
 
 def test_sigterm_lets_a_stream_finish(connect):
-    with Server("--drain-timeout", "30") as server:
+    with Server("--drain-timeout", "600") as server:
         stream, idle = connect(server), connect(server)
         idle.send(get("/health"))
         assert idle.response()[0] == 200
-        stream.send(post(COMPLETIONS, LONG | {"max_tokens": 600}))
+        stream.send(post(COMPLETIONS, STREAM | {"max_tokens": 600}))
         assert stream.response_head()[0] == 200
         first = stream.chunk()
         server.terminate()
-        assert idle.closed_within(5), "idle connections are closed at once"
+        assert idle.is_closed(), "idle connections are closed at once"
         body = first + b"".join(iter(stream.chunk, b""))
         events = sse_events(body.decode())
         assert events[-1]["choices"][0]["finish_reason"] == "length"
-        assert stream.closed_within(5)
+        assert stream.is_closed()
         assert server.wait() == 0
         with pytest.raises(openai.APIConnectionError), client_of(server) as client:
             client.models.list()
 
 
 def test_no_new_work_while_draining(connect):
-    with Server("--drain-timeout", "30") as server:
+    with Server("--drain-timeout", "600", *SLOW) as server:
         stream = connect(server)
-        stream.send(post(COMPLETIONS, LONG))
+        stream.send(post(COMPLETIONS, ENDLESS))
         assert stream.response_head()[0] == 200
         server.terminate()
-        deadline = time.monotonic() + 5 * PATIENCE
+        deadline = time.monotonic() + LONG_WAIT / 3 * PATIENCE
         with pytest.raises(ConnectionRefusedError):
             while time.monotonic() < deadline:
                 connect(server).close()
@@ -232,35 +248,33 @@ def test_no_new_work_while_draining(connect):
 
 def test_drain_timeout_cuts_streams(connect):
     """A stream that is not finished in time ends with an error event or a cut, not with [DONE]."""
-    with Server("--drain-timeout", "1") as server:
+    with Server("--drain-timeout", "1", *SLOW) as server:
         streams = [connect(server) for _ in range(24)]
         for stream in streams:
-            stream.send(post(COMPLETIONS, LONG))
+            stream.send(post(COMPLETIONS, STREAM))
         for stream in streams:
             assert stream.response_head()[0] == 200
         start = time.monotonic()
         server.terminate()
-        assert server.wait(15) == 0
-        assert 0.9 < time.monotonic() - start < 10 * PATIENCE
+        assert server.wait() == 0
+        assert 0.9 < time.monotonic() - start
         for stream in streams:
             assert b"[DONE]" not in stream.rest()
             stream.close()
 
 
 def test_a_second_signal_ends_at_once(connect):
-    with Server("--drain-timeout", "60", expected_status=128 + signal.SIGINT) as server:
+    with Server("--drain-timeout", "600", *SLOW, expected_status=128 + signal.SIGINT) as server:
         streams = [connect(server) for _ in range(24)]
         for stream in streams:
-            stream.send(post(COMPLETIONS, LONG))
+            stream.send(post(COMPLETIONS, STREAM))
         for stream in streams:
             assert stream.response_head()[0] == 200
         server.process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        server.await_stderr("draining: ")
         assert server.process.poll() is None
-        start = time.monotonic()
         server.process.send_signal(signal.SIGINT)
-        server.wait(10)
-        assert time.monotonic() - start < 5 * PATIENCE
+        server.wait()
 
 
 @pytest.mark.parametrize("moment", ["loading", "idle", "loaded", "after the drain"])
@@ -268,7 +282,8 @@ def test_a_second_signal_is_never_lost(moment, connect):
     """A blocked loop cannot be made from outside; event_loop_test has that case."""
     for number in (signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen([BINARY, "serve", MODEL, "--port", str(free_port()),
-                                    "--access-log", "off", "--drain-timeout", "1"],
+                                    "--access-log", "off", *SLOW, "--drain-timeout",
+                                    "600" if moment == "loaded" else "1"],
                                    stderr=subprocess.PIPE, text=True)
         with process:
             line = process.stderr.readline()
@@ -280,17 +295,15 @@ def test_a_second_signal_is_never_lost(moment, connect):
             if moment in ("loaded", "after the drain"):
                 for _ in range(24):
                     stream = socket.create_connection(("127.0.0.1", port))
-                    stream.sendall(post(COMPLETIONS, LONG))
+                    stream.sendall(post(COMPLETIONS, STREAM))
                     streams.append(stream)
                 for stream in streams:
                     assert stream.recv(1)
             process.send_signal(signal.SIGTERM)
-            # The drain is over after 2 s: then the loop has stopped, and the engine is ending.
+            # The drain is over after a second: then the loop has stopped, and the engine is ending.
             time.sleep(2 if moment == "after the drain" else 0.05)
             process.send_signal(number)
-            start = time.monotonic()
-            status = process.wait(timeout=30 * PATIENCE)
-            assert time.monotonic() - start < 2 * PATIENCE
+            status = process.wait(timeout=LONG_WAIT * PATIENCE)
             # The first signal alone may have ended it before the second came.
             # -number: the second came after the server had put the handlers back, on its way out.
             assert status in (0, 128 + number, -number), status
@@ -301,9 +314,10 @@ def test_a_second_signal_is_never_lost(moment, connect):
 
 
 def test_the_client_sees_a_connection_error_when_the_server_dies():
-    with Server(expected_status=-signal.SIGKILL) as server, client_of(server) as client:
+    with (Server(*SLOW, expected_status=-signal.SIGKILL) as server,
+          client_of(server) as client):
         stream = client.completions.create(model=NAME, prompt="Once", max_tokens=1900, stream=True,
-                                           extra_body={"ignore_eos": True})
+                                           n=8, extra_body={"ignore_eos": True})
         pieces = iter(stream)
         next(pieces)
         server.process.kill()
@@ -335,5 +349,5 @@ def test_signals_under_load_never_hang():
         server.stop()
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(LONG_WAIT * PATIENCE)
             assert not thread.is_alive()

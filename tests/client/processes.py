@@ -3,7 +3,7 @@
 import os
 import time
 
-from serving import PATIENCE
+from serving import LONG_WAIT, PATIENCE
 
 
 def functions_of(pid):
@@ -15,7 +15,7 @@ def functions_of(pid):
     return sorted(children)
 
 
-def await_gone(pids, seconds=10):
+def await_gone(pids, seconds=LONG_WAIT):
     deadline = time.monotonic() + seconds * PATIENCE
     while any(is_running(pid) for pid in pids):
         assert time.monotonic() < deadline, [describe(pid) for pid in pids if is_running(pid)]

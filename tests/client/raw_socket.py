@@ -1,11 +1,14 @@
 """A client that speaks bytes, for everything that a well-behaved one would never send."""
 
+import fcntl
 import json
 import select
 import socket
+import sys
+import termios
 import time
 
-from serving import PATIENCE
+from serving import LONG_WAIT, PATIENCE
 
 
 class RawClient:
@@ -13,7 +16,7 @@ class RawClient:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20 * PATIENCE)
+        self.socket.settimeout(LONG_WAIT * PATIENCE)
         try:
             self.socket.connect(("127.0.0.1", server.port))
         except OSError:
@@ -32,6 +35,13 @@ class RawClient:
 
     def send(self, data):
         self.socket.sendall(data if isinstance(data, bytes) else data.encode())
+
+    def await_delivered(self):
+        """Until the other side's kernel has all that was sent."""
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
+        while int.from_bytes(fcntl.ioctl(self.socket, termios.TIOCOUTQ, b"\0" * 4), sys.byteorder):
+            assert time.monotonic() < deadline, "the server does not read"
+            time.sleep(0.01)
 
     def send_slowly(self, data, pause):
         """Byte by byte; False when the server has closed meanwhile."""
@@ -101,7 +111,7 @@ class RawClient:
         data, self.buffer = self.buffer, b""
         return data
 
-    def closed_within(self, seconds):
+    def is_closed(self, seconds=LONG_WAIT):
         """Whether the server ends the connection by then; what it sends meanwhile is kept."""
         deadline = time.monotonic() + seconds * PATIENCE
         while (left := deadline - time.monotonic()) > 0:

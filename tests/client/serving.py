@@ -1,8 +1,10 @@
 """A `sluice serve` or `sluice gateway` process for a test, and the plainest ways to talk to it."""
 
+import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +20,13 @@ NAME = "demo"  # the model's name to clients: that of its folder
 NAMESPACE = "sluice:"
 # All bounds of time are multiplied by it: sanitizers are slow.
 PATIENCE = float(os.environ.get("SLUICE_PATIENCE", "1"))
+# Seconds until a state that is waited for must have come, on a machine that does other things too.
+LONG_WAIT = 60
+# With SLOW options ENDLESS takes a minute on two cores of today: whatever a test does beside it, on
+# any machine and however late, happens while it runs.
+SLOW = ("--isa", "reference")
+ENDLESS = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "n": 8, "ignore_eos": True,
+           "stream": True}
 
 
 def free_port():
@@ -35,45 +44,54 @@ class Server:
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-client-")
         self.access_log = os.path.join(self.folder.name, "access.jsonl")
         self.stderr_path = os.path.join(self.folder.name, "stderr")
-        self.port = port or free_port()
         self.api_key = api_key
         line = [BINARY, command, *([model] if model else []), "--host", "127.0.0.1", "--port",
-                str(self.port), "--threads", "2", "--access-log", self.access_log, *options]
+                str(port or 0), "--threads", "2", "--access-log", self.access_log, *options]
         with open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                             stdout=stderr, stderr=stderr)
-        self.base = f"http://127.0.0.1:{self.port}"
         self._await_ready()
 
     def _await_ready(self):
-        deadline = time.monotonic() + 60 * PATIENCE
+        """Sets the port, which the server has chosen: no other process can take it first."""
+        self.port = self.base = None
+        deadline = time.monotonic() + 2 * LONG_WAIT * PATIENCE
         while True:
             if self.process.poll() is not None:
                 raise AssertionError(f"exit {self.process.returncode}:\n{self.stderr()}")
-            try:
+            found = re.search(r"listening on (http://127\.0\.0\.1:(\d+));", self.stderr())
+            if found:
+                self.base, self.port = found[1], int(found[2])
                 if self.get("/ready").status == 200:
                     return
-            except OSError:
-                pass  # not listening yet
             if time.monotonic() > deadline:
                 self.process.kill()
-                raise AssertionError(f"not ready within 60 s:\n{self.stderr()}")
+                raise AssertionError(f"not ready in time:\n{self.stderr()}")
             time.sleep(0.02)
 
     def stderr(self):
         with open(self.stderr_path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
 
-    def await_stderr(self, text, seconds=5):
+    def await_stderr(self, text, seconds=LONG_WAIT):
         deadline = time.monotonic() + seconds * PATIENCE
         while text not in self.stderr():
             assert time.monotonic() < deadline, self.stderr()
             time.sleep(0.02)
 
+    @contextlib.contextmanager
+    def stopped(self):
+        """The process does nothing until the block ends: what was sent by then comes at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
 
-    def wait(self, seconds=30):
+    def wait(self, seconds=2 * LONG_WAIT):
         """The exit status; kills what does not end in time."""
         try:
             return self.process.wait(seconds * PATIENCE)
@@ -98,7 +116,7 @@ class Server:
 
     # ------------------------------------------------------------ plain HTTP
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=120):
         """One request on a connection of its own: an Answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         headers = dict(headers or {})
@@ -133,6 +151,11 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as stream:
             return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def highest_resident_bytes(self):
+        """The most since the process began."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as stream:
+            return next(int(line.split()[1]) << 10 for line in stream if line.startswith("VmHWM"))
+
     def metrics(self):
         """{sample name with its labels but the model's: value}, without the namespace."""
         answer = self.get("/metrics")
@@ -151,12 +174,12 @@ class Server:
         assert answer.status == 200, answer
         return answer.json()
 
-    def await_idle(self, seconds=5):
+    def await_idle(self, seconds=LONG_WAIT):
         """Until nothing runs or waits and every block is free or only kept for reuse."""
         self.await_status(lambda s: s["running"] == 0 and s["waiting"] == 0 and
                           s["kv"]["used"] == 0 and not s["requests"], seconds)
 
-    def await_status(self, true_of, seconds=5):
+    def await_status(self, true_of, seconds=LONG_WAIT):
         deadline = time.monotonic() + seconds * PATIENCE
         while True:
             status = self.status()
@@ -169,7 +192,7 @@ class Server:
         with open(self.access_log, encoding="utf-8") as stream:
             return [json.loads(line) for line in stream]
 
-    def access_line(self, request_id, seconds=5):
+    def access_line(self, request_id, seconds=LONG_WAIT):
         """The log's line of a request; it is written a little after the answer."""
         deadline = time.monotonic() + seconds * PATIENCE
         while True:

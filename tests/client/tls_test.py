@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import signal
 import socket
 import ssl
@@ -12,7 +13,7 @@ import httpx2
 import openai
 import pytest
 
-from serving import BINARY, MODEL, NAME, PATIENCE, free_port
+from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE
 
 
 def make_certificate(folder, name):
@@ -28,16 +29,16 @@ class TlsServer:
     def __init__(self, folder):
         self.certificate, self.key = make_certificate(folder, "first")
         self.log = folder / "stderr"
-        self.port = free_port()
         with open(self.log, "wb") as stderr:
             self.process = subprocess.Popen(
-                [BINARY, "serve", MODEL, "--port", str(self.port), "--threads", "2", "--access-log",
+                [BINARY, "serve", MODEL, "--port", "0", "--threads", "2", "--access-log",
                  "off", "--ssl-certfile", self.certificate, "--ssl-keyfile", self.key],
                 stderr=stderr)
         self.await_log("ready: https://127.0.0.1:")
+        self.port = int(re.search(r"ready: https://127\.0\.0\.1:(\d+)", self.log.read_text())[1])
 
     def await_log(self, text):
-        deadline = time.monotonic() + 30 * PATIENCE
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
         while text not in self.log.read_text():
             assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
             time.sleep(0.02)
@@ -47,7 +48,7 @@ class TlsServer:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30 * PATIENCE) == 0
+        assert self.process.wait(LONG_WAIT * PATIENCE) == 0
 
 
 @pytest.fixture(name="server")
@@ -72,7 +73,7 @@ def test_a_client_that_trusts_others_does_not_connect(server):
 
 
 def test_plain_http_is_told_what_to_do(server):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/health")
     answer = connection.getresponse()
     assert answer.status == 400 and b"https://" in answer.read()
@@ -83,7 +84,7 @@ def test_both_versions_byte_by_byte(server, version):
     context = server.trusting()
     context.minimum_version = context.maximum_version = version
     context.set_alpn_protocols(["h2", "http/1.1"])
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw, \
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw, \
             context.wrap_socket(raw, server_hostname="127.0.0.1") as client:
         assert client.version() == version.name.replace("v1_", "v1.")
         assert client.selected_alpn_protocol() == "http/1.1"

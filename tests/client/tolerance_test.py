@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from raw_socket import RawClient, post
-from serving import NAME, Server
+from serving import ENDLESS, NAME, SLOW, Server
 
 HEADER = "x-sluice-ignored-fields"
 CHAT = "/v1/chat/completions"
@@ -125,12 +125,11 @@ def test_only_allowed_tokens_come(server):
 
 def test_a_silent_stream_gets_comments():
     """A queue of one sequence: the second stream waits behind the first and is not silent."""
-    with Server("--stream-keep-alive", "1", "--max-num-seqs", "1") as server:
-        long = {"model": NAME, "prompt": "x", "ignore_eos": True, "stream": True}
+    with Server("--stream-keep-alive", "1", "--max-num-seqs", "1", *SLOW) as server:
         with RawClient(server) as first, RawClient(server) as second:
-            first.send(post(COMPLETIONS, long | {"max_tokens": 2000, "n": 8}))
+            first.send(post(COMPLETIONS, ENDLESS))
             assert first.response_head()[0] == 200
-            second.send(post(COMPLETIONS, long | {"max_tokens": 2}))
+            second.send(post(COMPLETIONS, ENDLESS | {"n": 1}))
             assert second.response_head()[0] == 200
             assert second.chunk() == b": keep-alive\n\n"
-        server.await_idle(20)
+        server.await_idle()
