@@ -33,6 +33,10 @@ std::string EtcdLeader::commit(std::uint64_t number) const {
 void EtcdLeader::tick() {
   if (phase_ == Phase::kResigned) return;
   if (lease_ != 0 && !lease_is_valid()) lose("its lease has ended");
+  // An etcd that is full renews leases and refuses writes. Callers must not wait for it.
+  if (tried_ && clock_.now() - tried_since_ > kPatience * std::chrono::seconds(options_.ttl_s)) {
+    lose("etcd does not store a write");
+  }
   renew();
   if (!lease_is_valid() || calling_ || clock_.now() < next_try_) return;
   switch (phase_) {
@@ -192,7 +196,7 @@ void EtcdLeader::flush() {
   }
   transaction.changes.push_back({key, commit(commits_ + 1)});
   calling_ = true;
-  tried_ = true;
+  if (!std::exchange(tried_, true)) tried_since_ = clock_.now();
   calls_.call(etcd_transaction(transaction), [this, term = term_](const Result<std::string>& body) {
     if (term == term_ && phase_ == Phase::kLeads) flush_answered(term, body);
   });

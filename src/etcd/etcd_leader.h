@@ -6,7 +6,8 @@
 //   monotonic clock, so changes of the wall clock do nothing.
 // - Fencing: each transaction requires that PREFIX/commit is what this leader wrote last. A late
 //   write of an earlier leader, or a late copy of an own one, changes nothing.
-// - A write without an answer is repeated until it has one or leadership is lost.
+// - A write without an answer is repeated until it has one. A leader whose write is not stored for
+//   kPatience leases' time, although its lease is renewed, stops leading.
 // - The state is the keys PREFIX/state/... A new leader gets all of them.
 // Protocol: tests/models/leader.pml. Owner: the command. Threads: one. Calls of the listener come
 // from tick() and from answers, never from write().
@@ -36,6 +37,7 @@ struct EtcdLeaderOptions {
 class EtcdLeader {
  public:
   static constexpr Duration kRetry = std::chrono::milliseconds(200);
+  static constexpr int kPatience = 5;
   // Changes of one transaction, and the bytes of their keys and values. etcd's default limits are
   // 128 operations (--max-txn-ops) and 1.5 MiB (--max-request-bytes).
   static constexpr std::size_t kMaxChanges = 100;
@@ -116,6 +118,7 @@ class EtcdLeader {
   std::int64_t page_ = kPage;
   std::deque<Write> queue_;
   bool tried_ = false;         // the first of the queue was sent
+  TimePoint tried_since_{};    // when it was sent first
   std::uint64_t commits_ = 0;  // transactions of this term that etcd has
 };
 

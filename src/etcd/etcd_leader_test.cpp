@@ -1,6 +1,7 @@
 #include "etcd/etcd_leader.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -279,6 +280,33 @@ TEST_F(EtcdLeaderTest, ALateRenewalDoesNotBringAGivenUpLeaseBack) {
   EXPECT_EQ(a.losses, 1);
   renewal.done(answer);
   run_for(a, 6000);
+  EXPECT_TRUE(a.leader.leads());
+}
+
+// As etcd does when its space is used up: leases go on, and nothing is stored.
+TEST_F(EtcdLeaderTest, ALeaderWhoseWritesAreRefusedStops) {
+  Process a(clock_, "a");
+  run_for(a, 500);
+  int stored = 0;
+  a.leader.write({{"x", "1"}}, [&] { ++stored; });
+  int most = 0;  // milliseconds
+  for (; a.losses == 0 && most < 60'000; most += 100) {
+    clock_.advance(milliseconds(100));
+    a.leader.tick();
+    while (!a.wire.calls.empty()) {
+      const Wire::Call call = a.wire.calls.front();
+      a.wire.calls.pop_front();
+      Result<std::string> answer =
+          tl::unexpected(unavailable("etcdserver: mvcc: database space exceeded"));
+      if (call.call.path != "/v3/kv/txn") answer = etcd_.handle(call.call);
+      call.done(std::move(answer));
+    }
+  }
+  EXPECT_EQ(a.losses, 1);
+  EXPECT_LT(most, 16'000);
+  EXPECT_EQ(stored, 0);
+  EXPECT_THAT(a.cause, testing::HasSubstr("space exceeded"));
+  run_for(a, 6000);  // it has space again
   EXPECT_TRUE(a.leader.leads());
 }
 
