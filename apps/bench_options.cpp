@@ -60,6 +60,7 @@ Result<http::HttpClientOptions> client_options(const BenchArguments& arguments) 
     options.headers.push_back(std::move(header));
   }
   options.silence_timeout = from_seconds(arguments.request_timeout);
+  options.silence_option = "--request-timeout";
   return options;
 }
 

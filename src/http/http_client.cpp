@@ -34,6 +34,7 @@ class Pool {
   virtual std::span<char> scratch() = 0;
   virtual const std::string& name() const = 0;  // of the server, for messages
   virtual Duration silence_timeout() const = 0;
+  virtual std::string silence() const = 0;  // the error of one that was too long
 };
 
 class ClientConnection final : private SocketEvents {
@@ -101,8 +102,7 @@ class ClientConnection final : private SocketEvents {
   }
 
   void on_deadline() override {
-    if (call_)
-      fail(ErrorCode::kDeadlineExceeded, "no byte arrived for too long (--request-timeout)");
+    if (call_) fail(ErrorCode::kDeadlineExceeded, pool_.silence());
   }
   void on_wake() override {}
 
@@ -172,7 +172,7 @@ class ClientConnection final : private SocketEvents {
 
 std::string request_bytes(const HttpClientOptions& options, const ClientRequest& request) {
   std::string out =
-      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sluice-bench\r\n", request.method,
+      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sluice\r\n", request.method,
                   options.url.prefix, request.path, options.url.authority);
   for (const Header& header : options.headers) {
     out += fmt::format("{}: {}\r\n", header.name, header.value);
@@ -230,6 +230,11 @@ struct HttpClient::Impl final : Pool {
   std::span<char> scratch() override { return buffer; }
   const std::string& name() const override { return server; }
   Duration silence_timeout() const override { return options.silence_timeout; }
+  std::string silence() const override {
+    const std::string hint =
+        options.silence_option.empty() ? "" : fmt::format(" ({})", options.silence_option);
+    return fmt::format("no byte arrived for {:g} s{}", to_seconds(options.silence_timeout), hint);
+  }
 
   EventLoop* loop = nullptr;
   HttpClientOptions options;

@@ -26,6 +26,7 @@ struct HttpClientOptions {
   std::vector<Header> headers;  // of every request, besides Host and those of a body
   Duration connect_timeout = std::chrono::seconds(10);
   Duration silence_timeout = std::chrono::minutes(10);  // without a byte in either direction
+  std::string silence_option = {};  // of the user, for the error of a silence; empty: there is none
 };
 
 struct ClientRequest {

@@ -205,7 +205,11 @@ TEST(HttpClient, SaysWhenNothingComesForTooLong) {
   const auto silent = fetch(options, {"GET", "/hold", {}});
   ASSERT_FALSE(silent.has_value());
   EXPECT_EQ(silent.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_THAT(silent.error().message, HasSubstr("--request-timeout"));
+  EXPECT_THAT(silent.error().message, HasSubstr("no byte arrived for 0.05 s"));
+  options.silence_option = "--request-timeout";
+  const auto with_hint = fetch(options, {"GET", "/hold", {}});
+  ASSERT_FALSE(with_hint.has_value());
+  EXPECT_THAT(with_hint.error().message, HasSubstr("0.05 s (--request-timeout)"));
 }
 
 }  // namespace
