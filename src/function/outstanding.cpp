@@ -43,6 +43,13 @@ void OutstandingRequests::end_choice(RequestId id, std::int32_t choice) {
 }
 
 Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
+  RETURN_IF_ERROR(begin(batch, now));
+  RETURN_IF_ERROR(check_texts());
+  return finish(batch);
+}
+
+Status OutstandingRequests::begin(OutputBatch& batch, TimePoint now) {
+  texts_.clear();
   const auto valid = [&](const auto& entry) { return in_vocabulary(entry.token); };
   if (!std::all_of(batch.tokens.begin(), batch.tokens.end(),
                    [&](TokenId token) { return in_vocabulary(token); }) ||
@@ -72,6 +79,21 @@ Status OutstandingRequests::accept(OutputBatch& batch, TimePoint now) {
     }
     step.end = std::min(step.end, now);
   }
+  return {};
+}
+
+Status OutstandingRequests::check_texts() {
+  for (const Text& text : texts_) RETURN_IF_ERROR(accept_tokens(text));
+  return {};
+}
+
+Status OutstandingRequests::finish(const OutputBatch& batch) {
+  for (const Text& text : texts_) {
+    if (text.stops && !text.choice->text_ended && !text.choice->may_end) {
+      return lie(text.request, "a stop inside of the text of its grammar");
+    }
+  }
+  texts_.clear();
   remove_ended(batch);
   return {};
 }
@@ -99,20 +121,20 @@ Status OutstandingRequests::accept_scores(const OutputEvent& event) {
 
 // The function's sampler keeps to the same rules (sampling/sampler.h). A text that may be read in
 // too many ways is not followed further; the function's sequence fails at its next token.
-Status OutstandingRequests::accept_tokens(RequestId id, Choice& choice,
-                                          std::span<const TokenId> tokens) const {
-  for (const TokenId token : tokens) {
+Status OutstandingRequests::accept_tokens(const Text& text) const {
+  Choice& choice = *text.choice;
+  for (const TokenId token : text.tokens) {
     const bool eos = std::ranges::find(model_.eos_ids, token) != model_.eos_ids.end();
     if (choice.grammar.overflowed()) return {};
     if (eos && !choice.text_ended && !choice.grammar.can_end()) {
-      return lie(id, "an end before the text of its grammar is whole");
+      return lie(text.request, "an end before the text of its grammar is whole");
     }
     choice.text_ended = choice.text_ended || eos;
     if (eos) continue;
     if (!choice.text_ended && (choice.grammar.accept(token) || choice.grammar.overflowed())) {
       continue;
     }
-    return lie(id, "a token that its grammar forbids");
+    return lie(text.request, "a token that its grammar forbids");
   }
   return {};
 }
@@ -146,10 +168,8 @@ Status OutstandingRequests::accept_event(const OutputBatch& batch, OutputEvent& 
   event.time = std::min(event.time, now);
   event.first_scheduled = std::min(event.first_scheduled, event.time);
   if (choice.grammar.active()) {
-    RETURN_IF_ERROR(accept_tokens(event.request, choice, batch.tokens_of(event)));
-    if (event.finish_reason == FinishReason::kStop && !choice.text_ended && !choice.may_end) {
-      return lie(event.request, "a stop inside of the text of its grammar");
-    }
+    texts_.push_back({event.request, &choice, batch.tokens_of(event),
+                      event.finish_reason == FinishReason::kStop});
   }
   if (event.finish_reason == FinishReason::kNone) return {};
   choice.ending = true;

@@ -2,7 +2,8 @@
 // every batch of a function against them before it uses anything of it: a function that reports
 // another's request, a choice that has ended, a token outside of the vocabulary or of the request's
 // grammar, or more tokens than were asked for is lying or broken.
-// Threads: one owner.
+// Threads: the owner's lock guards all but check_texts(), which takes as long as a function's
+// answers make it. So a lying function does not hold up the threads that submit and cancel.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,12 @@ class OutstandingRequests {
   // fail_all() must follow.
   Status accept(OutputBatch& batch, TimePoint now);
 
+  // The same in three parts, by one thread, each after the one before has succeeded. Between them
+  // only add() and end_choice() may change anything.
+  Status begin(OutputBatch& batch, TimePoint now);
+  Status check_texts();  // against the requests' grammars; needs no lock
+  Status finish(const OutputBatch& batch);
+
   // Ends every choice that is left with kError, as events for the server.
   void fail_all(TimePoint now, std::vector<OutputEvent>& events);
 
@@ -64,14 +71,23 @@ class OutstandingRequests {
     std::vector<Choice> choices;
   };
 
-  Status accept_tokens(RequestId id, Choice& choice, std::span<const TokenId> tokens) const;
+  // New tokens of a choice that has a grammar.
+  struct Text {
+    RequestId request = 0;
+    Choice* choice = nullptr;
+    std::span<const TokenId> tokens;  // of the batch
+    bool stops = false;
+  };
+
+  Status accept_tokens(const Text& text) const;
   Status accept_scores(const OutputEvent& event);
   Status accept_event(const OutputBatch& batch, OutputEvent& event, TimePoint now);
   void remove_ended(const OutputBatch& batch);
   bool in_vocabulary(TokenId token) const { return token >= 0 && token < model_.vocab_size; }
 
   Model model_;
-  std::map<RequestId, Entry> requests_;
+  std::map<RequestId, Entry> requests_;  // a map: entries stay where they are
+  std::vector<Text> texts_;              // of the batch that is being checked
 };
 
 }  // namespace sluice

@@ -247,6 +247,31 @@ TEST_F(OutstandingGrammarTest, OtherTokensAndEarlyEndsAreLies) {
   EXPECT_EQ(lie({1}, FinishReason::kError), "");
 }
 
+TEST_F(OutstandingGrammarTest, RequestsMayComeAndEndWhileTextsAreChecked) {
+  outstanding_.add(request());
+  OutputBatch stopped = batch(0, {1}, FinishReason::kStop);
+  ASSERT_TRUE(outstanding_.begin(stopped, kNow));
+  for (RequestId id = 6; id < 100; ++id) {
+    Request other = request();
+    other.id = id;
+    outstanding_.add(other);
+  }
+  ASSERT_TRUE(outstanding_.check_texts());
+  outstanding_.end_choice(5, 0);
+  EXPECT_TRUE(outstanding_.finish(stopped));
+  EXPECT_THAT(error({1}, FinishReason::kNone), HasSubstr("has ended"));
+  EXPECT_EQ(error({1, 2}, FinishReason::kLength, 1), "");
+  EXPECT_EQ(outstanding_.size(), 94U);
+  // A batch that was refused leaves nothing for the next one.
+  OutputBatch wrong = batch(0, {7}, FinishReason::kNone);
+  wrong.events[0].request = 6;
+  ASSERT_TRUE(outstanding_.begin(wrong, kNow));
+  EXPECT_FALSE(outstanding_.check_texts());
+  OutputBatch right = batch(0, {1}, FinishReason::kNone);
+  right.events[0].request = 7;
+  EXPECT_TRUE(outstanding_.accept(right, kNow));
+}
+
 TEST_F(OutstandingGrammarTest, TheServerAndStopIdsMayEndATextAnywhere) {
   outstanding_.add(request());
   outstanding_.end_choice(5, 0);

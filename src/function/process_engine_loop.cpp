@@ -404,7 +404,12 @@ Status ProcessEngineLoop::Impl::handle_state(StateFrame frame, Running& running)
 Status ProcessEngineLoop::Impl::accept(OutputBatch batch) {
   {
     const std::lock_guard lock(mutex);
-    RETURN_IF_ERROR(outstanding.accept(batch, clock.now()));
+    RETURN_IF_ERROR(outstanding.begin(batch, clock.now()));
+  }
+  RETURN_IF_ERROR(outstanding.check_texts());
+  {
+    const std::lock_guard lock(mutex);
+    RETURN_IF_ERROR(outstanding.finish(batch));
     gauges = batch.gauges;
     if (batch.has_progress) progress_wanted = false;
     append_batch(std::move(batch), pending);
