@@ -1,5 +1,6 @@
 """`serve --isolation process`: the same tokens, the sandbox as /proc shows it, and deaths."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from processes import await_gone, functions_of
-from serving import BINARY, MODEL, NAME, PATIENCE, Server, free_port
+from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE, Server, free_port
 
 KEYS = {name: f"sk-{name}-0123456789" for name in ("alice", "bob", "carol")}
 # A machine may lack these without a reason to skip; all other layers must be there.
@@ -152,54 +153,78 @@ def size_of(fields):
     return int(end, 16) - int(begin, 16)
 
 
-def test_a_death_ends_only_its_own_calls(server):
-    expected = text_of(ask(server, "bob", max_tokens=600))
-    before = functions_of(server.process.pid)
-    answers = {}
+class Calls:
+    """One call of each name, which computes until the block ends or its process is killed, on any
+    machine: the processes are stopped, and have been since before the calls."""
 
-    def call(name, tokens):
-        answers[name] = ask(server, name, max_tokens=tokens)
+    def __init__(self, server, names, **fields):
+        self.answers = {}
+        self.stopped = functions_of(server.process.pid)
 
-    text_of(ask(server, "alice"))
-    threads = [threading.Thread(target=call, args=("bob", 600)),
-               threading.Thread(target=call, args=("alice", 1900))]
-    for thread in threads:
-        thread.start()
-    server.await_status(lambda s: s["running"] == 2)
-    steps = server.metrics()["engine_steps_total"]
-    # Alice's is the older one: its process has the smaller number.
-    os.kill(before[0], signal.SIGKILL)
-    for thread in threads:
-        thread.join(60 * PATIENCE)
-    assert answers["alice"].status >= 500, answers["alice"]
-    assert text_of(answers["bob"]) == expected
-    assert text_of(ask(server, "alice", max_tokens=600)) == expected
-    after = functions_of(server.process.pid)
-    assert before[1] in after and before[0] not in after
-    assert server.metrics()["engine_steps_total"] >= steps
+        def call(name):
+            self.answers[name] = ask(server, name, **fields)
+
+        self.threads = {name: threading.Thread(target=call, args=(name,)) for name in names}
+        for process in self.stopped:
+            os.kill(process, signal.SIGSTOP)
+        for thread in self.threads.values():
+            thread.start()
+        deadline = time.monotonic() + LONG_WAIT / 2 * PATIENCE
+        while server.metrics()["unfinished_requests"] < len(names):
+            if time.monotonic() > deadline:
+                self.__exit__()
+                raise AssertionError(f"the calls did not begin: {self.answers}")
+            time.sleep(0.02)
+
+    def answer(self, name):
+        self.threads[name].join(2 * LONG_WAIT * PATIENCE)
+        return self.answers[name]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+        for name in self.threads:
+            self.answer(name)
 
 
-def test_one_key_more_takes_the_place_of_an_idle_one_or_gets_429(server, connect):
+def test_a_death_ends_only_its_own_calls(key_file):
+    with isolated(key_file) as server:
+        expected = text_of(ask(server, "bob", max_tokens=600))
+        bobs, = functions_of(server.process.pid)
+        text_of(ask(server, "alice"))
+        alices, = set(functions_of(server.process.pid)) - {bobs}
+        steps = server.metrics()["engine_steps_total"]
+        with Calls(server, ("alice", "bob"), max_tokens=600) as calls:
+            os.kill(alices, signal.SIGKILL)
+            assert calls.answer("alice").status >= 500, calls.answers
+            assert "bob" not in calls.answers
+        assert text_of(calls.answer("bob")) == expected
+        assert text_of(ask(server, "alice", max_tokens=600)) == expected
+        after = functions_of(server.process.pid)
+        assert bobs in after and alices not in after
+        assert server.metrics()["engine_steps_total"] >= steps
+
+
+def test_one_key_more_takes_the_place_of_an_idle_one_or_gets_429(server):
     text_of(ask(server, "alice"))
     text_of(ask(server, "bob"))
-    threads = [threading.Thread(target=ask, args=(server, name), kwargs={"max_tokens": 1500})
-               for name in ("alice", "bob")]
-    for thread in threads:
-        thread.start()
-    server.await_status(lambda s: s["running"] == 2)
-    refused = ask(server, "carol")
-    assert refused.status == 429 and "--max-functions" in refused.error()["message"], refused
-    for thread in threads:
-        thread.join(60 * PATIENCE)
+    with Calls(server, ("alice", "bob")):
+        refused = ask(server, "carol")
+        assert refused.status == 429 and "--max-functions" in refused.error()["message"], refused
     text_of(ask(server, "carol"))
     assert len(functions_of(server.process.pid)) <= 2
 
 
 def test_a_function_ends_when_it_is_idle_and_all_with_the_server(key_file):
-    server = isolated(key_file, "--function-idle", "1", expected_status=-signal.SIGKILL)
-    with server:
+    with isolated(key_file, "--function-idle", "1") as server:
         text_of(ask(server, "alice"))
-        await_gone(functions_of(server.process.pid))
+        await_functions(server, 0)
+        text_of(ask(server, "alice"))
+    with isolated(key_file, expected_status=-signal.SIGKILL) as server:
         text_of(ask(server, "alice"))
         left = functions_of(server.process.pid)
         assert left
@@ -247,7 +272,7 @@ def test_each_key_and_adapter_has_a_function(key_file):
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(60 * PATIENCE)
+                thread.join(2 * LONG_WAIT * PATIENCE)
             assert answers == {(name, model): expected[model] for name, model in calls}
 
         ask_all()
@@ -264,21 +289,18 @@ def test_each_key_and_adapter_has_a_function(key_file):
 
 
 def await_functions(server, count):
-    for _ in range(200):
-        pids = functions_of(server.process.pid)
-        if len(pids) == count:
-            return pids
-        time.sleep(0.05)
-    raise AssertionError(f"{len(pids)} functions, not {count}")
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while len(pids := functions_of(server.process.pid)) != count:
+        assert time.monotonic() < deadline, f"{len(pids)} functions, not {count}"
+        time.sleep(0.02)
+    return pids
 
 
 def await_warm(server, count):
-    for _ in range(200):
-        ready = server.metrics()["warm_functions"]
-        if ready == count:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{ready} warm workers are ready, not {count}")
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while (ready := server.metrics()["warm_functions"]) != count:
+        assert time.monotonic() < deadline, f"{ready} warm workers are ready, not {count}"
+        time.sleep(0.02)
 
 
 def test_a_warm_worker_becomes_a_function_once(key_file):

@@ -10,8 +10,11 @@ def functions_of(pid):
     """The processes that a server has started, oldest first."""
     children = []
     for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as stream:
-            children += [int(child) for child in stream.read().split()]
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as stream:
+                children += [int(child) for child in stream.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # a thread that has ended
     return sorted(children)
 
 
