@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 
-from serving import PATIENCE
+from serving import LONG_WAIT, PATIENCE
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's key of an element's id
 
@@ -50,7 +50,7 @@ class Browser:
             raise
 
     def _await_driver(self):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LONG_WAIT * PATIENCE
         while True:
             try:
                 return self._send("GET", "/status", None)
@@ -70,7 +70,7 @@ class Browser:
         value = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         return "/session/" + value["sessionId"]
 
-    def _send(self, method, path, body, timeout=60):
+    def _send(self, method, path, body, timeout=3 * LONG_WAIT):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, method=method,
                                          headers={"Content-Type": "application/json"})
@@ -85,7 +85,7 @@ class Browser:
             self._send("DELETE", self.session, None)
             self.session = None
         self.driver.terminate()
-        self.driver.wait(20)
+        self.driver.wait(LONG_WAIT)
         self.profile.cleanup()
 
     def __enter__(self):
@@ -102,7 +102,7 @@ class Browser:
         return self._send("POST", self.session + "/execute/sync",
                           {"script": script, "args": list(arguments)})
 
-    def wait(self, script, *arguments, seconds=20):
+    def wait(self, script, *arguments, seconds=LONG_WAIT):
         """Until the function returns something true, which is returned."""
         deadline = time.monotonic() + seconds * PATIENCE
         while True:

@@ -7,7 +7,7 @@ import pytest
 
 from browser import Browser
 from raw_socket import RawClient, post
-from serving import NAME, ROOT, Server
+from serving import ENDLESS, NAME, ROOT, SLOW, Server
 
 TURNS = "return document.querySelectorAll('.turn.assistant .facts, .turn.assistant .error').length"
 LAST = "const all = document.querySelectorAll('.turn.assistant'); return all[all.length - 1]"
@@ -21,9 +21,25 @@ def browser():
         yield started
 
 
+@pytest.fixture(scope="module")
+def slow_server():
+    # The picture shows the usual speed.
+    with Server(*([] if os.environ.get("SLUICE_SCREENSHOT") else SLOW)) as started:
+        yield started
+
+
 @pytest.fixture
 def page(server, browser):
     """The page, just opened; nothing may have gone wrong when the test is over."""
+    yield from opened(server, browser)
+
+
+@pytest.fixture
+def slow_page(slow_server, browser):
+    yield from opened(slow_server, browser)
+
+
+def opened(server, browser):
     browser.console()
     browser.requested_urls()
     browser.open(server.base + "/")
@@ -57,6 +73,24 @@ def ask_for_endless_answers(page):
       };""")
 
 
+def read_in_pieces(page):
+    """However fast an answer comes, the page gets no more than 16 KB of it in a frame."""
+    page.run("""
+      const read = ReadableStreamDefaultReader.prototype.read;
+      let rest = new Uint8Array(0);
+      ReadableStreamDefaultReader.prototype.read = async function () {
+        await new Promise(resolve => requestAnimationFrame(resolve));
+        if (rest.length === 0) {
+          const {done, value} = await read.call(this);
+          if (done) return {done, value};
+          rest = value;
+        }
+        const value = rest.subarray(0, 16384);
+        rest = rest.subarray(16384);
+        return {done: false, value};
+      };""")
+
+
 def set_field(page, selector, value):
     page.run("const field = document.querySelector(arguments[0]); field.value = arguments[1];"
              "field.dispatchEvent(new Event('input'));", selector, value)
@@ -73,6 +107,7 @@ def test_chat_streams_an_answer(page, server):
     set_field(page, "#temperature", "0")
     set_field(page, "#max-tokens", "1000")
     ask_for_endless_answers(page)
+    read_in_pieces(page)
     page.run("""
       window.lengths = new Set();
       new MutationObserver(() => {
@@ -160,12 +195,13 @@ def test_hostile_text_stays_quick(page):
     """Nesting, long runs of markers and a long paragraph."""
     for text in ("> " * 5000 + "x", "- " * 5000 + "x", "*" * 20000, "`" * 9999 + "a",
                  "**a" * 6000, "[" * 19000, "word " * 40000, "|-" * 9000, "  " * 5000 + "- x"):
-        taken = page.run("""
+        # The best of three: in one of them the machine may have had other work.
+        taken = min(page.run("""
           const node = document.createElement("div"), view = new MarkdownView(node);
           const from = performance.now();
           view.add(arguments[0]);
           view.draw();
-          return performance.now() - from;""", text)
+          return performance.now() - from;""", text) for _ in range(3))
         assert taken < 2000, (text[:10], taken)
 
 
@@ -187,20 +223,25 @@ def test_regenerate_and_copy(page):
 
 
 def test_gauges_and_requests_move(page):
-    page.run("window.shown = document.getElementById('uptime').textContent;")
+    page.run("""
+      window.shown = document.getElementById('uptime').textContent;
+      window.highest = 0;  // of the rate, which falls again
+      const rate = document.getElementById('generation');
+      new MutationObserver(() => {
+        window.highest = Math.max(window.highest, Number(rate.textContent.replace(',', '')) || 0);
+      }).observe(rate, {childList: true, characterData: true, subtree: true});""")
     set_field(page, "#max-tokens", "1500")
     page.type("#prompt", STORY + ENTER)
     page.wait(TURNS + " === 1")
-    page.wait("const rate = document.getElementById('generation').textContent;"
-              "return Number(rate.replace(',', '')) > 0")
+    page.wait("return window.highest > 0")
     page.wait("return document.getElementById('uptime').textContent !== window.shown")
     page.wait("return document.getElementById('ttft').textContent.endsWith('ms')")
 
 
-def test_other_clients_requests_are_shown(page, server):
-    body = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "ignore_eos": True,
-            "n": 4, "user": "<img src=x onerror=alert(1)>"}
-    with RawClient(server) as client:
+def test_other_clients_requests_are_shown(slow_page, slow_server):
+    page = slow_page
+    body = ENDLESS | {"user": "<img src=x onerror=alert(1)>"}
+    with RawClient(slow_server) as client:
         client.send(post("/v1/completions", body))
         page.wait("return document.querySelectorAll('.req rect.decode').length > 0")
         shown = page.run("return document.querySelector('.req').textContent")
@@ -289,9 +330,10 @@ def test_key_is_asked_for_and_kept_for_the_tab(browser, tmp_path):
     browser.wait("return document.getElementById('state').textContent === 'unreachable'")
 
 
-def test_screenshot(page, server, connect, tmp_path):
+def test_screenshot(slow_page, slow_server, connect, tmp_path):
     """The picture in docs/images/page.png, light and dark; SLUICE_SCREENSHOT=1 writes it there."""
     kept = os.path.join(ROOT, "docs", "images", "page.png")
+    page, server = slow_page, slow_server
     shots = {"light": kept if os.environ.get("SLUICE_SCREENSHOT") else tmp_path / "light.png",
              "dark": tmp_path / "dark.png"}
     page.type("#prompt", STORY + ENTER)
