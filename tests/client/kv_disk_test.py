@@ -1,6 +1,7 @@
 """Chats that go on after the server was killed: their KV is read from --kv-disk, not computed."""
 
-import concurrent.futures
+import contextlib
+import json
 import os
 import re
 import signal
@@ -11,7 +12,8 @@ import time
 import openai
 import pytest
 
-from serving import BINARY, MODEL, NAME, PATIENCE, Server
+from raw_socket import RawClient, post
+from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE, Server
 
 KEYS = "a sk-aaaaaaaaaaaa\nb sk-bbbbbbbbbbbb\n"
 STORY = "Once upon a time there was a fox who carried a lantern over the hill to the sea. " * 40
@@ -40,32 +42,34 @@ def chat(server, messages, key="sk-aaaaaaaaaaaa"):
             usage.prompt_tokens)
 
 
-def await_saved(folder):
-    """Until the folder does not change any more."""
-    deadline = time.monotonic() + 20 * PATIENCE
-    before = None
-    while time.monotonic() < deadline:
-        now = sorted((entry.name, entry.stat().st_mtime_ns)
-                     for entry in os.scandir(folder / "kv"))
-        if len(now) > 1 and now == before:
-            return
-        before = now
-        time.sleep(0.3)
-    raise AssertionError(now)
+def await_saved(server, prompt_tokens):
+    """Until the disk has the blocks of a prompt, the first that the server computed."""
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while (saved := server.metrics()["kv_tier_blocks_saved_total"]) < prompt_tokens // 16:
+        assert time.monotonic() < deadline, (saved, prompt_tokens)
+        server.complete("x", max_tokens=1)  # the metrics of an idle engine stay as they are
+
+
+def together(server, bodies):
+    """The texts of completions that come to the server at the same moment, in this order."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(server)) for _ in bodies]
+        with server.stopped():
+            for client, body in zip(clients, bodies):
+                client.send(post("/v1/completions", {"model": NAME, "temperature": 0,
+                                                     "ignore_eos": True, **body},
+                                 "Authorization: Bearer sk-aaaaaaaaaaaa"))
+        texts = []
+        for client in clients:
+            status, _, body = client.response()
+            assert status == 200, body
+            texts.append(json.loads(body)["choices"][0]["text"])
+        return texts
 
 
 def burst(server, count=24):
-    """The texts of calls that begin together."""
-    client = openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa")
-
-    def one(i):
-        answer = client.completions.create(
-            model=NAME, prompt=f"Story number {i}: there was a fox, and it", temperature=0,
-            max_tokens=160, extra_body={"ignore_eos": True})
-        return answer.choices[0].text
-
-    with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, range(count)))
+    return together(server, [{"prompt": f"Story number {i}: there was a fox, and it",
+                              "max_tokens": 160} for i in range(count)])
 
 
 def test_turns_in_a_burst_beyond_memory_change_no_text(folder):
@@ -83,21 +87,13 @@ def test_turns_in_a_burst_beyond_memory_change_no_text(folder):
 
 def test_an_urgent_call_displaces_one_that_goes_on_from_the_disk(folder):
     small = ["--kv-cache-memory", "1MiB", "--max-model-len", "512"]
-
-    def ask(server, text, priority, max_tokens):
-        client = openai.OpenAI(base_url=server.base + "/v1", api_key="sk-aaaaaaaaaaaa")
-        return client.completions.create(
-            model=NAME, prompt=text, temperature=0, max_tokens=max_tokens,
-            extra_body={"ignore_eos": True, "priority": priority}).choices[0].text
+    low = {"prompt": "Once there was a fox", "max_tokens": 480, "priority": 5}
+    urgent = {"prompt": "A boat", "max_tokens": 300, "priority": 0}
 
     with Server() as plain:
-        wanted = [ask(plain, "Once there was a fox", 0, 480), ask(plain, "A boat", 0, 300)]
+        wanted = together(plain, [low, urgent])
     with start(folder, *small) as server:
-        with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            low = [pool.submit(ask, server, "Once there was a fox", 5, 480) for _ in range(8)]
-            urgent = [pool.submit(ask, server, "A boat", 0, 300) for _ in range(4)]
-            assert [each.result() for each in low] == [wanted[0]] * 8
-            assert [each.result() for each in urgent] == [wanted[1]] * 4
+        assert together(server, [low] * 8 + [urgent] * 4) == [wanted[0]] * 8 + [wanted[1]] * 4
         metrics = server.get("/metrics").text
     value = re.search(r"^\S*:num_preemptions_total\S* (\d+)", metrics, re.MULTILINE)
     assert int(value[1]) > 0
@@ -106,11 +102,11 @@ def test_an_urgent_call_displaces_one_that_goes_on_from_the_disk(folder):
 def test_a_chat_goes_on_after_kill_9(folder):
     first = [{"role": "user", "content": STORY}]
     with start(folder, expected_status=-signal.SIGKILL) as server:
-        said, cached, _ = chat(server, first)
+        said, cached, prompt = chat(server, first)
         assert cached == 0
         second = first + [{"role": "assistant", "content": said},
                           {"role": "user", "content": "And then?"}]
-        await_saved(folder)
+        await_saved(server, prompt)
         server.process.kill()
         server.process.wait()
     with Server() as plain:
@@ -141,7 +137,6 @@ def test_damage_and_another_secret_are_misses(folder):
     messages = [{"role": "user", "content": STORY}]
     with start(folder) as server:
         wanted, _, _ = chat(server, messages)
-        await_saved(folder)
     segment, = [entry.path for entry in os.scandir(folder / "kv") if "segment" in entry.name]
     with open(segment, "r+b") as file:
         size = os.path.getsize(segment)
@@ -154,7 +149,6 @@ def test_damage_and_another_secret_are_misses(folder):
         said, cached, _ = chat(server, messages)
         assert said == wanted and cached == 0
         assert "damaged" in server.stderr() and "computed again" in server.stderr()
-        await_saved(folder)
     (folder / "state" / "sluice" / "kv-secret").unlink()
     with start(folder) as server:
         said, cached, _ = chat(server, messages)
@@ -265,8 +259,8 @@ def test_every_block_of_a_folder_can_be_verified(folder):
 
 def test_one_server_has_the_folder(folder):
     with start(folder) as server:
-        chat(server, [{"role": "user", "content": STORY}])
-        await_saved(folder)
+        _, _, prompt = chat(server, [{"role": "user", "content": STORY}])
+        await_saved(server, prompt)
         assert kv("clear", str(folder / "kv")).returncode == 1
         done = subprocess.run([BINARY, "serve", MODEL, "--port", "0", "--kv-disk",
                                f"{folder}/kv:64MiB"], capture_output=True, text=True,

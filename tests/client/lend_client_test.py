@@ -81,7 +81,7 @@ def test_the_image_server_lends_to_a_server_and_gets_it_back(coordinator):  # no
     options = coordinator.options()
     options[options.index("--kv-cache-memory") + 1] = f"{LEAST}-{LEAST + BUDGET + SPARE}"
     with Server(*options) as server:
-        await_metric(server, "kv_lending_joined", lambda value: value == 1, 20)
+        await_metric(server, "kv_lending_joined", lambda value: value == 1)
         image = subprocess.Popen(
             [sys.executable, os.path.join(FOLDER, "image_server.py"), "--url",
              f"http://127.0.0.1:{coordinator.port}", "--token-file", str(coordinator.token),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from serving import BINARY, MODEL, NAME, PATIENCE, Server
+from serving import BINARY, LONG_WAIT, MODEL, NAME, PATIENCE, Server
 
 KEYS = {"alice": "sk-alice-1234", "bob": "sk-bob-12345"}
 BLOCK = 16
@@ -40,7 +40,7 @@ def ask(server, name, turn, system=SYSTEM):
 
 
 def await_line(server, text):
-    deadline = time.monotonic() + 30 * PATIENCE
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
     while text not in server.stderr():
         assert time.monotonic() < deadline, f"no line '{text}':\n{server.stderr()}"
         time.sleep(0.05)
