@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -23,7 +24,7 @@ const ChatTemplates& demo() {
 ChatTemplates templates_of(const std::string& source) {
   const std::filesystem::path directory =
       std::filesystem::path(::testing::TempDir()) /
-      ("chat_prompt_" +
+      ("chat_prompt_" + std::to_string(getpid()) + "_" +
        std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "chat_template.jinja") << source;

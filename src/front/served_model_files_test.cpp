@@ -1,6 +1,7 @@
 // Checkpoint files as transformers writes them load without a warning, for every family.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -78,7 +79,8 @@ TEST(WrittenByTransformers, TokenizersAndTemplatesLoadWithoutAWarning) {
 // The same files with what else Python and editors write: a byte-order mark, numbers beyond a
 // double, NaN.
 TEST(WrittenByTransformers, OddNumbersAndByteOrderMarks) {
-  const fs::path copy = fs::path(::testing::TempDir()) / "written_by_transformers";
+  const fs::path copy =
+      fs::path(::testing::TempDir()) / ("written_by_transformers_" + std::to_string(getpid()));
   fs::remove_all(copy);
   fs::copy(std::string(kDirectory) + "/llama_v4", copy);
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -266,12 +267,14 @@ TEST(FunctionsFileTest, ExampleIsComplete) {
 }
 
 TEST(FunctionsFileTest, DirectoriesMustBeThere) {
-  const std::string path = testing::TempDir() + "/functions_file_test.toml";
+  const std::string name = "functions_file_test_" + std::to_string(getpid()) + ".toml";
+  const std::string path = testing::TempDir() + "/" + name;
   ASSERT_TRUE(write_file(path, file_with("")));
   const auto file = load_functions(path);
+  std::filesystem::remove(path);
   ASSERT_FALSE(file);
-  EXPECT_THAT(file.error().message, HasSubstr("functions_file_test.toml:8:1: backbone.directory: "
-                                              "there is no directory '"));
+  EXPECT_THAT(file.error().message, HasSubstr(name + ":8:1: backbone.directory: "
+                                                     "there is no directory '"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // no `cbc`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -58,7 +59,8 @@ using Placed = std::vector<bool>;
 std::vector<Placed> optima_of(const std::vector<Instance>& instances) {
   Program program;
   for (std::size_t i = 0; i < instances.size(); ++i) program.add(static_cast<int>(i), instances[i]);
-  const std::string stem = testing::TempDir() + "/preload_policy_oracle";
+  const std::string stem =
+      testing::TempDir() + "/preload_policy_oracle_" + std::to_string(getpid());
   std::ofstream(stem + ".lp") << program.objective << program.constraints << program.binaries
                               << "End\n";
   const auto run = test::run_process({"/usr/bin/env", "cbc", stem + ".lp", "ratioGap", "0",
@@ -81,6 +83,7 @@ std::vector<Placed> optima_of(const std::vector<Instance>& instances) {
     const std::size_t bar = name.find('_');
     placed[std::stoul(name.substr(1, bar - 1))][std::stoul(name.substr(bar + 1))] = true;
   }
+  for (const char* ending : {".lp", ".sol"}) std::filesystem::remove(stem + ending);
   return placed;
 }
 

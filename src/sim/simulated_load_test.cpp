@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -32,7 +34,8 @@ TEST(SimulatedLoad, LengthsArriveAtAnyRate) {
 }
 
 TEST(SimulatedLoad, ATraceHasItsOwnTimes) {
-  const std::string path = testing::TempDir() + "/simulated_load.jsonl";
+  const std::string path =
+      testing::TempDir() + "/simulated_load_" + std::to_string(getpid()) + ".jsonl";
   std::ofstream(path) << R"({"timestamp": 0, "input_length": 1200, "output_length": 52})"
                       << "\n"
                       << R"({"timestamp": 4000, "input_length": 600, "output_length": 26})"
@@ -55,6 +58,7 @@ TEST(SimulatedLoad, ATraceHasItsOwnTimes) {
   options.too_long = TooLong::kSkip;
   options.num_requests = 1;
   EXPECT_FALSE(SimulatedLoad::make(options));  // no request is left
+  std::filesystem::remove(path);
 }
 
 TEST(SimulatedLoad, ErrorsNameTheOption) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,7 +34,8 @@ constexpr const char* kConfig = R"({"tokenizer_class": "GPT2Tokenizer", "eos_tok
                              "268": {"content": "<|end|>", "special": true, "rstrip": true}}})";
 
 TEST(LegacyFiles, LoadFromADirectory) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "legacy_files";
+  const auto directory =
+      std::filesystem::path(testing::TempDir()) / ("legacy_files_" + std::to_string(getpid()));
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "vocab.json") << vocab_text();
   std::ofstream(directory / "merges.txt") << merges_text();

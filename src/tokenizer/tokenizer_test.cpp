@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -314,7 +315,8 @@ TEST(Encode, RoundTripsRandomText) {
 }
 
 TEST(Load, DirectoryFileAndNothing) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "tokenizer_load";
+  const auto directory =
+      std::filesystem::path(testing::TempDir()) / ("tokenizer_load_" + std::to_string(getpid()));
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "tokenizer.json") << dump_json(byte_level_json());
   std::ofstream(directory / "tokenizer_config.json") << R"({"eos_token": "<|end|>"})";
@@ -331,7 +333,8 @@ TEST(Load, DirectoryFileAndNothing) {
 }
 
 TEST(Load, ErrorsNameTheFileThatWasRead) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / "tokenizer_load_errors";
+  const auto directory = std::filesystem::path(testing::TempDir()) /
+                         ("tokenizer_load_errors_" + std::to_string(getpid()));
   std::filesystem::create_directories(directory);
   const auto message = [](const std::filesystem::path& path) {
     const auto loaded = Tokenizer::load(path);
@@ -345,10 +348,12 @@ TEST(Load, ErrorsNameTheFileThatWasRead) {
   std::ofstream(directory / "tokenizer.model") << "SentencePiece";
   EXPECT_THAT(message(directory), testing::HasSubstr("save_pretrained"));
   std::ofstream(directory / "model.safetensors") << "no JSON";
-  EXPECT_THAT(message(directory / "model.safetensors"),
-              testing::HasSubstr("tokenizer_load_errors/model.safetensors: not valid JSON"));
+  EXPECT_THAT(
+      message(directory / "model.safetensors"),
+      testing::HasSubstr(directory.filename().string() + "/model.safetensors: not valid JSON"));
   std::ofstream(directory / "tokenizer.json") << "no JSON";
-  EXPECT_THAT(message(directory), testing::HasSubstr("_errors: tokenizer.json: not valid JSON"));
+  EXPECT_THAT(message(directory), testing::HasSubstr(directory.filename().string() +
+                                                     ": tokenizer.json: not valid JSON"));
   std::filesystem::remove_all(directory);
 }
 

@@ -286,7 +286,10 @@ def test_fill_or_expire_holds_a_lone_call(tmp_path):
         while held < 2:  # when the gateway knows how long prompts take
             assert time.monotonic() < deadline
             begin = time.monotonic()
-            text_of(ask(server, "a", "poet", max_tokens=1))
+            answer = ask(server, "a", "poet", max_tokens=1)
+            if answer.status == 429:  # held, and then the machine did other things until too late
+                continue
+            text_of(answer)
             # Nearly its goal of 1 s.
             held = held + 1 if time.monotonic() - begin > 0.3 else 0
 
