@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 
 #include "http/fetch.h"
@@ -109,7 +110,12 @@ TEST(HttpClient, AKeptConnectionThatTheServerClosedIsReplacedUnseen) {
   ASSERT_TRUE(client.has_value());
   Collector sink(loop, 2);
   (*client)->start({"GET", "/x", {}}, sink);
-  loop.after(milliseconds(100), [&] { (*client)->start({"GET", "/x", {}}, sink); });
+  std::function<void()> start_when_closed = [&] {
+    const bool closed = sink.ends == 1 && server.stats().open_connections == 0;
+    if (closed) return (*client)->start({"GET", "/x", {}}, sink);
+    loop.after(milliseconds(5), start_when_closed);
+  };
+  start_when_closed();
   loop.run();
   EXPECT_TRUE(sink.ended->has_value());
   EXPECT_EQ((*client)->connections(), 2);

@@ -108,7 +108,8 @@ TEST(LoadRun, OpenLoopCountsTheWaitForAPlaceClosedLoopDoesNot) {
   options.closed_loop = true;
   const LoadResult closed = run_against(options, even_workload(8, Duration(0)));
   EXPECT_EQ(closed.summary.completed, 8);
-  EXPECT_LT(closed.summary.ttft.percentile(50), milliseconds(60));
+  // The last one of the open loop waited for seven others, however long each took.
+  EXPECT_LT(closed.summary.ttft.percentile(50), open.summary.ttft.greatest() / 2);
   for (const RequestRecord& record : closed.records) EXPECT_EQ(record.arrival, record.sent);
 }
 

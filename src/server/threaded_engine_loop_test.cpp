@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -586,9 +587,13 @@ TEST_F(ThreadedEngineLoopTest, AnIdleLoopSleeps) {
     return std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            std::chrono::microseconds(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   };
-  const auto before = cpu();
-  std::this_thread::sleep_for(200ms);
-  EXPECT_LT(cpu() - before, 50ms);
+  auto least = std::chrono::microseconds(1s);
+  for (int i = 0; i < 20 && least >= 50ms; ++i) {  // it may come late to its sleep
+    const auto before = cpu();
+    std::this_thread::sleep_for(200ms);
+    least = std::min<std::chrono::microseconds>(least, cpu() - before);
+  }
+  EXPECT_LT(least, 50ms);
 }
 
 TEST_F(ThreadedEngineLoopTest, AStepAllocatesNothingOnceTheBatchesHaveGrown) {
