@@ -14,7 +14,7 @@ run_one() {
   log=$build/fuzz_$name.log
   local folders=("$build/corpus/$name")
   [ -d "$seeds/$name" ] && folders+=("$seeds/$name")
-  local options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+  local options=(-max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 -print_final_stats=1
                  -artifact_prefix="$build/crashes/$name-")
   [ -f "$seeds/$name.dict" ] && options+=(-dict="$seeds/$name.dict")
   if "$target" "${options[@]}" "${folders[@]}" >"$log" 2>&1; then
