@@ -4,8 +4,9 @@ protocol is JSON over HTTP, so nothing but the standard library is needed.
 
 import base64
 import json
+import os
+import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,25 +23,17 @@ def missing():
     return [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Browser:
     """One window. Everything raises AssertionError with the protocol's own words when it fails."""
 
     def __init__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="sluice-chromium-")
-        port = free_port()
-        self.driver = subprocess.Popen(
-            ["chromedriver", f"--port={port}", "--log-level=SEVERE"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.base = f"http://127.0.0.1:{port}"
+        self.log = tempfile.TemporaryFile()
+        self.driver = subprocess.Popen(["chromedriver", "--port=0", "--log-level=SEVERE"],
+                                       stdout=self.log, stderr=subprocess.DEVNULL)
         self.session = None
         try:
-            self._await_driver()
+            self.base = f"http://127.0.0.1:{self._await_driver()}"
             self.session = self._start()
             self.open("about:blank")  # away from the browser's own first page, which loads things
             self.requested_urls()
@@ -50,13 +43,15 @@ class Browser:
             raise
 
     def _await_driver(self):
+        """The port, which chromedriver has chosen: no other process can take it first."""
         deadline = time.monotonic() + LONG_WAIT * PATIENCE
         while True:
-            try:
-                return self._send("GET", "/status", None)
-            except (urllib.error.URLError, ConnectionError):
-                assert time.monotonic() < deadline, "chromedriver does not answer"
-                time.sleep(0.05)
+            text = os.pread(self.log.fileno(), 1 << 16, 0).decode()  # leaves its writer's place
+            found = re.search(r"started successfully on port (\d+)", text)
+            if found:
+                return int(found[1])
+            assert time.monotonic() < deadline, f"chromedriver does not start: {text}"
+            time.sleep(0.05)
 
     def _start(self):
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -86,6 +81,7 @@ class Browser:
             self.session = None
         self.driver.terminate()
         self.driver.wait(LONG_WAIT)
+        self.log.close()
         self.profile.cleanup()
 
     def __enter__(self):
