@@ -6,12 +6,13 @@
 #include <charconv>
 #include <functional>
 #include <ranges>
+#include <utility>
 
 namespace sluice {
 
-ServerPatterns::ServerPatterns(const Cluster& cluster) : cluster_(cluster) {
-  for (std::size_t k = 0; k < cluster.kinds.size(); ++k) {
-    const ModelKind& kind = cluster.kinds[k];
+ServerPatterns::ServerPatterns(Cluster cluster) : cluster_(std::move(cluster)) {
+  for (std::size_t k = 0; k < cluster_.kinds.size(); ++k) {
+    const ModelKind& kind = cluster_.kinds[k];
     Class made{.kinds = {k},
                .count = kind.count,
                .gpus = kind.gpus,
@@ -31,17 +32,17 @@ ServerPatterns::ServerPatterns(const Cluster& cluster) : cluster_(cluster) {
   std::ranges::stable_sort(classes_, std::greater(), &Class::gpus);
 }
 
-std::optional<ServerPatterns> ServerPatterns::list(const Cluster& cluster,
+std::optional<ServerPatterns> ServerPatterns::list(Cluster cluster,
                                                    const PlacementLimits& limits) {
-  ServerPatterns made(cluster);
-  made.most_ = {cluster.gpus_per_server, limits.spare_mb, limits.producers};
+  ServerPatterns made(std::move(cluster));
+  made.most_ = {made.cluster_.gpus_per_server, limits.spare_mb, limits.producers};
   Totals all;
   for (const Class& c : made.classes_) {
     all.gpus += std::int64_t{c.count} * c.gpus;
     all.spare_mb += c.count * c.spare_mb;
     all.producers += std::int64_t{c.count} * c.producers;
   }
-  const std::int64_t others = cluster.servers - 1;
+  const std::int64_t others = made.cluster_.servers - 1;
   made.least_ = {all.gpus - others * made.most_.gpus, all.spare_mb - others * made.most_.spare_mb,
                  all.producers - others * made.most_.producers};
   Pattern pattern(made.classes_.size());

@@ -25,7 +25,7 @@ class ServerPatterns {
   static constexpr std::int64_t kMaxVisited = 2'000'000;
 
   // Empty: there are too many patterns.
-  static std::optional<ServerPatterns> list(const Cluster& cluster, const PlacementLimits& limits);
+  static std::optional<ServerPatterns> list(Cluster cluster, const PlacementLimits& limits);
 
   std::size_t size() const { return patterns_.size(); }
   // Whether the patterns have a place for each model, and one of them the full N. Without the first
@@ -53,11 +53,11 @@ class ServerPatterns {
   };
   using Pattern = std::vector<std::int32_t>;  // models of each class
 
-  explicit ServerPatterns(const Cluster& cluster);
+  explicit ServerPatterns(Cluster cluster);
   bool extend(std::size_t place, Pattern& pattern, const Totals& held);
   void keep(const Pattern& pattern, const Totals& held);
 
-  const Cluster& cluster_;
+  Cluster cluster_;
   std::vector<Class> classes_;
   std::vector<Pattern> patterns_;
   Totals most_;
