@@ -169,8 +169,11 @@ Status Engine::plan_next(TimePoint now, BatchPlan& plan) {
   if (transfers_ > 0) RETURN_IF_ERROR(executor_->poll(completed_));
   stats_.failed_transfers += std::ranges::count(completed_, true, &TransferResult::failed);
   scheduler_->plan(now, resources(), plan);
-  stats_.tier_hit_tokens = scheduler_->paging_stats().hit_tokens;
-  stats_.tier_saved_seconds = 1e-9 * scheduler_->paging_stats().saved_ns;
+  const PagingStats& paging = scheduler_->paging_stats();
+  stats_.saved_blocks = paging.saved_blocks;
+  stats_.loaded_blocks = paging.loaded_blocks;
+  stats_.tier_hit_tokens = paging.hit_tokens;
+  stats_.tier_saved_seconds = 1e-9 * paging.saved_ns;
   transfers_ -= static_cast<std::int64_t>(completed_.size());
   CHECK(transfers_ >= 0);
   stats_.preemptions += static_cast<std::int64_t>(plan.preempted.size());
@@ -191,13 +194,8 @@ void Engine::commit_oldest() {
 }
 
 void Engine::count_transfers(const BatchPlan& plan) {
-  for (const PlanTransfer& transfer : plan.transfers) {
-    switch (transfer.kind) {
-      case TransferKind::kLoadAdapter: ++stats_.adapter_loads; break;
-      case TransferKind::kSaveBlock: ++stats_.saved_blocks; break;
-      case TransferKind::kLoadBlock: ++stats_.loaded_blocks; break;
-    }
-  }
+  stats_.adapter_loads +=
+      std::ranges::count(plan.transfers, TransferKind::kLoadAdapter, &PlanTransfer::kind);
 }
 
 void Engine::count_tokens(const BatchPlan& plan) {

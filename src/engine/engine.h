@@ -73,7 +73,8 @@ struct EngineStats {
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
   std::int64_t adapter_loads = 0;  // started
-  // KV blocks that went to a tier below and came back; started, so those that failed count too.
+  // KV blocks that a tier below has stored, and that came back from it. A block counts once its
+  // transfer has ended well: on a disk, the death of the process loses no block that was counted.
   std::int64_t saved_blocks = 0;
   std::int64_t loaded_blocks = 0;
   double tier_saved_seconds = 0;      // of steps that need not compute those tokens

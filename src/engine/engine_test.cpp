@@ -37,6 +37,22 @@ class EngineTest : public testing::TestWithParam<int> {  // steps in flight
     return r;
   }
 
+  // Its blocks have names under `salt`.
+  static Request salted_request(RequestId id, const char* salt, std::vector<TokenId> prompt) {
+    Request r;
+    r.id = id;
+    r.prompt = std::move(prompt);
+    r.sampling.max_tokens = 20;
+    r.sampling.ignore_eos = true;
+    r.sampling.seed = 5;
+    KvIdentity identity;
+    identity.block_size = FakeEngineOptions{}.block_size;
+    identity.tenant_salt = salt;
+    r.block_hash_root = block_hash_root(identity);
+    r.block_hashes = BlockHasher(*r.block_hash_root, identity.block_size).hash_prompt(r.prompt);
+    return r;
+  }
+
   struct Seen {
     std::vector<TokenId> tokens;
     FinishReason reason = FinishReason::kNone;
@@ -296,22 +312,29 @@ TEST_P(EngineTest, MemoryGrowsWithNeedAndIsReturnedWhenIdle) {
   EXPECT_EQ(run().at({7, 0}).ends, 1);
 }
 
+// The disk has a block that is counted, also if the process dies at once.
+TEST_P(EngineTest, SavedBlocksCountOnceTheyAreSaved) {
+  FakeExecutor* executor = nullptr;
+  make({.tier_pages = 64, .on_executor = [&](FakeExecutor& e) { executor = &e; }});
+  executor->hold_transfers();
+  SeenChoices seen;
+  const auto run_one = [&](RequestId id) {
+    ASSERT_TRUE(engine_->add_request(salted_request(id, "s", {1, 2, 3, 4, 5, 6, 7, 8, 9})));
+    while (seen[{id, 0}].ends == 0 && !HasFatalFailure()) step(seen);
+  };
+  run_one(1);
+  run_one(2);
+  ASSERT_GE(executor->transfers().size(), 2U);
+  EXPECT_EQ(engine_->stats().saved_blocks, 0);
+  executor->end_transfer(0, /*failed=*/false);
+  executor->end_transfer(0, /*failed=*/true);
+  run_one(3);
+  EXPECT_EQ(engine_->stats().saved_blocks, 1);
+  EXPECT_EQ(engine_->stats().failed_transfers, 1);
+}
+
 // Request::block_hash_root is per request: the blocks of prompts and of outputs are named under it.
 TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
-  const auto salted = [&](RequestId id, const char* salt, std::vector<TokenId> prompt) {
-    Request r;
-    r.id = id;
-    r.prompt = std::move(prompt);
-    r.sampling.max_tokens = 20;
-    r.sampling.ignore_eos = true;
-    r.sampling.seed = 5;
-    KvIdentity identity;
-    identity.block_size = FakeEngineOptions{}.block_size;
-    identity.tenant_salt = salt;
-    r.block_hash_root = block_hash_root(identity);
-    r.block_hashes = BlockHasher(*r.block_hash_root, identity.block_size).hash_prompt(r.prompt);
-    return r;
-  };
   // Runs one request to its end: what it found in the cache, and prompt and output.
   const auto run_one = [&](Request r, std::vector<TokenId>& all) {
     const RequestId id = r.id;
@@ -333,18 +356,18 @@ TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
   std::vector<TokenId> first;
   std::vector<TokenId> other;
   std::vector<TokenId> again;
-  EXPECT_EQ(run_one(salted(1, "tenant-a", prompt), first), 0);
-  EXPECT_EQ(run_one(salted(2, "tenant-b", prompt), other), 0);
-  EXPECT_EQ(run_one(salted(3, "tenant-a", prompt), again), 36);
+  EXPECT_EQ(run_one(salted_request(1, "tenant-a", prompt), first), 0);
+  EXPECT_EQ(run_one(salted_request(2, "tenant-b", prompt), other), 0);
+  EXPECT_EQ(run_one(salted_request(3, "tenant-a", prompt), again), 36);
   EXPECT_EQ(first, other);
   EXPECT_EQ(first, again);
   EXPECT_EQ(engine_->kv().prefix_stats().queried_tokens, 3 * 37);
   EXPECT_EQ(engine_->kv().prefix_stats().hit_tokens, 36);
   // A second turn after the output: the last token of 57 was never computed.
   first.resize(58, 7);
-  EXPECT_EQ(run_one(salted(4, "tenant-c", first), again), 0);
-  EXPECT_EQ(run_one(salted(5, "tenant-a", first), again), 56);
-  EXPECT_EQ(run_one(salted(6, "", first), again), 0);
+  EXPECT_EQ(run_one(salted_request(4, "tenant-c", first), again), 0);
+  EXPECT_EQ(run_one(salted_request(5, "tenant-a", first), again), 56);
+  EXPECT_EQ(run_one(salted_request(6, "", first), again), 0);
 }
 
 TEST_P(EngineTest, ProgressAndFirstScheduledTellHowFarARequestIs) {

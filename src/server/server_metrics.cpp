@@ -288,7 +288,7 @@ void ServerMetrics::write_tier(PrometheusWriter& writer) const {
   writer.gauge("kv_tier_pages_used", "Blocks that are in the tier.");
   write_number(writer, gauges_.tier_pages_saved);
   const EngineStats& totals = gauges_.totals;
-  writer.counter("kv_tier_blocks_saved_total", "KV blocks that went to the tier.");
+  writer.counter("kv_tier_blocks_saved_total", "KV blocks that the tier has stored.");
   write_number(writer, static_cast<double>(totals.saved_blocks));
   writer.counter("kv_tier_blocks_loaded_total", "KV blocks that came back from the tier.");
   write_number(writer, static_cast<double>(totals.loaded_blocks));

@@ -27,6 +27,7 @@ struct FakeEngineOptions {
   std::function<void()> while_committing = {};  // see CommitHookExecutor
   std::int32_t max_blocks = 0;                  // as in KvOptions
   std::int32_t chunk_blocks = 0;                // as in KvOptions
+  std::int32_t tier_pages = 0;                  // as in KvOptions
   Duration kv_idle_release{0};
   AdapterOptions adapters = {};
   std::function<void(FakeExecutor&)> on_executor = {};  // lends the executor, which the engine owns
@@ -41,6 +42,7 @@ inline std::unique_ptr<Engine> make_fake_engine(const FakeModel& model, const Cl
   kv_options.num_blocks = options.num_blocks;
   kv_options.max_blocks = options.max_blocks;
   kv_options.chunk_blocks = options.chunk_blocks;
+  kv_options.tier_pages = options.tier_pages;
   kv_options.max_num_seqs = options.max_num_seqs;
   kv_options.max_model_len = options.max_model_len;
   kv_options.max_query_len = options.token_budget;
