@@ -315,13 +315,23 @@ def test_a_warm_worker_becomes_the_next_function_and_is_never_used_twice(tmp_pat
         assert not functions_of(server.process.pid)  # nothing was called
         texts = {name: text_of(ask(server, "a", name)) for name in MODELS["a"]}
 
-        def await_worker():
-            stop_instances(server)
+        def await_processes(most_ready):
+            """Until the worker is there beside as many functions; none of those is starting."""
             deadline = time.monotonic() + LONG_WAIT * PATIENCE
-            while not (server.metrics()['gateway_instances{state=ready}'] == 0 and
-                       len(functions_of(server.process.pid)) == 1):
-                assert time.monotonic() < deadline, server.metrics()
+            while True:
+                metrics = server.metrics()
+                ready = metrics['gateway_instances{state=ready}']
+                if (ready <= most_ready and metrics['gateway_instances{state=starting}'] == 0 and
+                        len(functions_of(server.process.pid)) == ready + 1):
+                    return
+                assert time.monotonic() < deadline, (metrics, functions_of(server.process.pid))
                 time.sleep(0.05)
+
+        def await_worker():
+            # The worker is there before the functions end, so it is the process that is left.
+            await_processes(len(MODELS["a"]))
+            stop_instances(server)
+            await_processes(0)
             time.sleep(0.2)  # most are ready then
             return functions_of(server.process.pid)[0]
 
