@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -84,6 +85,11 @@ class ForwardingExecutor : public Executor {
   Status wait_for_transfer(Duration at_most) override { return inner_->wait_for_transfer(at_most); }
   std::int32_t kv_backed_blocks() const override { return inner_->kv_backed_blocks(); }
   bool kv_growth_failed() const override { return inner_->kv_growth_failed(); }
+  bool tier_accepts_saves() const override { return inner_->tier_accepts_saves(); }
+  Status flush_tier(Duration at_most) override { return inner_->flush_tier(at_most); }
+  Status check(TimePoint now) override { return inner_->check(now); }
+  Status check_now(TimePoint now) override { return inner_->check_now(now); }
+  std::optional<TimePoint> next_check() const override { return inner_->next_check(); }
 
  private:
   std::unique_ptr<Executor> inner_;
