@@ -94,6 +94,16 @@ void* map_shared(int protection) {
   return mmap(nullptr, kPage, protection, MAP_SHARED, kShared, 0);
 }
 
+// Whether this program has more than its three descriptors, a signal handler or an environment.
+bool inherits() {
+  for (int fd = kShared + 1; fd < 1024; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) return true;
+  }
+  struct sigaction action {};
+  if (sigaction(SIGUSR1, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return true;
+  return environ[0] != nullptr;
+}
+
 // The work of a compute process; it must succeed.
 bool computes() {
   void* data = map_shared(PROT_READ);
@@ -143,6 +153,7 @@ std::map<std::string, std::function<bool()>> attacks(pid_t parent) {
          return data == MAP_FAILED || madvise(data, kPage, MADV_REMOVE) == 0;
        }},
       {"truncate", [] { return ftruncate(kShared, 0) == 0; }},
+      {"inherit", [] { return inherits(); }},
       {"seal", [] { return fcntl(kShared, F_ADD_SEALS, F_SEAL_WRITE) == 0; }},
   };
 }

@@ -15,10 +15,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace sluice {
 namespace {
+
+constexpr int kNotStarted = 127;  // the child's exit code before exec
 
 // Everything that the child needs between its start and exec; prepared by the parent.
 struct ChildPlan {
@@ -31,41 +34,59 @@ struct ChildPlan {
   SandboxOptions options;
 };
 
-// System calls only: the parent may have other threads, which hold locks of the C library.
+// The C library's functions may wait for locks that other threads of the parent held, and
+// sanitizers intercept them.
+long call(long number, auto... arguments) {
+  const auto whole = [](auto value) {  // a system call reads whole registers
+    if constexpr (std::is_integral_v<decltype(value)>) {
+      return static_cast<long>(value);
+    } else {
+      return value;
+    }
+  };
+  return syscall(number, whole(arguments)...);
+}
+
+void require(bool done) {
+  if (!done) call(SYS_exit_group, kNotStarted);
+}
+
+// Only system calls and memory that the parent has prepared: the child has no other thread, but
+// its copy of the parent's locks.
 [[noreturn]] void run_child(ChildPlan& plan, int first_free) {
   char go = 0;
-  if (read(plan.go, &go, 1) != 1) _exit(127);
+  require(call(SYS_read, plan.go, &go, 1) == 1);
   // In a namespace of its own the process is user 0 there, a stranger outside.
   const unsigned id = plan.user_namespace ? 0 : plan.options.user_id;
-  if (plan.root) {
-    if (syscall(SYS_setgroups, 0, nullptr) != 0) _exit(127);
-  }
+  if (plan.root) require(call(SYS_setgroups, 0, nullptr) == 0);
   if (plan.root || plan.user_namespace) {
-    if (syscall(SYS_setresgid, id, id, id) != 0 || syscall(SYS_setresuid, id, id, id) != 0) {
-      _exit(127);
-    }
+    require(call(SYS_setresgid, id, id, id) == 0 && call(SYS_setresuid, id, id, id) == 0);
   }
-  prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  if (go == 'r') {  // rlimits instead of control groups
+  // After the change of ids, which clears it.
+  require(call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0);
+  if (go == 'r') {  // rlimits instead of control groups; a lower limit of the parent stays
     const rlimit memory{plan.options.memory_bytes, plan.options.memory_bytes};
-    setrlimit(RLIMIT_DATA, &memory);
+    call(SYS_prlimit64, 0, RLIMIT_DATA, &memory, nullptr);
     const rlimit tasks{plan.options.max_tasks, plan.options.max_tasks};
-    setrlimit(RLIMIT_NPROC, &tasks);
+    call(SYS_prlimit64, 0, RLIMIT_NPROC, &tasks, nullptr);
   }
   // Two steps, because a target may be the source of a later descriptor.
   int next = first_free;
   for (int& fd : plan.descriptors) {
-    if (dup2(fd, next) < 0) _exit(127);
+    require(call(SYS_dup3, fd, next, 0) == next);
     fd = next++;
   }
-  if (dup3(plan.program, next, O_CLOEXEC) < 0) _exit(127);
+  require(call(SYS_dup3, plan.program, next, O_CLOEXEC) == next);
   int target = 0;
-  for (const int fd : plan.descriptors) dup2(fd, target++);
-  syscall(SYS_close_range, target, next - 1, 0);
-  syscall(SYS_close_range, next + 1, ~0U, 0);
+  for (const int fd : plan.descriptors) {
+    require(call(SYS_dup3, fd, target, 0) == target);
+    ++target;
+  }
+  require(call(SYS_close_range, target, next - 1, 0) == 0);
+  require(call(SYS_close_range, next + 1, ~0U, 0) == 0);
   char* environment[] = {nullptr};
-  syscall(SYS_execveat, next, "", plan.arguments.data(), environment, AT_EMPTY_PATH);
-  _exit(127);
+  call(SYS_execveat, next, "", plan.arguments.data(), environment, AT_EMPTY_PATH);
+  for (;;) require(false);
 }
 
 Status write_text(const std::string& path, const std::string& text) {
@@ -89,7 +110,8 @@ Status map_ids(pid_t child, bool root, const SandboxOptions& options) {
 
 pid_t start_child(std::uint64_t namespaces) {
   clone_args arguments{};
-  arguments.flags = namespaces;
+  // No handler of the parent's signals may run in the child, which has its descriptors.
+  arguments.flags = namespaces | CLONE_CLEAR_SIGHAND;
   arguments.exit_signal = SIGCHLD;
   return static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof(arguments)));
 }
@@ -136,6 +158,11 @@ int SandboxedProcess::wait() {
 Result<SandboxedProcess> spawn_sandboxed(const std::vector<std::string>& command,
                                          const std::vector<int>& descriptors,
                                          const SandboxOptions& options) {
+  // Closes nothing: no descriptor has this number.
+  if (syscall(SYS_close_range, ~0U, ~0U, 0) != 0) {
+    return unsupported(
+        fmt::format("close_range: {}; function processes need Linux 5.9", std::strerror(errno)));
+  }
   const FileDescriptor program(open(command.front().c_str(), O_PATH | O_CLOEXEC));
   if (!program.valid()) {
     return not_found(fmt::format("{}: {}", command.front(), std::strerror(errno)));
@@ -176,7 +203,7 @@ Result<SandboxedProcess> spawn_sandboxed(const std::vector<std::string>& command
   if (child < 0)
     return unavailable(fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (child == 0) {
-    close(writer.get());  // so that the parent's death ends the read below
+    call(SYS_close, writer.get());  // so that the parent's death ends the read below
     run_child(plan, first_free);
   }
 

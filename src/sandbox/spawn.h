@@ -2,8 +2,9 @@
 // The child has the given descriptors only, as 0, 1, 2, ... It has no environment. It must call
 // enter_sandbox. It dies with the parent's thread that started it.
 // Threads: one caller at a time. The child makes only system calls between its start and exec, so
-// other threads of the parent are allowed. Allocates before the child starts. If exec fails, the
-// child ends with the exit code 127.
+// other threads of the parent are allowed; no signal handler of the parent runs in it. Allocates
+// before the child starts. If a step of the child fails, it ends with the exit code 127. Needs
+// Linux 5.9 (close_range); kUnsupported without.
 #pragma once
 
 #include <sys/types.h>

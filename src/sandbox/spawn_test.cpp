@@ -11,7 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -147,6 +151,61 @@ TEST(SandboxSpawn, ReportsEveryLayerThatIsLeftOut) {
       << outcome->child_missing;
   EXPECT_FALSE(outcome->parent.active(Layer::kCpuLimit));
   EXPECT_FALSE(outcome->parent.complete());
+}
+
+int g_handled = -1;  // a pipe, which takes the id of each process that handles the signal
+
+void write_process_id(int) {
+  const pid_t process = getpid();
+  static_cast<void>(!write(g_handled, &process, sizeof(process)));
+}
+
+// A parent with threads that hold the allocator's locks, descriptors without CLOEXEC, and signals
+// to its group at any moment.
+TEST(SandboxSpawn, GivesTheProgramOfABusyParentNothingElse) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+  const FileDescriptor reader(ends[0]);
+  const FileDescriptor writer(ends[1]);
+  g_handled = ends[1];
+  struct sigaction action {};
+  struct sigaction former {};
+  action.sa_handler = write_process_id;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &former), 0);
+  // The signals are for this process and its children only.
+  const bool own_group = setpgid(0, 0) == 0 || getpgrp() == getpid();
+  std::vector<FileDescriptor> inherited;
+  for (int i = 0; i < 20; ++i) inherited.emplace_back(open("/dev/null", O_RDONLY));
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      while (!done) {
+        const std::string text(1 << 16, 'x');
+        const FileDescriptor other(dup(1));
+        if (i == 0 && own_group) kill(0, SIGUSR1);
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    });
+  }
+  bool apart = true;
+  std::set<pid_t> handlers;
+  for (int i = 0; i < 10 && apart; ++i) {
+    const Result<Outcome> outcome = attack("inherit", {});
+    EXPECT_TRUE(outcome) << outcome.error().message;
+    apart = outcome && outcome->parent.active(Layer::kProcesses);
+    EXPECT_TRUE(!apart || attack_failed("inherit", outcome->status)) << outcome->status;
+    for (pid_t process = 0; read(reader.get(), &process, sizeof(process)) > 0;) {
+      handlers.insert(process);
+    }
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  sigaction(SIGUSR1, &former, nullptr);
+  if (!apart) GTEST_SKIP() << "no new namespaces here";
+  if (!own_group) GTEST_SKIP() << "this process cannot have a group of its own";
+  EXPECT_EQ(handlers, (std::set<pid_t>{getpid()}));
 }
 
 TEST(SandboxSpawn, NamesTheMissingProgram) {
