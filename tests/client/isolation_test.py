@@ -38,6 +38,13 @@ def ask(server, name, **fields):
     return server.post("/v1/completions", body, headers={"Authorization": "Bearer " + KEYS[name]})
 
 
+def ask_model(server, model, **fields):
+    """The same call of a server without keys."""
+    body = {"model": model, "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0,
+            "ignore_eos": True, **fields}
+    return server.post("/v1/completions", body)
+
+
 def text_of(answer):
     assert answer.status == 200, answer
     return answer.json()["choices"][0]["text"]
@@ -155,14 +162,14 @@ def size_of(fields):
 
 class Calls:
     """One call of each name, which computes until the block ends or its process is killed, on any
-    machine: the processes are stopped, and have been since before the calls."""
+    machine: the processes are stopped, and have been since before the calls. `asking` makes one."""
 
-    def __init__(self, server, names, **fields):
+    def __init__(self, server, names, asking=ask, **fields):
         self.answers = {}
         self.stopped = functions_of(server.process.pid)
 
         def call(name):
-            self.answers[name] = ask(server, name, **fields)
+            self.answers[name] = asking(server, name, **fields)
 
         self.threads = {name: threading.Thread(target=call, args=(name,)) for name in names}
         for process in self.stopped:
@@ -326,6 +333,45 @@ def test_a_warm_worker_becomes_a_function_once(key_file):
         if None not in inodes:
             assert sorted(map(len, inodes)) == [0, 0, 0, 1, 1]
             assert len(set().union(*inodes)) == 1
+
+
+@contextlib.contextmanager
+def strict(*options, **more):
+    """A server with the default sandbox; skips where the machine lacks a layer."""
+    try:
+        server = Server("--isolation", "process", *options, **more)
+    except AssertionError as failure:
+        lines = [line for line in str(failure).splitlines() if "the sandbox lacks layers" in line]
+        if not lines:
+            raise
+        pytest.skip(f"SKIPPED: no strict sandbox here: {lines[-1]}")
+    with server:
+        yield server
+
+
+def test_the_command_of_the_docs_keeps_siblings_apart_in_the_strict_sandbox():
+    models = (NAME, "poet", "pirate")
+    with Server(*ADAPTERS) as plain:
+        expected = {model: text_of(ask_model(plain, model, max_tokens=400)) for model in models}
+    with strict(*ADAPTERS) as server:
+        assert "a function process runs without" not in server.stderr()
+        pids = {}
+        for model in models:  # each gets the warm worker
+            await_warm(server, 1)
+            worker, = set(await_functions(server, len(pids) + 1)) - set(pids.values())
+            text_of(ask_model(server, model))
+            pids[model] = worker
+        await_warm(server, 1)
+        with Calls(server, models, ask_model, max_tokens=400) as calls:
+            os.kill(pids["poet"], signal.SIGKILL)
+            assert calls.answer("poet").status >= 500, calls.answers
+            assert calls.answers["poet"].error()["message"]
+            assert set(calls.answers) == {"poet"}
+        for model in (NAME, "pirate"):
+            assert text_of(calls.answer(model)) == expected[model]
+        assert text_of(ask_model(server, "poet", max_tokens=400)) == expected["poet"]
+        left = functions_of(server.process.pid)
+        assert pids["poet"] not in left and {pids[NAME], pids["pirate"]} <= set(left)
 
 
 def test_a_reload_gives_later_calls_a_new_function(tmp_path):
