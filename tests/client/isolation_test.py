@@ -295,6 +295,23 @@ def test_each_key_and_adapter_has_a_function(key_file):
         assert set(before) - set(before[3:4]) <= set(functions_of(server.process.pid))
 
 
+def test_fp8_weights_give_two_keys_the_choices_of_one_engine(key_file):
+    fields = {"temperature": 0.8, "seed": 7, "n": 2, "logprobs": 3}
+    calls = [(name, model) for model in (NAME, "poet") for name in ("alice", "bob")]
+
+    def choices(of):
+        answers = [ask(of, name, model=model, **fields) for name, model in calls]
+        assert all(answer.status == 200 for answer in answers), answers
+        return [answer.json()["choices"] for answer in answers]
+
+    with Server("--api-key-file", key_file, "--dtype", "fp8", *ADAPTERS,
+                api_key=KEYS["alice"]) as plain:
+        expected = choices(plain)
+    with isolated(key_file, "--dtype", "fp8", *ADAPTERS, functions=4) as server:
+        assert choices(server) == expected
+    assert expected[0] != expected[2]
+
+
 def await_functions(server, count):
     deadline = time.monotonic() + LONG_WAIT * PATIENCE
     while len(pids := functions_of(server.process.pid)) != count:

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -57,7 +59,7 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   EXPECT_EQ(first.wait_for_answer(1).tokens, expected(request));
   EXPECT_EQ(second.wait_for_answer(1).tokens, expected(request));
 
-  struct stat memory{};
+  struct stat memory {};
   ASSERT_EQ(fstat(backbone_.memory.get(), &memory), 0);
   for (FunctionClient* client : {&first, &second}) {
     const std::string folder = "/proc/" + std::to_string(*client->loop().ready_process());
@@ -71,33 +73,96 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   }
 }
 
-TEST_F(FunctionProcessTest, WindowsAndFp8GiveTheTokensOfAnEngineHere) {
-  struct Case {
-    const char* model;
-    std::optional<DType> dtype;
-  };
-  for (const Case& one :
-       {Case{"mistral-window", std::nullopt}, Case{"qwen3-tied", DType::kF8E4M3}}) {
-    const TempDirectory model;
-    write_golden_checkpoint(read_golden_case("tests/golden/models", one.model), model.path());
-    EngineOptions with_dtype = engine_options();
-    with_dtype.dtype = one.dtype;
-    ThreadPool pool(1);
-    const auto device = make_cpu_device({&pool, 0, {}});
-    const Backbone backbone = *read_only(*make_backbone(model.path(), with_dtype, **device, pool));
-    ProcessEngineLoop::Options of_model = options();
-    of_model.vocab_size = parse_model_config(open_backbone(backbone)->config)->vocab_size;
-    FunctionClient client(backbone, *turns_, of_model);
-    ASSERT_TRUE(client.wait_until_ready());
-    ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
-    test::EngineFixture engine(model.path(), with_dtype, 1);
-    Request request = test::greedy_request(
-        1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 20);
-    ASSERT_TRUE(client.loop().submit(request));
-    engine.add(request);
-    EXPECT_EQ(client.wait_for_answer(1).tokens, (engine.run_to_end()[{1, 0}].tokens)) << one.model;
+bool same_bits(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.token == b.token &&
+         std::bit_cast<std::uint32_t>(a.logprob) == std::bit_cast<std::uint32_t>(b.logprob);
+}
+
+// Two keys with one adapter, two choices each, and log-probabilities: the bits of an engine here.
+void expect_bits(FunctionClient& client, const test::Results& expected, RequestId id) {
+  for (std::int32_t choice = 0; choice < 2; ++choice) {
+    const auto answer = client.wait_for_answer(id, choice);
+    const test::ChoiceResult& wanted = expected.at({id, choice});
+    EXPECT_EQ(answer.tokens, wanted.tokens);
+    EXPECT_GE(wanted.logprobs.size(), 4 * wanted.tokens.size());
+    EXPECT_TRUE(std::ranges::equal(answer.logprobs, wanted.logprobs, same_bits));
   }
 }
+
+struct Weights {
+  const char* model;
+  std::optional<DType> dtype;
+};
+
+class FunctionWeightsTest : public test::FunctionFixture,
+                            public testing::WithParamInterface<Weights> {};
+
+TEST_P(FunctionWeightsTest, TwoKeysWithAnAdapterGetTheBitsOfAnEngineHere) {
+  const TempDirectory model;
+  const TempDirectory poet;
+  write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam().model), model.path());
+  EngineOptions with_dtype = engine_options();
+  with_dtype.dtype = GetParam().dtype;
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  const Backbone backbone = *read_only(*make_backbone(model.path(), with_dtype, **device, pool));
+  const ModelConfig config = *parse_model_config(open_backbone(backbone)->config);
+  write_random_adapter(poet.path(), config, 4, 1);
+  EngineOptions with_adapter = with_dtype;
+  with_adapter.adapters.sources = {{"poet", poet.path()}};
+
+  std::vector<float> first_logprobs;
+  for (const RequestId base : {0, 10}) {  // the adapter, then the base model
+    test::EngineFixture engine(model.path(), with_adapter, 1);
+    const SharedAdapters plain = engine.loaded().adapters;
+    AdapterStore sealed(config, plain->format(), AdapterPlace::kSealed);
+    const auto loaded = sealed.load("poet", poet.path());
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const SharedContent content = base == 0 ? (*loaded)->content : nullptr;
+    std::vector<Request> requests;
+    for (const RequestId id : {base + 1, base + 2}) {
+      Request request = test::greedy_request(id, {}, 20);
+      for (TokenId token = 1; token <= 20; ++token) request.prompt.push_back(token);
+      request.sampling.temperature = 0.8F;
+      request.sampling.seed = id - base;
+      request.sampling.n = 2;
+      request.sampling.logprobs = 3;
+      request.adapter = content ? plain->find("poet")->content->index : -1;
+      engine.add(request);
+      request.adapter = content ? content->index : -1;
+      requests.push_back(std::move(request));
+    }
+    const test::Results expected = engine.run_to_end();
+    first_logprobs.push_back(expected.at({base + 1, 0}).logprobs.at(0).logprob);
+    for (const int threads : {1, 2}) {
+      ProcessEngineLoop::Options of_model = options();
+      of_model.vocab_size = config.vocab_size;
+      of_model.eos_ids = config.eos_tokens;
+      of_model.start.threads = threads;
+      of_model.adapter = content;
+      FunctionClient alice(backbone, *turns_, of_model);
+      FunctionClient bob(backbone, *turns_, of_model);
+      alice.loop().set_tenant("alice");
+      bob.loop().set_tenant("bob");
+      for (FunctionClient* client : {&alice, &bob}) {
+        ASSERT_TRUE(client->wait_until_ready());
+        ASSERT_FALSE(client->loop().failure()) << client->loop().failure()->message;
+      }
+      ASSERT_TRUE(alice.loop().submit(requests[0]));
+      ASSERT_TRUE(bob.loop().submit(requests[1]));
+      expect_bits(alice, expected, requests[0].id);
+      expect_bits(bob, expected, requests[1].id);
+    }
+  }
+  EXPECT_NE(first_logprobs[0], first_logprobs[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FunctionWeightsTest,
+                         testing::Values(Weights{"mistral-window", std::nullopt},
+                                         Weights{"qwen3-tied", DType::kF8E4M3}),
+                         [](const auto& one) {
+                           return std::string(one.param.dtype ? "fp8" : "window");
+                         });
 
 // The inodes of the memory that a process has open or mapped; empty if an ordinary user may not
 // look.
@@ -106,7 +171,7 @@ std::set<ino_t> inodes_of(pid_t process) {
   const std::string folder = "/proc/" + std::to_string(process);
   std::error_code refused;
   for (const auto& entry : std::filesystem::directory_iterator(folder + "/fd", refused)) {
-    struct stat status{};
+    struct stat status {};
     if (stat(entry.path().c_str(), &status) == 0) inodes.insert(status.st_ino);
   }
   std::istringstream maps(read_text(folder + "/maps"));
@@ -146,7 +211,7 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
     ASSERT_TRUE(loaded) << loaded.error().message;
     ProcessEngineLoop::Options with_adapter = options();
     with_adapter.adapter = (*loaded)->content;
-    struct stat memory{};
+    struct stat memory {};
     ASSERT_EQ(fstat(with_adapter.adapter->memory.get(), &memory), 0);
     cases.push_back({source.name, with_adapter.adapter,
                      std::make_unique<FunctionClient>(backbone_, *turns_, with_adapter),

@@ -44,6 +44,7 @@ class FunctionClient {
   // The choice's end, with all its tokens.
   struct Answer {
     std::vector<TokenId> tokens;
+    std::vector<TokenLogprob> logprobs;
     FinishReason reason = FinishReason::kNone;
     std::optional<Error> refusal;
   };
@@ -55,13 +56,15 @@ class FunctionClient {
       OutputBatch batch;
       loop_->take(batch);
       for (const OutputEvent& event : batch.events) {
-        Answer& answer = answers_[event.request];
+        Answer& answer = answers_[{event.request, event.choice}];
         const auto tokens = batch.tokens_of(event);
         answer.tokens.insert(answer.tokens.end(), tokens.begin(), tokens.end());
+        const auto logprobs = batch.logprobs_of(event);
+        answer.logprobs.insert(answer.logprobs.end(), logprobs.begin(), logprobs.end());
         answer.reason = event.finish_reason;
       }
       for (const RefusedRequest& refused : batch.refused) {
-        answers_[refused.request] = {{}, FinishReason::kError, refused.error};
+        answers_[{refused.request, 0}] = {{}, {}, FinishReason::kError, refused.error};
       }
       if (done()) return true;
       std::unique_lock lock(mutex_);
@@ -72,9 +75,10 @@ class FunctionClient {
   bool wait_until_ready() {
     return wait_for([&] { return loop_->ready_process() || loop_->failure(); });
   }
-  Answer wait_for_answer(RequestId id) {
-    EXPECT_TRUE(wait_for([&] { return answers_[id].reason != FinishReason::kNone; }));
-    return answers_[id];
+  Answer wait_for_answer(RequestId id, std::int32_t choice = 0) {
+    Answer& answer = answers_[{id, choice}];
+    EXPECT_TRUE(wait_for([&] { return answer.reason != FinishReason::kNone; }));
+    return answer;
   }
 
  private:
@@ -90,7 +94,7 @@ class FunctionClient {
   std::mutex mutex_;
   std::condition_variable news_;
   bool woken_ = false;
-  std::map<RequestId, Answer> answers_;
+  std::map<std::pair<RequestId, std::int32_t>, Answer> answers_;  // by request and choice
   std::unique_ptr<ProcessEngineLoop> loop_;
 };
 
