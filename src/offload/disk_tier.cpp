@@ -23,10 +23,10 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/unix_time.h"
 #include "offload/file_io.h"
 #include "offload/page_format.h"
 #include "offload/segment_check.h"
+#include "offload/segment_file.h"
 #include "offload/tier_folder.h"
 #include "offload/write_budget.h"
 
@@ -34,10 +34,6 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-Error file_error(const std::string& what, const std::string& path) {
-  return unavailable(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
-}
 
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
@@ -66,11 +62,6 @@ SegmentShape shape_of(const DiskTier::Options& options) {
   shape.num_pages = static_cast<std::uint32_t>(std::max<std::uint64_t>(fit, 1));
   return shape;
 }
-
-struct Segment {
-  FileDescriptor pages;    // with O_DIRECT, where it is there
-  FileDescriptor records;  // header and records, without it
-};
 
 }  // namespace
 
@@ -103,7 +94,7 @@ struct DiskTier::Impl {
     work.notify_all();
     for (std::thread& thread : threads) thread.join();
     write_times();
-    budget.flush();
+    budget.write_file(budget.noted());
   }
 
   // ---------------------------------------------------------------- opening
@@ -119,7 +110,7 @@ struct DiskTier::Impl {
     }
     records.resize(static_cast<std::size_t>(num_pages));
     segments.resize((static_cast<std::size_t>(num_pages) + shape.num_pages - 1) / shape.num_pages);
-    budget.open(options.folder + "/written", unix_seconds());
+    budget.open(options.folder + "/written", options.unix_time());
     RETURN_IF_ERROR(read_segments());
     remove_surplus();
     for (int i = 0; i < options.threads; ++i) threads.emplace_back([this] { run(); });
@@ -138,26 +129,36 @@ struct DiskTier::Impl {
       const std::string path = path_of(s);
       if (::access(path.c_str(), F_OK) != 0) continue;
       // An error may pass, and the blocks are good then: the start fails, and the file stays.
-      ASSIGN_OR_RETURN(Segment segment, open_segment(path, 0));
+      ASSIGN_OR_RETURN(Segment segment, open_file(path, 0));
       struct stat facts{};
       if (::fstat(segment.records.get(), &facts) != 0) return file_error("cannot be read", path);
-      const bool whole =
-          static_cast<std::uint64_t>(facts.st_size) >= shape.page_offset(pages_in(s));
-      if (whole && !read_at(segment.records.get(), bytes, 0)) {
+      const auto size = static_cast<std::uint64_t>(facts.st_size);
+      const bool has_records = size >= bytes.size();
+      if (has_records && !options.io->read(segment.records.get(), bytes, 0)) {
         return file_error("cannot be read", path);
       }
-      if (!whole || !format.is_header(std::span(bytes).first(kDiskAlignment), shape)) {
+      if (!has_records || !format.is_header(std::span(bytes).first(kDiskAlignment), shape)) {
         log_warning(fmt::format("{}: is damaged or of another format; it is made again", path));
         ::unlink(path.c_str());
         continue;
       }
-      segments[s] = std::move(segment);
+      const std::uint64_t missing_from = restore_size(segment, path, size, pages_in(s), shape);
+      segments[s] = share(std::move(segment));
       const std::size_t first = s * shape.num_pages;
       const SegmentRecords found =
           decode_records(std::span(bytes).subspan(shape.records_offset()), first, format);
       damaged += found.damaged;
       for (std::size_t i = 0; i < found.records.size() && first + i < records.size(); ++i) {
-        if (!is_old(found.records[i])) records[first + i] = found.records[i];
+        if (shape.page_offset(static_cast<std::uint32_t>(i) + 1) > missing_from) {
+          changed.insert(
+              static_cast<std::int32_t>(first + i));  // its record goes at the next flush
+          continue;
+        }
+        PageRecord record = found.records[i];
+        if (is_old(record)) continue;
+        // Else a block from a time when the clock was years ahead would never be too old.
+        record.used = std::min(record.used, options.unix_time());
+        records[first + i] = record;
       }
     }
     if (damaged > 0) {
@@ -166,8 +167,24 @@ struct DiskTier::Impl {
     return {};
   }
 
+  // The pages beyond the end of a file that was cut are empty. A file is also too short when the
+  // folder was smaller. Returns the size that the file had.
+  static std::uint64_t restore_size(const Segment& segment, const std::string& path,
+                                    std::uint64_t size, std::uint32_t pages,
+                                    const SegmentShape& shape) {
+    const std::uint64_t wanted = shape.page_offset(pages);
+    if (size >= wanted) return wanted;
+    log_warning(fmt::format("{}: has {} of {} bytes; the blocks beyond its end are lost", path,
+                            size, wanted));
+    // Without room the disk says so when a page is written.
+    if (!reserve_file(segment, wanted)) {
+      static_cast<void>(::ftruncate(segment.records.get(), static_cast<off_t>(wanted)));
+    }
+    return size;
+  }
+
   bool is_old(const PageRecord& record) const {
-    return record.used < unix_seconds() - options.max_age_s;
+    return record.used < options.unix_time() - options.max_age_s;
   }
 
   // Segments of this identity from a time when the folder might be larger.
@@ -182,21 +199,13 @@ struct DiskTier::Impl {
     }
   }
 
-  Result<Segment> open_segment(const std::string& path, int flags) {
-    Segment segment;
-    segment.records = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
-    if (!segment.records.valid()) return file_error("cannot be opened", path);
-    if (options.direct && !no_direct) {
-      segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
-      if (!segment.pages.valid() && !no_direct.exchange(true)) {
-        log_warning(options.folder +
-                    ": its filesystem has no O_DIRECT; blocks also pass through the page cache");
-      }
+  Result<Segment> open_file(const std::string& path, int flags) {
+    const bool direct = options.direct && !no_direct;
+    ASSIGN_OR_RETURN(Segment segment, open_segment(path, flags, direct));
+    if (direct && !segment.direct && !no_direct.exchange(true)) {
+      log_warning(options.folder +
+                  ": its filesystem has no O_DIRECT; blocks also pass through the page cache");
     }
-    if (!segment.pages.valid()) {
-      segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    }
-    if (!segment.pages.valid()) return file_error("cannot be opened", path);
     return segment;
   }
 
@@ -234,19 +243,19 @@ struct DiskTier::Impl {
   Status load_page(const Job& job, PageFormat& format, std::byte* buffer) {
     const auto number = static_cast<std::size_t>(job.page.page);
     PageRecord record;
-    int fd = -1;
+    SegmentPtr segment;
     {
       const std::lock_guard lock(mutex);
       record = records[number];
-      fd = segments[number / shape.num_pages].pages.get();
+      segment = segments[number / shape.num_pages];
     }
-    if (fd < 0 || record.name != job.page.name ||
+    if (!segment || record.name != job.page.name ||
         record.group != static_cast<std::uint32_t>(job.page.group)) {
       return not_found("the page holds another block");
     }
     if (is_old(record)) return not_found("the block is older than the limit");
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
-    if (!read_at(fd, page_span(buffer), shape.page_offset(in_segment))) {
+    if (!options.io->read(segment->pages.get(), page_span(buffer), shape.page_offset(in_segment))) {
       return file_error("cannot be read", path_of(number / shape.num_pages));
     }
     if (!format.open_block(record, number, page_span(buffer), block_span(job.target))) {
@@ -272,44 +281,83 @@ struct DiskTier::Impl {
   Status write_page(const Job& job, PageFormat& format, std::byte* buffer) {
     const auto number = static_cast<std::size_t>(job.page.page);
     const std::size_t s = number / shape.num_pages;
-    RETURN_IF_ERROR(make_segment(s, format));
+    ASSIGN_OR_RETURN(const SegmentPtr segment, segment_for(s, format));
     PageRecord record;
     record.name = job.page.name;
     record.tenant = job.page.tenant;
     record.group = static_cast<std::uint32_t>(job.page.group);
-    record.used = unix_seconds();
+    record.used = options.unix_time();
     format.seal_block(record, number, block_span(job.source), page_span(buffer));
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
-    int pages = -1;
-    int table = -1;
     {
       const std::lock_guard lock(mutex);
-      pages = segments[s].pages.get();
-      table = segments[s].records.get();
       records[number] = {};
     }
-    if (!write_at(pages, page_span(buffer), shape.page_offset(in_segment)) ||
-        !write_at(table, format.encode_record(record, number), record_offset(in_segment))) {
+    const auto encoded = format.encode_record(record, number);
+    if (!options.io->write(segment->pages.get(), page_span(buffer),
+                           shape.page_offset(in_segment)) ||
+        !options.io->write(segment->records.get(), encoded, record_offset(in_segment))) {
       return file_error("cannot be written", path_of(s));
     }
-    const std::lock_guard lock(mutex);
-    records[number] = record;
-    told = false;
-    budget.note_written(shape.page_bytes(), unix_seconds());
+    bool note = false;
+    {
+      const std::lock_guard lock(mutex);
+      if (segments[s] == segment) records[number] = record;
+      told = false;
+      note = budget.note_written(shape.page_bytes(), options.unix_time());
+    }
+    if (note) write_budget();
     return {};
+  }
+
+  // Not under `mutex`, which the engine's thread takes.
+  void write_budget() {
+    const std::lock_guard writing(budget_file_mutex);
+    WriteBudget::Noted noted;
+    {
+      const std::lock_guard lock(mutex);
+      noted = budget.noted();
+    }
+    budget.write_file(noted);
   }
 
   std::uint64_t record_offset(std::uint32_t in_segment) const {
     return shape.records_offset() + in_segment * kRecordBytes;
   }
 
-  // The segment's file, with room for all its pages on the disk.
-  Status make_segment(std::size_t s, PageFormat& format) {
+  // The files of a segment. A file that was removed meanwhile is made again.
+  Result<SegmentPtr> segment_for(std::size_t s, PageFormat& format) {
     const std::lock_guard making(making_mutex);
+    if (is_removed(lock_file)) {
+      return unavailable(
+          "the folder or its file 'lock' was removed while in use; restart the server to save "
+          "again");
+    }
     {
       const std::lock_guard lock(mutex);
-      if (segments[s].records.valid()) return {};
+      if (segments[s] && !is_removed(segments[s]->records)) return segments[s];
+      if (segments[s]) {
+        log_warning(path_of(s) + ": was removed while in use; its blocks are lost");
+        forget_segment(s);
+      }
     }
+    RETURN_IF_ERROR(make_segment(s, format));
+    const std::lock_guard lock(mutex);
+    return segments[s];
+  }
+
+  // Under `mutex`.
+  void forget_segment(std::size_t s) {
+    segments[s] = nullptr;
+    const std::size_t first = s * shape.num_pages;
+    for (std::size_t i = 0; i < pages_in(s); ++i) {
+      records[first + i] = {};
+      changed.erase(static_cast<std::int32_t>(first + i));
+    }
+  }
+
+  // The segment's file, with room for all its pages on the disk. Under `making_mutex`.
+  Status make_segment(std::size_t s, PageFormat& format) {
     const std::uint64_t bytes = shape.page_offset(pages_in(s));
     remove_others(bytes);
     struct statvfs disk{};
@@ -319,19 +367,15 @@ struct DiskTier::Impl {
                                             (bytes + options.free_bytes) >> 20));
     }
     const std::string path = path_of(s);
-    ASSIGN_OR_RETURN(Segment segment, open_segment(path, O_CREAT | O_TRUNC));
-    const int fd = segment.records.get();
+    ASSIGN_OR_RETURN(Segment segment, open_file(path, O_CREAT | O_TRUNC));
     const auto header = format.encode_header(shape);
-    // Where the filesystem cannot reserve room, pages are reserved as they are written.
-    const bool reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
-                          (errno == EOPNOTSUPP && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
-    if (!reserved || !write_at(fd, header, 0)) {
+    if (!reserve_file(segment, bytes) || !options.io->write(segment.records.get(), header, 0)) {
       const Error error = file_error("cannot be written", path);
       ::unlink(path.c_str());
       return error;
     }
     const std::lock_guard lock(mutex);
-    segments[s] = std::move(segment);
+    segments[s] = share(std::move(segment));
     return {};
   }
 
@@ -375,14 +419,15 @@ struct DiskTier::Impl {
     const std::lock_guard lock(mutex);
     for (const std::int32_t page : changed) {
       const auto number = static_cast<std::size_t>(page);
-      const int fd = segments[number / shape.num_pages].records.get();
-      if (fd < 0) continue;
+      const SegmentPtr& segment = segments[number / shape.num_pages];
+      if (!segment) continue;
       const PageRecord& record = records[number];
       const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
       const std::array<std::byte, kRecordBytes> nothing{};
       const bool empty = record.name == Hash128{};
-      static_cast<void>(write_at(fd, empty ? nothing : format.encode_record(record, number),
-                                 record_offset(in_segment)));
+      static_cast<void>(options.io->write(segment->records.get(),
+                                          empty ? nothing : format.encode_record(record, number),
+                                          record_offset(in_segment)));
     }
     changed.clear();
   }
@@ -396,7 +441,8 @@ struct DiskTier::Impl {
   std::int32_t damaged = 0;
   FileDescriptor lock_file;
   std::atomic<bool> no_direct = false;
-  std::mutex making_mutex;  // before `mutex`
+  std::mutex making_mutex;       // before `mutex`
+  std::mutex budget_file_mutex;  // before `mutex`
 
   std::mutex mutex;
   std::condition_variable work;  // for the threads
@@ -411,8 +457,8 @@ struct DiskTier::Impl {
   std::vector<TierMove> ended;
   WriteBudget budget;
   std::vector<PageRecord> records;  // by page; without a name: nothing
-  std::vector<Segment> segments;    // their descriptors never change once they are there
-  std::set<std::int32_t> changed;   // pages whose records are to be written
+  std::vector<SegmentPtr> segments;
+  std::set<std::int32_t> changed;  // pages whose records are to be written
   TimePoint paused_until;
 
   std::vector<std::thread> threads;
@@ -453,7 +499,8 @@ bool DiskTier::accepts_saves() const {
   const std::lock_guard lock(impl_->mutex);
   const auto under_way = impl_->saves.size() + static_cast<std::size_t>(impl_->busy);
   return impl_->clock.now() >= impl_->paused_until &&
-         impl_->budget.allows((under_way + 1) * impl_->shape.page_bytes(), unix_seconds());
+         impl_->budget.allows((under_way + 1) * impl_->shape.page_bytes(),
+                              impl_->options.unix_time());
 }
 
 void DiskTier::save(std::uint64_t id, const TierPage& page, std::span<const std::byte> block) {
@@ -477,7 +524,7 @@ void DiskTier::touch(std::int32_t page) {
   const std::lock_guard lock(impl_->mutex);
   PageRecord& record = impl_->records[static_cast<std::size_t>(page)];
   if (record.name == Hash128{} || impl_->is_old(record)) return;
-  record.used = unix_seconds();
+  record.used = impl_->options.unix_time();
   impl_->changed.insert(page);
 }
 
@@ -507,13 +554,15 @@ Status DiskTier::flush(Duration at_most) {
     if (!idle) return Error{ErrorCode::kDeadlineExceeded, "saves are still under way"};
   }
   impl_->write_times();
+  impl_->write_budget();
+  std::vector<SegmentPtr> segments;
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->budget.flush();
+    segments = impl_->segments;
   }
-  for (const Segment& segment : impl_->segments) {
-    if (segment.records.valid() && ::fdatasync(segment.records.get()) != 0) {
-      return file_error("cannot be flushed", impl_->options.folder);
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (segments[s] && ::fdatasync(segments[s]->records.get()) != 0) {
+      return file_error("cannot be flushed", impl_->path_of(s));
     }
   }
   return {};

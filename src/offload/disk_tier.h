@@ -4,13 +4,16 @@
 //
 // One process at a time has the folder (a lock on DIR/lock). Segments of other identities stay
 // until the room is needed; then the oldest go first. A page that fails its check is an error of
-// that load; an error of the disk pauses saves for a while, with one line in the log.
+// that load; an error of the disk pauses saves for a while, with one line in the log. A segment
+// that was removed while in use is made again; without DIR/lock nothing is saved any more, because
+// another process may have the folder then.
 //
 // Limits: Options. Owner: the engine's executor. Threads: KvTier's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +21,8 @@
 #include "base/clock.h"
 #include "base/hmac.h"
 #include "base/result.h"
+#include "base/unix_time.h"
+#include "offload/file_io.h"
 #include "offload/kv_tier.h"
 #include "offload/page_format.h"
 
@@ -39,6 +44,9 @@ class DiskTier final : public KvTier {
     int threads = 2;
     Duration pause = std::chrono::seconds(30);  // of saves, after an error
     bool direct = true;                         // O_DIRECT, where it is there
+    // Replaced by tests. Options are copied, so the object is shared.
+    std::shared_ptr<const FileIo> io = std::make_shared<FileIo>();  // shared with copies
+    std::function<std::int64_t()> unix_time = unix_seconds;
   };
 
   // Makes the folder (mode 0700) if it is not there, and reads the records of its segments. Errors

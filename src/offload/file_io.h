@@ -1,6 +1,7 @@
 // Whole reads and writes at a place of a file. False leaves the cause in errno; a file that is too
-// short for a read gives EIO.
-// Functions; any thread.
+// short for a read gives EIO. FileIo is the same as an object, which tests replace to make a disk
+// slow or faulty.
+// Any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,5 +12,16 @@ namespace sluice {
 
 bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset);
 bool read_at(int fd, std::span<std::byte> bytes, std::uint64_t offset);
+
+class FileIo {
+ public:
+  virtual ~FileIo() = default;
+  virtual bool write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) const {
+    return write_at(fd, bytes, offset);
+  }
+  virtual bool read(int fd, std::span<std::byte> bytes, std::uint64_t offset) const {
+    return read_at(fd, bytes, offset);
+  }
+};
 
 }  // namespace sluice

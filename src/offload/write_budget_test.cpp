@@ -34,7 +34,7 @@ TEST(WriteBudget, ARestartGoesOnWithTheDay) {
     WriteBudget budget(1000);
     budget.open(path, kNoon);
     budget.note_written(700, kNoon);
-    budget.flush();
+    budget.write_file(budget.noted());
   }
   WriteBudget same(1000);
   same.open(path, kNoon + 60);
@@ -53,19 +53,50 @@ TEST(WriteBudget, AKillForgetsLittle) {
   const std::uint64_t block = WriteBudget::kUnnoted / 4;
   WriteBudget budget(100 * block);
   budget.open(folder.file("written"), kNoon);
-  for (int i = 0; i < 10; ++i) budget.note_written(block, kNoon);
+  for (int i = 0; i < 10; ++i) {
+    if (budget.note_written(block, kNoon)) budget.write_file(budget.noted());
+  }
   WriteBudget after(100 * block);
   after.open(folder.file("written"), kNoon);
   EXPECT_FALSE(after.allows(93 * block, kNoon));
   EXPECT_TRUE(after.allows(90 * block, kNoon));
 }
 
+TEST(WriteBudget, AClockThatGoesBackGivesNoBytesAgain) {
+  const TempDirectory folder;
+  WriteBudget budget(1000);
+  budget.open(folder.file("written"), kNoon);
+  budget.note_written(1000, kNoon);
+  EXPECT_FALSE(budget.allows(1, kNoon - kDay));
+  EXPECT_FALSE(budget.allows(1, kNoon - 9000 * kDay));
+  budget.note_written(1, kNoon - 9000 * kDay);
+  EXPECT_TRUE(budget.allows(1000, kNoon)) << "a later day than the last is a new one";
+  budget.note_written(1000, kNoon + 9000 * kDay);
+  EXPECT_FALSE(budget.allows(1, kNoon));
+  EXPECT_TRUE(budget.allows(1000, kNoon + kDay)) << "the wrong year is forgotten";
+}
+
+TEST(WriteBudget, AFileOfTheFutureCountsOneDay) {
+  const TempDirectory folder;
+  WriteBudget wrong(1000);
+  wrong.open(folder.file("written"), kNoon + 9000 * kDay);
+  wrong.note_written(1000, kNoon + 9000 * kDay);
+  wrong.write_file(wrong.noted());
+  WriteBudget today(1000);
+  today.open(folder.file("written"), kNoon);
+  EXPECT_FALSE(today.allows(1, kNoon));
+  // As after a kill: the object above wrote nothing since.
+  WriteBudget tomorrow(1000);
+  tomorrow.open(folder.file("written"), kNoon + kDay);
+  EXPECT_TRUE(tomorrow.allows(1000, kNoon + kDay));
+}
+
 TEST(WriteBudget, WithoutALimitThereIsNoFile) {
   const TempDirectory folder;
   WriteBudget budget(0);
   budget.open(folder.file("written"), kNoon);
-  budget.note_written(WriteBudget::kUnnoted, kNoon);
-  budget.flush();
+  EXPECT_FALSE(budget.note_written(WriteBudget::kUnnoted, kNoon));
+  budget.write_file(budget.noted());
   EXPECT_TRUE(budget.allows(~std::uint64_t{0}, kNoon));
   WriteBudget limited(10);
   limited.open(folder.file("written"), kNoon);

@@ -1,0 +1,43 @@
+#include "offload/segment_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace sluice {
+
+Error file_error(const std::string& what, const std::string& path) {
+  return unavailable(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
+
+Result<Segment> open_segment(const std::string& path, int flags, bool direct) {
+  Segment segment;
+  segment.records = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
+  if (!segment.records.valid()) return file_error("cannot be opened", path);
+  if (direct) {
+    segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
+    segment.direct = segment.pages.valid();
+  }
+  if (!segment.pages.valid()) {
+    segment.pages = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  if (!segment.pages.valid()) return file_error("cannot be opened", path);
+  return segment;
+}
+
+bool reserve_file(const Segment& segment, std::uint64_t bytes) {
+  const int fd = segment.records.get();
+  return ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ||
+         (errno == EOPNOTSUPP && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+}
+
+bool is_removed(const FileDescriptor& file) {
+  struct stat facts{};
+  return ::fstat(file.get(), &facts) == 0 && facts.st_nlink == 0;
+}
+
+}  // namespace sluice
