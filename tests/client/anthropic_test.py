@@ -5,7 +5,7 @@ import json
 import anthropic
 import pytest
 
-from serving import NAME, Server
+from serving import NAME, demo_server
 
 MESSAGES = [{"role": "user", "content": "Tell me about a fox."}]
 SCHEMA = {"type": "object", "required": ["kind"], "additionalProperties": False,
@@ -17,7 +17,7 @@ TOOL = {"name": "animal", "description": "An animal.", "input_schema": SCHEMA}
 
 @pytest.fixture(scope="module")
 def client(server):
-    with anthropic.Anthropic(base_url=server.base, api_key="none", max_retries=0) as made:
+    with anthropic.Anthropic(base_url=server.base, api_key=server.key, max_retries=0) as made:
         yield made
 
 
@@ -115,7 +115,7 @@ def test_errors_have_anthropics_shape(client, fields, error, text):
 
 def test_keys_come_in_their_own_header():
     key = "key-of-a-test-1"
-    with Server("--api-key", key, api_key=key) as server:
+    with demo_server(api_key=key) as server:
         with anthropic.Anthropic(base_url=server.base, api_key=key, max_retries=0) as client:
             assert ask(client, max_tokens=1).usage.output_tokens == 1
         with anthropic.Anthropic(base_url=server.base, api_key="x" * 12, max_retries=0) as client:

@@ -3,12 +3,12 @@
 import pytest
 
 from raw_socket import RawClient
-from serving import Server
+from serving import demo_server
 
 
 @pytest.fixture(scope="module")
 def server():
-    with Server() as started:
+    with demo_server() as started:
         yield started
 
 

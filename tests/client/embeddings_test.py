@@ -2,24 +2,17 @@
 
 import math
 
-import httpx2
 import openai
 import pytest
 
-from serving import NAME, Server
+from serving import NAME
 
 TEXTS = ["a boat on the sea", "the boat and the sea", "a cake with sugar"]
 
 
-@pytest.fixture(name="server", scope="module")
-def fixture_server():
-    with Server() as server:
-        yield server
-
-
 @pytest.fixture(name="client", scope="module")
 def fixture_client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none") as client:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key) as client:
         yield client
 
 
@@ -85,6 +78,5 @@ def test_a_prompt_that_is_too_long_can_be_cut(client):
 
 def test_many_texts_and_an_answer_that_is_too_long(client, server):
     assert len(vectors(client, ["sea"] * 300)) == 300
-    refused = httpx2.post(server.base + "/v1/embeddings", timeout=60,
-                          json={"model": NAME, "input": ["a"] * 2049})
-    assert refused.status_code == 400 and "2048" in refused.json()["error"]["message"]
+    refused = server.post("/v1/embeddings", {"model": NAME, "input": ["a"] * 2049})
+    assert refused.status == 400 and "2048" in refused.error()["message"]

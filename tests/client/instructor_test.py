@@ -18,7 +18,7 @@ class Animal(BaseModel):
 
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
 def test_the_answer_is_the_object(server, mode):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as raw:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as raw:
         client = instructor.from_openai(raw, mode=mode)
         animal, answer = client.chat.completions.create_with_completion(
             model=NAME, response_model=Animal, max_retries=1, max_tokens=200,

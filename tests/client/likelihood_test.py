@@ -5,14 +5,14 @@ import math
 import openai
 import pytest
 
-from serving import NAME, Server
+from serving import NAME, demo_server
 
 PROMPTS = ["Once upon a time, a small fox went to the sea.", "The boat", "a"]
 
 
 @pytest.fixture(scope="module")
 def client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as made:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as made:
         yield made
 
 
@@ -100,7 +100,7 @@ def test_long_prompts_beside_each_other(client, server):
 
 
 def test_policies_that_never_split_prompts_refuse():
-    with Server("--scheduler", "prefill-first") as server:
+    with demo_server("--scheduler", "prefill-first") as server:
         answer = server.post("/v1/completions", {"model": NAME, "prompt": "a b c", "max_tokens": 0,
                                                  "echo": True, "logprobs": 0})
         assert answer.status == 501 and "stall-free" in answer.error()["message"], answer

@@ -15,7 +15,7 @@ PROMPT = "Once upon a time, a small fox"
 
 @pytest.fixture(scope="module")
 def client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as made:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as made:
         yield made
 
 
@@ -371,7 +371,7 @@ def test_stop_token_ids_and_return_token_ids(client, server):
     assert stopped.choices[0].model_extra["token_ids"] == kept
 
     def text_of(tokens):
-        return server.post("/detokenize", {"tokens": tokens}).json()["prompt"]
+        return server.post("/detokenize", {"model": NAME, "tokens": tokens}).json()["prompt"]
 
     # Like a stop string the id that ended the choice is no text of it, unless asked for.
     assert stopped.choices[0].message.content == text_of(kept[:-1])

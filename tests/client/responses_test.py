@@ -15,7 +15,7 @@ TOOL = {"type": "function", "name": "animal", "description": "An animal.", "stri
 
 @pytest.fixture(scope="module")
 def client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as made:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as made:
         yield made
 
 

@@ -1,6 +1,7 @@
 """A `sluice serve` or `sluice gateway` process for a test, and the plainest ways to talk to it."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -18,6 +19,8 @@ BINARY = os.environ.get("SLUICE_BINARY", os.path.join(ROOT, "build", "dev", "app
 MODEL = os.path.join(ROOT, "models", "demo")
 NAME = "demo"  # the model's name to clients: that of its folder
 NAMESPACE = "sluice:"
+# Whether demo_server() is a gateway with the model as a function. ctest runs files both ways.
+OVER_GATEWAY = os.environ.get("SLUICE_COMMAND") == "gateway"
 # All bounds of time are multiplied by it: sanitizers are slow.
 PATIENCE = float(os.environ.get("SLUICE_PATIENCE", "1"))
 # Seconds until a state that is waited for must have come, on a machine that does other things too.
@@ -51,6 +54,11 @@ class Server:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                             stdout=stderr, stderr=stderr)
         self._await_ready()
+
+    @property
+    def key(self):
+        """The key that a client gives. Clients need some key also where the server needs none."""
+        return self.api_key or "none"
 
     def _await_ready(self):
         """Sets the port, which the server has chosen: no other process can take it first."""
@@ -202,6 +210,47 @@ class Server:
                 return found[0]
             assert time.monotonic() < deadline, f"no line of {request_id}"
             time.sleep(0.02)
+
+
+# One tenant with one function, the model itself. However long a test takes, no call misses its
+# goal and no process ends meanwhile.
+ONE_FUNCTION = """\
+[defaults]
+ttft_slo_ms = 600000
+idle_s = 3000
+
+[[tenant]]
+name = "tester"
+key_sha256 = "{digest}"
+
+[[backbone]]
+name = "{name}"
+directory = "{model}"
+tenants = ["tester"]
+"""
+
+
+def demo_server(*options, api_key=None):
+    """The demo model by itself, or as a function of a gateway."""
+    if OVER_GATEWAY:
+        return DemoGateway(api_key or "sk-tester-0123456789", *options)
+    return Server(*(["--api-key", api_key] if api_key else []), *options, api_key=api_key)
+
+
+class DemoGateway(Server):
+    def __init__(self, key, *options):
+        self.config = tempfile.TemporaryDirectory(prefix="sluice-client-")
+        config = os.path.join(self.config.name, "functions.toml")
+        with open(config, "w", encoding="ascii") as stream:
+            stream.write(ONE_FUNCTION.format(digest=hashlib.sha256(key.encode()).hexdigest(),
+                                             name=NAME, model=MODEL))
+        super().__init__("--config", config, "--usage", os.path.join(self.config.name, "usage.db"),
+                         "--sandbox", "best-effort", *options, model=None, command="gateway",
+                         api_key=key)
+
+    def stop(self):
+        super().stop()
+        self.config.cleanup()
 
 
 class Answer:

@@ -14,7 +14,7 @@ MESSAGES = [{"role": "user", "content": "Tell me about a fox."}]
 
 @pytest.fixture(scope="module")
 def client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as made:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as made:
         yield made
 
 

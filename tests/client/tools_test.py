@@ -25,7 +25,7 @@ CLOCK = tool("clock", {})
 
 @pytest.fixture(scope="module")
 def client(server):
-    with openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0) as made:
+    with openai.OpenAI(base_url=server.base + "/v1", api_key=server.key, max_retries=0) as made:
         yield made
 
 
