@@ -134,6 +134,20 @@ Status FunctionLoops::submit(Request request) {
   return {};
 }
 
+void FunctionLoops::expect(std::int32_t number, std::int32_t adapter) {
+  if (state_ != EngineState::kReady) return;
+  Function& function = function_at(number);
+  // Waiting requests have started what they need.
+  if (!function.waiting.empty() || instance_for(function, adapter) != nullptr) return;
+  const Backbone& backbone = backbones_[static_cast<std::size_t>(function.spec.backbone)];
+  if (backbone.load == Load::kAbsent) load(function.spec.backbone);
+  if (backbone.load != Load::kLoaded || num_instances_ >= options_.max_instances) return;
+  if (!function.scaler) make_scaler(function);
+  function.scaler->record(clock_.now(), 1);
+  active_.insert(number);
+  start_instance(number, adapter);
+}
+
 // The function whose oldest request came first is served first.
 void FunctionLoops::start_needed() {
   std::vector<std::pair<TimePoint, std::int32_t>> order;

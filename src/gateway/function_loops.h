@@ -103,6 +103,9 @@ class FunctionLoops final : public EngineLoop {
 
   // kResourceExhausted also when too many requests wait for the function.
   Status submit(Request request) override;
+  // Loads the backbone and starts an instance, if there is a place. Nothing that computes or waits
+  // is changed for it.
+  void expect(std::int32_t function, std::int32_t adapter) override;
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
   void ask_progress() override;

@@ -55,6 +55,68 @@ TEST_F(FunctionLoopsTest, HoldsRequestsWhileTheBackboneLoads) {
   EXPECT_EQ(host_.started, 2);
 }
 
+TEST_F(FunctionLoopsTest, AnExpectedRequestFindsItsInstance) {
+  start();
+  host_.first_state = EngineState::kLoading;
+  loops_->expect(0, -1);
+  EXPECT_EQ(host_.started, 1) << "before the request is there";
+  loops_->expect(0, -1);
+  clock_.advance(seconds(1));
+  host_.last->now = EngineState::kReady;
+  ASSERT_TRUE(submit(1, 0));
+  EXPECT_EQ(host_.started, 1);
+  EXPECT_EQ(host_.last->requests, (std::vector<RequestId>{1}));
+}
+
+TEST_F(FunctionLoopsTest, AnExpectedRequestBeginsTheLoadOfItsBackbone) {
+  start({}, false);
+  loops_->expect(0, -1);
+  loops_->expect(1, -1);
+  EXPECT_EQ(host_.loads, (std::vector<std::int32_t>{0}));
+  ASSERT_TRUE(submit(1, 0));
+  EXPECT_EQ(host_.loads.size(), 1U);
+  loops_->backbone_loaded(0, {});
+  EXPECT_EQ(host_.started, 1) << "the other request has not come";
+  EXPECT_EQ(host_.last->requests, (std::vector<RequestId>{1}));
+}
+
+TEST_F(FunctionLoopsTest, AnExpectedRequestThatNeverComesCostsTheIdleTime) {
+  start();
+  loops_->expect(0, -1);
+  pass(4);
+  EXPECT_EQ(loops_->num_instances(), 1);
+  EXPECT_FALSE(usage_.of[0].active);
+  pass(3);
+  EXPECT_EQ(loops_->num_instances(), 0);
+  EXPECT_TRUE(host_.alive.empty());
+}
+
+TEST_F(FunctionLoopsTest, AnExpectedRequestTakesNoPlaceFromAnyOther) {
+  start({.max_instances = 1});
+  ASSERT_TRUE(submit(1, 0));
+  host_.last->finish(1);
+  take();
+  loops_->expect(1, -1);
+  EXPECT_EQ(host_.started, 1) << "an idle instance stays until the request is there";
+  ASSERT_TRUE(submit(2, 1));
+  EXPECT_EQ(host_.started, 2);
+  take();
+  host_.last->finish(2);
+  take();
+  loops_->stop();
+  loops_->expect(2, -1);
+  EXPECT_EQ(host_.started, 2) << "nothing starts after the end";
+}
+
+TEST_F(FunctionLoopsTest, AnExpectedInstanceMakesPlaceForARequest) {
+  start({.max_instances = 1});
+  loops_->expect(0, -1);
+  ASSERT_TRUE(submit(1, 1));
+  EXPECT_EQ(host_.started, 2);
+  EXPECT_EQ(loops_->num_instances(), 1);
+  EXPECT_EQ(host_.last->tenant, "t1");
+}
+
 TEST_F(FunctionLoopsTest, AFailedLoadRefusesItsRequestsAndTheNextCallTriesAgain) {
   start({}, false);
   ASSERT_TRUE(submit(1, 0));

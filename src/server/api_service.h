@@ -155,6 +155,7 @@ class ApiService final : public http::Handler {
   void watch_deadlines();
   PromptWorker& worker(int index, const ServedModel& model);
   FindWorker find_worker(int index, const std::string& tenant);
+  void expect(const NamedModel& named);
   const std::string& fingerprint_of(const ServedModel& model);
 
   const Options options_;

@@ -73,6 +73,14 @@ FindWorker ApiService::find_worker(int index, const std::string& tenant) {
   };
 }
 
+// On a worker, before it reads the prompt: a function that is not there starts meanwhile.
+void ApiService::expect(const NamedModel& named) {
+  if (named.function < 0) return;
+  loop_.post([this, function = named.function, adapter = named.adapter] {
+    engine_.expect(function, adapter == nullptr ? -1 : adapter->content->index);
+  });
+}
+
 template <class T>
 void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T)) {
   if (auto error = refuse_state()) {  // it may have changed while the body came
@@ -186,6 +194,7 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
         if (!parsed) return tl::unexpected(std::move(parsed).error());
         auto named = models_->find(key_name, parsed->model);
         if (!named) return tl::unexpected(std::move(named).error());
+        expect(*named);
         auto prepared = prepare_generation(worker(index, *named->model), *std::move(parsed),
                                            key_name, stop, named->adapter);
         if (!prepared) return tl::unexpected(std::move(prepared).error());

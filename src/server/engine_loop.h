@@ -108,6 +108,10 @@ class EngineLoop {
   // Errors: kResourceExhausted (the inbox is full; the message has the numbers), kUnavailable
   // (loading, failed or stopped). REQUIRES: the id was never used before.
   virtual Status submit(Request request) = 0;
+  // A request for this function and adapter (Request::function, ::adapter) is being prepared, so
+  // what it lacks may be started. It may never come. REQUIRES: the caller holds the adapter's
+  // content during the call.
+  virtual void expect(std::int32_t /*function*/, std::int32_t /*adapter*/) {}
   // Cancels a request. If no step has planned it yet, none will. Its choices are reported as
   // kCancelled. Unknown and finished requests are ignored.
   virtual void cancel(RequestId id) = 0;

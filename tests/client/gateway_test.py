@@ -117,6 +117,19 @@ def test_a_cold_streaming_chat_is_answered(server):
     assert len(functions_of(server.process.pid)) == 1
 
 
+def test_a_function_starts_before_its_prompt_is_read(server):
+    """The prompt turns out to be too long, and by then the process was started."""
+    stop_functions(server)
+    refused = ask(server, "a", "poet", prompt="a fox " * 3000)
+    assert refused.status == 400 and refused.error()["code"] == "context_length_exceeded", refused
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    while not (process := functions_of(server.process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    text_of(ask(server, "a", "poet"))
+    assert functions_of(server.process.pid) == process
+
+
 def test_answers_keep_to_their_grammar(server):
     for tenant, model in (("a", "poet"), ("b", "demo")):
         answer = ask(server, tenant, model, guided_regex="(up|down)[0-9]{2}", ignore_eos=False)
