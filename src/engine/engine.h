@@ -130,8 +130,9 @@ class Engine {
   // them; blocks that find none are left out. Errors are the device's.
   // REQUIRES: nothing in flight. For contents: the engine has a KvContents.
   void hold_blocks(std::span<const Hash128> names) { kv_->hold(names); }
-  // Ends all holds: the blocks are ordinary cached blocks until they are held again.
-  void release_blocks() { kv_->release_holds(); }
+  // Ends the holds of hold_blocks(): the blocks are ordinary cached blocks until they are held
+  // again.
+  void release_blocks() { kv_->end_warm_holds(); }
   using StoredBlock = FunctionRef<std::span<const std::byte>(const BlockPlace&)>;
   Status restore_blocks(std::span<const Hash128> names, StoredBlock stored);
   Status read_block(BlockId id, std::span<std::byte> out);

@@ -177,6 +177,7 @@ std::optional<std::int32_t> KvManager::admit(std::int32_t slot, const BlockNames
       table[b] = cache_.find(names.name(b, cached, options_.block_size), g);
       free_cached_ -= pool_.ref_count(table[b]) == 0 ? 1 : 0;
       pool_.add_ref(table[b]);
+      if (!held_.empty()) hold_block(table[b], cache_.name(table[b]), g);
     }
     first_held_[group_index(slot, g)] = first;
     promised_[group_index(slot, g)] = promise_for(g, hits - first, missing) + copies;
@@ -348,7 +349,10 @@ BlockId KvManager::take_block(std::int32_t slot, std::int32_t group) {
 bool KvManager::give_back(BlockId id) {
   const bool named = cache_.holds(id);
   ReuseOrder order = named ? ReuseOrder::kLast : ReuseOrder::kFirst;
-  if (named && has_tier() && pool_.ref_count(id) == 1) order = note_unused(id);
+  // A pin that holds the block does not use it: the block is saved all the same.
+  if (named && has_tier() && pool_.ref_count(id) == (is_pinned(id) ? 2 : 1)) {
+    order = note_unused(id);
+  }
   const bool freed = pool_.release(id, order);
   if (!named || !freed) return freed;
   if (id < pool_.num_blocks()) {
@@ -511,6 +515,7 @@ BlockId KvManager::moved(BlockId id, std::int32_t& moves_left, BlockChanges& cha
   if (has_tier()) {
     owners_[index(to)] = owners_[index(id)];
     tail_tokens_[index(to)] = tail_tokens_[index(id)];
+    if (in_line_[index(id)] != 0) line_up(to);
   }
   moved_to_[index(id)] = to;
   changes.copies.push_back({id, to});

@@ -13,7 +13,9 @@
 // group's block that other sequences share is not freed when it leaves the window.
 //
 // Blocks of warm prompts are held: from the moment they are computed or adopted they count as used
-// and are not evicted. The scheduler ends all holds when a sequence could otherwise not run.
+// and are not evicted. Blocks of pins are held in the same way. Requests come first: the scheduler
+// lets all held blocks go when a sequence could otherwise not run. That ends the holds of warm
+// prompts. A pinned block is held again when a sequence computes, loads or uses it.
 //
 // Full blocks have names. The partial block of a sequence that is displaced may get one too, its
 // tail: no other sequence knows that name, and the next write to the block removes it.
@@ -24,7 +26,8 @@
 // are only below. A block that is being loaded or saved is held until the end of its transfer.
 //
 // Owner: the engine, lent to the scheduler. Threads: the engine's thread only.
-// Allocation: none after construction, except hold(), and with a tier forget() and forget_names().
+// Allocation: none after construction, except hold() and pin(), and with a tier forget() and
+// forget_names().
 // "Not enough blocks" is a value, never an error.
 #pragma once
 
@@ -93,6 +96,14 @@ struct BlockPlace {
   std::int32_t index = 0;
   std::int32_t group = 0;
   BlockId id = kNullBlock;
+};
+
+// The blocks that a prefix needs, by place. A block that is in memory and in a tier counts as in
+// memory.
+struct PinnedBlocks {
+  std::int32_t all = 0;
+  std::int32_t in_memory = 0;
+  std::int32_t in_tier = 0;
 };
 
 class KvManager {
@@ -222,14 +233,25 @@ class KvManager {
   // soon as a sequence publishes them or adopt() names them. REQUIRES: prefix caching is on.
   void hold(std::span<const Hash128> names);
   // Whether hold() was called for it.
-  bool is_wanted(Hash128 name, std::int32_t group) const { return held_.wants(name, group); }
+  bool is_wanted(Hash128 name, std::int32_t group) const;
   // A free block becomes the held block of this name; the caller writes its contents before the
   // next plan. Null without a change when memory is short. REQUIRES: hold() was called for the
   // name, and no block has it.
   BlockId adopt(Hash128 name, std::int32_t group);
-  // Ends all holds: the blocks are then cached blocks like others. False when none was held.
+  // Memory is short: lets go of all held blocks, which are then cached blocks like others, and ends
+  // the holds of hold(). Pinned blocks are held again when they are used. False when none was held.
   bool release_holds();
-  std::int32_t num_pinned_blocks() const;  // held now by hold()
+  // Ends the holds of hold(); pins stay.
+  void end_warm_holds();
+
+  // Pins the needed blocks, as hold() does, and protects their pages in the tier: at most half of
+  // its pages stay protected. Counts: a name stays pinned until each pin() has its unpin().
+  // REQUIRES: prefix caching is on.
+  void pin(std::span<const Hash128> names);
+  // REQUIRES: pin() was called for the same names.
+  void unpin(std::span<const Hash128> names);
+  PinnedBlocks count_blocks(std::span<const Hash128> names) const;
+  std::int32_t num_pinned_blocks() const;  // held now by hold() or pin()
 
   const TierIndex& tier() const { return tier_; }
   // A block that the tier had when it was opened; called in the order of last use.
@@ -246,8 +268,8 @@ class KvManager {
   void end_load(const PagedBlock& block, bool loaded);
   void let_go(const PagedBlock& block);
   // The next block to save, which is held until end_save(). Nothing: there is none, or all blocks
-  // or pages are in use.
-  std::optional<PagedBlock> begin_save();
+  // or pages are in use, or the block is the target of one of the plan's `copies`.
+  std::optional<PagedBlock> begin_save(std::span<const BlockCopy> copies = {});
   void end_save(const PagedBlock& block, bool saved);
   // Appends the pages whose contents must be erased: forget() or forget_names() was called for
   // their blocks. Each is reported once, when nothing is under way for it.
@@ -304,11 +326,15 @@ class KvManager {
   template <class Visit>
   void visit_needed(std::span<const Hash128> names, Visit visit) const;
   void hold_block(BlockId id, Hash128 name, std::int32_t group);
+  void check_held() const;
+  bool let_go_of(HeldBlock& held);
+  bool is_pinned(BlockId id) const;
   void drop_name(BlockId id);
   void give_name(BlockId id, Hash128 hash, std::int32_t group, const BlockOwner& owner,
                  std::int32_t tail_tokens = 0);
   bool give_back(BlockId id);
   ReuseOrder note_unused(BlockId id);
+  void line_up(BlockId id);
   void hold_for_paging(BlockId id);
   bool has_tier() const { return tier_.num_pages() > 0; }
   BlockId moved(BlockId id, std::int32_t& moves_left, BlockChanges& changes);

@@ -1,4 +1,6 @@
-// The part of KvManager that keeps blocks of warm prompts in memory (held_blocks.h).
+// The part of KvManager that keeps blocks of warm prompts and of pins in memory (held_blocks.h).
+#include <utility>
+
 #include "base/check.h"
 #include "kv/kv_manager.h"
 
@@ -17,20 +19,78 @@ void KvManager::visit_needed(std::span<const Hash128> names, Visit visit) const 
 std::int32_t KvManager::blocks_to_hold(std::span<const Hash128> names) const {
   std::int32_t count = 0;
   visit_needed(names, [&](std::int32_t b, std::int32_t g) {
-    count += held_.wants(names[index(b)], g) ? 0 : 1;
+    count += is_wanted(names[index(b)], g) ? 0 : 1;
   });
   return count;
+}
+
+bool KvManager::is_wanted(Hash128 name, std::int32_t group) const {
+  const HeldBlock* const held = held_.find(name, group);
+  return held != nullptr && held->is_warm;
 }
 
 void KvManager::hold(std::span<const Hash128> names) {
   CHECK(options_.prefix_caching == PrefixCaching::kOn);
   visit_needed(names, [&](std::int32_t b, std::int32_t g) {
     const Hash128 name = names[index(b)];
-    if (held_.wants(name, g)) return;
-    held_.add(name, g);
+    held_.add(name, g).is_warm = true;
     const BlockId id = cache_.find(name, g);
     if (id != kNullBlock) hold_block(id, name, g);
   });
+}
+
+void KvManager::pin(std::span<const Hash128> names) {
+  CHECK(options_.prefix_caching == PrefixCaching::kOn);
+  visit_needed(names, [&](std::int32_t b, std::int32_t g) {
+    const Hash128 name = names[index(b)];
+    ++held_.add(name, g).pins;
+    tier_.protect(name, g);
+    const BlockId id = cache_.find(name, g);
+    if (id != kNullBlock) hold_block(id, name, g);
+  });
+}
+
+void KvManager::unpin(std::span<const Hash128> names) {
+  // The last block first, so that the beginning of the prefix is evicted last.
+  const auto blocks = static_cast<std::int32_t>(names.size());
+  visit_needed(names, [&](std::int32_t b, std::int32_t g) {
+    const std::int32_t first =
+        first_visible_block(blocks * options_.block_size, window(g), options_.block_size);
+    const Hash128 name = names[index(first + blocks - 1 - b)];
+    HeldBlock* const held = held_.find(name, g);
+    CHECK(held != nullptr && held->pins > 0);
+    if (--held->pins > 0) return;
+    tier_.unprotect(name, g);
+    if (!held->is_warm) let_go_of(*held);
+    held_.remove_if_unheld(*held);
+  });
+}
+
+bool KvManager::let_go_of(HeldBlock& held) {
+  if (held.block == kNullBlock) return false;
+  give_back(std::exchange(held.block, kNullBlock));
+  return true;
+}
+
+PinnedBlocks KvManager::count_blocks(std::span<const Hash128> names) const {
+  PinnedBlocks count;
+  visit_needed(names, [&](std::int32_t b, std::int32_t g) {
+    const Hash128 name = names[index(b)];
+    ++count.all;
+    if (cache_.find(name, g) != kNullBlock) {
+      ++count.in_memory;
+    } else if (tier_.find(name, g) != TierIndex::kNoPage) {
+      ++count.in_tier;
+    }
+  });
+  return count;
+}
+
+// Whether a pin holds this block now.
+bool KvManager::is_pinned(BlockId id) const {
+  if (held_.empty() || !cache_.holds(id)) return false;
+  const HeldBlock* const held = held_.find(cache_.name(id), cache_.group(id));
+  return held != nullptr && held->block == id && held->pins > 0;
 }
 
 // REQUIRES: `id` has that name.
@@ -83,13 +143,20 @@ void KvManager::drop_name(BlockId id) {
 
 bool KvManager::release_holds() {
   bool any = false;
-  for (const HeldBlock& held : held_.all()) {
-    if (held.block == kNullBlock) continue;
-    give_back(held.block);
-    any = true;
+  for (HeldBlock& held : held_.all()) {
+    any = let_go_of(held) || any;
+    held.is_warm = false;
   }
-  held_.clear();
+  held_.remove_unheld();
   return any;
+}
+
+void KvManager::end_warm_holds() {
+  for (HeldBlock& held : held_.all()) {
+    held.is_warm = false;
+    if (held.pins == 0) let_go_of(held);
+  }
+  held_.remove_unheld();
 }
 
 std::int32_t KvManager::num_pinned_blocks() const {

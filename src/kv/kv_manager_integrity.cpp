@@ -6,6 +6,18 @@
 
 namespace sluice {
 
+void KvManager::check_held() const {
+  std::int32_t protected_pages = 0;
+  for (const HeldBlock& held : held_.all()) {
+    CHECK(held.pins >= 0 && (held.pins > 0 || held.is_warm));
+    CHECK(held_.find(held.name, held.group) == &held);
+    if (!tier_.is_protected(held.name, held.group)) continue;
+    CHECK(held.pins > 0);
+    ++protected_pages;
+  }
+  CHECK(protected_pages == tier_.num_protected());
+}
+
 void KvManager::check_integrity() const {
   pool_.check_integrity();
   cache_.check_integrity();
@@ -61,6 +73,7 @@ void KvManager::check_integrity() const {
     CHECK(in_line_[index(id)] == 1);
   }
   tier_.check_integrity();
+  check_held();
   CHECK(tier_.num_under_way() <= num_paging_);
   CHECK(promised == total_promised_);
   CHECK(num_available_blocks() >= 0);

@@ -1,4 +1,6 @@
 // The part of KvManager that moves blocks to the tier below and back (tier_index.h).
+#include <algorithm>
+
 #include "base/check.h"
 #include "kv/kv_manager.h"
 
@@ -102,12 +104,15 @@ void KvManager::take_wrong_pages(std::vector<std::int32_t>& pages) {
 ReuseOrder KvManager::note_unused(BlockId id) {
   if (tier_.touch(cache_.name(id), cache_.group(id))) return ReuseOrder::kMiddle;
   if (owners_[index(id)].memory_only) return ReuseOrder::kLast;
-  if (in_line_[index(id)] == 0) {
-    in_line_[index(id)] = 1;
-    unsaved_[index((unsaved_first_ + unsaved_size_) % options_.max_blocks)] = id;
-    ++unsaved_size_;
-  }
+  line_up(id);
   return ReuseOrder::kLast;
+}
+
+void KvManager::line_up(BlockId id) {
+  if (in_line_[index(id)] != 0) return;
+  in_line_[index(id)] = 1;
+  unsaved_[index((unsaved_first_ + unsaved_size_) % options_.max_blocks)] = id;
+  ++unsaved_size_;
 }
 
 void KvManager::allow_saves(std::int32_t slot) {
@@ -119,13 +124,18 @@ void KvManager::allow_saves(std::int32_t slot) {
   }
 }
 
-std::optional<PagedBlock> KvManager::begin_save() {
+std::optional<PagedBlock> KvManager::begin_save(std::span<const BlockCopy> copies) {
   while (unsaved_size_ > 0) {
     const BlockId id = unsaved_[index(unsaved_first_)];
-    const bool unused = pool_.ref_count(id) == 0 && cache_.holds(id);
+    const bool pinned = is_pinned(id);
+    const bool unused = pool_.ref_count(id) == (pinned ? 1 : 0) && cache_.holds(id);
     const bool wanted = unused && !owners_[index(id)].memory_only &&
                         tier_.find(cache_.name(id), cache_.group(id)) == TierIndex::kNoPage;
-    if (wanted && num_available_blocks() <= 0) return std::nullopt;
+    if (wanted && !pinned && num_available_blocks() <= 0) return std::nullopt;
+    // A pinned block that moves in this plan.
+    if (wanted && pinned && std::ranges::find(copies, id, &BlockCopy::target) != copies.end()) {
+      return std::nullopt;
+    }
     const std::int32_t page = wanted ? tier_.begin_save() : TierIndex::kNoPage;
     if (wanted && page == TierIndex::kNoPage) return std::nullopt;
     // A block that is used again joins the line again when its last holder leaves.
@@ -149,6 +159,8 @@ void KvManager::end_save(const PagedBlock& block, bool saved) {
   const bool named = cache_.holds(block.block) && cache_.name(block.block) == block.name &&
                      cache_.group(block.block) == block.group;
   tier_.end_save(block.page, block.name, block.group, saved && named);
+  const HeldBlock* const held = held_.find(block.name, block.group);
+  if (held != nullptr && held->pins > 0) tier_.protect(block.name, block.group);
   if (saved && tier_.is_empty(block.page)) wrong_pages_.push_back(block.page);
   // A failed save is not tried again until the block has been used again: let_go() finds it in line
   // already.

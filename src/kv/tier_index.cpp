@@ -33,7 +33,10 @@ bool TierIndex::end_load(std::int32_t page, Hash128 name, std::int32_t group, bo
   CHECK(under_way(page));
   const bool named = names_.holds(id);
   CHECK(!named || (names_.name(id) == name && names_.group(id) == group));
-  if (named && !loaded) names_.erase(id);
+  if (named && !loaded) {
+    end_protection(id);
+    names_.erase(id);
+  }
   give_back(id);
   return named && loaded;
 }
@@ -49,14 +52,48 @@ bool TierIndex::touch(Hash128 name, std::int32_t group) {
 std::int32_t TierIndex::forget(Hash128 name, std::int32_t group) {
   const BlockId id = names_.find(name, group);
   if (id == kNullBlock) return kNoPage;
+  end_protection(id);
   names_.erase(id);
   if (pages_.ref_count(id) == 0) pages_.demote(id);
   return id - 1;
 }
 
+void TierIndex::protect(Hash128 name, std::int32_t group) {
+  const BlockId id = names_.find(name, group);
+  if (id == kNullBlock || protected_[index(id)] != 0 || 2 * num_protected_ >= num_pages()) return;
+  protected_[index(id)] = 1;
+  ++num_protected_;
+  pages_.add_ref(id);
+}
+
+void TierIndex::unprotect(Hash128 name, std::int32_t group) {
+  const BlockId id = names_.find(name, group);
+  if (id != kNullBlock) end_protection(id);
+}
+
+void TierIndex::end_protection(BlockId id) {
+  if (protected_[index(id)] == 0) return;
+  protected_[index(id)] = 0;
+  --num_protected_;
+  give_back(id);
+}
+
+std::int32_t TierIndex::num_under_way() const {
+  if (num_protected_ == 0) return pages_.num_used();
+  std::int32_t count = 0;
+  for (std::int32_t page = 0; page < num_pages(); ++page) count += under_way(page) ? 1 : 0;
+  return count;
+}
+
 void TierIndex::check_integrity() const {
   names_.check_integrity();
   pages_.check_integrity();
+  std::int32_t count = 0;
+  for (BlockId id = 0; id < pages_.max_blocks(); ++id) {
+    CHECK(protected_[index(id)] == 0 || (names_.holds(id) && pages_.ref_count(id) > 0));
+    count += protected_[index(id)];
+  }
+  CHECK(count == num_protected_ && 2 * num_protected_ <= num_pages() + 1);
 }
 
 }  // namespace sluice

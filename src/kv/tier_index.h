@@ -1,14 +1,17 @@
 // TierIndex: which block each page of a tier holds, by name and group of layers. It handles page
 // numbers only; the tier moves the bytes (offload/kv_tier.h). A page is empty, being saved, saved,
 // or saved and being loaded. A copy stays until its page is taken for another block: a page that
-// is empty, or else the one that was used least recently. Pages under way are never taken.
+// is empty, or else the one that was used least recently. Pages under way are never taken, and
+// neither are protected pages: those of pinned blocks, at most half of all pages.
 //
 // It is a PrefixCache and a BlockPool over pages: page p has the id p + 1, and a save or load under
-// way is a holder.
+// way is a holder, as is the protection.
 // Owner: KvManager. Threads: the engine's. Allocation: none after construction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/hash128.h"
 #include "kv/block_pool.h"
@@ -21,16 +24,20 @@ class TierIndex {
   static constexpr std::int32_t kNoPage = -1;
 
   explicit TierIndex(std::int32_t num_pages)
-      : names_(num_pages + 1), pages_(num_pages + 1, num_pages + 1) {}
+      : names_(num_pages + 1),
+        pages_(num_pages + 1, num_pages + 1),
+        protected_(static_cast<std::size_t>(num_pages) + 1, 0) {}
 
   std::int32_t num_pages() const { return pages_.max_blocks() - 1; }
   std::int32_t num_saved() const { return names_.size(); }
-  std::int32_t num_under_way() const { return pages_.num_used(); }  // pages
+  std::int32_t num_under_way() const;  // pages; linear in their number while some are protected
 
   // The page that the block is saved in, or kNoPage.
   std::int32_t find(Hash128 name, std::int32_t group) const { return names_.find(name, group) - 1; }
   // Whether a save or load of this page is under way.
-  bool under_way(std::int32_t page) const { return pages_.ref_count(page + 1) > 0; }
+  bool under_way(std::int32_t page) const {
+    return pages_.ref_count(page + 1) > protected_[index(page + 1)];
+  }
 
   // A block that the tier had when it was opened. Called in the order of last use. REQUIRES: the
   // page is empty. False: another page has the block.
@@ -53,15 +60,29 @@ class TierIndex {
   // Whether the page has no block and nothing is under way.
   bool is_empty(std::int32_t page) const { return !names_.holds(page + 1) && !under_way(page); }
 
+  // Protects the copy of the block from begin_save() until unprotect() or until the copy is
+  // forgotten. Has no effect when there is no copy, or when half of the pages are protected.
+  void protect(Hash128 name, std::int32_t group);
+  void unprotect(Hash128 name, std::int32_t group);
+  bool is_protected(Hash128 name, std::int32_t group) const {
+    return protected_[index(names_.find(name, group))] != 0;
+  }
+  std::int32_t num_protected() const { return num_protected_; }
+
   void check_integrity() const;
 
  private:
+  static std::size_t index(BlockId id) { return static_cast<std::size_t>(id); }
+  void end_protection(BlockId id);
+
   void give_back(BlockId id) {
     pages_.release(id, names_.holds(id) ? ReuseOrder::kLast : ReuseOrder::kFirst);
   }
 
   PrefixCache names_;
   BlockPool pages_;
+  std::vector<std::uint8_t> protected_;  // by id
+  std::int32_t num_protected_ = 0;
 };
 
 }  // namespace sluice

@@ -127,7 +127,7 @@ void BlockPager::plan_saves(bool accepted, SavesBesideLoads beside_loads, Transf
   if (!accepted || (!loads_.empty() && beside_loads == SavesBesideLoads::kNo)) return;
   const std::int32_t most = std::clamp(kv_.num_usable_blocks() / 16, 1, kMaxSaves);
   while (static_cast<std::int32_t>(saves_.size()) < most) {
-    const std::optional<PagedBlock> block = kv_.begin_save();
+    const std::optional<PagedBlock> block = kv_.begin_save(plan.copies);
     if (!block) return;
     saves_.push_back({next_id, *block});
     add_transfer(TransferKind::kSaveBlock, *block, next_id, plan);

@@ -86,6 +86,9 @@ TEST_P(SchedulerProperty, RandomWorkloadsGiveTheTokensOfTheModel) {
   EXPECT_GT(total.no_memory, 0);
   EXPECT_GE(total.most_pinned, 10);
   EXPECT_GT(total.ended_holds, 0);
+  EXPECT_GT(total.unpins, 0);
+  EXPECT_GT(total.pinned_plans, wanted / 100);
+  EXPECT_GT(total.most_protected, 0);
   EXPECT_GT(total.no_adapter, 0);
   if (GetParam() == "guessing") {
     EXPECT_GT(total.guessed_rows, wanted / 1000);
@@ -100,6 +103,8 @@ TEST(SchedulerPropertySeeds, StayMended) {
   EXPECT_GT(run_scheduler_workload("chunked-only", 9000064, 300).steps, 0);
   // A choice forked from one that had returned in the same plan, whose tail that plan copied.
   EXPECT_GT(run_scheduler_workload("stall-free", 81000403, 300).steps, 0);
+  // A pinned block that was saved in the plan that moved it.
+  EXPECT_GT(run_scheduler_workload("guessing", 501665, 300).steps, 0);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

@@ -252,6 +252,7 @@ class Workload {
  public:
   Workload(std::string_view policy, std::uint64_t seed)
       : rng_(seed),
+        pin_rng_(seed + 1),
         promises_(promises_of(policy)),
         setup_(with_tier(make_setup(rng_, policy, seed), seed)),
         kv_(setup_.kv),
@@ -267,6 +268,7 @@ class Workload {
     }
     // The turn depends on the seed alone, so that it changes nothing else that is drawn.
     if (seed % 3 != 0) hold_turn_ = static_cast<std::int64_t>(seed % 50);
+    pins_ = seed % 4 == 1 && setup_.kv.prefix_caching == PrefixCaching::kOn;
     for (auto& base : prefixes_) {
       for (int i = 0; i < 130; ++i) base.push_back(random_token());
     }
@@ -281,6 +283,7 @@ class Workload {
       if (chance(rng_, setup_.limit_rate)) change_limit();
       if (chance(rng_, setup_.refuse_rate)) refuse_growth(chance(rng_, 0.6));
       if (turns_ == hold_turn_) hold_prefix();
+      if (pins_) change_pins();
       if (chance(rng_, setup_.pause_rate)) quiet_until_ = turns_ + pick(rng_, 5, 60);
       turn();
       if (++turns_ > 50 * steps + 10000) break;  // a setup that refuses all its requests
@@ -300,6 +303,7 @@ class Workload {
   void change_limit();
   void refuse_growth(bool refuse);
   void hold_prefix();
+  void change_pins();
   void check_holds();
   void end_transfers();
   void note_memory(const BatchPlan& plan);
@@ -324,6 +328,7 @@ class Workload {
   void check_end(const LiveSequence& live) const;
 
   SplitMix64 rng_;
+  SplitMix64 pin_rng_;  // a stream of its own: pins change nothing else that is drawn
   Promises promises_;
   Setup setup_;
   KvManager kv_;
@@ -346,6 +351,8 @@ class Workload {
   std::int64_t quiet_until_ = 0;  // turn
   std::int64_t hold_turn_ = -1;   // the turn at which blocks begin to be held
   std::int32_t pinned_ = 0;       // blocks held after the last plan
+  bool pins_ = false;             // prefixes are pinned and unpinned
+  std::vector<std::vector<Hash128>> pinned_prefixes_;
   std::int32_t kv_limit_ = 0;
   bool refuses_growth_ = false;
   std::optional<TimePoint> refused_at_;  // the last growth
@@ -459,10 +466,41 @@ void Workload::hold_prefix() {
   scheduler_.check_integrity();
 }
 
+// Pins or unpins a prefix now and then. Pins need at most a quarter of the memory.
+void Workload::change_pins() {
+  if (!pinned_prefixes_.empty() && chance(pin_rng_, 0.02)) {
+    const std::size_t which = pin_rng_.below(pinned_prefixes_.size());
+    kv_.unpin(pinned_prefixes_[which]);
+    pinned_prefixes_.erase(pinned_prefixes_.begin() + static_cast<std::ptrdiff_t>(which));
+    ++report_.unpins;
+    scheduler_.check_integrity();
+  }
+  if (!chance(pin_rng_, 0.04)) return;
+  KvIdentity identity;
+  identity.block_size = setup_.kv.block_size;
+  identity.tenant_salt = chance(pin_rng_, 0.2) ? "other" : "";
+  hasher_.set_root(block_hash_root(identity));
+  std::vector<Hash128> names = hasher_.hash_prompt(prefixes_[pin_rng_.below(4)]);
+  names.resize(1 + pin_rng_.below(names.size()));
+  std::int32_t all = kv_.count_blocks(names).all;
+  for (const auto& prefix : pinned_prefixes_) all += kv_.count_blocks(prefix).all;
+  if (all > setup_.kv.max_blocks / 4) return;
+  kv_.pin(names);
+  pinned_prefixes_.push_back(std::move(names));
+  ++report_.pins;
+  scheduler_.check_integrity();
+}
+
 // Held blocks stay held until all holds end, and only short memory ends them. A row that fails
-// forgets its blocks, so it may drop some.
+// forgets its blocks, so it may drop some. A plan that lets pinned blocks go may use them again.
 void Workload::check_holds() {
   const std::int32_t pinned = kv_.num_pinned_blocks();
+  if (pins_) {
+    report_.pinned_plans += pinned > 0 ? 1 : 0;
+    report_.most_protected =
+        std::max<std::int64_t>(report_.most_protected, kv_.tier().num_protected());
+    return;
+  }
   report_.most_pinned = std::max<std::int64_t>(report_.most_pinned, pinned);
   CHECK(pinned >= pinned_ || pinned == 0 || setup_.model.fail_one_in > 0);
   report_.ended_holds += pinned == 0 && pinned_ > 0 ? 1 : 0;
@@ -534,6 +572,9 @@ void Workload::drain() {
   report_.tier_tokens = paging.hit_tokens;
   CHECK(kv_.num_used_blocks() == kv_.num_pinned_blocks());
   kv_.release_holds();
+  for (const auto& prefix : pinned_prefixes_) kv_.unpin(prefix);
+  kv_.check_integrity();
+  CHECK(kv_.tier().num_protected() == 0);
   CHECK(kv_.num_used_blocks() == 0 && kv_.num_available_blocks() == kv_.num_usable_blocks());
 }
 
@@ -911,6 +952,10 @@ WorkloadReport& WorkloadReport::operator+=(const WorkloadReport& other) {
   no_adapter += other.no_adapter;
   most_pinned = std::max(most_pinned, other.most_pinned);
   ended_holds += other.ended_holds;
+  pins += other.pins;
+  unpins += other.unpins;
+  pinned_plans += other.pinned_plans;
+  most_protected = std::max(most_protected, other.most_protected);
   return *this;
 }
 

@@ -1,10 +1,10 @@
 // A random workload for scheduler and KvManager, drawn from a seed: arrivals with shared prefixes,
 // several choices, clients, priorities, adapters, cancels, stop ids, forced tokens, failing rows, a
 // tiny memory that grows, is refused, is limited and is returned when idle, a tier below that
-// memory, late and failed transfers, one to three steps in flight, one or several micro-batches.
-// Every plan, token and finish reason is compared with the expected one, and each policy's further
-// promises are checked. A violation aborts through CHECK; the seed is printed before
-// (print_seed_on_abort).
+// memory, prefixes that are pinned and unpinned, late and failed transfers, one to three steps in
+// flight, one or several micro-batches. Every plan, token and finish reason is compared with the
+// expected one, and each policy's further promises are checked. A violation aborts through CHECK;
+// the seed is printed before (print_seed_on_abort).
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,10 @@ struct WorkloadReport {
   std::int64_t no_adapter = 0;   // likewise
   std::int64_t most_pinned = 0;  // blocks held for warm prompts
   std::int64_t ended_holds = 0;  // times that short memory ended them
+  std::int64_t pins = 0;
+  std::int64_t unpins = 0;
+  std::int64_t pinned_plans = 0;    // plans with pinned blocks in memory
+  std::int64_t most_protected = 0;  // pages of the tier
 
   WorkloadReport& operator+=(const WorkloadReport& other);
 };
