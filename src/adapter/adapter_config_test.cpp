@@ -107,6 +107,10 @@ TEST(AdapterConfig, RefusesByName) {
                                     R"("init_lora_weights":"pissa")",
                                     R"("layers_pattern":"h")",
                                     R"("use_qalora":true)",
+                                    R"("use_bdlora":true)",
+                                    R"("arrow_config":{"top_k":2})",
+                                    R"("kasa_config":{"beta":0.1})",
+                                    R"("megatron_config":{"tensor_model_parallel_size":2})",
                                     R"("task_type":"SEQ_CLS")",
                                     R"("velora_config":{"x":1})"};
   for (const std::string field : kSetFields) {
