@@ -1,5 +1,6 @@
 // A hostile function process, for sandbox_test: enters the sandbox, then tries one attack.
-// Arguments: the attack, the parent's pid, the layers to leave out (numbers of Layer).
+// Arguments: the attack, the pid of the process that it is against, the layers to leave out
+// (numbers of Layer). The attack "sibling" is none: it waits to be attacked.
 // Descriptors: 1 takes the report of missing layers, 2 is a read-only sealed memfd.
 // Exit codes: kFailed if the attack failed, kSucceeded if it did not, kBroken if the sandbox was
 // never entered.
@@ -9,13 +10,16 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -37,11 +41,11 @@ constexpr std::size_t kPage = 4096;
 
 bool opens(const char* path, int flags) { return open(path, flags) >= 0; }
 
-bool reads_parent(pid_t parent) {
+bool reads_memory(pid_t process) {
   char byte = 0;
   iovec local{&byte, 1};
   iovec remote{reinterpret_cast<void*>(std::uintptr_t{0x400000}), 1};
-  const long result = syscall(SYS_process_vm_readv, parent, &local, 1UL, &remote, 1UL, 0UL);
+  const long result = syscall(SYS_process_vm_readv, process, &local, 1UL, &remote, 1UL, 0UL);
   return result >= 0 || errno == EFAULT;  // EFAULT: allowed, but nothing is at the address
 }
 
@@ -99,7 +103,7 @@ bool inherits() {
   for (int fd = kShared + 1; fd < 1024; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) return true;
   }
-  struct sigaction action {};
+  struct sigaction action{};
   if (sigaction(SIGUSR1, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return true;
   return environ[0] != nullptr;
 }
@@ -115,21 +119,55 @@ bool computes() {
   return sum + large.back() == 100001;
 }
 
-std::map<std::string, std::function<bool()>> attacks(pid_t parent) {
+// Names that the test has opened for everybody on the host; `process` is the test.
+std::string meeting_name(pid_t process) { return "sluice-attack-" + std::to_string(process); }
+
+bool connects_to_abstract_socket(pid_t process) {
+  const std::string name = meeting_name(process);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after a zero byte: no path
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  return fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0;
+}
+
+// Tells the test that this process may be attacked, and waits for its end.
+[[noreturn]] void wait_as_sibling() {
+  static_cast<void>(!write(1, "r", 1));
+  for (;;) {
+    constexpr timespec kHour{3600, 0};
+    nanosleep(&kHour, nullptr);
+  }
+}
+
+std::map<std::string, std::function<bool()>> attacks(pid_t target) {
   return {
+      {"sibling", [] { return false; }},
       {"none", [] { return !computes(); }},
       {"open", [] { return opens("/etc/passwd", O_RDONLY) || opens("/usr/bin/env", O_RDONLY); }},
       {"create", [] { return opens("/sluice-attack", O_CREAT | O_WRONLY); }},
       {"exec", [] { return execl("/bin/true", "true", nullptr) == 0; }},
       {"connect", [] { return connects(); }},
-      {"ptrace", [=] { return ptrace(PTRACE_ATTACH, parent, nullptr, nullptr) == 0; }},
-      {"process_vm_readv", [=] { return reads_parent(parent); }},
+      {"ptrace", [=] { return ptrace(PTRACE_ATTACH, target, nullptr, nullptr) == 0; }},
+      {"process_vm_readv", [=] { return reads_memory(target); }},
       {"pidfd_getfd",
        [=] {
-         const long pidfd = syscall(SYS_pidfd_open, parent, 0);
+         const long pidfd = syscall(SYS_pidfd_open, target, 0);
          return pidfd >= 0 && syscall(SYS_pidfd_getfd, pidfd, 0, 0) >= 0;
        }},
-      {"kill", [=] { return kill(parent, 0) == 0; }},
+      {"proc_mem",
+       [=] {
+         const std::string folder = "/proc/" + std::to_string(target);
+         return opens((folder + "/mem").c_str(), O_RDONLY) ||
+                opens((folder + "/maps").c_str(), O_RDONLY);
+       }},
+      {"shmget", [=] { return shmget(target, 0, 0) >= 0; }},
+      {"shm_open", [=] { return opens(("/dev/shm/" + meeting_name(target)).c_str(), O_RDONLY); }},
+      {"mq_open",
+       [=] { return syscall(SYS_mq_open, meeting_name(target).c_str(), O_RDONLY, 0, 0) >= 0; }},
+      {"abstract_socket", [=] { return connects_to_abstract_socket(target); }},
+      {"kill", [=] { return kill(target, 0) == 0; }},
       {"fork", [] { return forks_without_end(); }},
       {"memory", [] { return takes_memory_without_end(); }},
       {"descriptors", [] { return takes_descriptors_without_end(); }},
@@ -175,6 +213,7 @@ int run(int argc, char** argv) {
   if (!enter_sandbox(options, report)) return kBroken;
   const std::string missing = report.missing();
   if (write(1, missing.data(), missing.size()) < 0) return kBroken;
+  if (attack->first == "sibling") wait_as_sibling();
   return attack->second() ? kSucceeded : kFailed;
 }
 

@@ -4,18 +4,27 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <mqueue.h>
 #include <signal.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -27,12 +36,14 @@ namespace sluice {
 namespace {
 
 constexpr int kAttackFailed = 10;  // the exit codes of attack.cpp
+constexpr int kAttackSucceeded = 20;
 constexpr std::size_t kBytes = 4096;
 
 struct Outcome {
   int status = -1;  // of waitpid
   std::string child_missing;
   SandboxReport parent;
+  bool has_target = true;  // this machine has what the attack looks for
 };
 
 SandboxOptions limits(std::vector<Layer> without) {
@@ -53,19 +64,97 @@ FileDescriptor sealed_memory() {
   return *read_only_descriptor(memory.get());
 }
 
-Result<Outcome> attack(const std::string& name, std::vector<Layer> without) {
+FileDescriptor open_queue(const std::string& name) {
+  mq_attr one{};  // message of one byte: users have a limit for all their queues
+  one.mq_maxmsg = 1;
+  one.mq_msgsize = 1;
+  return FileDescriptor(mq_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666, &one));
+}
+
+// Ways to meet another process that anybody on this machine may use. Each attack looks for one of
+// them from inside of the sandbox.
+class Meeting {
+ public:
+  Meeting()
+      : name_(fmt::format("sluice-attack-{}", getpid())),
+        segment_(shmget(getpid(), kBytes, IPC_CREAT | 0666)),
+        file_(shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)),
+        queue_(open_queue("/" + name_)),
+        socket_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name_.copy(address.sun_path + 1, name_.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
+    listens_ = bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+               listen(socket_.get(), 1) == 0;
+  }
+  ~Meeting() {
+    shmctl(segment_, IPC_RMID, nullptr);
+    shm_unlink(name_.c_str());
+    mq_unlink(("/" + name_).c_str());
+  }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  // Whether the attack has a place to look for.
+  bool open_for(const std::string& attack) const {
+    if (attack == "shmget") return segment_ >= 0;
+    if (attack == "shm_open") return file_.valid();
+    if (attack == "mq_open") return queue_.valid();
+    return attack != "abstract_socket" || listens_;
+  }
+
+ private:
+  std::string name_;
+  int segment_;
+  FileDescriptor file_;
+  FileDescriptor queue_;
+  FileDescriptor socket_;
+  bool listens_ = false;
+};
+
+// A sandboxed process that only waits.
+Result<SandboxedProcess> start_sibling() {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]);
+  FileDescriptor writer(ends[1]);
+  auto sibling = spawn_sandboxed({SLUICE_SANDBOX_ATTACK, "sibling", "0"},
+                                 {writer.get(), writer.get(), writer.get()}, limits({}));
+  writer.close();
+  // The missing layers, if any, then the letter.
+  for (char last = 0; sibling && last != 'r';) {
+    char text[4096];
+    const ssize_t size = read(reader.get(), text, sizeof(text));
+    if (size <= 0) return unavailable("the sibling has ended");
+    last = text[size - 1];
+  }
+  return sibling;
+}
+
+Result<Outcome> attack(std::string name, std::vector<Layer> without) {
+  Outcome outcome;
+  const Meeting meeting;
+  outcome.has_target = meeting.open_for(name);
+  std::optional<SandboxedProcess> sibling;
+  constexpr std::string_view kSibling = "sibling_";
+  if (name.starts_with(kSibling)) {
+    ASSIGN_OR_RETURN(SandboxedProcess started, start_sibling());
+    sibling.emplace(std::move(started));
+    name.erase(0, kSibling.size());
+  }
+  const pid_t target = sibling ? sibling->pid() : getpid();
   const FileDescriptor memory = sealed_memory();
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const FileDescriptor reader(ends[0]);
   FileDescriptor writer(ends[1]);
-  std::vector<std::string> command = {SLUICE_SANDBOX_ATTACK, name, fmt::format("{}", getpid())};
+  std::vector<std::string> command = {SLUICE_SANDBOX_ATTACK, name, fmt::format("{}", target)};
   for (const Layer layer : without) command.push_back(fmt::format("{}", static_cast<int>(layer)));
   ASSIGN_OR_RETURN(SandboxedProcess process,
                    spawn_sandboxed(command, {writer.get(), writer.get(), memory.get()},
                                    limits(std::move(without))));
   writer.close();
-  Outcome outcome;
   outcome.parent = process.report();
   outcome.status = process.wait();
   char text[4096];
@@ -90,6 +179,7 @@ void expect_failure(const std::string& name, const std::vector<Layer>& without) 
   if (!outcome->parent.active(Layer::kProcesses)) {
     GTEST_SKIP() << "no new namespaces here: " << outcome->parent.missing();
   }
+  if (!outcome->has_target) GTEST_SKIP() << "this machine refuses " << name << " outside too";
   if (name == "memory" && (kSanitized || !outcome->parent.active(Layer::kMemoryLimit))) {
     GTEST_SKIP() << "no memory limit here: " << outcome->parent.missing();
   }
@@ -121,7 +211,7 @@ TEST_P(Sandbox, StopsTheAttackOfAnOrdinaryUser) {
       _exit(2);
     }
     if (GetParam() == "memory" && kSanitized) _exit(77);
-    if (!outcome->parent.active(Layer::kProcesses)) _exit(77);
+    if (!outcome->parent.active(Layer::kProcesses) || !outcome->has_target) _exit(77);
     if (!attack_failed(GetParam(), outcome->status)) {
       fmt::print(stderr, "status {:#x}; missing: {}\n", outcome->status, outcome->child_missing);
       _exit(3);
@@ -137,7 +227,10 @@ TEST_P(Sandbox, StopsTheAttackOfAnOrdinaryUser) {
 
 INSTANTIATE_TEST_SUITE_P(Attacks, Sandbox,
                          testing::Values("none", "open", "create", "exec", "connect", "ptrace",
-                                         "process_vm_readv", "pidfd_getfd", "kill", "fork",
+                                         "process_vm_readv", "pidfd_getfd", "proc_mem", "kill",
+                                         "sibling_ptrace", "sibling_process_vm_readv",
+                                         "sibling_pidfd_getfd", "sibling_proc_mem", "sibling_kill",
+                                         "shmget", "shm_open", "mq_open", "abstract_socket", "fork",
                                          "memory", "descriptors", "code", "mount", "map_writable",
                                          "mprotect", "write", "reopen", "punch", "remove",
                                          "truncate", "seal"),
@@ -151,6 +244,26 @@ TEST(SandboxSpawn, ReportsEveryLayerThatIsLeftOut) {
       << outcome->child_missing;
   EXPECT_FALSE(outcome->parent.active(Layer::kCpuLimit));
   EXPECT_FALSE(outcome->parent.complete());
+}
+
+// Attacks that look for another process find it where their layers are left out, so a failure above
+// is the work of a layer.
+TEST(SandboxSpawn, AttacksOnOthersSucceedWithoutTheirLayers) {
+  const std::pair<const char*, std::vector<Layer>> kAttacks[] = {
+      {"shmget", {Layer::kIpc}},
+      {"mq_open", {Layer::kIpc, Layer::kLandlock}},
+      {"shm_open", {Layer::kMounts, Layer::kLandlock}},
+      {"abstract_socket", {Layer::kNetwork, Layer::kLandlock}},
+      {"sibling_kill", {Layer::kUser, Layer::kProcesses, Layer::kLandlock}}};
+  for (const auto& [name, layers] : kAttacks) {
+    std::vector<Layer> without = layers;
+    without.push_back(Layer::kSystemCalls);
+    const Result<Outcome> outcome = attack(name, without);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    if (!outcome->has_target) continue;
+    EXPECT_TRUE(WIFEXITED(outcome->status)) << name;
+    EXPECT_EQ(WEXITSTATUS(outcome->status), kAttackSucceeded) << name;
+  }
 }
 
 int g_handled = -1;  // a pipe, which takes the id of each process that handles the signal
@@ -168,8 +281,8 @@ TEST(SandboxSpawn, GivesTheProgramOfABusyParentNothingElse) {
   const FileDescriptor reader(ends[0]);
   const FileDescriptor writer(ends[1]);
   g_handled = ends[1];
-  struct sigaction action {};
-  struct sigaction former {};
+  struct sigaction action{};
+  struct sigaction former{};
   action.sa_handler = write_process_id;
   action.sa_flags = SA_RESTART;
   ASSERT_EQ(sigaction(SIGUSR1, &action, &former), 0);

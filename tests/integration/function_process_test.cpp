@@ -59,7 +59,7 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   EXPECT_EQ(first.wait_for_answer(1).tokens, expected(request));
   EXPECT_EQ(second.wait_for_answer(1).tokens, expected(request));
 
-  struct stat memory {};
+  struct stat memory{};
   ASSERT_EQ(fstat(backbone_.memory.get(), &memory), 0);
   for (FunctionClient* client : {&first, &second}) {
     const std::string folder = "/proc/" + std::to_string(*client->loop().ready_process());
@@ -171,7 +171,7 @@ std::set<ino_t> inodes_of(pid_t process) {
   const std::string folder = "/proc/" + std::to_string(process);
   std::error_code refused;
   for (const auto& entry : std::filesystem::directory_iterator(folder + "/fd", refused)) {
-    struct stat status {};
+    struct stat status{};
     if (stat(entry.path().c_str(), &status) == 0) inodes.insert(status.st_ino);
   }
   std::istringstream maps(read_text(folder + "/maps"));
@@ -211,7 +211,7 @@ TEST_F(FunctionProcessTest, EachComputesItsAdapterInPlaceAndHasNoOther) {
     ASSERT_TRUE(loaded) << loaded.error().message;
     ProcessEngineLoop::Options with_adapter = options();
     with_adapter.adapter = (*loaded)->content;
-    struct stat memory {};
+    struct stat memory{};
     ASSERT_EQ(fstat(with_adapter.adapter->memory.get(), &memory), 0);
     cases.push_back({source.name, with_adapter.adapter,
                      std::make_unique<FunctionClient>(backbone_, *turns_, with_adapter),

@@ -6,19 +6,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "adapter/adapter_store.h"
 #include "backbone/backbone.h"
+#include "function/probe_sandbox.h"
 #include "function/process_engine_loop.h"
 #include "tests/support/adapter_files.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/function_fixture.h"
 #include "tests/support/letter_vocabulary.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -102,6 +106,53 @@ TEST_F(HostileFunctionTest, CannotChangeTheMemoryThatItReads) {
   EXPECT_TRUE(verify_backbone(backbone_, *open_backbone(backbone_)));
 }
 
+// A function takes memory, tasks or descriptors without end, as far as its limits let it.
+class GreedyResourceTest : public LyingFunctionTest {};
+
+TEST_P(GreedyResourceTest, EndsAloneAndStartsAgainAfterAPause) {
+  if (kSanitized && std::string(GetParam()) == "takes_memory") {
+    GTEST_SKIP() << "sanitizers reserve terabytes of addresses";
+  }
+  ProcessEngineLoop::Options greedy = hostile(GetParam());
+  greedy.first_pause = std::chrono::milliseconds(150);
+  greedy.longest_pause = std::chrono::hours(1);  // so that no process counts as a long one
+  greedy.sandbox.max_tasks = 32;
+  constexpr TokenId kMemoryMiB = 64;
+  if (!kSanitized) greedy.sandbox.memory_bytes = std::uint64_t{kMemoryMiB} << 20;
+  const auto layers = probe_sandbox({SLUICE_FUNCTION_CHILD}, greedy.sandbox);
+  ASSERT_TRUE(layers) << layers.error().message;
+  const std::map<std::string, TokenId> limits = {
+      {"takes_memory", kMemoryMiB},
+      {"takes_tasks", layers->active(Layer::kTaskLimit) ? 32 : 1000},  // never two each time
+      {"takes_descriptors", 64}};
+
+  FunctionClient client(backbone_, *turns_, greedy);
+  FunctionClient sibling(backbone_, *turns_, options());
+  ASSERT_TRUE(client.wait_until_ready() && sibling.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  Duration pause = greedy.first_pause;
+  for (RequestId id = 1; id <= 2; ++id, pause *= 2) {
+    const pid_t process = *client.loop().ready_process();
+    const TimePoint before_death = clock_.now();
+    const Request request = test::greedy_request(id, {3, 1, 4, 1, 5}, 20);
+    ASSERT_TRUE(sibling.loop().submit(request));
+    ASSERT_TRUE(client.loop().submit(request));
+    const auto answer = client.wait_for_answer(id);
+    EXPECT_EQ(answer.reason, FinishReason::kError);
+    for (const TokenId taken : answer.tokens) EXPECT_LE(taken, limits.at(GetParam()));
+    EXPECT_EQ(sibling.wait_for_answer(id).tokens, expected(request));
+    ASSERT_TRUE(client.wait_for([&] {
+      const auto next = client.loop().ready_process();
+      return next && *next != process;
+    }));
+    EXPECT_GE(clock_.now() - before_death, pause);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Resources, GreedyResourceTest,
+                         testing::Values("takes_memory", "takes_tasks", "takes_descriptors"),
+                         [](const auto& resource) { return resource.param; });
+
 // The attacks on memory and the lies again, by an ordinary user: this program begins anew as one.
 TEST_F(HostileFunctionTest, NorCanThatOfAnOrdinaryUser) {
   if (geteuid() != 0) GTEST_SKIP() << "the other cases ran as an ordinary user";
@@ -120,7 +171,7 @@ TEST_F(HostileFunctionTest, NorCanThatOfAnOrdinaryUser) {
     if (!reads) _exit(kCannotRun);
     unsetenv("GTEST_OUTPUT");
     execl(program.c_str(), program.c_str(), "--gtest_brief=1",
-          "--gtest_filter=HostileFunctionTest.CannotChange*:Lies/*", nullptr);
+          "--gtest_filter=HostileFunctionTest.CannotChange*:Lies/*:Resources/*", nullptr);
     _exit(kCannotRun);
   }
   int status = 0;

@@ -1,13 +1,17 @@
 // A hostile function process. It enters the sandbox and reports an engine that it does not have. At
 // its first request it does what its argument says: it answers with frames that lie, or attacks the
-// memory that it was given, and answers with (attacks that succeeded, attacks tried).
+// memory that it was given, and answers with (attacks that succeeded, attacks tried). Or it takes
+// what it gets of one resource, answers with what it got and ends in the middle of its answer.
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <string>
@@ -92,6 +96,58 @@ OutputBatch attack_memory(RequestId id, int adapter) {
   return answer(id, {succeeded, tried});
 }
 
+// Resident MiB, until the kernel refuses or kills. Far more than the limit of the test.
+TokenId take_memory() {
+  constexpr std::size_t kMany = std::size_t{1} << 20;
+  TokenId taken = 0;
+  for (; taken < 1024; ++taken) {
+    void* const data =
+        mmap(nullptr, kMany, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) break;
+    for (std::size_t i = 0; i < kMany; i += kPage) static_cast<volatile char*>(data)[i] = 1;
+  }
+  return taken;
+}
+
+void* sleep_long(void*) {
+  constexpr timespec kHour{3600, 0};
+  nanosleep(&kHour, nullptr);
+  return nullptr;
+}
+
+// Processes and threads.
+TokenId take_tasks() {
+  TokenId taken = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const pid_t child = fork();
+    if (child == 0) sleep_long(nullptr);
+    pthread_t thread{};
+    const bool started = pthread_create(&thread, nullptr, sleep_long, nullptr) == 0;
+    taken += (child > 0 ? 1 : 0) + (started ? 1 : 0);
+    if (child < 0 && !started) break;
+  }
+  return taken;
+}
+
+TokenId take_descriptors() {
+  TokenId taken = 0;
+  while (taken < 10'000 && eventfd(0, 0) >= 0) ++taken;
+  return taken;
+}
+
+// True: `kind` was a resource; the answer has no end.
+bool take_without_end(const std::string& kind, RequestId id, FrameSocket& socket) {
+  const std::map<std::string, TokenId (*)()> resources = {{"takes_memory", take_memory},
+                                                          {"takes_tasks", take_tasks},
+                                                          {"takes_descriptors", take_descriptors}};
+  const auto found = resources.find(kind);
+  if (found == resources.end()) return false;
+  OutputBatch batch = answer(id, {found->second()});
+  batch.events[0].finish_reason = FinishReason::kNone;
+  send(socket, batch);
+  return true;
+}
+
 void send_bytes(const FrameSocket& socket, const std::vector<std::uint32_t>& words) {
   static_cast<void>(::send(socket.fd(), words.data(), words.size() * sizeof(words[0]), 0));
 }
@@ -173,6 +229,7 @@ int serve(const std::string& kind) {
     const auto* const frame = std::get_if<RequestFrame>(&*message);
     if (frame == nullptr) continue;
     const Request* const request = &frame->request;
+    if (take_without_end(kind, request->id, socket)) return 0;
     if (kind == "memory") {
       send(socket, attack_memory(request->id, adapter.get()));
     } else {
