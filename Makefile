@@ -32,7 +32,7 @@ help:
 	@echo "make asan-all  the same with the tests of the program and of its clients"
 	@echo "make tsan      the tests of threaded code under the thread sanitizer"
 	@echo "make fuzz      each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
-	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|kill|soak|snapshot-kill|clients|etcd"
+	@echo "make campaign NAME=scheduler|fuzz|fuzz-TARGET|kill|kv-kill|soak|snapshot-kill|clients|etcd"
 	@echo "               one long test for CAMPAIGN_SECONDS ($(CAMPAIGN_SECONDS)) seconds; SEED repeats it"
 	@echo "make tidy      include directions, sizes, words (tools/tidy.py)"
 	@echo "make format    format all C++ files in place"

@@ -11,6 +11,7 @@
 #                  makes their environments first, and takes as long as they take
 #   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
+#   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -18,7 +19,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,16s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,17s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -137,17 +138,19 @@ run_snapshot_kill() {
 
 # ---------------------------------------------------------------- kill
 
+# run_kill SCRIPT
 run_kill() {
   tools/install.sh build test
   build "$preset" sluice
-  local command=(tools/kill_campaign.py "build/$preset/apps/sluice" models/demo "$seconds" "$seed")
+  local command=("$1" "build/$preset/apps/sluice" models/demo "$seconds" "$seed")
+  local log=$results/$name.log
   echo "${command[*]}"
-  if ! "${command[@]}" >"$results/kill.log" 2>&1; then
-    tail -30 "$results/kill.log"
+  if ! "${command[@]}" >"$log" 2>&1; then
+    tail -30 "$log"
     result "FAILED, seed $seed"
     return 1
   fi
-  result "$(tail -1 "$results/kill.log"); seed $seed: clean"
+  result "$(tail -1 "$log"); seed $seed: clean"
 }
 
 # ---------------------------------------------------------------- soak
@@ -250,7 +253,8 @@ case $name in
   fuzz) run_fuzz ;;
   fuzz-*) run_fuzz_target "${name#fuzz-}" ;;
   snapshot-kill) run_snapshot_kill ;;
-  kill) run_kill ;;
+  kill) run_kill tools/kill_campaign.py ;;
+  kv-kill) run_kill tools/kv_kill_campaign.py ;;
   soak) run_soak ;;
   clients) run_clients ;;
   etcd) run_etcd ;;
