@@ -28,7 +28,8 @@ inline constexpr int kFewTiles = 4;
 // Some rows of a weight along one pass of K.
 struct LeftRows {
   const std::uint8_t* first = nullptr;
-  std::int64_t stride = 0;  // bytes
+  std::int64_t stride = 0;  // bytes between rows
+  std::int64_t step = 0;    // bytes between tiles along K
 };
 
 // Lines of memory to prefetch meanwhile: `count` rows, beside each step along K.
@@ -75,21 +76,23 @@ class TileMatmul {
   }
 
   // Rows [col, col + rows) of the weight, of which `there` exist, from k on; the others are zeros.
-  LeftRows left_rows(std::int64_t col, int there, int rows, std::int64_t k,
-                     std::int64_t depth) const {
+  // They may lie in scratch memory from `scratch` on.
+  LeftRows left_rows(std::int64_t col, int there, int rows, std::int64_t k, std::int64_t depth,
+                     std::uint8_t* scratch) const {
     if constexpr (Weight::kInPlace) {
       if (there == rows && depth % kTileDepth == 0) {
-        return {Weight::place(p_, col, k), Weight::stride(p_)};
+        return {Weight::place(p_, col, k), Weight::stride(p_), kTileRowBytes};
       }
     }
-    auto* scratch = reinterpret_cast<std::uint8_t*>(p_.scratch);
-    Weight::put_rows(p_, col, there, k, depth, scratch);
+    const std::int64_t step = rows * kTileRowBytes;
+    Weight::put_rows(p_, col, there, k, depth, {scratch, step});
     for (int r = there; r < rows; ++r) {
-      for (std::int64_t i = 0; i < kPassBytes; i += kTileRowBytes) {
-        _mm512_storeu_si512(scratch + r * kScratchRowBytes + i, _mm512_setzero_si512());
+      std::uint8_t* line = scratch + r * kTileRowBytes;
+      for (std::int64_t i = 0; i < depth; i += kTileDepth, line += step) {
+        _mm512_storeu_si512(line, _mm512_setzero_si512());
       }
     }
-    return {scratch, kScratchRowBytes};
+    return {scratch, kTileRowBytes, step};
   }
 
   // Adds the products of `lefts` tiles of the weight with `rights` tiles of tokens, for `steps`
@@ -121,35 +124,59 @@ class TileMatmul {
           Products::template add<rights + decltype(j)::value, kLeft + 1, kTile>();
         });
       }
-      left += kTileRowBytes;
+      left += rows.step;
       x += kTileBytes;
       next += kTileRowBytes;
     }
   }
 
+  // A tile of columns along one pass of K.
+  struct FewPass {
+    std::int64_t col = 0;
+    std::int64_t k = 0;
+    std::int64_t depth = 0;
+    LeftRows rows;
+  };
+
+  FewPass few_pass(std::int64_t col, std::int64_t k, int buffer) const {
+    constexpr std::int64_t kBufferBytes = kTileRows * kFewPassDepth * kElementBytes;
+    FewPass pass{col, k, p_.depth - k < kFewPassDepth ? p_.depth - k : kFewPassDepth, {}};
+    if (col < p_.col_end) {
+      pass.rows = left_rows(col, count_of(col, kTileRows), kTileRows, k, pass.depth,
+                            reinterpret_cast<std::uint8_t*>(p_.scratch) + buffer * kBufferBytes);
+    }
+    return pass;
+  }
+
   // All products of up to kFewTiles tiles of tokens: a weight in place is read from memory once.
+  // A weight in scratch memory is put there one pass ahead, so that tiles are not loaded before
+  // their stores are done, and memory is read while others are multiplied.
   template <int rights>
   void few() const {
-    for (std::int64_t col = p_.col_begin; col < p_.col_end; col += kTileRows) {
-      const int there = count_of(col, kTileRows);
-      repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
-      for (std::int64_t k = 0; k < p_.depth; k += kFewPassDepth) {
-        const std::int64_t depth = p_.depth - k < kFewPassDepth ? p_.depth - k : kFewPassDepth;
-        const LeftRows rows = left_rows(col, there, kTileRows, k, depth);
-        multiply<1, rights>(rows, x_tiles(0, k), (depth + kTileDepth - 1) / kTileDepth,
-                            ahead_of(rows, there), [] {});
+    int buffer = 0;
+    FewPass pass = few_pass(p_.col_begin, 0, buffer);
+    while (pass.col < p_.col_end) {
+      const std::int64_t end = pass.k + pass.depth;
+      buffer = 1 - buffer;
+      const FewPass next = end < p_.depth ? few_pass(pass.col, end, buffer)
+                                          : few_pass(pass.col + kTileRows, 0, buffer);
+      if (pass.k == 0) repeat<rights>([](auto j) { clear_tile<decltype(j)::value>(); });
+      multiply<1, rights>(pass.rows, x_tiles(0, pass.k), (pass.depth + kTileDepth - 1) / kTileDepth,
+                          ahead_of(pass.rows, count_of(pass.col, kTileRows)), [] {});
+      if (end == p_.depth) {
+        alignas(64) float results[rights * kResultFloats];
+        store_tiles<rights>(results);
+        Waiting waiting{0, pass.col, 1, rights, results};
+        store_outputs(waiting, waiting.count());
       }
-      alignas(64) float results[rights * kResultFloats];
-      store_tiles<rights>(results);
-      Waiting waiting{0, col, 1, rights, results};
-      store_outputs(waiting, waiting.count());
+      pass = next;
     }
   }
 
   // The lines that follow in each row of a weight in place.
   Upcoming ahead_of(const LeftRows& rows, int there) const {
     if constexpr (!Weight::kInPlace) return {};
-    if (rows.first == reinterpret_cast<const std::uint8_t*>(p_.scratch)) return {};
+    if (rows.stride == kTileRowBytes) return {};  // in scratch memory
     return {rows.first + kLinesAhead * kTileRowBytes, rows.stride, there};
   }
 
@@ -206,7 +233,8 @@ class TileMatmul {
   void pass(std::int64_t col, std::int64_t k) {
     constexpr int kRows = lefts * kTileRows;
     const std::int64_t depth = p_.depth - k < kPassDepth ? p_.depth - k : kPassDepth;
-    const LeftRows rows = left_rows(col, count_of(col, kRows), kRows, k, depth);
+    const LeftRows rows = left_rows(col, count_of(col, kRows), kRows, k, depth,
+                                    reinterpret_cast<std::uint8_t*>(p_.scratch));
     Upcoming upcoming = next_rows(col + kRows, k);
     const int upcoming_rows = upcoming.count;
     for (int token = 0; token < tokens_; token += 2) {

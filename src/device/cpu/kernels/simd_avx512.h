@@ -192,16 +192,17 @@ struct Avx512 {
         p, _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(codes), _mm512_castsi256_si512(table)));
   }
   // 128 elements from 32 words of four codes: codes j of the words are the elements from 32 j on.
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
-                                            float zero) {
-    store_four_runs(p, words, scale, zero, [](F v) { return to_bf16(v); });
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
+                                            const std::uint8_t* words, F scale, float zero) {
+    store_four_runs(p, step, words, scale, zero, [](F v) { return to_bf16(v); });
   }
   template <class Round>
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
-                                            float zero, const Round& round_to_bf16) {
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
+                                            const std::uint8_t* words, F scale, float zero,
+                                            const Round& round_to_bf16) {
     Pairs runs[4];
     look_up_runs(_mm512_loadu_si512(words), round_to_bf16(shifted_values(scale, zero)), runs);
-    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + 32 * j, runs[j]);
+    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(p + step * j, runs[j]);
   }
   // The next four bits of every word are an index into the table, which is there twice, so that the
   // fifth bit of an index does not matter.

@@ -21,9 +21,9 @@ struct Avx512Bf16 : Avx512 {
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m256i codes, F scale, float zero) {
     Avx512::store_shifted(p, codes, scale, zero, [](F v) { return narrow(v); });
   }
-  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, const std::uint8_t* words, F scale,
-                                            float zero) {
-    Avx512::store_four_runs(p, words, scale, zero, [](F v) { return narrow(v); });
+  SLUICE_INLINE static void store_four_runs(std::uint16_t* p, std::int64_t step,
+                                            const std::uint8_t* words, F scale, float zero) {
+    Avx512::store_four_runs(p, step, words, scale, zero, [](F v) { return narrow(v); });
   }
   SLUICE_INLINE static void store_shifted(std::uint16_t* p, __m128i codes, F scale, float zero) {
     store_h(p, narrow(shifted(codes, scale, zero)));

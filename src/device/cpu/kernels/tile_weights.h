@@ -3,9 +3,8 @@
 //
 // A type of weight has the Element of its operand, whether that lies in place, place() and stride()
 // of rows in the checkpoint, and put_rows(p, col, count, k, depth, to): it writes the elements
-// [k, k + depth) of rows [col, col + count), kScratchRowBytes apart; up to the next whole tile, a
-// row's elements become zeros or are multiplied by zeros. Included by kernels_amx.cpp only; see
-// simd_avx512.h.
+// [k, k + depth) of rows [col, col + count); up to the next whole tile, a row's elements become
+// zeros or are multiplied by zeros. Included by kernels_amx.cpp only; see simd_avx512.h.
 #pragma once
 
 #include <immintrin.h>
@@ -23,10 +22,17 @@ namespace sluice::kernels {
 
 // Bytes of K of one pass over many tokens: the rows of x of a pass stay in the second-level cache.
 inline constexpr std::int64_t kPassBytes = 4096;
-// The same over few tokens, of weights in scratch memory: 16 rows stay in the first-level cache.
-inline constexpr std::int64_t kFewPassBytes = 2048;
-// One more line, so that rows in scratch memory lie in different sets of a cache.
-inline constexpr std::int64_t kScratchRowBytes = kPassBytes + kTileRowBytes;
+// The same over few tokens, of weights in scratch memory: two passes of 16 rows and one of 16
+// tokens stay in the first-level cache. Short passes mix widening, which waits for memory, with
+// products.
+inline constexpr std::int64_t kFewPassBytes = 512;
+
+// Rows in scratch memory, tile by tile along K: [tile][row][kTileRowBytes]. So the lines of a tile
+// lie in different sets of a cache.
+struct ScratchRows {
+  std::uint8_t* first = nullptr;
+  std::int64_t step = 0;  // bytes between the tiles of a row
+};
 
 SLUICE_INLINE static __mmask64 first_bytes(std::int64_t count) {
   return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1U;
@@ -46,12 +52,13 @@ struct InPlace {
   }
   // Copies what is left of the rows.
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
-                       std::int64_t depth, std::uint8_t* to) {
+                       std::int64_t depth, const ScratchRows& to) {
     const std::int64_t bytes = depth * static_cast<std::int64_t>(sizeof(Element));
-    for (int r = 0; r < count; ++r, to += kScratchRowBytes) {
+    for (int r = 0; r < count; ++r) {
       const std::uint8_t* const from = place(p, col + r, k);
-      for (std::int64_t i = 0; i < bytes; i += kTileRowBytes) {
-        _mm512_storeu_si512(to + i, _mm512_maskz_loadu_epi8(first_bytes(bytes - i), from + i));
+      std::uint8_t* line = to.first + r * kTileRowBytes;
+      for (std::int64_t i = 0; i < bytes; i += kTileRowBytes, line += to.step) {
+        _mm512_storeu_si512(line, _mm512_maskz_loadu_epi8(first_bytes(bytes - i), from + i));
       }
     }
   }
@@ -65,7 +72,8 @@ struct Widened {
   using Element = std::uint16_t;
   static constexpr bool kInPlace = false;
   static constexpr ElementBlock kBlock = block_of(Blocks::kDType);
-  static_assert(kBlock.elements % 32 == 0 && kPassBytes / 2 % kBlock.elements == 0);
+  static_assert(kBlock.elements % 32 == 0 && kFewPassBytes / 2 % kBlock.elements == 0 &&
+                kPassBytes / 2 % kBlock.elements == 0);
   static const std::uint8_t* place(const MatmulPiece& p, std::int64_t col, std::int64_t k) {
     return static_cast<const std::uint8_t*>(p.weight) + col * stride(p) +
            k / kBlock.elements * kBlock.bytes;
@@ -74,20 +82,22 @@ struct Widened {
     return p.weight_stride / kBlock.elements * kBlock.bytes;
   }
   static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
-                       std::int64_t depth, std::uint8_t* to) {
+                       std::int64_t depth, const ScratchRows& to) {
+    constexpr std::int64_t kTiles = kBlock.elements / 32;
     // Few tokens wait for memory: the blocks that are widened next are fetched meanwhile.
     const std::uint8_t* const first = place(p, col, k);
     const std::uint8_t* const next =
         k + depth < p.depth ? place(p, col, k + depth) : place(p, col + kTileRows, 0);
     const std::int64_t ahead = next - first;
-    for (int r = 0; r < count; ++r, to += kScratchRowBytes) {
+    for (int r = 0; r < count; ++r) {
       const std::uint8_t* from = place(p, col + r, k);
-      auto* elements = reinterpret_cast<std::uint16_t*>(to);
+      std::uint8_t* line = to.first + r * kTileRowBytes;
       for (std::int64_t i = 0; i < depth; i += kBlock.elements, from += kBlock.bytes) {
-        for (std::int64_t line = 0; line < kBlock.bytes; line += kTileRowBytes) {
-          _mm_prefetch(reinterpret_cast<const char*>(from + ahead + line), _MM_HINT_T0);
+        for (std::int64_t byte = 0; byte < kBlock.bytes; byte += kTileRowBytes) {
+          _mm_prefetch(reinterpret_cast<const char*>(from + ahead + byte), _MM_HINT_T0);
         }
-        Blocks::template widen<Widening>(elements + i, from);
+        Blocks::template widen<Widening>(reinterpret_cast<std::uint16_t*>(line), from, to.step / 2);
+        line += kTiles * to.step;
       }
     }
   }
@@ -117,46 +127,78 @@ struct WidenedF8 {
     return static_cast<const std::uint8_t*>(p.weight) + col * p.weight_stride + k;
   }
   static std::int64_t stride(const MatmulPiece& p) { return p.weight_stride; }
+  static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
+                       std::int64_t depth, const ScratchRows& to) {
+    if (p.scales.block_cols % 32 == 0 || p.scales.block_cols >= p.depth) {
+      widen_rows(p, col, count, k, depth, {to.first, kTileRowBytes, to.step});
+    } else {
+      const Target linear{to.first + 2 * kTileRows * kPassBytes, kPassBytes + kTileRowBytes,
+                          kTileRowBytes};
+      widen_rows(p, col, count, k, depth, linear);
+      for (int r = 0; r < count; ++r) {
+        for (std::int64_t i = 0; i < depth; i += 32) {
+          _mm512_storeu_si512(to.first + r * kTileRowBytes + i / 32 * to.step,
+                              _mm512_loadu_si512(linear.at(r, i)));
+        }
+      }
+    }
+    const auto left = static_cast<__mmask32>(~std::uint64_t{0} << depth % 32);
+    if (depth % 32 == 0) return;
+    std::uint8_t* const last = to.first + depth / 32 * to.step;
+    for (int r = 0; r < count; ++r) {
+      _mm512_mask_storeu_epi16(last + r * kTileRowBytes, left, _mm512_setzero_si512());
+    }
+  }
+
+ private:
+  // Where element i of row r is written. REQUIRES: a block of scales begins where a line of 32
+  // elements begins, or lines lie one after the other.
+  struct Target {
+    std::uint8_t* first = nullptr;
+    std::int64_t row_bytes = 0;
+    std::int64_t step = 0;  // bytes between lines
+
+    SLUICE_INLINE std::uint16_t* at(std::int64_t r, std::int64_t i) const {
+      return reinterpret_cast<std::uint16_t*>(first + r * row_bytes + i / 32 * step) + i % 32;
+    }
+  };
+
   // Rows of one block share its table. Rows are read one after the other, as memory likes it, with
   // the tables of some blocks along K at hand.
-  static void put_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
-                       std::int64_t depth, std::uint8_t* to) {
+  static void widen_rows(const MatmulPiece& p, std::int64_t col, int count, std::int64_t k,
+                         std::int64_t depth, const Target& to) {
     constexpr int kTables = kPassBytes / 2 / 128 + 1;  // blocks of 128 in a pass, and one more
     const std::int64_t block = p.scales.block_cols;
     const std::int64_t end = k + depth;
     // Few tokens wait for memory: the codes that are widened next are fetched meanwhile.
-    const std::int64_t ahead = end < p.depth ? depth : kTileRows * stride(p) - k;
+    constexpr std::int64_t kAhead = 256;
+    const std::int64_t ahead =
+        end + kAhead <= p.depth ? kAhead : kAhead + (kTileRows - 1) * stride(p);
     for (std::int64_t begin = k; begin < end;) {
-      const std::int64_t behind = (begin / block + kTables) * block;
+      const std::int64_t first_block = begin / block;
+      const std::int64_t behind = (first_block + kTables) * block;
       const std::int64_t next = behind < end ? behind : end;
       Table tables[kTables];
       const float* last = nullptr;
       for (int r = 0; r < count; ++r) {
         const float* const scales =
-            p.scales.values + (col + r) / p.scales.block_rows * p.scales.stride + begin / block;
-        auto* const elements = reinterpret_cast<std::uint16_t*>(to + r * kScratchRowBytes);
+            p.scales.values + (col + r) / p.scales.block_rows * p.scales.stride + first_block;
+        const std::uint8_t* const codes = place(p, col + r, 0);
+        std::int64_t border = (first_block + 1) * block;
         int index = 0;
-        for (std::int64_t at = begin; at < next; ++index) {
-          const std::int64_t border = (at / block + 1) * block;
+        for (std::int64_t at = begin; at < next; ++index, border += block) {
           const std::int64_t stop = border < next ? border : next;
           if (scales != last) tables[index] = table_of(scales[index]);
-          const std::uint8_t* const codes = place(p, col + r, at);
-          widen(tables[index], codes, codes + ahead, stop - at, elements + (at - k));
+          widen(tables[index], codes + at, codes + at + ahead, stop - at, to.at(r, at - k),
+                to.step / 2);
           at = stop;
         }
         last = scales;
       }
       begin = next;
     }
-    const auto left = static_cast<__mmask32>(~std::uint64_t{0} << depth % 32);
-    if (depth % 32 == 0) return;
-    for (int r = 0; r < count; ++r) {
-      _mm512_mask_storeu_epi16(to + r * kScratchRowBytes + depth / 32 * kTileRowBytes, left,
-                               _mm512_setzero_si512());
-    }
   }
 
- private:
   // The elements of codes without sign: their low and their high bytes.
   struct Table {
     __m512i low[2];
@@ -183,24 +225,40 @@ struct WidenedF8 {
     return table;
   }
 
-  // Writes `count` elements, and what they fill up to a multiple of 32.
+  // Writes `count` elements, and what they fill up to a multiple of 32; `step` elements lie between
+  // the beginnings of lines.
   SLUICE_INLINE static void widen(const Table& table, const std::uint8_t* codes,
                                   const std::uint8_t* upcoming, std::int64_t count,
-                                  std::uint16_t* to) {
+                                  std::uint16_t* to, std::int64_t step) {
+    std::int64_t i = 0;
+    for (; i + 64 <= count; i += 64, to += 2 * step) {
+      _mm_prefetch(reinterpret_cast<const char*>(upcoming + i), _MM_HINT_T1);
+      const Widened64 elements = widen(table, _mm512_loadu_si512(codes + i));
+      _mm512_storeu_si512(to, elements.first);
+      _mm512_storeu_si512(to + step, elements.second);
+    }
+    if (i == count) return;
+    _mm_prefetch(reinterpret_cast<const char*>(upcoming + i), _MM_HINT_T1);
+    const Widened64 elements =
+        widen(table, _mm512_maskz_loadu_epi8(first_bytes(count - i), codes + i));
+    _mm512_storeu_si512(to, elements.first);
+    if (count - i > 32) _mm512_storeu_si512(to + step, elements.second);
+  }
+
+  struct Widened64 {
+    __m512i first;
+    __m512i second;
+  };
+  SLUICE_INLINE static Widened64 widen(const Table& table, __m512i codes) {
     // Unpacking takes eight bytes of each 16, so those of the first half go there.
     const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
-    for (std::int64_t i = 0; i < count; i += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(upcoming + i), _MM_HINT_T0);
-      const __m512i code = _mm512_permutexvar_epi64(
-          order, _mm512_maskz_loadu_epi8(first_bytes(count - i), codes + i));
-      const __m512i low = _mm512_permutex2var_epi8(table.low[0], code, table.low[1]);
-      const __m512i without_sign = _mm512_permutex2var_epi8(table.high[0], code, table.high[1]);
-      constexpr int kOrAnd = 0xF8;  // a | (b & c)
-      const __m512i high = _mm512_ternarylogic_epi64(without_sign, code, sign, kOrAnd);
-      _mm512_storeu_si512(to + i, _mm512_unpacklo_epi8(low, high));
-      if (count - i > 32) _mm512_storeu_si512(to + i + 32, _mm512_unpackhi_epi8(low, high));
-    }
+    const __m512i code = _mm512_permutexvar_epi64(order, codes);
+    const __m512i low = _mm512_permutex2var_epi8(table.low[0], code, table.low[1]);
+    const __m512i without_sign = _mm512_permutex2var_epi8(table.high[0], code, table.high[1]);
+    constexpr int kOrAnd = 0xF8;  // a | (b & c)
+    const __m512i high = _mm512_ternarylogic_epi64(without_sign, code, sign, kOrAnd);
+    return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
   }
 };
 

@@ -20,7 +20,8 @@ SLUICE_INLINE static __m128i load_16_bytes(const void* p) {
 struct BlocksOfI4 {
   static constexpr DType kDType = DType::kI4;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t /*step*/ = 32) {
     S::store_widened(to, block);
   }
 };
@@ -28,7 +29,8 @@ struct BlocksOfI4 {
 struct BlocksOfQ8 {
   static constexpr DType kDType = DType::kQ8_0;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t /*step*/ = 32) {
     const typename S::F scale = S::set1_f16(block);
     S::store_scaled(to, load_16_bytes(block + 2), scale);
     S::store_scaled(to + 16, load_16_bytes(block + 18), scale);
@@ -38,7 +40,8 @@ struct BlocksOfQ8 {
 struct BlocksOfQ4K {
   static constexpr DType kDType = DType::kQ4K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
     const typename S::F factor = S::set1_f16(block);
     const typename S::F minimum = S::set1_f16(block + 2);
     std::uint8_t scales[8];
@@ -53,7 +56,7 @@ struct BlocksOfQ4K {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * pair + half;
-        S::store_linear(to + 32 * group, halves[half],
+        S::store_linear(to + step * group, halves[half],
                         S::mul(factor, S::set1(static_cast<float>(scales[group]))),
                         S::mul(minimum, S::set1(static_cast<float>(minima[group]))));
       }
@@ -81,7 +84,8 @@ struct BlocksOfQ4K {
 struct BlocksOfQ6K {
   static constexpr DType kDType = DType::kQ6K;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
     const typename S::F factor = S::set1_f16(block + 208);
     for (int half = 0; half < 2; ++half) {
       for (int part = 0; part < 2; ++part) {
@@ -97,7 +101,8 @@ struct BlocksOfQ6K {
         for (int quarter = 0; quarter < 4; ++quarter) {
           const int run = 8 * half + 2 * quarter + part;
           const auto scale = static_cast<float>(static_cast<std::int8_t>(block[192 + run]));
-          S::store_scaled(to + 16 * run, codes[quarter], S::mul(factor, S::set1(scale)));
+          S::store_scaled(to + step * (run / 2) + 16 * (run % 2), codes[quarter],
+                          S::mul(factor, S::set1(scale)));
         }
       }
     }
@@ -115,7 +120,8 @@ struct BlocksOfQ6K {
 struct BlocksOfU4G32 {
   static constexpr DType kDType = DType::kU4G32;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t /*step*/ = 32) {
     const __m128i pairs = load_16_bytes(block + 3);
     const __m256i codes =
         _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(pairs, 4), pairs), _mm256_set1_epi8(15));
@@ -126,21 +132,23 @@ struct BlocksOfU4G32 {
 struct BlocksOfU4G128 {
   static constexpr DType kDType = DType::kU4G128;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, block, sizeof(scale));
-    S::store_four_runs(to, block + 5, S::set1(scale), static_cast<float>(block[4]));
+    S::store_four_runs(to, step, block + 5, S::set1(scale), static_cast<float>(block[4]));
   }
 };
 
 struct BlocksOfU8G128 {
   static constexpr DType kDType = DType::kU8G128;
   template <class S>
-  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block) {
+  SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
+                                  std::int64_t step = 32) {
     float scale = 0.0F;
     __builtin_memcpy(&scale, block, sizeof(scale));
     for (int i = 0; i < 128; i += 16) {
-      S::store_shifted(to + i, load_16_bytes(block + 5 + i), S::set1(scale),
+      S::store_shifted(to + i / 32 * step + i % 32, load_16_bytes(block + 5 + i), S::set1(scale),
                        static_cast<float>(block[4]));
     }
   }
