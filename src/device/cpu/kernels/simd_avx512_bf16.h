@@ -29,7 +29,79 @@ struct Avx512Bf16 : Avx512 {
     store_h(p, narrow(shifted(codes, scale, zero)));
   }
 
+  // A block of Q4_K: `halves` begins with the factors of scales and of minima, `words` holds the 8
+  // scales and the 8 minima. Two groups share 32 bytes of codes and one table of 32 elements.
+  SLUICE_INLINE static void store_linear_groups(std::uint16_t* p, std::int64_t step,
+                                                const std::uint8_t* codes,
+                                                const std::uint8_t* halves,
+                                                const std::uint32_t* words) {
+    const __m128i integers =
+        _mm_set_epi64x(static_cast<std::int64_t>(std::uint64_t{words[3]} << 32 | words[2]),
+                       static_cast<std::int64_t>(std::uint64_t{words[1]} << 32 | words[0]));
+    const F factors = _mm512_mask_blend_ps(0xFF00, set1_f16(halves), set1_f16(halves + 2));
+    alignas(64) float of_groups[16];
+    _mm512_store_ps(of_groups, mul(factors, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(integers))));
+    const F all = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#pragma GCC unroll 4
+    for (int group = 0; group < 8; group += 2, codes += 32, p += 2 * step) {
+      const F low = sub(mul(all, set1(of_groups[group])), set1(of_groups[8 + group]));
+      const F high = sub(mul(all, set1(of_groups[group + 1])), set1(of_groups[9 + group]));
+      const __m512i table = narrow(low, high);
+      const __m512i pairs =
+          _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+      const __m512i first = _mm512_and_si512(pairs, _mm512_set1_epi16(15));
+      const __m512i second = _mm512_or_si512(_mm512_srli_epi16(pairs, 4), _mm512_set1_epi16(16));
+      _mm512_storeu_si512(p, _mm512_permutexvar_epi16(first, table));
+      _mm512_storeu_si512(p + step, _mm512_permutexvar_epi16(second, table));
+    }
+  }
+
+  // A block of Q6_K: 16 runs of 16 codes, each with a scale.
+  SLUICE_INLINE static void store_runs_of_16(std::uint16_t* p, std::int64_t step,
+                                             const std::uint8_t* block) {
+    alignas(64) float of_runs[16];
+    const __m128i scales = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 192));
+    _mm512_store_ps(of_runs,
+                    mul(set1_f16(block + 208), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales))));
+    alignas(64) std::int8_t codes[256];
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i top = _mm512_set1_epi8(0x30);
+    const __m512i middle = _mm512_set1_epi8(32);
+    const __m512i left = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
+    const __m512i right = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      // 32 bytes of high bits serve four times 32 elements, two bits each.
+      const __m512i low = _mm512_loadu_si512(block + 64 * half);
+      const __m512i high = _mm512_broadcast_i64x4(
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 128 + 32 * half)));
+      const __m512i first = join(low, _mm512_sllv_epi16(high, left), nibble, top);
+      const __m512i second =
+          join(_mm512_srli_epi16(low, 4), _mm512_srlv_epi16(high, right), nibble, top);
+      _mm512_store_si512(codes + 128 * half, _mm512_sub_epi8(first, middle));
+      _mm512_store_si512(codes + 128 * half + 64, _mm512_sub_epi8(second, middle));
+    }
+#pragma GCC unroll 8
+    for (int run = 0; run < 16; run += 2, p += step) {
+      _mm512_storeu_si512(p, narrow(scaled(codes + 16 * run, of_runs[run]),
+                                    scaled(codes + 16 * run + 16, of_runs[run + 1])));
+    }
+  }
+
  private:
+  // 16 elements each, as 32.
+  SLUICE_INLINE static __m512i narrow(F first, F second) {
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  }
+  SLUICE_INLINE static F scaled(const std::int8_t* codes, float scale) {
+    const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
+    return mul(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)), set1(scale));
+  }
+  // The bits of `low` in one mask and those of `high` in the other.
+  SLUICE_INLINE static __m512i join(__m512i low, __m512i high, __m512i low_mask,
+                                    __m512i high_mask) {
+    return _mm512_or_si512(_mm512_and_si512(low, low_mask), _mm512_and_si512(high, high_mask));
+  }
   SLUICE_INLINE static H narrow(F v) { return reinterpret_cast<H>(_mm512_cvtneps_pbh(v)); }
 };
 

@@ -42,11 +42,17 @@ struct BlocksOfQ4K {
   template <class S>
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t step = 32) {
-    const typename S::F factor = S::set1_f16(block);
-    const typename S::F minimum = S::set1_f16(block + 2);
+    std::uint32_t words[4];
+    unpack(block + 4, words);
+    if constexpr (requires { S::store_linear_groups(to, step, block + 16, block, words); }) {
+      return S::store_linear_groups(to, step, block + 16, block, words);
+    }
     std::uint8_t scales[8];
     std::uint8_t minima[8];
-    unpack(block + 4, scales, minima);
+    __builtin_memcpy(scales, words, 8);
+    __builtin_memcpy(minima, words + 2, 8);
+    const typename S::F factor = S::set1_f16(block);
+    const typename S::F minimum = S::set1_f16(block + 2);
     const __m256i nibble = _mm256_set1_epi8(15);
     for (int pair = 0; pair < 4; ++pair) {
       const __m256i codes =
@@ -64,20 +70,18 @@ struct BlocksOfQ4K {
   }
 
  private:
-  // The 6-bit scales and minima of the 8 groups, from 12 bytes: four at a time.
-  SLUICE_INLINE static void unpack(const std::uint8_t* packed, std::uint8_t* scales,
-                                   std::uint8_t* minima) {
+  // The 6-bit scales of the 8 groups, then their minima, from 12 bytes: four at a time.
+  SLUICE_INLINE static void unpack(const std::uint8_t* packed, std::uint32_t* words) {
     std::uint32_t first = 0;
     std::uint32_t second = 0;
     std::uint32_t third = 0;
     __builtin_memcpy(&first, packed, 4);
     __builtin_memcpy(&second, packed + 4, 4);
     __builtin_memcpy(&third, packed + 8, 4);
-    const std::uint32_t words[4] = {
-        first & 0x3F3F3F3FU, (third & 0x0F0F0F0FU) | (first >> 6 & 0x03030303U) << 4,
-        second & 0x3F3F3F3FU, (third >> 4 & 0x0F0F0F0FU) | (second >> 6 & 0x03030303U) << 4};
-    __builtin_memcpy(scales, words, 8);
-    __builtin_memcpy(minima, words + 2, 8);
+    words[0] = first & 0x3F3F3F3FU;
+    words[1] = (third & 0x0F0F0F0FU) | (first >> 6 & 0x03030303U) << 4;
+    words[2] = second & 0x3F3F3F3FU;
+    words[3] = (third >> 4 & 0x0F0F0F0FU) | (second >> 6 & 0x03030303U) << 4;
   }
 };
 
@@ -86,6 +90,9 @@ struct BlocksOfQ6K {
   template <class S>
   SLUICE_INLINE static void widen(std::uint16_t* to, const std::uint8_t* block,
                                   std::int64_t step = 32) {
+    if constexpr (requires { S::store_runs_of_16(to, step, block); }) {
+      return S::store_runs_of_16(to, step, block);
+    }
     const typename S::F factor = S::set1_f16(block + 208);
     for (int half = 0; half < 2; ++half) {
       for (int part = 0; part < 2; ++part) {
