@@ -161,10 +161,13 @@ Status VirtualMemory::back(AddressRange range, std::size_t offset, std::size_t b
 // Access to chunks that are mapped; memory of this process is zeroed.
 Status VirtualMemory::finish_backing(CUdeviceptr address, std::size_t bytes,
                                      const Backing& backing) {
-  RETURN_IF_ERROR(set_access(address, bytes,
-                             backing.protection == Protection::kReadOnly
-                                 ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  bool granted = false;
+  if (backing.protection == Protection::kReadOnly) {
+    ASSIGN_OR_RETURN(granted, set_read_only(address, bytes));
+  }
+  if (!granted) {
+    RETURN_IF_ERROR(set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  }
   if (backing.kind != Backing::Kind::kMemory) return {};
   RETURN_IF_ERROR(gpu_->check(gpu_->api().cuMemsetD8Async(address, 0, bytes, gpu_->stream()),
                               "zeroing memory"));
@@ -247,15 +250,22 @@ Status VirtualMemory::protect(AddressRange range, std::size_t offset, std::size_
   if (protection == Protection::kReadWrite) {
     return set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   }
-  auto status = set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
-  if (status || status.error().code == ErrorCode::kUnavailable) return status;
-  // Protection only guards against our own bugs; results do not depend on it, so a failure is a
-  // warning.
+  ASSIGN_OR_RETURN(const bool granted, set_read_only(address, bytes));
+  static_cast<void>(granted);
+  return {};
+}
+
+// Protection only guards against our own bugs; results do not depend on it, so a refusal is a
+// warning.
+Result<bool> VirtualMemory::set_read_only(CUdeviceptr address, std::size_t bytes) {
+  const auto status = set_access(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
+  if (status) return true;
+  if (status.error().code == ErrorCode::kUnavailable) return status.error();
   if (!logged_protection_) {
     log_warning(status.error().message + "; weights stay writable");
     logged_protection_ = true;
   }
-  return {};
+  return false;
 }
 
 Error VirtualMemory::out_of_memory(std::size_t wanted) const {

@@ -32,7 +32,8 @@ class VirtualMemory {
   std::size_t chunk_bytes() const { return chunk_bytes_; }
 
   // As in device.h. back() zeroes memory on the compute stream; work submitted to either queue
-  // afterwards sees zeros. unback() waits for both streams.
+  // afterwards sees zeros. A read-only chunk of another process is writable, with a warning, if the
+  // driver does not grant that. unback() waits for both streams.
   Result<AddressRange> reserve(std::size_t bytes);
   Result<AddressRange> reserve_at(std::byte* base, std::size_t bytes);
   void release(AddressRange range);
@@ -56,6 +57,8 @@ class VirtualMemory {
   Status finish_backing(CUdeviceptr address, std::size_t bytes, const Backing& backing);
   void unback_chunk(CUdeviceptr address, Chunk& chunk);
   Status set_access(CUdeviceptr address, std::size_t bytes, CUmemAccess_flags flags);
+  // Whether the driver grants it. An error is one after which nothing works.
+  Result<bool> set_read_only(CUdeviceptr address, std::size_t bytes);
   Error out_of_memory(std::size_t wanted) const;
 
   Gpu* gpu_;

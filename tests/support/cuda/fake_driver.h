@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/kernel_set.h"
 
@@ -63,6 +64,7 @@ class FakeDriver {
   int blocks_that_fit = 8;  // a multiprocessor
   int virtual_memory = 1;
   int exportable = 1;
+  bool refuses_read_only = false;  // access to memory, as other than read-write
   std::size_t granularity = std::size_t{2} << 20;
   std::size_t free_memory = std::size_t{1} << 30;
   std::string missing;                    // a symbol that lookup() does not find
@@ -83,10 +85,20 @@ class FakeDriver {
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   };
   std::map<CUdeviceptr, Mapping> mapped;
-  std::map<CUmemGenericAllocationHandle, std::size_t> allocations;
-  std::map<int, std::size_t> exported;  // by descriptor: bytes
-  std::vector<Launch> launches;         // outside captures
-  std::vector<Launch> captured;         // of the running capture
+  struct Allocation {
+    std::size_t bytes = 0;
+    std::size_t inode = 0;  // of the physical memory, which handles may share
+    FileDescriptor memory;
+    bool imported = false;  // a part of it may be mapped
+  };
+  std::map<CUmemGenericAllocationHandle, Allocation> allocations;
+  // The physical memory mapped at an address; 0: none.
+  std::size_t physical(CUdeviceptr address) const {
+    const auto found = mapped.find(address);
+    return found == mapped.end() ? 0 : allocations.at(found->second.handle).inode;
+  }
+  std::vector<Launch> launches;  // outside captures
+  std::vector<Launch> captured;  // of the running capture
   std::map<std::size_t, std::vector<Launch>> graphs;
   std::map<std::size_t, std::vector<Launch>> executables;
   std::map<std::size_t, unsigned> shared_bytes;  // by function: the bytes requested
@@ -115,5 +127,8 @@ class FakeDriver {
   CUresult fault = CUDA_SUCCESS;  // the result of every call after a trap
   std::vector<std::string> broken_rules;
 };
+
+// Memory as another process's fake driver exports it.
+FileDescriptor make_exported_memory(std::size_t bytes);
 
 }  // namespace sluice::cuda
