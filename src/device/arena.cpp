@@ -225,6 +225,11 @@ void Arena::unmap(RegionKind kind, std::size_t offset) {
   mappings_.erase(found);
 }
 
+Result<FileDescriptor> Arena::export_memory(RegionKind kind, std::size_t offset) const {
+  CHECK(offset < backed_bytes(kind));
+  return device_->export_memory(range_, offset_of(kind) + offset);
+}
+
 Status Arena::protect(RegionKind kind, Protection protection) {
   const std::size_t bytes = backed_bytes(kind);
   if (bytes == 0) return {};

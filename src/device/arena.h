@@ -118,6 +118,10 @@ class Arena {
   Status map(RegionKind kind, std::size_t offset, std::size_t bytes, const Backing& backing);
   void unmap(RegionKind kind, std::size_t offset);
 
+  // A descriptor for the granule at `offset` of the memory that grow() backed. Errors as
+  // Device::export_memory.
+  Result<FileDescriptor> export_memory(RegionKind kind, std::size_t offset) const;
+
   // Sets the protection of the memory that grow() backed.
   Status protect(RegionKind kind, Protection protection);
 
