@@ -102,9 +102,13 @@ struct GivenOption {
 // These need a part of the engine's process that functions do not have.
 Status check_function_options(const ServeArguments& a, const EngineOptions& engine) {
   const EngineOptionTexts& texts = a.engine;
+  if (engine.device == DeviceKind::kCuda) {
+    return unsupported(
+        "--device cuda does not go with --isolation process: the sandbox has no access to a GPU's "
+        "driver yet; use --device cpu, or --isolation none");
+  }
   const bool integers = engine.dtype == DType::kI8 || engine.dtype == DType::kI4;
   const GivenOption refused[] = {
-      {"--device cuda", engine.device == DeviceKind::kCuda},
       {"--isa", !texts.isa.empty()},
       {"--dtype int8 or int4", integers},
       {"--adapter-slots", !texts.adapter_slots.empty()},

@@ -32,7 +32,8 @@ GROUPS = [
     ("parity of LoRA", "parity_test", "*LoraTest*/cuda"),
     ("graphs", "parity_test", "*GraphTest*/cuda"),
     ("exactness", "parity_test", "*ExactnessTest*/cuda"),
-    ("golden models, whole engine", "cuda_models_test", "*_cuda"),
+    ("golden models, whole engine", "cuda_models_test", "*_cuda-*CudaBackboneTest*"),
+    ("backbone in exported memory", "cuda_models_test", "*CudaBackboneTest*_cuda"),
 ]
 GROUP_LIMIT_S = 90  # of a group of tests, without --sanitizer
 ALONE_LIMIT_S = 20  # of one test by itself

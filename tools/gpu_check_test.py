@@ -127,7 +127,7 @@ class GpuCheckTest(unittest.TestCase):
         code, text = self.check()
         self.assertEqual(code, 0, text)
         self.assertIn("Commit abc123. driver 580.1, CUDA 13.0.", text)
-        self.assertEqual(text.count("| passed |"), 7, text)  # a column's name and six rows
+        self.assertEqual(text.count("| passed |"), 8, text)  # a column's name and seven rows
 
     def test_a_toolkits_library_is_found_behind_pips(self):
         toolkit = os.path.join(self.folder.name, "toolkit")

@@ -1,5 +1,6 @@
 #include "backbone/backbone.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include "base/content_hash.h"
 #include "base/large_pages.h"
 #include "base/shared_memory.h"
+#include "device/read_back.h"
+#include "device/upload.h"
 #include "model/rope.h"
 
 namespace sluice {
@@ -37,47 +40,114 @@ Result<FileDescriptor> write_manifest(const BackboneManifest& manifest) {
 }
 
 // [positions, rotary_dim] for each of the model's embeddings.
-std::vector<TensorView> write_rope_tables(const BackboneSource& source, const Arena& arena) {
+Result<std::vector<TensorView>> write_rope_tables(const BackboneSource& source, const Arena& arena,
+                                                  Device& device, ThreadPool& pool) {
+  ASSIGN_OR_RETURN(Upload upload, Upload::create(device, pool));
   std::vector<TensorView> views;
-  for (std::size_t i = 0; i < source.config.ropes.size(); ++i) {
+  Status written;
+  for (std::size_t i = 0; i < source.config.ropes.size() && written; ++i) {
     const RopeConfig& rope = source.config.ropes[i];
     const TensorView view = matrix_view(arena.address(RegionKind::kWeights, rope_buffer(i)),
                                         DType::kF32, source.max_model_len, rope.rotary_dim);
-    fill_rope_table(rope, 0, source.max_model_len,
-                    {view.as<float>(), static_cast<std::size_t>(view.elements())});
+    std::vector<float> table(static_cast<std::size_t>(view.elements()));
+    fill_rope_table(rope, 0, source.max_model_len, table);
+    const auto bytes = std::as_bytes(std::span(table));
+    written = upload.write(static_cast<std::byte*>(view.data), bytes.size(),
+                           [&](std::size_t offset, std::size_t count, std::byte* to) {
+                             std::memcpy(to, bytes.data() + offset, count);
+                           });
     views.push_back(view);
   }
+  const Status finished = upload.finish();  // in any case: copies of its buffers may be running
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(finished);
   return views;
 }
 
-// Fills `memory`, which is mapped as the weights region of `arena`, and describes it.
+Result<Hash128> hash_of(const std::byte* base, std::size_t bytes, Device& device) {
+  ContentHasher hasher;
+  RETURN_IF_ERROR(read_back(device, base, bytes,
+                            [&](std::span<const std::byte> piece) { hasher.update(piece); }));
+  return hasher.digest();
+}
+
+// Fills the weights region of `arena`, whose `bytes` are writable, and describes it.
 Result<BackboneManifest> fill(const BackboneSource& source, const WeightsLayout& layout,
                               Arena& arena, std::size_t bytes, Device& device, ThreadPool& pool) {
+  const DeviceTraits& traits = device.traits();
   ASSIGN_OR_RETURN(DecoderWeights weights, layout.load(arena, device, pool));
-  RETURN_IF_ERROR(device.synchronize());
-  weights.rope_tables = write_rope_tables(source, arena);
+  ASSIGN_OR_RETURN(weights.rope_tables, write_rope_tables(source, arena, device, pool));
   const std::byte* const base = arena.region_base(RegionKind::kWeights);
   BackboneManifest manifest;
   manifest.config = source.config_text;
   manifest.generation = source.generation_text;
   manifest.model = source.model;
-  manifest.numerics = device.traits().numerics;
+  manifest.numerics = traits.numerics;
   manifest.bytes = bytes;
-  manifest.hash = content_hash(std::span(base, bytes));
+  if (!traits.host_accessible) {
+    manifest.chunk_bytes = traits.granularity;
+    manifest.address = reinterpret_cast<std::uintptr_t>(base);
+  }
+  ASSIGN_OR_RETURN(manifest.hash, hash_of(base, bytes, device));
   manifest.max_model_len = source.max_model_len;
   describe_weights(weights, base, manifest);
   return manifest;
+}
+
+std::string chunk_name(std::size_t index, std::size_t count) {
+  return fmt::format("backbone: chunk {} of {}", index + 1, count);
+}
+
+// Backs the first `bytes` of the weights region with memory of the device's kind that can be
+// shared: its descriptors.
+Result<std::vector<FileDescriptor>> back_shareable(Arena& arena, std::size_t bytes,
+                                                   const DeviceTraits& traits) {
+  std::vector<FileDescriptor> memory;
+  if (traits.host_accessible) {
+    ASSIGN_OR_RETURN(FileDescriptor fd, create_shared_memory("sluice-backbone", bytes));
+    memory.push_back(std::move(fd));
+    RETURN_IF_ERROR(arena.map(RegionKind::kWeights, 0, bytes,
+                              Backing::shared(memory[0].get(), Protection::kReadWrite)));
+    return memory;
+  }
+  RETURN_IF_ERROR(arena.grow(RegionKind::kWeights, bytes));
+  const std::size_t chunks = bytes / traits.granularity;
+  for (std::size_t i = 0; i < chunks; ++i) {
+    auto fd = arena.export_memory(RegionKind::kWeights, i * traits.granularity);
+    if (!fd) return with_context(chunk_name(i, chunks), std::move(fd).error());
+    memory.push_back(*std::move(fd));
+  }
+  return memory;
+}
+
+// The bytes that one descriptor has.
+std::size_t piece_bytes(const BackboneManifest& manifest) {
+  return static_cast<std::size_t>(manifest.chunk_bytes != 0 ? manifest.chunk_bytes
+                                                            : manifest.bytes);
+}
+
+// Seals and size of memory of the host; the driver checks chunks when it imports them.
+Status check_memory(const Backbone& backbone, const BackboneManifest& manifest) {
+  const std::size_t pieces = static_cast<std::size_t>(manifest.bytes) / piece_bytes(manifest);
+  if (backbone.memory.size() != pieces) {
+    return invalid_argument(
+        fmt::format("backbone: it has {} descriptors of memory, its manifest "
+                    "says {}",
+                    backbone.memory.size(), pieces));
+  }
+  if (manifest.chunk_bytes != 0) return {};
+  const int fd = backbone.memory[0].get();
+  RETURN_IF_ERROR(check_sealed(fd, "backbone"));
+  ASSIGN_OR_RETURN(const std::size_t size, shared_memory_size(fd, "backbone"));
+  if (size == manifest.bytes) return {};
+  return invalid_argument(
+      fmt::format("backbone: it has {} bytes, its manifest says {}", size, manifest.bytes));
 }
 
 }  // namespace
 
 Result<Backbone> write_backbone(const BackboneSource& source, Device& device, ThreadPool& pool) {
   const DeviceTraits& traits = device.traits();
-  if (!traits.host_accessible) {
-    return unsupported(fmt::format(
-        "{}: a backbone lies in the host's memory, which this device does not compute on",
-        traits.name));
-  }
   ArenaPlan plan;
   const WeightsLayout layout = WeightsLayout::plan(source.checkpoint, source.weights, source.dtype,
                                                    traits, kModelId, plan, WeightsMemory::kShared);
@@ -89,30 +159,42 @@ Result<Backbone> write_backbone(const BackboneSource& source, Device& device, Th
   plan.finish(traits.granularity);
   const std::size_t bytes = plan.region(RegionKind::kWeights).reserved;
   Backbone backbone;
-  ASSIGN_OR_RETURN(backbone.memory, create_shared_memory("sluice-backbone", bytes));
   BackboneManifest manifest;
   {
     ASSIGN_OR_RETURN(Arena arena, Arena::create(device, std::move(plan)));
-    RETURN_IF_ERROR(arena.map(RegionKind::kWeights, 0, bytes,
-                              Backing::shared(backbone.memory.get(), Protection::kReadWrite)));
+    ASSIGN_OR_RETURN(backbone.memory, back_shareable(arena, bytes, traits));
     ASSIGN_OR_RETURN(manifest, fill(source, layout, arena, bytes, device, pool));
-    backbone.in_large_pages = bytes_in_large_pages(arena.region_base(RegionKind::kWeights), bytes);
+    if (traits.host_accessible) {
+      backbone.in_large_pages =
+          bytes_in_large_pages(arena.region_base(RegionKind::kWeights), bytes);
+    }
   }
-  RETURN_IF_ERROR(seal_shared_memory(backbone.memory.get(), "backbone"));
+  if (manifest.chunk_bytes == 0) {
+    RETURN_IF_ERROR(seal_shared_memory(backbone.memory[0].get(), "backbone"));
+  }
   ASSIGN_OR_RETURN(backbone.manifest, write_manifest(manifest));
   return backbone;
 }
 
 Result<Backbone> read_only(const Backbone& backbone) {
+  ASSIGN_OR_RETURN(const BackboneManifest manifest, open_backbone(backbone));
   Backbone readers;
   readers.in_large_pages = backbone.in_large_pages;
-  ASSIGN_OR_RETURN(readers.memory, read_only_descriptor(backbone.memory.get()));
+  for (const FileDescriptor& memory : backbone.memory) {
+    if (manifest.chunk_bytes == 0) {
+      ASSIGN_OR_RETURN(FileDescriptor reader, read_only_descriptor(memory.get()));
+      readers.memory.push_back(std::move(reader));
+    } else {
+      FileDescriptor copy(fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
+      if (!copy.valid()) return unavailable(fmt::format("backbone: {}", std::strerror(errno)));
+      readers.memory.push_back(std::move(copy));
+    }
+  }
   ASSIGN_OR_RETURN(readers.manifest, read_only_descriptor(backbone.manifest.get()));
   return readers;
 }
 
 Result<BackboneManifest> open_backbone(const Backbone& backbone) {
-  RETURN_IF_ERROR(check_sealed(backbone.memory.get(), "backbone"));
   RETURN_IF_ERROR(check_sealed(backbone.manifest.get(), "backbone manifest"));
   ASSIGN_OR_RETURN(const std::size_t bytes,
                    shared_memory_size(backbone.manifest.get(), "backbone manifest"));
@@ -124,22 +206,48 @@ Result<BackboneManifest> open_backbone(const Backbone& backbone) {
     return unavailable(fmt::format("backbone manifest: {}", std::strerror(errno)));
   }
   ASSIGN_OR_RETURN(BackboneManifest manifest, decode_manifest(text));
-  ASSIGN_OR_RETURN(const std::size_t size, shared_memory_size(backbone.memory.get(), "backbone"));
-  if (size != manifest.bytes) {
-    return invalid_argument(
-        fmt::format("backbone: it has {} bytes, its manifest says {}", size, manifest.bytes));
-  }
+  RETURN_IF_ERROR(check_memory(backbone, manifest));
   return manifest;
 }
 
-Status verify_backbone(const Backbone& backbone, const BackboneManifest& manifest) {
-  const auto bytes = static_cast<std::size_t>(manifest.bytes);
-  void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, backbone.memory.get(), 0);
-  if (data == MAP_FAILED) return unavailable(fmt::format("backbone: {}", std::strerror(errno)));
-  const Hash128 hash = content_hash(std::span(static_cast<const std::byte*>(data), bytes));
-  munmap(data, bytes);
+Status verify_backbone(const Backbone& backbone, const BackboneManifest& manifest, Device& device) {
+  ArenaPlan plan;
+  plan_backbone(manifest, device.traits().granularity, plan);
+  plan.finish(device.traits().granularity);
+  ASSIGN_OR_RETURN(Arena arena,
+                   reserve_backbone(manifest, BackboneAddress::kAny, device, std::move(plan)));
+  ASSIGN_OR_RETURN(const DecoderWeights weights, map_backbone(backbone, manifest, arena));
+  static_cast<void>(weights);
+  ASSIGN_OR_RETURN(const Hash128 hash, hash_of(arena.region_base(RegionKind::kWeights),
+                                               static_cast<std::size_t>(manifest.bytes), device));
   if (hash == manifest.hash) return {};
   return internal_error("backbone: its bytes differ from the hash in its manifest");
+}
+
+Result<Arena> reserve_backbone(const BackboneManifest& manifest, BackboneAddress address,
+                               Device& device, ArenaPlan plan) {
+  const DeviceTraits& traits = device.traits();
+  if (traits.host_accessible != (manifest.chunk_bytes == 0)) {
+    return invalid_argument(fmt::format(
+        "backbone: it lies in {}, which {} cannot map",
+        manifest.chunk_bytes == 0 ? "the host's memory" : "a device's memory", traits.name));
+  }
+  if (manifest.chunk_bytes != 0 && manifest.chunk_bytes != traits.granularity) {
+    return invalid_argument(fmt::format("backbone: it has chunks of {} bytes, {} maps chunks of {}",
+                                        manifest.chunk_bytes, traits.name, traits.granularity));
+  }
+  if (manifest.address == 0 || address == BackboneAddress::kAny) {
+    return Arena::create(device, std::move(plan));
+  }
+  CHECK(plan.region(RegionKind::kWeights).offset == 0);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of devices are numbers
+  auto* const base = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(manifest.address));
+  auto arena = Arena::create_at(base, device, std::move(plan));
+  if (!arena) {
+    return with_context("backbone: its address is not free in this process",
+                        std::move(arena).error());
+  }
+  return arena;
 }
 
 void plan_backbone(const BackboneManifest& manifest, std::size_t granularity, ArenaPlan& arena) {
@@ -149,12 +257,22 @@ void plan_backbone(const BackboneManifest& manifest, std::size_t granularity, Ar
 
 Result<DecoderWeights> map_backbone(const Backbone& backbone, const BackboneManifest& manifest,
                                     Arena& arena) {
-  RETURN_IF_ERROR(arena.map(RegionKind::kWeights, 0, static_cast<std::size_t>(manifest.bytes),
-                            Backing::shared(backbone.memory.get(), Protection::kReadOnly)));
+  const std::size_t piece = piece_bytes(manifest);
+  for (std::size_t i = 0; i < backbone.memory.size(); ++i) {
+    const int fd = backbone.memory[i].get();
+    auto mapped =
+        arena.map(RegionKind::kWeights, i * piece, piece,
+                  manifest.chunk_bytes == 0 ? Backing::shared(fd, Protection::kReadOnly)
+                                            : Backing::imported(fd, Protection::kReadOnly));
+    if (!mapped) {
+      return with_context(chunk_name(i, backbone.memory.size()), std::move(mapped).error());
+    }
+  }
   return weights_at(arena.region_base(RegionKind::kWeights), manifest);
 }
 
 Status touch_backbone(const BackboneManifest& manifest, const Arena& arena) {
+  if (manifest.chunk_bytes != 0) return {};
   std::byte* const base = arena.region_base(RegionKind::kWeights);
   const auto bytes = static_cast<std::size_t>(manifest.bytes);
   if (madvise(base, bytes, MADV_POPULATE_READ) == 0) return {};

@@ -14,7 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kMagic = "sluice backbone";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 constexpr std::size_t kTensorsPerLayer = 18;
 // The places of q, k, v, o, gate, up and down, which may have scales, among those of a layer.
@@ -88,6 +88,10 @@ class ManifestReader {
     m.numerics = text(4096, "numerics");
     m.bytes = in_.u64();
     require(m.bytes > 0 && m.bytes <= kMaxBytes, "bytes");
+    m.chunk_bytes = in_.u64();
+    m.address = in_.u64();
+    require(m.chunk_bytes == 0 || chunks_fit(m), "chunk_bytes or address");
+    require(m.chunk_bytes != 0 || m.address == 0, "address");
     m.hash = in_.hash();
     const std::uint32_t positions = in_.u32();
     require(positions > 0 && positions <= ModelLimits::kPositions, "max_model_len");
@@ -109,6 +113,12 @@ class ManifestReader {
  private:
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44;
 
+  static constexpr std::uint64_t kMaxAddress = std::uint64_t{1} << 57;
+
+  static bool chunks_fit(const BackboneManifest& m) {
+    return m.bytes % m.chunk_bytes == 0 && m.address != 0 && m.address % m.chunk_bytes == 0 &&
+           m.address < kMaxAddress;
+  }
   void require(bool right, std::string_view what) {
     if (!right && !wrong_) wrong_ = what;
   }
@@ -247,6 +257,8 @@ std::vector<std::byte> encode_manifest(const BackboneManifest& m) {
   out.bytes(std::as_bytes(std::span(m.model)));
   out.text(m.numerics);
   out.u64(m.bytes);
+  out.u64(m.chunk_bytes);
+  out.u64(m.address);
   out.hash(m.hash);
   out.u32(static_cast<std::uint32_t>(m.max_model_len));
   out.u32(static_cast<std::uint32_t>(m.dtypes.matrices));

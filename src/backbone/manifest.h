@@ -53,7 +53,11 @@ struct BackboneManifest {
   Sha256Digest model{};     // model_digest()
   std::string numerics;     // DeviceTraits::numerics of the process that made the rotary tables
   std::uint64_t bytes = 0;  // of the backbone
-  Hash128 hash;             // of all of them
+  // 0: the bytes are one sealed shared memory of the host. Else: they are chunks of a device's
+  // memory, each of this size.
+  std::uint64_t chunk_bytes = 0;
+  std::uint64_t address = 0;       // of the first chunk, for the writer and its readers; else 0
+  Hash128 hash;                    // of all bytes
   std::int32_t max_model_len = 0;  // rows of the rotary tables
   WeightDTypes dtypes;
   std::uint32_t num_layers = 0;

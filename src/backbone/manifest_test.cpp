@@ -87,6 +87,24 @@ TEST(BackboneManifest, PlacesOutsideOfTheBackboneAreRefused) {
   EXPECT_THAT(error_after([](M& m) { m.max_model_len = 0; }), HasSubstr("max_model_len"));
 }
 
+TEST(BackboneManifest, ChunksFillTheBackboneAtAnAddressOfTheirs) {
+  using M = BackboneManifest;
+  const auto error_with = [](std::uint64_t chunk_bytes, std::uint64_t address) {
+    return error_after([&](M& m) {
+      m.chunk_bytes = chunk_bytes;
+      m.address = address;
+    });
+  };
+  EXPECT_EQ(error_with(kBytes / 4, kBytes), "accepted");
+  EXPECT_EQ(error_with(kBytes, kBytes), "accepted");
+  EXPECT_THAT(error_with(kBytes / 4 + 1, kBytes), HasSubstr("chunk_bytes"));
+  EXPECT_THAT(error_with(kBytes * 2, kBytes * 2), HasSubstr("chunk_bytes"));
+  EXPECT_THAT(error_with(kBytes / 4, 0), HasSubstr("address"));
+  EXPECT_THAT(error_with(kBytes / 4, kBytes + 1), HasSubstr("address"));
+  EXPECT_THAT(error_with(kBytes / 4, std::uint64_t{1} << 60), HasSubstr("address"));
+  EXPECT_THAT(error_with(0, kBytes), HasSubstr("address"));
+}
+
 TEST(BackboneManifest, OtherFilesAreRefused) {
   EXPECT_FALSE(decode_manifest({}));
   std::vector<std::byte> bytes = encode_manifest(Example().manifest);

@@ -47,6 +47,7 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
   }
   ASSIGN_OR_RETURN(LoadedExecutor loaded, describe_model(manifest));
   timeline.mark("manifest");
+  if (use.verify) RETURN_IF_ERROR(verify_backbone(backbone, manifest, device));
   options.max_model_len = manifest.max_model_len;
   ASSIGN_OR_RETURN(LoadPlan plan, plan_load(loaded, options, manifest.dtypes, traits));
   if (use.lora_rank > 0) {
@@ -60,7 +61,7 @@ Result<LoadedExecutor> load_executor_on_backbone(const Backbone& backbone, Engin
       std::make_unique<ModelRunner>(std::make_unique<ModelConfig>(loaded.config), plan.layout,
                                     plan.dtypes, plan.runner, device, pool, plan.arena);
   RETURN_IF_ERROR(plan_kv_memory(plan, options, device, loaded));
-  ASSIGN_OR_RETURN(Arena arena, Arena::create(device, plan.arena));
+  ASSIGN_OR_RETURN(Arena arena, reserve_backbone(manifest, use.address, device, plan.arena));
   RETURN_IF_ERROR(back_buffers(arena));
   ASSIGN_OR_RETURN(DecoderWeights weights, map_backbone(backbone, manifest, arena));
   if (use.touch) RETURN_IF_ERROR(touch_backbone(manifest, arena));

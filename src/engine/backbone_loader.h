@@ -24,6 +24,11 @@ struct BackboneUse {
   std::int32_t lora_rank = 0;
   // Touch every page of the backbone, so that no step has to.
   bool touch = false;
+  // Where the backbone must lie. A second engine of one process on chunks of a device needs kAny.
+  BackboneAddress address = BackboneAddress::kAsWritten;
+  // Compare all bytes with the manifest's hash first. Memory of the host is sealed; chunks of a
+  // device are not, and a process that has their descriptors can change them at any time.
+  bool verify = false;
 };
 
 // Writes the backbone of the model in `directory`, or in a GGUF file. Uses the options dtype,

@@ -329,6 +329,12 @@ Result<LoadPlan> plan_load(const LoadedModel& loaded, const EngineOptions& optio
 
 Status plan_sealed_adapter(std::int32_t max_rank, const DeviceTraits& traits, LoadedModel& loaded,
                            LoadPlan& plan) {
+  if (!traits.host_accessible) {
+    return unsupported(fmt::format(
+        "{}: an adapter in sealed memory lies in the host's memory, which this device does not "
+        "compute on",
+        traits.name));
+  }
   if (max_rank > LoraTable::kMaxRank) {
     return invalid_argument(
         fmt::format("an adapter of rank {}; the limit is {}", max_rank, LoraTable::kMaxRank));

@@ -290,7 +290,7 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
   if (!errors.valid()) return unavailable("cannot open /dev/null");
   std::vector<int> descriptors(FunctionDescriptors::kCount);
   descriptors[FunctionDescriptors::kSocket] = theirs.get();
-  descriptors[FunctionDescriptors::kBackbone] = backbone.memory.get();
+  descriptors[FunctionDescriptors::kBackbone] = backbone.memory.front().get();
   descriptors[FunctionDescriptors::kErrors] = errors.get();
   descriptors[FunctionDescriptors::kManifest] = backbone.manifest.get();
   ASSIGN_OR_RETURN(std::unique_ptr<TurnService::Seat> own, take_seat());

@@ -37,10 +37,11 @@ class Function {
   explicit Function(const MakeFunctionDevice& make_device)
       : make_device_(make_device),
         socket_(FileDescriptor(FunctionDescriptors::kSocket), FrameSocket::Descriptors::kTake),
-        backbone_{FileDescriptor(FunctionDescriptors::kBackbone),
-                  FileDescriptor(FunctionDescriptors::kManifest)},
         bell_(FunctionDescriptors::kTurnBell),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    backbone_.memory.emplace_back(FunctionDescriptors::kBackbone);
+    backbone_.manifest = FileDescriptor(FunctionDescriptors::kManifest);
+  }
 
   ~Function() {
     if (!loop_) return;

@@ -17,6 +17,7 @@
 #include "backbone/backbone.h"
 #include "base/large_pages.h"
 #include "base/shared_memory.h"
+#include "tests/golden/computed_logits.h"
 #include "tests/golden/golden_case.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/engine_fixture.h"
@@ -44,26 +45,6 @@ Backbone make_read_only(const std::string& model, const EngineOptions& options) 
   return *read_only(*written);
 }
 
-// Tokens and all logits of two requests that share steps.
-struct Computed {
-  std::vector<TokenId> tokens;
-  std::vector<std::vector<float>> logits;
-  friend bool operator==(const Computed&, const Computed&) = default;
-};
-
-Computed compute(test::EngineFixture& engine) {
-  Computed computed;
-  engine.loaded().logits->watch_logits(
-      [&](std::span<const float> row) { computed.logits.emplace_back(row.begin(), row.end()); });
-  engine.add(test::greedy_request(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 6));
-  engine.add(test::greedy_request(2, {9, 8, 7}, 9));
-  for (const auto& [choice, result] : engine.run_to_end()) {
-    computed.tokens.insert(computed.tokens.end(), result.tokens.begin(), result.tokens.end());
-  }
-  engine.loaded().logits->watch_logits({});
-  return computed;
-}
-
 struct BackboneCase {
   const char* model;
   std::optional<DType> dtype;
@@ -82,13 +63,13 @@ TEST_P(BackboneTest, TokensAndLogitsAreThoseOfTheCheckpoint) {
   write_golden_checkpoint(read_golden_case("tests/golden/models", GetParam().model), model.path());
   const EngineOptions options = small_options(GetParam().dtype);
   test::EngineFixture alone(model.path(), options, 1);
-  const Computed expected = compute(alone);
+  const test::ComputedLogits expected = test::compute_logits(alone);
   ASSERT_EQ(expected.tokens.size(), 15U);
   const Backbone backbone = make_read_only(model.path(), options);
   test::EngineFixture first(backbone, options, 2);
   test::EngineFixture second(backbone, options, 1);
-  EXPECT_EQ(compute(first), expected);
-  EXPECT_EQ(compute(second), expected);
+  EXPECT_EQ(test::compute_logits(first), expected);
+  EXPECT_EQ(test::compute_logits(second), expected);
   EXPECT_EQ(first.loaded().kv_identity.model_digest, alone.loaded().kv_identity.model_digest);
 }
 
@@ -112,7 +93,7 @@ class BackboneMemoryTest : public testing::Test {
 
 TEST_F(BackboneMemoryTest, NoReaderCanChangeIt) {
   const Backbone backbone = make_read_only(model_.path(), small_options({}));
-  const int fd = backbone.memory.get();
+  const int fd = backbone.memory.front().get();
   constexpr std::size_t kPage = 4096;
   void* const page = mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0);
   ASSERT_NE(page, MAP_FAILED);
@@ -139,7 +120,7 @@ TEST_F(BackboneMemoryTest, EnginesMapOneMemoryReadOnly) {
   test::EngineFixture first(backbone, small_options({}), 1);
   test::EngineFixture second(backbone, small_options({}), 1);
   struct stat status{};
-  ASSERT_EQ(fstat(backbone.memory.get(), &status), 0);
+  ASSERT_EQ(fstat(backbone.memory.front().get(), &status), 0);
   std::ifstream maps("/proc/self/maps");
   int mappings = 0;
   for (std::string line; std::getline(maps, line);) {
@@ -155,15 +136,17 @@ TEST_F(BackboneMemoryTest, UnsealedOrOtherMemoryIsRefused) {
   Backbone backbone = make_read_only(model_.path(), small_options({}));
   const auto manifest = open_backbone(backbone);
   ASSERT_TRUE(manifest) << manifest.error().message;
-  EXPECT_TRUE(verify_backbone(backbone, *manifest));
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  EXPECT_TRUE(verify_backbone(backbone, *manifest, **device));
   BackboneManifest other = *manifest;
   other.hash.low ^= 1;
-  EXPECT_THAT(verify_backbone(backbone, other).error().message, HasSubstr("differ"));
+  EXPECT_THAT(verify_backbone(backbone, other, **device).error().message, HasSubstr("differ"));
 
-  backbone.memory = *create_shared_memory("unsealed", manifest->bytes);
+  backbone.memory.front() = *create_shared_memory("unsealed", manifest->bytes);
   EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("not sealed"));
-  backbone.memory = *create_shared_memory("short", 4096);
-  ASSERT_EQ(fcntl(backbone.memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
+  backbone.memory.front() = *create_shared_memory("short", 4096);
+  ASSERT_EQ(fcntl(backbone.memory.front().get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL), 0);
   EXPECT_THAT(open_backbone(backbone).error().message, HasSubstr("its manifest says"));
 }
 
@@ -180,7 +163,8 @@ TEST(BackbonePages, AreLargeWhereTheSystemGrantsThem) {
     EXPECT_EQ(backbone->in_large_pages, 0U);
     GTEST_SKIP() << "shmem_enabled is " << shared_large_page_rule() << ", not advise";
   }
-  EXPECT_LE(backbone->in_large_pages, *shared_memory_size(backbone->memory.get(), "backbone"));
+  EXPECT_LE(backbone->in_large_pages,
+            *shared_memory_size(backbone->memory.front().get(), "backbone"));
   if (backbone->in_large_pages == 0) GTEST_SKIP() << "the system has no large page to give";
 }
 

@@ -60,7 +60,7 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   EXPECT_EQ(second.wait_for_answer(1).tokens, expected(request));
 
   struct stat memory{};
-  ASSERT_EQ(fstat(backbone_.memory.get(), &memory), 0);
+  ASSERT_EQ(fstat(backbone_.memory.front().get(), &memory), 0);
   for (FunctionClient* client : {&first, &second}) {
     const std::string folder = "/proc/" + std::to_string(*client->loop().ready_process());
     const std::string status = read_text(folder + "/status");

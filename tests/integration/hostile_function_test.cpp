@@ -103,7 +103,9 @@ TEST_F(HostileFunctionTest, CannotChangeTheMemoryThatItReads) {
   // None of 45 attacks: nine on each of five memories.
   EXPECT_EQ(client.wait_for_answer(1).tokens, (std::vector<TokenId>{0, 45}));
   // Their bytes are what they were.
-  EXPECT_TRUE(verify_backbone(backbone_, *open_backbone(backbone_)));
+  ThreadPool pool(1);
+  const auto device = make_cpu_device({&pool, 0, {}});
+  EXPECT_TRUE(verify_backbone(backbone_, *open_backbone(backbone_), **device));
 }
 
 // A function takes memory, tasks or descriptors without end, as far as its limits let it.

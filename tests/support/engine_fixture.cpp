@@ -37,10 +37,13 @@ EngineFixture::EngineFixture(const std::string& directory, const EngineOptions& 
   loaded_ = make_engine(std::move(parts), clock_, timeline);
 }
 
-EngineFixture::EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads)
-    : pool_(threads), device_(must(make_cpu_device({&pool_, 0, {}}))) {
+EngineFixture::EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads,
+                             std::unique_ptr<Device> device, const BackboneUse& use)
+    : pool_(threads),
+      device_(device != nullptr ? std::move(device) : must(make_cpu_device({&pool_, 0, {}}))) {
   StartupTimeline timeline(clock_);
-  loaded_ = must(load_engine_on_backbone(backbone, options, *device_, pool_, clock_, timeline));
+  loaded_ =
+      must(load_engine_on_backbone(backbone, options, *device_, pool_, clock_, timeline, use));
 }
 
 void EngineFixture::add(Request request) {

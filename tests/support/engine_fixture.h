@@ -37,7 +37,8 @@ class EngineFixture {
                 std::unique_ptr<Device> device = nullptr, Snapshot* snapshot = nullptr,
                 std::unique_ptr<KvTier> tier = nullptr);
   // The same on a backbone.
-  EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads);
+  EngineFixture(const Backbone& backbone, const EngineOptions& options, int threads,
+                std::unique_ptr<Device> device = nullptr, const BackboneUse& use = {});
 
   Engine& engine() { return *loaded_.engine; }
   const LoadedEngine& loaded() const { return loaded_; }
