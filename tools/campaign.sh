@@ -12,6 +12,8 @@
 #   etcd           coordinators with their state in a real etcd, killed, stopped and cut off
 #   kill           kill -9 of function processes and their server at any moment, under load
 #   kv-kill        kill -9 of a server with --kv-disk while it serves chats; every answer is checked
+#   gateway-kill   kill -9 of a gateway and its functions at any moment, under load; reads the bill
+#   gateway-soak   the same without kills of the gateway: its memory does not grow
 #   soak           a server with the demo model under load: no failed request, no growing memory
 # Without SEED the campaign takes one from the clock; the same seed repeats a campaign (the fuzzer's
 # and the soak's interleaving excepted).
@@ -19,7 +21,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '3,17s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,19s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 [ $# -ge 3 ] && [ $# -le 4 ] || usage
@@ -138,11 +140,11 @@ run_snapshot_kill() {
 
 # ---------------------------------------------------------------- kill
 
-# run_kill SCRIPT
+# run_kill SCRIPT [OPTION...]
 run_kill() {
   tools/install.sh build test
   build "$preset" sluice
-  local command=("$1" "build/$preset/apps/sluice" models/demo "$seconds" "$seed")
+  local command=("$1" "build/$preset/apps/sluice" models/demo "$seconds" "$seed" "${@:2}")
   local log=$results/$name.log
   echo "${command[*]}"
   if ! "${command[@]}" >"$log" 2>&1; then
@@ -255,6 +257,8 @@ case $name in
   snapshot-kill) run_snapshot_kill ;;
   kill) run_kill tools/kill_campaign.py ;;
   kv-kill) run_kill tools/kv_kill_campaign.py ;;
+  gateway-kill) run_kill tools/gateway_kill.py ;;
+  gateway-soak) run_kill tools/gateway_kill.py --soak ;;
   soak) run_soak ;;
   clients) run_clients ;;
   etcd) run_etcd ;;

@@ -162,9 +162,13 @@ class Load:
                 if server is None:
                     time.sleep(0.01)
                     continue
-                self.judge(server, rng.choice(list(KEYS)), rng.choice(list(bodies())))
+                self.judge(server, *self.choose(rng))
         except Failure as failure:
             self.failures.append(str(failure))
+
+    def choose(self, rng):
+        """The tenant and the body of the next call."""
+        return rng.choice(list(KEYS)), rng.choice(list(bodies()))
 
     def judge(self, server, key, body):
         status, answer = server.complete(key, body)

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Kills processes of `sluice gateway` at random moments under load, and reads its bill.
+
+    tools/gateway_kill.py SLUICE MODEL SECONDS SEED [--rounds N] [--soak]
+
+A round kills one process with SIGKILL: mostly a function or a warm worker, every tenth time the
+gateway, which takes all of them along; then another gateway follows, with the same file of usage.
+Rounds go on for SECONDS, or until there were N. What kill_campaign.py checks is checked here, too:
+the end and the text of each call, and what is left behind. After most rounds the bill is read
+(/v1/usage): it has each answered call of this gateway, no call that was not sent, and no more core
+seconds than there were. A gateway that follows a killed one may lack the last seconds of that one,
+and nothing that was ever read.
+
+--soak: the gateway is never killed, and its resident memory may not grow. Exit status 1 if
+something was found.
+"""
+
+import argparse
+import bisect
+import hashlib
+import http.client
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from kill_campaign import (KEYS, PATIENCE, SERVER_EVERY, Counter, Failure, Load, Server, bodies,
+                           control_groups, expected_texts, kill_one, left_groups)
+from ready_server import free_port
+
+ADMIN = "sk-kill-admin-0123456789"
+OWNERS = {"poet": "alice", "pirate": "bob"}  # the base model is everybody's
+# The gateway writes its usage once a second. A busy machine may delay a write.
+LOST_SECONDS = 10
+SOAK_GROWTH = 64 << 20
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def functions_file(model, folder):
+    """Functions that end soon after their last call; no call is refused for its goal."""
+    lines = ["[defaults]", "ttft_slo_ms = 600000", "idle_s = 1",
+             "[admin]", f'key_sha256 = "{sha256(ADMIN)}"']
+    for tenant, key in KEYS.items():
+        lines += ["[[tenant]]", f'name = "{tenant}"', f'key_sha256 = "{sha256(key)}"']
+    lines += ["[[backbone]]", 'name = "demo"', f'directory = "{os.path.abspath(model)}"',
+              'tenants = ["*"]']
+    for adapter, tenant in OWNERS.items():
+        lines += ["[[adapter]]", f'name = "{adapter}"', 'backbone = "demo"',
+                  f'tenant = "{tenant}"', f'directory = "{os.path.abspath(model)}-adapters/{adapter}"']
+    path = os.path.join(folder, "functions.toml")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+    return path
+
+
+class Calls:
+    """The calls of each tenant to one gateway: how many were sent, and when answers came."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.sent = dict.fromkeys(KEYS, 0)
+        self.answers = {key: [] for key in KEYS}
+
+    def send(self, key):
+        with self.lock:
+            self.sent[key] += 1
+
+    def answered(self, key):
+        with self.lock:
+            self.answers[key].append(time.monotonic())
+
+    def bounds(self):
+        """{tenant: (answered, sent)} now."""
+        with self.lock:
+            return {key: (len(self.answers[key]), self.sent[key]) for key in KEYS}
+
+
+class Gateway(Server):
+    """One gateway and the calls that it gets."""
+
+    def __init__(self, arguments, folder):  # pylint: disable=super-init-not-called
+        self.port = free_port()
+        self.calls = Calls()
+        self.said = open(  # pylint: disable=consider-using-with
+            os.path.join(folder, "said"), "w+", encoding="utf-8")
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [arguments.sluice, "gateway", "--config", functions_file(arguments.model, folder),
+             "--usage", os.path.join(folder, "usage.db"), "--port", str(self.port),
+             "--access-log", "off", "--sandbox", "best-effort", "--kv-cache-memory", "64MiB",
+             "--max-functions", "4", "--warm-workers", "1"], stderr=self.said)
+        end = time.monotonic() + PATIENCE
+        while "\nready: " not in self.log():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.process.kill()
+                raise Failure("the gateway did not start:\n" + self.log())
+            time.sleep(0.02)
+
+    def complete(self, key, body):
+        self.calls.send(key)
+        status, answer = super().complete(key, body)
+        if status == 200:
+            self.calls.answered(key)
+        return status, answer
+
+    def bill(self):
+        """({tenant: requests}, core seconds of all), of all days."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", "/v1/usage?start_date=2020-01-01", None,
+                               {"Authorization": "Bearer " + ADMIN})
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Failure(f"/v1/usage is not answered: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise Failure(f"/v1/usage: status {answer.status}: {text}")
+        report = json.loads(text)
+        requests = dict.fromkeys(KEYS, 0)
+        for row in report["data"]:
+            if row["tenant"] is not None:
+                requests[row["tenant"]] += row["requests"]
+        return requests, report["total"]["core_seconds"]
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as stream:
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class GatewayLoad(Load):
+    """Calls of tenants for their own functions."""
+
+    def choose(self, rng):
+        body = rng.choice(list(bodies()))
+        return OWNERS.get(body["model"]) or rng.choice(list(KEYS)), body
+
+
+class Bills:
+    """What gateways billed, one after the other, on one file."""
+
+    def __init__(self):
+        self.before = dict.fromkeys(KEYS, 0)  # as the present gateway found it
+        self.seen = dict.fromkeys(KEYS, 0)    # as it was read last
+        self.alive = 0.0   # seconds of earlier gateways
+        self.readings = 0
+        self.lost = 0      # calls that were answered and never billed
+        self.most_lost_seconds = 0.0
+
+    def check(self, gateway):
+        """A reading while calls run. Those that were answered before count, those sent later not."""
+        least = {key: answered for key, (answered, _) in gateway.calls.bounds().items()}
+        requests, core_seconds = gateway.bill()
+        most = {key: sent for key, (_, sent) in gateway.calls.bounds().items()}
+        for key, count in requests.items():
+            if not self.before[key] + least[key] <= count <= self.before[key] + most[key]:
+                raise Failure(f"{key} is billed {count} calls: {self.before[key]} before, then "
+                              f"{least[key]} answered and {most[key]} sent")
+        cores = len(os.sched_getaffinity(0))
+        alive = self.alive + time.monotonic() - gateway.started
+        if core_seconds > cores * alive:
+            raise Failure(f"{core_seconds} core seconds are billed, in {alive} s on {cores} cores")
+        self.seen = requests
+        self.readings += 1
+
+    def follow(self, old, killed_at, gateway):
+        """The bill that `gateway` finds after `old` was killed, before it has a call."""
+        self.alive += killed_at - old.started
+        requests, _ = gateway.bill()
+        for key, count in requests.items():
+            answers = sorted(old.calls.answers[key])
+            sent = old.calls.sent[key]
+            if not self.seen[key] <= count <= self.before[key] + sent:
+                raise Failure(f"after a kill {key} is billed {count} calls: {self.seen[key]} were "
+                              f"read, {self.before[key]} were before, {sent} were sent")
+            self.note_lost(answers[:bisect.bisect(answers, killed_at)],
+                           count - self.before[key], killed_at)
+        self.before = self.seen = requests
+
+    def note_lost(self, answers, counted, killed_at):
+        """The bill has the first `counted` calls at most: an answer after them may be missing."""
+        if counted >= len(answers):
+            return
+        seconds = killed_at - answers[counted]
+        self.lost += len(answers) - counted
+        self.most_lost_seconds = max(self.most_lost_seconds, seconds)
+        if seconds > LOST_SECONDS:
+            raise Failure(f"{len(answers) - counted} calls are lost, of up to {seconds:.1f} s")
+
+
+def pause(rng):
+    time.sleep(rng.uniform(0.02, 0.6))
+
+
+def kill_functions(gateway, rng, load, bills, count):
+    """Rounds of one gateway."""
+    for _ in range(SERVER_EVERY - 1):
+        pause(rng)
+        kill_one(gateway, rng)
+        count(1)
+        if load.failures:
+            return
+        if gateway.process.poll() is not None:
+            raise Failure("the gateway ended by itself:\n" + gateway.log())
+        if rng.random() < 0.7:
+            bills.check(gateway)
+
+
+def run(arguments, folder, load, bills, count):
+    """Calls `count` after each round."""
+    rng = random.Random(arguments.seed)
+    before = control_groups()
+    end = time.monotonic() + arguments.seconds
+    gateway = Gateway(arguments, folder)
+    memory = []
+    while (count() < arguments.rounds if arguments.rounds else time.monotonic() < end):
+        load.server = gateway
+        kill_functions(gateway, rng, load, bills, count)
+        if load.failures:
+            break
+        if arguments.soak:
+            memory.append(gateway.resident_bytes())
+            continue
+        pause(rng)
+        load.server = None
+        killed_at = time.monotonic()
+        gateway.end(signal.SIGKILL)
+        count(1)
+        follower = Gateway(arguments, folder)
+        bills.follow(gateway, killed_at, follower)
+        gateway = follower
+    load.server = None
+    status, answer = gateway.complete("alice", next(iter(bodies())))
+    if status != 200:
+        raise Failure(f"status {status} after the last round: {answer}")
+    gateway.end(signal.SIGTERM)
+    if left := left_groups(before, control_groups()):
+        raise Failure(f"control groups are left: {left}")
+    if memory:
+        check_memory(memory)
+
+
+def check_memory(sizes):
+    """Grows while caches fill, in the first quarter; not later."""
+    first, last = sizes[len(sizes) // 4], sizes[-1]
+    print(f"resident memory: {first >> 20} MiB, then {last >> 20} MiB")
+    if last - first > SOAK_GROWTH:
+        raise Failure(f"resident memory grew: {[size >> 20 for size in sizes]} MiB")
+
+
+def summary(rounds, load, bills):
+    return (f"{rounds} rounds: {load.answers} answers, {load.errors} calls with an error, "
+            f"{load.lost} lost with their gateway; {bills.readings} bills read, "
+            f"{bills.lost} answered calls not billed, of the last "
+            f"{bills.most_lost_seconds:.2f} s before a kill")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sluice")
+    parser.add_argument("model")
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--soak", action="store_true")
+    arguments = parser.parse_args()
+    found, load, bills, rounds = [], None, Bills(), Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            load = GatewayLoad(expected_texts(arguments, folder), arguments.seed)
+            for thread in load.threads:
+                thread.start()
+            run(arguments, folder, load, bills, rounds)
+        except Failure as failure:
+            found.append(str(failure))
+        finally:
+            if load is not None:
+                load.stopping = True
+                load.server = None
+                for thread in load.threads:
+                    thread.join(2 * PATIENCE)
+                found += load.failures
+    for failure in found:
+        print(failure)
+    if load is not None:
+        print(summary(rounds(), load, bills))
+    return 1 if found or load.answers == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
