@@ -1,8 +1,7 @@
-// Micro-benchmarks of the CPU ops on shapes of 1B and 8B models, with probes of what the machine
-// can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1]
-// The machine's limits alone, as JSON: ops_bench --limits [THREADS]
-// Any device, as a table (device_table.h): ops_bench --device cuda:0
-// Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
+// Micro-benchmarks of the CPU ops on shapes of 0.6B, 1B and 8B models, with probes of what the
+// machine can do: ops_bench --benchmark_filter=... [--benchmark_min_time=1] The machine's limits
+// alone, as JSON: ops_bench --limits [THREADS] Any device, as a table (device_table.h): ops_bench
+// --device cuda:0 Steps with adapters beside steps without (lora_table.h): ops_bench --lora cpu
 // SLUICE_BENCH_ISA=avx2|avx512|avx512_bf16|amx takes other kernels than the best.
 // Counters: GB/s of what must be read (weights, keys and values), GFLOP/s of useful arithmetic, and
 // both in per cent of the limits that this machine has, measured before the benchmark, with as many
@@ -57,6 +56,18 @@ class Memory {
     used_ += static_cast<std::size_t>(count) * sizeof(T);
     CHECK(used_ <= range_.bytes);
     return place;
+  }
+  // A weight whose numbers are all harmless: small scales, and codes of any value but NaN.
+  void* take_weight(std::int64_t rows, std::int64_t cols, DType dtype) {
+    if (is_float(dtype)) return take_numbers(rows * cols, dtype);
+    const std::int64_t count = rows * bytes_of(dtype, cols);
+    auto* bytes = take<std::uint8_t>(count);
+    // Every pair of bytes is an F16 from 2^-7 to 2^-6 where a block has one, every four an F32 near
+    // 2^-55.
+    for (std::int64_t i = 0; i < count; ++i) {
+      bytes[i] = static_cast<std::uint8_t>(0x20 + i % 4);
+    }
+    return bytes;
   }
   // Small numbers of any dtype: patterns with a harmless exponent.
   void* take_numbers(std::int64_t count, DType dtype) {
@@ -119,7 +130,7 @@ MathUnit unit_for(DType x_type, DType w_type, const MachineLimits& limits) {
     return MathUnit::kFma;
   }
   if (w_type == DType::kI8) return fastest({MathUnit::kInt8Quads, MathUnit::kAmxInt8});
-  if (w_type == DType::kBF16 && x_type == DType::kBF16) {
+  if (x_type == DType::kBF16) {  // other weights are widened to BF16
     return fastest({MathUnit::kBf16Pairs, MathUnit::kAmxBf16});
   }
   return MathUnit::kFma;
@@ -148,7 +159,11 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   const std::int64_t rows = state.range(1);
   const std::int64_t cols = state.range(2);
   const std::int64_t depth = state.range(3);
-  const std::int64_t weight_bytes = cols * depth * static_cast<std::int64_t>(size_of(w_type));
+  const std::int64_t weight_bytes = cols * bytes_of(w_type, depth);
+  // As --dtype makes them.
+  const std::int64_t block = w_type == DType::kI8 ? depth : 128;
+  const std::int64_t across = (depth + block - 1) / block;
+  const std::vector<float> scales(static_cast<std::size_t>(cols * across), 0x1p-7F);
   // As in a model: each weight was last used long ago.
   const std::int64_t copies = std::max<std::int64_t>(1, kColdBytes / weight_bytes);
   Memory memory(*device, copies * weight_bytes + 4 * rows * (depth + cols));
@@ -158,7 +173,11 @@ void bench_matmul(benchmark::State& state, DType x_type, DType w_type) {
   for (MatmulParams& p : ops) {
     p.x = x;
     p.segments[0].weight =
-        matrix_view(memory.take_numbers(cols * depth, w_type), w_type, cols, depth);
+        matrix_view(memory.take_weight(cols, depth, w_type), w_type, cols, depth);
+    if (has_scales(w_type)) {
+      p.segments[0].scales = {scales.data(), w_type == DType::kI8 ? 1 : 128,
+                              static_cast<std::int32_t>(block), across};
+    }
     p.num_segments = 1;
     p.out = out;
     p.rows = {nullptr, static_cast<std::int32_t>(rows)};
@@ -317,6 +336,13 @@ void add_all() {
     add_matmul("f32_bf16", DType::kF32, DType::kBF16, threads);
     add_matmul("f32_f16", DType::kF32, DType::kF16, threads);
     add_matmul("f32_f32", DType::kF32, DType::kF32, threads);
+    for (const DType weight : {DType::kI8, DType::kI4, DType::kQ8_0, DType::kQ4K, DType::kQ6K,
+                               DType::kU4G32, DType::kU4G128, DType::kU8G128}) {
+      add_matmul(fmt::format("bf16_{}", dtype_name(weight)), DType::kBF16, weight, threads);
+    }
+    // Tile registers multiply FP8 with inputs in BF16, other instruction sets with inputs in F32.
+    const DType input = make_device(1)->traits().fp8_as_bf16 ? DType::kBF16 : DType::kF32;
+    add_matmul(fmt::format("{}_fp8", dtype_name(input)), input, DType::kF8E4M3, threads);
     add_attention("bf16", DType::kBF16, threads);
     add_attention("f32", DType::kF32, threads);
     for (const std::int64_t rows : {1, 32, 512}) {
