@@ -6,9 +6,9 @@
 A round starts a server on a folder that earlier rounds have written, plain or encrypted, sends it
 turns of chats, and kills it with SIGKILL: in the middle of its start, or under load. The folder is
 smaller than the chats, so pages are written again and again. All answers must be those of a server
-without a tier. After each kill `sluice kv verify` must be able to read every segment, and a kill may
-damage no more blocks than the tier has threads. Rounds go on for SECONDS, or until there were N.
-Exit status 1 if something was found.
+without a tier. After each kill `sluice kv verify` must be able to read every segment, and a kill
+may damage no more blocks than the tier has threads. Rounds go on for SECONDS, or until there were
+N. Exit status 1 if something was found.
 """
 
 import argparse
