@@ -63,7 +63,8 @@ Result<GatewayUsage> open_usage(const GatewayArguments& arguments) {
   ASSIGN_OR_RETURN(usage.prices, read_prices(arguments.prices));
   ASSIGN_OR_RETURN(const std::string path, usage_file(arguments));
   ASSIGN_OR_RETURN(usage.store, UsageStore::open(path));
-  ASSIGN_OR_RETURN(usage.rows, usage.store->read(month_start(today()), kEndOfTime));
+  usage.first_day = month_start(today());
+  ASSIGN_OR_RETURN(usage.rows, usage.store->read(usage.first_day, kEndOfTime));
   usage.capacity.cores = available_cpus();
   usage.capacity.bytes[static_cast<std::size_t>(MemoryKind::kHost)] =
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);

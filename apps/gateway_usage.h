@@ -21,7 +21,8 @@ namespace sluice {
 
 struct GatewayUsage {
   std::unique_ptr<UsageStore> store;
-  std::vector<UsageRow> rows;  // of this month, and later ones
+  std::string first_day;       // of this month
+  std::vector<UsageRow> rows;  // of that day and all later ones
   PriceList prices;
   MachineCapacity capacity;
 };

@@ -5,7 +5,7 @@
 
 A round kills one process with SIGKILL: mostly a function or a warm worker, every tenth time the
 gateway, which takes all of them along; then another gateway follows, with the same file of usage.
-Rounds go on for SECONDS, or until there were N. What kill_campaign.py checks is checked here, too:
+Rounds go on for SECONDS, or until there were N. The campaign checks all that kill_campaign.py does:
 the end and the text of each call, and what is left behind. After most rounds the bill is read
 (/v1/usage): it has each answered call of this gateway, no call that was not sent, and no more core
 seconds than there were. A gateway that follows a killed one may lack the last seconds of that one,
@@ -54,7 +54,8 @@ def functions_file(model, folder):
               'tenants = ["*"]']
     for adapter, tenant in OWNERS.items():
         lines += ["[[adapter]]", f'name = "{adapter}"', 'backbone = "demo"',
-                  f'tenant = "{tenant}"', f'directory = "{os.path.abspath(model)}-adapters/{adapter}"']
+                  f'tenant = "{tenant}"',
+                  f'directory = "{os.path.abspath(model)}-adapters/{adapter}"']
     path = os.path.join(folder, "functions.toml")
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
@@ -146,7 +147,7 @@ class GatewayLoad(Load):
 
 
 class Bills:
-    """What gateways billed, one after the other, on one file."""
+    """The bills of gateways that follow each other on one file."""
 
     def __init__(self):
         self.before = dict.fromkeys(KEYS, 0)  # as the present gateway found it
@@ -157,7 +158,10 @@ class Bills:
         self.most_lost_seconds = 0.0
 
     def check(self, gateway):
-        """A reading while calls run. Those that were answered before count, those sent later not."""
+        """Reads the bill while calls run.
+
+        It must have the calls that were answered before, and none that were sent later.
+        """
         least = {key: answered for key, (answered, _) in gateway.calls.bounds().items()}
         requests, core_seconds = gateway.bill()
         most = {key: sent for key, (_, sent) in gateway.calls.bounds().items()}

@@ -1,7 +1,13 @@
 #include "gateway/usage_book.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <utility>
+
+#include "base/check.h"
 
 namespace sluice {
 namespace {
@@ -23,6 +29,21 @@ bool is_zero(const FunctionUsage& usage) {
   return memory && usage.core_ns == 0 && usage.requests == 0;
 }
 
+// A day is YYYY-MM-DD.
+std::string day_after(std::string_view day) {
+  int year = 0;
+  unsigned month = 0;
+  unsigned number = 0;
+  const std::string text(day);
+  CHECK(std::sscanf(text.c_str(), "%d-%u-%u", &year, &month, &number) == 3);
+  const std::chrono::year_month_day next(
+      std::chrono::sys_days(std::chrono::year(year) / static_cast<int>(month) /
+                            static_cast<int>(number)) +
+      std::chrono::days(1));
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(next.year()),
+                     static_cast<unsigned>(next.month()), static_cast<unsigned>(next.day()));
+}
+
 }  // namespace
 
 void add_usage(const FunctionUsage& more, FunctionUsage& to) {
@@ -35,11 +56,12 @@ void add_usage(const FunctionUsage& more, FunctionUsage& to) {
 }
 
 UsageBook::UsageBook(const MachineCapacity& capacity, std::int32_t cores_per_turn,
-                     const Clock& clock, std::span<const UsageRow> rows)
+                     const Clock& clock, std::span<const UsageRow> rows, std::string first_day)
     : capacity_(capacity),
       cores_per_turn_(std::min(cores_per_turn, capacity.cores)),
       clock_(clock),
-      meter_(capacity, clock.now()) {
+      meter_(capacity, clock.now()),
+      first_day_(std::move(first_day)) {
   for (const UsageRow& row : rows) {
     rows_[{row.tenant, row.day, row.function}] = row;
     day_ = std::max(day_, row.day);
@@ -110,8 +132,13 @@ UsageRow& UsageBook::row_of(const std::string& tenant, const std::string& functi
   return row;
 }
 
+void UsageBook::set_day(std::string_view day) {
+  const bool is_far_behind = day_after(day) < day_;
+  if (day_ < day || (is_far_behind && day >= first_day_)) day_ = day;
+}
+
 std::vector<UsageRow> UsageBook::settle(std::string_view day) {
-  day_ = std::max(day_, std::string(day));
+  set_day(day);
   const TimePoint now = clock_.now();
   std::vector<UsageRow> changed;
   for (Function& function : functions_) {

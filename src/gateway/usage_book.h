@@ -2,9 +2,11 @@
 // together are exactly the machine, and adds the meter's counts to rows by day, tenant and
 // function.
 //
-// A day is that of the settlement, so counts of a second may stand in the next day. The day never
-// falls: a wall clock that jumps back does not move usage into a day that was billed.
-// Owner: the gateway. Threads: the event loop's. Allocation: when functions and days are new.
+// A day is that of the settlement, so counts of a second may stand in the next day. A wall clock
+// that falls behind by a day at most moves no usage into a day that was billed: the later day goes
+// on. One that falls further was wrong before, so its day is left. Rows of an earlier day go on
+// from what they were, so nothing counts twice. Owner: the gateway. Threads: the event loop's.
+// Allocation: when functions and days are new.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +27,10 @@ namespace sluice {
 
 class UsageBook final : public UsageSink {
  public:
-  // `cores_per_turn`: that a function has while it has a turn. `rows`: of this month, and later
-  // ones, as they were written. REQUIRES: the clock outlives it.
+  // `cores_per_turn`: that a function has while it has a turn. `rows`: all that were written of
+  // `first_day` and later days. REQUIRES: the clock outlives it.
   UsageBook(const MachineCapacity& capacity, std::int32_t cores_per_turn, const Clock& clock,
-            std::span<const UsageRow> rows);
+            std::span<const UsageRow> rows, std::string first_day = {});
 
   // Numbered from 0.
   std::int32_t add_backbone();
@@ -43,6 +45,8 @@ class UsageBook final : public UsageSink {
 
   // Adds all that was used since the last call to the rows of `day`. Returns the rows that changed.
   std::vector<UsageRow> settle(std::string_view day);
+  // To which the last settlement added.
+  const std::string& day() const { return day_; }
   // All rows that the book has.
   std::vector<UsageRow> rows() const;
 
@@ -91,6 +95,7 @@ class UsageBook final : public UsageSink {
   std::int64_t fitting(std::int64_t bytes, std::int64_t before) const;
   TenantUnits units_of_tenant(std::string_view tenant, const PriceList& prices) const;
   UsageRow& row_of(const std::string& tenant, const std::string& function);
+  void set_day(std::string_view day);
 
   const MachineCapacity capacity_;
   const std::int32_t cores_per_turn_;
@@ -100,7 +105,8 @@ class UsageBook final : public UsageSink {
   std::vector<Backbone> backbones_;
   std::vector<Function> functions_;
   FunctionUsage platform_settled_;
-  std::string day_;  // of the last settlement, or of the last row
+  const std::string first_day_;  // rows before it are not known
+  std::string day_;              // of the last settlement, or of the last row
   std::map<Key, UsageRow> rows_;
 };
 

@@ -76,8 +76,45 @@ TEST(UsageBookTest, OnlyWhatChangedIsReturnedAndRowsGoOn) {
   rows = book.settle("2026-11-24");
   EXPECT_EQ(find(rows, "2026-11-24", "t", "a")->usage.requests, 1);
   book.count_request(0, 1);
-  rows = book.settle("2026-11-22");  // the wall clock jumps back
+  rows = book.settle("2026-11-23");  // the wall clock falls behind a little
   EXPECT_EQ(find(rows, "2026-11-24", "t", "a")->usage.requests, 2);
+}
+
+// A clock that was in the future for a while, and the days before and after.
+TEST(UsageBookTest, ADayInTheFutureIsLeftAndNothingCountsTwice) {
+  ManualClock clock;
+  UsageBook book(kMachine, 1, clock, {});
+  book.add_backbone();
+  book.add_function("t", "a", 0);
+  for (const char* day : {"2026-12-31", "2037-01-01", "2036-12-31", "2026-12-31", "2027-01-01"}) {
+    book.count_request(0, 1);
+    clock.advance(seconds(1));
+    book.settle(day);
+  }
+  const auto rows = book.rows();
+  EXPECT_EQ(find(rows, "2026-12-31", "t", "a")->usage.requests, 2);
+  EXPECT_EQ(find(rows, "2027-01-01", "t", "a")->usage.requests, 1);
+  EXPECT_EQ(find(rows, "2037-01-01", "t", "a")->usage.requests, 2) << "one day behind is little";
+  EXPECT_EQ(find(rows, "2036-12-31", "t", "a"), nullptr);
+  Amount cores = 0;
+  for (const UsageRow& row : rows) cores += row.usage.core_ns;
+  EXPECT_TRUE(cores == Amount(5) * kMachine.cores * 1'000'000'000) << "the whole machine, once";
+}
+
+// A row that was not read would be replaced by one that begins at zero.
+TEST(UsageBookTest, ADayWhoseRowsWereNotReadIsNotGoneBackTo) {
+  ManualClock clock;
+  UsageBook book(kMachine, 1, clock, {}, "2037-01-01");
+  book.add_backbone();
+  book.add_function("t", "a", 0);
+  book.settle("2037-01-05");
+  book.count_request(0, 1);
+  const auto rows = book.settle("2026-11-25");
+  EXPECT_EQ(book.day(), "2037-01-05");
+  EXPECT_EQ(find(rows, "2037-01-05", "t", "a")->usage.requests, 1);
+  EXPECT_EQ(find(book.rows(), "2026-11-25", "t", "a"), nullptr);
+  book.settle("2037-01-02");
+  EXPECT_EQ(book.day(), "2037-01-02");
 }
 
 TEST(UsageBookTest, MoreMemoryThanTheMachineHasIsCutOff) {

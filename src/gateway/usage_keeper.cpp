@@ -1,5 +1,7 @@
 #include "gateway/usage_keeper.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 #include <vector>
 
@@ -16,14 +18,35 @@ UsageKeeper::~UsageKeeper() { jobs_.stop(); }
 // The job runs on the thread.
 std::function<Status()> UsageKeeper::write_job(const std::string& day) {
   std::vector<UsageRow> rows = book_.settle(day);
+  note_day(day);
   if (failed_) rows = book_.rows();
   return [this, rows = std::move(rows)] { return store_->write(rows); };
 }
 
+// Tells once of a wall clock that does not fit to what was written.
+void UsageKeeper::note_day(const std::string& day) {
+  const bool behind = day < book_.day();
+  if (behind && !behind_) {
+    log_warning(fmt::format(
+        "usage counts for {} although the clock says {}: there is usage of that day already; if "
+        "the clock was wrong before, start again once it is right",
+        book_.day(), day));
+  } else if (book_.day() < day_) {
+    log_warning(fmt::format("the clock went back from {} to {}: usage counts for {} from now on",
+                            day_, day, book_.day()));
+  }
+  behind_ = behind;
+  day_ = book_.day();
+}
+
 void UsageKeeper::written(const Status& status) {
   if (!status && !failed_) {
-    log_error("usage was not written, the next write has it too: " + status.error().message);
+    log_error(
+        "usage was not written, the next write has it too; free some space if the disk is "
+        "full: " +
+        status.error().message);
   }
+  if (status && failed_) log_info("usage is written again, with all since the last time");
   failed_ = !status;
 }
 

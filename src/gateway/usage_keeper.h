@@ -41,6 +41,7 @@ class UsageKeeper {
  private:
   std::function<Status()> write_job(const std::string& day);
   void written(const Status& status);
+  void note_day(const std::string& day);
 
   const std::unique_ptr<UsageStore> store_;  // the thread's
   UsageBook& book_;
@@ -49,7 +50,9 @@ class UsageKeeper {
   bool writing_ = false;
   bool failed_ = false;  // the last write
   bool stopped_ = false;
-  JobThread jobs_;  // last: it ends before what it uses
+  bool behind_ = false;  // the clock's day, behind the book's
+  std::string day_;      // of the book, at the last settlement
+  JobThread jobs_;       // last: it ends before what it uses
 };
 
 }  // namespace sluice

@@ -140,6 +140,8 @@ Status UsageStore::prepare_file() {
         "{}: has version {} of the usage table, this program writes {}; give another --usage FILE",
         path_, version, kVersion));
   }
+  // A file that is there needs no write, so that a full disk keeps no gateway from its start.
+  if (version == kVersion) return run("COMMIT");
   RETURN_IF_ERROR(run(kCreate));
   RETURN_IF_ERROR(run(fmt::format("PRAGMA user_version = {}", kVersion).c_str()));
   return run("COMMIT");

@@ -1,14 +1,19 @@
 #include "gateway/usage_store.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace sluice {
 namespace {
@@ -77,9 +82,80 @@ TEST_F(UsageStoreTest, OneProcessAtATimeHasTheFile) {
   EXPECT_TRUE((*store)->write(std::vector{row_of("2026-11-22", "b", 1)}));
 }
 
+// Lets files of this process grow to `bytes`, as a disk that is full does.
+void limit_files(rlim_t bytes) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  limit.rlim_cur = std::min(bytes, limit.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+std::vector<UsageRow> many_rows(std::int64_t requests) {
+  std::vector<UsageRow> rows;
+  for (int i = 0; i < 2000; ++i) {
+    rows.push_back(row_of("2026-11-23", "f" + std::to_string(i), requests));
+  }
+  return rows;
+}
+
+void expect_rows(UsageStore& store, std::int64_t requests) {
+  const auto rows = store.read("2026-11-23", "2026-11-23");
+  ASSERT_TRUE(rows) << rows.error().message;
+  ASSERT_EQ(rows->size(), 2000U);
+  for (const UsageRow& row : *rows) ASSERT_EQ(row.usage.requests, requests);
+}
+
+// Runs `check` in a process of its own, whose limit of files no other test sees.
+void in_child(const std::function<void()>& check) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);  // then writes fail with an error
+    check();
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(UsageStoreTest, AWriteThatFindsNoRoomChangesNothingAndALaterOneHasAll) {
+  in_child([this] {
+    auto store = UsageStore::open(path_);
+    ASSERT_TRUE(store);
+    ASSERT_TRUE((*store)->write(many_rows(1)));
+    limit_files(4096);
+    for (int i = 0; i < 3; ++i) {
+      const Status full = (*store)->write(many_rows(2));
+      ASSERT_FALSE(full);
+      EXPECT_NE(full.error().message.find(path_), std::string::npos);
+    }
+    expect_rows(**store, 1);
+    limit_files(RLIM_INFINITY);
+    ASSERT_TRUE((*store)->write(many_rows(3)));
+    expect_rows(**store, 3);
+  });
+}
+
+TEST_F(UsageStoreTest, AFileThatIsThereOpensOnAFullDisk) {
+  in_child([this] {
+    {
+      auto store = UsageStore::open(path_);
+      ASSERT_TRUE(store);
+      ASSERT_TRUE((*store)->write(many_rows(1)));
+    }
+    limit_files(0);
+    auto store = UsageStore::open(path_);
+    ASSERT_TRUE(store) << store.error().message;
+    expect_rows(**store, 1);
+    EXPECT_FALSE((*store)->write(many_rows(2)));
+    limit_files(RLIM_INFINITY);
+    EXPECT_TRUE((*store)->write(many_rows(2)));
+  });
+}
+
 TEST_F(UsageStoreTest, OtherUsersMayNotReadTheFile) {
   ASSERT_TRUE(UsageStore::open(path_));
-  struct stat status{};
+  struct stat status {};
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }
