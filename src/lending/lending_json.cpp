@@ -32,6 +32,10 @@ bool has_bytes(LendVerb verb) {
   return has_key(verb) && verb != LendVerb::kJoin && verb != LendVerb::kUnlease;
 }
 
+std::int64_t milliseconds_left(Duration time) {  // rounded up: 0 says that nothing is left
+  return std::chrono::ceil<std::chrono::milliseconds>(time).count();
+}
+
 std::int64_t milliseconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
 }
@@ -224,7 +228,7 @@ std::string lend_answer_json(const LendAnswer& answer) {
   const LendReply& reply = answer.reply;
   LendJson body = {{"epoch", reply.epoch},
                    {"expiry_ms", milliseconds(reply.expiry)},
-                   {"no_grants_for_ms", milliseconds(reply.no_grants_for)},
+                   {"no_grants_for_ms", milliseconds_left(reply.no_grants_for)},
                    {"granted", reply.granted},
                    {"returned", reply.returned},
                    {"available", reply.available},
@@ -291,7 +295,7 @@ std::string lending_status_json(const LendingStatus& status) {
     json["borrower"] = loan.borrower;
     loans.push_back(std::move(json));
   }
-  return dump_json(LendJson{{"no_grants_for_ms", milliseconds(status.no_grants_for)},
+  return dump_json(LendJson{{"no_grants_for_ms", milliseconds_left(status.no_grants_for)},
                             {"expired_parties", status.expired},
                             {"parties", parties},
                             {"leases", leases},

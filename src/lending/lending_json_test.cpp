@@ -55,6 +55,16 @@ TEST(LendingJsonTest, AnswersSurviveTheirText) {
   EXPECT_EQ(fault->message, "over");
 }
 
+TEST(LendingJsonTest, SaysZeroOnlyWhenGrantsAreMade) {
+  LendAnswer answer;
+  answer.reply.epoch = 9;
+  answer.reply.expiry = std::chrono::seconds(10);
+  answer.reply.no_grants_for = std::chrono::microseconds(1);
+  const auto read = parse_lend_answer(lend_answer_json(answer));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->reply.no_grants_for, std::chrono::milliseconds(1));
+}
+
 struct Wrong {
   LendVerb verb;
   const char* body;
