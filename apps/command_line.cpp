@@ -169,6 +169,11 @@ void add_isolation_options(CLI::App& command, ServeArguments& a) {
                   "processes beside those of --max-functions that wait for the first call of a key "
                   "and adapter, so that it needs no start (default 1)")
       ->group(group);
+  command
+      .add_option("--turns", a.turns,
+                  "off: all processes compute at the same time, for measurements; no key has a "
+                  "fair share then (default on)")
+      ->group(group);
 }
 
 CLI::Option* add_model(CLI::App& command, std::string& model, std::string& revision) {

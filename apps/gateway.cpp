@@ -49,7 +49,7 @@ FunctionLoops::Options loop_options(const ServeSettings& settings) {
   options.max_instances = settings.functions->max_functions;
   options.seats = settings.engine.max_num_seqs;
   // One more than compute, so that the cores never wait for the event loop.
-  options.prefills_at_once = turn_options(settings.engine).places + 1;
+  options.prefills_at_once = turn_options(settings.engine, *settings.functions).places + 1;
   return options;
 }
 
@@ -66,8 +66,8 @@ class Gateway {
         keys_(tenant_keys(file_)),
         access_log_(std::move(access_log)),
         host_(settings, models_, loop_, *turns_, clock_, [this] { wake(); }),
-        book_(usage.capacity, turn_options(settings.engine).threads, clock_, usage.rows,
-              usage.first_day),
+        book_(usage.capacity, turn_options(settings.engine, *settings.functions).threads, clock_,
+              usage.rows, usage.first_day),
         usage_(std::move(usage.store), book_, std::move(usage.prices),
                [this](std::function<void()> task) { loop_.post(std::move(task)); }),
         functions_(loop_options(settings), host_, book_, clock_, [this] { wake(); }),
@@ -307,7 +307,8 @@ Status serve_functions(const GatewayArguments& arguments, const ServeSettings& s
   ASSIGN_OR_RETURN(auto access_log, AccessLog::open(arguments.serve.access_log));
   allow_connections(settings.limits.max_connections);
   const SystemClock clock;
-  ASSIGN_OR_RETURN(auto turns, TurnService::start(turn_options(settings.engine), clock));
+  ASSIGN_OR_RETURN(auto turns,
+                   TurnService::start(turn_options(settings.engine, *settings.functions), clock));
   ASSIGN_OR_RETURN(GatewayUsage usage, open_usage(arguments));
   Gateway gateway(arguments, settings, std::move(file), std::move(tls), std::move(access_log),
                   std::move(turns), std::move(usage));

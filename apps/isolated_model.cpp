@@ -84,11 +84,12 @@ std::int64_t largest_adapter(const LoadedModel& model) {
 
 }  // namespace
 
-TurnKeeper::Options turn_options(const EngineOptions& options) {
+TurnKeeper::Options turn_options(const EngineOptions& options, const FunctionSettings& functions) {
   TurnKeeper::Options turns;
   const ThreadPlan plan = planned_threads(options.threads);
   turns.threads = plan.threads;
   turns.places = std::max(1, plan.cores / plan.threads);
+  if (!functions.turns) turns.places += functions.max_functions + functions.warm_workers;
   return turns;
 }
 
@@ -193,7 +194,7 @@ Status IsolatedModel::reload() {
 }
 
 int run_function_command() {
-  struct stat socket{};
+  struct stat socket {};
   if (fstat(FunctionDescriptors::kSocket, &socket) != 0 || !S_ISSOCK(socket.st_mode)) {
     return report_error(invalid_argument("function is not for users: `sluice serve --isolation "
                                          "process` starts it, with a socket as its input"),

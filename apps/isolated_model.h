@@ -37,10 +37,12 @@ struct FunctionSettings {
   std::int32_t max_functions = 8;             // --max-functions
   Duration idle = std::chrono::seconds(300);  // --function-idle
   std::int32_t warm_workers = 0;              // --warm-workers; of each backbone
+  bool turns = true;                          // --turns
 };
 
 // As many functions compute at a time as there are cores for their threads; by default, one.
-TurnKeeper::Options turn_options(const EngineOptions& options);
+// Without turns, all of them, the warm workers included.
+TurnKeeper::Options turn_options(const EngineOptions& options, const FunctionSettings& functions);
 
 // For /metrics.
 FunctionTurns function_turns(const TurnService& service);

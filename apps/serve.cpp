@@ -329,7 +329,13 @@ Status serve(const ServeArguments& arguments, const ServeSettings& settings) {
   const SystemClock clock;
   std::unique_ptr<TurnService> turns;
   if (settings.functions) {
-    ASSIGN_OR_RETURN(turns, TurnService::start(turn_options(settings.engine), clock));
+    if (!settings.functions->turns) {
+      log_warning(
+          "--turns off is for measurements: processes compute at the same time, and no key has a "
+          "fair share of the cores");
+    }
+    ASSIGN_OR_RETURN(turns,
+                     TurnService::start(turn_options(settings.engine, *settings.functions), clock));
   }
   Server server(arguments, settings, std::move(keys), std::move(tls), std::move(access_log),
                 std::move(turns));

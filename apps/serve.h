@@ -51,6 +51,7 @@ struct ServeArguments {
   std::optional<std::string> max_functions;
   std::optional<std::string> function_idle;
   std::optional<std::string> warm_workers;
+  std::optional<std::string> turns;
   LendArguments lend;
   EngineOptionTexts engine;
 };

@@ -139,7 +139,8 @@ Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
     for (const GivenOption& option : {GivenOption{"--sandbox", a.sandbox.has_value()},
                                       GivenOption{"--max-functions", a.max_functions.has_value()},
                                       GivenOption{"--function-idle", a.function_idle.has_value()},
-                                      GivenOption{"--warm-workers", a.warm_workers.has_value()}}) {
+                                      GivenOption{"--warm-workers", a.warm_workers.has_value()},
+                                      GivenOption{"--turns", a.turns.has_value()}}) {
       if (!option.given) continue;
       return invalid_argument(
           fmt::format("{} is for --isolation process only; leave it out", option.name));
@@ -163,6 +164,11 @@ Result<std::optional<FunctionSettings>> read_functions(const ServeArguments& a,
   functions.warm_workers = 1;
   RETURN_IF_ERROR(
       read_count("--warm-workers", a.warm_workers, 0, kMaxWarmWorkers, functions.warm_workers));
+  const std::string turns = a.turns.value_or("on");
+  if (turns != "on" && turns != "off") {
+    return invalid_argument(fmt::format("--turns must be on or off, got '{}'", turns));
+  }
+  functions.turns = turns == "on";
   RETURN_IF_ERROR(check_function_options(a, engine));
   engine.snapshot = {};
   engine.adapters.sealed = true;

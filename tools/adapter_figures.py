@@ -136,3 +136,37 @@ def loads(a, make_server):
           f"{extra:.1f} ms later (medians of {len(first['loaded'])}); P99 of the stream's "
           f"gaps {1e3 * ninety['loaded']:.1f} ms, without loads {1e3 * ninety['kept']:.1f} ms, "
           f"ratio {ninety['loaded'] / ninety['kept']:.2f}")
+
+
+def unprepared(a, make_server):
+    """Adapters that are read from their files and prepared: CPU time without other work, and the
+    longest gap of a stream of the base model with a load beside it and without."""
+    config = config_of(a.model)
+    cpu, longest = [], {"alone": [], "loads": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(2):
+            write_adapter(os.path.join(folder, f"x{i}"), config, 16, ALL, i)
+        with make_server(a.binary, a.model, 1, "--snapshot", "off", "--max-num-seqs", "8",
+                         "--kv-cache-memory", "256MiB", "--adapter-dir", folder,
+                         role="role=admin") as server:
+            for i in range(2):
+                server.load_adapter("x", f"x{i}")  # from here on the files are in the page cache
+            for i in range(a.rounds):
+                before = server.cpu_seconds()
+                server.load_adapter("x", f"x{i % 2}")
+                cpu.append(1e3 * (server.cpu_seconds() - before))
+            for _ in range(a.rounds):
+                for kind, gaps in longest.items():
+                    stream = server.start_stream(0, a.steps * 4)
+                    if kind == "loads":
+                        for i in range(2):
+                            server.load_adapter("x", f"x{i}")
+                    gaps.append(1e3 * max(stream()))
+    ratios = [one / two for one, two in zip(longest["loads"], longest["alone"])]
+    size = adapter_bytes(config, 16, ALL) / 1e6
+    print(f"registering an adapter of {size:.0f} MB from its files: "
+          f"CPU {statistics.median(cpu):.1f} ms (of {len(cpu)}: {min(cpu):.1f} to {max(cpu):.1f}; "
+          f"goal 60); longest gap of a stream "
+          f"{statistics.median(longest['loads']):.1f} ms, without loads "
+          f"{statistics.median(longest['alone']):.1f} ms, ratio {statistics.median(ratios):.2f} "
+          f"({min(ratios):.2f} to {max(ratios):.2f}; goal 1.1)")

@@ -8,14 +8,23 @@ all of it works; its figures mean nothing.
 
     tools/function_figures.py build/sluice MODEL [--functions 16] [--rounds 5] [--adapter DIR]
         [--tokens 128] [--steps 32] [--quick] [--idle-model models/demo] [--idle-functions 500]
-        [--only all|steps,loads,memory,unshared,idle,warm,rate,together,shares]
+        [--only all|ROW,ROW...]
+
+Rows: steps, loads, unprepared, memory, adapters, unshared, idle, warm, rate, together, shares.
+`together` has turns and --turns off in one run. `memory` tells the time that filling the page
+tables of the weights takes (by this program, on the same memory) apart from that of a cold one.
+`adapters` gives each function an adapter of its own (rank 8, q and v). `unprepared` registers
+adapters from their files beside a stream.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
+import ctypes
+import glob
 import http.client
 import json
+import mmap
 import os
 import statistics
 import sys
@@ -32,7 +41,7 @@ KIB = 1024
 class Server(ReadyServer):
     """`sluice serve` with a key a function."""
 
-    def __init__(self, binary, model, keys, *options, adapter=None):
+    def __init__(self, binary, model, keys, *options, adapter=None, role=""):
         self.called = "a" if adapter else "m"
         if adapter:
             options = (*options, "--adapter", "a=" + adapter)
@@ -41,7 +50,7 @@ class Server(ReadyServer):
         path = os.path.join(self.folder.name, "keys")
         with open(path, "w", encoding="ascii") as stream:
             os.fchmod(stream.fileno(), 0o600)
-            stream.writelines(f"tenant{i} {key}\n" for i, key in enumerate(self.keys))
+            stream.writelines(f"tenant{i} {key} {role}\n" for i, key in enumerate(self.keys))
         super().__init__([binary, "serve", model, "--api-key-file", path, "--served-model-name",
                           "m", *options])
 
@@ -87,6 +96,18 @@ class Server(ReadyServer):
                     began.set()
         return times
 
+    def load_adapter(self, name, path):
+        self.ask("POST", "/v1/load_lora_adapter", 0, json.dumps(
+            {"lora_name": name, "lora_path": path, "load_inplace": True}))
+
+    def cpu_seconds(self):
+        """That all its threads have used so far; those that have ended are missing."""
+        sum_ = 0
+        for path in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
+            with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
+                sum_ += int(stream.read().split()[0])
+        return sum_ / 1e9
+
     def complete(self, key, tokens, salt):
         """An answer that does not stream, so that this client needs no CPU time meanwhile."""
         body = {"model": self.called, "prompt": [5 + (7919 * salt + key) % 900] * 8,
@@ -131,11 +152,54 @@ def memory_of(pid):
     return found
 
 
-def isolated(a, keys, warm=0):
+def fill_seconds(server, threads):
+    """The time that threads of this program take to fill the page tables of the server's weights
+    once, and their MiB."""
+    found = [path for path in glob.glob(f"/proc/{server.process.pid}/fd/*")
+             if os.readlink(path).startswith("/memfd:sluice-backbone")]
+    if not found:
+        raise SystemExit("the server has no open memory of weights")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
+                          ctypes.c_int, ctypes.c_long]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    populate_read = 22  # MADV_POPULATE_READ, from Linux 5.14
+    descriptor = os.open(found[0], os.O_RDONLY)
+    size = os.fstat(descriptor).st_size
+    base = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    os.close(descriptor)
+    part = -(-size // threads // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def fill(i):
+        begin, end = i * part, min((i + 1) * part, size)
+        if begin < end and libc.madvise(base + begin, end - begin, populate_read) != 0:
+            raise OSError(ctypes.get_errno(), "MADV_POPULATE_READ")
+
+    seconds = run_all([(fill, i) for i in range(threads)])
+    libc.munmap(base, size)
+    return seconds, size / KIB / KIB
+
+
+def spread(values, digits=3):
+    return (f"median {statistics.median(values):.{digits}f} (of {len(values)}: "
+            f"{min(values):.{digits}f} to {max(values):.{digits}f})")
+
+
+def print_conditions():
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        model = next((line.partition(":")[2].strip() for line in stream
+                      if line.startswith("model name")), "unknown CPU")
+    print(f"conditions: {model}, {len(os.sched_getaffinity(0))} threads, load of the last minute "
+          f"{os.getloadavg()[0]:.1f}")
+
+
+def isolated(a, keys, warm=0, turns="on", more=()):
     return Server(a.binary, a.model, keys, "--isolation", "process", "--sandbox", "best-effort",
-                  "--max-functions", str(keys), "--warm-workers", str(warm),
+                  "--max-functions", str(keys), "--warm-workers", str(warm), "--turns", turns,
                   "--max-num-seqs", "8", "--token-budget", "128", "--kv-cache-memory", "64MiB",
-                  adapter=a.adapter)
+                  *more, adapter=a.adapter)
 
 
 def idle(a):
@@ -168,13 +232,30 @@ def unshared(a):
         + " (files in Pss_File are the mapped checkpoint, which the three share)")
 
 
-def memory_and_cold_start(a):
-    with isolated(a, a.functions) as server:
+def adapters_each(a):
+    """As memory_and_cold_start(), each function with its own adapter of rank 8 on q and v."""
+    config = adapter_figures.config_of(a.model)
+    modules = ("q_proj", "v_proj")
+    with tempfile.TemporaryDirectory() as folder:
+        options = []
+        for i in range(a.functions):
+            path = os.path.join(folder, f"each{i}")
+            adapter_figures.write_adapter(path, config, 8, modules, i)
+            options += ["--adapter", f"each{i}={path}"]
+        size = adapter_figures.adapter_bytes(config, 8, modules) / KIB / KIB
+        print(f"each function has an adapter of rank 8 on q and v, {size:.1f} MiB:")
+        memory_and_cold_start(a, options, lambda key: f"each{key}")
+
+
+def memory_and_cold_start(a, options=(), called=lambda key: None):
+    with isolated(a, a.functions, more=options) as server:
         cold, warm = [], []
         for key in range(a.functions):
-            cold.append(server.stream(key, 8, 16)[0])
-            warm.append(server.stream(key, 8, 16)[0])  # from the prefix cache but for a block
-            server.stream(key, 2, 24)
+            name = called(key)
+            cold.append(server.stream(key, 8, 16, name)[0])
+            warm.append(server.stream(key, 8, 16, name)[0])  # from the prefix cache but for a block
+            server.stream(key, 2, 24, name)
+        fills = [fill_seconds(server, len(os.sched_getaffinity(0))) for _ in range(a.rounds)]
         sums = {}
         for pid in server.children():
             for name, value in memory_of(pid).items():
@@ -182,17 +263,21 @@ def memory_and_cold_start(a):
         own = memory_of(server.process.pid)
     print(f"{a.functions} functions, each after an answer, MiB: "
           + ", ".join(f"{name} {value:.0f}" for name, value in sums.items())
-          + f"; server: Pss {own['Pss']:.0f}")
+          + f"; server: Pss {own['Pss']:.0f} (goal: backbone + 25 MiB each, KV and adapter apart)")
     print(f"each: anonymous {sums['Pss_Anon'] / a.functions:.1f}, files "
           f"{sums['Pss_File'] / a.functions:.1f}, page tables {sums['tables'] / a.functions:.1f}")
-    print_cold("a function that its call starts", cold, warm)
+    print_cold("a function that its call starts", cold, warm, 60)
+    fill = [1e3 * seconds for seconds, _ in fills]
+    left = [1e3 * (one - two) - statistics.median(fill) for one, two in zip(cold, warm)]
+    print(f"filling the page tables of {fills[0][1]:.0f} MiB of weights alone, ms: "
+          f"{spread(fill, 1)}; cold first token less that, ms: {spread(left, 1)} (goal 60)")
 
 
-def print_cold(what, cold, warm):
+def print_cold(what, cold, warm, goal):
     # A prompt of 16 tokens again is computed except for what the prefix cache has.
     extra = [1e3 * (one - two) for one, two in zip(cold, warm)]
-    print(f"first token of {what}, less that of the same one when warm, ms: median "
-          f"{statistics.median(extra):.1f} (of {len(extra)}: {min(extra):.1f} to {max(extra):.1f})")
+    print(f"first token of {what}, less that of the same one when warm, ms: {spread(extra, 1)} "
+          f"(goal {goal})")
 
 
 def warm_workers(a):
@@ -204,7 +289,7 @@ def warm_workers(a):
                 time.sleep(0.02)
             cold.append(server.stream(key, 8, 16)[0])
             again.append(server.stream(key, 8, 16)[0])
-    print_cold("a function that was a warm worker", cold, again)
+    print_cold("a function that was a warm worker", cold, again, 10)
 
 
 def rate(a):
@@ -215,8 +300,8 @@ def rate(a):
         for _ in range(a.rounds + 1):
             ratios.append(plain.stream(0, a.tokens, 16)[1] / function.stream(0, a.tokens, 16)[1])
         ratios = ratios[1:]
-    print(f"speed of one function / engine in the server, {a.tokens} tokens: median "
-          f"{statistics.median(ratios):.3f} (of {a.rounds}: {min(ratios):.3f} to {max(ratios):.3f})")
+    print(f"speed of one function / engine in the server, {a.tokens} tokens: {spread(ratios)} "
+          "(goal 0.97; demo model 0.90)")
 
 
 def run_all(calls):
@@ -230,19 +315,23 @@ def run_all(calls):
 
 def together(a):
     """The tokens a second of eight functions that decode at once, to those of one alone, which
-    gives eight answers one after another."""
+    gives eight answers one after another; with turns and without, in turns."""
     count = 8
-    with isolated(a, count) as server:
-        for key in range(count):
-            server.complete(key, 8, 0)
-        ratios = []
+    ratios = {"on": [], "off": []}
+    with isolated(a, count) as with_turns, isolated(a, count, turns="off") as free:
+        servers = {"on": with_turns, "off": free}
+        for server in servers.values():
+            for key in range(count):
+                server.complete(key, 8, 0)
         for salt in range(1, a.rounds + 1):
-            alone = sum(run_all([(server.complete, 0, a.tokens, salt * count + i)])
-                        for i in range(count))
-            ratios.append(alone / run_all([(server.complete, key, a.tokens, salt)
-                                           for key in range(count)]))
-    print(f"sum of {count} functions that decode / one alone, {a.tokens} tokens each: median "
-          f"{statistics.median(ratios):.3f} (of {a.rounds}: {min(ratios):.3f} to {max(ratios):.3f})")
+            for turns, server in servers.items():
+                alone = sum(run_all([(server.complete, 0, a.tokens, salt * count + i)])
+                            for i in range(count))
+                ratios[turns].append(alone / run_all(
+                    [(server.complete, key, a.tokens, salt) for key in range(count)]))
+    print(f"sum of {count} functions that decode / one alone, {a.tokens} tokens each: "
+          f"with turns {spread(ratios['on'])} (goal 0.90); "
+          f"free-running pools {spread(ratios['off'])}")
 
 
 def shares(a):
@@ -268,7 +357,7 @@ def shares(a):
         run_all([(calls, worker % 11 // 10, worker) for worker in range(22)] + [(sample,)])
         used = {key: time_ - samples[0][key] for key, time_ in samples[1].items()}
     print(f"turn time of a tenant with 2 requests at any time beside one with 20: "
-          f"{used['tenant1'] / sum(used.values()):.3f} of all")
+          f"{used['tenant1'] / sum(used.values()):.3f} of all (goal 0.45)")
 
 
 def main():
@@ -290,8 +379,11 @@ def main():
         a.functions, a.rounds, a.tokens, a.steps, a.idle_functions = 2, 1, 16, 4, 4
     figures = {"steps": adapter_figures.steps,
                "loads": lambda a: adapter_figures.loads(a, Server),
-               "memory": memory_and_cold_start, "unshared": unshared, "idle": idle,
-               "warm": warm_workers, "rate": rate, "together": together, "shares": shares}
+               "unprepared": lambda a: adapter_figures.unprepared(a, Server),
+               "memory": memory_and_cold_start, "adapters": adapters_each, "unshared": unshared,
+               "idle": idle, "warm": warm_workers, "rate": rate, "together": together,
+               "shares": shares}
+    print_conditions()
     for name in figures if a.only == "all" else a.only.split(","):
         figures[name](a)
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """`serve --isolation process`: the same tokens, the sandbox as /proc shows it, and deaths."""
 
+import concurrent.futures
 import contextlib
 import os
 import shutil
@@ -196,6 +197,15 @@ class Calls:
                 os.kill(process, signal.SIGCONT)
         for name in self.threads:
             self.answer(name)
+
+
+def test_without_turns_answers_are_the_same_and_a_warning_says_so(server, key_file):
+    alone = text_of(ask(server, "alice"))
+    with isolated(key_file, "--turns", "off") as free:
+        assert "--turns off is for measurements" in free.stderr()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            answers = [pool.submit(ask, free, name) for name in ("alice", "bob")]
+            assert [text_of(one.result()) for one in answers] == [alone, alone]
 
 
 def test_a_death_ends_only_its_own_calls(key_file):
@@ -414,7 +424,7 @@ def test_a_reload_gives_later_calls_a_new_function(tmp_path):
 
 def test_what_does_not_go_with_it_is_refused_by_name():
     for options in (["--adapter-slots", "2"], ["--snapshot", "auto"], ["--dtype", "int8"],
-                    ["--tbt-slo-ms", "50"], ["--sandbox", "loose"]):
+                    ["--tbt-slo-ms", "50"], ["--sandbox", "loose"], ["--turns", "maybe"]):
         done = subprocess.run([BINARY, "serve", MODEL, "--port", str(free_port()), "--isolation",
                                "process", *options], capture_output=True, text=True, timeout=60,
                               check=False)
