@@ -367,6 +367,42 @@ def test_a_warm_worker_becomes_the_next_function_and_is_never_used_twice(tmp_pat
         assert not functions_of(server.process.pid)  # no room beside the backbone
 
 
+def cpu_seconds(pid):
+    """The CPU time of all threads of a process, as the kernel counts it."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stream:
+        fields = stream.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def turn_seconds(server):
+    return sum(value for name, value in server.metrics().items()
+               if name.startswith("function_turn_seconds_total"))
+
+
+# The cores that a function of two threads may use without a turn, and the seconds at once
+# (docs/isolation.md#turns): its main thread talks to the gateway.
+BESIDE_TURNS = 0.25 + 2 * 0.05
+AT_ONCE = 0.25
+
+
+def test_the_kernel_counts_no_more_cpu_time_than_turns(server):
+    stop_functions(server)
+    text_of(ask(server, "a", "poet"))  # its start is over
+    process, = functions_of(server.process.pid)
+    start, used, turns = time.monotonic(), cpu_seconds(process), turn_seconds(server)
+    for _ in range(2):
+        text_of(ask(server, "a", "poet", max_tokens=1000))
+    used = cpu_seconds(process) - used
+    may = BESIDE_TURNS * (time.monotonic() - start) + AT_ONCE
+    assert used > 0.1, "it computes"
+    cores = min(2, len(os.sched_getaffinity(0)))
+    deadline = time.monotonic() + LONG_WAIT * PATIENCE
+    # The last turn counts once it has ended.
+    while used > (turn_seconds(server) - turns) * cores + may:
+        assert time.monotonic() < deadline, (used, turn_seconds(server) - turns, may)
+        time.sleep(0.02)
+
+
 def backbones_of(server):
     """The backbones in the gateway's memory."""
     folder = f"/proc/{server.process.pid}/fd"
