@@ -252,6 +252,12 @@ CLI::App* add_serve(CLI::App& root, ServeArguments& arguments) {
   add_lend_options(*command, arguments.lend);
   add_warm_options(*command, arguments.warm);
   command
+      ->add_option("--pin-limit", arguments.pin_limit,
+                   fmt::format("the most that pinned prefixes need of KV memory, 0 to 1 (default "
+                               "{})",
+                               PinTable::kDefaultShare))
+      ->group(group);
+  command
       ->add_flag("--verify", arguments.verify,
                  "compare the snapshot's canary before the server is ready, not when it is idle")
       ->group(group);

@@ -42,6 +42,7 @@ struct ServeArguments {
   bool strict_fields = false;
   AnswerParsers parsers;
   WarmArguments warm;
+  std::optional<std::string> pin_limit;
   bool verify = false;
   std::optional<std::string> stream_keep_alive;
   std::string access_log = "stderr";

@@ -116,6 +116,7 @@ Status check_function_options(const ServeArguments& a, const EngineOptions& engi
       {"--restore", !texts.restore.empty()},
       {"--warm", !a.warm.files.empty()},
       {"--warm-limit", !a.warm.limit.empty()},
+      {"--pin-limit", a.pin_limit.has_value()},
       {"--verify", a.verify},
       {"--kv-disk", engine.kv_disk.has_value()},
       {"--kv-idle-release", engine.kv_idle_release > Duration{0}},
@@ -227,6 +228,14 @@ Result<ServeSettings> parse_serve_settings(const ServeArguments& a) {
                     source.name));
   }
   ASSIGN_OR_RETURN(s.warm, read_warm_options(a.warm, s.engine));
+  if (a.pin_limit) {
+    const auto share = parse_number(*a.pin_limit);
+    if (!share || !(*share >= 0 && *share <= 1)) {
+      return invalid_argument(
+          fmt::format("--pin-limit must be between 0 and 1, got '{}'", *a.pin_limit));
+    }
+    s.queue.pin_share = *share;
+  }
   return s;
 }
 

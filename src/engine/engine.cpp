@@ -39,7 +39,8 @@ Engine::Engine(const EngineLimits& limits, std::unique_ptr<Executor> executor,
       meter_(meter),
       contents_(contents),
       kv_(std::move(kv)),
-      scheduler_(std::move(scheduler)) {
+      scheduler_(std::move(scheduler)),
+      pins_(*kv_, contents == nullptr ? 1 : static_cast<std::int64_t>(contents->block_bytes())) {
   CHECK(executor_->max_in_flight() >= 1 && executor_->max_in_flight() <= kMaxInFlight);
 }
 
@@ -55,6 +56,7 @@ Result<bool> Engine::compute() {
   CHECK(!collected_);
   if (failure_) return *failure_;
   const TimePoint now = clock_.now();
+  pins_.expire(now);
   if (auto status = executor_->check(now); !status) return fail(status.error());
   if (auto status = fill_pipeline(now); !status) return fail(status.error());
   if (in_flight_ == 0) return false;
@@ -253,6 +255,11 @@ void Engine::retire(const Sequence& sequence) {
   const auto found = active_.find(sequence.request->id);
   CHECK(found != active_.end());
   if (--found->second->unfinished > 0) return;
+  if (sequence.request->pin) {
+    const FinishReason reason = sequence.finish_reason;
+    const bool computed = reason != FinishReason::kCancelled && !is_failure(reason);
+    pins_.end(sequence.request->id, computed, clock_.now());
+  }
   retired_.push_back(std::move(found->second));
   active_.erase(found);
 }
@@ -278,6 +285,7 @@ Status Engine::check(const Request& request) const {
   CHECK(request.sampling.prompt_logprobs < 0 || request.block_hashes.empty());
   CHECK(request.pooling == Pooling::kNone || request.sampling.n == 1);
   CHECK(request.pooling != Pooling::kMean || request.block_hashes.empty());
+  CHECK(!request.pin || request.sampling.n == 1);
   return validate(request.sampling, limits_.vocab_size);
 }
 
@@ -287,6 +295,11 @@ Status Engine::add_request(Request request) {
   auto active = std::make_unique<ActiveRequest>();
   active->request = std::move(request);
   const Request& stored = active->request;
+  if (stored.pin) {
+    RETURN_IF_ERROR(pins_.begin(stored));
+  } else {
+    pins_.note_request(stored);
+  }
   active->choices.resize(static_cast<std::size_t>(stored.sampling.n));
   for (std::int32_t choice = 0; choice < stored.sampling.n; ++choice) {
     Sequence& sequence = active->choices[static_cast<std::size_t>(choice)];
@@ -298,6 +311,7 @@ Status Engine::add_request(Request request) {
       for (std::int32_t i = 0; i < choice; ++i) {
         scheduler_->cancel(active->choices[static_cast<std::size_t>(i)]);
       }
+      if (stored.pin) pins_.end(stored.id, false, clock_.now());
       return status;
     }
   }
@@ -350,10 +364,11 @@ Status Engine::check_files() {
 
 std::optional<TimePoint> Engine::wake_at() const {
   if (failure_) return std::nullopt;
-  const auto planned = scheduler_->wake_at();
-  const auto checked = executor_->next_check();
-  if (!planned || !checked) return planned ? planned : checked;
-  return std::min(*planned, *checked);
+  std::optional<TimePoint> earliest;
+  for (const auto time : {scheduler_->wake_at(), executor_->next_check(), pins_.next_expiry()}) {
+    if (time && (!earliest || *time < *earliest)) earliest = time;
+  }
+  return earliest;
 }
 
 std::int32_t Engine::computed_tokens(RequestId id) const {
@@ -387,6 +402,7 @@ Error Engine::fail(const Error& cause) {
 void Engine::check_integrity() const {
   scheduler_->check_integrity();
   kv_->check_integrity();
+  pins_.check_integrity();
 }
 
 }  // namespace sluice

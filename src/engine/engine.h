@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "engine/device_counters.h"
 #include "engine/kv_contents.h"
+#include "engine/pin_table.h"
 #include "kv/kv_manager.h"
 #include "request/request.h"
 #include "request/sequence.h"
@@ -140,6 +141,10 @@ class Engine {
   // Whether the tier below takes blocks now.
   bool tier_accepts_saves() const { return executor_->tier_accepts_saves(); }
 
+  // Requests with a PinOrder make pins; steps end those whose time is over.
+  PinTable& pins() { return pins_; }
+  const PinTable& pins() const { return pins_; }
+
   // Runs one step. The outputs stay valid until the next step.
   Result<std::span<const ChoiceOutput>> step();
   // The two halves of step(), for callers with work to do between them. compute() does everything
@@ -155,7 +160,8 @@ class Engine {
 
   // Whether step() has something to do or to report.
   bool has_work() const;
-  // The latest time for the next step() call although there is no work: to return idle memory.
+  // The latest time for the next step() call although there is no work: to return idle memory, or
+  // to end pins.
   std::optional<TimePoint> wake_at() const;
 
   // Tokens of the request's first choice that are in KV, which shows the progress of the prompt. 0
@@ -208,6 +214,7 @@ class Engine {
   KvContents* contents_;
   std::unique_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
+  PinTable pins_;
   std::optional<Error> failure_;
   EngineStats stats_;
 

@@ -66,6 +66,10 @@ class TenantLoops final : public EngineLoop {
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
   // The progress lacks requests of loops that are not ready yet.
   void ask_progress() override;
+  Status supports_pins() const override {
+    return unsupported("--isolation process has no pins; use --isolation none");
+  }
+  Status ask_pins(PinQuestion) override { return supports_pins(); }
   void take(OutputBatch& batch) override;
   std::int32_t max_requests() const override { return options_.max_requests; }
   EngineState state() const override;

@@ -109,6 +109,10 @@ class FunctionLoops final : public EngineLoop {
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
   void ask_progress() override;
+  Status supports_pins() const override {
+    return unsupported("a gateway has no pins; use `sluice serve`");
+  }
+  Status ask_pins(PinQuestion) override { return supports_pins(); }
   void take(OutputBatch& batch) override;
   std::int32_t max_requests() const override { return options_.max_requests; }
   EngineState state() const override { return state_; }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/hash128.h"
 #include "base/token_id.h"
+#include "request/pin_order.h"
 #include "request/pooling.h"
 #include "request/sampling_params.h"
 
@@ -51,6 +52,9 @@ struct Request {
   std::optional<Hash128> block_hash_root;
   // Says which tenant's key encrypts the blocks in a tier below memory, if they may go there.
   BlockOwner block_owner;
+  // Not null: the blocks of the prompt become a pin of the tenant. Shared by copies of the request.
+  // REQUIRES: sampling.n is 1.
+  std::shared_ptr<const PinOrder> pin;
 };
 
 }  // namespace sluice

@@ -72,7 +72,7 @@ Status read_setting(std::string_view word, KeyLine& line) {
   // The word may be a misplaced key, so the message does not repeat it.
   return invalid_argument(
       "unknown setting after the key; there are role=admin, rpm=N, tpm=N, concurrency=N, queue=N%, "
-      "priority=N and weight=N");
+      "priority=N, weight=N and pins=SIZE");
 }
 
 // A message must not carry the key itself.

@@ -60,7 +60,7 @@ TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
             "keys.txt:3: the key must be 8 to 512 visible ASCII characters");
   EXPECT_EQ(error_of("a sk-secret-1 share=2"),
             "keys.txt:1: unknown setting after the key; there are role=admin, rpm=N, tpm=N, "
-            "concurrency=N, queue=N%, priority=N and weight=N");
+            "concurrency=N, queue=N%, priority=N, weight=N and pins=SIZE");
   EXPECT_EQ(error_of("a sk-secret-1 weight=0"),
             "keys.txt:1: weight must be a whole number between 1 and 1000");
   EXPECT_EQ(error_of("a sk-secret-1 rpm=0"),
@@ -85,10 +85,10 @@ TEST(ApiKeys, BadLinesAreNamedAndTheKeyStaysOutOfTheMessage) {
 TEST(ApiKeys, TheKeysOfANameShareItsLimits) {
   const auto keys = ApiKeys::parse(
       "a sk-alice-1 rpm=60 queue=25%\nb sk-bob-000\na sk-alice-2 rpm=60 tpm=1000 concurrency=4 "
-      "priority=-3 weight=2",
+      "priority=-3 weight=2 pins=2MiB",
       "keys");
   ASSERT_TRUE(keys) << keys.error().message;
-  EXPECT_EQ(keys->limits_of("a"), (KeyLimits{60, 1000, 4, 25, -3, 2}));
+  EXPECT_EQ(keys->limits_of("a"), (KeyLimits{60, 1000, 4, 25, -3, 2, 2 << 20}));
   EXPECT_EQ(keys->limits_of("b"), KeyLimits{});
   EXPECT_EQ(keys->limits_of("nobody"), KeyLimits{});
 }

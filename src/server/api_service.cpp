@@ -97,7 +97,13 @@ const std::string& ApiService::fingerprint_of(const ServedModel& model) {
   return fingerprint;
 }
 
-void ApiService::engine_woke() { generations_.take_outputs(); }
+void ApiService::engine_woke() {
+  generations_.take_outputs();
+  for (PinAnswer& answer : generations_.take_pin_answers()) pins_answered(std::move(answer));
+  if (engine_.state() == EngineState::kReady) return;
+  const auto failure = engine_.failure();
+  fail_pin_calls(to_api_error(unavailable(failure ? failure->message : "the engine has stopped")));
+}
 
 void ApiService::drain() { draining_ = true; }
 
@@ -105,6 +111,7 @@ void ApiService::cancel_all() {
   cancelled_ = true;
   for (const auto& work : preparing_) work->abandoned = true;
   generations_.fail_all(shutting_down());
+  fail_pin_calls(shutting_down());
 }
 
 std::string_view ApiService::state() const {
@@ -288,6 +295,10 @@ void ApiService::handle(ExchangePtr exchange) {
     case Endpoint::kDetokenize: return tokenize(std::move(call), match.route->endpoint);
     case Endpoint::kLoadAdapter:
     case Endpoint::kUnloadAdapter: return change_adapters(std::move(call), match.route->endpoint);
+    case Endpoint::kPutPin: return put_pin(std::move(call));
+    case Endpoint::kListPins: return ask_pins(std::move(call), PinAction::kList);
+    case Endpoint::kShowPin: return ask_pins(std::move(call), PinAction::kShow);
+    case Endpoint::kRemovePin: return ask_pins(std::move(call), PinAction::kRemove);
   }
 }
 

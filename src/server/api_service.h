@@ -135,6 +135,10 @@ class ApiService final : public http::Handler {
   void change_adapters(Call call, Endpoint endpoint);
   void adapters_changed(Call call, ApiResult<std::string> result);
   std::optional<ApiError> refuse_change(const http::Request& head) const;
+  void put_pin(Call call);
+  void ask_pins(Call call, PinAction action);
+  void pins_answered(PinAnswer answer);
+  void fail_pin_calls(const ApiError& error);
   // Runs `work` on a worker, then `done` on the loop, unless the client leaves before.
   template <class T>
   using Work = std::function<T(int worker, std::string_view body, const StopCheck&)>;
@@ -180,6 +184,13 @@ class ApiService final : public http::Handler {
   IgnoredFieldLog ignored_fields_;
   std::unordered_set<std::shared_ptr<WorkerCall>> preparing_;  // calls that the workers have
   std::vector<Call> status_calls_;                             // wait for the engine's answer
+  // Likewise, by PinQuestion::ticket.
+  struct PinCall {
+    Call call;
+    PinAction action = PinAction::kShow;
+  };
+  std::map<std::uint64_t, PinCall> pin_calls_;
+  std::uint64_t next_pin_ticket_ = 1;
   // By worker, then by model; each is its worker's.
   std::vector<std::map<const ServedModel*, std::unique_ptr<PromptWorker>>> prompt_workers_;
   WorkerPool pool_;  // last: its threads end before what they use

@@ -9,6 +9,7 @@
 #include "base/unix_time.h"
 #include "server/adapter_calls.h"
 #include "server/api_service.h"
+#include "server/pin_call.h"
 #include "server/prepare_generation.h"
 #include "server/request_id.h"
 
@@ -32,6 +33,7 @@ ApiResult<GenerationCall> parse_call(Endpoint endpoint, std::string_view body,
     case Endpoint::kEmbeddings: return parse_embedding_call(body, EmbeddingUse::kVectors, unknown);
     case Endpoint::kScore: return parse_embedding_call(body, EmbeddingUse::kScore, unknown);
     case Endpoint::kRerank: return parse_embedding_call(body, EmbeddingUse::kRerank, unknown);
+    case Endpoint::kPutPin: return parse_pin_call(body, unknown);
     default: return parse_chat_call(body, unknown);
   }
 }
@@ -229,6 +231,13 @@ void ApiService::prepared(Call call, Prepared result) {
   head.model = std::move(result->named.name);
   head.system_fingerprint = fingerprint_of(*result->named.model);
   call.record.model = head.model;
+  if (prepared.call.pin) {
+    PinOrder& pin = *prepared.call.pin;
+    pin.tenant = call.record.client;
+    pin.id = pin_id_of(call.exchange->request().path);
+    pin.model = head.model;
+    if (keys_ != nullptr) pin.max_bytes = keys_->limits_of(pin.tenant).pinned_bytes;
+  }
   if (call.record.client.empty()) call.record.client = prepared.call.user;
   note_ignored(*call.exchange, prepared.call.ignored_fields);
   generations_.start(std::move(call.exchange), std::move(prepared), std::move(head),

@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/pin_table.h"
 #include "request/request.h"
 
 namespace sluice {
@@ -66,9 +68,27 @@ struct EngineGauges {
   std::int32_t tier_pages_saved = 0;  // those that hold a block
   std::int64_t tier_block_bytes = 0;
   bool tier_accepts_saves = false;
+  std::int32_t pins = 0;
+  std::int64_t pinned_blocks = 0;  // that the pins need
   std::int64_t prefix_queried_tokens = 0;
   std::int64_t prefix_hit_tokens = 0;
   EngineStats totals;
+};
+
+enum class PinAction : std::uint8_t { kShow, kList, kRemove };
+
+// A question about the pins of a tenant (engine/pin_table.h).
+struct PinQuestion {
+  std::uint64_t ticket = 0;  // the caller's, repeated in the answer
+  PinAction action = PinAction::kShow;
+  std::string tenant;
+  std::string id;  // not for kList
+};
+
+// kShow and kRemove: the pin, or none if there is no such pin. kList: all of the tenant's.
+struct PinAnswer {
+  std::uint64_t ticket = 0;
+  std::vector<PinStatus> pins;
 };
 
 struct OutputBatch {
@@ -81,6 +101,8 @@ struct OutputBatch {
   std::vector<StepRecord> steps;
   std::vector<RequestProgress> progress;  // if has_progress: the answer to ask_progress()
   bool has_progress = false;
+  std::vector<PinResult> pins;  // made by requests whose end is in `events`
+  std::vector<PinAnswer> pin_answers;
   EngineGauges gauges;
 
   std::span<const TokenId> tokens_of(const OutputEvent& event) const {
@@ -120,6 +142,13 @@ class EngineLoop {
   // The next batch has the progress of all unfinished requests. There is no answer before the state
   // is kReady. If the engine fails or stops first, the progress is empty.
   virtual void ask_progress() = 0;
+
+  // Whether requests may have a PinOrder and ask_pins() answers. Errors: kUnsupported, with the
+  // reason. Valid in the state kReady.
+  virtual Status supports_pins() const = 0;
+  // A later batch has the answer. If the engine fails or stops first, there is none. Errors:
+  // kUnavailable (loading, failed or stopped). REQUIRES: supports_pins().
+  virtual Status ask_pins(PinQuestion question) = 0;
 
   // Clears `batch` and swaps everything reported since the last call into it. If there is nothing,
   // `wake` is called when there is something.

@@ -7,12 +7,14 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/unix_time.h"
 #include "base/utf8.h"
 #include "server/answer_size.h"
 #include "server/answer_text.h"
 #include "server/embedding_json.h"
 #include "server/error_response.h"
 #include "server/logprob_lists.h"
+#include "server/pin_call.h"
 
 namespace sluice {
 namespace {
@@ -133,6 +135,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
     request.adapter_content = adapter_->content;
   }
   request.function = function_;
+  if (call_.pin) request.pin = std::make_shared<const PinOrder>(*call_.pin);  // shared by copies
   request.block_hashes = std::move(prompt.prompt.block_hashes);
   request.block_owner = {prompt.prompt.block_hash_root, call_.kv_memory_only};
   if (!scored && pooling_ != Pooling::kMean) {
@@ -353,10 +356,16 @@ void Generation::flush() {
     finish_stream();
     return finish();
   }
+  if (call_.pin) return answer_pin();
   WholeAnswer answer = whole_answer();
   if (answer.about_bytes <= kMaxJsonOnLoop) return this->answer(answer.json());
   answering_ = true;
   long_answer_ = std::move(answer);
+}
+
+void Generation::answer_pin() {
+  if (!pin_) return fail(to_api_error(internal_error("the engine has made no pin")));
+  answer(pin_json(*pin_, context_.clock.now(), unix_seconds()), pin_->is_new ? 201 : 200);
 }
 
 void Generation::write(std::string_view bytes) {
@@ -457,9 +466,10 @@ ApiResult<std::string> WholeAnswer::json() const {
                                usage);
 }
 
-void Generation::answer(ApiResult<std::string> json) {
+void Generation::answer(ApiResult<std::string> json, int status) {
   if (!json) return fail(json.error());
   http::Response response;
+  response.status = status;
   response.headers = {{"X-Request-Id", record_.request_id}};
   response.body = *std::move(json);
   record_.status = response.status;

@@ -99,11 +99,13 @@ class Generation {
                    std::span<const TokenLogprob> logprobs,
                    std::span<const PromptLogprob> prompt_logprobs = {},
                    std::span<const float> embedding = {});
+  // The pin that the call has made; before the event that ends it.
+  void take_pin(PinStatus pin) { pin_ = std::move(pin); }
   void flush();
   // After flush(): an answer that is too long to become JSON on the event loop. The caller makes
   // the JSON on a worker and then calls answer().
   std::optional<WholeAnswer> take_long_answer() { return std::exchange(long_answer_, {}); }
-  void answer(ApiResult<std::string> json);
+  void answer(ApiResult<std::string> json, int status = 200);
   // An upper bound of the text and log-probabilities that it holds until the answer is made.
   std::size_t held_bytes() const { return held_bytes_; }
   // True once the call is finished.
@@ -145,6 +147,7 @@ class Generation {
   void append_chunk(const Prompt& prompt, Choice& choice, TimePoint committed);
   void begin_stream();
   void finish_stream();
+  void answer_pin();
   WholeAnswer whole_answer();
   LogprobList logprob_list(const Prompt& prompt, const Choice& choice) const;
   void write(std::string_view bytes);
@@ -178,6 +181,7 @@ class Generation {
   // Shared, see finished_flag().
   std::shared_ptr<std::atomic<bool>> finished_flag_ = std::make_shared<std::atomic<bool>>(false);
   const std::size_t held_bytes_;
+  std::optional<PinStatus> pin_;
   std::optional<WholeAnswer> long_answer_;
   std::string pending_;                     // bytes of this batch
   std::vector<TimePoint> pending_commits_;  // of the steps that gave the chunks in them

@@ -18,6 +18,7 @@
 #include "front/sampling_defaults.h"
 #include "front/tool_grammar.h"
 #include "grammar/grammar_compiler.h"
+#include "request/pin_order.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "server/body_fields.h"
@@ -110,6 +111,7 @@ struct GenerationCall {
   std::string cache_salt;       // keeps the prompt's cached blocks apart; empty = the tenant's own
   std::int32_t priority = 0;
   std::optional<Duration> timeout;  // the answer ends then, complete or not
+  std::optional<PinOrder> pin;      // the call makes a pin; the answer describes it
   std::string repeated_json;        // kResponses: members of the request that the answer repeats
   std::vector<IgnoredField> ignored_fields;
 };

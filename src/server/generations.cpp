@@ -122,6 +122,10 @@ void Generations::take_batch() {
   const TimePoint now = clock_.now();
   std::int64_t later_tokens = 0;  // all but each choice's first
   touched_.clear();
+  for (PinResult& result : batch_.pins) {
+    const auto found = by_request_.find(result.request);
+    if (found != by_request_.end()) found->second->take_pin(std::move(result.status));
+  }
   for (const OutputEvent& event : batch_.events) {
     const auto found = by_request_.find(event.request);
     if (found == by_request_.end()) continue;  // ended meanwhile

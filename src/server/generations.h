@@ -63,6 +63,8 @@ class Generations {
   // REQUIRES: the task before it has run.
   using ProgressTask = std::function<void(std::span<const RequestProgress>)>;
   void ask_progress(ProgressTask task);
+  // The answers to EngineLoop::ask_pins() that came with the outputs.
+  std::vector<PinAnswer> take_pin_answers() { return std::exchange(batch_.pin_answers, {}); }
   // The call that an engine's request belongs to; nullptr: finished meanwhile.
   const Generation* find(RequestId id) const;
 

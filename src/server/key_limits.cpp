@@ -4,15 +4,18 @@
 
 #include <charconv>
 
+#include "base/memory_size.h"
+
 namespace sluice {
 namespace {
 
 struct Setting {
   std::string_view name;
-  std::optional<std::int64_t> KeyLimits::* member;
+  std::optional<std::int64_t> KeyLimits::*member;
   std::int64_t least;
   std::int64_t most;
   std::string_view unit;  // behind the number
+  bool is_size = false;   // bytes, such as 2GiB
 };
 
 constexpr std::int64_t kMost = 1'000'000'000;
@@ -23,6 +26,7 @@ constexpr Setting kSettings[] = {
     {"queue", &KeyLimits::queue_percent, 1, 100, "%"},
     {"priority", &KeyLimits::best_priority, -kMost, kMost, ""},
     {"weight", &KeyLimits::weight, 1, 1000, ""},
+    {"pins", &KeyLimits::pinned_bytes, 0, 0, "", true},
 };
 
 std::optional<std::int64_t> number_of(std::string_view text, std::string_view unit) {
@@ -34,13 +38,22 @@ std::optional<std::int64_t> number_of(std::string_view text, std::string_view un
   return value;
 }
 
+std::optional<std::int64_t> size_of(std::string_view text) {
+  if (text == "0") return 0;
+  const auto size = parse_memory_size("pins", text);
+  return size ? std::optional(*size) : std::nullopt;
+}
+
 }  // namespace
 
 Status read_limit(std::string_view name, std::string_view value, KeyLimits& limits) {
   for (const Setting& setting : kSettings) {
     if (setting.name != name) continue;
-    const auto number = number_of(value, setting.unit);
-    if (!number || *number < setting.least || *number > setting.most) {
+    const auto number = setting.is_size ? size_of(value) : number_of(value, setting.unit);
+    if (!number && setting.is_size) {
+      return invalid_argument(fmt::format("{} must be 0 or a size such as 512MiB or 2GiB", name));
+    }
+    if (!setting.is_size && (!number || *number < setting.least || *number > setting.most)) {
       return invalid_argument(fmt::format("{} must be a whole number between {}{} and {}{}", name,
                                           setting.least, setting.unit, setting.most, setting.unit));
     }

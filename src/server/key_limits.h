@@ -1,5 +1,5 @@
 // KeyLimits: what the clients of one name in the key file may use. Settings behind a key give them:
-//   rpm=60 tpm=100000 concurrency=4 queue=25% priority=0 weight=2
+//   rpm=60 tpm=100000 concurrency=4 queue=25% priority=0 weight=2 pins=2GiB
 // Values: plain; any thread.
 #pragma once
 
@@ -18,6 +18,7 @@ struct KeyLimits {
   std::optional<std::int64_t> queue_percent;        // of the requests that the server holds at once
   std::optional<std::int64_t> best_priority;        // priority: the lowest number that is accepted
   std::optional<std::int64_t> weight;               // share beside other clients; 1 without it
+  std::optional<std::int64_t> pinned_bytes;         // pins: of KV memory that its pins need
 
   friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
 };

@@ -11,6 +11,7 @@
 #include "server/body_fields.h"
 #include "server/generation_call.h"
 #include "server/openapi_bodies.h"
+#include "server/pin_call.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -141,6 +142,7 @@ std::string_view body_name(Endpoint endpoint) {
     case Endpoint::kCountTokens: return "messages";
     case Endpoint::kRerank: return "rerank";
     case Endpoint::kTokenize: return "tokenize";
+    case Endpoint::kPutPin: return "pin";
     default: return "";
   }
 }
@@ -171,6 +173,7 @@ BodyFields fields_of(Endpoint endpoint) {
     case Endpoint::kDetokenize: static_cast<void>(parse_detokenize_call(kNothing, reading)); break;
     case Endpoint::kLoadAdapter: record_adapter_fields(true, fields); break;
     case Endpoint::kUnloadAdapter: record_adapter_fields(false, fields); break;
+    case Endpoint::kPutPin: static_cast<void>(parse_pin_call(kNothing, reading)); break;
     default: break;
   }
   return fields;
@@ -229,14 +232,18 @@ ordered_json operation_of(const Route& route) {
   ordered_json operation;
   operation["summary"] = route.summary;
   if (route.needs_key) operation["security"] = security(true);  // a server may have no keys
-  if (route.endpoint == Endpoint::kModel) {
+  if (takes_id(route)) {
     operation["parameters"].push_back(parameter("id", "path"));
+    if (route.endpoint != Endpoint::kModel) {
+      operation["parameters"][0]["schema"]["pattern"] = kPinIdPattern;
+    }
   }
-  if (route.method == "POST") {
+  if (route.method == "POST" || route.method == "PUT") {
     add_body(fields_of(route.endpoint), body_name(route.endpoint), operation);
-  };
+  }
   operation["responses"] =
       answers_of(content_type_of(route.endpoint), may_stream(route.endpoint), route.needs_key);
+  if (route.method == "PUT") operation["responses"]["201"] = operation["responses"]["200"];
   return operation;
 }
 
@@ -266,7 +273,7 @@ std::string openapi_json(std::string_view version, std::span<const OwnRoute> own
   document["info"]["version"] = version;
   for (const Route& route : all_routes()) {
     std::string path(route.path);
-    if (route.endpoint == Endpoint::kModel) path += "{id}";
+    if (takes_id(route)) path += "{id}";
     document["paths"][path][lower_case(route.method)] = operation_of(route);
   }
   for (const OwnRoute& route : own) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,16 +20,20 @@ TEST(OpenApi, HasEveryRouteWithWhatItNeeds) {
   ASSERT_FALSE(document.is_discarded());
   EXPECT_EQ(document["openapi"], "3.1.0");
   EXPECT_EQ(document["info"]["version"], "1.2");
-  EXPECT_EQ(document["paths"].size(), all_routes().size());
+  std::size_t operations = 0;
+  for (const auto& [path, item] : document["paths"].items()) operations += item.size();
+  EXPECT_EQ(operations, all_routes().size());
   for (const Route& route : all_routes()) {
     std::string path(route.path);
-    if (path == "/v1/models/") path += "{id}";
-    const char* method = route.method == "GET" ? "get" : "post";
+    if (takes_id(route)) path += "{id}";
+    std::string method(route.method);
+    std::ranges::transform(method, method.begin(), [](char c) { return std::tolower(c); });
     ASSERT_TRUE(document["paths"][path].contains(method)) << path;
     const nlohmann::json& operation = document["paths"][path][method];
     EXPECT_FALSE(operation["summary"].get<std::string>().empty()) << path;
     EXPECT_EQ(operation.contains("security"), route.needs_key) << path;
-    EXPECT_EQ(operation.contains("requestBody"), route.method == "POST") << path;
+    const bool has_body = route.method == "POST" || route.method == "PUT";
+    EXPECT_EQ(operation.contains("requestBody"), has_body) << path;
     EXPECT_TRUE(operation["responses"].contains("200")) << path;
   }
 }
@@ -46,7 +51,7 @@ TEST(OpenApi, OwnRoutesStandBesideTheOthersOrInTheirPlace) {
   own[1].content_type = "text/html";
   own[1].query = {"filter"};
   const nlohmann::json document = parse_json(openapi_json("1.2", own));
-  EXPECT_EQ(document["paths"].size(), all_routes().size() + 1);
+  EXPECT_EQ(document["paths"].size(), parse_json(openapi_json("1.2"))["paths"].size() + 1);
   const nlohmann::json post = document["paths"]["/own"]["post"];
   EXPECT_EQ(post["security"].size(), 1U);  // there are keys
   const nlohmann::json body = post["requestBody"]["content"]["application/json"]["schema"];
@@ -120,9 +125,9 @@ TEST(OpenApi, ReferencesAndWrittenFieldsExist) {
                                      "metadata",         "cache_control", "inference_geo"};
   std::set<std::string> read;
   for (const auto& [path, item] : document["paths"].items()) {
-    if (!item.contains("post")) continue;
-    const nlohmann::json schema =
-        item["post"]["requestBody"]["content"]["application/json"]["schema"];
+    if (!item.contains("post") && !item.contains("put")) continue;
+    const nlohmann::json schema = item[item.contains("put") ? "put" : "post"]["requestBody"]
+                                      ["content"]["application/json"]["schema"];
     for (const auto& [name, field] : schema["properties"].items()) {
       read.insert(name);
       EXPECT_TRUE(!field.empty() || any.contains(name)) << path << ": " << name;
@@ -145,6 +150,10 @@ TEST(OpenApi, StreamsAndTheIdOfAModelAreInIt) {
   const nlohmann::json& chat = document["paths"]["/v1/chat/completions"]["post"];
   EXPECT_TRUE(chat["responses"]["200"]["content"].contains("text/event-stream"));
   EXPECT_EQ(document["paths"]["/v1/models/{id}"]["get"]["parameters"][0]["name"], "id");
+  const nlohmann::json put = document["paths"]["/v1/kv/prefixes/{id}"]["put"];
+  EXPECT_EQ(put["parameters"][0]["schema"]["pattern"], "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+  EXPECT_TRUE(put["responses"].contains("201"));
+  EXPECT_TRUE(document["paths"]["/v1/kv/prefixes"].contains("get"));
   EXPECT_TRUE(document["paths"]["/openapi.json"].contains("get"));
 }
 

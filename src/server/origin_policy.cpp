@@ -171,7 +171,7 @@ std::optional<http::Response> preflight_response(const http::Request& head) {
   }
   http::Response response;
   response.status = 204;
-  response.headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST"},
+  response.headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE"},
                       {"Access-Control-Max-Age", "600"}};
   // Clients send custom headers, so the answer allows the headers that the browser requests.
   if (const std::string* asked = head.header("Access-Control-Request-Headers")) {

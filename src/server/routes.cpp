@@ -7,6 +7,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kPinPrefix = "/v1/kv/prefixes/";
 
 constexpr std::array kRoutes = {
     Route{"GET", "/", Endpoint::kPage, false, false, "A page to chat and to watch the server"},
@@ -42,10 +43,16 @@ constexpr std::array kRoutes = {
           "Load a LoRA adapter; needs an admin key"},
     Route{"POST", "/v1/unload_lora_adapter", Endpoint::kUnloadAdapter, true, true,
           "Unload a LoRA adapter; needs an admin key"},
+    Route{"GET", "/v1/kv/prefixes", Endpoint::kListPins, true, true,
+          "The caller's pinned prefixes"},
+    Route{"PUT", kPinPrefix, Endpoint::kPutPin, true, true,
+          "Compute a prefix and keep its KV in memory for a time"},
+    Route{"GET", kPinPrefix, Endpoint::kShowPin, true, true, "One pinned prefix"},
+    Route{"DELETE", kPinPrefix, Endpoint::kRemovePin, true, true, "End a pin"},
 };
 
 bool covers(const Route& route, std::string_view path) {
-  if (route.endpoint != Endpoint::kModel) return route.path == path;
+  if (!takes_id(route)) return route.path == path;
   return path.size() > route.path.size() && path.starts_with(route.path);
 }
 
@@ -76,15 +83,16 @@ RouteMatch find_route(std::string_view method, std::string_view path) {
 std::string api_endpoints() {
   std::string list;
   for (const Route& route : kRoutes) {
-    if (!route.needs_model || route.endpoint == Endpoint::kModel) continue;
+    if (!route.needs_model || takes_id(route)) continue;
     if (!list.empty()) list += ", ";
     list += std::string(route.method) + " " + std::string(route.path);
   }
   return list;
 }
 
-std::string model_id_of(std::string_view path) {
-  path.remove_prefix(kModelPrefix.size());
+namespace {
+
+std::string decoded(std::string_view path) {
   std::string id;
   for (std::size_t i = 0; i < path.size(); ++i) {
     unsigned value = 0;
@@ -101,5 +109,11 @@ std::string model_id_of(std::string_view path) {
   }
   return id;
 }
+
+}  // namespace
+
+std::string model_id_of(std::string_view path) { return decoded(path.substr(kModelPrefix.size())); }
+
+std::string pin_id_of(std::string_view path) { return decoded(path.substr(kPinPrefix.size())); }
 
 }  // namespace sluice

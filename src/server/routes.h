@@ -31,16 +31,25 @@ enum class Endpoint : std::uint8_t {
   kDetokenize,
   kLoadAdapter,
   kUnloadAdapter,
+  kListPins,
+  kPutPin,  // these three: /v1/kv/prefixes/{id}
+  kShowPin,
+  kRemovePin,
 };
 
 struct Route {
   std::string_view method;
-  std::string_view path;  // kModel: the part before the id
+  std::string_view path;  // if takes_id(): the part before the id
   Endpoint endpoint;
   bool needs_key;    // when there are API keys
   bool needs_model;  // refused unless the model is ready
   std::string_view summary;
 };
+
+// Whether an id follows the path.
+constexpr bool takes_id(const Route& route) {
+  return route.path.size() > 1 && route.path.ends_with('/');
+}
 
 // All routes, in the order of the documentation.
 std::span<const Route> all_routes();
@@ -56,7 +65,8 @@ RouteMatch find_route(std::string_view method, std::string_view path);
 // The endpoints of the API, for people: "GET /v1/models, POST ...".
 std::string api_endpoints();
 
-// The id after /v1/models/, with %XX decoded. An invalid %XX is kept unchanged.
+// The id after /v1/models/ or /v1/kv/prefixes/, with %XX decoded. An invalid %XX is kept unchanged.
 std::string model_id_of(std::string_view path);
+std::string pin_id_of(std::string_view path);
 
 }  // namespace sluice

@@ -11,6 +11,10 @@ TEST(Routes, FindsEndpoints) {
   EXPECT_EQ(find_route("GET", "/v1/models").route->endpoint, Endpoint::kModels);
   EXPECT_EQ(find_route("GET", "/v1/models/a/b").route->endpoint, Endpoint::kModel);
   EXPECT_EQ(find_route("POST", "/v1/completions").route->endpoint, Endpoint::kCompletion);
+  EXPECT_EQ(find_route("GET", "/v1/kv/prefixes").route->endpoint, Endpoint::kListPins);
+  EXPECT_EQ(find_route("GET", "/v1/kv/prefixes/a").route->endpoint, Endpoint::kShowPin);
+  EXPECT_EQ(find_route("PUT", "/v1/kv/prefixes/a").route->endpoint, Endpoint::kPutPin);
+  EXPECT_EQ(find_route("DELETE", "/v1/kv/prefixes/a").route->endpoint, Endpoint::kRemovePin);
 }
 
 TEST(Routes, AWrongMethodSaysWhichWouldBeRight) {
@@ -18,6 +22,7 @@ TEST(Routes, AWrongMethodSaysWhichWouldBeRight) {
   EXPECT_EQ(match.route, nullptr);
   EXPECT_EQ(match.allowed, "POST");
   EXPECT_EQ(find_route("DELETE", "/v1/models/demo").allowed, "GET, HEAD");
+  EXPECT_EQ(find_route("POST", "/v1/kv/prefixes/a").allowed, "PUT, GET, HEAD, DELETE");
 }
 
 TEST(Routes, HeadIsAllowedWhereverGetIs) {
@@ -42,6 +47,7 @@ TEST(Routes, TheListNamesTheEndpointsOfTheApi) {
 
 TEST(Routes, ModelIdsAreDecoded) {
   EXPECT_EQ(model_id_of("/v1/models/demo"), "demo");
+  EXPECT_EQ(pin_id_of("/v1/kv/prefixes/a%2eb"), "a.b");
   EXPECT_EQ(model_id_of("/v1/models/org%2Fname"), "org/name");
   EXPECT_EQ(model_id_of("/v1/models/a%2"), "a%2");
   EXPECT_EQ(model_id_of("/v1/models/a%zz%41"), "a%zzA");

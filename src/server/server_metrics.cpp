@@ -135,7 +135,7 @@ void ServerMetrics::write_adapters(PrometheusWriter& writer) const {
 }
 
 void ServerMetrics::write_keys(PrometheusWriter& writer) const {
-  const auto count = [&](std::string_view name, std::string_view help, Counter Use::* counter) {
+  const auto count = [&](std::string_view name, std::string_view help, Counter Use::*counter) {
     writer.counter(name, help);
     for (const Use& use : keys_) writer.value({{"key", use.name}}, (use.*counter).value());
   };
@@ -247,6 +247,10 @@ void ServerMetrics::write_engine(PrometheusWriter& writer) const {
   writer.value({{"model_name", model}, {"state", "used"}}, gauges_.kv_blocks_used);
   writer.value({{"model_name", model}, {"state", "cached"}}, gauges_.kv_blocks_cached);
   writer.value({{"model_name", model}, {"state", "free"}}, free);
+  writer.gauge("kv_pins", "Pinned prefixes.");
+  write_number(writer, gauges_.pins);
+  writer.gauge("kv_pinned_blocks", "KV blocks that the pinned prefixes need.");
+  write_number(writer, static_cast<double>(gauges_.pinned_blocks));
   writer.counter("num_preemptions_total", "Sequences that lost their place to others.");
   write_number(writer, static_cast<double>(gauges_.totals.preemptions));
   writer.counter("engine_steps_total", "Steps of the engine.");

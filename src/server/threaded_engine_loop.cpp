@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/spin.h"
 #include "base/thread_pool.h"
+#include "server/output_batch.h"
 
 namespace sluice {
 namespace {
@@ -36,78 +37,7 @@ struct EndedChoice {
 
 bool is_operators(RequestId id) { return id >= kFirstOperatorId; }
 
-void append_output(const ChoiceOutput& output, TimePoint now, OutputBatch& batch) {
-  OutputEvent event;
-  event.request = output.request;
-  event.choice = output.choice;
-  event.finish_reason = output.finish_reason;
-  event.cached_prompt_tokens = output.cached_prompt_tokens;
-  event.first_token = static_cast<std::uint32_t>(batch.tokens.size());
-  event.num_tokens = static_cast<std::uint32_t>(output.tokens.size());
-  event.first_logprob = static_cast<std::uint32_t>(batch.logprobs.size());
-  event.num_logprobs = static_cast<std::uint32_t>(output.logprobs.size());
-  event.first_prompt_logprob = static_cast<std::uint32_t>(batch.prompt_logprobs.size());
-  event.num_prompt_logprobs = static_cast<std::uint32_t>(output.prompt_logprobs.size());
-  event.first_embedding = static_cast<std::uint32_t>(batch.embeddings.size());
-  event.num_embedding = static_cast<std::uint32_t>(output.embedding.size());
-  event.time = now;
-  event.first_scheduled = output.first_scheduled;
-  batch.tokens.insert(batch.tokens.end(), output.tokens.begin(), output.tokens.end());
-  batch.logprobs.insert(batch.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
-  batch.prompt_logprobs.insert(batch.prompt_logprobs.end(), output.prompt_logprobs.begin(),
-                               output.prompt_logprobs.end());
-  batch.embeddings.insert(batch.embeddings.end(), output.embedding.begin(), output.embedding.end());
-  batch.events.push_back(event);
-}
-
-// Appends the end of a request that never reached the engine.
-void append_cancelled(const Request& request, TimePoint now, OutputBatch& batch) {
-  for (std::int32_t choice = 0; choice < request.sampling.n; ++choice) {
-    OutputEvent event;
-    event.request = request.id;
-    event.choice = choice;
-    event.finish_reason = FinishReason::kCancelled;
-    event.time = now;
-    batch.events.push_back(event);
-  }
-}
-
-EngineGauges gauges_of(const Engine& engine) {
-  EngineGauges gauges;
-  gauges.running = engine.scheduler().num_running();
-  gauges.waiting = engine.scheduler().num_waiting();
-  // The maximum, because KV memory that grows by need is nearly full at any size.
-  gauges.kv_blocks = engine.kv().options().max_blocks - 1;
-  gauges.kv_blocks_used = engine.kv().num_used_blocks();
-  gauges.kv_blocks_cached = engine.kv().num_free_cached_blocks();
-  gauges.kv_blocks_backed = engine.kv_backed_blocks();
-  gauges.kv_limit_blocks = engine.kv_limit();
-  gauges.tier_pages = engine.kv().tier().num_pages();
-  gauges.tier_pages_saved = engine.kv().tier().num_saved();
-  if (gauges.tier_pages > 0) {
-    gauges.tier_block_bytes = static_cast<std::int64_t>(engine.kv_block_bytes());
-    gauges.tier_accepts_saves = engine.tier_accepts_saves();
-  }
-  gauges.prefix_queried_tokens = engine.kv().prefix_stats().queried_tokens;
-  gauges.prefix_hit_tokens = engine.kv().prefix_stats().hit_tokens;
-  gauges.totals = engine.stats();
-  return gauges;
-}
-
 }  // namespace
-
-void OutputBatch::clear() {
-  events.clear();
-  tokens.clear();
-  logprobs.clear();
-  prompt_logprobs.clear();
-  embeddings.clear();
-  refused.clear();
-  steps.clear();
-  progress.clear();
-  has_progress = false;
-  gauges = {};
-}
 
 struct ThreadedEngineLoop::Impl {
   using Make = std::function<Result<std::unique_ptr<Engine>>()>;
@@ -124,8 +54,9 @@ struct ThreadedEngineLoop::Impl {
   std::size_t num_unfinished() const { return inbox.size() + num_taken; }
   bool has_mail() const {
     return stopping || progress_wanted || !inbox.empty() || !cancels.empty() || !ended.empty() ||
-           kv_limit;
+           !pin_questions.empty() || kv_limit;
   }
+  Status check_runs() const;
   Status may_submit() const;
   void await_announced() const;  // without `mutex`
 
@@ -146,6 +77,7 @@ struct ThreadedEngineLoop::Impl {
   void fail(Error error);
   void shut_down();
   bool answer_progress();
+  void answer_pins();
 
   const Options options;
   const Clock& clock;
@@ -158,12 +90,14 @@ struct ThreadedEngineLoop::Impl {
   std::deque<Submission> inbox;
   std::vector<RequestId> cancels;
   std::vector<EndedChoice> ended;
+  std::vector<PinQuestion> pin_questions;
   std::optional<std::int64_t> kv_limit;  // new; in bytes
   bool progress_wanted = false;
   bool stopping = false;
   // ... and the output.
   EngineState state = EngineState::kLoading;
   std::optional<Error> failure;
+  bool has_prefix_cache = false;
   std::size_t num_taken = 0;  // requests taken out of the inbox and not finished
   OutputBatch pending;
   EngineGauges gauges;
@@ -179,8 +113,11 @@ struct ThreadedEngineLoop::Impl {
   std::vector<Submission> taken;
   std::vector<RequestId> taken_cancels;
   std::vector<EndedChoice> taken_ended;
+  std::vector<PinQuestion> taken_questions;
+  std::vector<PinAnswer> pin_answers;
   std::optional<std::int64_t> taken_kv_limit;
   std::vector<RefusedRequest> refused;
+  std::vector<PinResult> pin_results;
   WhenIdle when_idle;        // empty once it wants nothing more
   TimePoint next_idle_call;  // not before
   TimePoint last_work{};
@@ -193,6 +130,7 @@ void ThreadedEngineLoop::Impl::run(const Make& make) {
   if (!made) return fail(std::move(made).error());
   engine = *std::move(made);
   CHECK(engine != nullptr);
+  engine->pins().set_share(options.pin_share);
   set_ready();
   last_work = clock.now();
   while (wait_and_take()) {
@@ -267,6 +205,8 @@ bool ThreadedEngineLoop::Impl::wait_and_take() {
   taken_cancels.swap(cancels);
   taken_ended.clear();
   taken_ended.swap(ended);
+  taken_questions.clear();
+  taken_questions.swap(pin_questions);
   taken_kv_limit = std::exchange(kv_limit, std::nullopt);
   return true;
 }
@@ -295,6 +235,23 @@ void ThreadedEngineLoop::Impl::apply_taken() {
   for (const RequestId id : taken_cancels) engine->cancel(id);
   for (const EndedChoice& choice : taken_ended) {
     engine->end_choice(choice.request, choice.choice, choice.reason);
+  }
+  answer_pins();
+}
+
+void ThreadedEngineLoop::Impl::answer_pins() {
+  PinTable& pins = engine->pins();
+  for (const PinQuestion& question : taken_questions) {
+    PinAnswer answer;
+    answer.ticket = question.ticket;
+    if (question.action == PinAction::kList) {
+      pins.append_all(question.tenant, answer.pins);
+    } else if (auto pin = question.action == PinAction::kShow
+                              ? pins.find(question.tenant, question.id)
+                              : pins.remove(question.tenant, question.id)) {
+      answer.pins.push_back(*std::move(pin));
+    }
+    pin_answers.push_back(std::move(answer));
   }
 }
 
@@ -337,7 +294,8 @@ void ThreadedEngineLoop::Impl::announce() {
 void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
                                        const StepRecord* record) {
   const TimePoint now = record != nullptr ? record->end : clock.now();
-  bool news = record != nullptr || !refused.empty();
+  bool news = record != nullptr || !refused.empty() || !pin_answers.empty();
+  engine->pins().take_results(pin_results);
   {
     const std::lock_guard lock(mutex);
     for (const Submission& submission : taken) {
@@ -351,6 +309,8 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
       append_output(output, now, pending);
       news = true;
     }
+    for (PinResult& result : pin_results) pending.pins.push_back(std::move(result));
+    for (PinAnswer& answer : pin_answers) pending.pin_answers.push_back(std::move(answer));
     if (record != nullptr) pending.steps.push_back(*record);
     gauges = gauges_of(*engine);
     num_taken = engine->num_requests();
@@ -361,6 +321,8 @@ void ThreadedEngineLoop::Impl::publish(std::span<const ChoiceOutput> outputs,
   }
   taken.clear();
   refused.clear();
+  pin_results.clear();
+  pin_answers.clear();
   if (news) wake();
 }
 
@@ -387,6 +349,7 @@ void ThreadedEngineLoop::Impl::set_ready() {
   {
     const std::lock_guard lock(mutex);
     state = EngineState::kReady;
+    has_prefix_cache = engine->kv().options().prefix_caching == PrefixCaching::kOn;
     gauges = gauges_of(*engine);
   }
   wake();
@@ -402,6 +365,8 @@ void ThreadedEngineLoop::Impl::fail(Error error) {
     num_taken = 0;
     gauges.running = gauges.waiting = 0;
     gauges.kv_blocks_used = gauges.kv_blocks_cached = 0;
+    gauges.pins = 0;
+    gauges.pinned_blocks = 0;
     answer_progress();
   }
   wake();
@@ -435,10 +400,15 @@ void ThreadedEngineLoop::Impl::shut_down() {
   wake();
 }
 
-Status ThreadedEngineLoop::Impl::may_submit() const {
+Status ThreadedEngineLoop::Impl::check_runs() const {
   if (state == EngineState::kFailed) return unavailable(failure->message);
   if (stopping) return unavailable("the server is shutting down");
   if (state == EngineState::kLoading) return unavailable("the model is still loading");
+  return {};
+}
+
+Status ThreadedEngineLoop::Impl::may_submit() const {
+  RETURN_IF_ERROR(check_runs());
   if (num_unfinished() < static_cast<std::size_t>(options.max_requests)) return {};
   return resource_exhausted(
       fmt::format("{} requests are unfinished, which is the limit ({} choices run, {} wait, {} "
@@ -511,6 +481,23 @@ void ThreadedEngineLoop::ask_progress() {
     impl_->progress_wanted = true;
   }
   impl_->mail.notify_one();
+}
+
+Status ThreadedEngineLoop::supports_pins() const {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->has_prefix_cache) return {};
+  return unsupported(
+      "pins need the prefix cache; start the server without --no-enable-prefix-caching");
+}
+
+Status ThreadedEngineLoop::ask_pins(PinQuestion question) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    RETURN_IF_ERROR(impl_->check_runs());
+    impl_->pin_questions.push_back(std::move(question));
+  }
+  impl_->mail.notify_one();
+  return {};
 }
 
 EngineGauges ThreadedEngineLoop::gauges() const {

@@ -29,6 +29,7 @@ class ThreadedEngineLoop final : public EngineLoop {
   struct Options {
     std::int32_t max_requests =
         1024;  // unfinished requests, running or waiting; a further one is refused
+    double pin_share = PinTable::kDefaultShare;  // of KV memory that pins may need
   };
 
   // The result of when_idle().
@@ -74,6 +75,8 @@ class ThreadedEngineLoop final : public EngineLoop {
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
   void ask_progress() override;
+  Status supports_pins() const override;
+  Status ask_pins(PinQuestion question) override;
   void take(OutputBatch& batch) override;
   std::int32_t max_requests() const override;
   EngineState state() const override;

@@ -495,6 +495,49 @@ TEST_F(ThreadedEngineLoopTest, StopBeforeStartAndWhileLoading) {
   EXPECT_EQ(loop_->state(), EngineState::kStopped);
 }
 
+TEST_F(ThreadedEngineLoopTest, PinsAreMadeShownAndEnded) {
+  start();
+  ASSERT_TRUE(loop_->supports_pins());
+  std::vector<PinAnswer> answers;
+  const auto ask = [&](PinAction action, const char* tenant) {
+    static std::uint64_t ticket = 0;
+    EXPECT_TRUE(loop_->ask_pins({++ticket, action, tenant, "p"}));
+    answers.clear();
+    await([&] {
+      take();
+      for (PinAnswer& answer : batch_.pin_answers) answers.push_back(std::move(answer));
+      return !answers.empty();
+    });
+    EXPECT_EQ(answers.size(), 1U);
+    EXPECT_EQ(answers.front().ticket, ticket);
+    return answers.front().pins;
+  };
+  EXPECT_TRUE(ask(PinAction::kList, "a").empty());
+  Request r = request(1, 18, 1);
+  r.block_hashes = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  r.pin = std::make_shared<const PinOrder>(PinOrder{"a", "p", "m", 3600s});  // shared by copies
+  ASSERT_TRUE(loop_->submit(std::move(r)));
+  std::vector<PinResult> results;
+  await([&] {
+    take();
+    results.insert(results.end(), batch_.pins.begin(), batch_.pins.end());
+    return ended_ > 0;
+  });
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results.front().request, 1U);
+  EXPECT_EQ(results.front().status.blocks.in_memory, 4);
+  EXPECT_EQ(batch_.gauges.pins, 1);
+  EXPECT_EQ(batch_.gauges.pinned_blocks, 4);
+  EXPECT_EQ(ask(PinAction::kList, "a").size(), 1U);
+  EXPECT_TRUE(ask(PinAction::kShow, "b").empty());
+  ASSERT_EQ(ask(PinAction::kShow, "a").size(), 1U);
+  EXPECT_EQ(answers.front().pins.front().id, "p");
+  EXPECT_EQ(ask(PinAction::kRemove, "a").size(), 1U);
+  EXPECT_TRUE(ask(PinAction::kRemove, "a").empty());
+  loop_->stop();
+  EXPECT_FALSE(loop_->ask_pins({99, PinAction::kList, "a", ""}));
+}
+
 TEST_F(ThreadedEngineLoopTest, ProgressTellsHowFarEachRequestIs) {
   start();
   loop_->ask_progress();  // idle: answered at once

@@ -31,7 +31,8 @@ _LEFT_OUT = {
 
 def _bodies(document):
     for path, item in document["paths"].items():
-        content = item.get("post", {}).get("requestBody", {}).get("content", {})
+        operation = item.get("post", item.get("put", {}))
+        content = operation.get("requestBody", {}).get("content", {})
         if "application/json" in content:
             yield path, content["application/json"]["schema"]
 
@@ -105,6 +106,12 @@ def _fill_body(path, schema):
     for name, most in (("tools", 2), ("messages", 3)):
         if properties.get(name, {}):
             _bounded(properties[name], most)
+    if path.startswith("/v1/kv/prefixes"):
+        # At least one block, and little of the memory that all pins may need.
+        properties["prompt"] = {"type": "array", "minItems": 16, "maxItems": 32,
+                                "items": {"type": "integer", "minimum": 0, "maximum": 255}}
+        properties["messages"] = properties["tools"] = {"type": "null"}
+        properties["ttl_seconds"] = {"type": "integer", "minimum": 1, "maximum": 2}
     if path.endswith("rerank"):
         properties["query"] = _TEXT
         properties["documents"] = {"type": "array", "minItems": 1, "items": _TEXT}

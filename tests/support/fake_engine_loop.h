@@ -23,6 +23,15 @@ class FakeEngineLoop final : public EngineLoop {
     ended.emplace_back(id, choice);
   }
   void ask_progress() override { ++progress_asked; }
+  Status supports_pins() const override {
+    if (no_pins) return *no_pins;
+    return {};
+  }
+  Status ask_pins(PinQuestion question) override {
+    if (refusal) return *refusal;
+    pin_questions.push_back(std::move(question));
+    return {};
+  }
   void take(OutputBatch& batch) override {
     batch.clear();
     std::swap(batch, pending);
@@ -43,6 +52,8 @@ class FakeEngineLoop final : public EngineLoop {
   std::vector<RequestId> cancelled;
   std::vector<std::pair<RequestId, std::int32_t>> ended;
   int progress_asked = 0;
+  std::optional<Error> no_pins;  // why pins are not supported; none: they are
+  std::vector<PinQuestion> pin_questions;
 };
 
 }  // namespace sluice::test
