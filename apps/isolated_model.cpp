@@ -194,7 +194,7 @@ Status IsolatedModel::reload() {
 }
 
 int run_function_command() {
-  struct stat socket {};
+  struct stat socket{};
   if (fstat(FunctionDescriptors::kSocket, &socket) != 0 || !S_ISSOCK(socket.st_mode)) {
     return report_error(invalid_argument("function is not for users: `sluice serve --isolation "
                                          "process` starts it, with a socket as its input"),

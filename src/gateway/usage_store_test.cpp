@@ -155,7 +155,7 @@ TEST_F(UsageStoreTest, AFileThatIsThereOpensOnAFullDisk) {
 
 TEST_F(UsageStoreTest, OtherUsersMayNotReadTheFile) {
   ASSERT_TRUE(UsageStore::open(path_));
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
 }

@@ -32,8 +32,7 @@ ServerPatterns::ServerPatterns(Cluster cluster) : cluster_(std::move(cluster)) {
   std::ranges::stable_sort(classes_, std::greater(), &Class::gpus);
 }
 
-std::optional<ServerPatterns> ServerPatterns::list(Cluster cluster,
-                                                   const PlacementLimits& limits) {
+std::optional<ServerPatterns> ServerPatterns::list(Cluster cluster, const PlacementLimits& limits) {
   ServerPatterns made(std::move(cluster));
   made.most_ = {made.cluster_.gpus_per_server, limits.spare_mb, limits.producers};
   Totals all;

@@ -11,7 +11,7 @@ namespace {
 
 struct Setting {
   std::string_view name;
-  std::optional<std::int64_t> KeyLimits::*member;
+  std::optional<std::int64_t> KeyLimits::* member;
   std::int64_t least;
   std::int64_t most;
   std::string_view unit;  // behind the number

@@ -135,7 +135,7 @@ void ServerMetrics::write_adapters(PrometheusWriter& writer) const {
 }
 
 void ServerMetrics::write_keys(PrometheusWriter& writer) const {
-  const auto count = [&](std::string_view name, std::string_view help, Counter Use::*counter) {
+  const auto count = [&](std::string_view name, std::string_view help, Counter Use::* counter) {
     writer.counter(name, help);
     for (const Use& use : keys_) writer.value({{"key", use.name}}, (use.*counter).value());
   };
