@@ -82,10 +82,6 @@ class ProcessEngineLoop final : public TenantLoop {
   void cancel(RequestId id) override;
   void end_choice(RequestId id, std::int32_t choice, FinishReason reason) override;
   void ask_progress() override;
-  Status supports_pins() const override {
-    return unsupported("--isolation process has no pins; use --isolation none");
-  }
-  Status ask_pins(PinQuestion) override { return supports_pins(); }
   void take(OutputBatch& batch) override;
   std::int32_t max_requests() const override;
   EngineState state() const override;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "server/engine_loop.h"
 
 namespace sluice {
@@ -25,6 +26,12 @@ class TenantLoop : public EngineLoop {
   // longer wait, or end with FinishReason::kNoMemory. Memory beyond the limit goes back to the
   // system, which FunctionUse::own_bytes shows; a process that ignores the limit keeps its memory.
   virtual void limit_kv(std::int64_t bytes) = 0;
+
+  // No frame to a function process carries pins.
+  Status supports_pins() const final {
+    return unsupported("--isolation process has no pins; use --isolation none");
+  }
+  Status ask_pins(PinQuestion /*question*/) final { return supports_pins(); }
 };
 
 }  // namespace sluice
