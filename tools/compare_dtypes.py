@@ -47,25 +47,15 @@ def compare_position(reference, other, sums):
         sums["best"].append(abs(other[best] - reference[best]))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--dtypes", nargs=2, default=["bf16", "fp8"])
-    parser.add_argument("--sluice", default="build/sluice")
-    parser.add_argument("--texts", default="tests/golden/demo")
-    parser.add_argument("--every", type=int, default=1, help="look at every Nth position")
-    parser.add_argument("options", nargs="*")
-    arguments = parser.parse_args()
-    models = [Model(arguments.sluice, arguments.model, dtype, arguments.options)
-              for dtype in arguments.dtypes]
+def compare(models, texts, every):
+    """Prints how much the second of two models differs from the first."""
     sums = {"positions": 0, "same": 0, "best": []}
     equal, total = 0, 0
-    for path in sorted(glob.glob(os.path.join(arguments.texts, "*.json"))):
+    for path in sorted(glob.glob(os.path.join(texts, "*.json"))):
         with open(path, encoding="utf-8") as stream:
             text = json.load(stream)
         prompt, output = text["prompt_ids"], text["output_ids"]
-        for i in range(0, len(output), arguments.every):
+        for i in range(0, len(output), every):
             ids = prompt + output[:i]
             compare_position(*(model.next_tokens(ids) for model in models), sums)
         first, second = (model.ask(prompt, len(output))["output_tokens"] for model in models)
@@ -81,6 +71,20 @@ def main():
           f"{sum(best) / len(best):.4f} on average, {best[len(best) // 2]:.4f} in the middle, "
           f"{best[-1]:.3f} at most. Greedy continuations: "
           f"{equal} of {total} tokens before they part")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--dtypes", nargs=2, default=["bf16", "fp8"])
+    parser.add_argument("--sluice", default="build/sluice")
+    parser.add_argument("--texts", default="tests/golden/demo")
+    parser.add_argument("--every", type=int, default=1, help="look at every Nth position")
+    parser.add_argument("options", nargs="*")
+    arguments = parser.parse_args()
+    compare([Model(arguments.sluice, arguments.model, dtype, arguments.options)
+             for dtype in arguments.dtypes], arguments.texts, arguments.every)
 
 
 if __name__ == "__main__":
