@@ -1,4 +1,4 @@
-"""Tests of tools/compare_adapters.py: rounding to BF16, and numbers drawn from what rounds to one."""
+"""Tests of tools/compare_adapters.py: rounding to BF16, drawing numbers that round to one."""
 
 import random
 import struct
