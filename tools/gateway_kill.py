@@ -15,7 +15,6 @@ and nothing that was ever read.
 something was found.
 """
 
-import argparse
 import bisect
 import hashlib
 import http.client
@@ -29,8 +28,9 @@ import tempfile
 import threading
 import time
 
-from kill_campaign import (KEYS, PATIENCE, SERVER_EVERY, Counter, Failure, Load, Server, bodies,
-                           control_groups, expected_texts, kill_one, left_groups)
+from kill_campaign import (KEYS, PATIENCE, SERVER_EVERY, Counter, Failure, Load, Server,
+                           arguments_of, bodies, control_groups, expected_texts, kill_one,
+                           left_groups, run_under_load)
 from ready_server import free_port
 
 ADMIN = "sk-kill-admin-0123456789"
@@ -269,33 +269,14 @@ def summary(rounds, load, bills):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sluice")
-    parser.add_argument("model")
-    parser.add_argument("seconds", type=float)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--rounds", type=int)
+    parser = arguments_of(__doc__)
     parser.add_argument("--soak", action="store_true")
     arguments = parser.parse_args()
-    found, load, bills, rounds = [], None, Bills(), Counter()
+    bills, rounds = Bills(), Counter()
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            load = GatewayLoad(expected_texts(arguments, folder), arguments.seed)
-            for thread in load.threads:
-                thread.start()
-            run(arguments, folder, load, bills, rounds)
-        except Failure as failure:
-            found.append(str(failure))
-        finally:
-            if load is not None:
-                load.stopping = True
-                load.server = None
-                for thread in load.threads:
-                    thread.join(2 * PATIENCE)
-                found += load.failures
-    for failure in found:
-        print(failure)
+        found, load = run_under_load(
+            lambda: GatewayLoad(expected_texts(arguments, folder), arguments.seed),
+            lambda load: run(arguments, folder, load, bills, rounds))
     if load is not None:
         print(summary(rounds(), load, bills))
     return 1 if found or load.answers == 0 else 0

@@ -247,35 +247,48 @@ def run(arguments, folder, load, count):
         raise Failure(f"control groups are left: {left}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+def arguments_of(description):
+    """The parser of all campaigns that kill."""
+    parser = argparse.ArgumentParser(description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sluice")
     parser.add_argument("model")
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int)
     parser.add_argument("--rounds", type=int)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        load = None
-        found = []
-        rounds = Counter()
-        try:
-            load = Load(expected_texts(arguments, folder), arguments.seed)
+    return parser
+
+
+def run_under_load(make_load, run_rounds):
+    """Runs the rounds beside the threads of a load. Prints what was found; returns that and the
+    load, or no load if it could not be made."""
+    load, found = None, []
+    try:
+        load = make_load()
+        for thread in load.threads:
+            thread.start()
+        run_rounds(load)
+    except Failure as failure:
+        found.append(str(failure))
+    finally:
+        if load is not None:
+            load.stopping = True
+            load.server = None
             for thread in load.threads:
-                thread.start()
-            run(arguments, folder, load, rounds)
-        except Failure as failure:
-            found.append(str(failure))
-        finally:
-            if load is not None:
-                load.stopping = True
-                load.server = None
-                for thread in load.threads:
-                    thread.join(2 * PATIENCE)
-                found += load.failures
+                thread.join(2 * PATIENCE)
+            found += load.failures
     for failure in found:
         print(failure)
+    return found, load
+
+
+def main():
+    arguments = arguments_of(__doc__).parse_args()
+    rounds = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        found, load = run_under_load(
+            lambda: Load(expected_texts(arguments, folder), arguments.seed),
+            lambda load: run(arguments, folder, load, rounds))
     if load is not None:
         print(f"{rounds()} rounds: {load.answers} answers, {load.errors} calls with an error, "
               f"{load.lost} lost with their server")

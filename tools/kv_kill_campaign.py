@@ -11,7 +11,6 @@ may damage no more blocks than the tier has threads. Rounds go on for SECONDS, o
 N. Exit status 1 if something was found.
 """
 
-import argparse
 import contextlib
 import http.client
 import json
@@ -24,7 +23,7 @@ import tempfile
 import threading
 import time
 
-from kill_campaign import Counter, Failure
+from kill_campaign import Counter, Failure, arguments_of
 from ready_server import free_port
 
 PATIENCE = 120  # seconds for a call, a start or an end
@@ -252,14 +251,7 @@ def run(arguments, parent, sums):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sluice")
-    parser.add_argument("model")
-    parser.add_argument("seconds", type=float)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--rounds", type=int)
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__).parse_args()
     arguments.sluice = os.path.abspath(arguments.sluice)
     sums = Sums()
     found = None
