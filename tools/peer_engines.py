@@ -117,6 +117,7 @@ class Server:
 
     def __init__(self, command, log, port, env=None):
         self.url = f"http://127.0.0.1:{port}"
+        self.model = ""
         with open(log, "w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with
                 command, stdout=errors, stderr=errors, env={**os.environ, **(env or {})},
@@ -129,12 +130,13 @@ class Server:
                 self.stop()
                 raise Unavailable(f"not ready after {LOAD_LIMIT_S} s")
             time.sleep(0.005)  # the start's time is measured, too
-        self.model = self._models()["data"][0]["id"]
 
     def _ready(self):
+        """Whether it names its model: some servers answer /health while they load."""
         try:
-            with urllib.request.urlopen(self.url + "/health", timeout=5) as answer:
-                return answer.status == 200
+            with urllib.request.urlopen(self.url + "/health", timeout=5):
+                self.model = self._models()["data"][0]["id"]
+            return True
         except OSError:
             return False
 

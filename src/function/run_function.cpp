@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,7 @@
 #include "backbone/backbone.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "base/urgent_work.h"
 #include "engine/backbone_loader.h"
 #include "function/frame_socket.h"
@@ -31,6 +33,19 @@
 
 namespace sluice {
 namespace {
+
+// With weights below this, the process takes no large pages.
+constexpr std::size_t kSmallModel = std::size_t{64} << 20;
+
+// Buffers and KV memory begin at a large page each (2 MiB). A small model uses a few hundred KiB of
+// them, so large pages would multiply the memory of an idle function. REQUIRES: one thread, which
+// the others inherit this from.
+void choose_page_size() {
+  const auto weights = shared_memory_size(FunctionDescriptors::kBackbone, "backbone");
+  if (!weights || *weights >= kSmallModel) return;
+  // A kernel that refuses gives large pages as before: more memory, the same tokens.
+  static_cast<void>(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
+}
 
 class Function {
  public:
@@ -250,6 +265,7 @@ class Function {
 }  // namespace
 
 int run_function(const MakeFunctionDevice& make_device) {
+  choose_page_size();
   Function function(make_device);
   SandboxReport report;
   Status status = enter_sandbox({}, report);

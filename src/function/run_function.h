@@ -5,7 +5,8 @@
 // standard error is among them, because libraries write there. The adapter, if the function gets
 // one, comes over the socket later. The process tells its layers before
 // it gets any data of a client; the server decides whether they are enough. Each step of the engine
-// waits for a turn (TurnGate); the start of the engine does not.
+// waits for a turn (TurnGate); the start of the engine does not. With weights of less than 64 MiB
+// the process takes no large pages, so that an idle function of a small model is small.
 // Threads: REQUIRES that the process has one thread.
 #pragma once
 

@@ -73,6 +73,20 @@ TEST_F(FunctionProcessTest, AnswersAsAnEngineHereInsideOfTheSandbox) {
   }
 }
 
+// 500 functions fit in 4 GB if each has less than 8 MiB. Large pages alone would take 6 MiB.
+TEST_F(FunctionProcessTest, ASmallModelTakesLittleMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  FunctionClient client(backbone_, *turns_, options());
+  ASSERT_TRUE(client.wait_until_ready());
+  ASSERT_FALSE(client.loop().failure()) << client.loop().failure()->message;
+  for (RequestId id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(client.loop().submit(test::greedy_request(id, {1, 2, 3, 4, 5, 6, 7}, 12)));
+    EXPECT_EQ(client.wait_for_answer(id).tokens.size(), 12U);
+  }
+  EXPECT_GT(client.loop().use().own_bytes, 0);
+  EXPECT_LT(client.loop().use().own_bytes, 5 << 20);
+}
+
 bool same_bits(const TokenLogprob& a, const TokenLogprob& b) {
   return a.token == b.token &&
          std::bit_cast<std::uint32_t>(a.logprob) == std::bit_cast<std::uint32_t>(b.logprob);
