@@ -48,8 +48,15 @@ void PageTransfers::poll(std::vector<TransferResult>& completed) {
   for (const TierMove& move : ended_) {
     const auto started = started_.find(move.id);
     CHECK(started != started_.end());
-    if (!move.status) note_failure(started->second, move.status.error());
-    completed.push_back({move.id, !move.status.has_value()});
+    TransferResult result{.id = move.id};
+    if (!move.status) {
+      result.failed = true;
+      result.damaged = move.status.error().code != ErrorCode::kUnavailable &&
+                       started->second.kind == TransferKind::kLoadBlock;
+      if (result.damaged) tier_->erase(started->second.page);
+      note_failure(started->second, move.status.error());
+    }
+    completed.push_back(result);
     started_.erase(started);
   }
 }
@@ -57,7 +64,6 @@ void PageTransfers::poll(std::vector<TransferResult>& completed) {
 // A tier that fails may fail for every block: the 1st, 2nd, 4th, 8th... failure is logged.
 void PageTransfers::note_failure(const Started& started, const Error& error) {
   const bool loads = started.kind == TransferKind::kLoadBlock;
-  if (loads) tier_->erase(started.page);
   ++failures_;
   if (!std::has_single_bit(static_cast<std::uint64_t>(failures_))) return;
   log_warning(fmt::format("KV tier: a block was not {}: {}; {} ({} such failures so far)",

@@ -1,6 +1,7 @@
 // PageTransfers: runs the transfers of plans that move KV blocks to and from a tier, beside
 // compute. The tier reads and writes the blocks where they are, so the device's memory must be the
-// host's. A block that fails to load is erased from the tier; the scheduler computes it again.
+// host's. A block that fails to load is computed again by the scheduler. It is erased from the tier
+// only if its page does not hold it: an error of the disk may pass.
 // Owner: the model runner. Threads: the engine's thread; the tier may have its own.
 #pragma once
 

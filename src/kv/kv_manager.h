@@ -265,7 +265,7 @@ class KvManager {
   LoadStart begin_loads(const BlockNames& names, std::int32_t tokens, Headroom headroom,
                         Hash128 tenant, std::vector<PagedBlock>& blocks);
   // The block gets its name when the load has succeeded. REQUIRES: it has a page.
-  void end_load(const PagedBlock& block, bool loaded);
+  void end_load(const PagedBlock& block, PageLoadEnd end);
   void let_go(const PagedBlock& block);
   // The next block to save, which is held until end_save(). Nothing: there is none, or all blocks
   // or pages are in use, or the block is the target of one of the plan's `copies`.

@@ -76,8 +76,8 @@ void KvManager::hold_for_paging(BlockId id) {
   ++num_paging_;
 }
 
-void KvManager::end_load(const PagedBlock& block, bool loaded) {
-  if (tier_.end_load(block.page, block.name, block.group, loaded)) {
+void KvManager::end_load(const PagedBlock& block, PageLoadEnd end) {
+  if (tier_.end_load(block.page, block.name, block.group, end)) {
     give_name(block.block, block.name, block.group, {block.tenant, false}, block.tokens);
   }
 }

@@ -231,7 +231,7 @@ TEST_F(KvPins, TheTierKeepsTheirPages) {
   std::vector<PagedBlock> blocks;
   ASSERT_EQ(kv.begin_loads(prefix_, 12, {}, {}, blocks), LoadStart::kStarted);
   kv.check_integrity();
-  for (const PagedBlock& block : blocks) kv.end_load(block, true);
+  for (const PagedBlock& block : blocks) kv.end_load(block, PageLoadEnd::kLoaded);
   for (const PagedBlock& block : blocks) kv.let_go(block);
   kv.check_integrity();
   EXPECT_EQ(kv.num_pinned_blocks(), 3);  // held again
@@ -259,7 +259,7 @@ TEST_F(KvPins, HalfOfTheTierStaysForOthers) {
   kv.check_integrity();
 }
 
-TEST_F(KvPins, AFailedLoadForgetsAProtectedPage) {
+TEST_F(KvPins, ADamagedPageIsForgottenAlsoIfProtected) {
   KvManager kv(pin_options(13, 8));
   kv.pin(prefix_);
   run(kv, prefix_);
@@ -268,7 +268,9 @@ TEST_F(KvPins, AFailedLoadForgetsAProtectedPage) {
   kv.drop_cached();
   std::vector<PagedBlock> blocks;
   ASSERT_EQ(kv.begin_loads(prefix_, 12, {}, {}, blocks), LoadStart::kStarted);
-  for (const PagedBlock& block : blocks) kv.end_load(block, block.name != prefix_[1]);
+  for (const PagedBlock& block : blocks) {
+    kv.end_load(block, block.name == prefix_[1] ? PageLoadEnd::kDamaged : PageLoadEnd::kLoaded);
+  }
   for (const PagedBlock& block : blocks) kv.let_go(block);
   kv.check_integrity();
   EXPECT_EQ(kv.tier().num_protected(), 2);

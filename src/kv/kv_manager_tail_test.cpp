@@ -123,7 +123,7 @@ TEST_F(KvTail, AnUnchangedTailIsSavedOnceAndItsTokensAreReported) {
   ASSERT_EQ(kv.begin_loads({full_, kTail, 10}, 10, {}, {}, blocks), LoadStart::kStarted);
   ASSERT_EQ(blocks.size(), 3U);
   EXPECT_EQ(blocks[2].tokens, 2);
-  for (const PagedBlock& block : blocks) kv.end_load(block, true);
+  for (const PagedBlock& block : blocks) kv.end_load(block, PageLoadEnd::kLoaded);
   for (const PagedBlock& block : blocks) kv.let_go(block);
   EXPECT_EQ(kv.match({full_, kTail, 10}, 20), 10);
   kv.forget_names({&kTail, 1});

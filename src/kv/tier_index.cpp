@@ -28,17 +28,17 @@ void TierIndex::end_save(std::int32_t page, Hash128 name, std::int32_t group, bo
   give_back(id);
 }
 
-bool TierIndex::end_load(std::int32_t page, Hash128 name, std::int32_t group, bool loaded) {
+bool TierIndex::end_load(std::int32_t page, Hash128 name, std::int32_t group, PageLoadEnd end) {
   const BlockId id = page + 1;
   CHECK(under_way(page));
   const bool named = names_.holds(id);
   CHECK(!named || (names_.name(id) == name && names_.group(id) == group));
-  if (named && !loaded) {
+  if (named && end == PageLoadEnd::kDamaged) {
     end_protection(id);
     names_.erase(id);
   }
   give_back(id);
-  return named && loaded;
+  return named && end == PageLoadEnd::kLoaded;
 }
 
 bool TierIndex::touch(Hash128 name, std::int32_t group) {

@@ -19,6 +19,13 @@
 
 namespace sluice {
 
+// How the load of a page has ended.
+enum class PageLoadEnd : std::uint8_t {
+  kLoaded,
+  kUnreadable,  // now; a later load may read it
+  kDamaged,     // the page does not hold the block
+};
+
 class TierIndex {
  public:
   static constexpr std::int32_t kNoPage = -1;
@@ -50,8 +57,8 @@ class TierIndex {
 
   // REQUIRES: the page is saved.
   void begin_load(std::int32_t page) { pages_.add_ref(page + 1); }
-  // A failed load empties the page. True when the loaded bytes are still the block's.
-  bool end_load(std::int32_t page, Hash128 name, std::int32_t group, bool loaded);
+  // A damaged page is emptied. True when the loaded bytes are still the block's.
+  bool end_load(std::int32_t page, Hash128 name, std::int32_t group, PageLoadEnd end);
 
   // The block was used: its page will be taken later. False: there is no copy.
   bool touch(Hash128 name, std::int32_t group);

@@ -38,7 +38,7 @@ TEST(TierIndex, APageUnderWayIsNotTaken) {
   EXPECT_EQ(tier.find(tier_name(2), 0), TierIndex::kNoPage);  // not before its end
   tier.end_save(other, tier_name(2), 0, true);
   EXPECT_EQ(tier.find(tier_name(2), 0), other);
-  EXPECT_TRUE(tier.end_load(page, tier_name(1), 0, true));
+  EXPECT_TRUE(tier.end_load(page, tier_name(1), 0, PageLoadEnd::kLoaded));
   tier.check_integrity();
 }
 
@@ -46,7 +46,7 @@ TEST(TierIndex, DoubtIsAMiss) {
   TierIndex tier(3);
   const std::int32_t page = save(tier, 1);
   tier.begin_load(page);
-  EXPECT_FALSE(tier.end_load(page, tier_name(1), 0, false));
+  EXPECT_FALSE(tier.end_load(page, tier_name(1), 0, PageLoadEnd::kDamaged));
   EXPECT_EQ(tier.find(tier_name(1), 0), TierIndex::kNoPage);
   tier.end_save(tier.begin_save(), tier_name(2), 0, false);
   EXPECT_EQ(tier.find(tier_name(2), 0), TierIndex::kNoPage);
@@ -54,9 +54,22 @@ TEST(TierIndex, DoubtIsAMiss) {
   const std::int32_t third = save(tier, 3);
   tier.begin_load(third);
   tier.forget(tier_name(3), 0);
-  EXPECT_FALSE(tier.end_load(third, tier_name(3), 0, true));
+  EXPECT_FALSE(tier.end_load(third, tier_name(3), 0, PageLoadEnd::kLoaded));
   tier.check_integrity();
   EXPECT_EQ(tier.num_saved() + tier.num_under_way(), 0);
+}
+
+TEST(TierIndex, APageThatCannotBeReadNowStays) {
+  TierIndex tier(2);
+  const std::int32_t page = save(tier, 1);
+  for (int i = 0; i < 2; ++i) {
+    tier.begin_load(page);
+    EXPECT_FALSE(tier.end_load(page, tier_name(1), 0, PageLoadEnd::kUnreadable));
+    EXPECT_EQ(tier.find(tier_name(1), 0), page);
+    tier.check_integrity();
+  }
+  tier.begin_load(page);
+  EXPECT_TRUE(tier.end_load(page, tier_name(1), 0, PageLoadEnd::kLoaded));
 }
 
 TEST(TierIndex, TakesOverWhatWasStored) {

@@ -183,6 +183,13 @@ struct DiskTier::Impl {
     return size;
   }
 
+  // Whether the file was cut, so that no later read succeeds.
+  static bool ends_before(const Segment& segment, std::uint64_t offset) {
+    struct stat facts{};
+    return ::fstat(segment.records.get(), &facts) == 0 &&
+           static_cast<std::uint64_t>(facts.st_size) < offset;
+  }
+
   bool is_old(const PageRecord& record) const {
     return record.used < options.unix_time() - options.max_age_s;
   }
@@ -256,7 +263,9 @@ struct DiskTier::Impl {
     if (is_old(record)) return not_found("the block is older than the limit");
     const auto in_segment = static_cast<std::uint32_t>(number % shape.num_pages);
     if (!options.io->read(segment->pages.get(), page_span(buffer), shape.page_offset(in_segment))) {
-      return file_error("cannot be read", path_of(number / shape.num_pages));
+      const Error error = file_error("cannot be read", path_of(number / shape.num_pages));
+      if (!ends_before(*segment, shape.page_offset(in_segment + 1))) return error;
+      return invalid_argument(error.message + " (the file was cut)");
     }
     if (!format.open_block(record, number, page_span(buffer), block_span(job.target))) {
       return invalid_argument(

@@ -213,6 +213,7 @@ TEST_F(DiskFaultTest, AReadErrorIsAnErrorOfItsLoad) {
   const Status status = load(*tier, 0, 10);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr("000.segment: cannot be read: Input/output error"));
+  EXPECT_EQ(status.error().code, ErrorCode::kUnavailable) << "a later load may succeed";
   EXPECT_TRUE(tier->accepts_saves());
   EXPECT_TRUE(save(*tier, 1, 11));
   io_->reads_fail = false;
@@ -421,6 +422,17 @@ TEST_F(DiskFaultTest, ACutSegmentKeepsTheBlocksBeforeItsEnd) {
     EXPECT_TRUE(load(*tier, 7, 20));
   }
   EXPECT_EQ(open()->take_stored().size(), 6U);
+}
+
+TEST_F(DiskFaultTest, ABlockBeyondTheEndOfACutFileIsLost) {
+  const auto tier = open();
+  ASSERT_TRUE(save(*tier, 0, 10));
+  ASSERT_TRUE(save(*tier, 5, 11));
+  fs::resize_file(segment(), kFaultShape.page_offset(5) + 10);
+  const Status status = load(*tier, 5, 11);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << "no later load may succeed";
+  EXPECT_TRUE(load(*tier, 0, 10));
 }
 
 // ---------------------------------------------------------------- random damage

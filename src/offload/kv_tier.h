@@ -5,7 +5,9 @@
 // save() and load() only start. They never wait and never fail by themselves: the end of each comes
 // out of poll(), with the error if there was one. A load that ends without an error has written
 // exactly the bytes that were saved under this page and name; every doubt is an error, and the
-// target is then undefined. Loads go before saves that have not begun.
+// target is then undefined. kUnavailable says that the page could not be read now: it is as it was,
+// and a later load may succeed. Every other error of a load says that the page does not hold the
+// block. Loads go before saves that have not begun.
 //
 // Threads: one, the engine's. An implementation may use threads of its own; it does not take the
 // compute threads' cores beyond what checksums cost.

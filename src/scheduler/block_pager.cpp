@@ -74,7 +74,8 @@ void BlockPager::end_block(Load& load, const TransferResult& result) {
   auto left = static_cast<std::int64_t>(result.id - load.first);
   for (const PagedBlock& block : load.blocks) {
     if (block.page == TierIndex::kNoPage || left-- > 0) continue;
-    kv_.end_load(block, !result.failed);
+    const PageLoadEnd failure = result.damaged ? PageLoadEnd::kDamaged : PageLoadEnd::kUnreadable;
+    kv_.end_load(block, result.failed ? failure : PageLoadEnd::kLoaded);
     break;
   }
   ++(result.failed ? stats_.failed_loads : stats_.loaded_blocks);

@@ -7,7 +7,8 @@
 // that waits for an adapter. When all its loads have ended, their blocks are cached blocks like
 // others, and the sequence is admitted with those. It looks once: what a failed load, or a later
 // eviction, leaves missing is computed. A sequence that needs a block which another one's load
-// brings follows that load and then looks itself. So every wait ends, and no load is done twice.
+// brings follows that load and then looks itself. So every wait ends, and no load that succeeds is
+// done twice. A load that fails leaves its page to later loads, unless the page is damaged.
 //
 // Saves: a block is saved as soon as its last holder has left, because its contents never change: a
 // later save would write the same bytes. At most kMaxSaves are under way, fewer in small memory,

@@ -71,6 +71,29 @@ TEST(BlockPager, ComputesFromTheFirstBlockThatIsMissing) {
   EXPECT_EQ(h.scheduler.paging_stats().failed_loads, 1);
 }
 
+TEST(BlockPager, ABlockThatCouldNotBeReadIsReadByALaterSequence) {
+  SchedulerHarness h(paging_options());
+  leave_below(h, 20, 100);
+  h.executor.hold_transfers();
+  for (int i = 1; i <= 2; ++i) {
+    Sequence& returns = h.add(22, 1, 100);
+    EXPECT_EQ(h.step(), "");
+    h.executor.end_transfer(2, true, true);
+    end_all(h);
+    h.run_to_end();
+    EXPECT_EQ(returns.tokens, h.expected(returns).tokens);
+    EXPECT_EQ(returns.cached_prompt_tokens, 8);
+    EXPECT_EQ(h.scheduler.paging_stats().failed_loads, i);
+    h.save_all();
+    h.kv.drop_cached();
+  }
+  h.add(22, 1, 100);
+  EXPECT_EQ(h.step(), "");
+  EXPECT_EQ(h.executor.transfers().size(), 5U);
+  end_all(h);
+  EXPECT_EQ(h.step().substr(1), ":2@20");
+}
+
 TEST(BlockPager, ACancelledSequenceLeavesItsLoadsToItsFollower) {
   SchedulerHarness h(paging_options());
   leave_below(h, 20, 100);

@@ -30,6 +30,9 @@ struct TransferResult {
   // The cause is external (a file, a device). The contents of the target are undefined; the
   // scheduler decides what happens next.
   bool failed = false;
+  // With `failed`, of a kLoadBlock: the page does not hold the block. Else a later load may
+  // succeed.
+  bool damaged = false;
 };
 
 }  // namespace sluice

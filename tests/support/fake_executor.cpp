@@ -129,8 +129,6 @@ void FakeExecutor::end_paging(const PlanTransfer& transfer, bool failed) {
       if (!failed) here = page.contents[at(i)];
     }
   }
-  // As the engine does it.
-  if (transfer.kind == TransferKind::kLoadBlock && failed) page.contents.clear();
   if (transfer.kind == TransferKind::kSaveBlock && !failed) {
     page = {block, std::move(*expected), ++num_saves_};
   }
@@ -157,16 +155,20 @@ void FakeExecutor::take_tier(FakeExecutor& other) {
   num_saves_ = other.num_saves_;
 }
 
-void FakeExecutor::end_transfer(std::size_t index, bool failed) {
+void FakeExecutor::end_transfer(std::size_t index, bool failed, bool unreadable) {
   CHECK(index < transfers_.size());
   const PlanTransfer transfer = transfers_[index];
   transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(index));
+  bool damaged = false;
   if (transfer.kind != TransferKind::kLoadAdapter) {
     end_paging(transfer, failed);
+    // As the engine does it.
+    damaged = failed && !unreadable && transfer.kind == TransferKind::kLoadBlock;
+    if (damaged) pages_[at(transfer.place)].contents.clear();
   } else if (!failed) {
     adapters_[at(transfer.place)] = transfer.resource;
   }
-  completed_.push_back({transfer.id, failed});
+  completed_.push_back({transfer.id, failed, damaged});
 }
 
 Status FakeExecutor::poll(std::vector<TransferResult>& completed) {

@@ -43,7 +43,8 @@ class FakeExecutor final : public Executor, public DeviceMeter {
   void hold_transfers() { holds_transfers_ = true; }
   // Under way and not ended, oldest first.
   const std::vector<PlanTransfer>& transfers() const { return transfers_; }
-  void end_transfer(std::size_t index, bool failed);
+  // A load that fails finds a damaged page, or (`unreadable`) one that a later load may read.
+  void end_transfer(std::size_t index, bool failed, bool unreadable = false);
   // Growth is refused from now on, or granted again.
   void refuse_growth(bool refuse) { refuses_growth_ = refuse; }
   // Every transfer that ends by itself fails.

@@ -520,7 +520,7 @@ void Workload::end_transfers() {
     const std::int32_t adapter = executor_.transfers()[i - 1].resource;
     const bool pages = executor_.transfers()[i - 1].kind != TransferKind::kLoadAdapter;
     const bool failed = chance(rng_, pages ? 0.1 : 0.45);
-    executor_.end_transfer(i - 1, failed);
+    executor_.end_transfer(i - 1, failed, id % 2 == 0);
     report_.failed_transfers += failed ? 1 : 0;
     if (failed && !pages) failed_adapters_.insert(adapter);
     report_.late_transfers += turns_ - started_.at(id) >= 2 ? 1 : 0;
