@@ -315,7 +315,7 @@ Status ModelRunner::collect(StepResult& out) {
 
 Status ModelRunner::poll(std::vector<TransferResult>& completed) {
   if (pages_) pages_->poll(completed);
-  return transfers_ ? transfers_->poll(completed, last_step_ / kTransferShare) : Status{};
+  return transfers_ ? transfers_->poll(completed) : Status{};
 }
 
 Status ModelRunner::wait_for_transfer(Duration at_most) {
@@ -444,12 +444,7 @@ Status ModelRunner::fetch_tokens(Step& step) {
 Status ModelRunner::finish(Step& step) {
   if (step.finished) return {};
   RETURN_IF_ERROR(device_.wait(Queue::kCompute, end_mark(step.number)));
-  if (device_.traits().asynchronous) {
-    RETURN_IF_ERROR(measure(step));
-  } else {
-    ASSIGN_OR_RETURN(last_step_,
-                     device_.time_between(start_mark(step.number), end_mark(step.number)));
-  }
+  if (device_.traits().asynchronous) RETURN_IF_ERROR(measure(step));
   RETURN_IF_ERROR(check_pages());
   if (step.needs_host) RETURN_IF_ERROR(sample_on_host(step));
   const auto* tokens = reinterpret_cast<const TokenId*>(step.tokens.data());

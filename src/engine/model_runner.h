@@ -206,10 +206,6 @@ class ModelRunner final : public Executor,
   std::optional<Transfers> transfers_;
   std::optional<PageTransfers> pages_;
   std::size_t last_mark_ = Transfers::kNoMark;  // of the compute queue, after the last plan
-  // A device without a copy engine spends up to this part of a step's time on transfers after it: a
-  // stream's gaps grow by that, and a load does not wait for a step for each of its slices.
-  static constexpr int kTransferShare = 20;
-  Duration last_step_{0};  // of such a device
 
   // By slot: the token sampled last, or the code that makes the embedding read it in device memory.
   std::vector<TokenId> last_tokens_;

@@ -49,13 +49,8 @@ Status Transfers::advance() {
   return {};
 }
 
-Status Transfers::poll(std::vector<TransferResult>& completed, Duration at_most) {
+Status Transfers::poll(std::vector<TransferResult>& completed) {
   RETURN_IF_ERROR(advance());
-  if (!device_->traits().asynchronous && at_most > Duration{0}) {
-    const SystemClock clock;
-    const TimePoint end = clock.now() + at_most;
-    while (!started_.empty() && clock.now() < end) RETURN_IF_ERROR(advance());
-  }
   completed.insert(completed.end(), ended_.begin(), ended_.end());
   ended_.clear();
   return {};

@@ -42,8 +42,8 @@ class Transfers {
   Status start(const PlanTransfer& transfer, std::size_t after);
 
   // Appends the transfers that ended since the last call. Never waits; if the device has no copy
-  // engine, it moves at least one bounded slice, and others until `at_most` has passed.
-  Status poll(std::vector<TransferResult>& completed, Duration at_most = Duration{0});
+  // engine, it moves at most one bounded slice.
+  Status poll(std::vector<TransferResult>& completed);
   // Returns when a transfer has ended that poll() has not reported, or after `at_most`.
   Status wait(Duration at_most);
 

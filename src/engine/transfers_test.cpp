@@ -139,40 +139,5 @@ TEST(TransfersWaitTest, IsOverInTime) {
   ASSERT_TRUE(device.synchronize());
 }
 
-// A transfer copies the whole of a large block.
-class BlockSource final : public TransferSource {
- public:
-  Status list_copies(const PlanTransfer&, std::vector<TransferCopy>& copies) override {
-    copies.push_back({CopyKind::kHostToDevice, device.data(), host.data(), host.size()});
-    return {};
-  }
-  // Five slices of the CPU's queue and a part of one.
-  static constexpr std::size_t kBytes = std::size_t{21} << 20;
-  std::vector<std::byte> host = std::vector<std::byte>(kBytes, std::byte{7});
-  std::vector<std::byte> device = std::vector<std::byte>(kBytes);
-};
-
-// The number of polls after which a large transfer has ended.
-int polls_of_a_block(Duration at_most) {
-  auto device = make_cpu_device({.threads = 1});
-  EXPECT_TRUE(device);
-  BlockSource source;
-  Transfers transfers(**device, source);
-  EXPECT_TRUE(transfers.start({1, TransferKind::kLoadAdapter, 0, 0}, Transfers::kNoMark));
-  std::vector<TransferResult> ended;
-  int polls = 0;
-  while (ended.empty() && polls < 100) {
-    EXPECT_TRUE(transfers.poll(ended, at_most));
-    ++polls;
-  }
-  EXPECT_EQ(source.device, source.host);
-  return polls;
-}
-
-TEST(TransfersPollTest, MovesSlicesForAsLongAsItMay) {
-  EXPECT_GT(polls_of_a_block(Duration{0}), 4) << "one slice at a time";
-  EXPECT_EQ(polls_of_a_block(std::chrono::hours(1)), 1);
-}
-
 }  // namespace
 }  // namespace sluice
