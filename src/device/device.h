@@ -146,8 +146,8 @@ class Device {
   virtual Status mark(Queue queue, std::size_t number) = 0;
   // Waits on the host for the mark.
   virtual Status wait(Queue queue, std::size_t number) = 0;
-  // Whether the queue has reached the mark; never waits. A device without a copy engine moves at
-  // most one bounded slice of the transfer queue here, so the host must keep asking.
+  // Whether the queue has reached the mark; never waits. A device without a copy engine moves
+  // bounded slices of the transfer queue here, so the host must keep asking.
   virtual Result<bool> reached(Queue queue, std::size_t number) = 0;
   // Work submitted to `waiter` from now on runs after the mark of `marked`. Does not wait on the
   // host, except on a device without a copy engine. REQUIRES: the mark was made.

@@ -42,7 +42,7 @@ class Transfers {
   Status start(const PlanTransfer& transfer, std::size_t after);
 
   // Appends the transfers that ended since the last call. Never waits; if the device has no copy
-  // engine, it moves at most one bounded slice.
+  // engine, it moves bounded slices.
   Status poll(std::vector<TransferResult>& completed);
   // Returns when a transfer has ended that poll() has not reported, or after `at_most`.
   Status wait(Duration at_most);

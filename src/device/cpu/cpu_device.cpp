@@ -40,7 +40,7 @@ class CpuDevice final : public Device {
   CpuDevice(ThreadPool& pool, std::unique_ptr<ThreadPool> own_pool, std::unique_ptr<Ops> ops,
             DeviceTraits traits)
       : own_pool_(std::move(own_pool)),
-        transfers_(pool),
+        transfers_(pool, clock_),
         ops_(std::move(ops)),
         traits_(std::move(traits)) {}
 
@@ -101,10 +101,10 @@ class CpuDevice final : public Device {
  private:
   AddressSpace space_;
   std::unique_ptr<ThreadPool> own_pool_;  // empty when the pool is borrowed
+  SystemClock clock_;
   TransferQueue transfers_;
   RecordingOps ops_;
   DeviceTraits traits_;
-  SystemClock clock_;
   std::array<TimePoint, kMarks> marks_ = {};
 };
 

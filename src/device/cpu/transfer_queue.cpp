@@ -14,6 +14,7 @@ void TransferQueue::add(void* target, const void* source, std::size_t bytes) {
   if (first_ == copies_.size()) {
     copies_.clear();
     first_ = 0;
+    idle_since_ = clock_->now();
   }
   copies_.push_back(
       {static_cast<std::byte*>(target), static_cast<const std::byte*>(source), bytes});
@@ -21,6 +22,15 @@ void TransferQueue::add(void* target, const void* source, std::size_t bytes) {
 }
 
 void TransferQueue::advance() {
+  const TimePoint start = clock_->now();
+  const Duration pause = std::min((start - idle_since_) / kPausePart, kMaxPause);
+  do {
+    move_slice();
+    idle_since_ = clock_->now();
+  } while (pending() > 0 && idle_since_ - start < pause);
+}
+
+void TransferQueue::move_slice() {
   for (std::size_t left = kSliceBytes; left > 0 && pending() > 0;) {
     Copy& copy = copies_[first_];
     const std::size_t bytes = std::min(copy.bytes, left);
@@ -34,11 +44,11 @@ void TransferQueue::advance() {
 }
 
 void TransferQueue::finish_until(std::size_t number) {
-  while (!reached(number)) advance();
+  while (!reached(number)) move_slice();
 }
 
 void TransferQueue::finish() {
-  while (pending() > 0) advance();
+  while (pending() > 0) move_slice();
 }
 
 void TransferQueue::move(std::byte* target, const std::byte* source, std::size_t bytes) {
