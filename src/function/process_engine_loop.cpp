@@ -39,9 +39,6 @@ std::int64_t own_memory_bytes(pid_t process) {
   return std::max<std::int64_t>(0, resident - shared) * sysconf(_SC_PAGESIZE);
 }
 
-// spawn_sandboxed() takes one caller at a time, and each loop has a thread.
-std::mutex spawning;
-
 }  // namespace
 
 struct ProcessEngineLoop::Impl {
@@ -298,9 +295,7 @@ Result<ProcessEngineLoop::Impl::Running> ProcessEngineLoop::Impl::start_process(
   descriptors[FunctionDescriptors::kTurnRequest] = own->pages().request_fd();
   descriptors[FunctionDescriptors::kTurnBell] = own->pages().bell_fd();
   descriptors[FunctionDescriptors::kUrgentCount] = turns.urgent_fd();
-  std::unique_lock spawn_lock(spawning);
   auto process = spawn_sandboxed(options.command, descriptors, options.sandbox);
-  spawn_lock.unlock();
   if (!process) {
     const std::lock_guard lock(mutex);
     seat = nullptr;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -158,6 +159,8 @@ int SandboxedProcess::wait() {
 Result<SandboxedProcess> spawn_sandboxed(const std::vector<std::string>& command,
                                          const std::vector<int>& descriptors,
                                          const SandboxOptions& options) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   // Closes nothing: no descriptor has this number.
   if (syscall(SYS_close_range, ~0U, ~0U, 0) != 0) {
     return unsupported(

@@ -1,10 +1,10 @@
 // The parent's half of a sandbox: starts a program in namespaces and control groups of its own.
 // The child has the given descriptors only, as 0, 1, 2, ... It has no environment. It must call
 // enter_sandbox. It dies with the parent's thread that started it.
-// Threads: one caller at a time. The child makes only system calls between its start and exec, so
-// other threads of the parent are allowed; no signal handler of the parent runs in it. Allocates
-// before the child starts. If a step of the child fails, it ends with the exit code 127. Needs
-// Linux 5.9 (close_range); kUnsupported without.
+// Threads: any; starts run one at a time. The child makes only system calls between its start and
+// exec, so other threads of the parent are allowed; no signal handler of the parent runs in it.
+// Allocates before the child starts. If a step of the child fails, it ends with the exit code 127.
+// Needs Linux 5.9 (close_range); kUnsupported without.
 #pragma once
 
 #include <sys/types.h>
