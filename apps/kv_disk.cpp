@@ -102,6 +102,12 @@ Result<HmacKey> secret_of(const KvDiskSettings& settings) {
   return load_tier_secret(path);
 }
 
+std::string folder_of(const KvDiskSettings& settings) {
+  std::string folder = std::filesystem::absolute(settings.folder).lexically_normal().string();
+  if (folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
 // A folder with blocks under another key looks like one of other models.
 void log_tier(const DiskTier::Options& disk, std::size_t stored, std::int32_t pages) {
   log_info(fmt::format("{}: {} of {} blocks of {} KiB are there{}", disk.folder, stored, pages,
@@ -139,8 +145,7 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
                    LoadedExecutor& executor) {
   DiskTier::Options disk;
-  disk.folder = std::filesystem::absolute(options.kv_disk->folder).lexically_normal().string();
-  if (disk.folder.ends_with('/')) disk.folder.pop_back();
+  disk.folder = folder_of(*options.kv_disk);
   disk.max_bytes = static_cast<std::uint64_t>(options.kv_disk->bytes);
   if (options.kv_disk->free_bytes > 0) {
     disk.free_bytes = static_cast<std::uint64_t>(options.kv_disk->free_bytes);
@@ -160,6 +165,15 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
   }
   log_tier(disk, executor.stored.size(), pages);
   return {};
+}
+
+// Shared: the service and its workers' jobs use it.
+Result<std::shared_ptr<const ResumeStore>> open_resume_store(const KvDiskSettings& settings) {
+  ASSIGN_OR_RETURN(const HmacKey secret, secret_of(settings));
+  const std::int64_t max_age =
+      settings.max_age_s > 0 ? settings.max_age_s : DiskTier::Options().max_age_s;
+  // Shared, as the header says.
+  return std::make_shared<const ResumeStore>(folder_of(settings), secret, max_age);
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 // Functions; the caller's thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "device/device.h"
 #include "engine/engine_loader.h"
 #include "engine/engine_options.h"
+#include "server/resume_store.h"
 #include "snapshot/snapshot.h"
 
 namespace sluice {
@@ -25,5 +27,9 @@ Result<KvDiskSettings> parse_kv_disk(std::string_view text);
 Status add_kv_disk(const std::string& directory, const EngineOptions& options,
                    const SnapshotModel& known, const Device& device, const Clock& clock,
                    LoadedExecutor& executor);
+
+// Where answers that a stopping server could not finish lie: beside the blocks. REQUIRES: this
+// process has the folder. Shared: the service and its workers' jobs use it.
+Result<std::shared_ptr<const ResumeStore>> open_resume_store(const KvDiskSettings& settings);
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
 #include "apps/serve.h"
+#include "apps/kv_disk.h"
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -143,6 +144,10 @@ class Server {
     ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                      loaded_.load(arguments_.model, settings_.model_name, settings_.engine, clock_,
                                   timeline_, served_options()));
+    if (settings_.engine.kv_disk) {
+      ASSIGN_OR_RETURN(const auto store, open_resume_store(*settings_.engine.kv_disk));
+      loop_.post([this, store] { service_.set_resume_store(store); });
+    }
     publish(loaded_);
     return engine;
   }
@@ -262,8 +267,10 @@ class Server {
   }
 
   void end_drain() {
-    log_warning(
-        fmt::format("drain: --drain-timeout is over; ending {} requests", service_.active()));
+    const std::size_t active = service_.active();
+    const std::int32_t saved = service_.save_running();
+    log_warning(fmt::format("drain: --drain-timeout is over; ending {} requests{}", active,
+                            saved == 0 ? "" : fmt::format(", {} answers are saved", saved)));
     service_.cancel_all();
     loop_.after(kFarewell, [this] {
       http_->close_all();

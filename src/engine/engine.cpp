@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kv/block_hash.h"
 #include "request/sampling_params.h"
 #include "scheduler/block_pager.h"
 
@@ -286,7 +287,33 @@ Status Engine::check(const Request& request) const {
   CHECK(request.pooling == Pooling::kNone || request.sampling.n == 1);
   CHECK(request.pooling != Pooling::kMean || request.block_hashes.empty());
   CHECK(!request.pin || request.sampling.n == 1);
+  if (!request.resumed.empty()) {
+    CHECK(request.sampling.n == 1 && request.sampling.logprobs < 0 && request.block_hash_root);
+    RETURN_IF_ERROR(check_resumed(request));
+  }
   return validate(request.sampling, limits_.vocab_size);
+}
+
+Status Engine::check_resumed(const Request& request) const {
+  const std::size_t length = request.prompt.size() + request.resumed.size();
+  const bool ended = request.resumed.size() >=
+                         static_cast<std::size_t>(std::max(0, request.sampling.max_tokens)) ||
+                     length >= static_cast<std::size_t>(limits_.max_model_len);
+  const auto in_vocabulary = [this](TokenId token) {
+    return token >= 0 && token < limits_.vocab_size;
+  };
+  if (!ended && std::ranges::all_of(request.resumed, in_vocabulary)) return {};
+  return invalid_argument("the outputs that the request goes on from are not its own");
+}
+
+// The sequence is as one that was displaced behind these outputs.
+void Engine::resume(Sequence& sequence) const {
+  const Request& request = *sequence.request;
+  sequence.tokens = request.prompt;
+  sequence.tokens.insert(sequence.tokens.end(), request.resumed.begin(), request.resumed.end());
+  sequence.block_hashes = request.block_hashes;
+  BlockHasher hasher(*request.block_hash_root, kv_->block_size());
+  hasher.extend(sequence.tokens, sequence.block_hashes);
 }
 
 Status Engine::add_request(Request request) {
@@ -307,6 +334,7 @@ Status Engine::add_request(Request request) {
     sequence.request = &stored;
     sequence.choice = choice;
     sequence.prompt_len = static_cast<std::int32_t>(stored.prompt.size());
+    if (!stored.resumed.empty()) resume(sequence);
     if (auto status = scheduler_->add(sequence); !status) {
       for (std::int32_t i = 0; i < choice; ++i) {
         scheduler_->cancel(active->choices[static_cast<std::size_t>(i)]);

@@ -191,6 +191,8 @@ class Engine {
   };
 
   Status check(const Request& request) const;
+  Status check_resumed(const Request& request) const;
+  void resume(Sequence& sequence) const;
   void cancel_choices(ActiveRequest& active);
   void end_sequence(Sequence& sequence, FinishReason reason);
   Status grow_kv(std::int32_t blocks);

@@ -376,7 +376,9 @@ Result<std::size_t> frame_length(std::span<const std::byte> first_bytes) {
 }
 
 Result<ToFunction> decode_to_function(std::span<const std::byte> body) {
-  ASSIGN_OR_RETURN(ToFunction message, decode<ToFunction>(body));
+  Result<ToFunction> decoded = decode<ToFunction>(body);
+  if (!decoded) return decoded;
+  const ToFunction& message = *decoded;
   if (const auto* start = std::get_if<StartFrame>(&message)) {
     RETURN_IF_ERROR(check_version(start->version));
   }
@@ -386,7 +388,7 @@ Result<ToFunction> decode_to_function(std::span<const std::byte> body) {
       (grammar != nullptr && (grammar->place < 0 || grammar->place >= kGrammarPlaces))) {
     return invalid_argument("a frame names a place for grammars that does not exist");
   }
-  return message;
+  return decoded;
 }
 
 Result<FromFunction> decode_from_function(std::span<const std::byte> body) {

@@ -380,7 +380,9 @@ TEST_F(DiskTierTest, TheFolderIsListedAndCleared) {
   ASSERT_EQ(listed->size(), 1U);
   EXPECT_EQ(listed->front().segments, 1);
   EXPECT_EQ(listed->front().bytes, fs::file_size(segment()));
-  EXPECT_EQ(*clear_tier_folder(options().folder), listed->front().bytes);
+  std::ofstream(options().folder + "/0123.resume") << "answer";
+  EXPECT_EQ(*clear_tier_folder(options().folder), listed->front().bytes + 6);
+  EXPECT_FALSE(fs::exists(options().folder + "/0123.resume"));
   EXPECT_TRUE(list_tier_folder(options().folder)->empty());
   EXPECT_TRUE(open()->take_stored().empty());
 }

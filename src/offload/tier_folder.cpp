@@ -83,7 +83,9 @@ Result<std::uint64_t> clear_tier_folder(const std::string& folder) {
   ASSIGN_OR_RETURN([[maybe_unused]] const FileDescriptor lock, lock_tier_folder(folder));
   std::uint64_t bytes = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != kSegmentSuffix || !is_segment(entry.path())) continue;
+    const bool answer = entry.path().extension() == kAnswerSuffix;
+    const bool segment = entry.path().extension() == kSegmentSuffix && is_segment(entry.path());
+    if (!answer && !segment) continue;
     std::error_code problem;
     const std::uint64_t size = entry.file_size(problem);
     if (!fs::remove(entry.path(), problem) || problem) {

@@ -14,6 +14,8 @@
 namespace sluice {
 
 inline constexpr std::string_view kSegmentSuffix = ".segment";
+// An answer that a stopping server has saved (server/resume_store.h).
+inline constexpr std::string_view kAnswerSuffix = ".resume";
 
 // Whether a file begins as a segment does, of whatever identity: others are never removed.
 bool is_segment(const std::string& path);
@@ -34,7 +36,7 @@ struct TierContents {
 // The newest first. kNotFound without the folder.
 Result<std::vector<TierContents>> list_tier_folder(const std::string& folder);
 
-// Removes all segments. Returns their bytes. Takes the lock meanwhile.
+// Removes all segments and saved answers. Returns their bytes. Takes the lock meanwhile.
 Result<std::uint64_t> clear_tier_folder(const std::string& folder);
 
 }  // namespace sluice

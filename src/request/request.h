@@ -28,6 +28,9 @@ inline constexpr RequestId kFirstOperatorId = RequestId{1} << 63;
 struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;
+  // Outputs of an earlier life of the request, which goes on behind them; they are not reported
+  // again. REQUIRES: sampling.n is 1.
+  std::vector<TokenId> resumed;
   SamplingParams sampling;
   // Not kNone: the answer is a vector, and the one token that is sampled says that it is there.
   // REQUIRES: sampling.n is 1; for kMean no block hashes, since tokens whose KV comes from the

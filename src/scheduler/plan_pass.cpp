@@ -402,7 +402,7 @@ bool PlanPass::try_admit(std::size_t position, const Admission& how) {
   if (decode_room_ >= 0) decode_room_ += room_of(slot);
   if (sequence.num_preemptions == 0) {
     sequence.first_scheduled = now_;
-    sequence.cached_prompt_tokens = *cached;
+    sequence.cached_prompt_tokens = std::min(*cached, sequence.prompt_len);
   }
   const std::int32_t adapter_slot =
       entry.adapter >= 0 ? state_.adapters.acquire(entry.adapter) : -1;

@@ -55,7 +55,8 @@ Status Scheduler::add(Sequence& sequence) {
   CHECK(sequence.request != nullptr && sequence.state == SequenceState::kWaiting);
   const std::size_t given =
       sequence.tokens.empty() ? sequence.request->prompt.size() : sequence.tokens.size();
-  CHECK(static_cast<std::size_t>(sequence.prompt_len) == given);
+  const std::size_t resumed = sequence.tokens.empty() ? 0 : sequence.request->resumed.size();
+  CHECK(static_cast<std::size_t>(sequence.prompt_len) + resumed == given);
   const SchedulerOptions& options = state_->options;
   if (sequence.prompt_len < 1) return invalid_argument("prompt: has no tokens, needs at least 1");
   if (sequence.prompt_len >= options.max_model_len) {

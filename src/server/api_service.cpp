@@ -107,6 +107,10 @@ void ApiService::engine_woke() {
 
 void ApiService::drain() { draining_ = true; }
 
+std::int32_t ApiService::save_running() const {
+  return resume_ == nullptr ? 0 : generations_.save_unfinished(*resume_);
+}
+
 void ApiService::cancel_all() {
   cancelled_ = true;
   for (const auto& work : preparing_) work->abandoned = true;

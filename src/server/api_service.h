@@ -74,6 +74,10 @@ class ApiService final : public http::Handler {
   void set_model(const ServedModel& model, std::vector<StatusSpan> startup);
   // The same for a server of several models. REQUIRES: they outlive the service.
   void set_models(const ServedModels& models, std::vector<StatusSpan> startup);
+  // Where save_running() puts answers, and where calls look for theirs. Before set_model().
+  void set_resume_store(std::shared_ptr<const ResumeStore> store) { resume_ = std::move(store); }
+  // Saves the answers that can go on in a later server; before cancel_all(). Returns their number.
+  std::int32_t save_running() const;
   // After each wake-up of the engine loop.
   void engine_woke();
   // No new calls from now on; those that run go on.
@@ -103,6 +107,9 @@ class ApiService final : public http::Handler {
   };
   using Prepared = ApiResult<NamedGeneration>;
   using Text = ApiResult<TokenizeReply>;
+  // Lets the call go on from the answer that an earlier server has saved, or save its own.
+  static void resume(const ResumeStore& store, std::string_view path, std::string_view body,
+                     std::string_view tenant, std::string id, PreparedGeneration& prepared);
 
   static ApiError shutting_down();
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;
@@ -178,6 +185,7 @@ class ApiService final : public http::Handler {
   std::map<const ServedModel*, std::string> fingerprints_;
   std::vector<StatusSpan> startup_;
   bool draining_ = false;
+  std::shared_ptr<const ResumeStore> resume_;  // null: none. Shared with the workers' jobs
   bool cancelled_ = false;
   bool watches_streams_ = false;
   bool watches_deadlines_ = false;

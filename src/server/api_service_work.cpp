@@ -185,13 +185,30 @@ bool ApiService::take_place(Call& call) {
   return true;
 }
 
+void ApiService::resume(const ResumeStore& store, std::string_view path, std::string_view body,
+                        std::string_view tenant, std::string id, PreparedGeneration& prepared) {
+  if (!is_resumable(prepared)) return;
+  PromptPart& part = prepared.parts.front();
+  prepared.resume = ResumeStore::Key{std::string(tenant), std::move(id),
+                                     part.prompt.block_hash_root, store.digest_body(path, body)};
+  auto answer = store.take(*prepared.resume);
+  if (!answer) return;
+  part.sampling.seed = answer->seed;
+  prepared.resumed = std::move(answer->tokens);
+}
+
 void ApiService::prepare(Call call, Endpoint endpoint) {
   if (!take_place(call)) return;
   const std::string key_name(call.record.client);
+  // Only a client that chose its id can ask again with it.
+  const std::string* given = call.exchange->request().header("X-Request-Id");
+  const std::string id =
+      resume_ != nullptr && given != nullptr && *given == call.record.request_id ? *given : "";
+  const std::string path(call.record.path);
   on_worker<Prepared>(
       std::move(call),
-      [this, endpoint, key_name](int index, std::string_view body,
-                                 const StopCheck& stop) -> Prepared {
+      [this, endpoint, key_name, id, path, store = resume_](int index, std::string_view body,
+                                                            const StopCheck& stop) -> Prepared {
         auto parsed = parse_call(endpoint, body, options_.unknown_fields);
         if (!parsed) return tl::unexpected(std::move(parsed).error());
         auto named = models_->find(key_name, parsed->model);
@@ -201,6 +218,7 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
                                            key_name, stop, named->adapter);
         if (!prepared) return tl::unexpected(std::move(prepared).error());
         prepared->function = named->function;
+        if (!id.empty()) resume(*store, path, body, key_name, id, *prepared);
         return NamedGeneration{*std::move(prepared), *std::move(named)};
       },
       &ApiService::prepared);

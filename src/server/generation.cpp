@@ -82,6 +82,8 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
       first_id_(first_id),
       record_(std::move(record)),
       lease_(std::move(lease)),
+      resume_(std::move(prepared.resume)),
+      said_(std::move(prepared.resumed)),
       last_write_(context.clock.now()),
       held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {
@@ -123,6 +125,7 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
   } else {
     request.prompt = std::move(prompt.prompt.ids);
   }
+  request.resumed = said_;
   request.sampling = prompt.sampling;
   request.pooling = pooling_;
   request.arrival = received();
@@ -142,6 +145,26 @@ Request Generation::make_request(std::size_t index, std::string client_key) {
     request.block_hash_root = prompt.prompt.block_hash_root;
   }
   return request;
+}
+
+// These tokens are in no latency and no rate: another process has made them.
+void Generation::replay() {
+  if (said_.empty() || finished_) return;
+  Prompt& prompt = prompts_.front();
+  Choice& choice = prompt.choices.front();
+  const TimePoint now = context_.clock.now();
+  prompt.any_token = true;
+  record_.ttft = now - received();
+  choice.first_scheduled = choice.first_token = choice.last_token = now;
+  choice.output_tokens = static_cast<std::int32_t>(said_.size());
+  take_tokens(prompt, choice, said_, {}, FinishReason::kNone);
+  if (choice.finish_reason != FinishReason::kNone) --prompt.unfinished;
+  if (call_.stream) append_chunk(prompt, choice, now);
+}
+
+std::optional<ResumeStore::Answer> Generation::unfinished_answer() const {
+  if (!resume_ || finished_ || said_.empty() || unfinished_choices_ == 0) return std::nullopt;
+  return ResumeStore::Answer{prompts_.front().sampling.seed, said_};
 }
 
 TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> tokens,
@@ -176,6 +199,7 @@ TokenTiming Generation::take(const OutputEvent& event, std::span<const TokenId> 
   if (event.choice == 0) prompt.cached_tokens = event.cached_prompt_tokens;
   if (!tokens.empty()) {
     timing = time_tokens(prompt, choice, event);
+    if (resume_) said_.insert(said_.end(), tokens.begin(), tokens.end());
     take_tokens(prompt, choice, tokens, logprobs, event.finish_reason);
   }
   if (event.finish_reason != FinishReason::kNone && choice.finish_reason == FinishReason::kNone) {

@@ -81,6 +81,12 @@ class Generation {
   // The engine's request for a prompt; once for each.
   Request make_request(std::size_t prompt, std::string client_key);
   std::size_t num_prompts() const;
+  // Answers with the tokens of an earlier server, if there are any: once, after the engine has
+  // taken the request; flush() follows.
+  void replay();
+  // The answer so far, for a later server. Absent: there is nothing to save.
+  std::optional<ResumeStore::Answer> unfinished_answer() const;
+  const std::optional<ResumeStore::Key>& resume_key() const { return resume_; }
   RequestId first_id() const { return first_id_; }
   ApiKind kind() const { return head_.kind; }
   const std::string& client() const { return record_.client; }
@@ -171,6 +177,9 @@ class Generation {
   const RequestId first_id_;
   AccessRecord record_;
   const KeyQuotas::Lease lease_;
+
+  const std::optional<ResumeStore::Key> resume_;
+  std::vector<TokenId> said_;  // with `resume_`: the tokens of the answer
 
   std::vector<Prompt> prompts_;
   std::size_t unfinished_choices_ = 0;

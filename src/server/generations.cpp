@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "server/answer_size.h"
 #include "server/error_response.h"
 
@@ -71,6 +72,26 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
     return;
   }
   started.on_close([this, first_id](http::CloseReason reason) { closed(first_id, reason); });
+  started.replay();
+  started.flush();
+  if (started.finished()) retire(first_id);  // the client does not read
+}
+
+std::int32_t Generations::save_unfinished(const ResumeStore& store) const {
+  std::int32_t saved = 0;
+  for (const auto& [id, generation] : generations_) {
+    const auto answer = generation->unfinished_answer();
+    if (!answer) continue;
+    if (auto status = store.save(*generation->resume_key(), *answer); !status) {
+      log_warning(
+          fmt::format("{}: the answer is not saved, and is computed again when it is "
+                      "asked for: {}",
+                      generation->record().request_id, status.error().message));
+      continue;
+    }
+    ++saved;
+  }
+  return saved;
 }
 
 std::optional<ApiError> Generations::refuse(const Generation& generation) const {

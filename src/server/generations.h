@@ -51,6 +51,8 @@ class Generations {
   bool any_deadline() const { return !deadlines_.empty(); }
   // Also on its own, so that gauges are right between wake-ups.
   void measure_engine();
+  // Saves the answers that can go on in a later server. Returns their number.
+  std::int32_t save_unfinished(const ResumeStore& store) const;
   // Ends every call.
   void fail_all(const ApiError& error);
 

@@ -260,6 +260,16 @@ ApiError to_api_error(const PromptError& error, std::string param) {
   return api;
 }
 
+bool is_resumable(const PreparedGeneration& prepared) {
+  const GenerationCall& call = prepared.call;
+  if (call.kind == ApiKind::kEmbedding || call.pin || call.prompt_only || call.kv_memory_only) {
+    return false;
+  }
+  if (prepared.parts.size() != 1) return false;
+  const SamplingParams& sampling = prepared.parts.front().sampling;
+  return sampling.n == 1 && sampling.logprobs < 0 && sampling.prompt_logprobs < 0;
+}
+
 ApiResult<PreparedGeneration> prepare_generation(PromptWorker& worker, GenerationCall call,
                                                  std::string_view key_name, const StopCheck& stop,
                                                  SharedAdapter adapter) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "server/generation_call.h"
+#include "server/resume_store.h"
 
 namespace sluice {
 
@@ -40,11 +42,16 @@ struct PreparedGeneration {
   const ToolFormat* tool_format = nullptr;
   ToolParameters tool_parameters;
   std::vector<PromptPart> parts;
-  SharedAdapter adapter;             // null: the base model
-  std::int32_t function = -1;        // Request::function
-  Pooling pooling = Pooling::kNone;  // kEmbedding
-  std::size_t held_bytes = 0;        // of its whole answer, at most (answer_size.h); 0 for a stream
+  SharedAdapter adapter;                   // null: the base model
+  std::int32_t function = -1;              // Request::function
+  Pooling pooling = Pooling::kNone;        // kEmbedding
+  std::optional<ResumeStore::Key> resume;  // absent: a stopping server does not save the answer
+  std::vector<TokenId> resumed;            // its tokens so far, of an earlier server
+  std::size_t held_bytes = 0;  // of its whole answer, at most (answer_size.h); 0 for a stream
 };
+
+// Whether an answer can go on in another server: one choice that needs nothing but its tokens.
+bool is_resumable(const PreparedGeneration& prepared);
 
 // `key_name`: whose API key it is, empty without keys. Its prompts share no cached block with those
 // of other keys.
