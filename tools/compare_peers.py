@@ -190,7 +190,7 @@ def facts_of(arguments, engines):
             versions.append(f"{engine.name} {engine.version()}")
         except (Unavailable, OSError) as error:
             versions.append(f"{engine.name}: {error}")
-    command = " ".join(["tools/compare_peers.py", *arguments.said])
+    command = " ".join(["tools/compare_peers.py", *work_of(arguments)])
     return {"machine": f"{cpu_model()}, {arguments.threads} threads",
             "date": datetime.date.today().isoformat(), "versions": "; ".join(versions),
             "command": f"`{command}`"}
@@ -217,8 +217,17 @@ def parse(argv):
                         default=os.path.join(root, "build", "release", "bench", "ops_bench"))
     a = parser.parse_args(argv)
     a.rounds = a.rounds or (1 if a.quick else 5)
-    a.said = [word for word in argv if not os.path.exists(word)]
     return a
+
+
+def work_of(a):
+    """The options that say what was measured; the others say where things lie."""
+    words = []
+    if a.only:
+        words.append(f"--only '{a.only}'")
+    if a.engines:
+        words.append(f"--engines {a.engines}")
+    return words + (["--quick"] if a.quick else []) + [f"--rounds {a.rounds}"]
 
 
 def read_results(path, fresh):

@@ -251,6 +251,8 @@ class RunTest(unittest.TestCase):
             self.assertIn("1. B: not there", page)
             self.assertTrue(os.path.exists(os.path.join(folder, "images", "peers.svg")))
             self.assertIn("| limits, before and after each part | not measured |", page)
+            self.assertIn("| command | `tools/compare_peers.py --only '0.6b/bf16/decode-1$' "
+                          "--rounds 3` |", page)
             self.assertEqual(engines[0].jobs[0]["streams"], 1)
             # Another run adds rounds and rows, and keeps what is there.
             page = self.run_with(folder, engines, "--only", "0.6b/bf16/decode")
