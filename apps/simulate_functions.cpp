@@ -92,6 +92,8 @@ ReportJson json_of(const SystemSpec& system, const FunctionReport& report) {
                     {"ttft_s", times(report.ttft)},
                     {"e2e_s", times(report.e2e)},
                     {"tpot_s", report.tpot_s},
+                    {"core_seconds", report.core_seconds},
+                    {"memory_gb_seconds", report.gb_seconds},
                     {"cost", report.cost},
                     {"parts_s", parts},
                     {"seconds", report.seconds}};

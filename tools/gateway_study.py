@@ -57,14 +57,15 @@ def key_of(tenant):
 class Config:
     """A functions file: tenant i calls the model at models[i]."""
 
-    def __init__(self, models, slo_ms=600_000, sharing=True, fixed=None, memory=""):
+    def __init__(self, models, slo_ms=600_000, sharing=True, fixed=None, memory="",
+                 idle_s=IDLE_S):
         self.names = []
         lines = []
         if fixed:
             lines += ['batching = "fixed"', f"batch_size = {fixed[0]}",
                       f"batch_delay_ms = {fixed[1]}"]
         lines += ["[memory]", memory, f'[admin]\nkey_sha256 = "{digest(ADMIN)}"',
-                  f"[defaults]\nidle_s = {IDLE_S}\nttft_slo_ms = {slo_ms}"]
+                  f"[defaults]\nidle_s = {idle_s}\nttft_slo_ms = {slo_ms}"]
         backbones = {}
         for tenant, model in enumerate(models):
             lines.append(f'[[tenant]]\nname = "t{tenant}"\nkey_sha256 = '
@@ -77,23 +78,31 @@ class Config:
                          f"tenants = {json.dumps(tenants)}")
         self.text = "\n".join(lines) + "\n"
 
+    def write(self, folder):
+        path = os.path.join(folder, "functions.toml")
+        with open(path, "w", encoding="ascii") as stream:
+            stream.write(self.text)
+        return path
+
 
 class Gateway(ReadyServer):
     def __init__(self, sluice, config, options, folder):
-        path = os.path.join(folder, "functions.toml")
-        with open(path, "w", encoding="ascii") as stream:
-            stream.write(config.text)
+        path = config.write(folder)
         self.usage = os.path.join(folder, f"usage-{time.monotonic_ns()}.db")
         self.names = config.names
         super().__init__([sluice, "gateway", "--config", path, "--usage", self.usage,
                           "--kv-cache-memory", "256MiB", *options])
 
-    def cost(self):
-        """All functions' cost, and the platform's."""
+    def usage_rows(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", "/v1/usage", headers={"Authorization": "Bearer " + ADMIN})
         rows = json.load(connection.getresponse())["data"]
         connection.close()
+        return rows
+
+    def cost(self):
+        """All functions' cost, and the platform's."""
+        rows = self.usage_rows()
         return (sum(row["cost"] for row in rows if row["tenant"]),
                 sum(row["cost"] for row in rows if not row["tenant"]))
 

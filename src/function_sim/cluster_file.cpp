@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1024;
+constexpr std::int64_t kMostCores = 4096;
 constexpr double kMostSeconds = 1e6;
 
 ArtifactCost read_cost(TableReader& reader, std::string_view bytes, std::string_view seconds) {
@@ -21,14 +22,23 @@ Status read_machine(TableReader& root, std::string_view path, ClusterSpec& clust
   const TomlValue* table = root.table("machine");
   if (table == nullptr) return root.error_at({}, "machine", "is missing");
   TableReader reader(*table, "machine", path);
-  cluster.devices =
-      static_cast<std::int32_t>(reader.integer("devices", 1, kMostDevices).value_or(1));
-  cluster.device_bytes = reader.memory_size("device_memory").value_or(0);
+  const auto devices = reader.integer("devices", 1, kMostDevices);
+  const auto device_bytes = reader.memory_size("device_memory");
+  const auto cores = reader.integer("cores", 1, kMostCores);
+  cluster.cores = static_cast<std::int32_t>(cores.value_or(0));
+  cluster.devices = static_cast<std::int32_t>(devices.value_or(cores ? 0 : 1));
+  cluster.device_bytes = device_bytes.value_or(0);
   cluster.host_bytes = reader.memory_size("host_memory").value_or(0);
   cluster.max_sequences =
       static_cast<std::int32_t>(reader.integer("max_sequences", 1, 1 << 16).value_or(32));
   cluster.worker = read_cost(reader, "worker_memory", "worker_s");
-  if (cluster.device_bytes == 0) reader.fail("device_memory", "must be above 0");
+  if (cores && (devices || device_bytes)) {
+    reader.fail("cores", "is of a machine without devices: leave devices and device_memory out");
+  } else if (cores && cluster.host_bytes == 0) {
+    reader.fail("host_memory", "must be above 0");
+  } else if (!cores && cluster.device_bytes == 0) {
+    reader.fail("device_memory", "must be above 0");
+  }
   return reader.finish();
 }
 
@@ -50,8 +60,9 @@ Status read_model(const TomlValue& table, std::string_view path, ClusterSpec& cl
   for (const ModelTimes& other : cluster.models) {
     if (other.backbone == model.backbone) reader.fail("backbone", "is there twice");
   }
-  if (model.weights.host.bytes > cluster.device_bytes) {
-    reader.fail("memory", "is more than device_memory");
+  if (model.weights.host.bytes > (cluster.cores > 0 ? cluster.host_bytes : cluster.device_bytes)) {
+    reader.fail("memory",
+                cluster.cores > 0 ? "is more than host_memory" : "is more than device_memory");
   }
   cluster.models.push_back(std::move(model));
   return reader.finish();

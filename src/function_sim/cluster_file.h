@@ -28,6 +28,7 @@ struct ModelTimes {
 };
 
 struct ClusterSpec {
+  std::int32_t cores = 0;  // of a machine without devices, whose functions take turns at them
   std::int32_t devices = 1;
   std::int64_t device_bytes = 0;
   std::int64_t host_bytes = 0;

@@ -53,6 +53,24 @@ TEST(ClusterFileTest, ErrorsNameLineAndKey) {
   EXPECT_NE(error_of("[machine]\ndevice_memory = 1\n[[model]]\nbackbone = \"m\"\nmemory = 2\n")
                 .find("device_memory"),
             std::string::npos);
+  EXPECT_NE(error_of("[machine]\ncores = 2\ndevices = 1\nhost_memory = 9\n").find("cores"),
+            std::string::npos);
+  EXPECT_NE(error_of("[machine]\ncores = 2\n").find("host_memory"), std::string::npos);
+  EXPECT_NE(error_of("[machine]\ncores = 2\nhost_memory = 1\n[[model]]\nbackbone = \"m\"\n"
+                     "memory = 2\n")
+                .find("is more than host_memory"),
+            std::string::npos);
+}
+
+TEST(ClusterFileTest, AMachineOfCoresHasNoDevices) {
+  const auto cluster = parse_cluster(
+      "[machine]\ncores = 2\nhost_memory = 9\n[[model]]\nbackbone = \"m\"\n"
+      "memory = 8\n",
+      "c.toml");
+  ASSERT_TRUE(cluster) << cluster.error().message;
+  EXPECT_EQ(cluster->cores, 2);
+  EXPECT_EQ(cluster->devices, 0);
+  EXPECT_EQ(cluster->host_bytes, 9);
 }
 
 }  // namespace

@@ -175,16 +175,19 @@ TimePoint FunctionCluster::start(std::int32_t function, std::int32_t place, Time
   return ready;
 }
 
-void FunctionCluster::end(std::int32_t function, std::int32_t place, bool drop_all) {
+void FunctionCluster::end(std::int32_t function, std::int32_t place, Keeps keeps) {
   const std::vector<std::int32_t>& used = closure(function, place);
   for (const std::int32_t p : used) {
     CHECK(state(p).users > 0);
     if (--state(p).users == 0) in_use_[at(placement(p).memory)] -= placement(p).bytes;
   }
-  if (!drop_all) return;
+  if (keeps == Keeps::kAll) return;
   const std::int32_t memory = catalog_.places()[at(place)];
   for (std::size_t i = used.size(); i-- > 0;) {
-    if (placement(used[i]).memory == memory && state(used[i]).users == 0) drop(used[i]);
+    const std::int32_t p = used[i];
+    const bool process = catalog_.kind(placement(p).artifact) == ArtifactKind::kInstance;
+    if (keeps == Keeps::kAllButProcess && !process) continue;
+    if (placement(p).memory == memory && state(p).users == 0) drop(p);
   }
 }
 

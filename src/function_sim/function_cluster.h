@@ -44,9 +44,10 @@ class FunctionCluster {
   std::int64_t free_bytes(std::int32_t place) const;
   // Starts an instance and returns when it can compute. REQUIRES: it fits.
   TimePoint start(std::int32_t function, std::int32_t place, TimePoint now);
-  // Its artifacts are idle from now on; with `drop`, those on the place's memory that no other
-  // instance uses leave at once.
-  void end(std::int32_t function, std::int32_t place, bool drop);
+  // Says which artifacts of an ended instance stay, idle. The others leave the place's memory at
+  // once if no other instance uses them.
+  enum class Keeps : std::uint8_t { kAll, kAllButProcess, kNothing };
+  void end(std::int32_t function, std::int32_t place, Keeps keeps);
 
   // Calls per second that artifacts are worth, from those of functions. Kinds that are not in
   // `kinds` are worth nothing before a call, so they are never loaded before one.

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "function_sim/cluster_catalog.h"
 #include "function_sim/function_cluster.h"
+#include "function_sim/shared_cores.h"
 #include "serverless/arrival_rate.h"
 #include "serverless/batching.h"
 #include "serverless/instance_scaler.h"
@@ -51,7 +53,7 @@ class Simulation {
   FunctionReport run();
 
  private:
-  enum class Kind : std::uint8_t { kTick, kReady, kPrefillEnd, kDecodeEnd, kLook };
+  enum class Kind : std::uint8_t { kTick, kReady, kWorkEnd, kLook };
   struct Event {
     TimePoint time;
     std::int64_t order = 0;  // events of one time come in the order in which they were made
@@ -72,8 +74,9 @@ class Simulation {
     std::optional<Arrivals> arrivals;
     std::optional<InstanceScaler> scaler;
     std::deque<Waiting> waiting;
-    std::int32_t running = 0;  // calls that compute
-    std::int32_t place = -1;   // of its instance; -1: it has none
+    std::int32_t running = 0;   // calls that compute
+    std::int32_t decoding = 0;  // of these
+    std::int32_t place = -1;    // of its instance; -1: it has none
     TimePoint started_at;
     TimePoint ready_at;
     StartParts parts{};  // of its start
@@ -81,7 +84,16 @@ class Simulation {
     bool listed = false;  // in active_
     std::vector<WaitingRequest> view;
   };
+  // A call that decodes.
+  struct Decode {
+    TimePoint first_token;
+    Duration own_time{0};  // that its steps take without other functions and sequences
+  };
   struct Place {
+    explicit Place(bool turns) : work(turns) {}
+
+    SharedCores work;
+    std::optional<TimePoint> work_end;    // of the event that counts
     std::vector<std::int32_t> functions;  // instances
     std::int32_t prefilling = -1;         // function
     std::vector<std::int32_t> batch;      // calls
@@ -90,10 +102,6 @@ class Simulation {
     std::optional<TimePoint> look_at;
   };
 
-  static CatalogSpec catalog_of(const ClusterSpec& cluster,
-                                std::span<const SimulatedFunction> functions,
-                                const SystemSpec& system);
-  static std::vector<std::int64_t> capacity_of(const ClusterSpec& cluster);
   const ModelTimes& model(const Function& function) const {
     return spec_.models[index(function.spec.model)];
   }
@@ -112,7 +120,14 @@ class Simulation {
   void dispatch(std::int32_t place);
   void view_function(std::int32_t number, std::vector<WaitingBatch>& batches);
   void begin(std::int32_t place, std::int32_t number, std::int32_t requests);
+  void add_work(std::int32_t place, SharedCores::Work work, double seconds);
+  void plan_work_end(std::int32_t place);
+  void end_work(std::int32_t place);
   void end_prefill(std::int32_t place);
+  void end_decode(std::int32_t place, SharedCores::Work work);
+  void charge_cores(const Function& function, Duration own_time);
+  // The memory of instances and backbones.
+  MemoryKind kind() const { return spec_.cores > 0 ? MemoryKind::kHost : MemoryKind::kDevice; }
   void note_parts(const Function& function, TimePoint arrival);
   void add_part(CallPart part, double seconds) {
     report_.parts[static_cast<std::size_t>(part)] += seconds;
@@ -134,6 +149,7 @@ class Simulation {
   TimePoint now_;
   std::vector<Function> functions_;
   std::vector<Place> places_;
+  std::vector<Decode> decodes_;       // by call
   std::vector<std::int32_t> active_;  // functions with calls or instances
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t next_order_ = 0;
@@ -145,41 +161,6 @@ class Simulation {
   double tpot_sum_ = 0;
 };
 
-CatalogSpec Simulation::catalog_of(const ClusterSpec& cluster,
-                                   std::span<const SimulatedFunction> functions,
-                                   const SystemSpec& system) {
-  CatalogSpec spec;
-  spec.host_of_device.assign(index(cluster.devices), 0);
-  spec.worker = cluster.worker;
-  const auto add_backbone = [&](const ModelTimes& model) {
-    spec.backbones.push_back(model.weights);
-    spec.backbones.back().host.seconds /= system.disk_speed;
-  };
-  if (system.shares_backbones) {
-    for (const ModelTimes& model : cluster.models) add_backbone(model);
-  }
-  for (std::size_t f = 0; f < functions.size(); ++f) {
-    const ModelTimes& model = cluster.models[index(functions[f].model)];
-    if (!system.shares_backbones) add_backbone(model);
-    FunctionCosts costs;
-    costs.backbone = system.shares_backbones ? functions[f].model : static_cast<std::int32_t>(f);
-    costs.has_adapter = functions[f].adapters > 0;
-    costs.adapter_host = model.adapter_host;
-    costs.adapter_device = model.adapter_device;
-    costs.adapter_host.bytes *= functions[f].adapters;
-    costs.adapter_device.bytes *= functions[f].adapters;
-    costs.instance = model.instance;
-    spec.functions.push_back(costs);
-  }
-  return spec;
-}
-
-std::vector<std::int64_t> Simulation::capacity_of(const ClusterSpec& cluster) {
-  std::vector<std::int64_t> capacity(index(cluster.devices) + 1, cluster.device_bytes);
-  capacity[0] = cluster.host_bytes;
-  return capacity;
-}
-
 Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunction> functions,
                        std::span<const FunctionCall> calls, const SystemSpec& system,
                        const PriceList& prices)
@@ -187,13 +168,13 @@ Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunc
       calls_(calls),
       system_(system),
       prices_(prices),
-      cluster_(catalog_of(cluster, functions, system), capacity_of(cluster)),
-      meter_({0, {kEndless, kEndless, kEndless}}, TimePoint()) {
-  places_.resize(index(cluster.devices));
+      cluster_(catalog_of(cluster, functions, system), memories_of(cluster)),
+      meter_({cluster.cores, {kEndless, kEndless, kEndless}}, TimePoint()) {
+  places_.resize(index(cluster_.places()), Place(cluster.cores > 0));
   const std::size_t backbones = system.shares_backbones ? cluster.models.size() : functions.size();
   for (Place& place : places_) {
     for (std::size_t b = 0; b < backbones; ++b) {
-      place.shares.push_back(meter_.add_share(MemoryKind::kDevice));
+      place.shares.push_back(meter_.add_share(kind()));
     }
   }
   for (std::size_t f = 0; f < functions.size(); ++f) {
@@ -203,6 +184,7 @@ Simulation::Simulation(const ClusterSpec& cluster, std::span<const SimulatedFunc
     function.meter = meter_.add_function();
     functions_.push_back(std::move(function));
   }
+  decodes_.resize(calls.size());
   ttft_.reserve(calls.size());
   e2e_.reserve(calls.size());
 }
@@ -277,9 +259,13 @@ void Simulation::start(std::int32_t number, std::int32_t place) {
   ++report_.starts;
   places_[index(place)].functions.push_back(number);
   const ModelTimes& times = model(function);
-  const std::int64_t adapter = function.spec.adapters * times.adapter_device.bytes;
-  meter_.set_bytes(now_, function.meter, MemoryKind::kDevice, times.instance.bytes + adapter);
-  meter_.set_bytes(now_, function.meter, MemoryKind::kHost, spec_.worker.bytes);
+  std::int64_t bytes = times.instance.bytes + function.spec.adapters * times.adapter_device.bytes;
+  if (kind() == MemoryKind::kHost) {
+    bytes += spec_.worker.bytes;
+  } else {
+    meter_.set_bytes(now_, function.meter, MemoryKind::kHost, spec_.worker.bytes);
+  }
+  meter_.set_bytes(now_, function.meter, kind(), bytes);
   const std::int32_t share = places_[index(place)].shares[index(function.backbone)];
   meter_.set_share_bytes(now_, share, times.weights.device.bytes);
   meter_.join(now_, function.meter, share);
@@ -289,9 +275,12 @@ void Simulation::start(std::int32_t number, std::int32_t place) {
 void Simulation::end(std::int32_t number) {
   Function& function = functions_[index(number)];
   Place& place = places_[index(function.place)];
-  cluster_.end(number, function.place, !system_.keeps);
+  // The gateway's functions are processes: an ended one is gone.
+  const auto keeps =
+      spec_.cores > 0 ? FunctionCluster::Keeps::kAllButProcess : FunctionCluster::Keeps::kAll;
+  cluster_.end(number, function.place, system_.keeps ? keeps : FunctionCluster::Keeps::kNothing);
   meter_.leave(now_, function.meter, place.shares[index(function.backbone)]);
-  meter_.set_bytes(now_, function.meter, MemoryKind::kDevice, 0);
+  meter_.set_bytes(now_, function.meter, kind(), 0);
   meter_.set_bytes(now_, function.meter, MemoryKind::kHost, 0);
   std::erase(place.functions, number);
   function.place = -1;
@@ -366,7 +355,41 @@ void Simulation::begin(std::int32_t number, std::int32_t of, std::int32_t reques
   function.last_use = now_;
   const double prefill = model(function).prefill.seconds(tokens);
   add_part(CallPart::kPrefill, prefill * requests);
-  push(now_ + from_seconds(prefill), Kind::kPrefillEnd, number);
+  charge_cores(function, from_seconds(prefill));
+  add_work(number, {of, -1}, prefill);
+}
+
+void Simulation::charge_cores(const Function& function, Duration own_time) {
+  if (spec_.cores == 0) return;
+  meter_.charge_cores(now_, function.meter, Amount(own_time.count()) * spec_.cores);
+}
+
+void Simulation::add_work(std::int32_t number, SharedCores::Work work, double seconds) {
+  places_[index(number)].work.add(now_, work, from_seconds(seconds));
+  plan_work_end(number);
+}
+
+// Work that is added may let all other work end later.
+void Simulation::plan_work_end(std::int32_t number) {
+  Place& place = places_[index(number)];
+  const std::optional<TimePoint> next = place.work.next_end();
+  if (next == place.work_end) return;
+  place.work_end = next;
+  if (next) push(*next, Kind::kWorkEnd, number);
+}
+
+void Simulation::end_work(std::int32_t number) {
+  Place& place = places_[index(number)];
+  if (place.work_end != now_) return;  // it was planned anew
+  place.work_end.reset();
+  if (const auto work = place.work.take_ended(now_)) {
+    if (work->call < 0) {
+      end_prefill(number);
+    } else {
+      end_decode(number, *work);
+    }
+  }
+  plan_work_end(number);
 }
 
 // The time that a call has waited, by its reasons.
@@ -393,22 +416,44 @@ void Simulation::end_prefill(std::int32_t number) {
   Place& place = places_[index(number)];
   const std::int32_t of = std::exchange(place.prefilling, -1);
   Function& function = functions_[index(of)];
-  place.sequences += static_cast<std::int32_t>(place.batch.size());
+  const auto batch = static_cast<std::int32_t>(place.batch.size());
+  place.sequences += batch;
+  function.decoding += batch;
   const ModelTimes& times = model(function);
-  const double tpot = times.decode_step_s + times.decode_sequence_s * place.sequences;
+  // A device computes the sequences of all functions in a step, and a turn those of one.
+  const std::int32_t sequences = spec_.cores > 0 ? function.decoding : place.sequences;
+  const double tpot = times.decode_step_s + times.decode_sequence_s * sequences;
+  const double own = times.decode_step_s / function.decoding + times.decode_sequence_s;
   for (const std::int32_t call : place.batch) {
     const Duration ttft = now_.since_start - calls_[index(call)].arrival;
-    const double decode = tpot * (calls_[index(call)].output_tokens - 1);
+    const int steps = calls_[index(call)].output_tokens - 1;
     ttft_.push_back(static_cast<float>(to_seconds(ttft)));
-    e2e_.push_back(static_cast<float>(to_seconds(ttft) + decode));
-    tpot_sum_ += tpot;
-    add_part(CallPart::kDecode, decode);
     if (function.spec.ttft_slo.count() > 0 && ttft > function.spec.ttft_slo) {
       ++report_.violations;
     }
     meter_.count_request(function.meter);
-    push(now_ + from_seconds(decode), Kind::kDecodeEnd, of);
+    decodes_[index(call)] = {now_, from_seconds(own * steps)};
+    place.work.add(now_, {of, call}, from_seconds(tpot * steps));
   }
+  dispatch(number);
+}
+
+void Simulation::end_decode(std::int32_t number, SharedCores::Work work) {
+  Function& function = functions_[index(work.function)];
+  const FunctionCall& call = calls_[index(work.call)];
+  const Decode& decode = decodes_[index(work.call)];
+  charge_cores(function, decode.own_time);
+  const double seconds = to_seconds(now_ - decode.first_token);
+  e2e_.push_back(static_cast<float>(to_seconds(now_.since_start - call.arrival)));
+  if (call.output_tokens > 1) tpot_sum_ += seconds / (call.output_tokens - 1);
+  add_part(CallPart::kDecode, seconds);
+  --function.running;
+  --function.decoding;
+  --places_[index(number)].sequences;
+  --open_;
+  ++report_.answered;
+  function.last_use = now_;
+  note_activity(function);
   dispatch(number);
 }
 
@@ -420,18 +465,8 @@ void Simulation::handle(const Event& event) {
       if (function.place >= 0) dispatch(function.place);
       return;
     }
-    case Kind::kPrefillEnd: return end_prefill(event.number);
+    case Kind::kWorkEnd: return end_work(event.number);
     case Kind::kLook: return dispatch(event.number);
-    case Kind::kDecodeEnd: {
-      Function& function = functions_[index(event.number)];
-      --function.running;
-      --places_[index(function.place)].sequences;
-      --open_;
-      ++report_.answered;
-      function.last_use = now_;
-      note_activity(function);
-      return dispatch(function.place);
-    }
   }
 }
 
@@ -517,7 +552,12 @@ FunctionReport Simulation::report() {
   report_.e2e = quantiles_of(e2e_);
   double units = 0;
   for (const Function& function : functions_) {
-    units += units_of(meter_.of(function.meter, now_), prices_).total();
+    const FunctionUsage usage = meter_.of(function.meter, now_);
+    units += units_of(usage, prices_).total();
+    report_.core_seconds += 1e-9 * static_cast<double>(usage.core_ns);
+    for (const ByteTime& memory : usage.memory) {
+      report_.gb_seconds += 1e-18 * static_cast<double>(memory.active + memory.idle);
+    }
   }
   if (system_.always_on) units = always_on_units();
   report_.cost = money_for(units, 0, prices_);
@@ -530,7 +570,9 @@ double Simulation::always_on_units() const {
   double bytes = 0;
   for (const Place& place : places_) {
     if (place.functions.empty()) continue;
-    if (!system_.merges) bytes += static_cast<double>(spec_.device_bytes);
+    if (!system_.merges) {
+      bytes += static_cast<double>(spec_.cores > 0 ? spec_.host_bytes : spec_.device_bytes);
+    }
     for (const std::int32_t f : place.functions) {
       if (!system_.merges) break;
       const ModelTimes& times = model(functions_[index(f)]);
@@ -539,8 +581,8 @@ double Simulation::always_on_units() const {
                static_cast<double>(times.adapter_device.bytes);
     }
   }
-  const auto device = static_cast<std::size_t>(MemoryKind::kDevice);
-  return bytes * 1e-9 * report_.seconds * prices_.memory[device].active;
+  const auto memory = static_cast<std::size_t>(kind());
+  return bytes * 1e-9 * report_.seconds * prices_.memory[memory].active;
 }
 
 }  // namespace

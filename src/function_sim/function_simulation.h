@@ -3,8 +3,9 @@
 // A SystemSpec leaves parts of them out, as other systems do.
 //
 // A device computes one batch of prompts at a time; a sequence then decodes at the speed that the
-// number of sequences on the device gives at its start. A function has one instance at most. Memory
-// for KV is not part of it. The same input gives the same report.
+// number of sequences on the device gives at its start. On a machine of cores, functions take turns
+// (shared_cores.h), and that number is of the sequence's own function. A function has one instance
+// at most. Memory for KV is not part of it. The same input gives the same report.
 // Owner: any. One thread.
 #pragma once
 
@@ -60,7 +61,9 @@ struct FunctionReport {
   Quantiles e2e;
   double tpot_s = 0;                       // mean
   std::array<double, kCallParts> parts{};  // seconds of an answered call, mean
-  double cost = 0;                         // of all functions, in the currency of the price list
+  double core_seconds = 0;                 // of all functions, as what follows
+  double gb_seconds = 0;                   // of memory
+  double cost = 0;                         // in the currency of the price list
   double seconds = 0;                      // until the last answer
 };
 

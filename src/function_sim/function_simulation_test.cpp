@@ -184,6 +184,43 @@ TEST(FunctionSimulationTest, AnInstanceOfAFullDeviceWaitsForAPlace) {
   EXPECT_GE(report.offloads, 1);
 }
 
+// Two cores, a process of 3 bytes that starts in 0.25 s, no adapter, and a backbone of 40 bytes.
+ClusterSpec machine_of_cores() {
+  ClusterSpec cluster = small_cluster();
+  cluster.cores = 2;
+  cluster.devices = 0;
+  cluster.device_bytes = 0;
+  cluster.worker = {};
+  cluster.models[0].decode_sequence_s = 0.002;
+  return cluster;
+}
+
+std::vector<SimulatedFunction> bases(std::size_t count, Duration idle) {
+  return std::vector<SimulatedFunction>(count, {0, 0, Duration(0), idle});
+}
+
+TEST(FunctionSimulationTest, FunctionsOfCoresTakeTurns) {
+  // Alone, a prompt takes 0.1 s and ten more tokens 0.12 s.
+  const FunctionReport report = run(machine_of_cores(), bases(2, seconds(60)),
+                                    {call(0, 0), call(0, 1), call(10, 0), call(10, 1)}, plain());
+  EXPECT_EQ(report.answered, 4);
+  // The cold calls do not meet: 4 s for the backbone, and 0.25 s for each process. At 10 s, the
+  // second prompt is computed in turns with the first answer, which ends in turns with the second.
+  EXPECT_NEAR(report.ttft.mean, (4.35 + 4.6 + 0.1 + 0.3) / 4, 1e-4);
+  EXPECT_NEAR(report.e2e.mean, (4.47 + 4.72 + 0.34 + 0.44) / 4, 1e-4);
+  EXPECT_NEAR(report.core_seconds, 4 * 2 * 0.22, 1e-6);
+}
+
+TEST(FunctionSimulationTest, AnEndedProcessStartsAgainAndFindsItsBackbone) {
+  const FunctionReport report = run(machine_of_cores(), bases(1, seconds(5)),
+                                    {call(0, 0), call(100, 0), call(101, 0)}, plain());
+  EXPECT_EQ(report.starts, 2);
+  EXPECT_NEAR(report.ttft.mean, (4.35 + 0.35 + 0.1) / 3, 1e-4);
+  // The process and the backbone, while the process lives.
+  EXPECT_GT(report.gb_seconds, 43e-9 * (4 + 1));
+  EXPECT_LT(report.gb_seconds, 43e-9 * (4 + 1 + 2 * 30));
+}
+
 TEST(FunctionSimulationTest, EachSystemRunsAndTheSameSeedGivesTheSameReport) {
   ClusterSpec cluster = small_cluster(2);
   cluster.devices = 2;
