@@ -13,6 +13,7 @@ others are measured.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -69,20 +70,24 @@ class Comparison:
                     raise Unavailable(f"no weights in {peer_table.FORMS[form]}")
                 path = engine.prepare(self.checkpoint(model), form)
                 print(f"  starting {engine.name}", file=sys.stderr)
-                started.append((engine, begin(engine, path)))
+                subject = begin(engine, path)
+                subject.pause()
+                started.append((engine, subject))
             except (Unavailable, OSError) as error:
                 self.fail(keys, engine, error)
         return started
 
     def measure_in_turns(self, started, keys, measure):
-        """`measure(subject, key, seed)` gives a figure for each of some rows: {key: value}."""
+        """`measure(subject, key, seed)` gives a figure for each of some rows: {key: value}. Engines
+        whose turn it is not are paused: some use the cores without work."""
         for number in range(self.a.rounds):
             for key in keys:
                 turn = number % max(1, len(started))
                 todo = started[turn:] + started[:turn]
                 for engine, subject in todo:
                     try:
-                        found = measure(subject, key, self.seed())
+                        with resumed(subject):
+                            found = measure(subject, key, self.seed())
                     except (Unavailable, OSError, ValueError, KeyError) as error:
                         self.fail([key], engine, error)
                         continue
@@ -112,9 +117,10 @@ class Comparison:
 
     def run_starts(self, model, keys):
         """Each figure starts a server and ends it: no other one may run beside it."""
-        self.measure_in_turns(
-            self.opened(model, "bf16", keys, lambda engine, path: (engine, path)), keys,
-            lambda subject, key, seed: {key: peer_http.start(*subject, seed)})
+        started = self.opened(model, "bf16", keys, lambda engine, path: peer_engines.Commands(
+            lambda seed: peer_http.start(engine, path, seed)))
+        self.measure_in_turns(started, keys,
+                              lambda subject, key, seed: {key: subject.measure(seed)})
 
     def run_http(self, model, keys):
         starts = [key for key in keys if key.endswith("/start")]
@@ -159,6 +165,15 @@ class Comparison:
 
 
 HTTP_PAIRS = {"gap": ("gap", "ttft"), "chats": ("chats", "itl")}
+
+
+@contextlib.contextmanager
+def resumed(subject):
+    subject.resume()
+    try:
+        yield
+    finally:
+        subject.pause()
 
 
 def stop_all(started):

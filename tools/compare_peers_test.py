@@ -5,6 +5,8 @@ import contextlib
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -217,11 +219,31 @@ class FakeServer:
     url, model = "http://127.0.0.1:1", "model"
 
     def __init__(self, name, events):
-        self.events = events
+        self.name, self.events = name, events
         events.append(name)
+
+    def pause(self):
+        self.events.append(f"{self.name} waits")
+
+    def resume(self):
+        self.events.append(f"{self.name} goes on")
 
     def stop(self):
         self.events.append("end")
+
+
+class PauseTest(unittest.TestCase):
+    def test_a_paused_program_stands_still_and_ends_when_it_is_told_to(self):
+        worker = peer_engines.Commands(None)
+        worker.pause()
+        worker.resume()
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                                   start_new_session=True)
+        peer_engines.signal_group(process, signal.SIGSTOP)
+        self.assertTrue(os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]))
+        peer_engines.stop_group(process)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+        peer_engines.signal_group(process, signal.SIGSTOP)  # of a program that has ended: nothing
 
 
 class RunTest(unittest.TestCase):
@@ -285,6 +307,20 @@ class RunTest(unittest.TestCase):
         self.assertEqual(events[:6], ["Sluice", 16, "end", "A", 16, "end"])
         self.assertEqual(len(events), 18)
         self.assertIn("first token of a prompt of 16, s | 3.00 | 3.00 | 1.00 | 3 |", page)
+
+    def test_servers_wait_while_another_is_measured(self):
+        events = []
+        engines = [FakeEngine("Sluice", 1.0), FakeEngine("A", 1.0)]
+        for engine in engines:
+            engine.serve = lambda _, name=engine.name: FakeServer(name, events)
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(peer_http, "chats", lambda _, server, *__: (
+                    events.append(f"chats of {server.name}"), (2.0, 0.5))[1]):
+            page = self.run_with(folder, engines, "--only", "0.6b/http/chats", "--rounds", "1")
+        self.assertEqual(events, ["Sluice", "Sluice waits", "A", "A waits",
+                                  "Sluice goes on", "chats of Sluice", "Sluice waits",
+                                  "A goes on", "chats of A", "A waits", "end", "end"])
+        self.assertIn("| 2.00 | 2.00 | 1.00 | 1 |", page)
 
     def test_results_are_saved_after_each_figure(self):
         class Interrupted(FakeEngine):

@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -92,13 +93,26 @@ class Worker:
         self.process.stdin.flush()
         return self._answer(JOB_LIMIT_S)["value"]
 
+    def pause(self):
+        signal_group(self.process, signal.SIGSTOP)
+
+    def resume(self):
+        signal_group(self.process, signal.SIGCONT)
+
     def stop(self):
         stop_group(self.process)
         self.process.stdin.close()
 
 
+def signal_group(process, number):
+    """Sends a signal to a program that was started in a session of its own, and its children."""
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
 def stop_group(process):
     """Ends a program that was started in a session of its own, and what it started."""
+    signal_group(process, signal.SIGCONT)
     for number in (15, 9):
         try:
             os.killpg(process.pid, number)
@@ -144,6 +158,12 @@ class Server:
         with urllib.request.urlopen(self.url + "/v1/models", timeout=30) as answer:
             return json.load(answer)
 
+    def pause(self):
+        signal_group(self.process, signal.SIGSTOP)
+
+    def resume(self):
+        signal_group(self.process, signal.SIGCONT)
+
     def stop(self):
         stop_group(self.process)
 
@@ -168,7 +188,7 @@ class Engine:
         raise NotImplementedError
 
     def open(self, model, form):
-        """Something with measure(job) and stop()."""
+        """Something with measure(job), pause(), resume() and stop()."""
         raise NotImplementedError
 
     def serve(self, model):
@@ -180,6 +200,12 @@ class Commands:
 
     def __init__(self, measure):
         self.measure = measure
+
+    def pause(self):
+        pass
+
+    def resume(self):
+        pass
 
     def stop(self):
         pass
