@@ -170,10 +170,16 @@ Status add_kv_disk(const std::string& directory, const EngineOptions& options,
 // Shared: the service and its workers' jobs use it.
 Result<std::shared_ptr<const ResumeStore>> open_resume_store(const KvDiskSettings& settings) {
   ASSIGN_OR_RETURN(const HmacKey secret, secret_of(settings));
-  const std::int64_t max_age =
-      settings.max_age_s > 0 ? settings.max_age_s : DiskTier::Options().max_age_s;
+  const DiskTier::Options defaults;
+  ResumeStore::Limits limits;
+  limits.max_bytes = std::min<std::uint64_t>(
+      limits.max_bytes, std::max<std::uint64_t>(static_cast<std::uint64_t>(settings.bytes) / 64,
+                                                std::uint64_t{1} << 20));
+  limits.free_bytes = settings.free_bytes > 0 ? static_cast<std::uint64_t>(settings.free_bytes)
+                                              : defaults.free_bytes;
+  limits.max_age_s = settings.max_age_s > 0 ? settings.max_age_s : defaults.max_age_s;
   // Shared, as the header says.
-  return std::make_shared<const ResumeStore>(folder_of(settings), secret, max_age);
+  return std::make_shared<const ResumeStore>(folder_of(settings), secret, limits);
 }
 
 }  // namespace sluice

@@ -1,5 +1,4 @@
 #include "apps/serve.h"
-#include "apps/kv_disk.h"
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -14,6 +13,7 @@
 
 #include "apps/exit_code.h"
 #include "apps/isolated_model.h"
+#include "apps/kv_disk.h"
 #include "apps/load_served_engine.h"
 #include "apps/model_place.h"
 #include "apps/serve_settings.h"

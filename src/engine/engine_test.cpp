@@ -370,6 +370,47 @@ TEST_P(EngineTest, TenantsWithDifferentSaltsShareNoBlocks) {
   EXPECT_EQ(run_one(salted_request(6, "", first), again), 0);
 }
 
+// From each place, also at the edges of blocks: the tokens are the rest of the undisturbed run's,
+// and those of the first life are not reported again.
+TEST_P(EngineTest, AResumedRequestGoesOnBehindItsOutputs) {
+  Request whole = salted_request(1, "salt", request(1, 10, 20).prompt);
+  ASSERT_TRUE(engine_->add_request(whole));
+  const std::vector<TokenId> all = run().at({1, 0}).tokens;
+  ASSERT_EQ(all.size(), 20U);
+  for (std::size_t said = 1; said < all.size(); ++said) {
+    make({});  // nothing is in memory
+    Request again = whole;
+    again.resumed.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(said));
+    ASSERT_TRUE(engine_->add_request(std::move(again)));
+    const SeenChoices seen = run();
+    const Seen& s = seen.at({1, 0});
+    EXPECT_EQ(s.tokens,
+              std::vector<TokenId>(all.begin() + static_cast<std::ptrdiff_t>(said), all.end()))
+        << said;
+    EXPECT_EQ(s.reason, FinishReason::kLength);
+    EXPECT_EQ(s.ends, 1);
+  }
+}
+
+TEST_P(EngineTest, OutputsThatARequestCannotGoOnFromAreRefused) {
+  const Request whole = salted_request(1, "salt", request(1, 10, 20).prompt);
+  Request at_the_end = whole;
+  at_the_end.resumed.assign(20, 1);  // max_tokens
+  EXPECT_FALSE(engine_->add_request(std::move(at_the_end)));
+  Request beyond_context = whole;
+  beyond_context.sampling.max_tokens = 1000;
+  beyond_context.resumed.assign(90, 1);
+  EXPECT_FALSE(engine_->add_request(std::move(beyond_context)));
+  for (const TokenId token : {-1, engine_->limits().vocab_size}) {
+    Request wrong_token = whole;
+    wrong_token.resumed = {1, token};
+    const Status status = engine_->add_request(std::move(wrong_token));
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("not its own"));
+  }
+  EXPECT_EQ(engine_->num_requests(), 0U);
+}
+
 TEST_P(EngineTest, ProgressAndFirstScheduledTellHowFarARequestIs) {
   Request r = request(1, 37, 8);
   r.sampling.n = 2;

@@ -83,7 +83,8 @@ Result<std::uint64_t> clear_tier_folder(const std::string& folder) {
   ASSIGN_OR_RETURN([[maybe_unused]] const FileDescriptor lock, lock_tier_folder(folder));
   std::uint64_t bytes = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const bool answer = entry.path().extension() == kAnswerSuffix;
+    const std::string name = entry.path().filename().string();
+    const bool answer = name.ends_with(kAnswerSuffix) || name.ends_with(kAnswerPartSuffix);
     const bool segment = entry.path().extension() == kSegmentSuffix && is_segment(entry.path());
     if (!answer && !segment) continue;
     std::error_code problem;

@@ -16,6 +16,7 @@ namespace sluice {
 inline constexpr std::string_view kSegmentSuffix = ".segment";
 // An answer that a stopping server has saved (server/resume_store.h).
 inline constexpr std::string_view kAnswerSuffix = ".resume";
+inline constexpr std::string_view kAnswerPartSuffix = ".resume.part";  // half written
 
 // Whether a file begins as a segment does, of whatever identity: others are never removed.
 bool is_segment(const std::string& path);

@@ -107,9 +107,13 @@ void ApiService::engine_woke() {
 
 void ApiService::drain() { draining_ = true; }
 
-std::int32_t ApiService::save_running() const {
-  return resume_ == nullptr ? 0 : generations_.save_unfinished(*resume_);
+// Shared, as the header says.
+void ApiService::set_resume_store(std::shared_ptr<const ResumeStore> store) {
+  resume_ = std::move(store);
+  generations_.set_resume_store(resume_);
 }
+
+std::int32_t ApiService::save_running() const { return generations_.save_unfinished(); }
 
 void ApiService::cancel_all() {
   cancelled_ = true;

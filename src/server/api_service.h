@@ -75,7 +75,8 @@ class ApiService final : public http::Handler {
   // The same for a server of several models. REQUIRES: they outlive the service.
   void set_models(const ServedModels& models, std::vector<StatusSpan> startup);
   // Where save_running() puts answers, and where calls look for theirs. Before set_model().
-  void set_resume_store(std::shared_ptr<const ResumeStore> store) { resume_ = std::move(store); }
+  // Shared with the jobs of the workers.
+  void set_resume_store(std::shared_ptr<const ResumeStore> store);
   // Saves the answers that can go on in a later server; before cancel_all(). Returns their number.
   std::int32_t save_running() const;
   // After each wake-up of the engine loop.
@@ -109,7 +110,8 @@ class ApiService final : public http::Handler {
   using Text = ApiResult<TokenizeReply>;
   // Lets the call go on from the answer that an earlier server has saved, or save its own.
   static void resume(const ResumeStore& store, std::string_view path, std::string_view body,
-                     std::string_view tenant, std::string id, PreparedGeneration& prepared);
+                     std::string_view tenant, std::string id, const EngineLimits& limits,
+                     PreparedGeneration& prepared);
 
   static ApiError shutting_down();
   std::optional<ApiError> refuse(const Route& route, const http::Request& head) const;

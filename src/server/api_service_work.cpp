@@ -186,13 +186,20 @@ bool ApiService::take_place(Call& call) {
 }
 
 void ApiService::resume(const ResumeStore& store, std::string_view path, std::string_view body,
-                        std::string_view tenant, std::string id, PreparedGeneration& prepared) {
+                        std::string_view tenant, std::string id, const EngineLimits& limits,
+                        PreparedGeneration& prepared) {
   if (!is_resumable(prepared)) return;
   PromptPart& part = prepared.parts.front();
   prepared.resume = ResumeStore::Key{std::string(tenant), std::move(id),
                                      part.prompt.block_hash_root, store.digest_body(path, body)};
-  auto answer = store.take(*prepared.resume);
+  auto answer = store.find(*prepared.resume);
   if (!answer) return;
+  // A server with other limits has made it, so that it cannot go on here.
+  const std::size_t said = answer->tokens.size();
+  if (said >= static_cast<std::size_t>(part.sampling.max_tokens) ||
+      part.prompt.ids.size() + said >= static_cast<std::size_t>(limits.max_model_len)) {
+    return;
+  }
   part.sampling.seed = answer->seed;
   prepared.resumed = std::move(answer->tokens);
 }
@@ -218,7 +225,7 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
                                            key_name, stop, named->adapter);
         if (!prepared) return tl::unexpected(std::move(prepared).error());
         prepared->function = named->function;
-        if (!id.empty()) resume(*store, path, body, key_name, id, *prepared);
+        if (!id.empty()) resume(*store, path, body, key_name, id, named->model->limits, *prepared);
         return NamedGeneration{*std::move(prepared), *std::move(named)};
       },
       &ApiService::prepared);

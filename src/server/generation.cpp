@@ -84,6 +84,7 @@ Generation::Generation(ExchangePtr exchange, PreparedGeneration prepared, Answer
       lease_(std::move(lease)),
       resume_(std::move(prepared.resume)),
       said_(std::move(prepared.resumed)),
+      was_resumed_(!said_.empty()),
       last_write_(context.clock.now()),
       held_bytes_(prepared.held_bytes) {
   for (PromptPart& part : prepared.parts) {

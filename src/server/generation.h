@@ -87,6 +87,8 @@ class Generation {
   // The answer so far, for a later server. Absent: there is nothing to save.
   std::optional<ResumeStore::Answer> unfinished_answer() const;
   const std::optional<ResumeStore::Key>& resume_key() const { return resume_; }
+  // The answer of an earlier server has come to its end.
+  bool resumed_is_complete() const { return was_resumed_ && unfinished_choices_ == 0; }
   RequestId first_id() const { return first_id_; }
   ApiKind kind() const { return head_.kind; }
   const std::string& client() const { return record_.client; }
@@ -180,6 +182,7 @@ class Generation {
 
   const std::optional<ResumeStore::Key> resume_;
   std::vector<TokenId> said_;  // with `resume_`: the tokens of the answer
+  const bool was_resumed_;     // an earlier server has made some of them
 
   std::vector<Prompt> prompts_;
   std::size_t unfinished_choices_ = 0;

@@ -62,12 +62,16 @@ class GenerationTest : public testing::Test {
  protected:
   GenerationTest() { clock_.advance(kReceived.since_start); }
 
-  void start(std::string_view body, ApiKind kind = ApiKind::kCompletion) {
+  // `resumed`: tokens of an earlier server.
+  void start(std::string_view body, ApiKind kind = ApiKind::kCompletion,
+             std::vector<TokenId> resumed = {}) {
     auto call = kind == ApiKind::kChat ? parse_chat_call(body) : parse_completion_call(body);
     ASSERT_TRUE(call) << call.error().message;
     PromptWorker worker(tool_format_ == nullptr ? demo_model() : tool_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
     ASSERT_TRUE(prepared) << prepared.error().message;
+    if (!resumed.empty()) prepared->resume.emplace();
+    prepared->resumed = std::move(resumed);
     http::Request request;
     request.received = kReceived;
     exchange_ = std::make_shared<FakeExchange>(std::move(request));
@@ -249,6 +253,77 @@ TEST_F(GenerationTest, AStopStringAcrossTokensEndsTheChoiceAndIsLeftOut) {
   // Nothing of what the engine computed meanwhile is counted.
   EXPECT_EQ(generation_->record().completion_tokens,
             static_cast<std::int64_t>(tokens_of(" a boat went").size()));
+}
+
+// Wherever the first server stopped: inside a stop string, a character or a tool call.
+TEST_F(GenerationTest, AResumedAnswerIsTheSameAsAWholeOne) {
+  tool_format_ = find_tool_format("hermes");
+  const std::string chat =
+      R"("model":"demo","messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function",
+         "function":{"name":"f","parameters":{"type":"object"}}}])";
+  const std::string call =
+      "<think>so</think>Well <tool_call>\n{\"name\": \"f\", \"arguments\": "
+      "{}}\n</tool_call>";
+  struct Case {
+    ApiKind kind;
+    std::string body;
+    std::string text;
+  };
+  const Case cases[] = {
+      {ApiKind::kCompletion, R"({"model":"demo","prompt":"One day","stop":["boat went"]})",
+       " a boat sank, a boat went out"},
+      {ApiKind::kCompletion, R"({"model":"demo","prompt":"One day","echo":true,
+                               "return_token_ids":true})",
+       " a \u00fc\u4e2d\U0001f600 boat"},
+      {ApiKind::kChat, "{" + chat + "}", call}};
+  const auto without_call_id = [&] {
+    json object = answer();
+    json& message = object["choices"][0]["message"];
+    if (message.contains("tool_calls")) message["tool_calls"][0].erase("id");  // random
+    return object;
+  };
+  for (const Case& one : cases) {
+    start(one.body, one.kind);
+    give_text(one.text);
+    ASSERT_TRUE(generation_->finished());
+    const json whole = without_call_id();
+    const auto tokens = tokens_of(one.text);
+    const auto counted = whole["usage"]["completion_tokens"].get<std::size_t>();
+    for (std::size_t said = 1; said < counted; ++said) {
+      const auto cut = tokens.begin() + static_cast<std::ptrdiff_t>(said);
+      start(one.body, one.kind, {tokens.begin(), cut});
+      EXPECT_EQ(generation_->make_request(0, "").resumed, std::vector(tokens.begin(), cut));
+      generation_->replay();
+      generation_->flush();
+      ASSERT_FALSE(generation_->finished());
+      EXPECT_EQ(generation_->unfinished_answer()->tokens.size(), said);
+      for (std::size_t i = said; i < tokens.size() && !generation_->finished(); ++i) {
+        give(0, 0, {tokens[i]},
+             i + 1 == tokens.size() ? FinishReason::kLength : FinishReason::kNone);
+      }
+      ASSERT_TRUE(generation_->finished());
+      EXPECT_TRUE(generation_->resumed_is_complete());
+      EXPECT_FALSE(generation_->unfinished_answer());
+      EXPECT_EQ(without_call_id(), whole) << said;
+    }
+  }
+}
+
+TEST_F(GenerationTest, AResumedStreamBeginsWithAllThatWasSaid) {
+  const auto tokens = tokens_of(" a boat went out");
+  start(R"({"model":"demo","prompt":"One day","stream":true,
+            "stream_options":{"include_usage":true,"continuous_usage_stats":true}})",
+        ApiKind::kCompletion, {tokens.begin(), tokens.begin() + 3});
+  generation_->replay();
+  generation_->flush();
+  ASSERT_EQ(events().size(), 1U);
+  EXPECT_EQ(events()[0]["usage"]["completion_tokens"], 3);
+  for (std::size_t i = 3; i < tokens.size(); ++i) {
+    give(0, 0, {tokens[i]}, i + 1 == tokens.size() ? FinishReason::kLength : FinishReason::kNone);
+  }
+  EXPECT_EQ(streamed_text(), " a boat went out");
+  const auto all = events();
+  EXPECT_EQ(all[all.size() - 2]["usage"]["completion_tokens"], tokens.size());
 }
 
 TEST_F(GenerationTest, OneChoiceStopsWhileTheOthersGoOn) {

@@ -77,21 +77,26 @@ void Generations::start(ExchangePtr exchange, PreparedGeneration prepared, Answe
   if (started.finished()) retire(first_id);  // the client does not read
 }
 
-std::int32_t Generations::save_unfinished(const ResumeStore& store) const {
-  std::int32_t saved = 0;
+std::int32_t Generations::save_unfinished() const {
+  if (resume_ == nullptr) return 0;
+  std::vector<ResumeStore::Entry> entries;
+  std::vector<const Generation*> owners;
   for (const auto& [id, generation] : generations_) {
-    const auto answer = generation->unfinished_answer();
+    auto answer = generation->unfinished_answer();
     if (!answer) continue;
-    if (auto status = store.save(*generation->resume_key(), *answer); !status) {
-      log_warning(
-          fmt::format("{}: the answer is not saved, and is computed again when it is "
-                      "asked for: {}",
-                      generation->record().request_id, status.error().message));
-      continue;
-    }
-    ++saved;
+    entries.push_back({*generation->resume_key(), *std::move(answer)});
+    owners.push_back(generation.get());
   }
-  return saved;
+  const std::vector<Status> saved = resume_->save(entries);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    if (saved[i]) continue;
+    log_warning(
+        fmt::format("{}: the answer is not saved, and is computed anew when it is asked "
+                    "for again: {}",
+                    owners[i]->record().request_id, saved[i].error().message));
+  }
+  return static_cast<std::int32_t>(
+      std::ranges::count_if(saved, [](const Status& status) { return status.has_value(); }));
 }
 
 std::optional<ApiError> Generations::refuse(const Generation& generation) const {
@@ -233,6 +238,9 @@ void Generations::retire(RequestId first_id) {
   const auto found = generations_.find(first_id);
   const Generation& generation = *found->second;
   held_bytes_ -= counted_bytes(generation);
+  if (resume_ != nullptr && generation.resumed_is_complete()) {
+    resume_->remove(*generation.resume_key());
+  }
   if (const auto deadline = generation.deadline()) deadlines_.erase({*deadline, first_id});
   log_.write(generation.record());
   metrics_.http_request(generation.record().path, generation.record().status);

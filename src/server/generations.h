@@ -38,6 +38,9 @@ class Generations {
   Generations(const Generations&) = delete;
   Generations& operator=(const Generations&) = delete;
 
+  // Where save_unfinished() puts answers; those that are complete leave it.
+  void set_resume_store(std::shared_ptr<const ResumeStore> store) { resume_ = std::move(store); }
+
   // Submits a call, or answers why not. A client that has gone meanwhile costs nothing.
   void start(ExchangePtr exchange, PreparedGeneration prepared, AnswerHead head,
              const Tokenizer& tokenizer, AccessRecord record, KeyQuotas::Lease lease = {});
@@ -52,7 +55,7 @@ class Generations {
   // Also on its own, so that gauges are right between wake-ups.
   void measure_engine();
   // Saves the answers that can go on in a later server. Returns their number.
-  std::int32_t save_unfinished(const ResumeStore& store) const;
+  std::int32_t save_unfinished() const;
   // Ends every call.
   void fail_all(const ApiError& error);
 
@@ -85,6 +88,7 @@ class Generations {
   AccessLog& log_;
   ServerMetrics& metrics_;
   const Duration keep_alive_;
+  std::shared_ptr<const ResumeStore> resume_;  // null: none. Shared with the service
   RetryAfter retry_after_;
   LiveStats live_;
   RequestId next_id_ = 1;

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "server/answer_size.h"
+#include "tests/support/checkpoint_files.h"
 #include "tests/support/demo_model.h"
 #include "tests/support/fake_engine_loop.h"
 #include "tests/support/fake_exchange.h"
@@ -32,12 +33,16 @@ class GenerationsTest : public testing::Test {
   };
 
   // Shared as every exchange is.
-  std::shared_ptr<FakeExchange> start(const json& body) {
+  std::shared_ptr<FakeExchange> start(const json& body) { return start(body, {}, {}); }
+  std::shared_ptr<FakeExchange> start(const json& body, std::optional<ResumeStore::Key> key,
+                                      std::vector<TokenId> resumed) {
     auto call = parse_completion_call(dump_json(body));
     CHECK(call.has_value());
     PromptWorker worker(long_context_model());
     auto prepared = prepare_generation(worker, *std::move(call), "");
     CHECK(prepared.has_value());
+    prepared->resume = std::move(key);
+    prepared->resumed = std::move(resumed);
     auto exchange = std::make_shared<FakeExchange>(http::Request{});
     generations_.start(exchange, *std::move(prepared),
                        {ApiKind::kCompletion, "cmpl-1", 7, "demo", ""},
@@ -103,6 +108,37 @@ TEST_F(GenerationsTest, ACallWithATimeoutEndsThen) {
   EXPECT_EQ(in_time->head->status, 200);
   EXPECT_FALSE(patient->ended);
   EXPECT_FALSE(generations_.any_deadline());
+}
+
+// A saved answer stays until the call is answered: a refusal, a client that leaves and a crash do
+// not cost it.
+TEST_F(GenerationsTest, ASavedAnswerStaysUntilItsCallIsAnswered) {
+  TempDirectory folder;
+  const auto store = std::make_shared<const ResumeStore>(
+      folder.path(), HmacKey{}, ResumeStore::Limits{});  // shared: as served
+  generations_.set_resume_store(store);
+  const json body = {{"model", "demo"}, {"prompt", "x"}, {"stream", true}};
+  const ResumeStore::Key key{"tenant", "id", {1, 2}, {}};
+  start(body, key, {});
+  EXPECT_EQ(generations_.save_unfinished(), 0) << "it has no token yet";
+  start({{"model", "demo"}, {"prompt", "x"}});
+  start(body, key, {70, 71});
+  EXPECT_EQ(generations_.save_unfinished(), 1);
+  generations_.fail_all(to_api_error(unavailable("the engine is stopping")));
+  ASSERT_TRUE(store->find(key));
+
+  engine_.refusal = resource_exhausted("the queue is full");
+  EXPECT_EQ(start(body, key, store->find(key)->tokens)->head->status, 429);
+  EXPECT_TRUE(store->find(key));
+  engine_.refusal.reset();
+  start(body, key, store->find(key)->tokens)->leave(http::CloseReason::kPeerGone);
+  EXPECT_EQ(generations_.active(), 0U);
+  EXPECT_TRUE(store->find(key));
+  const auto again = start(body, key, store->find(key)->tokens);
+  EXPECT_TRUE(store->find(key));
+  finish(engine_.submitted.back().id, 3, 0);
+  EXPECT_TRUE(again->ended);
+  EXPECT_FALSE(store->find(key));
 }
 
 TEST_F(GenerationsTest, ALongAnswerIsMadeByAWorker) {
