@@ -35,7 +35,7 @@ Result<std::vector<LeaseBytes>> parse_budgets(const std::vector<std::string>& te
   for (const std::string& text : texts) {
     const std::size_t sign = text.find('=');
     const std::string device = text.substr(0, sign);
-    const bool named = !device.empty() && device.size() <= kMaxLendingName &&
+    const bool named = !device.empty() && device.size() <= kMaxMemberName &&
                        device.find_first_not_of(
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY"
                            "Z0123456789-_.:") == std::string::npos;

@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "coordinator/bearer_token.h"
 #include "http/event_loop.h"
 #include "http/http_client.h"
 #include "lending/lending_agent.h"
+#include "membership/bearer_token.h"
 #include "server/server_metrics.h"
 #include "server/threaded_engine_loop.h"
 

@@ -30,9 +30,9 @@ INCLUDES = {
     "base": [], "function_sim": ["base", "serverless", "workload"],
     "sandbox": ["base"], "snapshot": ["base"], "offload": ["base"], "serverless": ["base"],
     "http": ["base"], "metrics": ["base"], "tensor": ["base"], "request": ["base"], "grammar": ["base"], "kv": ["base"],
-    "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "lending": ["base"],
-    "scheduler": ["base", "request", "kv"], "workload": ["base"],
-    "device": ["base", "tensor"],
+    "tokenizer": ["base"], "chat_template": ["base"], "placement": ["base"], "workload": ["base"],
+    "membership": ["base"], "lending": ["base", "membership"],
+    "scheduler": ["base", "request", "kv"], "device": ["base", "tensor"],
     "device/cpu": ["base", "tensor", "device"],
     "device/cuda": ["base", "tensor", "device"],
     "checkpoint": ["base", "tensor", "device"],
@@ -42,7 +42,7 @@ INCLUDES = {
     "backbone": ["base", "tensor", "device", "checkpoint", "model"],
     "engine": ["base", "snapshot", "offload", "request", "kv", "scheduler", "tensor", "device",
                "checkpoint", "model", "sampling", "adapter", "backbone"],
-    "etcd": ["base", "http"], "coordinator": ["base", "lending", "metrics", "http", "etcd"],
+    "etcd": ["base", "http"], "coordinator": ["base", "membership", "lending", "metrics", "http", "etcd"],
     "profile": ["base", "request", "kv", "scheduler"],
     "sim": ["base", "request", "kv", "scheduler", "profile", "workload"],
     "front": ["base", "snapshot", "request", "tokenizer", "chat_template", "kv", "model", "tensor",
@@ -56,7 +56,7 @@ INCLUDES = {
 }
 CUDA_FOLDERS = ("src/device/cuda/", "tests/support/cuda/")  # only these name the toolkit's types
 # Deterministic folders: no clock, no threads, no randomness of their own, in tests neither.
-PURE_FOLDERS = ("scheduler", "kv", "request", "serverless", "lending")
+PURE_FOLDERS = ("scheduler", "kv", "request", "serverless", "lending", "membership")
 
 CPP_SUFFIXES = (".h", ".cpp", ".cu", ".cuh")
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")

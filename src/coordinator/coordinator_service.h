@@ -10,10 +10,10 @@
 #include <string>
 
 #include "base/clock.h"
-#include "coordinator/bearer_token.h"
 #include "coordinator/coordinator_state.h"
 #include "http/http_server.h"
 #include "lending/lending_message.h"
+#include "membership/bearer_token.h"
 #include "metrics/counter.h"
 
 namespace sluice {

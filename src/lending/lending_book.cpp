@@ -19,14 +19,8 @@ LendAnswer fault(LendFault kind, std::string message) {
   return answer;
 }
 
-// Letters, digits, '-', '_', '.' and ':': names are parts of paths, of lines and of lease names.
-bool is_name(std::string_view text) {
-  if (text.empty() || text.size() > kMaxLendingName) return false;
-  return std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == ':';
-  });
-}
+// Names are parts of lease names, too.
+bool is_name(std::string_view text) { return is_member_name(text); }
 
 bool is_lease_name(std::string_view text) {
   const std::size_t slash = text.find('/');
@@ -38,7 +32,7 @@ bool is_amount(std::int64_t bytes, std::int64_t least) {
   return bytes >= least && bytes <= kMaxLeaseBytes;
 }
 
-constexpr const char* kNameRule = "1 to 64 letters, digits, '-', '_', '.' or ':'";
+constexpr const char* kNameRule = kMemberNameRule;
 
 bool changes_something(LendVerb verb) {
   return verb != LendVerb::kHeartbeat && verb != LendVerb::kLeave;
@@ -52,8 +46,9 @@ LendAnswer wrong_amount(const char* field, std::int64_t least, std::int64_t give
 }  // namespace
 
 LendingBook::LendingBook(LendingOptions options, TimePoint start)
-    : options_(std::move(options)), start_(start), next_epoch_(options_.first_epoch) {
-  CHECK(options_.expiry.count() > 0 && options_.first_epoch > 0);
+    : options_(std::move(options)),
+      start_(start),
+      members_(options_.expiry, options_.first_epoch, kMaxParties) {
   for (const LeaseBytes& budget : options_.budgets) {
     CHECK(is_name(budget.lease) && is_amount(budget.bytes, 1));
     Lease lease;
@@ -65,11 +60,7 @@ LendingBook::LendingBook(LendingOptions options, TimePoint start)
 }
 
 void LendingBook::advance(TimePoint now) {
-  std::vector<std::string> silent;
-  for (const auto& [name, party] : parties_) {
-    if (now - party.heard >= options_.expiry) silent.push_back(name);
-  }
-  for (const std::string& name : silent) {
+  for (const std::string& name : members_.silent(now)) {
     ++expired_;
     drop_party(name);
   }
@@ -89,6 +80,7 @@ void LendingBook::drop_party(const std::string& name) {
   const std::string device = found->second.device;
   drop_loans(found->second);
   parties_.erase(found);
+  members_.remove(name);
   changed_parties_.insert(name);
   for (auto& [lease_name, lease] : leases_) {
     if (lease.lender != name) continue;
@@ -250,7 +242,7 @@ void LendingBook::recall_for_demand(const std::string& device) {
 
 LendReply LendingBook::view(TimePoint now, const std::string& name, const Party& party) const {
   LendReply reply;
-  reply.epoch = party.epoch;
+  reply.epoch = members_.at(name).epoch;
   reply.expiry = options_.expiry;
   if (!grants(now)) reply.no_grants_for = start_ + options_.expiry - now;
   if (grants(now)) reply.available = std::min(party.want, available_to(name, party));
@@ -295,20 +287,20 @@ LendAnswer LendingBook::handle(TimePoint now, const LendRequest& request) {
   advance(now);
   if (auto checked = check_names(request); checked.fault != LendFault::kNone) return checked;
   if (request.verb == LendVerb::kJoin) return join(now, request);
-  const auto found = parties_.find(request.party);
-  if (found == parties_.end()) {
+  const Standing standing = members_.standing(request.party, request.epoch);
+  if (standing == Standing::kUnknown) {
     return fault(LendFault::kUnknownParty,
                  fmt::format("party '{}' has not joined, has left, or was silent for too long; "
                              "join, and use no loan from before",
                              request.party));
   }
-  Party& party = found->second;
-  if (request.epoch != party.epoch) {
+  if (standing == Standing::kStaleEpoch) {
     return fault(LendFault::kStaleEpoch,
                  fmt::format("epoch {} of party '{}' is over; another process joined by that name",
                              request.epoch, request.party));
   }
-  party.heard = now;
+  Party& party = parties_.at(request.party);
+  members_.hear(now, request.party);
   if (request.verb == LendVerb::kLeave) {
     LendAnswer answer;
     answer.reply = view(now, request.party, party);
@@ -379,7 +371,8 @@ LendAnswer LendingBook::act(TimePoint now, Party& party, const LendRequest& requ
 LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
   const auto found = parties_.find(request.party);
   const bool known = found != parties_.end();
-  if (!known && parties_.size() >= kMaxParties) {
+  const JoinKind kind = members_.classify(request.party, request.key);
+  if (kind == JoinKind::kTooMany) {
     return fault(LendFault::kTooMany,
                  fmt::format("{} parties have joined, the limit", kMaxParties));
   }
@@ -394,35 +387,29 @@ LendAnswer LendingBook::join(TimePoint now, const LendRequest& request) {
                  fmt::format("lease '{}' is still being returned on device '{}'; use another name",
                              same->first, same->second.device));
   }
-  if (known && found->second.joins.back() == request.key) {  // its answer was lost
-    found->second.heard = now;
+  if (kind == JoinKind::kRepeated) {  // its answer was lost
+    members_.hear(now, request.party);
     LendAnswer answer;
     answer.reply = view(now, request.party, found->second);
     return answer;
   }
-  if (known && std::ranges::find(found->second.joins, request.key) != found->second.joins.end()) {
+  if (kind == JoinKind::kOver) {
     return fault(LendFault::kStaleEpoch, fmt::format("the join with key '{}' of party '{}' is over",
                                                      request.key, request.party));
   }
-  std::deque<std::string> joins;
   // The process before it is fenced. Its loans are those that the new one presents, at most.
   std::map<std::string, Loan> before;
   if (known) {
     before = found->second.loans;
     if (found->second.device != request.device) before.clear();
     const std::string old_device = found->second.device;
-    joins = std::move(found->second.joins);
     drop_loans(found->second);
     parties_.erase(found);
     rebalance(old_device);
   }
   Party& party = parties_[request.party];
   party.device = request.device;
-  party.epoch = next_epoch_++;
-  party.heard = now;
-  joins.push_back(request.key);
-  if (joins.size() > kKeys) joins.pop_front();
-  party.joins = std::move(joins);
+  members_.join(now, request.party, request.key);
   changed_parties_.insert(request.party);
   present(request.party, party, request, known, before);
   settle_all();

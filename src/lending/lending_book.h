@@ -29,6 +29,7 @@
 
 #include "base/clock.h"
 #include "lending/lending_message.h"
+#include "membership/member_table.h"
 
 namespace sluice {
 
@@ -113,7 +114,7 @@ class LendingBook {
  public:
   static constexpr std::size_t kMaxParties = 4096;
   static constexpr std::size_t kMaxLeases = 4096;
-  static constexpr std::size_t kKeys = 32;
+  static constexpr std::size_t kKeys = MemberTable::kKeys;
 
   LendingBook(LendingOptions options, TimePoint start);
 
@@ -142,13 +143,10 @@ class LendingBook {
   };
   struct Party {
     std::string device;
-    std::uint64_t epoch = 0;
-    TimePoint heard;
     std::int64_t want = 0;
     std::int64_t spare = 0;
     std::map<std::string, Loan> loans;  // by lease
     std::deque<RememberedRequest> remembered;
-    std::deque<std::string> joins;  // keys of its joins and of earlier processes of its name
   };
   struct Lease {
     std::string device;
@@ -188,7 +186,7 @@ class LendingBook {
 
   LendingOptions options_;
   TimePoint start_;
-  std::uint64_t next_epoch_;
+  MemberTable members_;  // the same names as parties_
   std::map<std::string, Party> parties_;
   Leases leases_;
   std::int64_t expired_ = 0;

@@ -10,7 +10,9 @@ LendingStatus LendingBook::status(TimePoint now) {
   status.expired = expired_;
   if (!grants(now)) status.no_grants_for = start_ + options_.expiry - now;
   for (const auto& [name, party] : parties_) {
-    PartyView view{name, party.device, party.epoch, now - party.heard, 0, party.want, party.spare};
+    const Member& member = members_.at(name);
+    PartyView view{name, party.device, member.epoch, now - member.heard,
+                   0,    party.want,   party.spare};
     for (const auto& [lease, loan] : party.loans) {
       view.held += loan.bytes;
       status.loans.push_back({{lease, leases_.at(lease).lender, loan.bytes, loan.keep}, name});
@@ -39,6 +41,7 @@ void LendingBook::check_integrity() const {
     CHECK(lease.target >= 0 && lease.target <= lease.bytes);
     CHECK(lease.lender.empty() || parties_.contains(lease.lender));
   }
+  CHECK(members_.size() == parties_.size());
 }
 
 }  // namespace sluice

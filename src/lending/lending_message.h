@@ -18,7 +18,6 @@
 namespace sluice {
 
 inline constexpr std::int64_t kMaxLeaseBytes = std::int64_t{1} << 50;
-inline constexpr std::size_t kMaxLendingName = 64;  // of parties, devices, leases and keys
 
 enum class LendVerb : std::uint8_t {
   kJoin,       // a process begins, or presents what it holds

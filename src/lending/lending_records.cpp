@@ -13,9 +13,8 @@ LendingBook::LendingBook(LendingOptions options, TimePoint start, const LendingR
     if (parties_.size() >= kMaxParties) break;
     Party& party = parties_[record.party];
     party.device = record.device;
-    party.epoch = record.epoch;
-    party.heard = start;
-    party.joins.assign(record.joins.begin(), record.joins.end());
+    members_.restore(record.party,
+                     {record.epoch, start, {record.joins.begin(), record.joins.end()}});
     party.remembered.assign(record.remembered.begin(), record.remembered.end());
   }
   for (const LeaseRecord& record : records.leases) {
@@ -56,9 +55,10 @@ LendingChanges LendingBook::take_changes() {
       continue;
     }
     const Party& party = found->second;
-    PartyRecord record{name, party.device, party.epoch, {}, {}, {}};
+    const Member& member = members_.at(name);
+    PartyRecord record{name, party.device, member.epoch, {}, {}, {}};
     for (const auto& [lease, loan] : party.loans) record.loans.push_back({lease, loan.bytes});
-    record.joins.assign(party.joins.begin(), party.joins.end());
+    record.joins.assign(member.joins.begin(), member.joins.end());
     record.remembered.assign(party.remembered.begin(), party.remembered.end());
     changes.records.parties.push_back(std::move(record));
   }

@@ -27,7 +27,7 @@ class RecordReader {
     const RecordJson* value = find(object, name);
     if (value == nullptr || !value->is_string() ||
         (!may_be_empty && value->get_ref<const std::string&>().empty()) ||
-        value->get_ref<const std::string&>().size() > 2 * kMaxLendingName + 1) {
+        value->get_ref<const std::string&>().size() > 2 * kMaxMemberName + 1) {
       fail(name, "a name");
       return {};
     }
@@ -157,7 +157,7 @@ Status read_stored_record(std::string_view key, std::string_view value, LendingR
   }
   const std::string_view name = key.substr(is_party ? kParty.size() : kLease.size());
   const RecordJson json = parse_json(value);
-  if (!json.is_object() || name.empty() || name.size() > 2 * kMaxLendingName + 1) {
+  if (!json.is_object() || name.empty() || name.size() > 2 * kMaxMemberName + 1) {
     return invalid_argument(fmt::format("the stored record {} is no JSON object", key));
   }
   if (is_party) {

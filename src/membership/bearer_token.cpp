@@ -1,4 +1,4 @@
-#include "coordinator/bearer_token.h"
+#include "membership/bearer_token.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
