@@ -27,6 +27,12 @@ GatewayHost::GatewayHost(const ServeSettings& settings, const FunctionModels& mo
 
 GatewayHost::~GatewayHost() { stop(); }
 
+void GatewayHost::stop() {
+  pause_.stop();
+  adapter_jobs_.stop();
+  jobs_.stop();
+}
+
 void GatewayHost::load_all(const std::vector<BackboneSpec>& backbones,
                            std::function<void(Status)> done) {
   jobs_.add([this, backbones, done = std::move(done)] {
@@ -69,8 +75,13 @@ void GatewayHost::unload_backbone(std::int32_t backbone) {
 }
 
 void GatewayHost::load_adapter(std::int32_t function) {
-  jobs_.add([this, function] {
-    if (const Status status = models_.load_adapter(function); !status) {
+  adapter_jobs_.add([this, function] {
+    const ThreadCpuClock worked;
+    WorkPace pace(
+        {}, worked, [this] { return turns_.is_busy(); },
+        [this](Duration time) { return pause_.wait(time); });
+    const Status status = models_.load_adapter(function, pace.check());
+    if (!status && status.error().code != ErrorCode::kCancelled) {
       log_error("an adapter was not loaded before its call: " + status.error().message);
     }
   });

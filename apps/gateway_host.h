@@ -1,7 +1,7 @@
 // GatewayHost: the InstanceHost of `sluice gateway`: backbones in shared memory, and function
-// processes on them. A thread of its own does what takes long, job by job: it writes backbones,
-// reads adapters and ends processes. Owner: the command. Threads: the event loop's; models() from
-// any once load_all() has succeeded.
+// processes on them. A thread of its own does what takes long, job by job: it writes backbones and
+// ends processes. Another one reads adapters before their calls.
+// Owner: the command. Threads: the event loop's; models() from any once load_all() has succeeded.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/job_thread.h"
 #include "base/result.h"
+#include "base/work_pace.h"
 #include "function/tenant_loops.h"
 #include "function/turn_service.h"
 #include "gateway/function_models.h"
@@ -40,8 +41,9 @@ class GatewayHost final : public InstanceHost {
   void load_all(const std::vector<BackboneSpec>& backbones, std::function<void(Status)> done);
   // Where load_backbone() reports its end, on the loop.
   void on_loaded(std::function<void(std::int32_t, Status)> task) { loaded_ = std::move(task); }
-  // Waits until all jobs are done. A second call does nothing.
-  void stop() { jobs_.stop(); }
+  // Waits until all jobs are done, except for loads of adapters, which end. A second call does
+  // nothing.
+  void stop();
 
   const IsolatedModel& model(std::int32_t backbone) const { return at(backbone).model; }
   // The time that writing its weights took.
@@ -84,7 +86,10 @@ class GatewayHost final : public InstanceHost {
   // The thread adds to it in load_all(); the loop reads it after that.
   std::vector<std::unique_ptr<Loaded>> backbones_;
 
-  JobThread jobs_;  // last: it ends before what it uses
+  Pause pause_;  // of `adapter_jobs_`
+  // Last: they end before what they use.
+  JobThread jobs_;
+  JobThread adapter_jobs_;  // they rest while functions compute
 };
 
 }  // namespace sluice

@@ -18,6 +18,7 @@
 #include "adapter/adapter_tensors.h"
 #include "adapter/dora_gains.h"
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "device/op_params.h"
 #include "model/model_config.h"
 #include "tensor/dtype.h"
@@ -66,6 +67,7 @@ LoraEntry place_lora(const ModelConfig& config, std::size_t index, const LoraPla
 // empty: none. REQUIRES: at least one part.
 Result<AdapterImage> make_adapter_image(std::span<const WeightedAdapter> parts,
                                         const ModelConfig& config, const AdapterFormat& format,
-                                        std::span<const ModuleGains> gains = {});
+                                        std::span<const ModuleGains> gains = {},
+                                        const StopCheck& stop = {});
 
 }  // namespace sluice

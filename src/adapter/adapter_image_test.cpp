@@ -1,7 +1,9 @@
 #include "adapter/adapter_image.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,11 +15,13 @@
 namespace sluice {
 namespace {
 
-ModelConfig small_config() {
-  const auto config = parse_model_config(R"({"architectures":["LlamaForCausalLM"],
-      "model_type":"llama","vocab_size":32,"hidden_size":24,"intermediate_size":40,
-      "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,
-      "max_position_embeddings":64,"rms_norm_eps":1e-5,"hidden_act":"silu"})");
+ModelConfig config_of(int layers, int intermediate_size) {
+  const auto config = parse_model_config(fmt::format(
+      R"({{"architectures":["LlamaForCausalLM"],
+      "model_type":"llama","vocab_size":32,"hidden_size":24,"intermediate_size":{},
+      "num_hidden_layers":{},"num_attention_heads":4,"num_key_value_heads":2,
+      "max_position_embeddings":64,"rms_norm_eps":1e-5,"hidden_act":"silu"}})",
+      intermediate_size, layers));
   EXPECT_TRUE(config.has_value()) << config.error().message;
   return *config;
 }
@@ -38,7 +42,7 @@ class AdapterImageTest : public testing::Test {
   }
 
   static constexpr AdapterFormat kF32{DType::kF32, 8};
-  const ModelConfig config_ = small_config();
+  const ModelConfig config_ = config_of(2, 40);
   const TempDirectory directory_;
 };
 
@@ -85,6 +89,55 @@ TEST_F(AdapterImageTest, HoldsEachModuleTransposedAndAligned) {
     }
   }
   EXPECT_LE(image->bytes.size(), kF32.slot_bytes(config_));
+}
+
+// Tensors that are read in several parts, in a type that rounds, into memory that was used before.
+TEST_F(AdapterImageTest, PartsOfLargeTensorsComeToTheirPlaces) {
+  const ModelConfig config = config_of(1, 30001);
+  const std::vector<WeightRole> roles = {WeightRole::kGate, WeightRole::kDown};
+  constexpr std::int32_t kRank = 7;
+  const AdapterFile file = random_adapter(config, roles, kRank, 1);
+  write_adapter(directory_.path(), adapter_config_json(kRank, 7, R"(["gate_proj","down_proj"])"),
+                file);
+  const auto tensors = AdapterTensors::open(directory_.path(), config);
+  ASSERT_TRUE(tensors) << tensors.error().message;
+  const WeightedAdapter part{&*tensors};
+  int parts = 0;
+  const StopCheck count = [&parts]() -> Status {
+    ++parts;
+    return {};
+  };
+  const AdapterFormat format{DType::kBF16, 8};
+  {
+    const std::vector<std::byte> used(format.slot_bytes(config), std::byte{0xAB});
+  }
+  const auto image = make_adapter_image(std::span(&part, 1), config, format, {}, count);
+  ASSERT_TRUE(image) << image.error().message;
+  EXPECT_GT(parts, 12);
+  for (const WeightRole role : roles) {
+    const auto module =
+        static_cast<std::size_t>(std::ranges::find(kLoraRoles, role) - kLoraRoles.begin());
+    const LoraEntry& entry = image->entries[module];
+    const AdapterTensor& a = file.at(lora_tensor_name(config, role, 0, "lora_A"));
+    const AdapterTensor& b = file.at(lora_tensor_name(config, role, 0, "lora_B"));
+    const auto rounded = [](float value) { return bf16_to_float(float_to_bf16(value)); };
+    for (std::size_t j = 0; j < a.values.size(); ++j) {
+      ASSERT_EQ(element(*image, entry.a, j, DType::kBF16), rounded(a.values[j])) << j;
+    }
+    const auto width = static_cast<std::size_t>(b.shape[0]);
+    for (std::size_t j = 0; j < b.values.size(); ++j) {
+      ASSERT_EQ(element(*image, entry.b, j % kRank * width + j / kRank, DType::kBF16),
+                rounded(b.values[j]))
+          << j;
+    }
+    // The bytes between the matrices are part of the digest, so they must be clear.
+    const std::size_t end = static_cast<std::size_t>(entry.a) + a.values.size() * 2;
+    for (const std::byte byte :
+         image->bytes.subspan(end, static_cast<std::size_t>(entry.b) - end)) {
+      EXPECT_EQ(byte, std::byte{0});
+    }
+  }
+  EXPECT_EQ(make_adapter_image(std::span(&part, 1), config, format)->digest, image->digest);
 }
 
 TEST_F(AdapterImageTest, DigestCoversAllThatIsUsed) {

@@ -38,7 +38,8 @@ Result<std::pair<std::string, std::string>> parse_adapter_option(std::string_vie
   return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
 }
 
-Result<SealedAdapter> AdapterStore::prepare(const std::string& source) const {
+Result<SealedAdapter> AdapterStore::prepare(const std::string& source,
+                                            const StopCheck& stop) const {
   const std::vector<MixPart> mix = parse_mix(source);
   std::vector<std::string> directories;
   for (const MixPart& part : mix) {
@@ -55,21 +56,22 @@ Result<SealedAdapter> AdapterStore::prepare(const std::string& source) const {
   for (const std::string& directory : directories) {
     ASSIGN_OR_RETURN(AdapterTensors opened, AdapterTensors::open(directory, config_));
     tensors.push_back(std::move(opened));
+    if (stop) RETURN_IF_ERROR(stop());
   }
   std::vector<WeightedAdapter> parts;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     parts.push_back({&tensors[i], mix.empty() ? 1.0F : mix[i].weight});
   }
-  ASSIGN_OR_RETURN(const std::vector<ModuleGains> gains, gains_of(tensors, !mix.empty()));
+  ASSIGN_OR_RETURN(const std::vector<ModuleGains> gains, gains_of(tensors, !mix.empty(), stop));
   SealedAdapter prepared;
-  ASSIGN_OR_RETURN(prepared.image, make_adapter_image(parts, config_, format_, gains));
-  if (place_ == AdapterPlace::kSealed) return seal_adapter(prepared.image, format_.dtype);
+  ASSIGN_OR_RETURN(prepared.image, make_adapter_image(parts, config_, format_, gains, stop));
+  if (place_ == AdapterPlace::kSealed) return seal_adapter(prepared.image, format_.dtype, stop);
   return prepared;
 }
 
 // Empty if no adapter has magnitudes. A mix adds products up, and a gain is no product.
 Result<std::vector<ModuleGains>> AdapterStore::gains_of(const std::vector<AdapterTensors>& tensors,
-                                                        bool mix) const {
+                                                        bool mix, const StopCheck& stop) const {
   for (const AdapterTensors& one : tensors) {
     if (!one.has_magnitudes()) continue;
     if (mix) {
@@ -81,7 +83,7 @@ Result<std::vector<ModuleGains>> AdapterStore::gains_of(const std::vector<Adapte
                          ": DoRA (use_dora) needs gains, and this engine's slots have no room for "
                          "them; start it again with this adapter");
     }
-    return dora_gains(one, config_, model_);
+    return dora_gains(one, config_, model_, stop);
   }
   return std::vector<ModuleGains>();
 }
@@ -104,7 +106,8 @@ Result<SharedContent> AdapterStore::share(SealedAdapter prepared) {
   return content;
 }
 
-Result<SharedAdapter> AdapterStore::load(const std::string& name, const std::string& source) {
+Result<SharedAdapter> AdapterStore::load(const std::string& name, const std::string& source,
+                                         const StopCheck& stop) {
   const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) > ' ' && c != '\x7f';
   });
@@ -113,7 +116,7 @@ Result<SharedAdapter> AdapterStore::load(const std::string& name, const std::str
         fmt::format("the adapter's name {} must have 1 to {} characters, without spaces",
                     quote_text(name), kMaxNameBytes));
   }
-  auto prepared = prepare(source);
+  auto prepared = prepare(source, stop);
   if (!prepared) {
     return with_context(fmt::format("adapter {}", quote_text(name)), std::move(prepared).error());
   }
@@ -122,12 +125,13 @@ Result<SharedAdapter> AdapterStore::load(const std::string& name, const std::str
 
 Result<SharedAdapter> AdapterStore::add(const std::string& name, const std::string& source,
                                         SealedAdapter prepared) {
+  SharedAdapter replaced;  // its memory is freed without the lock
   const std::lock_guard lock(mutex_);
   std::erase_if(by_digest_, [](const auto& entry) { return entry.second.expired(); });
   ASSIGN_OR_RETURN(auto content, share(std::move(prepared)));
   // Shared with the calls that will find it.
   auto adapter = std::make_shared<const Adapter>(Adapter{name, source, std::move(content)});
-  adapters_.insert_or_assign(name, adapter);
+  replaced = std::exchange(adapters_[name], adapter);
   return adapter;
 }
 

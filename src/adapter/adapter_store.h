@@ -21,6 +21,7 @@
 #include "adapter/adapter_image.h"
 #include "adapter/sealed_adapter.h"
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "model/model_config.h"
 
 namespace sluice {
@@ -62,8 +63,9 @@ class AdapterStore {
 
   // Reads and prepares an adapter, then makes it `name`'s. `source`: a directory, or a mix of
   // adapters that are loaded from directories, as "poet:0.7+pirate:0.3". Takes milliseconds to
-  // seconds. On an error nothing changes.
-  Result<SharedAdapter> load(const std::string& name, const std::string& source);
+  // seconds, and calls `stop` after each part of about a millisecond. On an error nothing changes.
+  Result<SharedAdapter> load(const std::string& name, const std::string& source,
+                             const StopCheck& stop = {});
   // Makes prepared content `name`'s. REQUIRES: of the store's format.
   Result<SharedAdapter> add(const std::string& name, const std::string& source,
                             SealedAdapter prepared);
@@ -82,9 +84,9 @@ class AdapterStore {
   AdapterPlace place() const { return place_; }
 
  private:
-  Result<SealedAdapter> prepare(const std::string& source) const;
-  Result<std::vector<ModuleGains>> gains_of(const std::vector<AdapterTensors>& tensors,
-                                            bool mix) const;
+  Result<SealedAdapter> prepare(const std::string& source, const StopCheck& stop) const;
+  Result<std::vector<ModuleGains>> gains_of(const std::vector<AdapterTensors>& tensors, bool mix,
+                                            const StopCheck& stop) const;
   Result<SharedContent> share(SealedAdapter prepared);
 
   const ModelConfig config_;

@@ -86,6 +86,36 @@ TEST(AdapterStore, AFailedLoadChangesNothing) {
   EXPECT_FALSE(store.load("x", one.path() + "/none"));
 }
 
+TEST(AdapterStore, AsksWhetherToGoOnAfterEachSmallPartOfALoad) {
+  const TempDirectory one;
+  AdapterFormat format{DType::kF32, 8};
+  for (const AdapterPlace place : {AdapterPlace::kPrivate, AdapterPlace::kSealed}) {
+    AdapterStore store(store_config(), format, place);
+    write_random_adapter(one.path(), store.config(), 2, 1);
+    std::size_t asked = 0;
+    const auto stop_at = [&](std::size_t last) {
+      asked = 0;
+      return store.load("poet", one.path(), [&asked, last]() -> Status {
+        if (asked++ < last) return {};
+        return Error{ErrorCode::kCancelled, "enough"};
+      });
+    };
+    ASSERT_TRUE(stop_at(1000));
+    const std::size_t parts = asked;
+    EXPECT_GE(parts, 2 + 2 * kNumLoraModules);  // the files, A and B of each module, the digest
+    const auto before = store.find("poet");
+    write_random_adapter(one.path(), store.config(), 2, 2);
+    for (std::size_t last = 0; last < parts; ++last) {
+      const auto stopped = stop_at(last);
+      ASSERT_FALSE(stopped) << last;
+      EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+      EXPECT_EQ(asked, last + 1);
+      EXPECT_EQ(store.find("poet"), before);
+    }
+    EXPECT_NE((*stop_at(parts))->content, before->content);
+  }
+}
+
 TEST(AdapterStore, MixesAdaptersByName) {
   const TempDirectory one;
   AdapterStore store(store_config(), {DType::kF32, 8});

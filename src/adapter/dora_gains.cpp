@@ -19,6 +19,8 @@ namespace {
 
 // A loop of constant length is compiled to vectors.
 constexpr std::size_t kLanes = 16;
+// The values that are added up between two checks of whether to go on.
+constexpr std::size_t kGainValues = std::size_t{1} << 18;
 
 WeightRole bias_of(WeightRole role) {
   switch (role) {
@@ -57,8 +59,8 @@ double norm_of(std::span<const float> row) {
 class GainReader {
  public:
   GainReader(const AdapterTensors& adapter, const Checkpoint& checkpoint,
-             const ModelWeightsPlan& plan)
-      : adapter_(adapter), checkpoint_(checkpoint), plan_(plan) {}
+             const ModelWeightsPlan& plan, const StopCheck& stop)
+      : adapter_(adapter), checkpoint_(checkpoint), plan_(plan), stop_(stop) {}
 
   Result<ModuleGains> read(std::size_t index) const {
     const LoraTensors& tensors = adapter_.modules()[index];
@@ -73,7 +75,7 @@ class GainReader {
           "{}: DoRA (use_dora) needs base weights in F32, F16 or BF16; {} is in {}",
           adapter_.file().path(), quote_text(weight.tensor.name), dtype_name(weight.dtype)));
     }
-    const std::vector<double> norms = row_norms(tensors, weight);
+    ASSIGN_OR_RETURN(const std::vector<double> norms, row_norms(tensors, weight));
     gains.gain = half(*tensors.magnitude);
     for (std::size_t n = 0; n < norms.size(); ++n) {
       gains.gain[n] = static_cast<float>(gains.gain[n] / norms[n]);
@@ -97,7 +99,8 @@ class GainReader {
   }
 
   // The norms of the rows of W + s B A.
-  std::vector<double> row_norms(const LoraTensors& tensors, const WeightSource& weight) const {
+  Result<std::vector<double>> row_norms(const LoraTensors& tensors,
+                                        const WeightSource& weight) const {
     const std::vector<float> a = half(*tensors.a);
     const std::vector<float> b = half(*tensors.b);
     const auto rank = static_cast<std::size_t>(tensors.lora.rank);
@@ -107,7 +110,13 @@ class GainReader {
     const std::size_t row_bytes = depth * size_of(weight.dtype);
     std::vector<double> norms(width);
     std::vector<float> row(depth);
+    std::size_t values = 0;  // since the last check
     for (std::size_t n = 0; n < width; ++n) {
+      values += depth * (1 + rank);
+      if (stop_ && values >= kGainValues) {
+        RETURN_IF_ERROR(stop_());
+        values = 0;
+      }
       convert_weights(data.data() + n * row_bytes, weight.dtype,
                       reinterpret_cast<std::byte*>(row.data()), DType::kF32, depth);
       for (std::size_t r = 0; r < rank; ++r) {
@@ -121,12 +130,14 @@ class GainReader {
   const AdapterTensors& adapter_;
   const Checkpoint& checkpoint_;
   const ModelWeightsPlan& plan_;
+  const StopCheck& stop_;
 };
 
 }  // namespace
 
 Result<std::vector<ModuleGains>> dora_gains(const AdapterTensors& adapter,
-                                            const ModelConfig& config, const std::string& model) {
+                                            const ModelConfig& config, const std::string& model,
+                                            const StopCheck& stop) {
   std::vector<ModuleGains> gains(adapter.modules().size());
   if (!adapter.has_magnitudes()) return gains;
   if (model.empty() || config.packing) {
@@ -137,7 +148,7 @@ Result<std::vector<ModuleGains>> dora_gains(const AdapterTensors& adapter,
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, open_checkpoint(model));
   ASSIGN_OR_RETURN(const ModelWeightsPlan plan,
                    resolve_weights(config, checkpoint, 0, config.num_layers));
-  const GainReader reader(adapter, checkpoint, plan);
+  const GainReader reader(adapter, checkpoint, plan, stop);
   for (std::size_t i = 0; i < gains.size(); ++i) {
     ASSIGN_OR_RETURN(gains[i], reader.read(i));
   }

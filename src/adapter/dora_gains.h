@@ -14,6 +14,7 @@
 
 #include "adapter/adapter_tensors.h"
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "model/model_config.h"
 
 namespace sluice {
@@ -25,7 +26,9 @@ struct ModuleGains {
 };
 
 // By module, as AdapterTensors::modules(). `model`: the directory or file of the base model.
+// `stop`: called after each small part of the work.
 Result<std::vector<ModuleGains>> dora_gains(const AdapterTensors& adapter,
-                                            const ModelConfig& config, const std::string& model);
+                                            const ModelConfig& config, const std::string& model,
+                                            const StopCheck& stop = {});
 
 }  // namespace sluice

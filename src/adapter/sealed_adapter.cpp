@@ -17,6 +17,8 @@ namespace {
 constexpr std::string_view kMagic = "sluice adapter";
 constexpr const char* kWhat = "sealed adapter";
 constexpr std::size_t kDigestBytes = 64;  // hexadecimal SHA-256
+// The bytes that are written between two checks of whether to go on.
+constexpr std::size_t kWriteBytes = std::size_t{1} << 18;
 
 std::vector<std::byte> encode_header(const AdapterImage& image, DType dtype) {
   ByteWriter out;
@@ -38,12 +40,16 @@ Error wrong(std::string_view what) { return invalid_argument(fmt::format("{}: {}
 
 }  // namespace
 
-Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype) {
+Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype, const StopCheck& stop) {
   const std::vector<std::byte> header = encode_header(image, dtype);
   const std::size_t size = header.size() + image.bytes.size();
   ASSIGN_OR_RETURN(const FileDescriptor writer, create_shared_memory("sluice-adapter", size));
   RETURN_IF_ERROR(write_shared_memory(writer.get(), 0, header, kWhat));
-  RETURN_IF_ERROR(write_shared_memory(writer.get(), header.size(), image.bytes, kWhat));
+  for (std::size_t from = 0; from < image.bytes.size(); from += kWriteBytes) {
+    const auto piece = image.bytes.subspan(from, std::min(kWriteBytes, image.bytes.size() - from));
+    RETURN_IF_ERROR(write_shared_memory(writer.get(), header.size() + from, piece, kWhat));
+    if (stop) RETURN_IF_ERROR(stop());
+  }
   RETURN_IF_ERROR(seal_shared_memory(writer.get(), kWhat));
   SealedAdapter sealed;
   ASSIGN_OR_RETURN(sealed.memory, read_only_descriptor(writer.get()));

@@ -17,6 +17,7 @@
 #include "adapter/adapter_image.h"
 #include "base/file.h"
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "model/model_config.h"
 #include "tensor/dtype.h"
 
@@ -30,8 +31,10 @@ struct SealedAdapter {
   FileDescriptor memory;  // read-only
 };
 
-// Copies the image into shared memory and seals it.
-Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype);
+// Copies the image into shared memory and seals it. `stop`: called after each small part of the
+// work.
+Result<SealedAdapter> seal_adapter(const AdapterImage& image, DType dtype,
+                                   const StopCheck& stop = {});
 
 // Maps a sealed adapter. kInvalidArgument, with the field, if it is not one for this model and
 // dtype, or if a seal is missing.

@@ -6,7 +6,8 @@
 //   worker.from_text(text, add, salt, stop);
 // Threads: the check runs on the thread that does the work; flags that it reads are atomic.
 // Cost: one call per about 20,000 characters or template steps, at most one per 10 ms of work; a
-// check may read a clock.
+// check may read a clock. Work that may rest meanwhile (base/work_pace.h) calls it each
+// millisecond.
 #pragma once
 
 #include <cstddef>

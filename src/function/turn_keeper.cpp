@@ -287,6 +287,11 @@ TurnKeeper::Totals TurnKeeper::totals() const {
   return {ledger_.usage(), suspensions_, kills_};
 }
 
+bool TurnKeeper::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return computing_ > 0 || ledger_.num_waiting() > 0;
+}
+
 void TurnKeeper::check_integrity() const {
   const std::lock_guard lock(mutex_);
   ledger_.check_integrity();

@@ -92,6 +92,8 @@ class TurnKeeper {
     std::int64_t kills = 0;
   };
   Totals totals() const;
+  // Whether a function has a turn or waits for one.
+  bool is_busy() const;
   void check_integrity() const;
 
  private:

@@ -36,6 +36,8 @@ class TurnService {
   UrgentWork::Count& urgent_count() { return board_.count(); }
   int urgent_fd() const { return board_.reader_fd(); }
   TurnKeeper::Totals totals() const { return keeper_.totals(); }
+  // Whether a function has a turn or waits for one.
+  bool is_busy() const { return keeper_.is_busy(); }
 
   // A function's right to turns, from before its process starts until after its last use.
   class Seat {

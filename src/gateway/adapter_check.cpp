@@ -12,6 +12,8 @@ namespace sluice {
 namespace {
 
 constexpr std::uint64_t kMaxKeyFile = 1 << 16;
+// The bytes that are hashed between two checks of whether to go on.
+constexpr std::size_t kHashedAtOnce = std::size_t{1} << 18;
 
 std::string signature_path(const std::string& directory) { return directory + "/adapter.sig"; }
 
@@ -53,20 +55,25 @@ Status check_signature(const std::string& directory, const Sha256Digest& digest,
 
 }  // namespace
 
-Result<Sha256Digest> adapter_files_digest(const std::string& directory) {
+Result<Sha256Digest> adapter_files_digest(const std::string& directory, const StopCheck& stop) {
   Sha256 hash;
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
     const std::string path = directory + "/" + name;
     ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-    hash.update(file.bytes());
+    const std::span<const std::byte> bytes = file.bytes();
+    for (std::size_t from = 0; from < bytes.size(); from += kHashedAtOnce) {
+      hash.update(bytes.subspan(from, std::min(kHashedAtOnce, bytes.size() - from)));
+      if (stop) RETURN_IF_ERROR(stop());
+    }
     if (file.faulted()) return unavailable(path + " was truncated while it was read");
   }
   return hash.finish();
 }
 
-Status check_adapter(const std::string& directory, const AdapterChecks& checks) {
+Status check_adapter(const std::string& directory, const AdapterChecks& checks,
+                     const StopCheck& stop) {
   if (!checks.pinned && checks.signers.empty()) return {};
-  ASSIGN_OR_RETURN(const Sha256Digest digest, adapter_files_digest(directory));
+  ASSIGN_OR_RETURN(const Sha256Digest digest, adapter_files_digest(directory, stop));
   if (checks.pinned && digest != *checks.pinned) {
     return unavailable(
         fmt::format("{} is not the adapter that the operator pinned: its files have the SHA-256 {}",

@@ -11,6 +11,7 @@
 #include "base/ed25519.h"
 #include "base/result.h"
 #include "base/sha256.h"
+#include "base/stop_check.h"
 
 namespace sluice {
 
@@ -22,11 +23,14 @@ struct AdapterChecks {
 };
 
 // The digest of an adapter: SHA-256 of adapter_config.json followed by the adapter's tensors, as
-// `cat adapter_config.json adapter_model.safetensors | sha256sum` prints it.
-Result<Sha256Digest> adapter_files_digest(const std::string& directory);
+// `cat adapter_config.json adapter_model.safetensors | sha256sum` prints it. `stop`: called after
+// each part of about a millisecond.
+Result<Sha256Digest> adapter_files_digest(const std::string& directory, const StopCheck& stop = {});
 
-// kUnavailable if the files are not what `checks` ask for; the message says how to mend it.
-Status check_adapter(const std::string& directory, const AdapterChecks& checks);
+// kUnavailable if the files are not what `checks` ask for; the message says how to mend it. `stop`:
+// as above.
+Status check_adapter(const std::string& directory, const AdapterChecks& checks,
+                     const StopCheck& stop = {});
 
 struct SignedAdapter {
   Sha256Digest digest{};

@@ -99,7 +99,8 @@ bool FunctionModels::may_use(const Adapter& adapter, const Table& table,
   return passed.pinned == spec.adapter_digest && passed.signers == table.file.signers;
 }
 
-Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_t function) const {
+Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_t function,
+                                                 const StopCheck& stop) const {
   const FunctionSpec& spec = table.file.functions[static_cast<std::size_t>(function)];
   if (spec.adapter.empty()) return SharedAdapter();
   AdapterStore& store = *backbones_[static_cast<std::size_t>(spec.backbone)]->adapters;
@@ -109,12 +110,22 @@ Result<SharedAdapter> FunctionModels::adapter_of(const Table& table, std::int32_
   AdapterChecks checks{spec.adapter_digest, table.file.signers};
   const SystemClock clock;
   const TimePoint start = clock.now();
-  RETURN_IF_ERROR(check_adapter(spec.adapter, checks));
-  ASSIGN_OR_RETURN(adapter, store.load(name, spec.adapter));
+  Duration rested{0};  // what others need is no cost of this adapter
+  StopCheck timed;
+  if (stop) {
+    timed = [&]() -> Status {
+      const TimePoint begin = clock.now();
+      Status status = stop();
+      rested += clock.now() - begin;
+      return status;
+    };
+  }
+  RETURN_IF_ERROR(check_adapter(spec.adapter, checks, timed));
+  ASSIGN_OR_RETURN(adapter, store.load(name, spec.adapter, timed));
   const std::lock_guard lock(mutex_);
   ReadAdapter& read = read_[table.numbers[static_cast<std::size_t>(function)]];
   read.state.bytes = static_cast<std::int64_t>(adapter->content->image.bytes.size());
-  read.state.load = clock.now() - start;
+  read.state.load = clock.now() - start - rested;
   read.checks = std::move(checks);
   read.content = adapter->content->index;
   return adapter;
@@ -138,11 +149,11 @@ std::optional<AdapterState> FunctionModels::adapter(std::int32_t number) const {
   return memory;
 }
 
-Status FunctionModels::load_adapter(std::int32_t number) const {
+Status FunctionModels::load_adapter(std::int32_t number, const StopCheck& stop) const {
   const auto now = table();
   const auto position = now->positions.find(number);
   if (position == now->positions.end()) return {};  // a reload has left it out
-  RETURN_IF_ERROR(adapter_of(*now, position->second));
+  RETURN_IF_ERROR(adapter_of(*now, position->second, stop));
   return {};
 }
 

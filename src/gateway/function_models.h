@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/stop_check.h"
 #include "gateway/adapter_check.h"
 #include "gateway/instance_host.h"
 #include "server/served_models.h"
@@ -43,7 +44,8 @@ class FunctionModels final : public ServedModels {
   // The adapter of a function, by its number. None: it has none, was never read, or has left the
   // file.
   std::optional<AdapterState> adapter(std::int32_t number) const;
-  Status load_adapter(std::int32_t number) const;
+  // `stop`: called after each part of about a millisecond.
+  Status load_adapter(std::int32_t number, const StopCheck& stop = {}) const;
   // Later calls read it again. Requests that hold it go on.
   void unload_adapter(std::int32_t number) const;
 
@@ -74,7 +76,8 @@ class FunctionModels final : public ServedModels {
   };
   // Shared: a worker may still read a table when the next file replaces it.
   std::shared_ptr<const Table> table() const;
-  Result<SharedAdapter> adapter_of(const Table& table, std::int32_t function) const;
+  Result<SharedAdapter> adapter_of(const Table& table, std::int32_t function,
+                                   const StopCheck& stop = {}) const;
   bool may_use(const Adapter& adapter, const Table& table, std::int32_t function) const;
 
   std::vector<const ServedModel*> backbones_;

@@ -18,7 +18,7 @@ namespace sluice {
 struct AdapterState {
   bool is_loaded = false;
   std::int64_t bytes = 0;
-  Duration load{0};  // the time of a load
+  Duration load{0};  // the time of a load, without its rests
 };
 
 class InstanceHost {

@@ -88,7 +88,7 @@ void record_adapter_fields(bool load, BodyFields& fields) {
 }
 
 ApiResult<std::string> load_adapter(const ServedModel& model, const std::string& folder,
-                                    std::string_view body) {
+                                    std::string_view body, const StopCheck& stop) {
   const auto fields = read_fields(body, true);
   if (!fields) return tl::unexpected(fields.error());
   if (fields->name == model.name) {
@@ -108,7 +108,7 @@ ApiResult<std::string> load_adapter(const ServedModel& model, const std::string&
                   fmt::format("lora_path: {} is not a directory below the server's --adapter-dir",
                               shown_value(JsonValue(fields->path)))));
   }
-  const auto loaded = model.adapters->load(fields->name, *directory);
+  const auto loaded = model.adapters->load(fields->name, *directory, stop);
   if (!loaded) {
     // A broken adapter is the caller's fault, whatever is wrong with it.
     ApiError error = to_api_error(loaded.error(), "lora_path");

@@ -75,10 +75,12 @@ ApiService::ApiService(Options options, const ApiKeys* keys, http::EventLoop& lo
           clock, log, metrics, options_.stream_keep_alive),
       started_(clock.now()),
       prompt_workers_(static_cast<std::size_t>(options_.workers)),
-      pool_(options_.workers, options_.max_waiting_calls, options_.urgent) {}
+      pool_(options_.workers, options_.max_waiting_calls, options_.urgent),
+      loads_(1, options_.max_waiting_calls) {}
 
 ApiService::~ApiService() {
   for (const auto& work : preparing_) work->abandoned = true;  // ends what runs
+  load_pause_.stop();
 }
 
 void ApiService::set_model(const ServedModel& model, std::vector<StatusSpan> startup) {
@@ -117,6 +119,7 @@ std::int32_t ApiService::save_running() const { return generations_.save_unfinis
 
 void ApiService::cancel_all() {
   cancelled_ = true;
+  load_pause_.stop();
   for (const auto& work : preparing_) work->abandoned = true;
   generations_.fail_all(shutting_down());
   fail_pin_calls(shutting_down());
@@ -301,8 +304,8 @@ void ApiService::handle(ExchangePtr exchange) {
     case Endpoint::kCountTokens:
     case Endpoint::kTokenize:
     case Endpoint::kDetokenize: return tokenize(std::move(call), match.route->endpoint);
-    case Endpoint::kLoadAdapter:
-    case Endpoint::kUnloadAdapter: return change_adapters(std::move(call), match.route->endpoint);
+    case Endpoint::kLoadAdapter: return load_adapter_at_pace(std::move(call));
+    case Endpoint::kUnloadAdapter: return remove_adapter(std::move(call));
     case Endpoint::kPutPin: return put_pin(std::move(call));
     case Endpoint::kListPins: return ask_pins(std::move(call), PinAction::kList);
     case Endpoint::kShowPin: return ask_pins(std::move(call), PinAction::kShow);

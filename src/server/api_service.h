@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/work_pace.h"
 #include "front/prompt_builder.h"
 #include "front/served_model.h"
 #include "http/event_loop.h"
@@ -50,6 +51,7 @@ class ApiService final : public http::Handler {
     UnknownFields unknown_fields = UnknownFields::kIgnore;
     // Adapters below this folder may be loaded and unloaded with an admin key; empty: none may.
     std::string adapter_folder;
+    WorkPace::Options load_pace;  // of loads of adapters, while requests run or wait
     Duration stream_keep_alive = std::chrono::seconds(15);  // 0: no comments in silent streams
     UrgentWork* urgent = nullptr;  // where short calls are marked while the workers have them
     // The HTTP server's count, for /metrics.
@@ -141,18 +143,19 @@ class ApiService final : public http::Handler {
   void prepare(Call call, Endpoint endpoint);
   void prepared(Call call, Prepared result);
   void tokenize(Call call, Endpoint endpoint);
-  void change_adapters(Call call, Endpoint endpoint);
+  void load_adapter_at_pace(Call call);
+  void remove_adapter(Call call);
   void adapters_changed(Call call, ApiResult<std::string> result);
   std::optional<ApiError> refuse_change(const http::Request& head) const;
   void put_pin(Call call);
   void ask_pins(Call call, PinAction action);
   void pins_answered(PinAnswer answer);
   void fail_pin_calls(const ApiError& error);
-  // Runs `work` on a worker, then `done` on the loop, unless the client leaves before.
+  // Runs `work` on a worker of the pool, then `done` on the loop, unless the client leaves before.
   template <class T>
   using Work = std::function<T(int worker, std::string_view body, const StopCheck&)>;
   template <class T>
-  void on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T));
+  void on_worker(WorkerPool& pool, Call call, Work<T> work, void (ApiService::*done)(Call, T));
   template <class T>
   void worked(WorkerCall& work, T result, void (ApiService::*done)(Call, T));
   // The client of a call that the workers have is gone.
@@ -203,7 +206,10 @@ class ApiService final : public http::Handler {
   std::uint64_t next_pin_ticket_ = 1;
   // By worker, then by model; each is its worker's.
   std::vector<std::map<const ServedModel*, std::unique_ptr<PromptWorker>>> prompt_workers_;
-  WorkerPool pool_;  // last: its threads end before what they use
+  Pause load_pause_;  // of `loads_`
+  // Last: their threads end before what they use.
+  WorkerPool pool_;
+  WorkerPool loads_;  // one thread, which loads adapters
 };
 
 }  // namespace sluice

@@ -84,7 +84,8 @@ void ApiService::expect(const NamedModel& named) {
 }
 
 template <class T>
-void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Call, T)) {
+void ApiService::on_worker(WorkerPool& pool, Call call, Work<T> work,
+                           void (ApiService::*done)(Call, T)) {
   if (auto error = refuse_state()) {  // it may have changed while the body came
     metrics_.request_refused(state());
     return answer_error(std::move(call), *error);
@@ -96,7 +97,8 @@ void ApiService::on_worker(Call call, Work<T> work, void (ApiService::*done)(Cal
   shared->lease = std::move(call.lease);
   shared->body = shared->exchange->take_body();
   const std::size_t bytes = shared->body.size();
-  shared->ticket = pool_.try_submit(
+  shared->pool = &pool;
+  shared->ticket = pool.try_submit(
       [this, shared, work = std::move(work), done](int index) {
         const StopCheck stop = shared->stop_check(clock_);
         // Shared because tasks are copied.
@@ -141,7 +143,7 @@ void ApiService::worked(WorkerCall& work, T result, void (ApiService::*done)(Cal
 void ApiService::abandon(WorkerCall& work, http::CloseReason reason) {
   work.abandoned = true;
   // A running job ends soon and calls worked(); a waiting job never starts.
-  if (!work.ticket || !pool_.drop(*work.ticket)) return;
+  if (!work.ticket || !work.pool->drop(*work.ticket)) return;
   if (std::erase_if(preparing_, [&](const auto& one) { return one.get() == &work; }) == 0) return;
   work.exchange->drop_body();
   note_abandoned(work, reason);
@@ -213,7 +215,7 @@ void ApiService::prepare(Call call, Endpoint endpoint) {
       resume_ != nullptr && given != nullptr && *given == call.record.request_id ? *given : "";
   const std::string path(call.record.path);
   on_worker<Prepared>(
-      std::move(call),
+      pool_, std::move(call),
       [this, endpoint, key_name, id, path, store = resume_](int index, std::string_view body,
                                                             const StopCheck& stop) -> Prepared {
         auto parsed = parse_call(endpoint, body, options_.unknown_fields);
@@ -301,7 +303,7 @@ void ApiService::watch_deadlines() {
 void ApiService::tokenize(Call call, Endpoint endpoint) {
   const std::string key_name(call.record.client);
   on_worker<Text>(
-      std::move(call),
+      pool_, std::move(call),
       [this, endpoint, key_name](int index, std::string_view body, const StopCheck& stop) {
         const FindWorker find = find_worker(index, key_name);
         const UnknownFields unknown = options_.unknown_fields;
@@ -312,13 +314,26 @@ void ApiService::tokenize(Call call, Endpoint endpoint) {
       &ApiService::text_ready);
 }
 
-void ApiService::change_adapters(Call call, Endpoint endpoint) {
+// A load has a thread of its own, because it rests beside requests that run. Its end does not
+// depend on the client, which may have a short time limit and look again later.
+void ApiService::load_adapter_at_pace(Call call) {
   on_worker<ApiResult<std::string>>(
-      std::move(call),
-      [this, endpoint](int /*worker*/, std::string_view body, const StopCheck&) {
-        return endpoint == Endpoint::kLoadAdapter
-                   ? load_adapter(*adapters_, options_.adapter_folder, body)
-                   : unload_adapter(*adapters_, body);
+      loads_, std::move(call),
+      [this](int /*worker*/, std::string_view body, const StopCheck&) {
+        const ThreadCpuClock worked;
+        WorkPace pace(
+            options_.load_pace, worked, [this] { return engine_.unfinished_requests() > 0; },
+            [this](Duration time) { return load_pause_.wait(time); });
+        return load_adapter(*adapters_, options_.adapter_folder, body, pace.check());
+      },
+      &ApiService::adapters_changed);
+}
+
+void ApiService::remove_adapter(Call call) {
+  on_worker<ApiResult<std::string>>(
+      pool_, std::move(call),
+      [this](int /*worker*/, std::string_view body, const StopCheck&) {
+        return unload_adapter(*adapters_, body);
       },
       &ApiService::adapters_changed);
 }

@@ -28,6 +28,7 @@ struct WorkerCall {
   AccessRecord record;
   KeyQuotas::Lease lease;
   std::string body;
+  WorkerPool* pool = nullptr;  // that has the job of `ticket`
   std::optional<WorkerPool::Ticket> ticket;
   std::atomic<bool> abandoned = false;  // the client has left, or the server stops
 

@@ -39,6 +39,7 @@ struct Options {
   http::HttpLimits limits;
   AdapterSettings adapters;
   std::string adapter_folder;
+  WorkPace::Options load_pace;
 };
 
 // The whole stack on a free port.
@@ -54,6 +55,7 @@ class RunningServer {
     service.model_name = "demo";
     service.version = "test";
     service.adapter_folder = options.adapter_folder;
+    service.load_pace = options.load_pace;
     service_.emplace(service, keys_ ? &*keys_ : nullptr, loop_, engine_, clock_, *log_, metrics_);
     auto http = http::HttpServer::listen(loop_, "127.0.0.1", 0, options.limits, *service_, clock_);
     CHECK(http.has_value());
@@ -178,6 +180,10 @@ class RunningServer {
       facts.limits = engine->limits();
       facts.block_size = 16;
       facts.kv_identity.block_size = 16;
+      if (!options_.adapter_folder.empty()) {
+        facts.adapters = std::make_shared<AdapterStore>(*load_model_config(kDemo),
+                                                        AdapterFormat{DType::kF32, 8});
+      }
       ASSIGN_OR_RETURN(fake_model_, load_served_model(kDemo, "demo", 1, std::move(facts)));
       model = &*fake_model_;
     } else {
@@ -664,6 +670,47 @@ TEST(Server, AdaptersAreModelsAndOnlyAdminsLoadThem) {
     EXPECT_EQ(server.load("third", path).status, 400) << path;
   }
   EXPECT_EQ(server.load("demo", "two").status, 400);
+}
+
+// A pace at which a load beside a request takes years.
+TEST(Server, ALoadRestsBesideARequestAndEndsWithTheServer) {
+  const TempDirectory folder;
+  write_random_adapter(folder.file("one"), *load_model_config(kDemo), 4, 1);
+  Options options;
+  options.keys = "ops sk-ops-0001 role=admin\n";
+  options.adapter_folder = folder.path();
+  options.load_pace = {.piece = Duration{0}, .rests = 1'000'000'000};
+  RunningServer server(options);
+  const std::string key = "Authorization: Bearer sk-ops-0001\r\n";
+  const auto load = [&](const char* name) {
+    return RunningServer::post("/v1/load_lora_adapter", {{"lora_name", name}, {"lora_path", "one"}},
+                               key);
+  };
+  http::TestClient alone(server.port());
+  ASSERT_TRUE(alone.send(load("alone")));
+  EXPECT_EQ(alone.answer()->status, 200);
+
+  server.gate.close();
+  http::TestClient running(server.port());
+  ASSERT_TRUE(running.send(RunningServer::post("/v1/completions", long_stream(8, 100), key)));
+  ASSERT_TRUE(server.await_unfinished(1));
+  http::TestClient resting(server.port());
+  http::TestClient waiting(server.port());
+  http::TestClient gone(server.port());
+  ASSERT_TRUE(resting.send(load("resting")) && waiting.send(load("waiting")));
+  ASSERT_TRUE(gone.send(load("gone")));
+  gone.reset();
+  // The workers are free meanwhile, more than there are.
+  for (int i = 0; i < 4; ++i) {
+    http::TestClient client(server.port());
+    ASSERT_TRUE(client.send(RunningServer::post("/tokenize", {{"prompt", "a"}}, key)));
+    EXPECT_EQ(client.answer()->status, 200);
+  }
+  EXPECT_FALSE(resting.readable_now());
+  EXPECT_EQ(parse_json(server.get("/v1/models", key).body)["data"].size(), 2U);
+  server.cancel_all();
+  EXPECT_EQ(resting.answer()->status, 503);
+  EXPECT_EQ(waiting.answer()->status, 503);
 }
 
 TEST(Server, AClientThatLeavesBeforeItsTurnCostsNothing) {
