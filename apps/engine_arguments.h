@@ -37,6 +37,7 @@ struct EngineOptionTexts {
   bool enforce_eager = false;
   bool prefix_caching = true;
   bool deterministic = false;
+  friend bool operator==(const EngineOptionTexts&, const EngineOptionTexts&) = default;
 };
 
 Result<EngineOptions> parse_engine_options(const EngineOptionTexts& texts);

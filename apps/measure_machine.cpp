@@ -45,14 +45,6 @@ class ProgressLine {
   Duration last_{0};
 };
 
-std::int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
-  std::int64_t bytes = 0;
-  for (const LayerConfig& layer : config.layers) {
-    bytes += 2 * std::int64_t{layer.kv_width()} * static_cast<std::int64_t>(size_of(dtype));
-  }
-  return bytes;
-}
-
 // Bytes for the reference load and one whole context, limited by the free memory.
 Result<std::int64_t> choose_kv_bytes(const ModelConfig& config, const ModelIdentity& model,
                                      const EngineOptions& options, const Device& device,
@@ -78,6 +70,14 @@ std::int32_t window_of(const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
+  std::int64_t bytes = 0;
+  for (const LayerConfig& layer : config.layers) {
+    bytes += 2 * std::int64_t{layer.kv_width()} * static_cast<std::int64_t>(size_of(dtype));
+  }
+  return bytes;
+}
 
 ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
                                  const ThreadPool& pool) {

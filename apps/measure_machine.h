@@ -27,6 +27,9 @@ struct MeasureOptions {
 ProfileIdentity profile_identity(const ModelIdentity& model, const Device& device,
                                  const ThreadPool& pool);
 
+// The KV memory of one token in all layers.
+std::int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype);
+
 // Progress goes to stderr: a line that is rewritten on a terminal, else one every ten seconds.
 // SIGINT ends it with kCancelled when catch_interrupts() was called. `snapshot`: parts that the
 // load need not make; it has collected what the load offers. Null = none.

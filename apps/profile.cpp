@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "apps/exit_code.h"
@@ -13,6 +15,7 @@
 #include "apps/option_values.h"
 #include "apps/profile_findings.h"
 #include "apps/profile_plots.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "loadgen/report.h"
 
@@ -22,10 +25,12 @@ namespace {
 struct ProfileSettings {
   EngineOptions engine;
   MeasureOptions measure;
+  bool memory = false;
 };
 
 Result<ProfileSettings> parse_profile_settings(const ProfileArguments& arguments) {
   ProfileSettings settings;
+  ASSIGN_OR_RETURN(settings.memory, wants_memory_profile(arguments.memory));
   if (arguments.engine.token_budget == "auto" || arguments.engine.token_budget == "time") {
     return invalid_argument(
         "--token-budget: sluice profile finds the budget; give a number to limit the longest step "
@@ -44,6 +49,10 @@ Result<ProfileSettings> parse_profile_settings(const ProfileArguments& arguments
     settings.measure.profiler.time_limit = std::chrono::seconds(seconds);
   }
   ASSIGN_OR_RETURN(settings.engine, parse_engine_options(texts));
+  if (settings.memory && !settings.engine.kv_cache_memory) {
+    return invalid_argument(
+        "--kv-cache-memory is needed: the KV memory of the server whose use is profiled");
+  }
   return settings;
 }
 
@@ -75,6 +84,53 @@ Status write_profile_report(const Findings& findings, const std::string& folder)
   return {};
 }
 
+Result<MemoryFindings> find_memory(const ProfileArguments& arguments, const EngineOptions& engine,
+                                   const MachineProfile& profile) {
+  ASSIGN_OR_RETURN(const ModelConfig config, load_model_config(arguments.model));
+  ASSIGN_OR_RETURN(const ModelIdentity model, identify_model(arguments.model, engine));
+  return profile_measured_memory(profile, arguments.memory, arguments.engine,
+                                 *engine.kv_cache_memory,
+                                 kv_bytes_per_token(config, model.kv_dtype));
+}
+
+// Without a model that is loaded: on a simulated GPU.
+Status simulate_and_tell(const ProfileArguments& arguments) {
+  if (!arguments.output.empty() || !arguments.report.empty() || !arguments.time_limit.empty()) {
+    return invalid_argument(
+        "with --gpu nothing is measured: leave out --output, --report and --time-limit");
+  }
+  catch_interrupts();
+  ASSIGN_OR_RETURN(const MemoryFindings memory,
+                   profile_simulated_memory(arguments.model, arguments.memory, arguments.engine));
+  if (!arguments.json) {
+    fmt::print("{}", memory_findings_text(memory));
+    return {};
+  }
+  const nlohmann::ordered_json json = {{"model", arguments.model},
+                                       {"device", arguments.memory.gpu},
+                                       {"memory", memory_findings_json(memory)}};
+  fmt::print("{}\n", dump_json(json));
+  return {};
+}
+
+Status tell(const ProfileArguments& arguments, const ProfileSettings& settings,
+            const Findings& findings) {
+  std::optional<MemoryFindings> memory;
+  if (settings.memory) {
+    ASSIGN_OR_RETURN(memory, find_memory(arguments, settings.engine, findings.profile));
+  }
+  if (arguments.json && memory) {
+    auto json = parse_ordered_json(findings_json(findings));
+    json["memory"] = memory_findings_json(*memory);
+    fmt::print("{}\n", dump_json(json));
+  } else {
+    fmt::print("{}", arguments.json ? findings_json(findings) : findings_text(findings));
+    if (memory) fmt::print("{}", memory_findings_text(*memory));
+  }
+  std::fflush(stdout);
+  return {};
+}
+
 Status measure_and_tell(const ProfileArguments& arguments, const ProfileSettings& settings) {
   if (!arguments.report.empty()) RETURN_IF_ERROR(prepare_report(arguments.report));
   const SystemClock clock;
@@ -89,8 +145,7 @@ Status measure_and_tell(const ProfileArguments& arguments, const ProfileSettings
   Findings findings =
       conclude(std::move(measured), settings.engine.max_num_seqs, settings.engine.tbt_slo);
   ASSIGN_OR_RETURN(findings.path, keep_profile(findings.profile, arguments.output));
-  fmt::print("{}", arguments.json ? findings_json(findings) : findings_text(findings));
-  std::fflush(stdout);
+  RETURN_IF_ERROR(tell(arguments, settings, findings));
   if (!arguments.report.empty()) RETURN_IF_ERROR(write_profile_report(findings, arguments.report));
   return {};
 }
@@ -98,6 +153,12 @@ Status measure_and_tell(const ProfileArguments& arguments, const ProfileSettings
 }  // namespace
 
 int run_profile(const ProfileArguments& arguments) {
+  if (!arguments.memory.gpu.empty()) {
+    auto wanted = wants_memory_profile(arguments.memory);
+    if (!wanted) return report_error(wanted.error(), kExitUsage);
+    const Status done = simulate_and_tell(arguments);
+    return done ? kExitSuccess : report_error(done.error(), exit_code_for(done.error()));
+  }
   auto settings = parse_profile_settings(arguments);
   if (!settings) return report_error(settings.error(), kExitUsage);
   const Status status = measure_and_tell(arguments, *settings);

@@ -54,6 +54,7 @@ struct Replica::LiveRequest : Sequence {
   Duration arrival{0};
   Duration first{0};
   Duration last{0};
+  std::int32_t started_blocks = 0;  // for all that it has computed at any time
 };
 
 ReplicaStats& ReplicaStats::operator+=(const ReplicaStats& other) {
@@ -64,6 +65,8 @@ ReplicaStats& ReplicaStats::operator+=(const ReplicaStats& other) {
   adapter_loads += other.adapter_loads;
   saved_blocks += other.saved_blocks;
   loaded_blocks += other.loaded_blocks;
+  peak_held_blocks += other.peak_held_blocks;
+  peak_started_blocks += other.peak_started_blocks;
   pipeline += other.pipeline;
   return *this;
 }
@@ -141,6 +144,7 @@ Replica::LiveRequest& Replica::take_request(const WorkloadRequest& request) {
   live.asked.adapter = request.adapter;
   name_blocks(request, kv_.block_size(), live.asked.block_hashes);
   live.arrival = request.arrival;
+  live.started_blocks = 0;
   return live;
 }
 
@@ -204,6 +208,7 @@ void Replica::make_plan(BatchPlan& plan) {
   for (Sequence* ended : plan.ended) {
     retire(static_cast<LiveRequest&>(*ended), failure_of(ended->finish_reason).message);
   }
+  stats_.peak_held_blocks = std::max<std::int64_t>(stats_.peak_held_blocks, kv_.num_held_blocks());
   if (!plan.empty()) CHECK(executor_.submit(plan).has_value());
 }
 
@@ -243,8 +248,18 @@ void Replica::commit_step() {
 void Replica::record(const RowCommit& commit) {
   CHECK(commit.sequence != nullptr);  // no client cancels
   LiveRequest& live = static_cast<LiveRequest&>(*commit.sequence);
+  record_started(live, commit.finished);
   if (commit.num_tokens > 0) record_tokens(live, commit.num_tokens);
   if (commit.finished) retire(live, "");
+}
+
+void Replica::record_started(LiveRequest& live, bool finished) {
+  const std::int32_t blocks =
+      std::max(live.started_blocks, (live.computed + kv_.block_size() - 1) / kv_.block_size());
+  started_blocks_ += blocks - live.started_blocks;
+  live.started_blocks = blocks;
+  stats_.peak_started_blocks = std::max(stats_.peak_started_blocks, started_blocks_);
+  if (finished) started_blocks_ -= blocks;
 }
 
 void Replica::record_tokens(LiveRequest& live, std::int32_t count) {

@@ -55,6 +55,11 @@ struct ReplicaStats {
   std::int64_t adapter_loads = 0;
   std::int64_t saved_blocks = 0;  // to the tier
   std::int64_t loaded_blocks = 0;
+  // The most KV blocks that running sequences had or were promised at one time.
+  std::int64_t peak_held_blocks = 0;
+  // The most blocks for all that unfinished requests had computed, whether they ran or had been
+  // displaced. Prefixes that requests share count for each.
+  std::int64_t peak_started_blocks = 0;
   PipelineTimes pipeline;
 
   ReplicaStats& operator+=(const ReplicaStats& other);
@@ -92,6 +97,7 @@ class Replica {
   void make_plan(BatchPlan& plan);
   void commit_step();
   void record(const RowCommit& commit);
+  void record_started(LiveRequest& live, bool finished);
   void record_tokens(LiveRequest& live, std::int32_t count);
   void retire(LiveRequest& live, const std::string& error);
   std::optional<Duration> next_event() const;
@@ -109,6 +115,7 @@ class Replica {
   bool blocked_ = false;  // the last plan was empty, and nothing has changed since
   Duration last_end_{0};
   std::int32_t load_ = 0;
+  std::int64_t started_blocks_ = 0;
   ReplicaStats stats_;
 
   std::vector<BatchPlan> plans_;  // a ring, one per stage

@@ -25,6 +25,7 @@ Result<CapacityResult> find_simulated_capacity(const SimulatedMachine& machine,
     CapacityProbe probe;
     probe.p99_tbt = run.summary.tbt.percentile(99);
     probe.median_scheduling_delay = run.summary.scheduling_delay.percentile(50);
+    probe.ttft = run.summary.ttft.percentile(options.objective.ttft_percentile);
     return probe;
   });
 }

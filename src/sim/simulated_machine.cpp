@@ -152,9 +152,9 @@ Result<SimulatedMachine> make_machine(const Deployment& deployment,
   ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(deployment, max_step_tokens(replica),
                                                         replica.max_model_len, replica.block_size));
   replica.num_blocks = memory.num_blocks;
-  const double block_bytes = memory.kv_per_token * replica.block_size;
-  RETURN_IF_ERROR(
-      add_tier(options, tier_cost(deployment.gpu, options.tier_link, block_bytes), replica));
+  machine.block_bytes = memory.kv_per_token * replica.block_size;
+  RETURN_IF_ERROR(add_tier(
+      options, tier_cost(deployment.gpu, options.tier_link, machine.block_bytes), replica));
   return machine;
 }
 

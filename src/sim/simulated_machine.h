@@ -49,6 +49,7 @@ struct SimulatedMachine {
   std::int32_t tp = 1;
   std::int32_t pp = 1;
   SimulationOptions options;
+  double block_bytes = 0;  // of a KV block on one GPU; 0: not known, of a profiled machine
   std::unique_ptr<StepCost> cost;
   Duration reference_decode{0};
   std::optional<Duration> tbt_slo;

@@ -277,6 +277,38 @@ TEST(Simulation, SharedPrefixesAreComputedOnce) {
   EXPECT_EQ(simulate(workload, options, cost).value().stats.cached_tokens, 2 * 1024);
 }
 
+TEST(Simulation, TheMostMemoryInUseIsCounted) {
+  // Three requests of 64 and 17 tokens: 81 positions less the last token's, five blocks of 16 each.
+  Workload workload;
+  for (int i = 0; i < 3; ++i) {
+    workload.requests.push_back({.prompt_tokens = 64, .output_tokens = 17, .prefix_pieces = {}});
+  }
+  EvenCost cost;
+  SimulationOptions options = small_options();
+  EXPECT_EQ(simulate(workload, options, cost)->stats.peak_held_blocks, 15);
+  EXPECT_EQ(simulate(workload, options, cost)->stats.peak_started_blocks, 15);
+  // One after the other, they need the memory of one.
+  for (std::size_t i = 0; i < 3; ++i) {
+    workload.requests[i].arrival = std::chrono::seconds(10 * static_cast<int>(i));
+  }
+  EXPECT_EQ(simulate(workload, options, cost)->stats.peak_held_blocks, 5);
+  EXPECT_EQ(simulate(workload, options, cost)->stats.peak_started_blocks, 5);
+  // When they take turns in the memory of two and a half, those that were displaced count too.
+  for (WorkloadRequest& request : workload.requests) {
+    request.arrival = Duration(0);
+    request.output_tokens = 257;  // 20 blocks
+  }
+  options = small_options("fair");
+  options.replica.num_blocks = 51;
+  options.replica.turn_tokens = 16;
+  const auto turns = simulate(workload, options, cost);
+  ASSERT_TRUE(turns);
+  EXPECT_EQ(turns->summary.completed, 3);
+  EXPECT_LE(turns->stats.peak_held_blocks, 50);
+  EXPECT_GT(turns->stats.peak_started_blocks, 50);
+  EXPECT_LE(turns->stats.peak_started_blocks, 60);
+}
+
 TEST(Simulation, RequestsThatCannotRunAreFailures) {
   Workload workload = some_requests(3, milliseconds(1));
   workload.requests[1].prompt_tokens = 600;  // beyond the context

@@ -13,6 +13,10 @@ Status check_options(const CapacityOptions& options) {
     return invalid_argument(fmt::format("P99 TBT objective: got {} ms, expected more than 0",
                                         to_milliseconds(options.objective.p99_tbt)));
   }
+  if (options.objective.ttft && *options.objective.ttft <= Duration(0)) {
+    return invalid_argument(fmt::format("TTFT objective: got {} ms, expected more than 0",
+                                        to_milliseconds(*options.objective.ttft)));
+  }
   if (options.objective.median_scheduling_delay < Duration(0)) {
     return invalid_argument(
         fmt::format("median scheduling delay objective: got {} ms, expected at least 0",
@@ -33,6 +37,12 @@ Status check_options(const CapacityOptions& options) {
         fmt::format("probes: got at most {}, expected at least 1", options.max_probes));
   }
   return {};
+}
+
+bool meets(const CapacityObjective& objective, const CapacityProbe& probe) {
+  return probe.p99_tbt <= objective.p99_tbt &&
+         probe.median_scheduling_delay <= objective.median_scheduling_delay &&
+         (!objective.ttft || probe.ttft <= *objective.ttft);
 }
 
 // The rate to probe next; 0: the search is over.
@@ -66,8 +76,7 @@ Result<CapacityResult> search_capacity(const CapacityOptions& options,
     }
     ASSIGN_OR_RETURN(CapacityProbe done, probe(rate));
     done.rate = rate;
-    done.met = done.p99_tbt <= options.objective.p99_tbt &&
-               done.median_scheduling_delay <= options.objective.median_scheduling_delay;
+    done.met = meets(options.objective, done);
     (done.met ? result.rate : result.failing_rate) = rate;
     result.probes.push_back(done);
   }

@@ -1,5 +1,6 @@
 // Capacity: the largest request rate at which the service-level objective holds, found by probing
-// (Sarathi-Serve, section 5: P99 TBT within the SLO and a median scheduling delay of at most 2 s).
+// (Sarathi-Serve, section 5: P99 TBT within the SLO and a median scheduling delay of at most 2 s;
+// Aqua, section 4: also a bound of TTFT).
 // Pure: the caller runs the probes, against a server or in the simulator.
 #pragma once
 
@@ -15,12 +16,15 @@ namespace sluice {
 struct CapacityObjective {
   Duration p99_tbt{0};
   Duration median_scheduling_delay = std::chrono::seconds(2);
+  std::optional<Duration> ttft = std::nullopt;  // absent: any
+  double ttft_percentile = 99;
 };
 
 struct CapacityProbe {
   double rate = 0;  // nominal, requests per second; set by the search
   Duration p99_tbt{0};
   Duration median_scheduling_delay{0};
+  Duration ttft{0};  // of the objective's percentile
   bool met = false;
 };
 

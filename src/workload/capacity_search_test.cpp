@@ -85,6 +85,26 @@ TEST(CapacitySearch, BothPartsOfTheObjectiveCount) {
   for (const CapacityProbe& probe : result->probes) EXPECT_EQ(probe.met, probe.rate < 2.2);
 }
 
+TEST(CapacitySearch, ABoundOfTtftCountsIfItIsGiven) {
+  const auto probe = [](double rate) -> Result<CapacityProbe> {
+    CapacityProbe at = response(20, 0.1);
+    at.ttft = from_seconds(rate < 3.1 ? 0.9 : 5);
+    return at;
+  };
+  CapacityOptions options = options_from(1);
+  options.objective.ttft = std::chrono::seconds(1);
+  const auto result = search_capacity(options, probe);
+  ASSERT_TRUE(result);
+  EXPECT_NEAR(result->rate, 3.1, 0.08);
+  for (const CapacityProbe& each : result->probes) EXPECT_EQ(each.met, each.rate < 3.1);
+  options.objective.ttft.reset();
+  EXPECT_EQ(search_capacity(options, probe)->failing_rate, 0);
+  options.objective.ttft = Duration(0);
+  const auto refused = search_capacity(options, probe);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("TTFT objective: got 0 ms"));
+}
+
 TEST(CapacitySearch, JustMetIsMet) {
   const auto result = search_capacity(options_from(1), [](double rate) -> Result<CapacityProbe> {
     return response(rate <= 1 ? 100 : 101, 2.0);

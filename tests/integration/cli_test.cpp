@@ -210,6 +210,16 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   EXPECT_TRUE(std::filesystem::exists(found["profile"].get<std::string>()));
   EXPECT_TRUE(found["profile"].get<std::string>().starts_with(cache));
 
+  const json memory = parse_json(
+      profile({"--json", "--slo-ttft-ms", "200", "--slo-tbt-ms", "1000", "--lengths", "fixed:8,8",
+               "--num-requests", "20000", "--kv-cache-memory", "1MiB", "--burst-seconds", "0.1"})
+          .out)["memory"];
+  EXPECT_GT(memory["capacity_request_rate"], 0);
+  EXPECT_GT(memory["kv_in_use_gb"], 0);
+  EXPECT_LE(memory["kv_in_use_gb"], memory["kv_gb"]);
+  EXPECT_LE(memory["kv_gb"], 0.00104858);
+  EXPECT_EQ(memory["placement"]["count"], 1);
+
   const std::string page = tiny_.path() + "/report/index.html";
   const ProcessResult reported =
       profile({"--report", tiny_.path() + "/report", "--output", tiny_.path() + "/p.json"});
@@ -243,6 +253,7 @@ TEST_F(CliTest, AGoalForTheTimeBetweenTokensChoosesTheBudget) {
   expect_error(with({"--token-budget", "time", "--scheduler", "unified"}), 2, "unified");
   expect_error(with({"--token-budget", "64", "--tbt-slo-ms", "5"}), 2, "--token-budget 64");
   expect_error(profile({"--token-budget", "auto"}), 2, "--token-budget");
+  expect_error(profile({"--slo-ttft-ms", "1", "--slo-tbt-ms", "1"}), 2, "--kv-cache-memory");
   ::unsetenv("XDG_CACHE_HOME");
 }
 

@@ -278,5 +278,80 @@ TEST(SimulateCli, ErrorsNameTheMissingOption) {
   expect_refused(simulate({"--profile", "p.json", "--gpu", "a40"}), 2, "leave out --gpu");
 }
 
+ProcessResult profile_memory(const std::string& model, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {SLUICE_BINARY, "profile", model, "--gpu", "h100"});
+  return test::run_process(arguments, {"", false});
+}
+
+// Profiles of two models are the input of the placer.
+TEST(SimulateCli, ProfilesOfMemoryFeedThePlacer) {
+  const std::vector<std::string> objective = {
+      "--slo-ttft-ms",     "1000", "--slo-tbt-ms",    "100", "--num-requests", "400",
+      "--ttft-percentile", "50",   "--burst-seconds", "5",   "--lengths",      "fixed:600,200"};
+  auto arguments = objective;
+  arguments.emplace_back("--json");
+  const json lender = result_of(profile_memory("llama-3-8b", arguments));
+  EXPECT_EQ(lender["device"], "h100");
+  EXPECT_EQ(lender["memory"]["kind"], "producer");
+  EXPECT_EQ(lender["memory"]["lend_threshold_gb"], 10);
+  EXPECT_NEAR(
+      lender["memory"]["placement"]["memory_gb"].get<double>(),
+      lender["memory"]["kv_gb"].get<double>() - lender["memory"]["kv_in_use_gb"].get<double>(),
+      1e-6);
+  arguments.insert(arguments.end(), {"--max-model-len", "2048"});
+  const json borrower = result_of(profile_memory("opt-30b", arguments));
+  EXPECT_EQ(borrower["memory"]["kind"], "consumer");
+  EXPECT_EQ(borrower["memory"]["bursts"].size(), 2U);
+  EXPECT_LT(borrower["memory"]["placement"]["memory_gb"], 0);
+
+  const json cluster = {
+      {"servers", 1},
+      {"gpus_per_server", 2},
+      {"gpu_memory_gb", 80},
+      {"models", {lender["memory"]["placement"], borrower["memory"]["placement"]}}};
+  TempDirectory folder;
+  folder.write("cluster.json", cluster.dump());
+  const json placed = result_of(test::run_process(
+      {SLUICE_BINARY, "place", folder.path() + "/cluster.json", "--json", "--solver", ""},
+      {"", false}));
+  ASSERT_EQ(placed["servers"][0]["pairs"].size(), 1U);
+  EXPECT_EQ(placed["servers"][0]["pairs"][0]["producer"], "llama-3-8b#0");
+  EXPECT_EQ(placed["servers"][0]["pairs"][0]["consumer"], "opt-30b#0");
+
+  const auto text = profile_memory("llama-3-8b", objective);
+  EXPECT_THAT(text.out, HasSubstr("memory       producer, +"));
+}
+
+TEST(SimulateCli, AProfileOfMemoryWithFixedBatches) {
+  const json found = result_of(
+      profile_memory("llama-3-8b", {"--fixed-batches", "--lengths", "fixed:1000,50", "--json"}));
+  const json& memory = found["memory"];
+  EXPECT_GE(memory["saturated_batch"], 2);
+  EXPECT_EQ(memory["batches"][0]["batch"], 1);
+  EXPECT_GT(memory["batches"][1]["output_throughput"], memory["batches"][0]["output_throughput"]);
+}
+
+TEST(SimulateCli, WrongOptionsOfAProfileOfMemoryAreNamed) {
+  const std::vector<std::string> both = {"--slo-ttft-ms", "1000", "--slo-tbt-ms", "100"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), both.begin(), both.end());
+    return profile_memory("llama-3-8b", more);
+  };
+  expect_refused(profile_memory("llama-3-8b", {}), 2, "give --slo-ttft-ms and --slo-tbt-ms");
+  expect_refused(profile_memory("llama-3-8b", {"--slo-ttft-ms", "1000"}), 2, "go together");
+  expect_refused(profile_memory("llama-3-8b", {"--fixed-batches"}), 2, "--lengths fixed:");
+  expect_refused(with({"--fixed-batches"}), 2, "--fixed-batches");
+  expect_refused(with({"--ttft-percentile", "0"}), 2, "--ttft-percentile");
+  expect_refused(with({"--burst-seconds", "0"}), 2, "--burst-seconds");
+  expect_refused(with({"--lend-threshold", "much"}), 2, "--lend-threshold");
+  expect_refused(with({"--threads", "2"}), 2, "of the engine options only");
+  expect_refused(with({"--time-limit", "2"}), 2, "--time-limit");
+  expect_refused(with({"--max-num-seqs", "many"}), 2, "--max-num-seqs");
+  expect_refused(profile_memory("nothing", both), 2, "--model");
+  expect_refused(profile_memory("llama-3-8b", {"--slo-ttft-ms", "1000", "--slo-tbt-ms", "0.01",
+                                               "--num-requests", "50"}),
+                 2, "no rate meets");
+}
+
 }  // namespace
 }  // namespace sluice
